@@ -1,0 +1,14 @@
+//! ringmark: launch a training benchmark on a cluster and read what it wrote.
+//!
+//! | room | what it is for |
+//! |---|---|
+//! | [`cli`] | what was typed, turned into configuration; nothing below it sees clap |
+//! | [`launch`] | what to run where; starts it through mpirun, watches it, keeps what it wrote |
+//! | [`read`] | turns what was written into figures |
+//!
+//! The hall between them is the package `ringmark-record` (`src/record`); the process that mpirun starts is the
+//! package `ringmark-worker` (`src/run`). `launch` and `read` never import each other: they meet only in files.
+
+pub mod cli;
+pub mod launch;
+pub mod read;

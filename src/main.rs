@@ -1,0 +1,21 @@
+//! The program `ringmark`: dispatch, and errors turned into exit status (2 for usage, 1 for failure).
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use ringmark::cli::{Cli, Command};
+use ringmark::{launch, read};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Sweep(options) => options.into_config().and_then(|config| launch::sweep::run(&config)),
+        Command::Extract(options) => read::extract::run(&options.into_config()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ringmark: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

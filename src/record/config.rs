@@ -1,0 +1,385 @@
+//! What one training run is asked to do: validated once, every default and every range in this file.
+//!
+//! [`crate::options`] holds what was typed; nothing below the two `cli.rs` sees anything but this.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{bail, ensure};
+use serde::{Deserialize, Serialize};
+
+/// A closed set of words, the same on the command line, in file names and in records.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name { $($(#[$variant_doc])* #[serde(rename = $word)] $variant),+ }
+
+        impl $name {
+            /// Every value as it is typed, in the order of the declaration.
+            pub const WORDS: &'static [&'static str] = &[$($word),+];
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.pad(match self { $($name::$variant => $word),+ })
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = anyhow::Error;
+
+            fn from_str(text: &str) -> anyhow::Result<$name> {
+                match text {
+                    $($word => Ok($name::$variant),)+
+                    _ => bail!("{text:?} is none of {}", $name::WORDS.join(", ")),
+                }
+            }
+        }
+    };
+}
+
+words!(
+    /// Precision of the training step.
+    Dtype {
+        /// IEEE single precision in every operation.
+        Fp32 = "fp32",
+        /// Single precision with TensorFloat-32 convolutions and products where the device has them.
+        Tf32 = "tf32",
+        /// Half precision by autocast, with dynamic loss scaling.
+        Fp16 = "fp16",
+        /// bfloat16 by autocast.
+        Bf16 = "bf16",
+    }
+);
+
+words!(
+    /// Where to train.
+    DeviceChoice {
+        /// CUDA where driver, libtorch_cuda, NCCL and a device are all there, otherwise the CPU.
+        Auto = "auto",
+        /// The CPU.
+        Cpu = "cpu",
+        /// CUDA, or an error that lists what is missing.
+        Cuda = "cuda",
+    }
+);
+
+words!(
+    /// Memory layout of images, activations and convolution weights.
+    Layout {
+        /// channels_last.
+        Nhwc = "nhwc",
+        /// contiguous.
+        Nchw = "nchw",
+    }
+);
+
+words!(
+    /// A choice of two.
+    Switch {
+        /// Done.
+        On = "on",
+        /// Not done.
+        Off = "off",
+    }
+);
+
+words!(
+    /// The library that sums the gradients.
+    CollectiveChoice {
+        /// NCCL on CUDA, MPI on the CPU.
+        Auto = "auto",
+        /// NCCL, on CUDA only.
+        Nccl = "nccl",
+        /// MPI, through host memory.
+        Mpi = "mpi",
+        /// No exchange: every rank trains alone. The base line of what communication costs.
+        None = "none",
+    }
+);
+
+words!(
+    /// Element type of the gradients while they are exchanged.
+    Wire {
+        /// As they are.
+        Fp32 = "fp32",
+        /// Rounded to half precision, half the bytes.
+        Fp16 = "fp16",
+    }
+);
+
+words!(
+    /// Which thread of a CPU rank makes the MPI calls.
+    MpiThread {
+        /// The thread that runs backward: a bucket's all-reduce blocks it.
+        Backward = "backward",
+        /// A thread of its own beside backward.
+        Own = "own",
+    }
+);
+
+/// A fault put in on purpose, for tests of what ringmark does about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Fault {
+    /// Rank `rank` fails at the start of iteration `iteration`.
+    Fail {
+        /// From 0.
+        rank: u32,
+        /// From 1.
+        iteration: u32,
+    },
+    /// Rank 0's gradient of iteration `iteration` becomes infinite.
+    Overflow {
+        /// From 1.
+        iteration: u32,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Fail { rank, iteration } => write!(formatter, "fail:{iteration}:{rank}"),
+            Fault::Overflow { iteration } => write!(formatter, "overflow:{iteration}"),
+        }
+    }
+}
+
+impl FromStr for Fault {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Fault> {
+        let words: Vec<&str> = text.split(':').collect();
+        let fault = match words[..] {
+            ["fail", iteration, rank] => {
+                iteration.parse().ok().zip(rank.parse().ok()).map(|(iteration, rank)| Fault::Fail { rank, iteration })
+            }
+            ["overflow", iteration] => iteration.parse().ok().map(|iteration| Fault::Overflow { iteration }),
+            _ => None,
+        };
+        match fault {
+            Some(fault) => Ok(fault),
+            None => bail!("{text:?} is neither fail:ITERATION:RANK nor overflow:ITERATION"),
+        }
+    }
+}
+
+impl TryFrom<String> for Fault {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> anyhow::Result<Fault> {
+        text.parse()
+    }
+}
+
+impl From<Fault> for String {
+    fn from(fault: Fault) -> String {
+        fault.to_string()
+    }
+}
+
+/// One training run. [`TrainConfig::default`] is DLPerf's: batch 128, 120 iterations of which 20 are warm-up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainConfig {
+    /// Images a rank and iteration.
+    pub batch_size: u32,
+    /// Precision of the step.
+    pub dtype: Dtype,
+    /// Where to train.
+    pub device: DeviceChoice,
+    /// Memory layout.
+    pub layout: Layout,
+    /// Iterations, warm-up included.
+    pub iterations: u32,
+    /// First iterations that the figures leave out.
+    pub warmup: u32,
+    /// Height and width of an image in pixels.
+    pub image_size: u32,
+    /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.
+    pub bucket_mb: f64,
+    /// Whether a bucket's all-reduce starts while backward goes on.
+    pub overlap: Switch,
+    /// The library that sums the gradients.
+    pub collective: CollectiveChoice,
+    /// Element type of the exchanged gradients.
+    pub wire: Wire,
+    /// Which thread makes the MPI calls.
+    pub mpi_thread: MpiThread,
+    /// CPU threads of a rank; `None` shares the host's cores among its ranks.
+    pub threads: Option<u32>,
+    /// Seed of weights and data; rank r's data take `seed + r`.
+    pub seed: i64,
+    /// Learning rate of one rank; the step uses it times the number of ranks.
+    pub learning_rate: f64,
+    /// Nesterov momentum.
+    pub momentum: f64,
+    /// L2 penalty on every parameter.
+    pub weight_decay: f64,
+    /// Iterations of linear learning-rate warm-up; `None` is DLPerf's: one epoch of ImageNet.
+    pub learning_rate_warmup: Option<u32>,
+    /// First loss scale of fp16.
+    pub loss_scale: f64,
+    /// Whether batch normalization uses its running statistics instead of the batch's.
+    pub freeze_batch_norm: bool,
+    /// Batch to train on (safetensors with `images` and `labels`) instead of a synthetic one.
+    pub data: Option<PathBuf>,
+    /// Weights to start from (safetensors).
+    pub init: Option<PathBuf>,
+    /// Where rank 0 writes the last weights (safetensors).
+    pub save: Option<PathBuf>,
+    /// Where rank 0 writes the run record (JSON Lines).
+    pub record: Option<PathBuf>,
+    /// A fault to put in.
+    pub inject: Option<Fault>,
+}
+
+impl Default for TrainConfig {
+    fn default() -> TrainConfig {
+        TrainConfig {
+            batch_size: 128,
+            dtype: Dtype::Fp32,
+            device: DeviceChoice::Auto,
+            layout: Layout::Nhwc,
+            iterations: 120,
+            warmup: 20,
+            image_size: 224,
+            bucket_mb: 25.0,
+            overlap: Switch::On,
+            collective: CollectiveChoice::Auto,
+            wire: Wire::Fp32,
+            mpi_thread: MpiThread::Backward,
+            threads: None,
+            seed: 0,
+            learning_rate: 0.001,
+            momentum: 0.875,
+            weight_decay: 3.0518e-5,
+            learning_rate_warmup: None,
+            loss_scale: 65536.0,
+            freeze_batch_norm: false,
+            data: None,
+            init: None,
+            save: None,
+            record: None,
+            inject: None,
+        }
+    }
+}
+
+/// Number of images in an epoch of ImageNet-1k, which DLPerf's learning-rate warm-up is counted in.
+pub const IMAGENET_IMAGES: u64 = 1_281_167;
+
+impl TrainConfig {
+    /// Refuses values outside their range; the message names the option, the value and the range.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        let in_range = |option: &str, value: u32, low: u32, high: u32| {
+            ensure!((low..=high).contains(&value), "{option} {value} is out of range: choose {low} to {high}");
+            Ok(())
+        };
+        let finite = |option: &str, value: f64, low: f64, high: f64| {
+            ensure!(
+                value.is_finite() && (low..=high).contains(&value),
+                "{option} {value} is out of range: choose {low} to {high}"
+            );
+            Ok(())
+        };
+        in_range("--batch-size", self.batch_size, 1, 65_536)?;
+        in_range("--iters", self.iterations, 1, 10_000_000)?;
+        ensure!(
+            self.warmup < self.iterations,
+            "--warmup {} leaves none of --iters {} to measure: choose a smaller --warmup",
+            self.warmup,
+            self.iterations
+        );
+        in_range("--image-size", self.image_size, 32, 4096)?;
+        finite("--bucket-mb", self.bucket_mb, 0.0, 100_000.0)?;
+        if let Some(threads) = self.threads {
+            in_range("--threads", threads, 1, 4096)?;
+        }
+        finite("--lr", self.learning_rate, 0.0, 1e6)?;
+        finite("--momentum", self.momentum, 0.0, 1.0)?;
+        finite("--weight-decay", self.weight_decay, 0.0, 1e6)?;
+        finite("--loss-scale", self.loss_scale, 1.0, 16_777_216.0)?;
+        ensure!(
+            !(self.device == DeviceChoice::Cpu && self.collective == CollectiveChoice::Nccl),
+            "--collective nccl needs a GPU, --device is cpu: choose --collective mpi or auto"
+        );
+        if let Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration }) = self.inject {
+            in_range("--inject iteration", iteration, 1, self.iterations)?;
+        }
+        Ok(())
+    }
+
+    /// Learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the warm-up.
+    ///
+    /// DLPerf's warm-up is one epoch, `ceil(floor(1281167 / ranks) / batch)` iterations (DLPerf, MxNet/Classification/RN50v1b).
+    pub fn learning_rate_at(&self, update: u32, ranks: u32) -> f64 {
+        let full = self.learning_rate * f64::from(ranks);
+        let epoch = (IMAGENET_IMAGES / u64::from(ranks)).div_ceil(u64::from(self.batch_size));
+        let warmup = self.learning_rate_warmup.map_or(epoch, u64::from);
+        if u64::from(update) >= warmup { full } else { full * f64::from(update) / warmup as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_valid() {
+        TrainConfig::default().validate().expect("defaults are in range");
+    }
+
+    #[test]
+    fn each_range_names_its_option_and_the_value() {
+        type Change = fn(&mut TrainConfig);
+        let cases: [(&str, &str, Change); 8] = [
+            ("--batch-size", "0", |config| config.batch_size = 0),
+            ("--iters", "0", |config| config.iterations = 0),
+            ("--warmup", "120", |config| config.warmup = 120),
+            ("--image-size", "31", |config| config.image_size = 31),
+            ("--bucket-mb", "NaN", |config| config.bucket_mb = f64::NAN),
+            ("--threads", "0", |config| config.threads = Some(0)),
+            ("--lr", "inf", |config| config.learning_rate = f64::INFINITY),
+            ("--momentum", "2", |config| config.momentum = 2.0),
+        ];
+        for (option, value, change) in cases {
+            let mut config = TrainConfig::default();
+            change(&mut config);
+            let error = config.validate().expect_err(option).to_string();
+            assert!(error.contains(option) && error.contains(value), "{error}");
+        }
+    }
+
+    #[test]
+    fn nccl_on_the_cpu_is_refused() {
+        let config =
+            TrainConfig { device: DeviceChoice::Cpu, collective: CollectiveChoice::Nccl, ..TrainConfig::default() };
+        assert!(config.validate().is_err());
+    }
+
+    #[test]
+    fn learning_rate_warms_up_over_dlperf_s_epoch() {
+        let config = TrainConfig::default();
+        // 1 rank, batch 128: ceil(1281167 / 128) = 10010 iterations.
+        assert_eq!(config.learning_rate_at(10_010, 1), 0.001);
+        assert_eq!(config.learning_rate_at(1001, 1), 0.001 * 1001.0 / 10_010.0);
+        // 8 ranks: ceil(floor(1281167 / 8) / 128) = ceil(160145 / 128) = 1252 iterations to 0.008.
+        assert_eq!(config.learning_rate_at(1252, 8), 0.008);
+        let flat = TrainConfig { learning_rate_warmup: Some(0), ..config };
+        assert_eq!(flat.learning_rate_at(1, 4), 0.004);
+    }
+
+    #[test]
+    fn words_and_faults_write_what_they_read() {
+        for word in Dtype::WORDS {
+            assert_eq!(&word.parse::<Dtype>().expect("a dtype").to_string(), word);
+        }
+        assert!("fp8".parse::<Dtype>().expect_err("unknown").to_string().contains("fp32, tf32, fp16, bf16"));
+        for text in ["fail:3:1", "overflow:2"] {
+            assert_eq!(text.parse::<Fault>().expect("a fault").to_string(), text);
+        }
+        assert!("fail:3".parse::<Fault>().is_err());
+    }
+}

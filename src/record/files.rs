@@ -1,0 +1,76 @@
+//! Where a run's log and record lie: `<root>/<case>/rn50_b<batch>_<dtype>_<run>.log`, DLPerf's names, with the
+//! record beside the log under the same stem and `.jsonl`.
+
+use std::path::{Path, PathBuf};
+
+use crate::case::Case;
+use crate::config::Dtype;
+
+/// DLPerf's short name of ResNet50-v1b, the first word of every file name and the top key of its JSON.
+pub const MODEL: &str = "rn50";
+
+/// What a log's path says of the run in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunName {
+    /// Taken from the folder.
+    pub case: Case,
+    /// Images a rank and iteration.
+    pub batch_size: u32,
+    /// Precision of the training step.
+    pub dtype: Dtype,
+    /// Number of the run in its case, from 1.
+    pub run: u32,
+}
+
+impl RunName {
+    /// The log's path below `root`.
+    pub fn log(&self, root: &Path) -> PathBuf {
+        self.with_extension(root, "log")
+    }
+
+    /// The record's path below `root`.
+    pub fn record(&self, root: &Path) -> PathBuf {
+        self.with_extension(root, "jsonl")
+    }
+
+    fn with_extension(&self, root: &Path, extension: &str) -> PathBuf {
+        let RunName { case, batch_size, dtype, run } = self;
+        root.join(case.to_string()).join(format!("{MODEL}_b{batch_size}_{dtype}_{run}.{extension}"))
+    }
+
+    /// Reads `.../<case>/rn50_b<batch>_<dtype>_<run>.<any extension>`; `None` for any other path.
+    pub fn parse(path: &Path) -> Option<RunName> {
+        let case = path.parent()?.file_name()?.to_str()?.parse().ok()?;
+        let mut words = path.file_stem()?.to_str()?.strip_prefix(MODEL)?.strip_prefix("_b")?.split('_');
+        let name = RunName {
+            case,
+            batch_size: words.next()?.parse().ok()?,
+            dtype: words.next()?.parse().ok()?,
+            run: words.next()?.parse().ok()?,
+        };
+        words.next().is_none().then_some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_found_again_by_its_name() {
+        let name = RunName { case: Case { nodes: 2, gpus_per_node: 8 }, batch_size: 128, dtype: Dtype::Fp16, run: 3 };
+        let path = name.log(Path::new("results/a"));
+        assert_eq!(path, Path::new("results/a/2n8g/rn50_b128_fp16_3.log"));
+        assert_eq!(RunName::parse(&path), Some(name));
+        assert_eq!(RunName::parse(&name.record(Path::new("."))), Some(name));
+    }
+
+    #[test]
+    fn other_files_are_not_runs() {
+        for path in
+            ["2n8g/notes.log", "2n8g/rn50_b128_fp32.log", "2n8g/rn50_b128_fp32_1_2.log", "x/rn50_b128_fp32_1.log"]
+        {
+            assert_eq!(RunName::parse(Path::new(path)), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The hall: what a run is asked to do, what it writes down, and the arithmetic on what was written.
+//!
+//! Every wing (launch, run, read) imports this package and none of the others; they meet only in the
+//! files described here. Not for anything that starts a process, opens a device or prints a table.
+//!
+//! | room | what it is for |
+//! |---|---|
+//! | [`case`] | `2n8g`: how many nodes, how many GPUs on each |
+//! | [`config`] | what is meant: one training run, validated, every default and range in one place |
+//! | [`options`] | what may be typed about training, shared by both programs |
+//! | [`files`] | where a run's log and record lie, under DLPerf's names |
+//! | [`log_line`] | DLPerf's line of an iteration, writer and parser |
+//! | [`run`] | the run record (JSON Lines), writer and parser |
+//! | [`environment`] | machine, libraries and the variables that matter |
+//! | [`units`] | seconds, bytes and rates that cannot be mixed up |
+//! | [`stats`] | summaries, speedup and scaling efficiency: pure functions, each with its formula |
+
+pub mod case;
+pub mod config;
+pub mod environment;
+pub mod files;
+pub mod log_line;
+pub mod options;
+pub mod run;
+pub mod stats;
+pub mod units;

@@ -1,0 +1,237 @@
+//! What may be typed about one training run, the same in `ringmark-worker train` and `ringmark sweep`.
+//!
+//! Every field is optional here; [`TrainOptions::apply`] lays them over a [`TrainConfig`], and
+//! [`arguments`] writes a configuration back as the words a worker is started with.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use crate::config::{CollectiveChoice, DeviceChoice, Dtype, Fault, Layout, MpiThread, Switch, TrainConfig, Wire};
+
+fn words<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err = anyhow::Error> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>().map_err(|error| error.to_string()))
+}
+
+/// Options of a training run; what is not given keeps its default.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Training")]
+pub struct TrainOptions {
+    /// Images a rank and iteration [default: 128]
+    #[arg(long, value_name = "IMAGES")]
+    pub batch_size: Option<u32>,
+    /// Precision of the step; fp32 is IEEE, tf32 only when asked for [default: fp32]
+    #[arg(long, value_parser = words::<Dtype>(Dtype::WORDS))]
+    pub dtype: Option<Dtype>,
+    /// Where to train; auto takes CUDA where all of it is there and says what is missing [default: auto]
+    #[arg(long, value_parser = words::<DeviceChoice>(DeviceChoice::WORDS))]
+    pub device: Option<DeviceChoice>,
+    /// Memory layout: channels_last or contiguous [default: nhwc]
+    #[arg(long, value_parser = words::<Layout>(Layout::WORDS))]
+    pub layout: Option<Layout>,
+    /// Iterations of a run, warm-up included [default: 120]
+    #[arg(long, value_name = "N")]
+    pub iters: Option<u32>,
+    /// First iterations that the figures leave out [default: 20]
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u32>,
+    /// Height and width of an image [default: 224]
+    #[arg(long, value_name = "PIXELS")]
+    pub image_size: Option<u32>,
+    /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket [default: 25]
+    #[arg(long, value_name = "MB")]
+    pub bucket_mb: Option<f64>,
+    /// Start a bucket's all-reduce while backward goes on [default: on]
+    #[arg(long, value_parser = words::<Switch>(Switch::WORDS))]
+    pub overlap: Option<Switch>,
+    /// What sums the gradients; auto is NCCL on CUDA and MPI on the CPU, none trains every rank alone [default: auto]
+    #[arg(long, value_parser = words::<CollectiveChoice>(CollectiveChoice::WORDS))]
+    pub collective: Option<CollectiveChoice>,
+    /// Element type of the gradients while they are exchanged [default: fp32]
+    #[arg(long, value_parser = words::<Wire>(Wire::WORDS))]
+    pub wire: Option<Wire>,
+    /// Which thread of a CPU rank makes the MPI calls: the one that runs backward, or one of its own [default: backward]
+    #[arg(long, value_parser = words::<MpiThread>(MpiThread::WORDS))]
+    pub mpi_thread: Option<MpiThread>,
+    /// CPU threads of a rank [default: the host's cores shared among its ranks]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u32>,
+    /// Seed of the weights and, plus the rank, of the data [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub seed: Option<i64>,
+    /// Learning rate of one rank, multiplied by the number of ranks [default: 0.001]
+    #[arg(long, value_name = "RATE")]
+    pub lr: Option<f64>,
+    /// Nesterov momentum [default: 0.875]
+    #[arg(long, value_name = "FACTOR")]
+    pub momentum: Option<f64>,
+    /// L2 penalty on every parameter [default: 3.0518e-5]
+    #[arg(long, value_name = "FACTOR")]
+    pub weight_decay: Option<f64>,
+    /// Iterations of linear learning-rate warm-up [default: one epoch of ImageNet, as DLPerf]
+    #[arg(long, value_name = "N")]
+    pub lr_warmup_iters: Option<u32>,
+    /// First loss scale of fp16 [default: 65536]
+    #[arg(long, value_name = "SCALE")]
+    pub loss_scale: Option<f64>,
+    /// Let batch normalization use its running statistics instead of the batch's
+    #[arg(long)]
+    pub freeze_batch_norm: bool,
+    /// Train on this batch instead of a synthetic one: safetensors with `images` (n, 3, size, size) and `labels` (n)
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Weights to start from: safetensors with torchvision's names
+    #[arg(long, value_name = "FILE")]
+    pub init: Option<PathBuf>,
+    /// Where rank 0 writes the last weights: safetensors with torchvision's names
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Put in a fault, for tests: fail:ITERATION:RANK or overflow:ITERATION
+    #[arg(long, value_name = "FAULT")]
+    pub inject: Option<Fault>,
+}
+
+impl TrainOptions {
+    /// Lays what was typed over `config`; [`TrainConfig::validate`] is the caller's next step.
+    pub fn apply(self, config: TrainConfig) -> TrainConfig {
+        TrainConfig {
+            batch_size: self.batch_size.unwrap_or(config.batch_size),
+            dtype: self.dtype.unwrap_or(config.dtype),
+            device: self.device.unwrap_or(config.device),
+            layout: self.layout.unwrap_or(config.layout),
+            iterations: self.iters.unwrap_or(config.iterations),
+            warmup: self.warmup.unwrap_or(config.warmup),
+            image_size: self.image_size.unwrap_or(config.image_size),
+            bucket_mb: self.bucket_mb.unwrap_or(config.bucket_mb),
+            overlap: self.overlap.unwrap_or(config.overlap),
+            collective: self.collective.unwrap_or(config.collective),
+            wire: self.wire.unwrap_or(config.wire),
+            mpi_thread: self.mpi_thread.unwrap_or(config.mpi_thread),
+            threads: self.threads.or(config.threads),
+            seed: self.seed.unwrap_or(config.seed),
+            learning_rate: self.lr.unwrap_or(config.learning_rate),
+            momentum: self.momentum.unwrap_or(config.momentum),
+            weight_decay: self.weight_decay.unwrap_or(config.weight_decay),
+            learning_rate_warmup: self.lr_warmup_iters.or(config.learning_rate_warmup),
+            loss_scale: self.loss_scale.unwrap_or(config.loss_scale),
+            freeze_batch_norm: self.freeze_batch_norm || config.freeze_batch_norm,
+            data: self.data.or(config.data),
+            init: self.init.or(config.init),
+            save: self.save.or(config.save),
+            record: config.record,
+            inject: self.inject.or(config.inject),
+        }
+    }
+}
+
+/// The words that start `ringmark-worker train` with this configuration: only what differs from the default.
+pub fn arguments(config: &TrainConfig) -> Vec<String> {
+    let default = TrainConfig::default();
+    let mut words = Vec::new();
+    let mut option = |name: &str, value: String, default: String| {
+        if value != default {
+            words.extend([format!("--{name}"), value]);
+        }
+    };
+    let number = |value: &Option<u32>| value.map_or(String::new(), |value| value.to_string());
+    let path = |value: &Option<PathBuf>| value.as_ref().map_or(String::new(), |value| value.display().to_string());
+    let fault = |value: &Option<Fault>| value.map_or(String::new(), |value| value.to_string());
+
+    option("batch-size", config.batch_size.to_string(), default.batch_size.to_string());
+    option("dtype", config.dtype.to_string(), default.dtype.to_string());
+    option("device", config.device.to_string(), default.device.to_string());
+    option("layout", config.layout.to_string(), default.layout.to_string());
+    option("iters", config.iterations.to_string(), default.iterations.to_string());
+    option("warmup", config.warmup.to_string(), default.warmup.to_string());
+    option("image-size", config.image_size.to_string(), default.image_size.to_string());
+    option("bucket-mb", config.bucket_mb.to_string(), default.bucket_mb.to_string());
+    option("overlap", config.overlap.to_string(), default.overlap.to_string());
+    option("collective", config.collective.to_string(), default.collective.to_string());
+    option("wire", config.wire.to_string(), default.wire.to_string());
+    option("mpi-thread", config.mpi_thread.to_string(), default.mpi_thread.to_string());
+    option("threads", number(&config.threads), number(&default.threads));
+    option("seed", config.seed.to_string(), default.seed.to_string());
+    option("lr", config.learning_rate.to_string(), default.learning_rate.to_string());
+    option("momentum", config.momentum.to_string(), default.momentum.to_string());
+    option("weight-decay", config.weight_decay.to_string(), default.weight_decay.to_string());
+    option("lr-warmup-iters", number(&config.learning_rate_warmup), number(&default.learning_rate_warmup));
+    option("loss-scale", config.loss_scale.to_string(), default.loss_scale.to_string());
+    option("data", path(&config.data), path(&default.data));
+    option("init", path(&config.init), path(&default.init));
+    option("save", path(&config.save), path(&default.save));
+    option("record", path(&config.record), path(&default.record));
+    option("inject", fault(&config.inject), fault(&default.inject));
+    if config.freeze_batch_norm {
+        words.push("--freeze-batch-norm".to_owned());
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        options: TrainOptions,
+        #[arg(long)]
+        record: Option<PathBuf>,
+    }
+
+    fn parse(words: &[String]) -> TrainConfig {
+        let program = std::iter::once("worker".to_owned());
+        let typed = Typed::try_parse_from(program.chain(words.iter().cloned())).expect("valid words");
+        TrainConfig { record: typed.record, ..typed.options.apply(TrainConfig::default()) }
+    }
+
+    #[test]
+    fn the_default_needs_no_words() {
+        assert_eq!(arguments(&TrainConfig::default()), Vec::<String>::new());
+        assert_eq!(parse(&[]), TrainConfig::default());
+    }
+
+    #[test]
+    fn every_field_survives_the_way_to_the_worker() {
+        let config = TrainConfig {
+            batch_size: 2,
+            dtype: Dtype::Bf16,
+            device: DeviceChoice::Cpu,
+            layout: Layout::Nchw,
+            iterations: 7,
+            warmup: 3,
+            image_size: 64,
+            bucket_mb: 0.5,
+            overlap: Switch::Off,
+            collective: CollectiveChoice::Mpi,
+            wire: Wire::Fp16,
+            mpi_thread: MpiThread::Own,
+            threads: Some(3),
+            seed: -4,
+            learning_rate: 0.25,
+            momentum: 0.5,
+            weight_decay: 1e-7,
+            learning_rate_warmup: Some(0),
+            loss_scale: 128.0,
+            freeze_batch_norm: true,
+            data: Some("batch.safetensors".into()),
+            init: Some("a b.safetensors".into()),
+            save: Some("c.safetensors".into()),
+            record: Some("d.jsonl".into()),
+            inject: Some(Fault::Fail { rank: 1, iteration: 2 }),
+        };
+        assert_eq!(parse(&arguments(&config)), config);
+    }
+
+    #[test]
+    fn an_unknown_word_lists_the_known_ones() {
+        let error = Typed::try_parse_from(["worker", "--dtype", "fp8"]).err().expect("refused").to_string();
+        assert!(error.contains("fp32, tf32, fp16, bf16"), "{error}");
+    }
+}

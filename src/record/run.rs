@@ -1,0 +1,332 @@
+//! The run record: JSON Lines, one `run` line, one `iteration` line each, one `end` line. Writer and parser.
+//!
+//! Lists over ranks are in rank order. Times are wall clock on the CPU and device time by events on CUDA.
+
+use std::io::{BufRead, Write};
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::case::Case;
+use crate::config::TrainConfig;
+use crate::environment::{Environment, RankPlace};
+use crate::units::{Bytes, Seconds};
+
+/// Version of this file format; a reader refuses any other.
+pub const SCHEMA: u32 = 1;
+
+/// How a run was meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// A measurement.
+    Full,
+    /// A first look: too short to be quoted.
+    Quick,
+}
+
+/// First line: what was asked and what it ran on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunHeader {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Nodes and ranks a node as launched.
+    pub case: Case,
+    /// Number of the run in its case, from 1.
+    pub run: u32,
+    /// How it was meant.
+    pub profile: Profile,
+    /// Start, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// What was asked.
+    pub config: TrainConfig,
+    /// Engine that summed the gradients: `nccl`, `mpi`, `none`, or `solo` for one rank.
+    pub collective: String,
+    /// Sizes of the gradient buckets as fp32, in the order of backward.
+    pub buckets: Vec<Bytes>,
+    /// Where rank 0 ran.
+    pub environment: Environment,
+    /// Every rank.
+    pub ranks: Vec<RankPlace>,
+}
+
+/// One iteration; every list has one number a rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Iteration {
+    /// From 1.
+    pub iteration: u32,
+    /// Start of this iteration to the start of the next.
+    pub step: Vec<Seconds>,
+    /// Forward and loss.
+    pub forward: Vec<Seconds>,
+    /// Backward without the time it was blocked by communication.
+    pub backward: Vec<Seconds>,
+    /// All-reduce that backward did not hide: [`backward`](Iteration::backward) plus this ends where the optimizer starts.
+    pub exposed_allreduce: Vec<Seconds>,
+    /// Weight update.
+    pub optimizer: Vec<Seconds>,
+    /// Mean cross entropy of the rank's batch; `null` in the file where it is not finite.
+    #[serde(with = "nullable")]
+    pub loss: Vec<f64>,
+    /// Loss scale of the iteration; 1 where none is used.
+    pub loss_scale: f64,
+    /// Whether the update was skipped because a gradient was not finite.
+    pub skipped: bool,
+}
+
+/// JSON has no NaN: what is not finite is written as `null` and read as NaN.
+mod nullable {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(|value| value.is_finite().then_some(*value)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+        let values = Vec::<Option<f64>>::deserialize(deserializer)?;
+        Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+    }
+}
+
+/// Last line: how it ended. A record without one was cut off.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// Why the run is not valid; `None` for a complete one.
+    pub failure: Option<String>,
+    /// Iterations done.
+    pub iterations: u32,
+    /// Updates skipped for a gradient that was not finite.
+    pub skipped_steps: u32,
+    /// First iteration's start to the last one's end, on rank 0.
+    pub wall: Seconds,
+    /// Hash of every rank's weights, hexadecimal; equal on a sound run that exchanges gradients.
+    pub parameter_checksums: Vec<String>,
+    /// Highest memory use of every rank: of the device on CUDA, resident on the CPU.
+    pub peak_memory: Vec<Bytes>,
+}
+
+/// One line of the file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Line {
+    Run(Box<RunHeader>),
+    Iteration(Iteration),
+    End(RunEnd),
+}
+
+/// A whole record. `end` is `None` where the file stops before its last line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRecord {
+    /// First line.
+    pub header: RunHeader,
+    /// In order, from 1, without a gap.
+    pub iterations: Vec<Iteration>,
+    /// Last line, if it was reached.
+    pub end: Option<RunEnd>,
+}
+
+impl RunRecord {
+    /// Writes every line; the end only where there is one.
+    pub fn write(&self, mut output: impl Write) -> anyhow::Result<()> {
+        let mut line = |line: &Line| -> anyhow::Result<()> {
+            serde_json::to_writer(&mut output, line)?;
+            output.write_all(b"\n")?;
+            Ok(())
+        };
+        line(&Line::Run(Box::new(self.header.clone())))?;
+        for iteration in &self.iterations {
+            line(&Line::Iteration(iteration.clone()))?;
+        }
+        if let Some(end) = &self.end {
+            line(&Line::End(end.clone()))?;
+        }
+        output.flush()?;
+        Ok(())
+    }
+
+    /// Reads a record; an error names the line, from 1. A last line that was cut off ends the record without an end.
+    pub fn read(mut input: impl BufRead) -> anyhow::Result<RunRecord> {
+        let mut header = None;
+        let mut iterations: Vec<Iteration> = Vec::new();
+        let mut end = None;
+        let mut text = String::new();
+        for number in 1.. {
+            text.clear();
+            let length = input.read_line(&mut text).with_context(|| format!("line {number}: cannot be read"))?;
+            if length == 0 {
+                break;
+            }
+            let cut_off = !text.ends_with('\n');
+            if number == 1 {
+                check_schema(&text).context("line 1")?;
+            }
+            let line = match serde_json::from_str(&text) {
+                Ok(line) => line,
+                Err(_) if cut_off && number > 1 => break,
+                Err(error) => return Err(error).with_context(|| format!("line {number}: not a line of a run record")),
+            };
+            match line {
+                _ if end.is_some() => bail!("line {number}: follows the end of the run"),
+                Line::Run(line) if header.is_none() => header = Some(*line),
+                Line::Run(_) => bail!("line {number}: a second run in one file"),
+                Line::Iteration(_) if header.is_none() => bail!("line {number}: an iteration before its run"),
+                Line::Iteration(line) => {
+                    let ranks = header.as_ref().map_or(0, |header| header.ranks.len());
+                    line.check(iterations.len() + 1, ranks).with_context(|| format!("line {number}"))?;
+                    iterations.push(line);
+                }
+                Line::End(line) => end = Some(line),
+            }
+        }
+        let header = header.context("the file is empty: the run ended before it wrote anything")?;
+        Ok(RunRecord { header, iterations, end })
+    }
+
+    /// Why this run may not be counted; `None` for a sound one.
+    pub fn failure(&self) -> Option<String> {
+        match &self.end {
+            None => Some(format!("stopped after iteration {}, without an end line", self.iterations.len())),
+            Some(end) => end.failure.clone(),
+        }
+    }
+}
+
+impl Iteration {
+    fn check(&self, expected: usize, ranks: usize) -> anyhow::Result<()> {
+        ensure!(self.iteration as usize == expected, "iteration {} where {expected} is due", self.iteration);
+        for (name, list) in [
+            ("step", &self.step),
+            ("forward", &self.forward),
+            ("backward", &self.backward),
+            ("exposed_allreduce", &self.exposed_allreduce),
+            ("optimizer", &self.optimizer),
+        ] {
+            ensure!(list.len() == ranks, "{name} has {} values for {ranks} ranks", list.len());
+            if let Some(time) = list.iter().find(|time| !(time.0 >= 0.0)) {
+                bail!("{name} holds {time}, which is no duration");
+            }
+        }
+        ensure!(self.loss.len() == ranks, "loss has {} values for {ranks} ranks", self.loss.len());
+        Ok(())
+    }
+}
+
+/// A record of another version may not even parse; say so instead of naming a missing field.
+fn check_schema(text: &str) -> anyhow::Result<()> {
+    #[derive(Deserialize)]
+    struct Schema {
+        kind: String,
+        schema: u32,
+    }
+    let line: Schema = serde_json::from_str(text).context("not the first line of a run record")?;
+    ensure!(line.kind == "run", "a run record begins with a run line, this is {:?}", line.kind);
+    ensure!(
+        line.schema == SCHEMA,
+        "record format {} where this ringmark reads {SCHEMA}: use the ringmark that wrote it",
+        line.schema
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::DeviceKind;
+
+    fn record() -> RunRecord {
+        let place = |rank| RankPlace {
+            rank,
+            local_rank: rank,
+            host: "a".to_owned(),
+            device: DeviceKind::Cpu,
+            device_name: "processor".to_owned(),
+            threads: 1,
+            process: 100 + rank,
+        };
+        let iteration = |iteration, loss| Iteration {
+            iteration,
+            step: vec![Seconds(0.5), Seconds(0.5)],
+            forward: vec![Seconds(0.125); 2],
+            backward: vec![Seconds(0.25); 2],
+            exposed_allreduce: vec![Seconds(0.0625); 2],
+            optimizer: vec![Seconds(0.03125); 2],
+            loss: vec![6.9, loss],
+            loss_scale: 1.0,
+            skipped: false,
+        };
+        RunRecord {
+            header: RunHeader {
+                schema: SCHEMA,
+                case: "1n2g".parse().expect("a case"),
+                run: 1,
+                profile: Profile::Full,
+                started: Seconds(1.7e9),
+                config: TrainConfig::default(),
+                collective: "mpi".to_owned(),
+                buckets: vec![Bytes(8)],
+                environment: Environment::default(),
+                ranks: vec![place(0), place(1)],
+            },
+            iterations: vec![iteration(1, 7.0), iteration(2, 6.5)],
+            end: Some(RunEnd {
+                failure: None,
+                iterations: 2,
+                skipped_steps: 0,
+                wall: Seconds(1.0),
+                parameter_checksums: vec!["00ff".to_owned(); 2],
+                peak_memory: vec![Bytes(1); 2],
+            }),
+        }
+    }
+
+    fn text(record: &RunRecord) -> String {
+        let mut bytes = Vec::new();
+        record.write(&mut bytes).expect("memory takes it");
+        String::from_utf8(bytes).expect("JSON is UTF-8")
+    }
+
+    fn error(text: &str) -> String {
+        format!("{:#}", RunRecord::read(text.as_bytes()).expect_err("refused"))
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        let record = record();
+        assert_eq!(RunRecord::read(text(&record).as_bytes()).expect("sound"), record);
+        assert_eq!(record.failure(), None);
+    }
+
+    #[test]
+    fn a_loss_that_is_not_finite_survives_as_nan() {
+        let mut record = record();
+        record.iterations[1].loss[0] = f64::INFINITY;
+        let read = RunRecord::read(text(&record).as_bytes()).expect("null is allowed");
+        assert!(read.iterations[1].loss[0].is_nan());
+    }
+
+    #[test]
+    fn a_cut_off_record_is_a_failed_run_and_keeps_its_iterations() {
+        let whole = text(&record());
+        let end = whole.rfind("{\"kind\":\"end\"").expect("an end line");
+        for cut in [end, end + 20, end - 20] {
+            let read = RunRecord::read(&whole.as_bytes()[..cut]).expect("readable");
+            let done = if cut < end { 1 } else { 2 };
+            assert_eq!(read.iterations.len(), done);
+            assert_eq!(read.failure(), Some(format!("stopped after iteration {done}, without an end line")));
+        }
+    }
+
+    #[test]
+    fn damage_is_named_with_its_line() {
+        let whole = text(&record());
+        assert!(error("").contains("empty"));
+        assert!(error("{\"kind\":\"run\",\"schema\":9}\n").contains("record format 9"), "{}", error("{}"));
+        assert!(
+            error(&whole.replace("\"iteration\":2", "\"iteration\":5")).contains("line 3: iteration 5 where 2 is due")
+        );
+        assert!(error(&whole.replacen("0.25", "-0.25", 1)).contains("line 2: backward holds -0.25 s"));
+        assert!(error(&whole.replacen("[6.9,7.0]", "[6.9]", 1)).contains("line 2: loss has 1 values for 2 ranks"));
+        assert!(error(&whole.replacen("{\"kind\":\"iteration\"", "nonsense", 1)).contains("line 2: not a line"));
+        assert!(error(&format!("{whole}{whole}")).contains("line 5: follows the end"));
+    }
+}

@@ -1,0 +1,4 @@
+//! Pure arithmetic on what was measured, each function with its formula and a worked number. Not for files or tables.
+
+pub mod scaling;
+pub mod summary;

@@ -1,0 +1,44 @@
+//! How throughput grows with ranks.
+
+use crate::units::ImagesPerSecond;
+
+/// Speedup, `throughput(case) / throughput(base)`: with medians over runs and 1n1g as the base, DLPerf's.
+///
+/// DLPerf's FP32 row: `speedup(9579.74, 384.19) = 24.93`.
+pub fn speedup(case: ImagesPerSecond, base: ImagesPerSecond) -> f64 {
+    case.0 / base.0
+}
+
+/// Scaling efficiency, `speedup / (ranks / base ranks)`: 1 where N ranks do N times the work of one.
+///
+/// DLPerf's FP32 row: `efficiency(24.93, 32, 1) = 0.779`.
+pub fn efficiency(speedup: f64, ranks: u32, base_ranks: u32) -> f64 {
+    speedup * f64::from(base_ranks) / f64::from(ranks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Medians and speedups that DLPerf published for 1n1g to 4n8g (V100-16G, 8 a node).
+    const PUBLISHED: [([f64; 6], [f64; 6]); 2] = [
+        ([384.19, 749.04, 1494.58, 2556.03, 4855.34, 9579.74], [1.0, 1.95, 3.89, 6.65, 12.64, 24.93]),
+        ([833.65, 1373.55, 2331.91, 2908.88, 5451.27, 10565.55], [1.0, 1.65, 2.8, 3.49, 6.54, 12.67]),
+    ];
+
+    #[test]
+    fn dlperf_s_published_speedups_come_out() {
+        for (medians, speedups) in PUBLISHED {
+            for (median, published) in medians.into_iter().zip(speedups) {
+                let speedup = speedup(ImagesPerSecond(median), ImagesPerSecond(medians[0]));
+                assert_eq!((speedup * 100.0).round() / 100.0, published);
+            }
+        }
+    }
+
+    #[test]
+    fn efficiency_is_the_share_of_the_ideal() {
+        assert!((efficiency(24.93, 32, 1) - 0.779).abs() < 1e-3);
+        assert_eq!(efficiency(2.0, 16, 8), 1.0);
+    }
+}

@@ -1,0 +1,2 @@
+//! One rank of a run.
+fn main() {}
