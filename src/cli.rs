@@ -1,6 +1,22 @@
 //! What was typed, turned into configuration; the only room of this package that knows clap.
 
-use clap::{Args, Parser, Subcommand};
+use std::path::{self, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{anyhow, ensure};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, value_parser};
+use ringmark_record::case::Case;
+use ringmark_record::config::{DeviceChoice, TrainConfig};
+use ringmark_record::environment::DeviceKind;
+use ringmark_record::options::TrainOptions;
+use ringmark_record::run::Profile;
+use ringmark_record::usage::usage;
+
+use crate::launch::hosts::{self, Hosts};
+use crate::launch::mpirun::{MpirunOptions, Surroundings};
+use crate::launch::sweep::{self, SweepConfig};
+use crate::read::extract::{ExtractConfig, Format};
 
 /// Benchmark of data-parallel training: how fast, how well does it scale, where is the rest lost.
 #[derive(Debug, Parser)]
@@ -15,15 +31,166 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train every case several times through mpirun and keep all logs and records
-    Sweep(SweepOptions),
+    Sweep(Box<SweepOptions>),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
 }
 
+const SWEEP_EXAMPLES: &str = "\
+Examples:
+  ringmark sweep --quick
+      a first look at this machine in minutes
+  ringmark sweep --cases 1n1g,1n8g --batch-size 256 --dtype fp16
+      one and all eight GPUs of this machine, five runs each
+  ringmark sweep --hosts a:8,b:8,c:8,d:8 --interface ib0
+      DLPerf's six cases on four hosts. They reach each other by ssh without a password;
+      ringmark-worker and the folder of --out lie at the same path on all of them
+  ringmark sweep --hosts localhost:8 --dry-run
+      the command lines of eight ranks on one machine, GPUs or not";
+
 /// Options of `ringmark sweep`.
 #[derive(Debug, Args)]
-pub struct SweepOptions {}
+#[command(after_help = SWEEP_EXAMPLES)]
+pub struct SweepOptions {
+    /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g
+    /// [default: 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g; with --quick those that fit the hosts]
+    #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
+    cases: Option<Vec<Case>>,
+    /// Runs of each case [default: 5; with --quick 2]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
+    runs: Option<u32>,
+    /// Hosts with their number of ranks; a case takes the first of them
+    /// [default: this machine, with as many ranks as it has GPUs, or else cores]
+    #[arg(long, value_name = "HOST:SLOTS,..", value_parser = Hosts::parse_list)]
+    hosts: Option<Hosts>,
+    /// File with a line `host slots=8` for each host, instead of --hosts
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    hostfile: Option<PathBuf>,
+    /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// A short profile for a first look, not a result to quote: two runs, small batch, few iterations
+    #[arg(long)]
+    quick: bool,
+    /// Pause between two runs, for devices to cool down
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = value_parser!(u64).range(..=86_400))]
+    cooldown: u64,
+    /// Longest time of a run; one that takes longer is ended and has failed [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
+    timeout: Option<u64>,
+    /// Print every mpirun command and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Network interface for MPI and NCCL, as ib0 [default: they choose]
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Port of sshd on the hosts
+    #[arg(long, value_name = "PORT", default_value_t = 22)]
+    ssh_port: u16,
+    /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
+    #[arg(long, value_name = "PATH")]
+    worker: Option<PathBuf>,
+    /// More words for mpirun, quoted as in a shell; may be repeated
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    mpirun_args: Vec<String>,
+    /// What every rank is asked to do.
+    #[command(flatten)]
+    train: TrainOptions,
+}
+
+impl SweepOptions {
+    /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
+    pub fn into_config(self) -> anyhow::Result<SweepConfig> {
+        let surroundings = Surroundings::read();
+        let gpus = match self.train.device {
+            Some(DeviceChoice::Cpu) => 0,
+            _ => hosts::gpus(surroundings.visible_devices.as_deref()),
+        };
+        let hosts = match (self.hosts, &self.hostfile) {
+            (Some(hosts), _) => hosts,
+            (None, Some(file)) => Hosts::read_file(file).map_err(usage)?,
+            (None, None) if gpus > 0 => Hosts::this_machine(gpus),
+            (None, None) => Hosts::this_machine(surroundings.cores),
+        };
+        let dlperf = Case::DLPERF.into_iter().filter(|case| !self.quick || hosts.fit(*case));
+        let cases = self.cases.unwrap_or_else(|| dlperf.collect());
+        refuse_repeated(&cases).map_err(usage)?;
+
+        let device = match self.train.device {
+            Some(DeviceChoice::Cuda) => DeviceKind::Cuda,
+            _ if gpus > 0 => DeviceKind::Cuda,
+            _ => DeviceKind::Cpu,
+        };
+        let profile = if self.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
+        let train = with_absolute_paths(self.train.apply(profile))?;
+        train.validate().map_err(usage)?;
+
+        let mut more = Vec::new();
+        for text in &self.mpirun_args {
+            let words = shell_words::split(text);
+            more.extend(words.map_err(|error| usage(anyhow!("--mpirun-args {text:?}: {error}")))?);
+        }
+        Ok(SweepConfig {
+            cases,
+            runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
+            hosts,
+            cooldown: Duration::from_secs(self.cooldown),
+            out: self.out.unwrap_or_else(|| sweep::default_out(&train, SystemTime::now())),
+            timeout: self.timeout.map(Duration::from_secs),
+            worker: self.worker,
+            mpirun: MpirunOptions { interface: self.interface, ssh_port: self.ssh_port, more },
+            dry_run: self.dry_run,
+            profile: if self.quick { Profile::Quick } else { Profile::Full },
+            train,
+        })
+    }
+}
+
+/// A case that ran twice would write its files twice.
+fn refuse_repeated(cases: &[Case]) -> anyhow::Result<()> {
+    for (index, case) in cases.iter().enumerate() {
+        ensure!(!cases[..index].contains(case), "--cases has {case} twice: name it once, and set --runs for more runs");
+    }
+    Ok(())
+}
+
+/// Ranks on other hosts start in another folder.
+fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
+    let absolute = |file: Option<PathBuf>| file.map(path::absolute).transpose();
+    Ok(TrainConfig { data: absolute(train.data)?, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
+}
+
+const EXTRACT_EXAMPLES: &str = "\
+Examples:
+  ringmark extract results/first
+      the table, and results/first/first_result.json, .csv and .md
+  ringmark extract logs/ngc/mxnet/resnet50 --out result
+      DLPerf's own logs
+  ringmark extract results/first --format csv > first.csv
+
+Exit status 1 says that figures are not complete: what is not in them, and why, is on the standard error.";
 
 /// Options of `ringmark extract`.
 #[derive(Debug, Args)]
-pub struct ExtractOptions {}
+#[command(after_help = EXTRACT_EXAMPLES)]
+pub struct ExtractOptions {
+    /// Folder that holds <case>/rn50_b<batch>_<dtype>_<run>.log, with or without a record (.jsonl) beside each
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Folder for <last part of FOLDER>_result.json, .csv and .md [default: FOLDER]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// First iterations of a run to leave out [default: as its record says, 20 without one]
+    #[arg(long, value_name = "N")]
+    warmup: Option<u32>,
+    /// What to print; the files are written in any case
+    #[arg(long, default_value = "table", value_parser = PossibleValuesParser::new(Format::WORDS).try_map(|word| word.parse::<Format>()))]
+    format: Format,
+}
+
+impl ExtractOptions {
+    /// Takes what was typed as it is; whether the folder is there is found out by reading it.
+    pub fn into_config(self) -> ExtractConfig {
+        ExtractConfig { folder: self.folder, out: self.out, warmup: self.warmup, format: self.format }
+    }
+}

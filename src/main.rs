@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use ringmark::cli::{Cli, Command};
 use ringmark::{launch, read};
+use ringmark_record::usage::UsageError;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ringmark: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

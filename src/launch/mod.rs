@@ -1,1 +1,16 @@
-//! Decides what to run where, starts it through mpirun, watches it, keeps what it wrote. Not for figures: those are read from the files.
+//! Decides what to run where, starts it through mpirun, watches it, keeps what it wrote. Not for figures: those are
+//! read from the files.
+//!
+//! | room | what it is for |
+//! |---|---|
+//! | [`hosts`] | the machines and how many ranks each takes |
+//! | [`mpirun`] | case, hosts and configuration turned into mpirun's command line; starts nothing |
+//! | [`process`] | starts one job, hands out its lines, ends all of it |
+//! | [`progress`] | what the terminal shows of a run while it goes |
+//! | [`sweep`] | plans every run, then runs them |
+
+pub mod hosts;
+pub mod mpirun;
+pub mod process;
+pub mod progress;
+pub mod sweep;

@@ -1,1 +1,19 @@
 //! Turns what was written into figures. Needs no libtorch, no MPI and no GPU. Not for starting anything.
+//!
+//! | room | what it is for |
+//! |---|---|
+//! | [`extract`] | the way from a folder of runs to table, JSON, CSV and Markdown |
+//! | [`folder`] | which files are runs, and which were taken for something else |
+//! | [`run`] | one run, from its log and the record beside it |
+//! | [`figures`] | runs into groups of equal conditions, cases, speedup and efficiency |
+//! | [`table`] | figures for people: terminal and Markdown |
+//! | [`export`] | figures for programs: DLPerf's JSON with our fields, and CSV |
+//! | [`problem`] | what keeps a file or a run out of the figures, with its place |
+
+pub mod export;
+pub mod extract;
+pub mod figures;
+pub mod folder;
+pub mod problem;
+pub mod run;
+pub mod table;

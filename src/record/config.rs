@@ -9,6 +9,8 @@ use std::str::FromStr;
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::environment::DeviceKind;
+
 /// A closed set of words, the same on the command line, in file names and in records.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
@@ -271,6 +273,15 @@ impl Default for TrainConfig {
 pub const IMAGENET_IMAGES: u64 = 1_281_167;
 
 impl TrainConfig {
+    /// The quick profile: minutes instead of hours, for a first look that is not a result to quote.
+    pub fn quick(device: DeviceKind) -> TrainConfig {
+        let (batch_size, iterations, warmup) = match device {
+            DeviceKind::Cpu => (4, 12, 2),
+            DeviceKind::Cuda => (32, 40, 10),
+        };
+        TrainConfig { batch_size, iterations, warmup, ..TrainConfig::default() }
+    }
+
     /// Refuses values outside their range; the message names the option, the value and the range.
     pub fn validate(&self) -> anyhow::Result<()> {
         let in_range = |option: &str, value: u32, low: u32, high: u32| {
@@ -327,8 +338,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_valid() {
+    fn the_default_and_the_quick_profile_are_valid() {
         TrainConfig::default().validate().expect("defaults are in range");
+        for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
+            TrainConfig::quick(device).validate().expect("the profile is in range");
+        }
     }
 
     #[test]

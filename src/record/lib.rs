@@ -13,6 +13,7 @@
 //! | [`run`] | the run record (JSON Lines), writer and parser |
 //! | [`environment`] | machine, libraries and the variables that matter |
 //! | [`units`] | seconds, bytes and rates that cannot be mixed up |
+//! | [`usage`] | the error that means: asked wrongly, nothing was started |
 //! | [`stats`] | summaries, speedup and scaling efficiency: pure functions, each with its formula |
 
 pub mod case;
@@ -24,3 +25,4 @@ pub mod options;
 pub mod run;
 pub mod stats;
 pub mod units;
+pub mod usage;

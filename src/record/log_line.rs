@@ -56,6 +56,12 @@ fn parse_marked(rest: &str) -> Option<Line> {
     (speed.is_finite() && speed > 0.0).then_some(Line::Iteration { batch, speed: ImagesPerSecond(speed) })
 }
 
+/// The loss that follows the speed, as [`write`] puts it there; may be NaN or infinite. `None` on a line without one.
+pub fn loss(line: &str) -> Option<f64> {
+    let (_, rest) = line.split_once(" samples/sec\tloss=")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +77,15 @@ mod tests {
     fn reads_dlperf_s_own_line_behind_a_rank_tag() {
         let line = "[1,0]<stderr>:INFO:root:Epoch[0] Batch[120]\tSpeed: 9579.74 samples/sec";
         assert_eq!(parse(line), Line::Iteration { batch: 120, speed: ImagesPerSecond(9579.74) });
+    }
+
+    #[test]
+    fn the_loss_is_read_where_there_is_one() {
+        assert_eq!(loss(&write(7, ImagesPerSecond(384.19), 6.5)), Some(6.5));
+        assert!(loss(&write(7, ImagesPerSecond(384.19), f64::NAN)).is_some_and(f64::is_nan));
+        assert_eq!(loss(&write(7, ImagesPerSecond(384.19), f64::INFINITY)), Some(f64::INFINITY));
+        assert_eq!(loss("INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec"), None);
+        assert_eq!(loss("INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss="), None);
     }
 
     #[test]

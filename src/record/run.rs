@@ -16,7 +16,7 @@ use crate::units::{Bytes, Seconds};
 pub const SCHEMA: u32 = 1;
 
 /// How a run was meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// A measurement.
@@ -202,7 +202,7 @@ impl Iteration {
             ("optimizer", &self.optimizer),
         ] {
             ensure!(list.len() == ranks, "{name} has {} values for {ranks} ranks", list.len());
-            if let Some(time) = list.iter().find(|time| !(time.0 >= 0.0)) {
+            if let Some(time) = list.iter().find(|time| time.0.is_nan() || time.0 < 0.0) {
                 bail!("{name} holds {time}, which is no duration");
             }
         }

@@ -1,2 +1,59 @@
-//! One rank of a run.
-fn main() {}
+//! The program `ringmark-worker`: one rank of a run, one process a GPU. `main` -> [`rank`] -> [`step`] -> autograd hook
+//! -> `GradientReducer` -> `Collective` -> [`ffi`].
+//!
+//! | room | what it is for |
+//! |---|---|
+//! | [`cli`] | what was typed |
+//! | [`rank`] | a rank's life on one screen |
+//! | [`step`] | the body of the hot loop |
+//! | [`model`], [`data`] | the network and its batch |
+//! | [`flat_parameters`] | weights, gradients and momenta in flat memory |
+//! | [`precision`], [`optimizer`] | rounding and update |
+//! | [`collective`] | the sum over the ranks |
+//! | [`timer`] | how long each phase took |
+//! | [`world`] | the ranks of this job |
+//! | [`device`], [`environment`] | what this rank trains on |
+//! | [`outcome`], [`progress`] | what is kept of the run, and what is shown while it goes on |
+//! | [`ffi`] | foreign functions; the only room with `unsafe` |
+
+mod cli;
+mod collective;
+mod data;
+mod device;
+mod environment;
+mod ffi;
+mod flat_parameters;
+mod model;
+mod optimizer;
+mod outcome;
+mod precision;
+mod progress;
+mod rank;
+mod step;
+mod timer;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Exit status of a command line that makes no sense, as clap's own.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli::Command::Train(arguments) = cli::Cli::parse().command;
+    let (config, label) = match arguments.into_config() {
+        Ok(configuration) => configuration,
+        Err(error) => {
+            eprintln!("ringmark-worker: {error:#}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    match rank::live(&config, label) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ringmark-worker: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

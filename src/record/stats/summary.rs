@@ -17,7 +17,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 ///
 /// `harmonic_mean([1, 2, 6]) = 3 / (1 + 1/2 + 1/6) = 1.8`.
 pub fn harmonic_mean(values: &[f64]) -> Option<f64> {
-    if values.is_empty() || values.iter().any(|value| !(*value > 0.0)) {
+    if values.is_empty() || values.iter().any(|value| value.is_nan() || *value <= 0.0) {
         return None;
     }
     Some(values.len() as f64 / values.iter().map(|value| value.recip()).sum::<f64>())

@@ -1,0 +1,255 @@
+//! One job: starts it, hands out its lines as they come, and ends all of it. Not for what the lines mean.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// How often a waiting loop looks at the clock, the child and the interrupt.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What mpirun gets to end its ranks, on all hosts, before it is killed: it gives them a second itself.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Whether the user asked to stop: Ctrl-C, SIGTERM or a closed terminal.
+#[derive(Debug, Clone)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Takes over the signals; once a process.
+    pub fn install() -> anyhow::Result<Interrupt> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&asked);
+        ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("signals cannot be caught")?;
+        Ok(Interrupt(asked))
+    }
+
+    /// Whether a signal came.
+    pub fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps; ends early when a signal comes.
+    pub fn sleep(&self, duration: Duration) {
+        let end = Instant::now() + duration;
+        while !self.asked() && Instant::now() < end {
+            thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
+        }
+    }
+}
+
+/// How a job ended. In every case none of its processes is left on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself.
+    Exited(ExitStatus),
+    /// It ran longer than allowed and was ended.
+    TimedOut(Duration),
+    /// The user asked for it.
+    Interrupted,
+}
+
+impl Ended {
+    /// Why this is a failure; `None` for exit status 0.
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            Ended::Exited(status) if status.success() => None,
+            Ended::Exited(status) => Some(match (status.code(), status.signal()) {
+                (Some(code), _) => format!("mpirun ended with exit status {code}"),
+                (None, signal) => format!("mpirun was ended by signal {}", signal.unwrap_or_default()),
+            }),
+            Ended::TimedOut(limit) => Some(format!("timed out after {} s", limit.as_secs())),
+            Ended::Interrupted => Some("interrupted".to_owned()),
+        }
+    }
+}
+
+/// Runs `command` to its end. `each_line` gets what it writes on either stream, line by line, each with its newline;
+/// an error of `each_line` ends the job.
+pub fn run(
+    command: &[String],
+    timeout: Option<Duration>,
+    interrupt: &Interrupt,
+    mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<Ended> {
+    let (mut job, lines) = Job::start(command)?;
+    let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
+    let ended = loop {
+        match lines.recv_timeout(TICK) {
+            Ok(line) => each_line(&line?)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            // Its output is closed: it is about to exit.
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
+        }
+        if let Some(status) = job.leader.try_wait()? {
+            break Ended::Exited(status);
+        }
+        if interrupt.asked() {
+            break Ended::Interrupted;
+        }
+        if let Some((limit, _)) = deadline.filter(|(_, end)| Instant::now() >= *end) {
+            break Ended::TimedOut(limit);
+        }
+    };
+    drop(job);
+    // Nobody holds the other end any more, so this stops at the last line.
+    for line in lines {
+        each_line(&line?)?;
+    }
+    Ok(ended)
+}
+
+/// A started job; dropping it ends it.
+struct Job {
+    /// mpirun, in a process group of its own, so that the terminal's Ctrl-C reaches us alone.
+    leader: Child,
+}
+
+impl Job {
+    fn start(command: &[String]) -> anyhow::Result<(Job, Receiver<io::Result<Vec<u8>>>)> {
+        // What a dying mpirun leaves behind becomes our child instead of init's: then it can be found and ended.
+        nix::sys::prctl::set_child_subreaper(true).context("orphaned ranks cannot be adopted")?;
+        let (program, arguments) = command.split_first().context("an empty command line")?;
+        let (reader, writer) = io::pipe().context("no pipe for the output")?;
+        let leader = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone().context("no pipe for the output")?)
+            .stderr(writer)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("{program} cannot be started"))?;
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let mut reader = BufReader::new(reader);
+            loop {
+                let mut line = Vec::new();
+                let message = match reader.read_until(b'\n', &mut line) {
+                    Ok(0) => return,
+                    Ok(_) if !line.ends_with(b"\n") => {
+                        line.push(b'\n');
+                        Ok(line)
+                    }
+                    Ok(_) => Ok(line),
+                    Err(error) => Err(error),
+                };
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok((Job { leader }, lines))
+    }
+
+    fn has_exited(&mut self) -> bool {
+        // An error means that there is no such child.
+        !matches!(self.leader.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Job {
+    /// SIGTERM, so that mpirun ends the ranks of every host; after [`GRACE`] SIGKILL; then whoever is still there.
+    fn drop(&mut self) {
+        // Each step may find that there is nobody left to signal: that is what it is for.
+        let group = Pid::from_raw(self.leader.id().cast_signed());
+        if !self.has_exited() {
+            let _ = killpg(group, Signal::SIGTERM);
+            let end = Instant::now() + GRACE;
+            while !self.has_exited() && Instant::now() < end {
+                thread::sleep(TICK);
+            }
+        }
+        if !self.has_exited() {
+            let _ = killpg(group, Signal::SIGKILL);
+            let _ = self.leader.wait();
+        }
+        end_descendants();
+    }
+}
+
+/// Kills and collects every process below this one; there is none but those of the job that just ended. Gives up
+/// after [`GRACE`] on one that the kernel does not let go.
+fn end_descendants() {
+    let own = Pid::this();
+    let end = Instant::now() + GRACE;
+    while Instant::now() < end {
+        for process in descendants(own, &parents()) {
+            let _ = kill(process, Signal::SIGKILL);
+        }
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => thread::sleep(TICK),
+            Ok(_) => {}
+            // No child is left.
+            Err(_) => return,
+        }
+    }
+}
+
+/// Every process of this machine with its parent.
+fn parents() -> Vec<(Pid, Pid)> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let parent = |entry: fs::DirEntry| {
+        let process = entry.file_name().to_str()?.parse().ok()?;
+        let status = fs::read_to_string(entry.path().join("stat")).ok()?;
+        Some((Pid::from_raw(process), parent_in(&status)?))
+    };
+    entries.flatten().filter_map(parent).collect()
+}
+
+/// The fourth field of `/proc/PID/stat`; the second is the name in parentheses and may hold any character.
+fn parent_in(status: &str) -> Option<Pid> {
+    let (_, fields) = status.rsplit_once(')')?;
+    fields.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
+}
+
+fn descendants(of: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(process, _)| *process));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_end_says_why() {
+        let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw)).failure();
+        assert_eq!(exited(0), None);
+        assert_eq!(exited(3 << 8).as_deref(), Some("mpirun ended with exit status 3"));
+        assert_eq!(exited(9).as_deref(), Some("mpirun was ended by signal 9"));
+        let timed_out = Ended::TimedOut(Duration::from_secs(90)).failure();
+        assert_eq!(timed_out.as_deref(), Some("timed out after 90 s"));
+    }
+
+    #[test]
+    fn the_parent_is_found_behind_any_name() {
+        assert_eq!(parent_in("7 (a) b) S 3 7 7 0 -1"), Some(Pid::from_raw(3)));
+        assert_eq!(parent_in("7 (cut off"), None);
+    }
+
+    #[test]
+    fn descendants_are_all_generations_and_nobody_else() {
+        let pairs = [(2, 1), (3, 2), (4, 3), (5, 1), (6, 2)];
+        let parents = pairs.map(|(process, parent)| (Pid::from_raw(process), Pid::from_raw(parent)));
+        let mut found = descendants(Pid::from_raw(2), &parents);
+        found.sort();
+        assert_eq!(found, [3, 4, 6].map(Pid::from_raw));
+    }
+}

@@ -1,0 +1,244 @@
+//! Figures for programs: DLPerf's JSON with our own fields in each case, and CSV with one line a case.
+//!
+//! The JSON is `{"rn50": {"1n1g": {"average_speed": .., "batch_size_per_device": .., "median_speed": .., "speedup": ..,
+//! ours}, ..}}`. Where conditions differ within a folder there is one such key for every table, never `rn50` itself,
+//! so that a reader that knows only `rn50` cannot take one of them for the whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use ringmark_record::case::Case;
+use ringmark_record::config::Dtype;
+use ringmark_record::environment::DeviceKind;
+use ringmark_record::run::Profile;
+use ringmark_record::units::{ImagesPerSecond, Seconds};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use crate::read::figures::{CaseRuns, Extraction, Figures, Group, settings};
+use crate::read::run::{Run, StepTimes, to_hundredths};
+
+/// One case in the JSON; the first four fields are DLPerf's, in its order. Speeds in images/s over all ranks.
+#[derive(Debug, Serialize)]
+struct JsonCase {
+    average_speed: Option<ImagesPerSecond>,
+    batch_size_per_device: u32,
+    median_speed: Option<ImagesPerSecond>,
+    /// Over 1n1g, 2 decimals; `null` where no run of 1n1g counts.
+    speedup: Option<f64>,
+    images_over_time: Option<ImagesPerSecond>,
+    images_per_second_per_gpu: Option<ImagesPerSecond>,
+    /// Case that the two next figures are relative to.
+    base: Option<Case>,
+    speedup_over_base: Option<f64>,
+    /// 1 is perfect.
+    efficiency: Option<f64>,
+    /// Sample standard deviation of the runs' speeds over their mean.
+    cv: Option<f64>,
+    ranks: u32,
+    dtype: Dtype,
+    /// `null` where there is no record.
+    device: Option<DeviceKind>,
+    device_names: BTreeSet<String>,
+    /// `null` where there is no record.
+    profile: Option<Profile>,
+    runs_counted: usize,
+    seconds_per_iteration: Option<JsonTimes>,
+    warnings: Vec<String>,
+    runs: Vec<JsonRun>,
+    /// Options of the runs as their records hold them.
+    settings: BTreeMap<String, Value>,
+}
+
+/// Means over ranks, iterations and runs, in seconds.
+#[derive(Debug, Serialize)]
+struct JsonTimes {
+    step: Seconds,
+    forward: Seconds,
+    backward: Seconds,
+    exposed_allreduce: Seconds,
+    optimizer: Seconds,
+    /// `exposed_allreduce / step`.
+    exposed_allreduce_share: f64,
+}
+
+/// One run in the JSON.
+#[derive(Debug, Serialize)]
+struct JsonRun {
+    run: u32,
+    log: String,
+    status: Status,
+    /// Why the run does not count, with file and line.
+    left_out: Option<String>,
+    iterations: Option<usize>,
+    warmup: Option<usize>,
+    speed: Option<ImagesPerSecond>,
+    images_over_time: Option<ImagesPerSecond>,
+    last_loss: Option<f64>,
+    skipped_steps: Option<u32>,
+}
+
+/// Whether a run is in the figures.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Status {
+    Counted,
+    LeftOut,
+}
+
+impl From<StepTimes> for JsonTimes {
+    fn from(times: StepTimes) -> JsonTimes {
+        JsonTimes {
+            step: times.step,
+            forward: times.forward,
+            backward: times.backward,
+            exposed_allreduce: times.exposed_allreduce,
+            optimizer: times.optimizer,
+            exposed_allreduce_share: times.exposed_share(),
+        }
+    }
+}
+
+impl From<&Run> for JsonRun {
+    fn from(run: &Run) -> JsonRun {
+        let measured = run.outcome.as_ref().ok();
+        JsonRun {
+            run: run.found.name.run,
+            log: run.found.log.display().to_string(),
+            status: if measured.is_some() { Status::Counted } else { Status::LeftOut },
+            left_out: run.outcome.as_ref().err().map(ToString::to_string),
+            iterations: measured.map(|measured| measured.iterations),
+            warmup: measured.map(|measured| measured.warmup),
+            speed: measured.map(|measured| measured.speed),
+            images_over_time: measured.map(|measured| ImagesPerSecond(to_hundredths(measured.images_over_time.0))),
+            last_loss: measured.and_then(|measured| measured.last_loss),
+            skipped_steps: measured.and_then(|measured| measured.skipped_steps),
+        }
+    }
+}
+
+fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
+    let figures = case.figures.as_ref();
+    let recorded = group.conditions.recorded.as_ref();
+    JsonCase {
+        average_speed: figures.map(|figures| figures.average_speed),
+        batch_size_per_device: group.conditions.batch_size,
+        median_speed: figures.map(|figures| figures.median_speed),
+        speedup: figures.filter(|_| group.base == Some(Case::SINGLE)).map(|figures| to_hundredths(figures.speedup)),
+        images_over_time: figures.map(|figures| figures.images_over_time),
+        images_per_second_per_gpu: figures.map(|figures| figures.per_gpu),
+        base: group.base,
+        speedup_over_base: figures.map(|figures| figures.speedup),
+        efficiency: figures.map(|figures| figures.efficiency),
+        cv: figures.and_then(|figures| figures.cv),
+        ranks: case.case.ranks(),
+        dtype: group.conditions.dtype,
+        device: recorded.map(|recorded| recorded.device),
+        device_names: group.device_names.clone(),
+        profile: recorded.map(|recorded| recorded.profile),
+        runs_counted: case.counted().count(),
+        seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
+        warnings: group.warnings.clone(),
+        runs: case.runs.iter().map(JsonRun::from).collect(),
+        settings: settings(&group.conditions),
+    }
+}
+
+/// DLPerf's JSON with our fields; cases in the order of the tables.
+pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
+    struct Groups<'a>(&'a [Group]);
+    struct Cases<'a>(&'a Group);
+    impl Serialize for Groups<'_> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_map(self.0.iter().map(|group| (&group.label, Cases(group))))
+        }
+    }
+    impl Serialize for Cases<'_> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_map(self.0.cases.iter().map(|case| (case.case.to_string(), json_case(self.0, case))))
+        }
+    }
+    Ok(serde_json::to_string_pretty(&Groups(&extraction.groups))? + "\n")
+}
+
+/// Columns of the CSV, units in their names: `images_per_s` over all ranks, `s` seconds, shares from 0 to 1.
+const COLUMNS: [&str; 26] = [
+    "group",
+    "dtype",
+    "batch_size_per_device",
+    "device",
+    "profile",
+    "case",
+    "nodes",
+    "gpus_per_node",
+    "ranks",
+    "runs_counted",
+    "runs_found",
+    "average_speed_images_per_s",
+    "median_speed_images_per_s",
+    "images_over_time_images_per_s",
+    "per_gpu_images_per_s",
+    "base",
+    "speedup_over_base",
+    "efficiency",
+    "cv",
+    "step_s",
+    "forward_s",
+    "backward_s",
+    "exposed_allreduce_s",
+    "exposed_allreduce_share",
+    "optimizer_s",
+    "warnings",
+];
+
+/// One line a case, all groups below each other; a figure that does not exist is an empty field.
+pub fn csv(extraction: &Extraction) -> anyhow::Result<String> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(COLUMNS)?;
+    for group in &extraction.groups {
+        for case in &group.cases {
+            table.write_record(csv_fields(group, case))?;
+        }
+    }
+    let bytes = table.into_inner().context("memory takes every line")?;
+    Ok(String::from_utf8(bytes)?)
+}
+
+fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
+    fn text<T: ToString>(value: Option<T>) -> String {
+        value.map(|value| value.to_string()).unwrap_or_default()
+    }
+    let figures = case.figures.as_ref();
+    let figure = |figure: fn(&Figures) -> f64| text(figures.map(figure));
+    let times = figures.and_then(|figures| figures.times);
+    let time = |time: fn(&StepTimes) -> f64| text(times.as_ref().map(time));
+    let recorded = group.conditions.recorded.as_ref();
+    [
+        group.label.clone(),
+        group.conditions.dtype.to_string(),
+        group.conditions.batch_size.to_string(),
+        text(recorded.map(|recorded| recorded.device)),
+        text(recorded.map(|recorded| if recorded.profile == Profile::Quick { "quick" } else { "full" })),
+        case.case.to_string(),
+        case.case.nodes.to_string(),
+        case.case.gpus_per_node.to_string(),
+        case.case.ranks().to_string(),
+        case.counted().count().to_string(),
+        case.runs.len().to_string(),
+        figure(|figures| figures.average_speed.0),
+        figure(|figures| figures.median_speed.0),
+        figure(|figures| figures.images_over_time.0),
+        figure(|figures| figures.per_gpu.0),
+        text(group.base),
+        figure(|figures| figures.speedup),
+        figure(|figures| figures.efficiency),
+        text(figures.and_then(|figures| figures.cv)),
+        time(|times| times.step.0),
+        time(|times| times.forward.0),
+        time(|times| times.backward.0),
+        time(|times| times.exposed_allreduce.0),
+        time(StepTimes::exposed_share),
+        time(|times| times.optimizer.0),
+        group.warnings.join("; "),
+    ]
+}

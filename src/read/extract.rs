@@ -1,0 +1,132 @@
+//! The way from a folder of runs to what a reader sees: find, read, work out, render, write.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+
+use crate::read::figures::{self, Extraction};
+use crate::read::{export, folder, run, table};
+
+/// What `ringmark extract` is asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtractConfig {
+    /// Folder that holds `<case>/rn50_b<batch>_<dtype>_<run>.log`.
+    pub folder: PathBuf,
+    /// Where the files go; `None` is the folder itself.
+    pub out: Option<PathBuf>,
+    /// First iterations to leave out, instead of what records (or DLPerf) say.
+    pub warmup: Option<u32>,
+    /// What is printed.
+    pub format: Format,
+}
+
+/// What is printed; the files are written in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Aligned columns for a terminal.
+    Table,
+    /// Markdown.
+    Markdown,
+    /// DLPerf's JSON with our fields.
+    Json,
+    /// One line a case.
+    Csv,
+}
+
+impl Format {
+    /// Every format as it is typed.
+    pub const WORDS: [&'static str; 4] = ["table", "markdown", "json", "csv"];
+}
+
+impl FromStr for Format {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Format> {
+        match text {
+            "table" => Ok(Format::Table),
+            "markdown" => Ok(Format::Markdown),
+            "json" => Ok(Format::Json),
+            "csv" => Ok(Format::Csv),
+            _ => bail!("{text:?} is none of {}", Format::WORDS.join(", ")),
+        }
+    }
+}
+
+/// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
+pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
+    let extraction = read(&config.folder, config.warmup)?;
+    print(&render(&extraction, config.format)?)?;
+    for problem in &extraction.problems {
+        eprintln!("not in the figures: {problem}");
+    }
+    let files = write(&extraction, config.out.as_ref().unwrap_or(&config.folder))?;
+    eprintln!("wrote {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
+    match extraction.problems.len() {
+        0 => Ok(()),
+        1 => bail!("the figures of {} are not complete: see the message above", config.folder.display()),
+        several => {
+            bail!("the figures of {} are not complete: see the {several} messages above", config.folder.display())
+        }
+    }
+}
+
+/// Finds and reads every run below `folder` and works out the figures; prints and writes nothing.
+pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction> {
+    let found = folder::find(folder)?;
+    let runs = found.runs.iter().map(|found| run::read(folder, found, warmup)).collect();
+    Ok(figures::extract(&name_of(folder)?, runs, found.problems))
+}
+
+/// The whole output in one format.
+pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String> {
+    match format {
+        Format::Table => Ok(table::terminal(extraction)),
+        Format::Markdown => Ok(table::markdown(extraction)),
+        Format::Json => export::json(extraction),
+        Format::Csv => export::csv(extraction),
+    }
+}
+
+/// Last part of the path, also of `.` and `results/..`.
+fn name_of(folder: &Path) -> anyhow::Result<String> {
+    let whole = fs::canonicalize(folder).with_context(|| format!("{} cannot be resolved", folder.display()))?;
+    let last = whole.file_name().unwrap_or(whole.as_os_str());
+    Ok(last.to_string_lossy().into_owned())
+}
+
+/// A closed pipe (`| head`) is no failure.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("cannot write to the standard output"),
+    }
+}
+
+/// Writes `<name>_result.json` (DLPerf's name), `.csv` and `.md` into `out`, which is made where it is not there.
+fn write(extraction: &Extraction, out: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let advice = || format!("cannot write the result into {}: choose another folder by --out", out.display());
+    fs::create_dir_all(out).with_context(advice)?;
+    let mut files = Vec::new();
+    for (extension, format) in [("json", Format::Json), ("csv", Format::Csv), ("md", Format::Markdown)] {
+        let path = out.join(format!("{}_result.{extension}", extraction.name));
+        replace(&path, &render(extraction, format)?).with_context(advice)?;
+        files.push(path);
+    }
+    Ok(files)
+}
+
+/// Writes a file beside `path` and renames it, so that no reader ever sees half a file.
+fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    // A temporary file is its owner's alone unless told otherwise; the umask takes its share of these permissions.
+    let permissions = fs::Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path).with_context(|| path.display().to_string())?;
+    Ok(())
+}

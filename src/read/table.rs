@@ -1,0 +1,213 @@
+//! Figures for people: aligned columns for a terminal, and the same tables in Markdown.
+
+use std::collections::BTreeSet;
+
+use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
+use comfy_table::{CellAlignment, LineStyle, Table};
+use ringmark_record::case::Case;
+use ringmark_record::config::CollectiveChoice;
+use ringmark_record::environment::DeviceKind;
+use ringmark_record::units::Seconds;
+
+use crate::read::figures::{CaseRuns, Extraction, Group};
+
+/// A column's name, and its unit where it has one.
+type Header = (String, &'static str);
+
+/// A table before it is known where it is shown.
+struct Columns {
+    headers: Vec<Header>,
+    rows: Vec<Vec<String>>,
+}
+
+const LEGEND: [&str; 3] = [
+    "median, average: over runs, of a run's mean of rates (as DLPerf); images/time: all images over all",
+    "time, median over runs; efficiency: speedup / (ranks / ranks of its base); CV: standard deviation",
+    "over runs / their mean",
+];
+
+const TIMES_TITLE: &str = "Time of an iteration, mean over ranks and runs";
+const TIMES_LEGEND: &str = "exposed: all-reduce that backward did not hide; share: of the step";
+
+/// Every group as aligned columns, made for 100 of them.
+pub fn terminal(extraction: &Extraction) -> String {
+    let mut paragraphs = Vec::new();
+    for group in &extraction.groups {
+        paragraphs.push(title(group).join("\n"));
+        paragraphs.push(aligned(&speeds(group)));
+        if let Some(times) = times(group) {
+            paragraphs.push(format!("{TIMES_TITLE}\n({TIMES_LEGEND})"));
+            paragraphs.push(aligned(&times));
+        }
+        if !group.warnings.is_empty() {
+            let warnings: Vec<String> = group.warnings.iter().map(|warning| format!("WARNING: {warning}")).collect();
+            paragraphs.push(warnings.join("\n"));
+        }
+    }
+    paragraphs.push(LEGEND.join("\n"));
+    paragraphs.join("\n\n") + "\n"
+}
+
+/// Every group as a section, then what was left out.
+pub fn markdown(extraction: &Extraction) -> String {
+    let mut paragraphs = vec![format!("# {}", extraction.name)];
+    for group in &extraction.groups {
+        let title = title(group);
+        paragraphs.push(format!("## {}", title[0]));
+        paragraphs.push(title[1..].join("; "));
+        paragraphs.extend(group.warnings.iter().map(|warning| format!("**Warning:** {warning}")));
+        paragraphs.push(piped(&speeds(group)));
+        if let Some(times) = times(group) {
+            paragraphs.push(format!("{TIMES_TITLE} ({TIMES_LEGEND}):"));
+            paragraphs.push(piped(&times));
+        }
+    }
+    paragraphs.push(LEGEND.join("\n"));
+    if !extraction.problems.is_empty() {
+        let problems: Vec<String> = extraction.problems.iter().map(|problem| format!("- `{problem}`")).collect();
+        paragraphs.push("## Not in the figures".to_owned());
+        paragraphs.push(problems.join("\n"));
+    }
+    paragraphs.join("\n\n") + "\n"
+}
+
+/// What was measured, on what, and how.
+fn title(group: &Group) -> [String; 3] {
+    let conditions = &group.conditions;
+    let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
+    let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
+    let counts = |values: &BTreeSet<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
+    let length = match group.iterations.is_empty() {
+        true => "no run counts".to_owned(),
+        false => format!("{} iterations, the first {} left out", counts(&group.iterations), counts(&group.warmup)),
+    };
+    let what = format!("ResNet50-v1b, {dtype}, batch size {batch_size} per {}{quick}", process(group));
+    match &conditions.recorded {
+        None => [what, "device unknown: there are no records beside the logs".to_owned(), length],
+        Some(recorded) => {
+            let names: Vec<&str> = group.device_names.iter().map(String::as_str).collect();
+            let config = &recorded.config;
+            let collective = match config.collective {
+                CollectiveChoice::Auto => String::new(),
+                chosen => format!(", collective {chosen}"),
+            };
+            let options = format!(
+                "{} pixels, {}, overlap {}, {} on the wire{collective}",
+                config.image_size, config.layout, config.overlap, config.wire
+            );
+            [what, format!("{}: {}", recorded.device, names.join(" / ")), format!("{options}; {length}")]
+        }
+    }
+}
+
+/// What a rank drives.
+fn process(group: &Group) -> &'static str {
+    match &group.conditions.recorded {
+        Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
+        _ => "GPU",
+    }
+}
+
+fn speeds(group: &Group) -> Columns {
+    let over = group.base.filter(|base| *base != Case::SINGLE);
+    let speedup = over.map_or("speedup".to_owned(), |base| format!("speedup over {base}"));
+    let headers = [
+        ("case", ""),
+        ("ranks", ""),
+        ("runs", ""),
+        ("median", "images/s"),
+        ("average", "images/s"),
+        ("images/time", "images/s"),
+        (if process(group) == "GPU" { "per GPU" } else { "per rank" }, "images/s"),
+        (&speedup, ""),
+        ("efficiency", "%"),
+        ("CV", "%"),
+    ];
+    Columns {
+        headers: headers.into_iter().map(|(name, unit)| (name.to_owned(), unit)).collect(),
+        rows: group.cases.iter().map(speed_row).collect(),
+    }
+}
+
+fn speed_row(case: &CaseRuns) -> Vec<String> {
+    let name = [
+        case.case.to_string(),
+        case.case.ranks().to_string(),
+        format!("{}/{}", case.counted().count(), case.runs.len()),
+    ];
+    let figures = match &case.figures {
+        None => vec!["-".to_owned(); 7],
+        Some(figures) => vec![
+            format!("{:.2}", figures.median_speed.0),
+            format!("{:.2}", figures.average_speed.0),
+            format!("{:.2}", figures.images_over_time.0),
+            format!("{:.2}", figures.per_gpu.0),
+            format!("{:.2}", figures.speedup),
+            format!("{:.1}", figures.efficiency * 100.0),
+            figures.cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)),
+        ],
+    };
+    name.into_iter().chain(figures).collect()
+}
+
+/// `None` where no case has records.
+fn times(group: &Group) -> Option<Columns> {
+    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(time_row).collect();
+    let headers = [
+        ("case", ""),
+        ("step", "ms"),
+        ("forward", "ms"),
+        ("backward", "ms"),
+        ("exposed", "ms"),
+        ("share", "%"),
+        ("optimizer", "ms"),
+    ];
+    let headers = headers.into_iter().map(|(name, unit)| (name.to_owned(), unit)).collect();
+    (!rows.is_empty()).then_some(Columns { headers, rows })
+}
+
+fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
+    let times = case.figures.as_ref()?.times?;
+    let milliseconds = |time: Seconds| format!("{:.2}", time.0 * 1e3);
+    Some(vec![
+        case.case.to_string(),
+        milliseconds(times.step),
+        milliseconds(times.forward),
+        milliseconds(times.backward),
+        milliseconds(times.exposed_allreduce),
+        format!("{:.1}", times.exposed_share() * 100.0),
+        milliseconds(times.optimizer),
+    ])
+}
+
+/// For a terminal: units below the names, numbers to the right.
+fn aligned(columns: &Columns) -> String {
+    let headers = columns.headers.iter().map(|(name, unit)| format!("{}\n{unit}", name.replace(" over ", "\nover ")));
+    let mut table = Table::new();
+    table.load_style(NOTHING.header_separator(LineStyle::none().fill('-').junction('-')));
+    table.set_header(headers).add_rows(&columns.rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        match index {
+            0 => _ = column.set_padding((0, 1)),
+            _ => column.set_cell_alignment(CellAlignment::Right),
+        }
+    }
+    table.trim_fmt()
+}
+
+/// For Markdown: one line of headers, numbers to the right.
+fn piped(columns: &Columns) -> String {
+    let headers = columns.headers.iter().map(|(name, unit)| match *unit {
+        "" => name.clone(),
+        unit => format!("{name} ({unit})"),
+    });
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    table.set_header(headers).add_rows(&columns.rows);
+    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    let mut lines: Vec<String> = table.lines().collect();
+    if let Some((first, others)) = lines.get(1).and_then(|line| line.split_at_checked(line[1..].find('|')? + 2)) {
+        lines[1] = format!("{first}{}", others.replace("-|", ":|"));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,35 @@
+//! The error that means: asked wrongly, nothing was started. Both programs answer it with exit status 2.
+
+use std::fmt;
+
+/// A value that was asked for and cannot be; everything else that goes wrong is a failure, exit status 1.
+#[derive(Debug)]
+pub struct UsageError(anyhow::Error);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:#}", self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// Marks `error` as one of usage, for `map_err`; its message stays.
+pub fn usage(error: anyhow::Error) -> anyhow::Error {
+    UsageError(error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn the_mark_and_the_message_survive_context() {
+        let error = Err::<(), _>(usage(anyhow!("--runs 0 is out of range"))).context("sweep").expect_err("an error");
+        assert!(error.is::<UsageError>());
+        assert_eq!(format!("{error:#}"), "sweep: --runs 0 is out of range");
+        assert!(!anyhow!("disk full").is::<UsageError>());
+    }
+}

@@ -1,0 +1,68 @@
+//! Compiles the shim against libtorch's headers and writes libtorch's folder into the program, so that it starts with
+//! nothing exported.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+const TORCH_VERSION: &str = "2.11.0";
+
+fn main() {
+    if let Err(message) = build() {
+        println!("cargo::error={message}");
+    }
+}
+
+fn build() -> Result<(), String> {
+    println!("cargo::rerun-if-env-changed=LIBTORCH");
+    println!("cargo::rerun-if-changed=ffi/shim.cpp");
+    let link = PathBuf::from(env::var_os("LIBTORCH").ok_or("LIBTORCH is not set: build inside the repository")?);
+    // The real folder: libtorch finds NVIDIA's libraries relative to where it lies.
+    let libtorch = link.canonicalize().map_err(|_| format!("no libtorch at {}: run scripts/setup.sh", link.display()))?;
+    check_version(&libtorch)?;
+
+    let include = libtorch.join("include");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .warnings(false)
+        .define("_GLIBCXX_USE_CXX11_ABI", "1")
+        .include(&include)
+        .include(include.join("torch/csrc/api/include"))
+        .file("ffi/shim.cpp")
+        .compile("ringmark_shim");
+
+    let mut folders = vec![libtorch.join("lib")];
+    if let Some(packages) = libtorch.parent() {
+        // The CUDA build of libtorch_cpu needs libcudart and libcupti, which lie beside it in wheels of their own.
+        for nvidia in ["nvidia/cu13/lib", "nvidia/cuda_runtime/lib", "nvidia/cuda_cupti/lib"] {
+            folders.push(packages.join(nvidia));
+        }
+    }
+    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        println!("cargo::rustc-link-search=native={}", folder.display());
+        println!("cargo::rustc-link-arg=-Wl,-rpath,{}", folder.display());
+        println!("cargo::rustc-link-arg=-Wl,-rpath-link,{}", folder.display());
+    }
+    Ok(())
+}
+
+/// The wheel says its version in `version.py`, the zip in `build-version`.
+fn check_version(libtorch: &Path) -> Result<(), String> {
+    let read = |name| {
+        let path = libtorch.join(name);
+        println!("cargo::rerun-if-changed={}", path.display());
+        fs::read_to_string(path).unwrap_or_default()
+    };
+    let python = read("version.py");
+    let from_wheel = python.lines().find_map(|line| line.strip_prefix("__version__ = '"));
+    let zip = read("build-version");
+    let found = from_wheel.unwrap_or(&zip).split(['+', '\'']).next().unwrap_or_default().trim();
+    if found == TORCH_VERSION {
+        return Ok(());
+    }
+    let found = if found.is_empty() { "no version at all" } else { found };
+    Err(format!(
+        "ringmark needs libtorch {TORCH_VERSION}, {} has {found}: remove .libtorch and run scripts/setup.sh",
+        libtorch.display()
+    ))
+}

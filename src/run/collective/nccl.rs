@@ -1,0 +1,58 @@
+//! Sums by NCCL rings on a stream of their own, beside backward.
+//!
+//! ```text
+//! compute stream   ...backward of bucket 0 | E0 | backward of bucket 1 | E1 | (wait D) optimizer...
+//!                                            \                           \      /
+//! sum stream                         (wait E0) sum 0 ........... (wait E1) sum 1 | D
+//! ```
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use tch::Tensor;
+
+use crate::collective::Collective;
+use crate::ffi::nccl::{Communicator, Nccl};
+use crate::ffi::shim::{Event, Stream};
+use crate::world::World;
+
+/// One communicator over all ranks.
+pub struct NcclRing {
+    communicator: Communicator,
+    device: usize,
+    /// Set when a bucket's gradients are in place. One is enough: a stream that waits for an event waits for the
+    /// recording that was last when it was told to, whatever is recorded later.
+    ready: Event,
+    done: Event,
+}
+
+impl NcclRing {
+    /// Joins all ranks; the identity that NCCL needs goes round by MPI.
+    pub fn new(nccl: Arc<Nccl>, world: &World, device: usize) -> Result<NcclRing> {
+        let mut id = match world.rank() {
+            0 => nccl.unique_id()?,
+            _ => [0; _],
+        };
+        world.broadcast(&mut id);
+        let communicator = Communicator::new(nccl, device, world.rank(), world.ranks(), id)?;
+        Ok(NcclRing { communicator, device, ready: Event::new(device), done: Event::new(device) })
+    }
+}
+
+impl Collective for NcclRing {
+    fn name(&self) -> &'static str {
+        "nccl"
+    }
+
+    fn start(&mut self, bucket: &Tensor) -> Result<()> {
+        self.ready.record(Stream::current(self.device)?)?;
+        self.communicator.stream().wait_for(&self.ready)?;
+        self.communicator.all_reduce_sum(bucket)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.communicator.check()?;
+        self.done.record(self.communicator.stream())?;
+        Stream::current(self.device)?.wait_for(&self.done)
+    }
+}

@@ -1,0 +1,34 @@
+//! Where a batch comes from: [`synthetic`] by default, or a [`file`]. Made once on the device and used in every
+//! iteration, so that no input pipeline stands between the devices and the figure.
+
+mod file;
+mod synthetic;
+
+use anyhow::Result;
+use ringmark_record::config::{Layout, TrainConfig};
+use tch::{Device, Tensor};
+
+/// One batch on its device.
+pub struct Batch {
+    /// fp32 `[batch, 3, size, size]` in the run's memory layout.
+    pub images: Tensor,
+    /// int64 `[batch]`, class numbers.
+    pub labels: Tensor,
+}
+
+/// Rank `rank`'s batch.
+pub fn batch(config: &TrainConfig, rank: u32, device: Device) -> Result<Batch> {
+    let batch = match &config.data {
+        Some(path) => file::batch(path, config, rank, device)?,
+        None => synthetic::batch(config, rank, device)?,
+    };
+    Ok(Batch { images: in_layout(&batch.images, config.layout)?, ..batch })
+}
+
+/// The same values with the strides of `layout`: channels_last or contiguous.
+pub fn in_layout(images: &Tensor, layout: Layout) -> Result<Tensor> {
+    Ok(match layout {
+        Layout::Nhwc => images.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?,
+        Layout::Nchw => images.f_contiguous()?,
+    })
+}

@@ -1,0 +1,18 @@
+//! Random images and labels, the same that PyTorch makes: `manual_seed(seed + rank)`, `randn`, then `randint`.
+
+use anyhow::Result;
+use ringmark_record::config::TrainConfig;
+use tch::{Device, Kind, Tensor};
+
+use crate::data::Batch;
+use crate::model::resnet::CLASSES;
+
+/// Drawn on `device` itself: generators of different devices differ.
+pub fn batch(config: &TrainConfig, rank: u32, device: Device) -> Result<Batch> {
+    let (count, size) = (i64::from(config.batch_size), i64::from(config.image_size));
+    tch::manual_seed(config.seed.wrapping_add(i64::from(rank)));
+    Ok(Batch {
+        images: Tensor::f_randn([count, 3, size, size], (Kind::Float, device))?,
+        labels: Tensor::f_randint(CLASSES, [count], (Kind::Int64, device))?,
+    })
+}

@@ -1,0 +1,130 @@
+//! What the run's record says of this machine: versions, devices, topology, and the variables that may be shown.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use ringmark_record::case::Case;
+use ringmark_record::config::TrainConfig;
+use ringmark_record::environment::{DeviceKind, Environment, RankPlace, is_allowed};
+use ringmark_record::run::{RunHeader, SCHEMA};
+use ringmark_record::units::{Bytes, Seconds};
+
+use crate::cli::RunLabel;
+use crate::device::DeviceOfRank;
+use crate::ffi::nccl::Nccl;
+use crate::ffi::shim;
+use crate::world::World;
+
+/// The record's first line; every rank calls it, because it gathers where all of them are.
+pub fn header(
+    config: &TrainConfig,
+    label: RunLabel,
+    world: &World,
+    own: &DeviceOfRank,
+    nccl: Option<&Nccl>,
+    (collective, buckets): (&str, Vec<Bytes>),
+) -> Result<RunHeader> {
+    let ranks = places(world, own);
+    let nodes = ranks.iter().filter(|place| place.local_rank == 0).count() as u32;
+    let case = label.case.unwrap_or(Case { nodes, gpus_per_node: world.ranks().div_ceil(nodes) });
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(RunHeader {
+        schema: SCHEMA,
+        case,
+        run: label.run,
+        profile: label.profile,
+        started: Seconds(started.as_secs_f64()),
+        config: config.clone(),
+        collective: collective.to_owned(),
+        buckets,
+        environment: environment(own, nccl)?,
+        ranks,
+    })
+}
+
+fn places(world: &World, own: &DeviceOfRank) -> Vec<RankPlace> {
+    let numbers = [f64::from(world.local_rank()), f64::from(own.threads), f64::from(std::process::id())];
+    let numbers = world.gather(&numbers);
+    let hosts = world.gather_text(world.host());
+    let devices = world.gather_text(&own.name);
+    let place = |(rank, ((numbers, host), device_name)): (usize, ((Vec<f64>, String), String))| RankPlace {
+        rank: rank as u32,
+        local_rank: numbers[0] as u32,
+        host,
+        device: own.kind,
+        device_name,
+        threads: numbers[1] as u32,
+        process: numbers[2] as u32,
+    };
+    numbers.into_iter().zip(hosts).zip(devices).enumerate().map(place).collect()
+}
+
+fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environment> {
+    let is_cuda = own.kind == DeviceKind::Cuda;
+    let mpi_version = mpi::environment::library_version().unwrap_or_default();
+    Ok(Environment {
+        ringmark_version: env!("CARGO_PKG_VERSION").to_owned(),
+        libtorch_version: shim::libtorch_version(),
+        mpi_version: mpi_version.lines().next().unwrap_or_default().split(", ident").next().unwrap_or_default().to_owned(),
+        nccl_version: nccl.map(Nccl::version).transpose()?,
+        driver_version: is_cuda.then(|| output("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"])?.pop()).flatten(),
+        cuda_missing: own.cuda_missing.clone(),
+        system: format!("{} {}", system_name(), first_line("/proc/sys/kernel/osrelease")),
+        processor: processor_name(),
+        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        memory: Bytes(proc_kilobytes("/proc/meminfo", "MemTotal:") * 1024),
+        topology: if is_cuda { output("nvidia-smi", &["topo", "-m"]) } else { output("lstopo-no-graphics", &["--no-io", "--no-legend"]) }
+            .unwrap_or_default(),
+        variables: variables(),
+    })
+}
+
+/// The processor as the kernel names it.
+pub fn processor_name() -> String {
+    let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
+}
+
+/// Most memory that this process has held.
+pub fn peak_resident() -> Bytes {
+    Bytes(proc_kilobytes("/proc/self/status", "VmHWM:") * 1024)
+}
+
+/// Whether a variable is set and not empty.
+pub fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
+}
+
+fn variables() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| is_allowed(name))
+        .collect()
+}
+
+/// The number behind `key` in one of the kernel's tables of kB.
+fn proc_kilobytes(path: &str, key: &str) -> u64 {
+    let table = fs::read_to_string(path).unwrap_or_default();
+    let line = table.lines().find_map(|line| line.strip_prefix(key));
+    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+fn first_line(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
+}
+
+fn system_name() -> String {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    name.unwrap_or("Linux").trim_matches('"').to_owned()
+}
+
+/// Lines that a program prints, or `None` where it is missing or fails.
+fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
+    let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_end().to_owned()).collect())
+}

@@ -1,0 +1,64 @@
+//! Which CUDA libraries this process has. They are loaded at run time, so that one program serves CPU and GPU.
+//!
+//! libtorch asks once, at its first question about CUDA, whether its CUDA half is there, and keeps the answer:
+//! [`load_cuda`] must run before any other libtorch call.
+
+use std::error::Error;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::CUdevice_attribute;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use ringmark_record::config::DeviceChoice;
+
+/// The CUDA half of libtorch and what it needs, kept open for the life of the process.
+pub struct CudaLibraries {
+    /// NCCL: the copy that libtorch_cuda itself loaded.
+    pub nccl: &'static Library,
+}
+
+/// Loads what CUDA training needs, in the order driver, libtorch_cuda, NCCL; `Err` names the first that is missing.
+///
+/// `choice` cpu loads nothing.
+pub fn load_cuda(choice: DeviceChoice) -> Result<CudaLibraries, String> {
+    if choice == DeviceChoice::Cpu {
+        return Err("--device cpu was asked for".to_owned());
+    }
+    open("libcuda.so.1").map_err(|error| format!("no NVIDIA driver ({error})"))?;
+    open("libtorch_cuda.so").map_err(|error| format!("no CUDA half of libtorch ({error})"))?;
+    let nccl = open("libnccl.so.2").map_err(|error| format!("no NCCL ({error})"))?;
+    Ok(CudaLibraries { nccl })
+}
+
+/// `dlopen`: a library that is loaded already is that one again, whatever folder it came from.
+fn open(name: &str) -> Result<&'static Library, String> {
+    // SAFETY: the initializers of the driver, libtorch_cuda and NCCL may run at any time before other threads start.
+    let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
+        .map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))?;
+    Ok(Box::leak(Box::new(library)))
+}
+
+/// What the driver says of one GPU.
+#[derive(Debug, Clone)]
+pub struct DeviceFacts {
+    /// `NVIDIA H100 80GB HBM3`.
+    pub name: String,
+    /// Major and minor number.
+    pub compute_capability: (i32, i32),
+}
+
+/// Facts of device `index` as this process counts them; only after [`load_cuda`] found the driver.
+pub fn device_facts(index: usize) -> Result<DeviceFacts, DriverError> {
+    result::init()?;
+    let device = result::device::get(index as i32)?;
+    let number = |attribute| {
+        // SAFETY: `device` comes from the driver.
+        unsafe { result::device::get_attribute(device, attribute) }
+    };
+    Ok(DeviceFacts {
+        name: result::device::get_name(device)?,
+        compute_capability: (
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+    })
+}

@@ -1,0 +1,180 @@
+//! NCCL through function pointers of the copy that libtorch_cuda loaded, with cudarc's types.
+//!
+//! cudarc itself looks for other library names, and panics where one is missing. Never two copies of NCCL in a process.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use cudarc::nccl::sys::{
+    cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId,
+};
+use libloading::os::unix::Library;
+use tch::{Kind, Tensor};
+
+use crate::ffi::shim;
+
+/// Length of the identity that all ranks of a communicator share.
+pub const UNIQUE_ID_BYTES: usize = size_of::<ncclUniqueId>();
+
+/// The functions used, by name.
+pub struct Nccl {
+    get_version: unsafe extern "C" fn(*mut c_int) -> ncclResult_t,
+    get_unique_id: unsafe extern "C" fn(*mut ncclUniqueId) -> ncclResult_t,
+    comm_init_rank: unsafe extern "C" fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int) -> ncclResult_t,
+    comm_get_async_error: unsafe extern "C" fn(ncclComm_t, *mut ncclResult_t) -> ncclResult_t,
+    comm_abort: unsafe extern "C" fn(ncclComm_t) -> ncclResult_t,
+    all_reduce: unsafe extern "C" fn(
+        *const c_void,
+        *mut c_void,
+        usize,
+        ncclDataType_t,
+        ncclRedOp_t,
+        ncclComm_t,
+        cudaStream_t,
+    ) -> ncclResult_t,
+    get_error_string: unsafe extern "C" fn(ncclResult_t) -> *const c_char,
+    get_last_error: unsafe extern "C" fn(ncclComm_t) -> *const c_char,
+}
+
+impl Nccl {
+    /// Finds every function in `library`.
+    pub fn new(library: &'static Library) -> Result<Nccl> {
+        fn find<F: Copy>(library: &'static Library, name: &CStr) -> Result<F> {
+            // SAFETY: the caller's field has the type that nccl.h declares for this name.
+            let symbol = unsafe { library.get::<F>(name) };
+            symbol.map(|symbol| *symbol).with_context(|| format!("NCCL lacks {name:?}: install NCCL 2.14 or later"))
+        }
+        Ok(Nccl {
+            get_version: find(library, c"ncclGetVersion")?,
+            get_unique_id: find(library, c"ncclGetUniqueId")?,
+            comm_init_rank: find(library, c"ncclCommInitRank")?,
+            comm_get_async_error: find(library, c"ncclCommGetAsyncError")?,
+            comm_abort: find(library, c"ncclCommAbort")?,
+            all_reduce: find(library, c"ncclAllReduce")?,
+            get_error_string: find(library, c"ncclGetErrorString")?,
+            get_last_error: find(library, c"ncclGetLastError")?,
+        })
+    }
+
+    /// Version as `2.28.9`.
+    pub fn version(&self) -> Result<String> {
+        let mut version = 0;
+        // SAFETY: the pointer is to a live int.
+        self.check(unsafe { (self.get_version)(&mut version) }, "ncclGetVersion", std::ptr::null_mut())?;
+        Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
+    }
+
+    /// A new identity, made by rank 0 and sent to the others.
+    pub fn unique_id(&self) -> Result<[u8; UNIQUE_ID_BYTES]> {
+        let mut id = ncclUniqueId { internal: [0; UNIQUE_ID_BYTES] };
+        // SAFETY: the pointer is to a live id.
+        self.check(unsafe { (self.get_unique_id)(&mut id) }, "ncclGetUniqueId", std::ptr::null_mut())?;
+        Ok(id.internal.map(|byte| byte as u8))
+    }
+
+    fn check(&self, result: ncclResult_t, call: &str, communicator: ncclComm_t) -> Result<()> {
+        if result == ncclResult_t::ncclSuccess {
+            return Ok(());
+        }
+        // SAFETY: both return static strings, or null; ncclGetLastError accepts a null communicator.
+        let (error, last) = unsafe { (text((self.get_error_string)(result)), text((self.get_last_error)(communicator))) };
+        bail!("{call}: {error}{}{last}", if last.is_empty() { "" } else { ": " })
+    }
+}
+
+/// # Safety
+/// `string` is null or ends in NUL.
+unsafe fn text(string: *const c_char) -> String {
+    if string.is_null() {
+        return String::new();
+    }
+    // SAFETY: not null, and the caller's promise.
+    unsafe { CStr::from_ptr(string) }.to_string_lossy().trim().to_owned()
+}
+
+/// The ranks of a job and the stream their sums run on.
+pub struct Communicator {
+    nccl: Arc<Nccl>,
+    handle: ncclComm_t,
+    stream: shim::Stream,
+    stream_handle: cudaStream_t,
+    device: usize,
+}
+
+// SAFETY: NCCL allows a communicator in any thread, one call at a time, which `&mut self` sees to.
+unsafe impl Send for Communicator {}
+
+impl Communicator {
+    /// Joins as `rank` of `ranks` with the current CUDA device `device`; returns when all have joined.
+    pub fn new(
+        nccl: Arc<Nccl>,
+        device: usize,
+        rank: u32,
+        ranks: u32,
+        id: [u8; UNIQUE_ID_BYTES],
+    ) -> Result<Communicator> {
+        let (stream, stream_handle) = shim::Stream::new(device)?;
+        let id = ncclUniqueId { internal: id.map(|byte| byte as c_char) };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the id is rank 0's, rank < ranks by MPI, and the device was made current by the caller.
+        let result = unsafe { (nccl.comm_init_rank)(&mut handle, ranks as c_int, id, rank as c_int) };
+        nccl.check(result, "ncclCommInitRank", handle)?;
+        Ok(Communicator { nccl, handle, stream, stream_handle: stream_handle.cast(), device })
+    }
+
+    /// The stream of the sums.
+    pub fn stream(&self) -> shim::Stream {
+        self.stream
+    }
+
+    /// Enqueues the sum of `tensor` over all ranks, in place, fp32 or fp16. The tensor must live until the stream is past it.
+    pub fn all_reduce_sum(&mut self, tensor: &Tensor) -> Result<()> {
+        ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
+        ensure!(
+            tensor.device() == tch::Device::Cuda(self.device),
+            "a tensor on {:?} given to NCCL on device {}",
+            tensor.device(),
+            self.device
+        );
+        let kind = match tensor.kind() {
+            Kind::Float => ncclDataType_t::ncclFloat32,
+            Kind::Half => ncclDataType_t::ncclFloat16,
+            other => bail!("NCCL sums fp32 and fp16 here, not {other:?}"),
+        };
+        let data = tensor.data_ptr();
+        // SAFETY: `numel` contiguous elements of `kind` on this communicator's device, alive by the caller's promise.
+        let result = unsafe {
+            (self.nccl.all_reduce)(
+                data,
+                data,
+                tensor.numel(),
+                kind,
+                ncclRedOp_t::ncclSum,
+                self.handle,
+                self.stream_handle,
+            )
+        };
+        self.nccl.check(result, "ncclAllReduce", self.handle)
+    }
+
+    /// Whatever went wrong on the device or the network since the last call, in NCCL's words. Does not wait.
+    pub fn check(&self) -> Result<()> {
+        let mut state = ncclResult_t::ncclSuccess;
+        // SAFETY: the communicator is alive and the pointer is to a live result.
+        let result = unsafe { (self.nccl.comm_get_async_error)(self.handle, &mut state) };
+        self.nccl.check(result, "ncclCommGetAsyncError", self.handle)?;
+        if state == ncclResult_t::ncclInProgress {
+            return Ok(());
+        }
+        self.nccl.check(state, "a sum in flight", self.handle)
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        // ncclCommDestroy waits for the other ranks, which may be gone; after the last step nothing is in flight.
+        // SAFETY: the handle is valid and not used again.
+        unsafe { (self.nccl.comm_abort)(self.handle) };
+    }
+}

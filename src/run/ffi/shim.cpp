@@ -1,0 +1,215 @@
+// The libtorch calls that tch lacks, as C functions. Compiled against the headers of the libtorch that is linked;
+// needs torch_cpu and c10 alone: CUDA is reached through the device guard that libtorch_cuda registers when loaded.
+//
+// Every function returns null, or a message that the caller frees with ringmark_free_message.
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace {
+
+using GradientCallback = void (*)(void* context, size_t parameter);
+
+struct GradientHook final : torch::autograd::PostAccumulateGradHook {
+  GradientHook(GradientCallback callback, void* context, size_t parameter)
+      : callback(callback), context(context), parameter(parameter) {}
+
+  void operator()(const torch::autograd::Variable&) override { callback(context, parameter); }
+
+  GradientCallback callback;
+  void* context;
+  size_t parameter;
+};
+
+std::vector<at::Tensor> list(at::Tensor* const* tensors, size_t count) {
+  std::vector<at::Tensor> result;
+  result.reserve(count);
+  for (size_t index = 0; index < count; ++index) {
+    result.push_back(*tensors[index]);
+  }
+  return result;
+}
+
+template <typename Body>
+char* guarded(Body body) {
+  try {
+    body();
+    return nullptr;
+  } catch (const c10::Error& error) {
+    return strdup(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return strdup(error.what());
+  } catch (...) {
+    return strdup("an exception that is not a std::exception");
+  }
+}
+
+const c10::impl::DeviceGuardImplInterface* cuda() {
+  return c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
+}
+
+c10::Stream stream_of(int64_t id, int64_t device) {
+  return c10::Stream::unpack3(id, static_cast<c10::DeviceIndex>(device), c10::DeviceType::CUDA);
+}
+
+}  // namespace
+
+extern "C" {
+
+void ringmark_free_message(char* message) { std::free(message); }
+
+const char* ringmark_libtorch_version() { return TORCH_VERSION; }
+
+// --- autograd ---------------------------------------------------------------------------------------------------
+
+char* ringmark_on_gradient(at::Tensor* parameter, GradientCallback callback, void* context, size_t index) {
+  return guarded([&] {
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        *parameter, std::make_unique<GradientHook>(callback, context, index));
+  });
+}
+
+char* ringmark_backward(at::Tensor* loss, at::Tensor* gradient) {
+  return guarded([&] {
+    std::vector<at::Tensor> gradients;
+    if (gradient != nullptr) {
+      gradients.push_back(*gradient);
+    }
+    torch::autograd::backward({*loss}, gradients);
+  });
+}
+
+// Copies the gradients of `parameters` into `destinations`, converting, and drops them.
+char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* destinations, size_t count) {
+  return guarded([&] {
+    c10::InferenceMode off(false);
+    at::NoGradGuard no_gradient;
+    std::vector<at::Tensor> gradients;
+    gradients.reserve(count);
+    for (size_t index = 0; index < count; ++index) {
+      at::Tensor& gradient = parameters[index]->mutable_grad();
+      TORCH_CHECK(gradient.defined(), "parameter ", index, " of the bucket has no gradient");
+      gradients.push_back(std::move(gradient));
+      gradient = at::Tensor();
+    }
+    at::_foreach_copy_(list(destinations, count), gradients);
+  });
+}
+
+// --- arithmetic -------------------------------------------------------------------------------------------------
+
+char* ringmark_sgd(
+    at::Tensor* weights, at::Tensor* gradients, at::Tensor* momenta, double learning_rate, double momentum,
+    double weight_decay, at::Tensor* gradient_scale, at::Tensor* found_inf) {
+  return guarded([&] {
+    at::NoGradGuard no_gradient;
+    std::optional<at::Tensor> skip;
+    if (found_inf != nullptr) {
+      skip = *found_inf;
+    }
+    at::_fused_sgd_(
+        {*weights}, {*gradients}, {*momenta}, weight_decay, momentum, learning_rate, /*dampening=*/0.0,
+        /*nesterov=*/momentum > 0.0, /*maximize=*/false, /*is_first_step=*/false, *gradient_scale, skip);
+  });
+}
+
+char* ringmark_unscale(at::Tensor* gradients, at::Tensor* found_inf, at::Tensor* inverse_scale) {
+  return guarded([&] {
+    at::NoGradGuard no_gradient;
+    at::_amp_foreach_non_finite_check_and_unscale_({*gradients}, *found_inf, *inverse_scale);
+  });
+}
+
+char* ringmark_copy_without_waiting(at::Tensor* destination, at::Tensor* source) {
+  return guarded([&] { destination->copy_(*source, /*non_blocking=*/true); });
+}
+
+// --- modes ------------------------------------------------------------------------------------------------------
+
+char* ringmark_autocast(int is_cuda, int enabled, int is_half) {
+  return guarded([&] {
+    const auto device = is_cuda ? at::kCUDA : at::kCPU;
+    if (!enabled) {
+      at::autocast::clear_cache();
+    }
+    at::autocast::set_autocast_dtype(device, is_half ? at::kHalf : at::kBFloat16);
+    at::autocast::set_autocast_cache_enabled(enabled);
+    at::autocast::set_autocast_enabled(device, enabled);
+  });
+}
+
+char* ringmark_allow_tf32(int allowed) {
+  return guarded([&] {
+    const auto precision = allowed ? at::Float32Precision::TF32 : at::Float32Precision::IEEE;
+    for (const auto operation : {at::Float32Op::CONV, at::Float32Op::MATMUL}) {
+      at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, operation, precision);
+    }
+  });
+}
+
+// --- CUDA streams, events and memory ----------------------------------------------------------------------------
+
+char* ringmark_set_device(int64_t device) {
+  return guarded([&] { cuda()->setDevice(c10::Device(c10::DeviceType::CUDA, device)); });
+}
+
+// A stream of libtorch's pool; those do not wait for the legacy default stream.
+char* ringmark_new_stream(int64_t device, int64_t* id, void** handle) {
+  return guarded([&] {
+    const auto stream = cuda()->getNewStream(c10::Device(c10::DeviceType::CUDA, device), /*priority=*/-1);
+    *id = stream.pack3().stream_id;
+    *handle = cuda()->getStreamNativeHandle(stream);
+  });
+}
+
+char* ringmark_current_stream(int64_t device, int64_t* id) {
+  return guarded([&] { *id = cuda()->getStream(c10::Device(c10::DeviceType::CUDA, device)).pack3().stream_id; });
+}
+
+// `event` is created at its first recording.
+char* ringmark_record_event(void** event, int64_t stream, int64_t device, int timing) {
+  return guarded([&] {
+    cuda()->record(
+        event, stream_of(stream, device), static_cast<c10::DeviceIndex>(device),
+        timing ? c10::EventFlag::BACKEND_DEFAULT : c10::EventFlag::PYTORCH_DEFAULT);
+  });
+}
+
+char* ringmark_stream_wait_event(void* event, int64_t stream, int64_t device) {
+  return guarded([&] { cuda()->block(event, stream_of(stream, device)); });
+}
+
+char* ringmark_query_event(void* event, int* done) {
+  return guarded([&] { *done = cuda()->queryEvent(event) ? 1 : 0; });
+}
+
+char* ringmark_elapsed_milliseconds(void* start, void* end, int64_t device, double* milliseconds) {
+  return guarded([&] { *milliseconds = cuda()->elapsedTime(start, end, static_cast<c10::DeviceIndex>(device)); });
+}
+
+void ringmark_destroy_event(void* event, int64_t device) {
+  cuda()->destroyEvent(event, static_cast<c10::DeviceIndex>(device));
+}
+
+char* ringmark_peak_memory(int64_t device, uint64_t* bytes) {
+  return guarded([&] {
+    const auto stats = c10::getDeviceAllocator(c10::DeviceType::CUDA)->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+    const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    *bytes = static_cast<uint64_t>(stats.reserved_bytes[all].peak);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,295 @@
+//! The libtorch calls of `shim.cpp`, safe: arguments checked, messages turned into errors.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{null_mut, NonNull};
+
+use anyhow::{Result, anyhow};
+use tch::Tensor;
+
+type RawTensor = *mut c_void;
+
+unsafe extern "C" {
+    fn ringmark_free_message(message: *mut c_char);
+    fn ringmark_libtorch_version() -> *const c_char;
+    fn ringmark_on_gradient(
+        parameter: RawTensor,
+        callback: extern "C" fn(*mut c_void, usize),
+        context: *mut c_void,
+        index: usize,
+    ) -> *mut c_char;
+    fn ringmark_backward(loss: RawTensor, gradient: RawTensor) -> *mut c_char;
+    fn ringmark_take_gradients(parameters: *const RawTensor, destinations: *const RawTensor, count: usize)
+    -> *mut c_char;
+    fn ringmark_sgd(
+        weights: RawTensor,
+        gradients: RawTensor,
+        momenta: RawTensor,
+        learning_rate: f64,
+        momentum: f64,
+        weight_decay: f64,
+        gradient_scale: RawTensor,
+        found_inf: RawTensor,
+    ) -> *mut c_char;
+    fn ringmark_unscale(gradients: RawTensor, found_inf: RawTensor, inverse_scale: RawTensor) -> *mut c_char;
+    fn ringmark_copy_without_waiting(destination: RawTensor, source: RawTensor) -> *mut c_char;
+    fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
+    fn ringmark_allow_tf32(allowed: c_int) -> *mut c_char;
+    fn ringmark_set_device(device: i64) -> *mut c_char;
+    fn ringmark_new_stream(device: i64, id: *mut i64, handle: *mut *mut c_void) -> *mut c_char;
+    fn ringmark_current_stream(device: i64, id: *mut i64) -> *mut c_char;
+    fn ringmark_record_event(event: *mut *mut c_void, stream: i64, device: i64, timing: c_int) -> *mut c_char;
+    fn ringmark_stream_wait_event(event: *mut c_void, stream: i64, device: i64) -> *mut c_char;
+    fn ringmark_query_event(event: *mut c_void, done: *mut c_int) -> *mut c_char;
+    fn ringmark_elapsed_milliseconds(
+        start: *mut c_void,
+        end: *mut c_void,
+        device: i64,
+        milliseconds: *mut f64,
+    ) -> *mut c_char;
+    fn ringmark_destroy_event(event: *mut c_void, device: i64);
+    fn ringmark_peak_memory(device: i64, bytes: *mut u64) -> *mut c_char;
+}
+
+fn check(message: *mut c_char) -> Result<()> {
+    let Some(message) = NonNull::new(message) else {
+        return Ok(());
+    };
+    // SAFETY: the shim returns a NUL-terminated string of its own, freed here once.
+    let text = unsafe {
+        let text = CStr::from_ptr(message.as_ptr()).to_string_lossy().into_owned();
+        ringmark_free_message(message.as_ptr());
+        text
+    };
+    Err(anyhow!("libtorch: {}", text.trim_end()))
+}
+
+/// Version of the libtorch that this program was built with.
+pub fn libtorch_version() -> String {
+    // SAFETY: a string constant of the shim.
+    unsafe { CStr::from_ptr(ringmark_libtorch_version()) }.to_string_lossy().into_owned()
+}
+
+fn raw(tensor: &Tensor) -> RawTensor {
+    tensor.as_ptr().cast_mut().cast()
+}
+
+fn raw_list(tensors: &[Tensor]) -> Vec<RawTensor> {
+    tensors.iter().map(raw).collect()
+}
+
+/// Told of every gradient while backward runs.
+pub trait GradientObserver: Sync {
+    /// The gradient of parameter `parameter` is complete. Must not panic: libtorch's frames are below.
+    ///
+    /// Runs on the thread that called [`backward`] on the CPU, on libtorch's autograd thread on CUDA.
+    fn gradient_ready(&self, parameter: usize);
+}
+
+/// Has `observer` told whenever backward completes the gradient of one of `parameters`, by its index.
+pub fn observe_gradients<O: GradientObserver + 'static>(parameters: &[Tensor], observer: &'static O) -> Result<()> {
+    extern "C" fn forward<O: GradientObserver>(context: *mut c_void, parameter: usize) {
+        // SAFETY: `context` is the `&'static O` below.
+        let observer = unsafe { &*context.cast_const().cast::<O>() };
+        observer.gradient_ready(parameter);
+    }
+    let context = std::ptr::from_ref(observer).cast_mut().cast();
+    for (index, parameter) in parameters.iter().enumerate() {
+        // SAFETY: the tensor is alive, the observer lives for ever, and `forward` takes just this context.
+        check(unsafe { ringmark_on_gradient(raw(parameter), forward::<O>, context, index) })?;
+    }
+    Ok(())
+}
+
+/// Backward from `loss`, whose own gradient is `gradient`, or 1 without one.
+pub fn backward(loss: &Tensor, gradient: Option<&Tensor>) -> Result<()> {
+    // SAFETY: both tensors are alive; null stands for no gradient.
+    check(unsafe { ringmark_backward(raw(loss), gradient.map_or(null_mut(), raw)) })
+}
+
+/// Copies the gradients of `parameters` into `destinations` (same shapes, any float type) and drops them.
+pub fn take_gradients(parameters: &[Tensor], destinations: &[Tensor]) -> Result<()> {
+    assert_eq!(parameters.len(), destinations.len(), "a destination for every parameter");
+    let (from, to) = (raw_list(parameters), raw_list(destinations));
+    // SAFETY: the lists hold as many live tensors as is said.
+    check(unsafe { ringmark_take_gradients(from.as_ptr(), to.as_ptr(), from.len()) })
+}
+
+/// Constants of one stochastic gradient descent step.
+#[derive(Debug, Clone, Copy)]
+pub struct SgdStep {
+    /// Of this step.
+    pub learning_rate: f64,
+    /// Nesterov momentum.
+    pub momentum: f64,
+    /// L2 penalty.
+    pub weight_decay: f64,
+}
+
+/// One fused Nesterov step over flat tensors of equal length: the gradient is divided by `gradient_scale` first, and
+/// nothing changes where `found_inf` is not zero.
+pub fn sgd(
+    weights: &Tensor,
+    gradients: &Tensor,
+    momenta: &Tensor,
+    step: SgdStep,
+    gradient_scale: &Tensor,
+    found_inf: Option<&Tensor>,
+) -> Result<()> {
+    // SAFETY: all tensors are alive; null stands for no found_inf.
+    check(unsafe {
+        ringmark_sgd(
+            raw(weights),
+            raw(gradients),
+            raw(momenta),
+            step.learning_rate,
+            step.momentum,
+            step.weight_decay,
+            raw(gradient_scale),
+            found_inf.map_or(null_mut(), raw),
+        )
+    })
+}
+
+/// Multiplies `gradients` by `inverse_scale` and sets `found_inf` to 1 where one of them is not finite.
+pub fn unscale(gradients: &Tensor, found_inf: &Tensor, inverse_scale: &Tensor) -> Result<()> {
+    // SAFETY: all tensors are alive.
+    check(unsafe { ringmark_unscale(raw(gradients), raw(found_inf), raw(inverse_scale)) })
+}
+
+/// Copies without making the host wait for the device; to pinned host memory it is there when a later event is.
+pub fn copy_without_waiting(destination: &Tensor, source: &Tensor) -> Result<()> {
+    // SAFETY: both tensors are alive.
+    check(unsafe { ringmark_copy_without_waiting(raw(destination), raw(source)) })
+}
+
+/// Type that autocast computes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AutocastType {
+    /// IEEE half precision.
+    Half,
+    /// bfloat16.
+    BFloat16,
+}
+
+/// Runs `body` under autocast of this thread and drops the cast weights after it; without a type just runs it.
+pub fn with_autocast<R>(is_cuda: bool, kind: Option<AutocastType>, body: impl FnOnce() -> Result<R>) -> Result<R> {
+    let Some(kind) = kind else {
+        return body();
+    };
+    let switch = |enabled: bool| {
+        // SAFETY: plain numbers.
+        check(unsafe {
+            ringmark_autocast(is_cuda.into(), enabled.into(), (kind == AutocastType::Half).into())
+        })
+    };
+    switch(true)?;
+    let result = body();
+    switch(false)?;
+    result
+}
+
+/// Whether fp32 convolutions and products on CUDA may use TensorFloat-32; libtorch's default differs between the two.
+pub fn allow_tf32(allowed: bool) -> Result<()> {
+    // SAFETY: a plain number.
+    check(unsafe { ringmark_allow_tf32(allowed.into()) })
+}
+
+/// Makes `device` the current CUDA device of this thread; before the first allocation, or every rank uses device 0.
+pub fn set_device(device: usize) -> Result<()> {
+    // SAFETY: a plain number; libtorch checks its range.
+    check(unsafe { ringmark_set_device(device as i64) })
+}
+
+/// Highest number of bytes that libtorch held on CUDA device `device`.
+pub fn peak_memory(device: usize) -> Result<u64> {
+    let mut bytes = 0;
+    // SAFETY: the pointer is to a live u64.
+    check(unsafe { ringmark_peak_memory(device as i64, &mut bytes) })?;
+    Ok(bytes)
+}
+
+/// A CUDA stream of libtorch.
+#[derive(Debug, Clone, Copy)]
+pub struct Stream {
+    device: i64,
+    id: i64,
+}
+
+impl Stream {
+    /// The stream that this thread's libtorch calls go to.
+    pub fn current(device: usize) -> Result<Stream> {
+        let mut stream = Stream { device: device as i64, id: 0 };
+        // SAFETY: the pointer is to a live i64.
+        check(unsafe { ringmark_current_stream(stream.device, &mut stream.id) })?;
+        Ok(stream)
+    }
+
+    /// A high-priority stream that does not wait for the default one, and its `cudaStream_t`.
+    pub fn new(device: usize) -> Result<(Stream, *mut c_void)> {
+        let mut stream = Stream { device: device as i64, id: 0 };
+        let mut handle = null_mut();
+        // SAFETY: the pointers are to live variables.
+        check(unsafe { ringmark_new_stream(stream.device, &mut stream.id, &mut handle) })?;
+        Ok((stream, handle))
+    }
+
+    /// What is enqueued here later waits until `event` is reached; the host does not.
+    pub fn wait_for(self, event: &Event) -> Result<()> {
+        // SAFETY: the event was recorded, or is null, which is checked by libtorch.
+        check(unsafe { ringmark_stream_wait_event(event.handle, self.id, self.device) })
+    }
+}
+
+/// A CUDA event: a mark in a stream.
+#[derive(Debug)]
+pub struct Event {
+    handle: *mut c_void,
+    device: i64,
+    timing: bool,
+}
+
+// SAFETY: CUDA events may be used from any thread.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// A mark to wait for.
+    pub fn new(device: usize) -> Event {
+        Event { handle: null_mut(), device: device as i64, timing: false }
+    }
+
+    /// A mark that knows its time.
+    pub fn with_timing(device: usize) -> Event {
+        Event { timing: true, ..Event::new(device) }
+    }
+
+    /// Sets the mark behind everything that is in `stream` now.
+    pub fn record(&mut self, stream: Stream) -> Result<()> {
+        // SAFETY: null or an event of this device; the shim creates it at the first recording.
+        check(unsafe { ringmark_record_event(&mut self.handle, stream.id, self.device, self.timing.into()) })
+    }
+
+    /// Whether the device has passed the mark.
+    pub fn is_done(&self) -> Result<bool> {
+        let mut done = 0;
+        // SAFETY: a recorded event or null; the pointer is to a live int.
+        check(unsafe { ringmark_query_event(self.handle, &mut done) })?;
+        Ok(done != 0)
+    }
+
+    /// Device time from `earlier` to this mark; both must be done and made [`with_timing`](Event::with_timing).
+    pub fn seconds_since(&self, earlier: &Event) -> Result<f64> {
+        let mut milliseconds = 0.0;
+        // SAFETY: both handles are recorded events; the shim refuses null.
+        check(unsafe { ringmark_elapsed_milliseconds(earlier.handle, self.handle, self.device, &mut milliseconds) })?;
+        Ok(milliseconds / 1e3)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: created by the shim, destroyed once.
+            unsafe { ringmark_destroy_event(self.handle, self.device) };
+        }
+    }
+}

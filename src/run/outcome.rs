@@ -1,0 +1,148 @@
+//! What is kept of a run: every rank's samples and checksum come together on rank 0, which judges and writes them.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ringmark_record::run::{Iteration, RunEnd, RunHeader, RunRecord};
+use ringmark_record::units::{Bytes, Seconds};
+use tch::{Device, Tensor};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::device::DeviceOfRank;
+use crate::environment;
+use crate::ffi::shim;
+use crate::flat_parameters::FlatParameters;
+use crate::timer::Sample;
+use crate::world::World;
+
+/// A finished run as every rank knows it.
+pub struct Outcome {
+    failure: Option<String>,
+    /// One voice is enough.
+    speaks: bool,
+}
+
+impl Outcome {
+    /// Brings all ranks' results together; rank 0 writes the record, sound or not.
+    pub fn gather(
+        header: RunHeader,
+        world: &World,
+        own: &DeviceOfRank,
+        flat: &FlatParameters,
+        samples: &[Sample],
+        wall: Duration,
+    ) -> Result<Outcome> {
+        let iterations = iterations(world, samples);
+        let checksums = world.gather_text(&checksum(&flat.weights)?);
+        let peak_memory = match own.device {
+            Device::Cuda(index) => Bytes(shim::peak_memory(index)?),
+            _ => environment::peak_resident(),
+        };
+        let peaks = world.gather(&[peak_memory.0 as f64]).concat();
+        let mut end = RunEnd {
+            failure: None,
+            iterations: iterations.len() as u32,
+            skipped_steps: iterations.iter().filter(|iteration| iteration.skipped).count() as u32,
+            wall: Seconds(wall.as_secs_f64()),
+            parameter_checksums: checksums,
+            peak_memory: peaks.into_iter().map(|bytes| Bytes(bytes as u64)).collect(),
+        };
+        end.failure = failure(&header, &iterations, &end);
+        let failure = end.failure.clone();
+        let speaks = world.rank() == 0;
+        if speaks {
+            summarize(&end);
+        }
+        if let (Some(path), true) = (header.config.record.clone(), speaks) {
+            write(&path, RunRecord { header, iterations, end: Some(end) })?;
+        }
+        world.barrier();
+        Ok(Outcome { failure, speaks })
+    }
+
+    /// The run's result as this process's: a failed run fails on every rank, and rank 0 says why.
+    pub fn verdict(self) -> Result<()> {
+        match self.failure {
+            None => Ok(()),
+            Some(failure) if self.speaks => bail!("the run failed: {failure}"),
+            Some(_) => std::process::exit(1),
+        }
+    }
+}
+
+fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
+    let numbers: Vec<f64> = samples
+        .iter()
+        .flat_map(|sample| {
+            [sample.step, sample.forward, sample.backward, sample.exposed_allreduce, sample.optimizer, sample.loss]
+        })
+        .collect();
+    let all = world.gather(&numbers);
+    let iteration = |(index, sample): (usize, &Sample)| {
+        let of_every_rank = |number: usize| all.iter().map(move |rank| rank[6 * index + number]);
+        let seconds = |number| of_every_rank(number).map(Seconds).collect();
+        Iteration {
+            iteration: index as u32 + 1,
+            step: seconds(0),
+            forward: seconds(1),
+            backward: seconds(2),
+            exposed_allreduce: seconds(3),
+            optimizer: seconds(4),
+            loss: of_every_rank(5).collect(),
+            loss_scale: sample.loss_scale,
+            skipped: sample.skipped,
+        }
+    };
+    samples.iter().enumerate().map(iteration).collect()
+}
+
+/// Hash of the weights' bytes.
+fn checksum(weights: &Tensor) -> Result<String> {
+    let values = Vec::<f32>::try_from(weights.f_to_device(Device::Cpu)?)?;
+    let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+    Ok(format!("{:016x}", xxh3_64(&bytes)))
+}
+
+/// The first reason why the run does not count.
+fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option<String> {
+    let (wanted, done) = (header.config.iterations, end.iterations);
+    if done != wanted {
+        return Some(format!("{done} of {wanted} iterations were done"));
+    }
+    for iteration in iterations {
+        if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
+            return Some(format!(
+                "the loss of rank {rank} is {} in iteration {}: lower --lr or --loss-scale",
+                iteration.loss[rank], iteration.iteration
+            ));
+        }
+    }
+    let checksums = &end.parameter_checksums;
+    let differs = checksums.iter().position(|checksum| checksum != &checksums[0]);
+    if let (Some(rank), true) = (differs, header.collective != "none") {
+        return Some(format!(
+            "rank {rank} on host {} ended with other weights than rank 0 ({} and {}): gradients were not exchanged correctly",
+            header.ranks[rank].host, checksums[rank], checksums[0]
+        ));
+    }
+    None
+}
+
+fn summarize(end: &RunEnd) {
+    println!(
+        "# {} iterations in {:.3}, {} skipped, weights {}",
+        end.iterations, end.wall, end.skipped_steps, end.parameter_checksums[0]
+    );
+}
+
+/// The file is whole or absent.
+fn write(path: &Path, record: RunRecord) -> Result<()> {
+    let part = path.with_extension("part");
+    let write = || -> Result<()> {
+        record.write(std::io::BufWriter::new(fs::File::create(&part)?))?;
+        Ok(fs::rename(&part, path)?)
+    };
+    write().with_context(|| format!("the run record cannot be written to {}", path.display()))
+}

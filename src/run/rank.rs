@@ -1,0 +1,128 @@
+//! A rank's life on one screen: libraries, MPI, device, model, timed loop, record, end.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use ringmark_record::config::{Fault, TrainConfig};
+use ringmark_record::units::Bytes;
+
+use crate::cli::RunLabel;
+use crate::collective::bucket::BucketPlan;
+use crate::collective::reducer::GradientReducer;
+use crate::collective::{self};
+use crate::device::DeviceOfRank;
+use crate::ffi::libraries;
+use crate::ffi::nccl::Nccl;
+use crate::flat_parameters::FlatParameters;
+use crate::model::checkpoint;
+use crate::model::named_tensors::NamedTensors;
+use crate::model::resnet::ResNet50;
+use crate::optimizer::Optimizer;
+use crate::outcome::Outcome;
+use crate::precision::Precision;
+use crate::progress::Progress;
+use crate::step::Step;
+use crate::timer::StepTimer;
+use crate::world::World;
+use crate::{data, environment};
+
+/// Runs one rank from start to end. A rank that fails where others would wait for it ends the whole job.
+pub fn live(config: &TrainConfig, label: RunLabel) -> Result<()> {
+    // Before anything else: libtorch looks for its CUDA half only once.
+    let cuda = libraries::load_cuda(config.device);
+    let world = World::join()?;
+    match train(config, label, &world, cuda) {
+        Ok(outcome) => outcome.verdict(),
+        Err(error) if world.ranks() == 1 => Err(error),
+        Err(error) => {
+            eprintln!("{}: {error:#}", world.name());
+            world.abort()
+        }
+    }
+}
+
+fn train(
+    config: &TrainConfig,
+    label: RunLabel,
+    world: &World,
+    cuda: Result<libraries::CudaLibraries, String>,
+) -> Result<Outcome> {
+    let own = DeviceOfRank::choose(config, world, cuda.as_ref())?;
+    let nccl = match &cuda {
+        Ok(libraries) if own.device.is_cuda() => Some(Arc::new(Nccl::new(libraries.nccl)?)),
+        _ => None,
+    };
+
+    tch::manual_seed(config.seed);
+    let mut tensors = NamedTensors::new(own.device);
+    let model = ResNet50::new(&mut tensors);
+    if let Some(path) = &config.init {
+        checkpoint::load(path, &tensors)?;
+    }
+    let flat = FlatParameters::new(&tensors, config.layout, own.device)?;
+    same_weights_everywhere(&flat, &tensors, world)?;
+
+    let plan = BucketPlan::new(&flat.lengths(), Bytes((config.bucket_mb * 1e6) as u64));
+    let buckets = plan.sizes();
+    let engine = collective::new(config, world, own.device, nccl.as_ref())?;
+    let engine_name = engine.name();
+    let summed = if engine_name == "none" { 1 } else { world.ranks() };
+    let wire = flat.wire(config.wire)?;
+    let destinations = flat.views(&wire)?;
+    let parameters = flat.parameters.iter().map(tch::Tensor::shallow_clone).collect();
+    let gradients = flat.gradients.shallow_clone();
+    let reducer = GradientReducer::new(config, plan, parameters, (wire, destinations), gradients, engine)?;
+
+    let optimizer = Optimizer::new(config, world.ranks(), summed, own.device)?;
+    let precision = Precision::new(config, own.device)?;
+    let batch = data::batch(config, world.rank(), own.device)?;
+    let mut step =
+        Step::new(config, world.rank(), own.device, (model, flat, batch), precision, (reducer, optimizer))?;
+
+    let header = environment::header(config, label, world, &own, nccl.as_deref(), (engine_name, buckets))?;
+    let mut progress = Progress::new(world, &header);
+    let first_scale = if step.precision.loss_scaler.is_some() { config.loss_scale } else { 1.0 };
+    let mut timer = StepTimer::new(own.device, first_scale);
+    let mut samples = Vec::with_capacity(config.iterations as usize);
+
+    world.barrier();
+    let started = Instant::now();
+    for iteration in 1..=config.iterations {
+        fail_if_asked(config, world, iteration)?;
+        step.run(iteration, &mut timer)?;
+        progress.show(timer.finished(None)?, &mut samples);
+    }
+    let last = timer.begin()?;
+    progress.show(timer.finished(Some(&last))?, &mut samples);
+    let wall = started.elapsed();
+    progress.end();
+
+    if let (Some(path), 0) = (&config.save, world.rank()) {
+        checkpoint::save(path, &tensors, config.iterations)?;
+    }
+    Outcome::gather(header, world, &own, &step.flat, &samples, wall)
+}
+
+/// Every rank starts from rank 0's weights and running statistics.
+fn same_weights_everywhere(flat: &FlatParameters, tensors: &NamedTensors, world: &World) -> Result<()> {
+    if world.ranks() == 1 {
+        return Ok(());
+    }
+    let buffers = tensors.buffers.iter().map(|named| &named.tensor);
+    for tensor in std::iter::once(&flat.weights).chain(buffers) {
+        let mut values = Vec::<f32>::try_from(tensor)?;
+        world.broadcast(&mut values);
+        tensor.shallow_clone().f_copy_(&tch::Tensor::from_slice(&values))?;
+    }
+    Ok(())
+}
+
+fn fail_if_asked(config: &TrainConfig, world: &World, iteration: u32) -> Result<()> {
+    match config.inject {
+        Some(Fault::Fail { rank, iteration: wanted }) if rank == world.rank() && wanted == iteration => {
+            bail!("--inject asked this rank to fail in iteration {iteration}")
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,159 @@
+//! How long each phase of an iteration took: wall clock on the CPU, events on CUDA, read when the device is past them.
+//!
+//! Marks are set in the loop and cost no wait; [`StepTimer::finished`] hands out the iterations that are over.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use crate::ffi::shim::{self, Event, Stream};
+
+/// A point in time of host or device.
+enum Mark {
+    Host(Instant),
+    Device(Event),
+}
+
+impl Mark {
+    fn set(device: Device) -> Result<Mark> {
+        let Device::Cuda(index) = device else {
+            return Ok(Mark::Host(Instant::now()));
+        };
+        let mut event = Event::with_timing(index);
+        event.record(Stream::current(index)?)?;
+        Ok(Mark::Device(event))
+    }
+
+    fn is_done(&self) -> Result<bool> {
+        match self {
+            Mark::Host(_) => Ok(true),
+            Mark::Device(event) => event.is_done(),
+        }
+    }
+
+    fn seconds_since(&self, earlier: &Mark) -> Result<f64> {
+        match (self, earlier) {
+            (Mark::Host(end), Mark::Host(start)) => Ok((*end - *start).as_secs_f64()),
+            (Mark::Device(end), Mark::Device(start)) => end.seconds_since(start),
+            _ => unreachable!("one run marks one kind of time"),
+        }
+    }
+}
+
+/// The ends of an iteration's phases.
+pub struct StepMarks {
+    start: Mark,
+    forward: Mark,
+    backward: Mark,
+    reduced: Mark,
+    updated: Mark,
+    /// Time inside backward that belongs to the all-reduce.
+    blocked: Duration,
+    /// Loss, next loss scale and found_inf on the host, there when the next iteration's first mark is done.
+    values: Tensor,
+}
+
+/// Sets the marks of one iteration, in order.
+pub struct MarkSetter {
+    device: Device,
+    marks: Vec<Mark>,
+}
+
+impl MarkSetter {
+    /// Sets the next mark: end of forward, of backward, of the all-reduce, of the update.
+    pub fn set(&mut self) -> Result<()> {
+        self.marks.push(Mark::set(self.device)?);
+        Ok(())
+    }
+}
+
+/// One rank's iteration, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// Start to the next start.
+    pub step: f64,
+    /// Forward and loss.
+    pub forward: f64,
+    /// Backward less what the all-reduce held it up.
+    pub backward: f64,
+    /// All-reduce that backward did not hide.
+    pub exposed_allreduce: f64,
+    /// Update.
+    pub optimizer: f64,
+    /// Mean over the rank's batch.
+    pub loss: f64,
+    /// Used in this iteration.
+    pub loss_scale: f64,
+    /// Whether the update was skipped.
+    pub skipped: bool,
+}
+
+/// Iterations on their way through the device.
+pub struct StepTimer {
+    device: Device,
+    pending: VecDeque<StepMarks>,
+    loss_scale: f64,
+}
+
+impl StepTimer {
+    /// `loss_scale` is the first iteration's, 1 without one.
+    pub fn new(device: Device, loss_scale: f64) -> StepTimer {
+        StepTimer { device, pending: VecDeque::new(), loss_scale }
+    }
+
+    /// Sets the start of an iteration, which is the end of the one before.
+    pub fn begin(&self) -> Result<MarkSetter> {
+        Ok(MarkSetter { device: self.device, marks: vec![Mark::set(self.device)?] })
+    }
+
+    /// Takes an iteration's marks and asks for its values, each a device tensor of one element.
+    pub fn end(&mut self, setter: MarkSetter, blocked: Duration, values: [&Tensor; 3]) -> Result<()> {
+        let Ok([start, forward, backward, reduced, updated]) = <[Mark; 5]>::try_from(setter.marks) else {
+            unreachable!("an iteration sets five marks");
+        };
+        let values = Tensor::f_stack(&values.map(Tensor::detach), 0)?.f_to_kind(Kind::Float)?;
+        let values = if self.device.is_cuda() {
+            let host = Tensor::f_empty([3], (Kind::Float, Device::Cpu))?.f_pin_memory(self.device)?;
+            shim::copy_without_waiting(&host, &values)?;
+            host
+        } else {
+            values
+        };
+        self.pending.push_back(StepMarks { start, forward, backward, reduced, updated, blocked, values });
+        Ok(())
+    }
+
+    /// The iterations that are over, oldest first. `last` is the end of the last one; with it this waits for all.
+    pub fn finished(&mut self, last: Option<&MarkSetter>) -> Result<Vec<Sample>> {
+        let mut samples = Vec::new();
+        while let Some(iteration) = self.pending.front() {
+            let Some(next) = self.pending.get(1).map(|next| &next.start).or(last.map(|setter| &setter.marks[0])) else {
+                break;
+            };
+            if !next.is_done()? {
+                if last.is_none() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_micros(200));
+                continue;
+            }
+            let blocked = iteration.blocked.as_secs_f64();
+            let value = |index: i64| iteration.values.double_value(&[index]);
+            let found_inf = value(2) != 0.0;
+            samples.push(Sample {
+                step: next.seconds_since(&iteration.start)?,
+                forward: iteration.forward.seconds_since(&iteration.start)?,
+                backward: (iteration.backward.seconds_since(&iteration.forward)? - blocked).max(0.0),
+                exposed_allreduce: iteration.reduced.seconds_since(&iteration.backward)? + blocked,
+                optimizer: iteration.updated.seconds_since(&iteration.reduced)?,
+                loss: value(0),
+                loss_scale: std::mem::replace(&mut self.loss_scale, value(1)),
+                skipped: found_inf,
+            });
+            self.pending.pop_front();
+        }
+        Ok(samples)
+    }
+}

@@ -1,0 +1,713 @@
+//! `ringmark extract` from outside: DLPerf's published figures, golden output, and each defect with its message.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ringmark_record::config::{Dtype, TrainConfig};
+use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
+use ringmark_record::files::RunName;
+use ringmark_record::log_line;
+use ringmark_record::run::{Iteration, Profile, RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder called `first` that goes away with its value.
+struct Folder {
+    parent: TempDir,
+}
+
+/// What one call of the program gave.
+struct Output {
+    status: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Folder {
+    fn new() -> Folder {
+        let folder = Folder { parent: TempDir::new().expect("a temporary folder") };
+        fs::create_dir(folder.path()).expect("an empty place");
+        folder
+    }
+
+    fn path(&self) -> PathBuf {
+        self.parent.path().join("first")
+    }
+
+    /// Writes a file of any content below the folder.
+    fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path().join(path);
+        fs::create_dir_all(path.parent().expect("below the folder")).expect("a folder");
+        fs::write(path, content).expect("a writable folder");
+    }
+
+    /// Writes a log alone, as DLPerf does.
+    fn log(&self, path: &str, speeds: &[f64]) {
+        self.write(path, dlperf_log(speeds));
+    }
+
+    /// Writes the log and the record of one run.
+    fn run(&self, record: &RunRecord) {
+        let header = &record.header;
+        let name = RunName {
+            case: header.case,
+            batch_size: header.config.batch_size,
+            dtype: header.config.dtype,
+            run: header.run,
+        };
+        let images = f64::from(name.batch_size * name.case.ranks());
+        let mut log = String::from("ringmark-worker 0.1.0\n");
+        for iteration in &record.iterations {
+            let speed = ImagesPerSecond(images / iteration.step[0].0);
+            log.push_str(&log_line::write(iteration.iteration, speed, iteration.loss[0]));
+            log.push('\n');
+        }
+        let mut lines = Vec::new();
+        record.write(&mut lines).expect("memory takes it");
+        let below = |path: PathBuf| path.to_str().expect("ASCII").to_owned();
+        self.write(&below(name.log(Path::new(""))), log);
+        self.write(&below(name.record(Path::new(""))), lines);
+    }
+
+    fn extract(&self, options: &[&str]) -> Output {
+        extract(&self.path(), options)
+    }
+
+    fn result(&self) -> Value {
+        let text = fs::read_to_string(self.path().join("first_result.json")).expect("the result was written");
+        serde_json::from_str(&text).expect("JSON")
+    }
+}
+
+fn extract(folder: &Path, options: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_ringmark"))
+        .arg("extract")
+        .arg(folder)
+        .args(options)
+        .output()
+        .expect("the program starts");
+    Output {
+        status: output.status.code().expect("no signal"),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+/// DLPerf's log of these speeds: a header, a line an iteration, other lines between them.
+fn dlperf_log(speeds: &[f64]) -> String {
+    let mut log = String::from("Warning: Permanently added '10.11.0.3' to the list of known hosts.\n");
+    for (index, speed) in speeds.iter().enumerate() {
+        let batch = index + 1;
+        log.push_str(&format!("INFO:root:Epoch[0] Batch[{batch}]\tSpeed: {speed:.2} samples/sec\n"));
+        if batch % 50 == 0 {
+            log.push_str("INFO:root:Epoch[0] Time cost=12.3\n");
+        }
+    }
+    log
+}
+
+/// `count` speeds, 20 slow ones, then pairs around `mean`.
+fn speeds(mean: f64, count: usize) -> Vec<f64> {
+    (0..count)
+        .map(|index| match index {
+            0..20 => mean / 3.0,
+            _ if index % 2 == 0 => mean - 0.5,
+            _ => mean + 0.5,
+        })
+        .collect()
+}
+
+/// A sound run on the CPU: 4 images a rank, 6 iterations of which 2 are warm-up.
+fn record(case: &str, run: u32, step: f64) -> RunRecord {
+    let case: ringmark_record::case::Case = case.parse().expect("a case");
+    let ranks = case.ranks();
+    let each = |value: f64| vec![Seconds(value); ranks as usize];
+    let iteration = |iteration: u32| {
+        let step = if iteration <= 2 { 4.0 * step } else { step * (1.0 + 0.01 * f64::from(iteration)) };
+        let exposed = if ranks == 1 { 0.0 } else { 0.125 * step };
+        Iteration {
+            iteration,
+            step: each(step),
+            forward: each(0.25 * step),
+            backward: each(0.5 * step),
+            exposed_allreduce: each(exposed),
+            optimizer: each(0.0625 * step),
+            loss: vec![7.0 - f64::from(iteration) / 8.0; ranks as usize],
+            loss_scale: 1.0,
+            skipped: false,
+        }
+    };
+    RunRecord {
+        header: RunHeader {
+            schema: SCHEMA,
+            case,
+            run,
+            profile: Profile::Full,
+            started: Seconds(1.7e9),
+            config: TrainConfig {
+                batch_size: 4,
+                iterations: 6,
+                warmup: 2,
+                image_size: 64,
+                seed: i64::from(run),
+                ..TrainConfig::default()
+            },
+            collective: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
+            buckets: vec![Bytes(102_228_128)],
+            environment: Environment {
+                ringmark_version: "0.1.0".to_owned(),
+                libtorch_version: "2.11.0".to_owned(),
+                ..Environment::default()
+            },
+            ranks: (0..ranks)
+                .map(|rank| RankPlace {
+                    rank,
+                    local_rank: rank,
+                    host: "a".to_owned(),
+                    device: DeviceKind::Cpu,
+                    device_name: "Processor of a laptop".to_owned(),
+                    threads: 1,
+                    process: 100 + rank,
+                })
+                .collect(),
+        },
+        iterations: (1..=6).map(iteration).collect(),
+        end: Some(RunEnd {
+            failure: None,
+            iterations: 6,
+            skipped_steps: 0,
+            wall: Seconds(6.0 * step),
+            parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
+            peak_memory: vec![Bytes(1_000_000); ranks as usize],
+        }),
+    }
+}
+
+const CASES: [&str; 6] = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"];
+
+/// What DLPerf published for V100-16G, 8 a node: precision, batch size, medians, speedups.
+const PUBLISHED: [(Dtype, u32, [f64; 6], [f64; 6]); 2] = [
+    (Dtype::Fp32, 128, [384.19, 749.04, 1494.58, 2556.03, 4855.34, 9579.74], [1.0, 1.95, 3.89, 6.65, 12.64, 24.93]),
+    (Dtype::Fp16, 256, [833.65, 1373.55, 2331.91, 2908.88, 5451.27, 10565.55], [1.0, 1.65, 2.8, 3.49, 6.54, 12.67]),
+];
+
+/// Five logs a case whose speeds have the published median.
+fn write_published(folder: &Folder, (dtype, batch_size, medians, _): &(Dtype, u32, [f64; 6], [f64; 6])) {
+    for (case, median) in CASES.iter().zip(medians) {
+        for (run, offset) in [(1, 1.25), (2, -3.0), (3, 0.0), (4, 7.5), (5, -0.75)] {
+            folder.log(&format!("{case}/rn50_b{batch_size}_{dtype}_{run}.log"), &speeds(median + offset, 120));
+        }
+    }
+}
+
+#[test]
+fn dlperf_s_published_medians_and_speedups_come_out_of_logs() {
+    for published in &PUBLISHED {
+        let folder = Folder::new();
+        write_published(&folder, published);
+        let output = folder.extract(&[]);
+        assert_eq!((output.status, output.stderr.lines().count()), (0, 1), "{}", output.stderr);
+        let result = folder.result();
+        assert_eq!(result.as_object().expect("an object").keys().collect::<Vec<_>>(), ["rn50"]);
+        let (_, batch_size, medians, speedups) = published;
+        for ((case, median), speedup) in CASES.iter().zip(medians).zip(speedups) {
+            let case = &result["rn50"][case];
+            assert_eq!(case["median_speed"], *median);
+            assert_eq!(case["speedup"], *speedup);
+            assert_eq!(case["batch_size_per_device"], *batch_size);
+            // The offsets of the five runs have a mean of 1.
+            assert_eq!(case["average_speed"], ((median + 1.0) * 100.0).round() / 100.0);
+        }
+    }
+}
+
+#[test]
+fn two_precisions_in_one_folder_are_two_tables_and_two_keys() {
+    let folder = Folder::new();
+    PUBLISHED.iter().for_each(|published| write_published(&folder, published));
+    let output = folder.extract(&[]);
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    assert!(output.stdout.contains("fp32, batch size 128 per GPU") && output.stdout.contains("fp16, batch size 256"));
+    let result = folder.result();
+    assert_eq!(result["rn50_b128_fp32"]["4n8g"]["speedup"], 24.93);
+    assert_eq!(result["rn50_b256_fp16"]["4n8g"]["speedup"], 12.67);
+    assert_eq!(result["rn50"], Value::Null);
+}
+
+#[test]
+fn devices_profiles_and_options_are_never_mixed() {
+    let folder = Folder::new();
+    folder.run(&record("1n1g", 1, 0.5));
+    let mut cuda = record("1n1g", 2, 0.25);
+    cuda.header.ranks[0].device = DeviceKind::Cuda;
+    folder.run(&cuda);
+    let mut larger = record("1n1g", 3, 0.75);
+    larger.header.config.image_size = 224;
+    folder.run(&larger);
+    let mut quick = record("1n1g", 4, 0.5);
+    quick.header.profile = Profile::Quick;
+    folder.run(&quick);
+    let output = folder.extract(&[]);
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    let labels: Vec<String> = folder.result().as_object().expect("an object").keys().cloned().collect();
+    let expected = [
+        "rn50_b4_fp32_cpu_image_size=224",
+        "rn50_b4_fp32_cpu_image_size=64",
+        "rn50_b4_fp32_cpu_quick",
+        "rn50_b4_fp32_cuda",
+    ];
+    assert_eq!(labels, expected);
+}
+
+/// Two cases, two runs each, and a run that failed.
+fn small_folder() -> Folder {
+    let folder = Folder::new();
+    for (run, slower) in [(1, 1.0), (2, 1.02)] {
+        folder.run(&record("1n1g", run, 0.5 * slower));
+        folder.run(&record("1n2g", run, 0.5625 * slower));
+    }
+    let mut failed = record("1n2g", 3, 0.5);
+    failed.iterations[4].loss[1] = f64::NAN;
+    folder.run(&failed);
+    folder
+}
+
+/// Compares with a file in tests/golden/extract; `UPDATE_GOLDEN=1 cargo test` writes it anew.
+fn assert_golden(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/extract").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, actual).expect("a writable working tree");
+    }
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    assert!(golden == actual, "{name} is not as it was:\n{actual}");
+}
+
+#[test]
+fn a_small_folder_in_every_format() {
+    let folder = small_folder();
+    for (format, file) in
+        [("table", "table.txt"), ("markdown", "result.md"), ("json", "result.json"), ("csv", "result.csv")]
+    {
+        let output = folder.extract(&["--format", format]);
+        assert_eq!(output.status, 1);
+        assert_golden(file, &output.stdout);
+        if let Some(extension) = file.strip_prefix("result.") {
+            let written = fs::read_to_string(folder.path().join(format!("first_result.{extension}")));
+            assert_eq!(written.expect("written"), output.stdout);
+        }
+        assert!(
+            output.stderr.starts_with(
+                "not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: "
+            ),
+            "{}",
+            output.stderr
+        );
+    }
+    let files: Vec<_> = fs::read_dir(folder.path()).expect("a folder").flatten().collect();
+    assert_eq!(files.len(), 5, "two cases, three results, nothing temporary: {files:?}");
+}
+
+#[test]
+fn every_number_of_the_table_is_in_the_json() {
+    let folder = small_folder();
+    let output = folder.extract(&[]);
+    let mut numbers = Vec::new();
+    collect_numbers(&folder.result(), &mut numbers);
+    let rows: Vec<&str> = output.stdout.lines().filter(|line| line.starts_with("1n")).collect();
+    assert_eq!(rows.len(), 4, "two cases in two tables");
+    for word in rows.iter().flat_map(|row| row.split_whitespace().skip(1)).filter(|word| !word.contains('/')) {
+        let decimals = word.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        // As it is, as a percentage, as milliseconds.
+        let shown = |number: &f64| [1.0, 100.0, 1000.0].map(|unit| format!("{:.decimals$}", number * unit));
+        assert!(numbers.iter().any(|number| shown(number).contains(&word.to_owned())), "{word}");
+    }
+}
+
+fn collect_numbers(value: &Value, numbers: &mut Vec<f64>) {
+    match value {
+        Value::Number(number) => numbers.extend(number.as_f64()),
+        Value::Array(values) => values.iter().for_each(|value| collect_numbers(value, numbers)),
+        Value::Object(fields) => fields.values().for_each(|value| collect_numbers(value, numbers)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_table_fits_100_columns() {
+    let folder = Folder::new();
+    write_published(&folder, &PUBLISHED[0]);
+    for line in folder.extract(&[]).stdout.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}
+
+#[test]
+fn both_means_are_worked_out_as_their_formulas_say() {
+    let folder = Folder::new();
+    folder.log("1n1g/rn50_b4_fp32_1.log", &[1.0, 100.0, 300.0]);
+    assert_eq!(folder.extract(&["--warmup", "1"]).status, 0);
+    let case = &folder.result()["rn50"]["1n1g"];
+    // Mean of rates (100 + 300) / 2; images over time 2 / (1/100 + 1/300).
+    assert_eq!((case["median_speed"].as_f64(), case["images_over_time"].as_f64()), (Some(200.0), Some(150.0)));
+
+    let folder = Folder::new();
+    let mut uneven = record("1n2g", 1, 0.5);
+    for (iteration, [fast, slow]) in
+        uneven.iterations[2..].iter_mut().zip([[1.0, 3.0], [1.0, 3.0], [2.0, 6.0], [2.0, 6.0]])
+    {
+        iteration.step = vec![Seconds(fast), Seconds(slow)];
+    }
+    folder.run(&uneven);
+    folder.extract(&[]);
+    // 4 images x 2 ranks x 4 iterations / mean over ranks of (6 s, 18 s).
+    assert_eq!(folder.result()["rn50"]["1n2g"]["images_over_time"], 2.67);
+}
+
+#[test]
+fn warmup_is_what_was_typed_else_the_record_s_else_20() {
+    let folder = Folder::new();
+    let mut rising: Vec<f64> = (1..=120).map(f64::from).collect();
+    folder.log("1n1g/rn50_b128_fp32_1.log", &rising);
+    folder.run(&record("1n1g", 1, 0.5));
+    let warmup = |options: &[&str]| {
+        folder.extract(options);
+        let result = folder.result();
+        let of = |label: &str| {
+            let run = &result[label]["1n1g"]["runs"][0];
+            (run["warmup"].as_u64().expect("a number"), run["speed"].as_f64().expect("a number"))
+        };
+        (of("rn50_b128_fp32"), of("rn50_b4_fp32_cpu").0)
+    };
+    // Mean of 21..=120, then of 41..=120 and 6..=120.
+    assert_eq!(warmup(&[]), ((20, 70.5), 2));
+    assert_eq!(warmup(&["--warmup", "5"]), ((5, 63.0), 5));
+    fs::remove_file(folder.path().join("1n1g/rn50_b4_fp32_1.log")).expect("was there");
+    fs::remove_file(folder.path().join("1n1g/rn50_b4_fp32_1.jsonl")).expect("was there");
+    folder.extract(&["--warmup", "40"]);
+    assert_eq!(folder.result()["rn50"]["1n1g"]["runs"][0]["speed"], 80.5);
+    // Any number of lines: what DLPerf's extractor crashes at.
+    rising.push(121.0);
+    folder.log("1n1g/rn50_b128_fp32_1.log", &rising);
+    assert_eq!(folder.extract(&[]).status, 0);
+    assert_eq!(folder.result()["rn50"]["1n1g"]["runs"][0]["speed"], 71.0);
+}
+
+#[test]
+fn any_number_of_nodes_sorted_by_ranks() {
+    let folder = Folder::new();
+    for case in ["16n8g", "2n8g", "1n16g", "1n1g", "128n8g"] {
+        folder.log(&format!("{case}/rn50_b128_bf16_1.log"), &speeds(400.0, 120));
+    }
+    let output = folder.extract(&[]);
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    let cases: Vec<&str> =
+        output.stdout.lines().filter_map(|line| line.split(' ').next()).filter(|word| word.ends_with('g')).collect();
+    assert_eq!(cases, ["1n1g", "1n16g", "2n8g", "16n8g", "128n8g"]);
+    // No run to compare with: no spread, instead of one of zero.
+    assert_eq!(folder.result()["rn50"]["1n1g"]["cv"], Value::Null);
+}
+
+#[test]
+fn without_1n1g_speedup_is_never_1_in_silence() {
+    let folder = Folder::new();
+    folder.log("1n2g/rn50_b128_fp32_1.log", &speeds(700.0, 120));
+    folder.log("1n8g/rn50_b128_fp32_1.log", &speeds(2100.0, 120));
+    let output = folder.extract(&[]);
+    assert_eq!(output.status, 1);
+    let warning = "no run of 1n1g counts: speedup and efficiency are relative to 1n2g";
+    assert!(output.stdout.contains(warning) && output.stderr.contains(warning), "{}", output.stderr);
+    let case = &folder.result()["rn50"]["1n8g"];
+    assert_eq!((&case["speedup"], &case["base"]), (&Value::Null, &Value::from("1n2g")));
+    assert_eq!((case["speedup_over_base"].as_f64(), case["efficiency"].as_f64()), (Some(3.0), Some(0.75)));
+}
+
+#[test]
+fn a_quick_profile_is_said_to_be_one_everywhere() {
+    let folder = Folder::new();
+    let mut quick = record("1n1g", 1, 0.5);
+    quick.header.profile = Profile::Quick;
+    folder.run(&quick);
+    assert!(folder.extract(&[]).stdout.starts_with("ResNet50-v1b, fp32, batch size 4 per rank - QUICK PROFILE"));
+    assert!(folder.extract(&["--format", "markdown"]).stdout.contains("QUICK PROFILE"));
+    assert!(folder.extract(&["--format", "csv"]).stdout.contains(",quick,"));
+    assert_eq!(folder.result()["rn50"]["1n1g"]["profile"], "quick");
+}
+
+/// Adds one thing to a folder with two sound logs, and expects the message, exit status 1, and the other runs' figures.
+fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
+    let folder = Folder::new();
+    folder.log("1n1g/rn50_b128_fp32_1.log", &speeds(384.19, 120));
+    folder.log("1n2g/rn50_b128_fp32_1.log", &speeds(749.04, 120));
+    damage(&folder);
+    let output = folder.extract(&[]);
+    assert_eq!(output.status, 1, "{expected}");
+    assert!(output.stderr.contains(&format!("not in the figures: {expected}")), "{expected}\n{}", output.stderr);
+    assert!(output.stderr.contains("are not complete: see the message above"), "{expected}\n{}", output.stderr);
+    assert!(output.stdout.contains("749.04"), "{expected}\n{}", output.stdout);
+    let markdown = fs::read_to_string(folder.path().join("first_result.md")).expect("written");
+    assert!(markdown.contains(expected), "{expected}\n{markdown}");
+    assert_eq!(folder.result()["rn50"]["1n2g"]["median_speed"], 749.04, "{expected}");
+}
+
+/// A third log in case 1n2g.
+const SECOND: &str = "1n2g/rn50_b128_fp32_2.log";
+
+#[test]
+fn damaged_logs_are_left_out_with_file_and_line() {
+    let sound = || dlperf_log(&speeds(740.0, 120));
+    // Line 1 is a header, line 52 stands after the 50th iteration's line.
+    let changes: [(&str, &str, &str); 6] = [
+        (
+            "Batch[57]\tSpeed: 739.50",
+            "Batch[57]\tSpeed: nan",
+            ":59: an iteration without a speed, \"INFO:root:Epoch[0] Batch[57]",
+        ),
+        ("Batch[57]\tSpeed: 739.50 samples/sec\n", "", ":59: Batch[58] where Batch[57] is due: lines are missing"),
+        ("Epoch[0] Batch[3]", "Epoch[0] Batch[2]", ":4: Batch[2] where Batch[3] is due: two outputs in one log"),
+        (
+            "INFO:root:Epoch[0] Batch[1]\t",
+            "[1,0]<stdout>:\u{fffd} INFO:root:Epoch[0] Batch[1",
+            ":2: an iteration without",
+        ),
+        (
+            "Speed: 740.50 samples/sec\nINFO:root:Epoch[0] Time cost=12.3",
+            "Speed: 740.50 samples/sec\tloss=nan",
+            ":51: the loss of Batch[50] is NaN",
+        ),
+        (
+            "INFO:root:Epoch[0] Time cost=12.3",
+            "ringmark: run failed: mpirun ended with status 1",
+            ":52: the run failed: mpirun ended with status 1",
+        ),
+    ];
+    for (part, replacement, message) in changes {
+        let log = sound().replacen(part, replacement, 1);
+        assert_ne!(log, sound(), "{part}");
+        expect_left_out(&format!("{SECOND}{message}"), |folder| folder.write(SECOND, log));
+    }
+}
+
+#[test]
+fn logs_that_end_early_are_left_out() {
+    let sound = dlperf_log(&speeds(740.0, 120));
+    let middle_of_a_speed = sound.find("Batch[90]\tSpeed: 7").expect("line 90") + "Batch[90]\tSpeed: 7".len();
+    let after_warmup = sound.find("INFO:root:Epoch[0] Batch[21]").expect("line 21");
+    let cuts: [(&[u8], &str); 4] = [
+        (b"", ": the log is empty: "),
+        (b"\xff\xfe\x00 binary", ": no iteration in the log: "),
+        (&sound.as_bytes()[..middle_of_a_speed], ":92: an iteration without a speed"),
+        (&sound.as_bytes()[..after_warmup], ": 20 iterations, all of them warm-up (20): "),
+    ];
+    for (content, message) in cuts {
+        expect_left_out(&format!("{SECOND}{message}"), |folder| folder.write(SECOND, content));
+    }
+    expect_left_out(&format!("{SECOND}: 57 iterations where most logs of the case have 120: cut off"), |folder| {
+        folder.log(SECOND, &speeds(740.0, 57));
+    });
+}
+
+#[test]
+fn noise_between_and_inside_lines_is_read_past() {
+    let folder = Folder::new();
+    let mut log = Vec::new();
+    for line in dlperf_log(&speeds(384.19, 120)).lines() {
+        log.extend_from_slice(b"[1,0]<stderr>:\xff\xfe ");
+        log.extend_from_slice(line.as_bytes());
+        log.extend_from_slice(b"  epoch=0\r\n\x00\x01 NCCL INFO Ring 00 : 0 -> 1\n");
+    }
+    log.extend(std::iter::repeat_n(b'x', 3 << 20));
+    folder.write("1n1g/rn50_b128_fp32_1.log", log);
+    let output = folder.extract(&[]);
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    assert_eq!(folder.result()["rn50"]["1n1g"]["median_speed"], 384.19);
+}
+
+#[test]
+fn runs_that_their_record_disowns_are_left_out() {
+    type Change = fn(&mut RunRecord);
+    let changes: [(&str, Change); 8] = [
+        ("jsonl: the run failed: stopped after iteration 6, without an end line", |record| record.end = None),
+        ("jsonl: the run failed: rank 1 of 2 on host a: out of memory", |record| {
+            record.end.as_mut().expect("an end").failure = Some("rank 1 of 2 on host a: out of memory".to_owned());
+        }),
+        ("jsonl: the loss of rank 0 is not finite in iteration 2: ", |record| {
+            record.iterations[1].loss[0] = f64::INFINITY
+        }),
+        ("jsonl: 5 iterations of 6: ", |record| record.iterations.truncate(5)),
+        ("jsonl: some ranks ran on the CPU and some on GPUs: ", |record| {
+            record.header.ranks[1].device = DeviceKind::Cuda
+        }),
+        ("jsonl: 1 ranks ran in case 1n2g: ", |record| {
+            record.header.ranks.truncate(1);
+            for iteration in &mut record.iterations {
+                for list in [
+                    &mut iteration.step,
+                    &mut iteration.forward,
+                    &mut iteration.backward,
+                    &mut iteration.exposed_allreduce,
+                    &mut iteration.optimizer,
+                ] {
+                    list.truncate(1);
+                }
+                iteration.loss.truncate(1);
+            }
+        }),
+        ("log: 6 iterations, all of them warm-up (6): ", |record| record.header.config.warmup = 6),
+        ("jsonl: the record cannot be used: line 1: record format 9 where this ringmark reads 1: ", |record| {
+            record.header.schema = 9;
+        }),
+    ];
+    for (message, change) in changes {
+        let folder = small_folder();
+        let mut changed = record("1n2g", 4, 0.5);
+        change(&mut changed);
+        folder.run(&changed);
+        let output = folder.extract(&[]);
+        assert_eq!(output.status, 1);
+        let expected = format!("not in the figures: 1n2g/rn50_b4_fp32_4.{message}");
+        assert!(output.stderr.contains(&expected), "{expected}\n{}", output.stderr);
+    }
+}
+
+#[test]
+fn a_record_and_a_log_that_do_not_belong_together_are_left_out() {
+    let moved = |from: &str, to: &str, expected: &str| {
+        let folder = small_folder();
+        folder.run(&record("1n2g", 4, 0.5));
+        fs::rename(folder.path().join(from), folder.path().join(to)).expect("was there");
+        let output = folder.extract(&[]);
+        assert_eq!(output.status, 1);
+        assert!(output.stderr.contains(&format!("not in the figures: {expected}")), "{}", output.stderr);
+    };
+    moved("1n1g/rn50_b4_fp32_1.jsonl", "1n2g/rn50_b4_fp32_4.jsonl", "1n2g/rn50_b4_fp32_4.jsonl: is of case 1n1g, ");
+    moved("1n2g/rn50_b4_fp32_4.log", "1n2g/kept.txt", "1n2g/rn50_b4_fp32_4.jsonl: a record without its log beside it");
+    let folder = small_folder();
+    folder.run(&record("1n2g", 4, 0.5));
+    let path = folder.path().join("1n2g/rn50_b4_fp32_4.log");
+    let log = fs::read_to_string(&path).expect("was there");
+    folder.write("1n2g/rn50_b4_fp32_4.log", &log[..log.find("INFO:root:Epoch[0] Batch[6]").expect("six lines")]);
+    let stderr = folder.extract(&[]).stderr;
+    assert!(stderr.contains("1n2g/rn50_b4_fp32_4.log: 5 iteration lines of 6: "), "{stderr}");
+}
+
+#[test]
+fn nothing_that_looks_like_a_run_is_dropped_in_silence() {
+    expect_left_out("1n2g/rn50_b128_fp32_02.log: names the same run as 1n2g/rn50_b128_fp32_2.log: ", |folder| {
+        folder.log("1n2g/rn50_b128_fp32_02.log", &speeds(740.0, 120));
+        folder.log("1n2g/rn50_b128_fp32_2.log", &speeds(749.04, 120));
+    });
+    for path in ["1n2g/notes.log", "1n2g/rn50_b128_fp8_1.log", "2nodes/rn50_b128_fp32_1.log", "rn50_b128_fp32_1.log"] {
+        expect_left_out(&format!("{path}: the name is not that of a run, "), |folder| folder.write(path, "x"));
+    }
+    expect_left_out("1n2g/rn50_b128_fp32_7.log: the log cannot be read: ", |folder| {
+        fs::create_dir(folder.path().join("1n2g/rn50_b128_fp32_7.log")).expect("a folder");
+    });
+}
+
+#[test]
+fn a_failed_run_before_its_record_stays_with_its_case() {
+    let folder = small_folder();
+    folder.write("1n2g/rn50_b4_fp32_4.log", "mpirun: no such host\nringmark: run failed: mpirun ended with status 1\n");
+    folder.extract(&[]);
+    let result = folder.result();
+    let runs = result["rn50"]["1n2g"]["runs"].as_array().expect("one table, as before");
+    assert_eq!((runs.len(), &runs[3]["status"]), (4, &Value::from("left_out")));
+    let reason = runs[3]["left_out"].as_str().expect("a reason");
+    assert!(reason.starts_with("1n2g/rn50_b4_fp32_4.log:2: the run failed: mpirun ended with status 1"), "{reason}");
+}
+
+#[test]
+fn a_case_without_a_sound_run_keeps_its_row() {
+    let folder = small_folder();
+    folder.write("1n4g/rn50_b4_fp32_1.log", "");
+    let output = folder.extract(&[]);
+    let row = output.stdout.lines().find(|line| line.starts_with("1n4g")).expect("a row");
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>()[..4], ["1n4g", "4", "0/1", "-"]);
+    assert_eq!(folder.result()["rn50"]["1n4g"]["median_speed"], Value::Null);
+}
+
+#[test]
+fn a_folder_that_is_none_is_a_sentence() {
+    let folder = Folder::new();
+    let expect = |path: &Path, status: i32, message: &str| {
+        let output = extract(path, &[]);
+        assert_eq!(output.status, status);
+        assert!(output.stdout.is_empty() && output.stderr.contains(message), "{message}\n{}", output.stderr);
+        assert_eq!(output.stderr.lines().filter(|line| line.starts_with("ringmark: ")).count(), 1);
+    };
+    expect(
+        &folder.path().join("missing"),
+        2,
+        "missing cannot be read: give the folder that a sweep wrote: No such file",
+    );
+    expect(&folder.path(), 1, "first holds no runs: looked for <case>/rn50_b<batch>_<dtype>_<run>.log");
+    folder.log("second/1n1g/rn50_b128_fp32_1.log", &speeds(384.19, 120));
+    expect(&folder.path(), 1, "first/second?");
+    let case = folder.path().join("second/1n1g");
+    expect(&case, 1, "1n1g holds no runs");
+    expect(&case, 1, "this is the folder of one case: give the folder above it");
+    expect(&case.join("rn50_b128_fp32_1.log"), 2, "rn50_b128_fp32_1.log is a file: give the folder");
+}
+
+#[test]
+fn the_result_goes_where_it_was_sent() {
+    let folder = small_folder();
+    let out = folder.parent.path().join("new/result");
+    folder.extract(&["--out", out.to_str().expect("ASCII")]);
+    assert!(out.join("first_result.json").is_file() && !folder.path().join("first_result.json").exists());
+    let file = folder.path().join("1n1g/rn50_b4_fp32_1.log");
+    let output = folder.extract(&["--out", file.to_str().expect("ASCII")]);
+    assert_eq!(output.status, 1);
+    assert!(output.stderr.contains("choose another folder by --out"), "{}", output.stderr);
+    assert!(output.stdout.contains("1n2g"), "the table is printed all the same");
+}
+
+/// DLPerf's extractor accepts a log with exactly 120 lines that hold `Epoch[0] Batch[`, each of which has to match
+/// `Speed: (\d+.\d+) samples/sec`; the speed of the run is the mean of the last 100, 2 decimals.
+fn dlperf_speed(log: &str) -> Option<f64> {
+    let number = |line: &str| -> Option<f64> {
+        let (_, rest) = line.split_once("Speed: ")?;
+        let (number, _) = rest.split_once(" samples/sec")?;
+        let (whole, decimals) = number.split_once('.')?;
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if digits(whole) && digits(decimals) { number.parse().ok() } else { None }
+    };
+    let speeds: Vec<f64> =
+        log.lines().filter(|line| line.contains("Epoch[0] Batch[")).map(number).collect::<Option<_>>()?;
+    (speeds.len() == 120).then(|| (speeds[20..].iter().sum::<f64>() / 100.0 * 100.0).round() / 100.0)
+}
+
+#[test]
+fn our_logs_are_read_by_dlperf_s_extractor_with_the_same_speed() {
+    let folder = Folder::new();
+    let mut sound = record("1n1g", 1, 0.5);
+    let steps = (1..=120u32).map(|number| (number, 0.3 + 0.001 * f64::from(number % 17)));
+    sound.header.config = TrainConfig { batch_size: 128, ..TrainConfig::default() };
+    sound.iterations = steps
+        .map(|(number, step)| Iteration { iteration: number, step: vec![Seconds(step)], ..sound.iterations[0].clone() })
+        .collect();
+    folder.run(&sound);
+    assert_eq!(folder.extract(&[]).status, 0);
+    let log = fs::read_to_string(folder.path().join("1n1g/rn50_b128_fp32_1.log")).expect("written");
+    assert_eq!(dlperf_speed(&log), folder.result()["rn50"]["1n1g"]["median_speed"].as_f64());
+    assert!(dlperf_speed(&log).is_some());
+}
+
+#[test]
+fn dlperf_s_fields_come_first_in_every_case() {
+    let folder = small_folder();
+    folder.extract(&[]);
+    let text = fs::read_to_string(folder.path().join("first_result.json")).expect("written");
+    let result: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_str(&text).expect("models, cases");
+    assert_eq!(result["rn50"].keys().collect::<Vec<_>>(), ["1n1g", "1n2g"]);
+    let fields: Vec<&str> = text
+        .lines()
+        .skip(3)
+        .take(4)
+        .filter_map(|line| Some(line.trim().split_once(':')?.0.trim_matches('"')))
+        .collect();
+    assert_eq!(fields, ["average_speed", "batch_size_per_device", "median_speed", "speedup"]);
+}

@@ -1,0 +1,341 @@
+//! `ringmark sweep` from the outside: what it refuses, what it would run, and what it does under real mpirun with a
+//! shell script in the worker's place.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ringmark_record::config::TrainConfig;
+use ringmark_record::environment::Environment;
+use ringmark_record::log_line::{self, Line};
+use ringmark_record::run::{Profile, RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::units::{Bytes, Seconds};
+
+/// What a worker script begins with: `$record` and `$rank`.
+const PREAMBLE: &str = "#!/bin/sh
+words=$*
+while [ $# -gt 0 ]; do [ \"$1\" = --record ] && record=$2; shift; done
+rank=$OMPI_COMM_WORLD_RANK
+";
+
+/// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
+const SOUND: &str = "
+[ $rank = 0 ] || exit 0
+for batch in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    speed=20.50; [ $batch -le 2 ] && speed=10.50
+    printf 'INFO:root:Epoch[0] Batch[%d]\\tSpeed: %s samples/sec\\n' $batch $speed
+done
+echo \"words: $words\" >&2
+cp \"$(dirname \"$0\")/record.jsonl\" \"$record\"
+";
+
+/// Ranks that wait for ever and do not mind SIGTERM.
+const HANGING: &str = "
+trap '' TERM
+echo before
+touch \"$(dirname \"$0\")/started.$rank\"
+while true; do sleep 1; done
+";
+
+/// A folder with a worker made of `script`, and a record of a sound run beside it.
+struct Sandbox {
+    folder: tempfile::TempDir,
+}
+
+impl Sandbox {
+    fn new(script: &str) -> Sandbox {
+        let sandbox = Sandbox { folder: tempfile::tempdir().expect("a folder") };
+        sandbox.write_program("worker", &format!("{PREAMBLE}{script}"));
+        sandbox.write_record(None);
+        sandbox
+    }
+
+    fn write_program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, script).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permitted");
+        path
+    }
+
+    fn write_record(&self, failure: Option<&str>) {
+        let header = RunHeader {
+            schema: SCHEMA,
+            case: "1n1g".parse().expect("a case"),
+            run: 1,
+            profile: Profile::Full,
+            started: Seconds(0.0),
+            config: TrainConfig::default(),
+            collective: "solo".to_owned(),
+            buckets: vec![Bytes(8)],
+            environment: Environment::default(),
+            ranks: Vec::new(),
+        };
+        let end = RunEnd {
+            failure: failure.map(str::to_owned),
+            iterations: 0,
+            skipped_steps: 0,
+            wall: Seconds(1.0),
+            parameter_checksums: Vec::new(),
+            peak_memory: Vec::new(),
+        };
+        let file = fs::File::create(self.path("record.jsonl")).expect("created");
+        RunRecord { header, iterations: Vec::new(), end: Some(end) }.write(file).expect("written");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn worker(&self) -> PathBuf {
+        self.path("worker")
+    }
+
+    /// `ringmark sweep` with this worker, into the folder `out`, of runs short enough for [`SOUND`].
+    fn sweep(&self, options: &str) -> Command {
+        let mut command = ringmark("sweep --iters 12 --warmup 2 --device cpu");
+        command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
+        command
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.path("out").join(name)).expect(name)
+    }
+
+    /// Why the log says that the run failed.
+    fn failure(&self, name: &str) -> String {
+        match log_line::parse(self.log(name).lines().last().expect("a line")) {
+            Line::Failed(reason) => reason,
+            other => panic!("the last line is {other:?}"),
+        }
+    }
+
+    /// Command lines of the processes that still run this sandbox's worker, or mpirun for it.
+    fn left(&self) -> Vec<String> {
+        let mark = self.folder.path().to_str().expect("a plain name");
+        let processes = fs::read_dir("/proc").expect("Linux").flatten();
+        let command_line = |process: fs::DirEntry| fs::read_to_string(process.path().join("cmdline")).ok();
+        processes.filter_map(command_line).filter(|line| line.contains(mark)).collect()
+    }
+
+    /// Waits until so many ranks of [`HANGING`] run.
+    fn wait_for_ranks(&self, count: usize) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while (0..count).any(|rank| !self.path(&format!("started.{rank}")).exists()) {
+            assert!(Instant::now() < end, "the ranks do not start");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace()
+}
+
+fn ringmark(options: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
+    command.args(words(options)).stdin(Stdio::null());
+    command
+}
+
+fn run(command: &mut Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.output().expect("starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// Standard error of a command that must end with exit status `code` and have printed nothing.
+fn refused(command: &mut Command, code: i32) -> String {
+    let (status, stdout, stderr) = run(command);
+    assert_eq!((status, stdout.as_str()), (Some(code), ""), "{stderr}");
+    stderr
+}
+
+#[test]
+fn a_dry_run_prints_every_command_and_starts_nothing() {
+    let sandbox = Sandbox::new("exit 1");
+    let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype fp16");
+    command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+    // The variables that reach a command line are these alone; the last keeps a container from adding its own option.
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("NCCL_DEBUG", "INFO");
+    command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    let (status, stdout, stderr) = run(&mut command);
+    assert_eq!(status, Some(0), "{stderr}");
+    let folder = sandbox.folder.path().to_str().expect("a plain name");
+    assert_eq!(stdout.replace(folder, "/FOLDER"), include_str!("golden/dry_run_4_hosts.txt"));
+    assert!(!sandbox.path("out").exists());
+}
+
+#[test]
+fn a_quick_dry_run_says_so_and_takes_the_cases_that_fit() {
+    let sandbox = Sandbox::new("exit 1");
+    let mut command = ringmark("sweep --dry-run --quick --device cpu --iters 9 --hosts localhost:2");
+    let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()));
+    assert_eq!(status, Some(0), "{stderr}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines.len(), 1 + 4, "{stdout}");
+    assert_eq!(lines[0], "# quick profile: a first look, not a result to quote");
+    assert!(lines[4].contains(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --record /"), "{stdout}");
+    assert!(lines[4].contains("_b4_fp32/1n2g/rn50_b4_fp32_2.jsonl --case 1n2g --run 2 --quick"), "{stdout}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_exit_status_2() {
+    let sandbox = Sandbox::new(SOUND);
+    fs::write(sandbox.path("nodes"), "a slots=8\nb slots=many\n").expect("written");
+    let hostfile = format!("--hostfile {}", sandbox.path("nodes").display());
+    for (options, message) in [
+        ("--cases 1n1g,8g", "case \"8g\" is not of the form 2n8g"),
+        ("--cases 1n1g,1n1g", "--cases has 1n1g twice"),
+        ("--hosts a", "host \"a\" has no number of slots: write a:8"),
+        (
+            "--hosts a:8 --cases 1n1g,1n8g,2n8g",
+            "case 2n8g needs 2 hosts, --hosts has 1: add a host, or choose --cases 1n1g,1n8g",
+        ),
+        (&hostfile, "nodes, line 2: host b has \"many\" slots: write a number from 1"),
+        ("--runs 0", "0 is not in 1..=10000"),
+        ("--batch-size 0", "--batch-size 0 is out of range: choose 1 to 65536"),
+        ("--warmup 120", "--warmup 120 leaves none of --iters 120 to measure"),
+        ("--cases 1n1g --mpirun-args 'open", "--mpirun-args \"'open\": missing closing quote"),
+        ("--cases 1n1g --worker /nowhere/worker", "--worker /nowhere/worker is no program"),
+    ] {
+        let error = refused(ringmark("sweep").args(words(options)).arg("--out").arg(sandbox.path("out")), 2);
+        assert!(error.contains(message), "{options}: {error}");
+        assert!(!sandbox.path("out").exists(), "{options}");
+    }
+}
+
+#[test]
+fn a_missing_worker_is_told_with_the_cure() {
+    let sandbox = Sandbox::new(SOUND);
+    let lonely = sandbox.path("ringmark");
+    fs::copy(env!("CARGO_BIN_EXE_ringmark"), &lonely).expect("copied");
+    let mut command = Command::new(lonely);
+    command.args(words("sweep --cases 1n1g")).env("PATH", "/usr/bin:/bin").current_dir(sandbox.folder.path());
+    let error = refused(&mut command, 1);
+    assert!(error.contains("ringmark-worker is neither beside this program nor on PATH: build it with"), "{error}");
+    assert!(!sandbox.path("results").exists());
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told_before_anything_starts() {
+    let sandbox = Sandbox::new(SOUND);
+    let mut command = ringmark("sweep --cases 1n1g --out /dev/null/here");
+    let error = refused(command.arg("--worker").arg(sandbox.worker()), 1);
+    assert!(error.contains("folder /dev/null/here/1n1g cannot be made: choose an --out"), "{error}");
+}
+
+#[test]
+fn a_sweep_keeps_every_log_and_record() {
+    let sandbox = Sandbox::new(SOUND);
+    let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 2"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    for (case, number) in [("1n1g", 1), ("1n1g", 2), ("1n2g", 1), ("1n2g", 2)] {
+        let log = sandbox.log(&format!("{case}/rn50_b128_fp32_{number}.log"));
+        let record = sandbox.path("out").join(case).join(format!("rn50_b128_fp32_{number}.jsonl"));
+        assert!(record.is_file());
+        assert!(log.starts_with("+ mpirun --allow-run-as-root "), "{log}");
+        let iterations = log.lines().filter(|line| matches!(log_line::parse(line), Line::Iteration { .. }));
+        assert_eq!(iterations.count(), 12, "{log}");
+        let words = format!(
+            "words: train --device cpu --iters 12 --warmup 2 --record {} --case {case} --run {number}\n",
+            record.display()
+        );
+        assert!(log.contains(&words), "{log}");
+        let result = format!("{case} run {number} of 2: 20.50 images/s (mean after warm-up), ");
+        assert!(stdout.contains(&result), "{stdout}");
+    }
+    let out = sandbox.path("out").display().to_string();
+    assert!(stdout.ends_with(&format!("all runs are in {out}; next: ringmark extract {out}\n")), "{stdout}");
+
+    let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
+    assert!(error.contains("already holds runs") && error.contains("choose another folder"), "{error}");
+}
+
+#[test]
+fn every_host_of_a_case_gets_its_share_of_the_ranks() {
+    let local_rank = "echo \"rank $rank is number $OMPI_COMM_WORLD_LOCAL_RANK on its host\"";
+    let sandbox = Sandbox::new(&format!("{local_rank}\n{SOUND}"));
+    // In the place of ssh: notes the host and runs here what was meant for it.
+    let agent = sandbox.write_program("agent", "#!/bin/sh\nshift 4; echo $1 >>\"$0.log\"; shift; sh -c \"$*\"\n");
+    let mut sweep = sandbox.sweep("--hosts first:4,second:3,third:3 --cases 2n3g --runs 1 --mpirun-args");
+    let (status, _, stderr) = run(sweep.arg(format!("-mca plm_rsh_agent {}", agent.display())));
+    assert_eq!(status, Some(0), "{stderr}");
+    let hosts = fs::read_to_string(sandbox.path("agent.log")).expect("it was asked");
+    assert_eq!(BTreeSet::from_iter(hosts.lines()), BTreeSet::from(["first", "second"]));
+    let log = sandbox.log("2n3g/rn50_b128_fp32_1.log");
+    for (rank, local_rank) in [(0, 0), (1, 1), (2, 2), (3, 0), (4, 1), (5, 2)] {
+        assert!(log.contains(&format!("\nrank {rank} is number {local_rank} on its host\n")), "{log}");
+    }
+}
+
+#[test]
+fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
+    let sandbox = Sandbox::new(&format!("[ $rank = 1 ] && echo 'rank 1 of 2: no memory' && exit 3\n{SOUND}"));
+    let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 1"));
+    assert_eq!(status, Some(1), "{stdout}");
+    assert!(stdout.contains("1n1g run 1 of 1: 20.50 images/s"), "{stdout}");
+    assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "mpirun ended with exit status 3");
+    assert!(stderr.contains("    rank 1 of 2: no memory\n"), "{stderr}");
+    let log = sandbox.path("out/1n2g/rn50_b128_fp32_1.log").display().to_string();
+    let last = format!("1n2g run 1 of 1 failed: mpirun ended with exit status 3; its log is {log}\n");
+    assert!(stderr.ends_with(&last), "{stderr}");
+    assert!(!sandbox.log("1n1g/rn50_b128_fp32_1.log").contains("run failed"));
+}
+
+#[test]
+fn a_run_without_a_sound_record_has_failed() {
+    let sandbox = Sandbox::new("echo nothing");
+    let (status, ..) = run(&mut sandbox.sweep("--cases 1n1g"));
+    assert_eq!(status, Some(1));
+    let reason = sandbox.failure("1n1g/rn50_b128_fp32_1.log");
+    assert!(
+        reason.starts_with("mpirun ended with exit status 0, but rank 0 on localhost left no record /"),
+        "{reason}"
+    );
+
+    let sandbox = Sandbox::new(SOUND);
+    sandbox.write_record(Some("loss is not finite"));
+    let (status, ..) = run(&mut sandbox.sweep("--cases 1n1g"));
+    assert_eq!(status, Some(1));
+    assert_eq!(sandbox.failure("1n1g/rn50_b128_fp32_1.log"), "loss is not finite");
+}
+
+#[test]
+fn a_run_that_hangs_is_ended_with_all_its_processes() {
+    let sandbox = Sandbox::new(HANGING);
+    let (status, _, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n2g --timeout 2"));
+    assert_eq!(status, Some(1), "{stderr}");
+    assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "timed out after 2 s");
+    assert!(sandbox.log("1n2g/rn50_b128_fp32_1.log").contains("\nbefore\n"));
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+}
+
+#[test]
+fn an_interrupted_sweep_leaves_no_process() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let sandbox = Sandbox::new(HANGING);
+        let mut sweep = sandbox.sweep("--hosts localhost:2 --cases 1n2g");
+        let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+        sandbox.wait_for_ranks(2);
+        kill(Pid::from_raw(sweep.id().cast_signed()), signal).expect("it runs");
+        assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+        assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "interrupted");
+        assert_eq!(sandbox.left(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_mpirun_that_is_killed_leaves_no_rank() {
+    // The parent of a rank is mpirun.
+    let sandbox = Sandbox::new(&format!("[ $rank = 1 ] && sleep 0.5 && kill -KILL $PPID\n{HANGING}"));
+    let (status, _, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n2g"));
+    assert_eq!(status, Some(1), "{stderr}");
+    assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "mpirun was ended by signal 9");
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+}
