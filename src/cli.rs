@@ -174,10 +174,10 @@ Exit status 1 says that figures are not complete: what is not in them, and why, 
 #[derive(Debug, Args)]
 #[command(after_help = EXTRACT_EXAMPLES)]
 pub struct ExtractOptions {
-    /// Folder that holds <case>/rn50_b<batch>_<dtype>_<run>.log, with or without a record (.jsonl) beside each
+    /// Folder that holds CASE/rn50_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) beside each
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Folder for <last part of FOLDER>_result.json, .csv and .md [default: FOLDER]
+    /// Folder for NAME_result.json, .csv and .md, NAME being the last part of FOLDER [default: FOLDER]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// First iterations of a run to leave out [default: as its record says, 20 without one]

@@ -261,8 +261,8 @@ fn a_sweep_keeps_every_log_and_record() {
 fn every_host_of_a_case_gets_its_share_of_the_ranks() {
     let local_rank = "echo \"rank $rank is number $OMPI_COMM_WORLD_LOCAL_RANK on its host\"";
     let sandbox = Sandbox::new(&format!("{local_rank}\n{SOUND}"));
-    // In the place of ssh: notes the host and runs here what was meant for it.
-    let agent = sandbox.write_program("agent", "#!/bin/sh\nshift 4; echo $1 >>\"$0.log\"; shift; sh -c \"$*\"\n");
+    // In the place of ssh: skips our five words of options, notes the host and runs here what was meant for it.
+    let agent = sandbox.write_program("agent", "#!/bin/sh\nshift 5; echo $1 >>\"$0.log\"; shift; sh -c \"$*\"\n");
     let mut sweep = sandbox.sweep("--hosts first:4,second:3,third:3 --cases 2n3g --runs 1 --mpirun-args");
     let (status, _, stderr) = run(sweep.arg(format!("-mca plm_rsh_agent {}", agent.display())));
     assert_eq!(status, Some(0), "{stderr}");
@@ -276,7 +276,9 @@ fn every_host_of_a_case_gets_its_share_of_the_ranks() {
 
 #[test]
 fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
-    let sandbox = Sandbox::new(&format!("[ $rank = 1 ] && echo 'rank 1 of 2: no memory' && exit 3\n{SOUND}"));
+    let failing = "[ $rank = 1 ] && echo 'rank 1 of 2: no memory' && exit 3";
+    let waiting = "[ $OMPI_COMM_WORLD_SIZE = 2 ] && exec sleep 60";
+    let sandbox = Sandbox::new(&format!("{failing}\n{waiting}\n{SOUND}"));
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 1"));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("1n1g run 1 of 1: 20.50 images/s"), "{stdout}");

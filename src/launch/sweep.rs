@@ -24,7 +24,7 @@ use crate::launch::progress::RunProgress;
 const WORKER: &str = "ringmark-worker";
 
 /// Lines of a failed run's log that are shown.
-const TAIL: usize = 20;
+const TAIL: usize = 30;
 
 const QUICK: &str = "quick profile: a first look, not a result to quote";
 
@@ -275,10 +275,10 @@ mod tests {
     fn the_tail_is_the_end_of_the_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
-        let lines: Vec<String> = (1..=30).map(|number| format!("line {number}\n")).collect();
+        let lines: Vec<String> = (1..=40).map(|number| format!("line {number}\n")).collect();
         fs::write(&log, lines.concat()).expect("written");
         let tail = tail(&log).expect("read");
         assert_eq!(tail.lines().count(), TAIL);
-        assert!(tail.starts_with("    line 11\n") && tail.ends_with("line 30"), "{tail}");
+        assert!(tail.starts_with("    line 11\n") && tail.ends_with("line 40"), "{tail}");
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The JSON is `{"rn50": {"1n1g": {"average_speed": .., "batch_size_per_device": .., "median_speed": .., "speedup": ..,
 //! ours}, ..}}`. Where conditions differ within a folder there is one such key for every table, never `rn50` itself,
-//! so that a reader that knows only `rn50` cannot take one of them for the whole.
+//! so that a reader that knows only `rn50` cannot take one of them for the whole. A case without a counted run has
+//! `null` for its speeds, and `speedup` is `null` where it would not be over 1n1g.
 
 use std::collections::{BTreeMap, BTreeSet};
 

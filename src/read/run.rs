@@ -104,16 +104,22 @@ pub fn read(root: &Path, found: &FoundRun, warmup: Option<u32>) -> Run {
     let log = read_log(root, &found.log);
     let record = read_record(root, &found.log);
     let recorded = record.as_ref().ok().and_then(Option::as_ref).map(|record| recorded(&record.header, warmup));
-    let outcome = log.and_then(|log| measure(found, log, record?, warmup));
+    let outcome = log.and_then(|log| measure(found, log, record, warmup));
     Run { found: found.clone(), recorded, outcome }
 }
 
 /// Decides whether a run counts, the most telling reason first, and works out its figures.
-fn measure(found: &FoundRun, log: Log, record: Option<RunRecord>, warmup: Option<u32>) -> Result<Measured, Problem> {
+fn measure(
+    found: &FoundRun,
+    log: Log,
+    record: Result<Option<RunRecord>, Problem>,
+    warmup: Option<u32>,
+) -> Result<Measured, Problem> {
     let record_path = found.log.with_extension("jsonl");
     if let Some(problem) = log.failure {
         return Err(problem);
     }
+    let record = record?;
     if let Some(record) = &record {
         check_record(&found.name, record).map_err(|what| Problem::in_file(&record_path, what))?;
     }

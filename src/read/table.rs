@@ -11,8 +11,8 @@ use ringmark_record::units::Seconds;
 
 use crate::read::figures::{CaseRuns, Extraction, Group};
 
-/// A column's name, and its unit where it has one.
-type Header = (String, &'static str);
+/// A column's name, and its unit where it has one (a speedup's is its base, where that is not 1n1g).
+type Header = (&'static str, String);
 
 /// A table before it is known where it is shown.
 struct Columns {
@@ -20,16 +20,22 @@ struct Columns {
     rows: Vec<Vec<String>>,
 }
 
+impl Columns {
+    fn new(headers: &[(&'static str, &str)], rows: Vec<Vec<String>>) -> Columns {
+        Columns { headers: headers.iter().map(|(name, unit)| (*name, (*unit).to_owned())).collect(), rows }
+    }
+}
+
 const LEGEND: [&str; 3] = [
-    "median, average: over runs, of a run's mean of rates (as DLPerf); images/time: all images over all",
-    "time, median over runs; efficiency: speedup / (ranks / ranks of its base); CV: standard deviation",
-    "over runs / their mean",
+    "speed: the mean of a run's rates, as DLPerf; images/time: all images over all",
+    "time; both medians over runs. efficiency: speedup / (ranks / ranks of its base);",
+    "CV: standard deviation of the speed over runs / its mean.",
 ];
 
 const TIMES_TITLE: &str = "Time of an iteration, mean over ranks and runs";
 const TIMES_LEGEND: &str = "exposed: all-reduce that backward did not hide; share: of the step";
 
-/// Every group as aligned columns, made for 100 of them.
+/// Every group as aligned columns, made for 80 of them.
 pub fn terminal(extraction: &Extraction) -> String {
     let mut paragraphs = Vec::new();
     for group in &extraction.groups {
@@ -72,7 +78,7 @@ pub fn markdown(extraction: &Extraction) -> String {
 }
 
 /// What was measured, on what, and how.
-fn title(group: &Group) -> [String; 3] {
+fn title(group: &Group) -> Vec<String> {
     let conditions = &group.conditions;
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
     let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
@@ -83,7 +89,7 @@ fn title(group: &Group) -> [String; 3] {
     };
     let what = format!("ResNet50-v1b, {dtype}, batch size {batch_size} per {}{quick}", process(group));
     match &conditions.recorded {
-        None => [what, "device unknown: there are no records beside the logs".to_owned(), length],
+        None => vec![what, "device unknown: there are no records beside the logs".to_owned(), length],
         Some(recorded) => {
             let names: Vec<&str> = group.device_names.iter().map(String::as_str).collect();
             let config = &recorded.config;
@@ -95,7 +101,7 @@ fn title(group: &Group) -> [String; 3] {
                 "{} pixels, {}, overlap {}, {} on the wire{collective}",
                 config.image_size, config.layout, config.overlap, config.wire
             );
-            [what, format!("{}: {}", recorded.device, names.join(" / ")), format!("{options}; {length}")]
+            vec![what, format!("{}: {}", recorded.device, names.join(" / ")), options, length]
         }
     }
 }
@@ -109,24 +115,20 @@ fn process(group: &Group) -> &'static str {
 }
 
 fn speeds(group: &Group) -> Columns {
-    let over = group.base.filter(|base| *base != Case::SINGLE);
-    let speedup = over.map_or("speedup".to_owned(), |base| format!("speedup over {base}"));
+    let base = group.base.filter(|base| *base != Case::SINGLE);
+    let over = base.map_or(String::new(), |base| format!("over {base}"));
     let headers = [
         ("case", ""),
         ("ranks", ""),
         ("runs", ""),
-        ("median", "images/s"),
-        ("average", "images/s"),
+        ("speed", "images/s"),
         ("images/time", "images/s"),
         (if process(group) == "GPU" { "per GPU" } else { "per rank" }, "images/s"),
-        (&speedup, ""),
+        ("speedup", &over),
         ("efficiency", "%"),
         ("CV", "%"),
     ];
-    Columns {
-        headers: headers.into_iter().map(|(name, unit)| (name.to_owned(), unit)).collect(),
-        rows: group.cases.iter().map(speed_row).collect(),
-    }
+    Columns::new(&headers, group.cases.iter().map(speed_row).collect())
 }
 
 fn speed_row(case: &CaseRuns) -> Vec<String> {
@@ -136,10 +138,9 @@ fn speed_row(case: &CaseRuns) -> Vec<String> {
         format!("{}/{}", case.counted().count(), case.runs.len()),
     ];
     let figures = match &case.figures {
-        None => vec!["-".to_owned(); 7],
+        None => vec!["-".to_owned(); 6],
         Some(figures) => vec![
             format!("{:.2}", figures.median_speed.0),
-            format!("{:.2}", figures.average_speed.0),
             format!("{:.2}", figures.images_over_time.0),
             format!("{:.2}", figures.per_gpu.0),
             format!("{:.2}", figures.speedup),
@@ -162,8 +163,7 @@ fn times(group: &Group) -> Option<Columns> {
         ("share", "%"),
         ("optimizer", "ms"),
     ];
-    let headers = headers.into_iter().map(|(name, unit)| (name.to_owned(), unit)).collect();
-    (!rows.is_empty()).then_some(Columns { headers, rows })
+    (!rows.is_empty()).then(|| Columns::new(&headers, rows))
 }
 
 fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
@@ -182,23 +182,23 @@ fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
 
 /// For a terminal: units below the names, numbers to the right.
 fn aligned(columns: &Columns) -> String {
-    let headers = columns.headers.iter().map(|(name, unit)| format!("{}\n{unit}", name.replace(" over ", "\nover ")));
+    let headers = columns.headers.iter().map(|(name, unit)| format!("{name}\n{unit}"));
     let mut table = Table::new();
-    table.load_style(NOTHING.header_separator(LineStyle::none().fill('-').junction('-')));
+    table.load_style(NOTHING.header_separator(LineStyle::none().fill('-')));
     table.set_header(headers).add_rows(&columns.rows);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        match index {
-            0 => _ = column.set_padding((0, 1)),
-            _ => column.set_cell_alignment(CellAlignment::Right),
-        }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 0));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_padding((2, 0)).set_cell_alignment(CellAlignment::Right);
     }
     table.trim_fmt()
 }
 
 /// For Markdown: one line of headers, numbers to the right.
 fn piped(columns: &Columns) -> String {
-    let headers = columns.headers.iter().map(|(name, unit)| match *unit {
-        "" => name.clone(),
+    let headers = columns.headers.iter().map(|(name, unit)| match unit.as_str() {
+        "" => (*name).to_owned(),
         unit => format!("{name} ({unit})"),
     });
     let mut table = Table::new();

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""The same training step in PyTorch: torchvision's resnet50, DLPerf's recipe, synthetic input.
+
+Started by compare_pytorch.py, alone or by torchrun (DistributedDataParallel over gloo). Prints one JSON line on rank 0:
+{"seconds": [one an iteration], "losses": [...]}.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import time
+
+import torch
+import torchvision
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--batch-size", type=int, required=True)
+    options.add_argument("--dtype", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32")
+    options.add_argument("--device", default="cpu")
+    options.add_argument("--layout", choices=["nhwc", "nchw"], default="nhwc")
+    options.add_argument("--iters", type=int, required=True)
+    options.add_argument("--image-size", type=int, default=224)
+    options.add_argument("--threads", type=int, required=True)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--init", help="safetensors with the first weights")
+    options = options.parse_args()
+
+    torch.set_num_threads(options.threads)
+    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if ranks > 1:
+        torch.distributed.init_process_group("gloo")
+    tf32 = options.dtype == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = True
+
+    device = torch.device(options.device)
+    layout = torch.channels_last if options.layout == "nhwc" else torch.contiguous_format
+    model = torchvision.models.resnet50()
+    if options.init:
+        import safetensors.torch
+
+        model.load_state_dict(safetensors.torch.load_file(options.init))
+    model = model.to(device, memory_format=layout).train()
+    parallel = torch.nn.parallel.DistributedDataParallel(model) if ranks > 1 else model
+
+    torch.manual_seed(options.seed + rank)
+    size = options.image_size
+    images = torch.randn(options.batch_size, 3, size, size, device=device).contiguous(memory_format=layout)
+    labels = torch.randint(1000, (options.batch_size,), device=device)
+
+    rate = 0.001 * ranks
+    warmup = -(-(1281167 // ranks) // options.batch_size)
+    # fused: the fastest of PyTorch's optimizers, as a user who looks for speed would choose.
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=rate, momentum=0.875, weight_decay=3.0518e-5, nesterov=True, fused=True
+    )
+    kind = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(options.dtype)
+    scaler = torch.amp.GradScaler(device.type, enabled=kind is torch.float16)
+
+    def cast():
+        return torch.autocast(device.type, dtype=kind) if kind else contextlib.nullcontext()
+
+    losses, marks = [], []
+    for iteration in range(options.iters):
+        marks.append(time.perf_counter())
+        for group in optimizer.param_groups:
+            group["lr"] = rate * min(1.0, (iteration + 1) / warmup)
+        optimizer.zero_grad(set_to_none=True)
+        with cast():
+            loss = torch.nn.functional.cross_entropy(parallel(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())  # waits for the device: the step is over
+    marks.append(time.perf_counter())
+    if rank == 0:
+        seconds = [end - start for start, end in zip(marks, marks[1:])]
+        print(json.dumps({"seconds": seconds, "losses": losses}), flush=True)
+    if ranks > 1:
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
