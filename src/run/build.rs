@@ -14,10 +14,13 @@ fn main() {
 
 fn build() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=LIBTORCH");
-    println!("cargo::rerun-if-changed=ffi/shim.cpp");
+    for source in ["ffi/shim.cpp", "ffi/batch_norm.cpp", "ffi/guarded.h"] {
+        println!("cargo::rerun-if-changed={source}");
+    }
     let link = PathBuf::from(env::var_os("LIBTORCH").ok_or("LIBTORCH is not set: build inside the repository")?);
     // The real folder: libtorch finds NVIDIA's libraries relative to where it lies.
-    let libtorch = link.canonicalize().map_err(|_| format!("no libtorch at {}: run scripts/setup.sh", link.display()))?;
+    let libtorch =
+        link.canonicalize().map_err(|_| format!("no libtorch at {}: run scripts/setup.sh", link.display()))?;
     check_version(&libtorch)?;
 
     let include = libtorch.join("include");
@@ -28,7 +31,11 @@ fn build() -> Result<(), String> {
         .define("_GLIBCXX_USE_CXX11_ABI", "1")
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
+        .opt_level(3)
+        // libtorch's threads are OpenMP's; its header falls back to one thread without this.
+        .flag("-fopenmp")
         .file("ffi/shim.cpp")
+        .file("ffi/batch_norm.cpp")
         .compile("ringmark_shim");
 
     let mut folders = vec![libtorch.join("lib")];
@@ -43,6 +50,7 @@ fn build() -> Result<(), String> {
         println!("cargo::rustc-link-arg=-Wl,-rpath,{}", folder.display());
         println!("cargo::rustc-link-arg=-Wl,-rpath-link,{}", folder.display());
     }
+    println!("cargo::rustc-link-lib=gomp");
     Ok(())
 }
 

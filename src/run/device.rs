@@ -29,11 +29,7 @@ pub struct DeviceOfRank {
 
 impl DeviceOfRank {
     /// Chooses, compares the choice with all other ranks, and makes the device current.
-    pub fn choose(
-        config: &TrainConfig,
-        world: &World,
-        cuda: Result<&CudaLibraries, &String>,
-    ) -> Result<DeviceOfRank> {
+    pub fn choose(config: &TrainConfig, world: &World, cuda: Result<&CudaLibraries, &String>) -> Result<DeviceOfRank> {
         let cuda = cuda.map_err(Clone::clone).and_then(|_| match tch::Cuda::device_count() {
             count @ 1.. => Ok(count as usize),
             _ => Err("the driver shows no GPU".to_owned()),

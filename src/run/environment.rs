@@ -68,16 +68,29 @@ fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environment> {
     Ok(Environment {
         ringmark_version: env!("CARGO_PKG_VERSION").to_owned(),
         libtorch_version: shim::libtorch_version(),
-        mpi_version: mpi_version.lines().next().unwrap_or_default().split(", ident").next().unwrap_or_default().to_owned(),
+        mpi_version: mpi_version
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .split(", ident")
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
         nccl_version: nccl.map(Nccl::version).transpose()?,
-        driver_version: is_cuda.then(|| output("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"])?.pop()).flatten(),
+        driver_version: is_cuda
+            .then(|| output("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"])?.pop())
+            .flatten(),
         cuda_missing: own.cuda_missing.clone(),
         system: format!("{} {}", system_name(), first_line("/proc/sys/kernel/osrelease")),
         processor: processor_name(),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
         memory: Bytes(proc_kilobytes("/proc/meminfo", "MemTotal:") * 1024),
-        topology: if is_cuda { output("nvidia-smi", &["topo", "-m"]) } else { output("lstopo-no-graphics", &["--no-io", "--no-legend"]) }
-            .unwrap_or_default(),
+        topology: if is_cuda {
+            output("nvidia-smi", &["topo", "-m"])
+        } else {
+            output("lstopo-no-graphics", &["--no-io", "--no-legend"])
+        }
+        .unwrap_or_default(),
         variables: variables(),
     })
 }

@@ -9,36 +9,65 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::named_tensors::NamedTensors;
 
-/// The three flat tensors, fp32 of equal length, and the parameters in them.
+/// The flat tensors, all of equal length, and the parameters in them.
 pub struct FlatParameters {
-    /// Every weight.
+    /// Every weight, fp32.
     pub weights: Tensor,
-    /// Every gradient: after the all-reduce, summed over the ranks.
+    /// Every gradient, fp32: after the all-reduce, summed over the ranks.
     pub gradients: Tensor,
-    /// Every momentum, zero at first.
+    /// Every momentum, fp32, zero at first.
     pub momenta: Tensor,
     /// The model's own tensors in backward order.
     pub parameters: Vec<Tensor>,
+    /// Every weight in the type that convolutions and products compute in, where that is not fp32.
+    rounded: Option<Tensor>,
     layout: Layout,
 }
 
 impl FlatParameters {
     /// Moves the parameters of `tensors` into flat memory; the model goes on using them.
-    pub fn new(tensors: &NamedTensors, layout: Layout, device: Device) -> Result<FlatParameters> {
+    ///
+    /// With `compute`, the type of an autocast, the model's convolutions and products use a rounded copy: what autocast
+    /// would do for every weight by itself, in one call, and without keeping their gradients in both types. `tensors`
+    /// name the fp32 values in any case.
+    pub fn new(
+        tensors: &mut NamedTensors,
+        layout: Layout,
+        compute: Option<Kind>,
+        device: Device,
+    ) -> Result<FlatParameters> {
         let _no_gradient = tch::no_grad_guard();
         // Backward walks the model from its end to its beginning.
         let parameters: Vec<Tensor> =
             tensors.parameters.iter().rev().map(|named| named.tensor.shallow_clone()).collect();
         let length: usize = parameters.iter().map(Tensor::numel).sum();
-        let zeros = || Tensor::f_zeros([length as i64], (Kind::Float, device));
-        let mut flat =
-            FlatParameters { weights: zeros()?, gradients: zeros()?, momenta: zeros()?, parameters, layout };
-        let views = flat.views(&flat.weights)?;
-        for (parameter, view) in flat.parameters.iter_mut().zip(views) {
-            view.shallow_clone().f_copy_(parameter)?;
-            parameter.set_data(&view);
+        let zeros = |kind| Tensor::f_zeros([length as i64], (kind, device));
+        let mut flat = FlatParameters {
+            weights: zeros(Kind::Float)?,
+            gradients: zeros(Kind::Float)?,
+            momenta: zeros(Kind::Float)?,
+            rounded: compute.map(zeros).transpose()?,
+            parameters,
+            layout,
+        };
+        let exact = flat.views(&flat.weights)?;
+        let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded)).transpose()?;
+        for (index, (named, view)) in tensors.parameters.iter_mut().rev().zip(exact).enumerate() {
+            view.shallow_clone().f_copy_(&named.tensor)?;
+            // Autocast leaves vectors, those of batch normalization, in fp32.
+            let used = rounded.as_ref().filter(|_| view.dim() > 1).map_or(&view, |rounded| &rounded[index]);
+            flat.parameters[index].set_data(used);
+            named.tensor = view;
         }
         Ok(flat)
+    }
+
+    /// Rounds the weights for the next forward pass, where it computes in another type than fp32.
+    pub fn round(&self) -> Result<()> {
+        if let Some(rounded) = &self.rounded {
+            rounded.shallow_clone().f_copy_(&self.weights)?;
+        }
+        Ok(())
     }
 
     /// Numbers of elements in backward order.
@@ -78,22 +107,40 @@ mod tests {
     use crate::data::in_layout;
     use crate::model::resnet::ResNet50;
 
+    fn flat_model(layout: Layout, compute: Option<Kind>) -> (NamedTensors, ResNet50, FlatParameters, Vec<Tensor>) {
+        tch::manual_seed(1);
+        let mut tensors = NamedTensors::new(Device::Cpu);
+        let model = ResNet50::new(&mut tensors);
+        let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
+        let flat = FlatParameters::new(&mut tensors, layout, compute, Device::Cpu).expect("memory");
+        (tensors, model, flat, before)
+    }
+
     #[test]
     fn the_model_lives_in_flat_memory_in_both_layouts() {
         for layout in [Layout::Nhwc, Layout::Nchw] {
-            tch::manual_seed(1);
-            let mut tensors = NamedTensors::new(Device::Cpu);
-            ResNet50::new(&mut tensors);
-            let before: Vec<Tensor> = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
-            let flat = FlatParameters::new(&tensors, layout, Device::Cpu).expect("memory");
-            for (named, before) in tensors.parameters.iter().zip(&before) {
+            let (tensors, _model, flat, before) = flat_model(layout, None);
+            for ((named, before), used) in tensors.parameters.iter().zip(&before).zip(flat.parameters.iter().rev()) {
                 assert_eq!(&named.tensor, before, "{}", named.name);
-                assert!(named.tensor.requires_grad() && named.tensor.is_leaf(), "{}", named.name);
+                assert!(used.requires_grad() && used.is_leaf(), "{}", named.name);
+                assert_eq!(used.data_ptr(), named.tensor.data_ptr(), "{}", named.name);
             }
             let _ = flat.weights.shallow_clone().fill_(0.5);
-            assert!(tensors.parameters.iter().all(|named| named.tensor.mean(Kind::Float).double_value(&[]) == 0.5));
+            assert!(flat.parameters.iter().all(|used| used.mean(Kind::Float).double_value(&[]) == 0.5));
             let conv1 = &tensors.parameters[0].tensor;
             assert_eq!(in_layout(conv1, layout).expect("a view").stride(), conv1.stride());
+        }
+    }
+
+    #[test]
+    fn a_rounded_model_computes_with_rounded_matrices_and_exact_vectors() {
+        let (tensors, _model, flat, before) = flat_model(Layout::Nhwc, Some(Kind::BFloat16));
+        flat.round().expect("a copy");
+        for ((named, before), used) in tensors.parameters.iter().zip(&before).zip(flat.parameters.iter().rev()) {
+            assert_eq!(&named.tensor, before, "{}", named.name);
+            let kind = if before.dim() > 1 { Kind::BFloat16 } else { Kind::Float };
+            assert_eq!(used.kind(), kind, "{}", named.name);
+            assert_eq!(used, &before.to_kind(kind), "{}", named.name);
         }
     }
 }

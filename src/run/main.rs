@@ -45,14 +45,14 @@ fn main() -> ExitCode {
     let (config, label) = match arguments.into_config() {
         Ok(configuration) => configuration,
         Err(error) => {
-            eprintln!("ringmark-worker: {error:#}");
+            world::complain(&format!("ringmark-worker: {error:#}"));
             return ExitCode::from(USAGE);
         }
     };
     match rank::live(&config, label) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ringmark-worker: {error:#}");
+            world::complain(&format!("ringmark-worker: {error:#}"));
             ExitCode::FAILURE
         }
     }

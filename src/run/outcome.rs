@@ -100,8 +100,8 @@ fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
 
 /// Hash of the weights' bytes.
 fn checksum(weights: &Tensor) -> Result<String> {
-    let values = Vec::<f32>::try_from(weights.f_to_device(Device::Cpu)?)?;
-    let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+    let mut bytes = vec![0; weights.numel() * size_of::<f32>()];
+    weights.f_to_device(Device::Cpu)?.f_copy_data_u8(&mut bytes, weights.numel())?;
     Ok(format!("{:016x}", xxh3_64(&bytes)))
 }
 

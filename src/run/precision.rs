@@ -41,6 +41,14 @@ impl Precision {
         Ok(Precision { autocast, is_cuda, loss_scaler })
     }
 
+    /// Type that convolutions and products compute in, where it is not fp32.
+    pub fn compute(&self) -> Option<Kind> {
+        self.autocast.map(|kind| match kind {
+            AutocastType::Half => Kind::Half,
+            AutocastType::BFloat16 => Kind::BFloat16,
+        })
+    }
+
     /// Runs the forward pass as the dtype wants it.
     pub fn forward(&self, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
         shim::with_autocast(self.is_cuda, self.autocast, body)

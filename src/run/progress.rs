@@ -1,7 +1,7 @@
 //! What rank 0 shows while the run goes on: the environment first, then DLPerf's line of every iteration, and a bar
 //! under them where a person is looking.
 
-use std::io::{IsTerminal, stdout};
+use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use ringmark_record::config::TrainConfig;
@@ -30,7 +30,8 @@ impl Progress {
         for line in environment_lines(header) {
             println!("# {line}");
         }
-        let bar = stdout().is_terminal().then(|| {
+        // mpirun gives ranks a terminal of its own for standard output, and none for errors.
+        let bar = (stdout().is_terminal() && stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{bar:32} iteration {pos} of {len}, {eta} left")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(u64::from(header.config.iterations)).with_style(style)
@@ -67,7 +68,8 @@ impl Progress {
 
 fn environment_lines(header: &RunHeader) -> Vec<String> {
     let RunHeader { config, environment, ranks, .. } = header;
-    let mut lines = vec![format!("ringmark {} ResNet50-v1b {} run {}", environment.ringmark_version, header.case, header.run)];
+    let mut lines =
+        vec![format!("ringmark {} ResNet50-v1b {} run {}", environment.ringmark_version, header.case, header.run)];
     if header.profile == Profile::Quick {
         lines.push("quick profile: a first look, not a result to quote".to_owned());
     }

@@ -24,7 +24,7 @@ use crate::precision::Precision;
 use crate::progress::Progress;
 use crate::step::Step;
 use crate::timer::StepTimer;
-use crate::world::World;
+use crate::world::{World, complain};
 use crate::{data, environment};
 
 /// Runs one rank from start to end. A rank that fails where others would wait for it ends the whole job.
@@ -36,7 +36,7 @@ pub fn live(config: &TrainConfig, label: RunLabel) -> Result<()> {
         Ok(outcome) => outcome.verdict(),
         Err(error) if world.ranks() == 1 => Err(error),
         Err(error) => {
-            eprintln!("{}: {error:#}", world.name());
+            complain(&format!("{}: {error:#}", world.name()));
             world.abort()
         }
     }
@@ -60,7 +60,8 @@ fn train(
     if let Some(path) = &config.init {
         checkpoint::load(path, &tensors)?;
     }
-    let flat = FlatParameters::new(&tensors, config.layout, own.device)?;
+    let precision = Precision::new(config, own.device)?;
+    let flat = FlatParameters::new(&mut tensors, config.layout, precision.compute(), own.device)?;
     same_weights_everywhere(&flat, &tensors, world)?;
 
     let plan = BucketPlan::new(&flat.lengths(), Bytes((config.bucket_mb * 1e6) as u64));
@@ -75,10 +76,8 @@ fn train(
     let reducer = GradientReducer::new(config, plan, parameters, (wire, destinations), gradients, engine)?;
 
     let optimizer = Optimizer::new(config, world.ranks(), summed, own.device)?;
-    let precision = Precision::new(config, own.device)?;
     let batch = data::batch(config, world.rank(), own.device)?;
-    let mut step =
-        Step::new(config, world.rank(), own.device, (model, flat, batch), precision, (reducer, optimizer))?;
+    let mut step = Step::new(config, world.rank(), own.device, (model, flat, batch), precision, (reducer, optimizer))?;
 
     let header = environment::header(config, label, world, &own, nccl.as_deref(), (engine_name, buckets))?;
     let mut progress = Progress::new(world, &header);

@@ -83,6 +83,7 @@ impl Step {
 
     /// Mean cross entropy over the batch.
     fn forward(&self) -> Result<Tensor> {
+        self.flat.round()?;
         self.precision.forward(|| {
             let scores = self.model.forward(&self.batch.images, self.mode)?;
             Ok(scores.f_cross_entropy_loss(&self.batch.labels, None::<&Tensor>, Reduction::Mean, -100, 0.0)?)

@@ -1,5 +1,7 @@
 //! Who is there: the ranks of this job as MPI knows them, and the few things they tell each other outside the step.
 
+use std::io::Write;
+
 use mpi::Threading;
 use mpi::datatype::Equivalence;
 use mpi::environment::Universe;
@@ -7,6 +9,12 @@ use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 
 use anyhow::{Context, Result, ensure};
+
+/// Writes a line of standard error in one piece: the ranks' lines meet there, and pieces of them would mix.
+pub fn complain(line: &str) {
+    // There is nowhere left to say that this failed.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
 
 /// This process among the others.
 pub struct World {
@@ -114,7 +122,7 @@ impl World {
         let name = self.name();
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            eprintln!("{name}: internal error");
+            complain(&format!("{name}: internal error"));
             default(panic);
             SimpleCommunicator::world().abort(1);
         }));

@@ -31,7 +31,12 @@ pub trait Collective: Send {
 }
 
 /// The engine that `config` asks for on `device`; `nccl` is there where CUDA is.
-pub fn new(config: &TrainConfig, world: &World, device: Device, nccl: Option<&Arc<Nccl>>) -> Result<Box<dyn Collective>> {
+pub fn new(
+    config: &TrainConfig,
+    world: &World,
+    device: Device,
+    nccl: Option<&Arc<Nccl>>,
+) -> Result<Box<dyn Collective>> {
     let choice = match (config.collective, device) {
         (CollectiveChoice::Auto, _) if world.ranks() == 1 => return Ok(Box::new(solo::Solo { name: "solo" })),
         (CollectiveChoice::Auto, Device::Cuda(_)) => CollectiveChoice::Nccl,
@@ -43,7 +48,9 @@ pub fn new(config: &TrainConfig, world: &World, device: Device, nccl: Option<&Ar
             let nccl = nccl.context("NCCL is not loaded")?;
             Ok(Box::new(nccl::NcclRing::new(nccl.clone(), world, index)?))
         }
-        (CollectiveChoice::Nccl, _) => bail!("--collective nccl needs a GPU, this rank trains on the CPU: choose mpi or auto"),
+        (CollectiveChoice::Nccl, _) => {
+            bail!("--collective nccl needs a GPU, this rank trains on the CPU: choose mpi or auto")
+        }
         (CollectiveChoice::Mpi, _) if config.mpi_thread == MpiThread::Own => Ok(Box::new(mpi::MpiOnOwnThread::new()?)),
         (CollectiveChoice::Mpi, _) => Ok(Box::new(mpi::Mpi::new()?)),
         _ => Ok(Box::new(solo::Solo { name: "none" })),

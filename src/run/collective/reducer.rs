@@ -53,9 +53,7 @@ impl GradientReducer {
         gradients: Tensor,
         collective: Box<dyn Collective>,
     ) -> Result<&'static GradientReducer> {
-        let stretch = |bucket: &Bucket| {
-            wire.f_narrow(0, bucket.elements.start as i64, bucket.elements.len() as i64)
-        };
+        let stretch = |bucket: &Bucket| wire.f_narrow(0, bucket.elements.start as i64, bucket.elements.len() as i64);
         let stretches = plan.buckets.iter().map(stretch).collect::<Result<_, _>>()?;
         let observed: Vec<Tensor> = parameters.iter().map(Tensor::shallow_clone).collect();
         let state = State {

@@ -38,7 +38,11 @@ pub fn batch(path: &Path, config: &TrainConfig, rank: u32, device: Device) -> Re
     );
     let labels = labels.f_narrow(0, first, count)?.f_to_kind(Kind::Int64)?;
     let (low, high) = (labels.f_min()?.int64_value(&[]), labels.f_max()?.int64_value(&[]));
-    ensure!((0..CLASSES).contains(&low) && high < CLASSES, "labels {low} to {high} are not all in 0 to {}", CLASSES - 1);
+    ensure!(
+        (0..CLASSES).contains(&low) && high < CLASSES,
+        "labels {low} to {high} are not all in 0 to {}",
+        CLASSES - 1
+    );
     Ok(Batch {
         images: images.f_narrow(0, first, count)?.f_to_device(device)?.f_to_kind(Kind::Float)?,
         labels: labels.f_to_device(device)?,

@@ -30,9 +30,8 @@ pub fn all_reduce_sum(tensor: &Tensor, half_sum: &HalfSum) -> Result<()> {
     while rest > 0 {
         let count = rest.min(PIECE_BYTES / size);
         // SAFETY: `count` elements from `position` on belong to the tensor, and nobody else touches them now.
-        let status = unsafe {
-            ffi::MPI_Allreduce(in_place(), position, count as c_int, kind, operation, ffi::RSMPI_COMM_WORLD)
-        };
+        let status =
+            unsafe { ffi::MPI_Allreduce(in_place(), position, count as c_int, kind, operation, ffi::RSMPI_COMM_WORLD) };
         ensure!(status == ffi::MPI_SUCCESS as c_int, "MPI_Allreduce of {count} elements returned {status}");
         rest -= count;
         position = position.wrapping_byte_add(count * size);

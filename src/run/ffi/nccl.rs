@@ -6,9 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use cudarc::nccl::sys::{
-    cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId,
-};
+use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 use libloading::os::unix::Library;
 use tch::{Kind, Tensor};
 
@@ -78,7 +76,8 @@ impl Nccl {
             return Ok(());
         }
         // SAFETY: both return static strings, or null; ncclGetLastError accepts a null communicator.
-        let (error, last) = unsafe { (text((self.get_error_string)(result)), text((self.get_last_error)(communicator))) };
+        let (error, last) =
+            unsafe { (text((self.get_error_string)(result)), text((self.get_last_error)(communicator))) };
         bail!("{call}: {error}{}{last}", if last.is_empty() { "" } else { ": " })
     }
 }

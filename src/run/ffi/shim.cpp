@@ -1,7 +1,7 @@
 // The libtorch calls that tch lacks, as C functions. Compiled against the headers of the libtorch that is linked;
 // needs torch_cpu and c10 alone: CUDA is reached through the device guard that libtorch_cuda registers when loaded.
 //
-// Every function returns null, or a message that the caller frees with ringmark_free_message.
+// Every function that returns a message returns null where all is well.
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
@@ -15,9 +15,10 @@
 #include <torch/version.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <vector>
+
+#include "guarded.h"
 
 namespace {
 
@@ -41,20 +42,6 @@ std::vector<at::Tensor> list(at::Tensor* const* tensors, size_t count) {
     result.push_back(*tensors[index]);
   }
   return result;
-}
-
-template <typename Body>
-char* guarded(Body body) {
-  try {
-    body();
-    return nullptr;
-  } catch (const c10::Error& error) {
-    return strdup(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return strdup(error.what());
-  } catch (...) {
-    return strdup("an exception that is not a std::exception");
-  }
 }
 
 const c10::impl::DeviceGuardImplInterface* cuda() {
@@ -120,8 +107,10 @@ char* ringmark_sgd(
     if (found_inf != nullptr) {
       skip = *found_inf;
     }
+    // Without momentum libtorch refuses to be handed any.
+    const std::vector<at::Tensor> buffers = momentum > 0.0 ? std::vector<at::Tensor>{*momenta} : std::vector<at::Tensor>{};
     at::_fused_sgd_(
-        {*weights}, {*gradients}, {*momenta}, weight_decay, momentum, learning_rate, /*dampening=*/0.0,
+        {*weights}, {*gradients}, buffers, weight_decay, momentum, learning_rate, /*dampening=*/0.0,
         /*nesterov=*/momentum > 0.0, /*maximize=*/false, /*is_first_step=*/false, *gradient_scale, skip);
   });
 }

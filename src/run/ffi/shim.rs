@@ -1,7 +1,7 @@
 //! The libtorch calls of `shim.cpp`, safe: arguments checked, messages turned into errors.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::{null_mut, NonNull};
+use std::ptr::{NonNull, null_mut};
 
 use anyhow::{Result, anyhow};
 use tch::Tensor;
@@ -18,8 +18,11 @@ unsafe extern "C" {
         index: usize,
     ) -> *mut c_char;
     fn ringmark_backward(loss: RawTensor, gradient: RawTensor) -> *mut c_char;
-    fn ringmark_take_gradients(parameters: *const RawTensor, destinations: *const RawTensor, count: usize)
-    -> *mut c_char;
+    fn ringmark_take_gradients(
+        parameters: *const RawTensor,
+        destinations: *const RawTensor,
+        count: usize,
+    ) -> *mut c_char;
     fn ringmark_sgd(
         weights: RawTensor,
         gradients: RawTensor,
@@ -31,6 +34,18 @@ unsafe extern "C" {
         found_inf: RawTensor,
     ) -> *mut c_char;
     fn ringmark_unscale(gradients: RawTensor, found_inf: RawTensor, inverse_scale: RawTensor) -> *mut c_char;
+    fn ringmark_batch_norm(
+        images: RawTensor,
+        shortcut: RawTensor,
+        weight: RawTensor,
+        bias: RawTensor,
+        running_mean: RawTensor,
+        running_variance: RawTensor,
+        relu: c_int,
+        momentum: f64,
+        epsilon: f64,
+        result: *mut RawTensor,
+    ) -> *mut c_char;
     fn ringmark_copy_without_waiting(destination: RawTensor, source: RawTensor) -> *mut c_char;
     fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
     fn ringmark_allow_tf32(allowed: c_int) -> *mut c_char;
@@ -156,6 +171,50 @@ pub fn unscale(gradients: &Tensor, found_inf: &Tensor, inverse_scale: &Tensor) -
     check(unsafe { ringmark_unscale(raw(gradients), raw(found_inf), raw(inverse_scale)) })
 }
 
+/// Vectors of one batch normalization, fp32, one number a channel.
+pub struct BatchNormVectors<'a> {
+    /// Trained scale.
+    pub weight: &'a Tensor,
+    /// Trained offset.
+    pub bias: &'a Tensor,
+    /// Moved towards the batch's mean.
+    pub running_mean: &'a Tensor,
+    /// Moved towards the batch's variance.
+    pub running_variance: &'a Tensor,
+    /// How far they are moved.
+    pub momentum: f64,
+    /// Added to the variance.
+    pub epsilon: f64,
+}
+
+/// Batch normalization by the batch's statistics, the sum with `shortcut` and ReLU in one pass, differentiable: for
+/// channels_last fp32 or bf16 images on the CPU.
+pub fn batch_norm(
+    images: &Tensor,
+    vectors: &BatchNormVectors,
+    shortcut: Option<&Tensor>,
+    relu: bool,
+) -> Result<Tensor> {
+    let mut result = null_mut();
+    // SAFETY: all tensors are alive, null stands for no shortcut, and the result is written where there is no message.
+    check(unsafe {
+        ringmark_batch_norm(
+            raw(images),
+            shortcut.map_or(null_mut(), raw),
+            raw(vectors.weight),
+            raw(vectors.bias),
+            raw(vectors.running_mean),
+            raw(vectors.running_variance),
+            relu.into(),
+            vectors.momentum,
+            vectors.epsilon,
+            &mut result,
+        )
+    })?;
+    // SAFETY: a tensor on the heap that nobody else owns.
+    Ok(unsafe { Tensor::from_ptr(result.cast()) })
+}
+
 /// Copies without making the host wait for the device; to pinned host memory it is there when a later event is.
 pub fn copy_without_waiting(destination: &Tensor, source: &Tensor) -> Result<()> {
     // SAFETY: both tensors are alive.
@@ -178,9 +237,7 @@ pub fn with_autocast<R>(is_cuda: bool, kind: Option<AutocastType>, body: impl Fn
     };
     let switch = |enabled: bool| {
         // SAFETY: plain numbers.
-        check(unsafe {
-            ringmark_autocast(is_cuda.into(), enabled.into(), (kind == AutocastType::Half).into())
-        })
+        check(unsafe { ringmark_autocast(is_cuda.into(), enabled.into(), (kind == AutocastType::Half).into()) })
     };
     switch(true)?;
     let result = body();

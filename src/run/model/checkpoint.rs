@@ -15,8 +15,7 @@ const BATCH_COUNT: &str = "num_batches_tracked";
 /// Fills every parameter and buffer from `path`; refuses missing, unknown and differently shaped tensors.
 pub fn load(path: &Path, tensors: &NamedTensors) -> Result<()> {
     let file = read(path)?;
-    let mut file: HashMap<String, Tensor> =
-        file.into_iter().filter(|(name, _)| !name.ends_with(BATCH_COUNT)).collect();
+    let mut file: HashMap<String, Tensor> = file.into_iter().filter(|(name, _)| !name.ends_with(BATCH_COUNT)).collect();
     let _no_gradient = tch::no_grad_guard();
     for Named { name, tensor } in tensors.parameters.iter().chain(&tensors.buffers) {
         let Some(value) = file.remove(name) else {
@@ -55,14 +54,10 @@ pub fn save(path: &Path, tensors: &NamedTensors, batches: u32) -> Result<()> {
 
 /// Every tensor of a safetensors file by name, in host memory.
 pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    let file = Tensor::read_safetensors(path)
-        .with_context(|| format!("{} cannot be read as safetensors", path.display()))?;
+    let file =
+        Tensor::read_safetensors(path).with_context(|| format!("{} cannot be read as safetensors", path.display()))?;
     for (name, tensor) in &file {
-        ensure!(
-            tensor.kind() != Kind::Double,
-            "{name} in {} is fp64: save it as fp32",
-            path.display()
-        );
+        ensure!(tensor.kind() != Kind::Double, "{name} in {} is fp64: save it as fp32", path.display());
     }
     Ok(file)
 }

@@ -4,8 +4,9 @@
 //! 25,557,032 parameters in 161 tensors, 102,228,128 bytes of fp32; 4.089 G multiply-adds forward at 224 pixels.
 
 use anyhow::Result;
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
+use crate::ffi::shim::{self, BatchNormVectors};
 use crate::model::named_tensors::NamedTensors;
 
 /// Classes of ImageNet-1k.
@@ -26,10 +27,25 @@ impl Convolution {
 
     fn forward(&self, images: &Tensor) -> Result<Tensor> {
         let (stride, padding) = ([self.stride; 2], [self.padding; 2]);
+        let is_pointwise = self.padding == 0;
+        let on_cpu = images.device() == Device::Cpu;
+        if is_pointwise && self.stride == 1 && on_cpu && self.weight.kind() == Kind::BFloat16 {
+            let pixels = images.f_permute([0, 2, 3, 1])?;
+            if pixels.is_contiguous() {
+                return self.as_product(&pixels);
+            }
+        }
         // A kernel of one pixel has nothing to dilate. On the CPU libtorch gives undilated ones of a small batch on one
         // thread to a plain matrix product that first copies channels_last images; dilated ones always go to oneDNN.
-        let dilation = if self.padding == 0 && images.device() == Device::Cpu { 2 } else { 1 };
+        let dilation = if is_pointwise && on_cpu { 2 } else { 1 };
         Ok(images.f_conv2d(&self.weight, None::<&Tensor>, stride, padding, [dilation; 2], 1)?)
+    }
+
+    /// A convolution of one pixel is a product over the channels of `pixels`, `[batch, height, width, channels]`.
+    /// oneDNN's bf16 product is faster than its bf16 convolution by an eighth; in fp32 it is slower.
+    fn as_product(&self, pixels: &Tensor) -> Result<Tensor> {
+        let scores = pixels.f_linear(&self.weight.f_flatten(1, -1)?, None::<&Tensor>)?;
+        Ok(scores.f_permute([0, 3, 1, 2])?)
     }
 }
 
@@ -50,10 +66,22 @@ impl BatchNorm {
         }
     }
 
-    fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+    /// Normalizes, adds `shortcut`, and rectifies if `relu`.
+    fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
         const MOMENTUM: f64 = 0.1;
         const EPSILON: f64 = 1e-5;
-        Ok(images.f_batch_norm(
+        if mode == Mode::Train && is_for_one_pass(images) {
+            let vectors = BatchNormVectors {
+                weight: &self.weight,
+                bias: &self.bias,
+                running_mean: &self.running_mean,
+                running_variance: &self.running_variance,
+                momentum: MOMENTUM,
+                epsilon: EPSILON,
+            };
+            return shim::batch_norm(images, &vectors, shortcut, relu);
+        }
+        let mut result = images.f_batch_norm(
             Some(&self.weight),
             Some(&self.bias),
             Some(&self.running_mean),
@@ -62,8 +90,22 @@ impl BatchNorm {
             MOMENTUM,
             EPSILON,
             true,
-        )?)
+        )?;
+        if let Some(shortcut) = shortcut {
+            result = result.f_add_(shortcut)?;
+        }
+        if relu {
+            result = result.f_relu_()?;
+        }
+        Ok(result)
     }
+}
+
+/// Whether normalization, sum and ReLU can be one pass: on the CPU, in channels_last, fp32 or bf16.
+fn is_for_one_pass(images: &Tensor) -> bool {
+    images.device() == Device::Cpu
+        && matches!(images.kind(), Kind::Float | Kind::BFloat16)
+        && images.permute([0, 2, 3, 1]).is_contiguous()
 }
 
 /// 1x1, 3x3 and 1x1 convolutions around a shortcut: `inner` channels inside, `4 x inner` outside.
@@ -97,14 +139,14 @@ impl Bottleneck {
     }
 
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let inside = self.bn1.forward(&self.conv1.forward(images)?, mode)?.f_relu_()?;
-        let inside = self.bn2.forward(&self.conv2.forward(&inside)?, mode)?.f_relu_()?;
-        let mut inside = self.bn3.forward(&self.conv3.forward(&inside)?, mode)?;
-        let sum = match &self.downsample {
-            Some((convolution, norm)) => inside.f_add_(&norm.forward(&convolution.forward(images)?, mode)?),
-            None => inside.f_add_(images),
+        let inside = self.bn1.forward(&self.conv1.forward(images)?, None, true, mode)?;
+        let inside = self.bn2.forward(&self.conv2.forward(&inside)?, None, true, mode)?;
+        let inside = self.conv3.forward(&inside)?;
+        let shortcut = match &self.downsample {
+            Some((convolution, norm)) => norm.forward(&convolution.forward(images)?, None, false, mode)?,
+            None => images.shallow_clone(),
         };
-        Ok(sum?.f_relu_()?)
+        self.bn3.forward(&inside, Some(&shortcut), true, mode)
     }
 }
 
@@ -133,7 +175,9 @@ impl ResNet50 {
         let bn1 = BatchNorm::new(tensors, "bn1", 64);
         let mut blocks = Vec::new();
         let mut input = 64;
-        for (layer, (count, inner, stride)) in [(3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2)].into_iter().enumerate() {
+        for (layer, (count, inner, stride)) in
+            [(3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2)].into_iter().enumerate()
+        {
             for block in 0..count {
                 let name = format!("layer{}.{block}", layer + 1);
                 blocks.push(Bottleneck::new(tensors, &name, input, inner, if block == 0 { stride } else { 1 }));
@@ -147,7 +191,7 @@ impl ResNet50 {
 
     /// Scores of every class, `[batch, 1000]`, for images `[batch, 3, size, size]`.
     pub fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let stem = self.bn1.forward(&self.conv1.forward(images)?, mode)?.f_relu_()?;
+        let stem = self.bn1.forward(&self.conv1.forward(images)?, None, true, mode)?;
         let mut features = stem.f_max_pool2d([3, 3], [2, 2], [1, 1], [1, 1], false)?;
         for block in &self.blocks {
             features = block.forward(&features, mode)?;
@@ -159,7 +203,11 @@ impl ResNet50 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+    use tch::Reduction;
+
     use super::*;
+    use crate::model::named_tensors::Named;
 
     #[test]
     fn it_has_torchvision_s_size() {
@@ -169,5 +217,115 @@ mod tests {
         assert_eq!((tensors.parameters.len(), elements), (161, 25_557_032));
         assert_eq!(tensors.buffers.len(), 2 * 53);
         assert_eq!(tensors.parameters[3].name, "layer1.0.conv1.weight");
+    }
+
+    /// The numbers were made by `tests/golden/model_reference.py`, which says how and why from such weights.
+    #[test]
+    fn a_step_is_torchvision_s_in_both_layouts() {
+        let golden: Value =
+            serde_json::from_str(include_str!("../../../tests/golden/model_reference.json")).expect("JSON");
+        let golden = &golden["step"];
+        // Tests run side by side; threads that share cores spin while they wait.
+        tch::set_num_threads(1);
+        for layout in ["nchw", "nhwc"] {
+            let strided = |images: &Tensor| match layout {
+                "nhwc" => images.permute([0, 2, 3, 1]).contiguous().permute([0, 3, 1, 2]),
+                _ => images.contiguous(),
+            };
+            let mut tensors = NamedTensors::new(Device::Cpu);
+            let model = ResNet50::new(&mut tensors);
+            tch::manual_seed(8);
+            for named in tensors.parameters.iter_mut().chain(&mut tensors.buffers) {
+                let value = drawn(named);
+                named.tensor.set_data(&if value.dim() == 4 { strided(&value) } else { value });
+            }
+            let images = strided(&Tensor::randn([2, 3, 64, 64], (Kind::Float, Device::Cpu)));
+            let scores = model.forward(&images, Mode::Train).expect("scores");
+            let labels = Tensor::from_slice(&[3i64, 977]);
+            let loss = scores.cross_entropy_loss(&labels, None::<&Tensor>, Reduction::Mean, -100, 0.0);
+            loss.backward();
+
+            let check = |what: &str, actual: f64, expected: &Value| {
+                let expected = expected.as_f64().expect("a number");
+                let difference = (actual - expected).abs() / expected.abs();
+                assert!(difference < 1e-4, "{layout}, {what}: {actual}, torchvision {expected}");
+            };
+            check("loss", loss.double_value(&[]), &golden["loss"]);
+            for image in 0..2 {
+                for (place, class) in [0, 3, 500, 977, 999].into_iter().enumerate() {
+                    let score = scores.double_value(&[image, class]);
+                    check(&format!("score {class} of {image}"), score, &golden["scores"][image as usize][place]);
+                }
+            }
+            let norms = |key: &str, list: &[Named], norm: fn(&Tensor) -> Tensor| {
+                for (name, expected) in golden[key].as_object().expect("norms by name") {
+                    let named = list.iter().find(|named| &named.name == name).expect("a known name");
+                    check(name, norm(&named.tensor).to_kind(Kind::Double).norm().double_value(&[]), expected);
+                }
+            };
+            norms("gradient_norms", &tensors.parameters, Tensor::grad);
+            norms("running_norms", &tensors.buffers, Tensor::shallow_clone);
+        }
+    }
+
+    /// `drawn` of `tests/golden/model_reference.py`.
+    fn drawn(named: &Named) -> Tensor {
+        let (name, shape) = (&named.name, named.tensor.size());
+        let (deviation, mean) = match shape[..] {
+            [output, _, height, width] => ((2.0 / (output * height * width) as f64).sqrt(), 0.0),
+            _ if name.starts_with("fc.") => (0.005, 0.0),
+            _ if name.ends_with("bias") => (0.1, 2.0),
+            _ if name.ends_with("running_mean") => (0.1, 0.0),
+            _ if name.ends_with("bn3.weight") => (0.1, 0.25),
+            _ => (0.1, 1.0),
+        };
+        Tensor::randn(&shape[..], (Kind::Float, Device::Cpu)) * deviation + mean
+    }
+
+    /// Output, gradients of images, shortcut, scale and offset, and moved running statistics of one normalization.
+    fn normalized(norm: &BatchNorm, images: &Tensor, shortcut: Option<&Tensor>, relu: bool) -> Vec<Tensor> {
+        let leaf = |tensor: &Tensor| tensor.detach().copy().set_requires_grad(true);
+        let leaves = BatchNorm {
+            weight: leaf(&norm.weight),
+            bias: leaf(&norm.bias),
+            running_mean: norm.running_mean.copy(),
+            running_variance: norm.running_variance.copy(),
+        };
+        let (images, shortcut) = (leaf(images), shortcut.map(leaf));
+        let output = leaves.forward(&images, shortcut.as_ref(), relu, Mode::Train).expect("sound shapes");
+        let weights = Tensor::linspace(-1.0, 1.0, output.numel() as i64, (Kind::Float, Device::Cpu)).view_as(&output);
+        (output.to_kind(Kind::Float) * weights).sum(Kind::Float).backward();
+        let mut all = vec![output, images.grad(), leaves.weight.grad(), leaves.bias.grad()];
+        all.extend(shortcut.map(|shortcut| shortcut.grad()));
+        all.extend([leaves.running_mean, leaves.running_variance]);
+        all.iter().map(|tensor| tensor.detach().to_kind(Kind::Float).contiguous()).collect()
+    }
+
+    #[test]
+    fn one_pass_gives_what_libtorch_gives_step_by_step() {
+        tch::manual_seed(5);
+        let random = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
+        for (channels, kind, tolerance) in [(37, Kind::Float, 2e-5), (64, Kind::BFloat16, 5e-3)] {
+            let norm = BatchNorm {
+                weight: random(&[channels]),
+                bias: random(&[channels]),
+                running_mean: random(&[channels]),
+                running_variance: random(&[channels]).abs(),
+            };
+            // A mean far from zero, where careless sums lose digits; more rows than one block holds.
+            let images = (random(&[3, channels, 23, 29]) + 10.0).to_kind(kind);
+            let shortcut = random(&[3, channels, 23, 29]).to_kind(kind);
+            let last = |tensor: &Tensor| tensor.permute([0, 2, 3, 1]).contiguous().permute([0, 3, 1, 2]);
+            for (shortcut, relu) in [(None, false), (None, true), (Some(&shortcut), true)] {
+                assert!(is_for_one_pass(&last(&images)) && !is_for_one_pass(&images));
+                let ours = normalized(&norm, &last(&images), shortcut.map(last).as_ref(), relu);
+                let exact = |tensor: &Tensor| tensor.to_kind(Kind::Float);
+                let theirs = normalized(&norm, &exact(&images), shortcut.map(exact).as_ref(), relu);
+                for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+                    let distance = ((ours - theirs).norm() / theirs.norm()).double_value(&[]);
+                    assert!(distance < tolerance, "{kind:?}, relu {relu}, tensor {index}: {distance}");
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Images/s of ringmark against PyTorch in Python: same libtorch, threads, layout, batch and recipe, one alternating run.
+
+    scripts/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--cases fp32,bf16,2xfp32,2xbf16] [--out FILE]
+
+Cases: `fp32` is one process; `2xfp32` two processes, ringmark under mpirun against DistributedDataParallel with gloo.
+Every round runs both sides of every case, in turns; a side's figure is batch x processes / median step after warm-up.
+The table gives the median over rounds, its range, and the ratio's median and range. Python needs PyTorch in full, which
+the script installs beside libtorch where it is missing.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+PACKAGES = ["torch==2.11.0", "torchvision==0.26.0", "numpy", "safetensors"]
+
+
+def python_with_torch():
+    """A Python that imports torch and torchvision: the one of the set-up, completed where needed, or this one."""
+    for python in [ROOT / ".libtorch/venv/bin/python", pathlib.Path(sys.executable)]:
+        if python.exists() and subprocess.run([python, "-c", "import torchvision, safetensors"], capture_output=True).returncode == 0:
+            return str(python)
+    python = ROOT / ".libtorch/venv/bin/python"
+    if not python.exists():
+        sys.exit("compare_pytorch.py: no Python with torch and torchvision: run scripts/setup.sh, or use a Python that has them")
+    print("installing PyTorch's Python half and the CUDA libraries that it imports (about 4 GB)", file=sys.stderr)
+    subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], check=True)
+    return str(python)
+
+
+def speed(seconds, images, warmup):
+    return images / statistics.median(seconds[warmup:])
+
+
+class Case:
+    def __init__(self, name, options, python):
+        self.name = name
+        count, _, self.dtype = name.rpartition("x")
+        self.processes = int(count or 1)
+        self.options = options
+        self.python = python
+        self.batch = options.batch_size or (16 if self.processes == 1 else 8)
+        self.threads = max(1, options.cores // self.processes)
+
+    def step_options(self):
+        iters = str(self.options.warmup + self.options.iters)
+        return [
+            "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device,
+            "--layout", self.options.layout, "--iters", iters, "--image-size", str(self.options.image_size),
+            "--threads", str(self.threads),
+        ]  # fmt: skip
+
+    def environment(self):
+        return {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
+
+    def ringmark(self):
+        with tempfile.TemporaryDirectory() as folder:
+            record = f"{folder}/record.jsonl"
+            command = [self.options.worker, "train", *self.step_options(), "--warmup", "0", "--record", record]
+            command += self.options.ringmark_options.split()
+            if self.processes > 1:
+                command = [
+                    "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(self.processes), "--bind-to", "none", *command
+                ]  # fmt: skip
+            run(command, self.environment())
+            lines = [json.loads(line) for line in open(record)]
+        steps = [line["step"][0] for line in lines if line["kind"] == "iteration"]
+        return speed(steps, self.batch * self.processes, self.options.warmup)
+
+    def pytorch(self):
+        script = [str(HERE / "pytorch_baseline.py"), *self.step_options()]
+        command = [self.python, *script]
+        if self.processes > 1:
+            command = [
+                self.python, "-m", "torch.distributed.run", "--nproc_per_node", str(self.processes),
+                "--master_addr", "127.0.0.1", "--master_port", "29511", *script,
+            ]  # fmt: skip
+        output = run(command, self.environment())
+        steps = json.loads(output.strip().splitlines()[-1])["seconds"]
+        return speed(steps, self.batch * self.processes, self.options.warmup)
+
+
+def run(command, environment):
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"compare_pytorch.py: {' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def spread(values):
+    return f"{statistics.median(values):8.2f} [{min(values):.2f}, {max(values):.2f}]"
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--cases", default="fp32,bf16,2xfp32,2xbf16")
+    options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    options.add_argument("--layout", choices=["nhwc", "nchw"], default="nhwc")
+    options.add_argument("--batch-size", type=int, help="per process [default: 16 for one, 8 for several]")
+    options.add_argument("--image-size", type=int, default=224)
+    options.add_argument("--iters", type=int, default=6, help="timed iterations of a run")
+    options.add_argument("--warmup", type=int, default=2)
+    options.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
+    options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
+    options.add_argument("--ringmark-options", default="", help="more options for ringmark-worker")
+    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
+    options = options.parse_args()
+
+    python = python_with_torch()
+    cases = [Case(name, options, python) for name in options.cases.split(",")]
+    figures = {case.name: {"ringmark": [], "pytorch": []} for case in cases}
+    for number in range(options.rounds):
+        for case in cases:
+            # The side that goes first changes every round, so that neither profits from a drift.
+            for side in ["ringmark", "pytorch"] if number % 2 == 0 else ["pytorch", "ringmark"]:
+                figures[case.name][side].append(getattr(case, side)())
+                print(f"round {number + 1} {case.name} {side}: {figures[case.name][side][-1]:.2f} images/s", file=sys.stderr)
+
+    lines = [f"{'case':8} {'batch':>5} {'ringmark images/s':>26} {'PyTorch images/s':>26} {'ratio':>22}"]
+    for case in cases:
+        ours, theirs = figures[case.name]["ringmark"], figures[case.name]["pytorch"]
+        ratios = [a / b for a, b in zip(ours, theirs)]
+        lines.append(f"{case.name:8} {case.batch:5} {spread(ours):>26} {spread(theirs):>26} {spread(ratios):>22}")
+    lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {options.device}, {options.layout}, {options.cores} cores")
+    print("\n".join(lines))
+    if options.out:
+        command = " ".join(["scripts/compare_pytorch.py", *sys.argv[1:]])
+        pathlib.Path(options.out).write_text(json.dumps({"command": command, "table": lines, "images_per_second": figures}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

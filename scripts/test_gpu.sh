@@ -1,0 +1,309 @@
+#!/usr/bin/env bash
+# GPU tests of ringmark-worker: CUDA against CPU, every precision, NCCL with one rank and with two, overlap by events.
+#
+#   scripts/test_gpu.sh [--worker FILE] [--keep FOLDER]
+#
+# The worker is --worker, $RINGMARK_WORKER, or what cargo built here. Needs bash and python3 (nothing beside its standard
+# library), and mpirun for two ranks. Ends with exit status 0 where there is no GPU, and says that nothing was tested.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+worker=${RINGMARK_WORKER:-}
+keep=
+while [[ $# -gt 0 ]]; do
+    case $1 in
+        --worker) worker=${2:?--worker needs a file}; shift 2 ;;
+        --keep) keep=${2:?--keep needs a folder}; shift 2 ;;
+        *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; [[ $1 == --help || $1 == -h ]] && exit 0; exit 2 ;;
+    esac
+done
+for built in "$root/target/release/ringmark-worker" "$root/target/debug/ringmark-worker"; do
+    if [[ -z $worker && -x $built ]]; then worker=$built; fi
+done
+
+skip_all() {
+    echo "test_gpu.sh: SKIPPED, nothing was tested: $1"
+    exit 0
+}
+has_driver() { [[ -e /dev/nvidiactl || -e /dev/dxg ]] || command -v nvidia-smi >/dev/null; }
+
+if ! has_driver; then skip_all "this machine has no NVIDIA driver (neither /dev/nvidiactl nor nvidia-smi)"; fi
+if [[ ! -x $worker ]]; then
+    echo "test_gpu.sh: there is a GPU, but no ringmark-worker: cargo build --release, or set RINGMARK_WORKER" >&2
+    exit 1
+fi
+worker=$(realpath "$worker")
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+if [[ $gpus == 0 ]]; then skip_all "the NVIDIA driver shows no GPU"; fi
+
+folder=${keep:-$(mktemp -d)}
+mkdir -p "$folder"
+folder=$(realpath "$folder")
+if [[ -z $keep ]]; then trap 'rm -rf "$folder"' EXIT; fi
+cd "$folder"
+
+passed=0 failed=0 skipped=0
+pass() { passed=$((passed + 1)); echo "ok       $1"; }
+fail() { failed=$((failed + 1)); echo "FAILED   $1"; }
+skip() { skipped=$((skipped + 1)); echo "skipped  $1"; }
+
+# run NAME [options]: one run whose record is NAME.jsonl and whose log is NAME.log. `launch` goes before the worker.
+launch=()
+run() {
+    local name=$1
+    shift
+    rm -f "$name.jsonl"
+    timeout 300 ${launch[@]+"${launch[@]}"} "$worker" train --record "$name.jsonl" "$@" >"$name.log" 2>&1
+}
+
+# judge NAME of test, then words for the Python below: its exit status decides, its line says why.
+judge() {
+    local name=$1 words
+    shift
+    if words=$(python3 "$folder/judge.py" "$@" 2>&1); then pass "$name: $words"; else fail "$name: $words"; fi
+}
+
+# check NAME RECORD WORDS...: fails with the end of the log where RECORD's run failed, otherwise judges.
+check() {
+    local name=$1 status=$2
+    shift 2
+    if [[ $status != 0 ]]; then fail "$name: exit status $status, see below"; tail_of "$2"; else judge "$name" "$@"; fi
+}
+tail_of() { sed 's/^/         | /' "$1.log" | tail -n 15; }
+
+cat >judge.py <<'PYTHON'
+"""What the records of two runs say about each other. A failed expectation is exit status 1; the last line says which."""
+import array, json, statistics, sys
+
+
+def load(name):
+    lines = [json.loads(line) for line in open(f"{name}.jsonl")]
+    run, end = lines[0], lines[-1]
+    if end["kind"] != "end" or end["failure"]:
+        sys.exit(f"{name} failed: {end.get('failure', 'the record has no end')}")
+    return run, [line for line in lines if line["kind"] == "iteration"], end
+
+
+def expect(condition, words):
+    if not condition:
+        sys.exit(words)
+
+
+def losses(other, reference, tolerance, *collective):
+    (_, ours, _), (_, theirs, _) = load(other), load(reference)
+    expect(not collective or load(other)[0]["collective"] == collective[0], f"collective is {load(other)[0]['collective']}")
+    pairs = [(a["loss"][0], b["loss"][0]) for a, b in zip(ours, theirs)]
+    expect(len(ours) == len(theirs) > 0, f"{len(ours)} and {len(theirs)} iterations")
+    expect(pairs[-1][1] < 0.9 * pairs[0][1], f"the losses of {reference} do not fall: the comparison would show nothing")
+    worst = max(abs(a - b) / abs(b) for a, b in pairs)
+    text = f"largest relative difference of {len(pairs)} losses {worst:.1e}, allowed {tolerance}"
+    expect(worst <= float(tolerance), f"{text}: {pairs}")
+    print(text)
+
+
+def differ(one, other):
+    """A precision that changes nothing was not used."""
+    pairs = [(a["loss"][0], b["loss"][0]) for a, b in zip(load(one)[1], load(other)[1])]
+    expect(any(a != b for a, b in pairs), f"{one} and {other} have the same losses to the last bit")
+    print("the rounding shows")
+
+
+def device(name, kind):
+    run, _, end = load(name)
+    expect(all(rank["device"] == kind for rank in run["ranks"]), f"ranks trained on {[rank['device'] for rank in run['ranks']]}")
+    expect(end["peak_memory"][0] > 300e6, f"peak memory {end['peak_memory']}: weights, gradients, momenta are 307 MB")
+    print(f"{run['ranks'][0]['device_name']}, NCCL {run['environment']['nccl_version']}, driver {run['environment']['driver_version']}")
+
+
+def times(name):
+    """Events give phases that are positive and add up to the step."""
+    _, iterations, _ = load(name)
+    shares = []
+    for iteration in iterations:
+        parts = [iteration[part][0] for part in ["forward", "backward", "exposed_allreduce", "optimizer"]]
+        step = iteration["step"][0]
+        expect(all(part >= 0 for part in parts) and parts[0] > 0 and parts[1] > 0, f"phases {parts}")
+        expect(sum(parts) <= step * 1.001, f"phases {parts} are more than the step {step}")
+        shares.append(sum(parts) / step)
+    expect(statistics.median(shares) > 0.5, f"phases are only {statistics.median(shares):.0%} of the step")
+    print(f"phases are {statistics.median(shares):.0%} of the step")
+
+
+def skips(name, iteration, scale):
+    _, iterations, end = load(name)
+    found = [line["iteration"] for line in iterations if line["skipped"]]
+    expect(found == [int(iteration)] and end["skipped_steps"] == 1, f"skipped {found}, {end['skipped_steps']} in the end line")
+    after = [line["loss_scale"] for line in iterations]
+    expected = [float(scale)] * int(iteration) + [float(scale) / 2] * (len(after) - int(iteration))
+    expect(after == expected, f"loss scales {after}")
+    print(f"iteration {iteration} alone was skipped, loss scales {after}")
+
+
+def equal_ranks(name, count, collective):
+    run, _, end = load(name)
+    sums = end["parameter_checksums"]
+    expect(run["collective"] == collective, f"collective is {run['collective']}")
+    expect(len(sums) == int(count) and len(set(sums)) == 1, f"checksums {sums}")
+    print(f"{count} ranks end with weights {sums[0]}")
+
+
+def exposed(on, off):
+    """Median over iterations after the first two, slowest rank."""
+    time = lambda name: statistics.median(max(line["exposed_allreduce"]) for line in load(name)[1][2:])
+    text = f"exposed all-reduce {time(on) * 1e3:.3f} ms with overlap, {time(off) * 1e3:.3f} ms without"
+    expect(time(on) < time(off), text)
+    print(text)
+
+
+def prepare(init, data):
+    """Makes fresh weights fit for a comparison of five steps, and a batch of 8 images of 64 pixels.
+
+    With fresh weights and small batches, batch normalization and ReLU turn the last bit of rounding into percents of the
+    gradient. With small residual branches (bn3.weight) and ReLUs shifted off 0 (biases) fp32 agrees to 1e-6.
+    """
+    raw = bytearray(open(init, "rb").read())
+    length = int.from_bytes(raw[:8], "little")
+    for name, tensor in json.loads(raw[8 : 8 + length]).items():
+        is_bias = name.endswith(".bias") and name != "fc.bias"
+        if is_bias or name.endswith("bn3.weight"):
+            start, end = (8 + length + place for place in tensor["data_offsets"])
+            raw[start:end] = array.array("f", [2.0 if is_bias else 0.25] * ((end - start) // 4)).tobytes()
+    open(init, "wb").write(raw)
+
+    state, numbers = 1, array.array("f")
+    for _ in range(8 * 3 * 64 * 64):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        numbers.append((state >> 40) / 2**23 * 1.7 - 1.7)
+    images, labels = numbers.tobytes(), array.array("q", [(7 + 251 * image) % 1000 for image in range(8)]).tobytes()
+    header = {
+        "images": {"dtype": "F32", "shape": [8, 3, 64, 64], "data_offsets": [0, len(images)]},
+        "labels": {"dtype": "I64", "shape": [8], "data_offsets": [len(images), len(images) + len(labels)]},
+    }
+    header = json.dumps(header).encode()
+    header += b" " * (-len(header) % 8)
+    open(data, "wb").write(len(header).to_bytes(8, "little") + header + images + labels)
+
+
+words = {function.__name__: function for function in [losses, differ, device, times, skips, equal_ranks, exposed, prepare]}
+words[sys.argv[1]](*sys.argv[2:])
+PYTHON
+
+echo "worker $worker, $gpus GPU(s), files in $folder"
+
+# --- one rank: CUDA against CPU, precisions, NCCL alone ---
+status=0
+run fresh --device cpu --batch-size 1 --image-size 32 --iters 1 --warmup 0 --lr 0 --seed 1 --save init.safetensors || status=$?
+if [[ $status != 0 ]]; then
+    fail "weights to start from: exit status $status"
+    tail_of fresh
+    exit 1
+fi
+python3 judge.py prepare init.safetensors batch.safetensors
+
+five=(--batch-size 4 --image-size 64 --iters 5 --warmup 0 --lr 0.00002 --lr-warmup-iters 0
+    --init init.safetensors --data batch.safetensors)
+run cpu --device cpu "${five[@]}" || fail "fp32 on the CPU, which the rest is compared with: $(tail -n 1 cpu.log)"
+
+status=0
+run cuda --device cuda "${five[@]}" || status=$?
+if [[ $status != 0 ]]; then
+    # Here the machine has a GPU that the worker cannot use: that is no reason to skip.
+    fail "fp32 on CUDA: exit status $status, see below"
+    tail_of cuda
+    echo "test_gpu.sh: $passed passed, $failed failed; the rest needs CUDA and was not run"
+    exit 1
+fi
+judge "CUDA is used" device cuda cuda
+judge "fp32, CUDA against CPU" losses cuda cpu 1e-3
+judge "events" times cuda
+
+status=0
+run cuda_nchw --device cuda --layout nchw "${five[@]}" || status=$?
+check "fp32, contiguous against the CPU's channels_last" $status losses cuda_nchw cpu 1e-3
+
+for pair in tf32:0.01 fp16:0.02 bf16:0.1; do
+    dtype=${pair%:*}
+    if [[ $dtype == tf32 ]]; then
+        capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1)
+        if [[ ${capability%%.*} =~ ^[0-9]+$ && ${capability%%.*} -lt 8 ]]; then
+            skip "tf32: compute capability $capability, it needs 8.0"
+            continue
+        fi
+    fi
+    status=0
+    run "$dtype" --device cuda --dtype "$dtype" --loss-scale 128 "${five[@]}" || status=$?
+    check "$dtype against fp32" $status losses "$dtype" cuda "${pair#*:}"
+    if [[ $status == 0 ]]; then judge "$dtype is used" differ "$dtype" cuda; fi
+done
+
+status=0
+run overflow --device cuda --dtype fp16 --loss-scale 128 --inject overflow:2 "${five[@]}" || status=$?
+check "an overflow of fp16 skips one step" $status skips overflow 2 128
+
+status=0
+run nccl_1 --device cuda --collective nccl "${five[@]}" || status=$?
+check "NCCL with one rank" $status losses nccl_1 cuda 1e-3 nccl
+
+# --- two ranks: on two GPUs, or both on the first with host numbers that differ, or NCCL would refuse ---
+two_ranks() {
+    if ! command -v mpirun >/dev/null; then
+        skip "two ranks: mpirun is not on PATH"
+        return
+    fi
+    launch=(mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2)
+    local where="two GPUs"
+    if [[ $gpus -lt 2 ]]; then
+        where="one GPU"
+        # Two hosts, as far as NCCL can tell: they talk by sockets, and by no interface but lo.
+        cat >as_two_hosts.sh <<'WRAPPER'
+#!/usr/bin/env bash
+export CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID="host$OMPI_COMM_WORLD_RANK" NCCL_SOCKET_IFNAME==lo NCCL_IB_DISABLE=1
+exec "$@"
+WRAPPER
+        chmod +x as_two_hosts.sh
+        launch+=("$folder/as_two_hosts.sh")
+    fi
+    export NCCL_DEBUG=WARN
+
+    # The reference is MPI's sum through host memory: another library, the same arithmetic.
+    local status=0
+    run mpi_2 --device cuda --collective mpi "${five[@]}" || status=$?
+    check "two ranks on $where by MPI" $status equal_ranks mpi_2 2 mpi
+    if [[ $status != 0 ]]; then return; fi
+
+    run nccl_2 --device cuda --collective nccl "${five[@]}" || status=$?
+    if [[ $status != 0 ]]; then
+        if [[ $gpus -lt 2 ]]; then
+            skip "two ranks on one GPU by NCCL: not possible here (exit status $status); NCCL's words:"
+            grep -iE 'nccl' nccl_2.log | tail -n 8 | sed 's/^/         | /' || true
+        else
+            fail "two ranks on $where by NCCL: exit status $status, see below"
+            tail_of nccl_2
+        fi
+        return
+    fi
+    judge "two ranks on $where by NCCL" equal_ranks nccl_2 2 nccl
+    judge "NCCL against MPI" losses nccl_2 mpi_2 1e-3
+
+    run fp16_wire --device cuda --collective nccl --wire fp16 "${five[@]}" || status=$?
+    check "gradients as fp16" $status losses fp16_wire nccl_2 0.02
+    status=0
+
+    local long=(--device cuda --collective nccl --batch-size 32 --image-size 224 --iters 12 --warmup 2)
+    run overlap_on "${long[@]}" --overlap on || status=$?
+    run overlap_off "${long[@]}" --overlap off || status=$?
+    if [[ $status != 0 ]]; then
+        fail "overlap: exit status $status, see below"
+        tail_of overlap_on
+    elif [[ $gpus -ge 2 ]]; then
+        judge "overlap, by events" exposed overlap_on overlap_off
+    elif words=$(python3 judge.py exposed overlap_on overlap_off 2>&1); then
+        pass "overlap, by events: $words"
+    else
+        skip "overlap, by events: not to be shown by two ranks that take turns on one GPU: $words"
+    fi
+}
+two_ranks
+
+echo "test_gpu.sh: $passed passed, $failed failed, $skipped skipped"
+[[ $failed == 0 ]]

@@ -1,0 +1,23 @@
+// Exceptions of libtorch as messages: none may pass into Rust.
+
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <exception>
+
+// Null, or a message that the caller frees with ringmark_free_message.
+template <typename Body>
+char* guarded(Body body) {
+  try {
+    body();
+    return nullptr;
+  } catch (const c10::Error& error) {
+    return strdup(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return strdup(error.what());
+  } catch (...) {
+    return strdup("an exception that is not a std::exception");
+  }
+}
