@@ -666,9 +666,9 @@ fn the_result_goes_where_it_was_sent() {
     assert!(output.stdout.contains("1n2g"), "the table is printed all the same");
 }
 
-/// DLPerf's extractor accepts a log with exactly 120 lines that hold `Epoch[0] Batch[`, each of which has to match
-/// `Speed: (\d+.\d+) samples/sec`; the speed of the run is the mean of the last 100, 2 decimals.
-fn dlperf_speed(log: &str) -> Option<f64> {
+/// The speeds that DLPerf's extractor finds: every line that holds `Epoch[0] Batch[` has to match
+/// `Speed: (\d+.\d+) samples/sec`.
+pub fn dlperf_speeds(log: &str) -> Option<Vec<f64>> {
     let number = |line: &str| -> Option<f64> {
         let (_, rest) = line.split_once("Speed: ")?;
         let (number, _) = rest.split_once(" samples/sec")?;
@@ -676,8 +676,12 @@ fn dlperf_speed(log: &str) -> Option<f64> {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         if digits(whole) && digits(decimals) { number.parse().ok() } else { None }
     };
-    let speeds: Vec<f64> =
-        log.lines().filter(|line| line.contains("Epoch[0] Batch[")).map(number).collect::<Option<_>>()?;
+    log.lines().filter(|line| line.contains("Epoch[0] Batch[")).map(number).collect()
+}
+
+/// DLPerf's extractor accepts a log with exactly 120 speeds; that of the run is the mean of the last 100, 2 decimals.
+fn dlperf_speed(log: &str) -> Option<f64> {
+    let speeds = dlperf_speeds(log)?;
     (speeds.len() == 120).then(|| (speeds[20..].iter().sum::<f64>() / 100.0 * 100.0).round() / 100.0)
 }
 

@@ -1,4 +1,47 @@
 //! The programs from the outside, one module a command.
 
+mod architecture;
 mod extract;
+mod safetensors;
 mod sweep;
+mod worker;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use nix::unistd::Pid;
+
+/// The program `ringmark-worker`, built once, as this test binary is: same profile, same target folder.
+///
+/// It is of another package than these tests, so cargo does not build it for them.
+fn worker() -> PathBuf {
+    static WORKER: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let folder = Path::new(env!("CARGO_BIN_EXE_ringmark")).parent().expect("a program lies in a folder");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "ringmark-worker", "--target-dir"]);
+        cargo.arg(folder.parent().expect("the profile's folder lies in the target folder"));
+        // In the repository, where .cargo/config.toml says where libtorch is.
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if folder.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let output = cargo.output().expect("cargo starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        folder.join("ringmark-worker")
+    };
+    WORKER.get_or_init(build).clone()
+}
+
+/// Processes with `folder` in their command line, and that command line, words separated by NUL.
+fn processes_of(folder: &Path) -> Vec<(Pid, String)> {
+    let mark = folder.to_str().expect("a plain name");
+    let process = |entry: fs::DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        Some((Pid::from_raw(number), fs::read_to_string(entry.path().join("cmdline")).ok()?))
+    };
+    let processes = fs::read_dir("/proc").expect("Linux").flatten();
+    processes.filter_map(process).filter(|(_, line)| line.contains(mark)).collect()
+}

@@ -117,10 +117,7 @@ impl Sandbox {
 
     /// Command lines of the processes that still run this sandbox's worker, or mpirun for it.
     fn left(&self) -> Vec<String> {
-        let mark = self.folder.path().to_str().expect("a plain name");
-        let processes = fs::read_dir("/proc").expect("Linux").flatten();
-        let command_line = |process: fs::DirEntry| fs::read_to_string(process.path().join("cmdline")).ok();
-        processes.filter_map(command_line).filter(|line| line.contains(mark)).collect()
+        crate::processes_of(self.folder.path()).into_iter().map(|(_, line)| line).collect()
     }
 
     /// Waits until so many ranks of [`HANGING`] run.

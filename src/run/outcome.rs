@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ringmark_record::run::{Iteration, RunEnd, RunHeader, RunRecord};
 use ringmark_record::units::{Bytes, Seconds};
 use tch::{Device, Tensor};
@@ -15,13 +15,11 @@ use crate::environment;
 use crate::ffi::shim;
 use crate::flat_parameters::FlatParameters;
 use crate::timer::Sample;
-use crate::world::World;
+use crate::world::{World, complain};
 
 /// A finished run as every rank knows it.
 pub struct Outcome {
     failure: Option<String>,
-    /// One voice is enough.
-    speaks: bool,
 }
 
 impl Outcome {
@@ -51,24 +49,28 @@ impl Outcome {
         };
         end.failure = failure(&header, &iterations, &end);
         let failure = end.failure.clone();
-        let speaks = world.rank() == 0;
-        if speaks {
+        let is_first = world.rank() == 0;
+        if is_first {
             summarize(&end);
         }
-        if let (Some(path), true) = (header.config.record.clone(), speaks) {
+        if let (Some(path), true) = (header.config.record.clone(), is_first) {
             write(&path, RunRecord { header, iterations, end: Some(end) })?;
         }
         world.barrier();
-        Ok(Outcome { failure, speaks })
+        Ok(Outcome { failure })
     }
 
     /// The run's result as this process's: a failed run fails on every rank, and rank 0 says why.
-    pub fn verdict(self) -> Result<()> {
-        match self.failure {
-            None => Ok(()),
-            Some(failure) if self.speaks => bail!("the run failed: {failure}"),
-            Some(_) => std::process::exit(1),
+    pub fn verdict(self, world: World) -> Result<()> {
+        let Some(failure) = self.failure else {
+            return Ok(());
+        };
+        if world.rank() == 0 {
+            complain(&format!("ringmark-worker: the run failed: {failure}"));
         }
+        // Waits for all: mpirun ends every rank when the first one fails, and rank 0 must have spoken by then.
+        drop(world);
+        std::process::exit(1)
     }
 }
 

@@ -33,7 +33,7 @@ pub fn live(config: &TrainConfig, label: RunLabel) -> Result<()> {
     let cuda = libraries::load_cuda(config.device);
     let world = World::join()?;
     match train(config, label, &world, cuda) {
-        Ok(outcome) => outcome.verdict(),
+        Ok(outcome) => outcome.verdict(world),
         Err(error) if world.ranks() == 1 => Err(error),
         Err(error) => {
             complain(&format!("{}: {error:#}", world.name()));

@@ -23,10 +23,19 @@ pub fn load_cuda(choice: DeviceChoice) -> Result<CudaLibraries, String> {
     if choice == DeviceChoice::Cpu {
         return Err("--device cpu was asked for".to_owned());
     }
+    ask_for_rings();
     open("libcuda.so.1").map_err(|error| format!("no NVIDIA driver ({error})"))?;
     open("libtorch_cuda.so").map_err(|error| format!("no CUDA half of libtorch ({error})"))?;
     let nccl = open("libnccl.so.2").map_err(|error| format!("no NCCL ({error})"))?;
     Ok(CudaLibraries { nccl })
+}
+
+/// Rings are what this benchmark measures; who sets `NCCL_ALGO` wants something else and gets it.
+fn ask_for_rings() {
+    if std::env::var_os("NCCL_ALGO").is_none() {
+        // SAFETY: this process has one thread yet.
+        unsafe { std::env::set_var("NCCL_ALGO", "Ring") };
+    }
 }
 
 /// `dlopen`: a library that is loaded already is that one again, whatever folder it came from.

@@ -82,7 +82,6 @@ char* ringmark_backward(at::Tensor* loss, at::Tensor* gradient) {
 // Copies the gradients of `parameters` into `destinations`, converting, and drops them.
 char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* destinations, size_t count) {
   return guarded([&] {
-    c10::InferenceMode off(false);
     at::NoGradGuard no_gradient;
     std::vector<at::Tensor> gradients;
     gradients.reserve(count);
@@ -142,10 +141,9 @@ char* ringmark_autocast(int is_cuda, int enabled, int is_half) {
 
 char* ringmark_allow_tf32(int allowed) {
   return guarded([&] {
-    const auto precision = allowed ? at::Float32Precision::TF32 : at::Float32Precision::IEEE;
-    for (const auto operation : {at::Float32Op::CONV, at::Float32Op::MATMUL}) {
-      at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, operation, precision);
-    }
+    // These two keep libtorch's older and newer switches in step; setting the newer alone makes its readers throw.
+    at::globalContext().setAllowTF32CuBLAS(allowed != 0);
+    at::globalContext().setAllowTF32CuDNN(allowed != 0);
   });
 }
 

@@ -1,0 +1,717 @@
+//! `ringmark-worker` from the outside: real training of the real network under real mpirun, at sizes that take
+//! seconds. One run at a time, one thread a rank: runs that share cores are slow, and spin while they wait.
+//!
+//! What PyTorch computes for the same comes from `golden/model_reference.json`, made by the Python beside it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ringmark_record::config::{Dtype, Layout};
+use ringmark_record::environment::DeviceKind;
+use ringmark_record::run::{Profile, RunRecord};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::safetensors::{self, Stored, Tensors};
+use crate::{extract, processes_of, worker};
+
+/// What a run takes where a test does not say otherwise.
+const DEFAULTS: [(&str, &str); 5] =
+    [("--device", "cpu"), ("--threads", "1"), ("--batch-size", "2"), ("--image-size", "32"), ("--warmup", "0")];
+
+/// An update of full size in the first iteration: without DLPerf's warm-up of the learning rate.
+const AT_ONCE: &str = "--lr-warmup-iters 0 --momentum 0 --weight-decay 0";
+
+/// A run that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// One call of the worker, in a folder of its own.
+struct Run {
+    command: Command,
+    folder: TempDir,
+}
+
+/// What it left.
+struct Finished {
+    status: Option<i32>,
+    stdout: String,
+    stderr: String,
+    /// `None` where none was written.
+    record: Option<RunRecord>,
+    took: Duration,
+    folder: TempDir,
+}
+
+impl Run {
+    /// Started without mpirun.
+    fn alone(options: &str) -> Run {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut run = Run { command: Command::new(in_folder(&folder)), folder };
+        run.train(options);
+        run
+    }
+
+    /// So many ranks under mpirun.
+    fn ranks(ranks: u32, options: &str) -> Run {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new("mpirun");
+        command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np")).arg(ranks.to_string());
+        command.arg(in_folder(&folder));
+        let mut run = Run { command, folder };
+        run.train(options);
+        run
+    }
+
+    fn train(&mut self, options: &str) {
+        let record = self.path("record.jsonl");
+        self.command.arg("train").args(words(options)).arg("--record").arg(record);
+        for (option, value) in DEFAULTS {
+            if !words(options).any(|word| word == option) {
+                self.command.args([option, value]);
+            }
+        }
+        self.command.env("OMP_NUM_THREADS", "1");
+    }
+
+    fn file(mut self, option: &str, path: &Path) -> Run {
+        self.command.arg(option).arg(path);
+        self
+    }
+
+    /// Saves the last weights; [`Finished::weights`] reads them.
+    fn save(self) -> Run {
+        let path = self.path("saved.safetensors");
+        self.file("--save", &path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs to its end; output goes through files, so that no full pipe holds a rank up.
+    fn finish(self) -> Finished {
+        self.finish_after(|_, _| ())
+    }
+
+    /// `meanwhile` gets the path of standard output and the folder.
+    fn finish_after(mut self, meanwhile: impl FnOnce(&Path, &Path)) -> Finished {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
+        let file = |path: &Path| File::create(path).expect("created");
+        self.command.stdin(Stdio::null()).stdout(file(&stdout)).stderr(file(&stderr));
+        let started = Instant::now();
+        let mut child = self.command.spawn().expect("starts");
+        meanwhile(&stdout, self.folder.path());
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("a child") {
+                break status;
+            }
+            if started.elapsed() > PATIENCE {
+                for (process, _) in processes_of(self.folder.path()) {
+                    // One that has just ended is as good.
+                    let _ = kill(process, Signal::SIGKILL);
+                }
+                panic!("still running after {PATIENCE:?}: {:?}", self.command);
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        let took = started.elapsed();
+        let text = |path: &Path| fs::read_to_string(path).expect("UTF-8");
+        let record = File::open(self.path("record.jsonl")).ok();
+        Finished {
+            status: status.code(),
+            stdout: text(&stdout),
+            stderr: text(&stderr),
+            record: record.map(|file| RunRecord::read(BufReader::new(file)).expect("a record")),
+            took,
+            folder: self.folder,
+        }
+    }
+
+    /// The record of a run that must be sound.
+    fn sound(self) -> RunRecord {
+        self.finish().sound()
+    }
+
+    /// What a run says that must fail with exit status `status` and write no record.
+    fn refused(self, status: i32) -> String {
+        let Finished { status: actual, stdout, stderr, record, .. } = self.finish();
+        assert_eq!(actual, Some(status), "{stdout}{stderr}");
+        assert_eq!(record, None, "{stderr}");
+        stderr
+    }
+}
+
+impl Finished {
+    fn sound(self) -> RunRecord {
+        assert_eq!(self.status, Some(0), "{}", self.stderr);
+        let record = self.record.expect("a sound run leaves a record");
+        assert_eq!(record.failure(), None);
+        record
+    }
+
+    fn weights(&self) -> Tensors {
+        assert_eq!(self.status, Some(0), "{}", self.stderr);
+        safetensors::read(&self.saved())
+    }
+
+    fn saved(&self) -> PathBuf {
+        self.folder.path().join("saved.safetensors")
+    }
+}
+
+/// The worker under a name in `folder`, which is how its processes are told from those of other tests.
+fn in_folder(folder: &TempDir) -> PathBuf {
+    let link = folder.path().join("worker");
+    std::os::unix::fs::symlink(worker(), &link).expect("linked");
+    link
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace()
+}
+
+fn checksums(record: &RunRecord) -> &[String] {
+    &record.end.as_ref().expect("an end").parameter_checksums
+}
+
+/// The one checksum that all ranks of a sound run have.
+fn checksum(record: &RunRecord) -> &str {
+    let checksums = checksums(record);
+    assert_eq!(checksums.len(), record.header.ranks.len());
+    assert!(checksums.iter().all(|checksum| checksum == &checksums[0]), "{checksums:?}");
+    &checksums[0]
+}
+
+/// Rank 0's.
+fn losses(record: &RunRecord) -> Vec<f64> {
+    record.iterations.iter().map(|iteration| iteration.loss[0]).collect()
+}
+
+fn golden() -> Value {
+    serde_json::from_str(include_str!("golden/model_reference.json")).expect("JSON")
+}
+
+/// Names and shapes of torchvision's state_dict.
+fn names() -> Vec<(String, Vec<usize>)> {
+    serde_json::from_value(golden()["names"].take()).expect("names and shapes")
+}
+
+/// Weights that PyTorch has as well, in a file as torchvision would save it.
+fn init() -> &'static Path {
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    FILE.get_or_init(|| {
+        // No temporary folder: nothing that is static is ever removed, and 100 MB a call would stay.
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hashed.safetensors");
+        let part = path.with_extension(std::process::id().to_string());
+        safetensors::write(&part, &safetensors::hashed(&names()));
+        fs::rename(&part, &path).expect("renamed");
+        path
+    })
+}
+
+/// How far `one` is from `other`, in units of the way that `other` went from `start`; over a sample of every tensor.
+fn apart(one: &Tensors, other: &Tensors, start: &Tensors) -> f64 {
+    let (mut difference, mut way) = (0.0, 0.0);
+    for (name, other) in other.iter().filter(|(name, _)| !name.contains("running") && !name.contains("tracked")) {
+        let step = other.bytes.len() / 4 / 2000 + 1;
+        for ((one, other), start) in one[name].every(step).zip(other.every(step)).zip(start[name].every(step)) {
+            difference += f64::from(one - other).powi(2);
+            way += f64::from(other - start).powi(2);
+        }
+    }
+    assert!(way > 0.0, "nothing moved");
+    (difference / way).sqrt()
+}
+
+/// A batch of `count` images of 32 pixels, all different.
+fn batch(count: usize) -> Tensors {
+    let images = (0..count as u64 * 3 * 32 * 32).map(|number| 1.7 * safetensors::unit(number));
+    let labels: Vec<i64> = (0..count as i64).map(|number| 7 + 251 * number % 1000).collect();
+    Tensors::from([
+        ("images".to_owned(), Stored::floats(&[count, 3, 32, 32], images)),
+        ("labels".to_owned(), Stored::integers(&[count], &labels)),
+    ])
+}
+
+// --- against PyTorch, and weights in files ------------------------------------------------------------------------------
+
+#[test]
+fn ten_losses_are_pytorch_s_in_both_layouts() {
+    let golden = &golden()["ten_steps"];
+    for layout in Layout::WORDS {
+        let options = format!("{} --layout {layout}", golden["options"].as_str().expect("options"));
+        let losses = losses(&Run::alone(&options).file("--init", init()).sound());
+        let expected: Vec<f64> = serde_json::from_value(golden["losses"][layout].clone()).expect("losses");
+        assert_eq!((losses.len(), expected.len()), (10, 10));
+        for (number, (loss, expected)) in losses.iter().zip(&expected).enumerate() {
+            let difference = (loss - expected).abs() / expected;
+            assert!(difference <= 1e-4, "{layout}, iteration {}: {loss}, PyTorch {expected}", number + 1);
+        }
+    }
+}
+
+#[test]
+fn weights_survive_the_way_through_a_file_under_torchvision_s_names() {
+    let run = Run::alone(&format!("--iters 2 {AT_ONCE}")).file("--init", init()).save();
+    let trained = run.finish();
+    let weights = trained.weights();
+    let shapes = |tensors: &Tensors| -> BTreeSet<_> {
+        tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape.clone())).collect()
+    };
+    assert_eq!(shapes(&weights), BTreeSet::from_iter(names()));
+    assert_eq!(weights["bn1.num_batches_tracked"], Stored::integers(&[], &[2]));
+    let first = safetensors::read(init());
+    // The gradient of a bias may be less than its last bit.
+    for (name, tensor) in weights.iter().filter(|(name, tensor)| tensor.shape.len() > 1 || name.contains("running")) {
+        assert!(tensor.bytes != first[name].bytes, "{name} was not trained");
+    }
+
+    // Nothing moves: rate 0, running statistics frozen. Either layout reads what the other wrote.
+    let still = format!("--iters 1 --lr 0 --freeze-batch-norm {AT_ONCE}");
+    for layout in Layout::WORDS {
+        let options = format!("{still} --layout {layout}");
+        let again = Run::alone(&options).file("--init", &trained.saved()).save().finish();
+        for (name, tensor) in again.weights().iter().filter(|(name, _)| !name.ends_with("tracked")) {
+            assert!(tensor == &weights[name], "{name} of {layout}");
+        }
+        // A checksum is one of memory, whose order is the layout's.
+        if *layout == "nhwc" {
+            let before = trained.record.as_ref().expect("a record");
+            assert_eq!(checksum(&again.sound()), checksum(before));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("bad.safetensors");
+    let refused = || Run::alone("--iters 1").file("--init", &path).refused(1);
+
+    let error = refused();
+    assert!(error.contains("bad.safetensors cannot be read as safetensors"), "{error}");
+
+    let conv1 = |shape: [usize; 4]| Stored::floats(&shape, (0..shape.iter().product::<usize>()).map(|_| 0.5));
+    let mut tensors = Tensors::from([("conv1.weight".to_owned(), conv1([64, 3, 7, 7]))]);
+    safetensors::write(&path, &tensors);
+    let error = refused();
+    let message = "bad.safetensors has no tensor bn1.weight: it must hold a ResNet50 under torchvision's names";
+    assert!(error.contains(message), "{error}");
+
+    tensors.insert("conv1.weight".to_owned(), conv1([64, 3, 3, 3]));
+    safetensors::write(&path, &tensors);
+    let error = refused();
+    assert!(error.contains("conv1.weight has shape [64, 3, 3, 3] in /"), "{error}");
+    assert!(error.contains("the model's is [64, 3, 7, 7]"), "{error}");
+
+    let mut tensors = safetensors::read(init());
+    tensors.insert("layer5.conv1.weight".to_owned(), conv1([1, 1, 1, 1]));
+    safetensors::write(&path, &tensors);
+    let error = refused();
+    assert!(error.contains("bad.safetensors holds layer5.conv1.weight, which ResNet50 does not have"), "{error}");
+}
+
+// --- several ranks ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn ranks_end_with_equal_weights_however_they_exchange() {
+    let run = |ranks: u32, options: &str| {
+        let options = format!("--iters 3 --lr 0.0001 --lr-warmup-iters 0 {options}");
+        Run::ranks(ranks, &options).file("--init", init()).sound()
+    };
+    let two = run(2, "");
+    assert_eq!((two.header.collective.as_str(), two.header.case.to_string().as_str()), ("mpi", "1n2g"));
+    // Two numbers have one sum, whatever adds them: equal to the last bit.
+    for (options, buckets) in [
+        ("--overlap off", 4),
+        ("--mpi-thread own", 4),
+        ("--mpi-thread own --overlap off", 4),
+        ("--bucket-mb 0", 161),
+        ("--bucket-mb 100000", 1),
+    ] {
+        let other = run(2, options);
+        assert_eq!(checksum(&other), checksum(&two), "{options}");
+        assert_eq!(other.header.buckets.len(), buckets, "{options}");
+    }
+    // The comparison would show a difference: here there is one.
+    assert_ne!(checksum(&run(2, "--seed 1")), checksum(&two));
+
+    let four = run(4, "");
+    assert_ne!(checksum(&four), checksum(&two));
+
+    // Rank 1 of seed 0 draws the batch of seed 1, and no other rank does.
+    let first = &four.iterations[0].loss;
+    assert_eq!(&first[..2], &two.iterations[0].loss[..]);
+    let alone = run(1, "--seed 1");
+    assert_eq!((alone.header.collective.as_str(), alone.iterations[0].loss[0]), ("solo", first[1]));
+    assert!((1..4).all(|rank| !first[..rank].contains(&first[rank])), "{first:?}");
+}
+
+#[test]
+fn ranks_that_exchange_nothing_part_and_the_run_counts() {
+    let record = Run::ranks(2, &format!("--iters 2 --collective none {AT_ONCE}")).sound();
+    assert_eq!(record.header.collective, "none");
+    assert_ne!(checksums(&record)[0], checksums(&record)[1]);
+    // Each is the rank that it would be alone, with one rank's share of the learning rate taken back.
+    let alone = Run::alone(&format!("--iters 2 --lr 0.002 {AT_ONCE}")).sound();
+    assert_eq!(checksums(&record)[0], checksum(&alone));
+}
+
+#[test]
+fn the_gradient_of_n_ranks_is_that_of_the_joined_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("batch.safetensors");
+    safetensors::write(&data, &batch(4));
+    // The rate is multiplied by the number of ranks; with it divided, every run moves by 2^-14 x gradient.
+    let run = |ranks: u32, images: u32, options: &str| {
+        let rate = 2f64.powi(-14) / f64::from(ranks);
+        let options = format!("--iters 1 --batch-size {images} --lr {rate} --freeze-batch-norm {AT_ONCE} {options}");
+        Run::ranks(ranks, &options).file("--init", init()).file("--data", &data).save().finish().weights()
+    };
+    let start = safetensors::read(init());
+    let joined = run(1, 4, "");
+    for (name, tensor) in &joined {
+        assert_eq!(name.contains("running"), tensor.bytes == start[name].bytes, "{name}");
+    }
+    for (ranks, images) in [(2, 2), (4, 1)] {
+        let difference = apart(&run(ranks, images, ""), &joined, &start);
+        assert!(difference < 1e-4, "{ranks} ranks: {difference}");
+    }
+    // Half the batch is not the batch.
+    let half = apart(&run(1, 2, ""), &joined, &start);
+    assert!(half > 0.05, "{half}");
+
+    // Halves of 11 bits lose a little, and only a little.
+    let halves = run(2, 2, "--wire fp16");
+    let difference = apart(&halves, &run(2, 2, ""), &start);
+    assert!((1e-6..2e-3).contains(&difference), "{difference}");
+}
+
+// --- precision ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn an_overflow_of_fp16_skips_exactly_one_step() {
+    // 32 pixels would leave 2 numbers a channel to normalize by, and gradients that overflow by themselves.
+    let run = |options: &str| {
+        let options = format!("--dtype fp16 --loss-scale 128 --image-size 64 --lr 0.00002 {AT_ONCE} {options}");
+        Run::ranks(2, &options).file("--init", init()).sound()
+    };
+    let one = run("--iters 1");
+    let skipped = run("--iters 2 --inject overflow:2");
+    let going_on = run("--iters 3 --inject overflow:2");
+    assert_eq!(checksum(&skipped), checksum(&one));
+    assert_ne!(checksum(&going_on), checksum(&one));
+    let flags = |record: &RunRecord| -> Vec<(bool, f64)> {
+        record.iterations.iter().map(|iteration| (iteration.skipped, iteration.loss_scale)).collect()
+    };
+    assert_eq!(flags(&one), [(false, 128.0)]);
+    assert_eq!(flags(&going_on), [(false, 128.0), (true, 128.0), (false, 64.0)]);
+    let end = going_on.end.expect("an end");
+    assert_eq!((end.skipped_steps, end.iterations), (1, 3));
+}
+
+#[test]
+fn half_precision_follows_fp32() {
+    let run = |dtype: &str| {
+        let options = format!("--iters 3 --image-size 64 --lr 0.00002 --loss-scale 128 --dtype {dtype} {AT_ONCE}");
+        losses(&Run::alone(&options).file("--init", init()).sound())
+    };
+    let exact = run("fp32");
+    assert!(exact[2] < 0.9 * exact[0], "{exact:?} does not fall");
+    for (dtype, tolerance) in [("bf16", 0.05), ("fp16", 0.01)] {
+        let losses = run(dtype);
+        assert_ne!(losses, exact);
+        for (loss, exact) in losses.iter().zip(&exact) {
+            assert!((loss - exact).abs() < tolerance * exact, "{dtype}: {loss}, fp32 {exact}");
+        }
+    }
+}
+
+#[test]
+fn an_overflow_without_a_loss_scaler_fails_the_run() {
+    for ranks in [1, 2] {
+        let finished = Run::ranks(ranks, "--iters 3 --inject overflow:2").finish();
+        assert_eq!(finished.status, Some(1), "{}", finished.stderr);
+        let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
+        assert!(failure.starts_with("the loss of rank 0 is NaN in iteration 3: lower --lr"), "{failure}");
+        assert!(
+            finished.stderr.contains(&format!("ringmark-worker: the run failed: {failure}\n")),
+            "{}",
+            finished.stderr
+        );
+    }
+}
+
+// --- a rank that fails --------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_rank_that_fails_ends_the_job_with_its_name() {
+    let run = Run::ranks(2, "--iters 100000 --inject fail:2:1");
+    let finished = run.finish();
+    let error = &finished.stderr;
+    assert_eq!(finished.status, Some(1), "{error}");
+    let host = nix::unistd::gethostname().expect("a name").into_string().expect("UTF-8");
+    let message = format!("rank 1 of 2 on host {host}: --inject asked this rank to fail in iteration 2\n");
+    assert!(error.contains(&message), "{error}");
+    assert!(!error.contains("rank 0 of 2"), "{error}");
+    // Rank 0 waits for rank 1 in its second all-reduce by then; 100000 iterations are hours.
+    assert!(finished.took < Duration::from_secs(60), "{:?}", finished.took);
+    assert_eq!(finished.record, None);
+    assert_nobody_left(finished.folder.path());
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_the_job_with_its_name() {
+    let run = Run::ranks(2, "--iters 100000");
+    let mut killed = None;
+    let finished = run.finish_after(|stdout, folder| {
+        wait_for("the second iteration", || fs::read_to_string(stdout).is_ok_and(|text| text.contains("Batch[2]")));
+        let is_rank_1 = |(process, _): &(Pid, String)| {
+            let variables = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+            variables.split(|byte| *byte == 0).any(|variable| variable == b"OMPI_COMM_WORLD_RANK=1")
+        };
+        let (rank_1, _) = processes_of(folder).into_iter().find(is_rank_1).expect("rank 1 runs");
+        kill(rank_1, Signal::SIGKILL).expect("it runs");
+        killed = Some(Instant::now());
+    });
+    let took = killed.expect("it was killed").elapsed();
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert_ne!(finished.status, Some(0), "{}", finished.stderr);
+    // It cannot speak for itself; mpirun does.
+    assert!(finished.stderr.contains("process rank 1 with PID"), "{}", finished.stderr);
+    assert_nobody_left(finished.folder.path());
+}
+
+fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_there() {
+        assert!(Instant::now() < end, "{what} does not come");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A rank that mpirun has told to stop may need a moment.
+fn assert_nobody_left(folder: &Path) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !processes_of(folder).is_empty() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(processes_of(folder), []);
+}
+
+// --- what is written ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_record_tells_everything_and_no_secret() {
+    let mut run = Run::ranks(2, "--iters 6 --warmup 2 --case 1n2g --run 3 --quick --dtype bf16 --seed -4");
+    let secret = "gc3v8tq1";
+    run.command.env("AWS_SECRET", secret).env("OMPI_MCA_plm_rsh_args", format!("-i {secret}"));
+    run.command.env("NCCL_ALGO", "Ring");
+    let path = run.path("record.jsonl");
+    let finished = run.finish_after(move |_, _| ());
+    let raw = fs::read_to_string(&path).expect("a record");
+    for text in [&finished.stdout, &finished.stderr, &raw] {
+        assert!(!text.contains(secret) && !text.contains("AWS_SECRET"), "{text}");
+    }
+    let log = finished.stdout.clone();
+    let record = finished.sound();
+
+    let header = &record.header;
+    assert_eq!((header.case.to_string().as_str(), header.run, header.profile), ("1n2g", 3, Profile::Quick));
+    let config = &header.config;
+    assert_eq!((config.batch_size, config.iterations, config.warmup, config.seed), (2, 6, 2, -4));
+    assert_eq!((config.dtype, config.image_size, config.record.as_deref()), (Dtype::Bf16, 32, Some(&*path)));
+    assert_eq!(header.buckets.iter().map(|bucket| bucket.0).sum::<u64>(), 102_228_128);
+    let environment = &header.environment;
+    assert!(environment.libtorch_version.starts_with("2.11.0"), "{environment:?}");
+    assert!(environment.mpi_version.starts_with("Open MPI"), "{environment:?}");
+    assert_eq!(environment.cuda_missing.as_deref(), Some("--device cpu was asked for"));
+    assert_eq!(environment.variables["NCCL_ALGO"], "Ring");
+    assert_eq!(environment.variables["OMP_NUM_THREADS"], "1");
+    for (rank, place) in header.ranks.iter().enumerate() {
+        assert_eq!((place.rank as usize, place.local_rank as usize, place.threads), (rank, rank, 1));
+        assert_eq!(place.device, DeviceKind::Cpu);
+    }
+    assert_ne!(header.ranks[0].process, header.ranks[1].process);
+
+    let end = record.end.as_ref().expect("an end");
+    assert_eq!((end.iterations, end.skipped_steps, end.peak_memory.len()), (6, 0, 2));
+    // Weights, gradients and momenta alone are 307 MB.
+    assert!(end.peak_memory.iter().all(|memory| (300_000_000..8_000_000_000).contains(&memory.0)), "{end:?}");
+    let steps: f64 = record.iterations.iter().map(|iteration| iteration.step[0].0).sum();
+    assert!(steps <= end.wall.0 && end.wall.0 < steps + 1.0, "{steps} {end:?}");
+    let mut waited = 0.0;
+    for iteration in &record.iterations {
+        for rank in 0..2 {
+            let parts = [&iteration.forward, &iteration.backward, &iteration.exposed_allreduce, &iteration.optimizer];
+            assert!(parts.iter().all(|part| part[rank].0 > 0.0), "{iteration:?}");
+            let (sum, step) = (parts.iter().map(|part| part[rank].0).sum::<f64>(), iteration.step[rank].0);
+            // What is left is the loop itself and a line of the log.
+            assert!(sum <= step * (1.0 + 1e-9) && sum > 0.5 * step, "{sum} of {step}: {iteration:?}");
+            waited += iteration.exposed_allreduce[rank].0;
+        }
+    }
+    assert!(waited > 0.01 * steps, "an all-reduce of 102 MB takes time: {waited} of {steps}");
+
+    assert_log_fits(&log, &record);
+}
+
+/// The environment first, then DLPerf's lines with the record's speeds.
+fn assert_log_fits(log: &str, record: &RunRecord) {
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines[0], "# ringmark 0.1.0 ResNet50-v1b 1n2g run 3");
+    assert_eq!(lines[1], "# quick profile: a first look, not a result to quote");
+    let first = lines.iter().position(|line| line.contains("Epoch[0]")).expect("an iteration");
+    assert!(lines[..first].iter().all(|line| line.starts_with("# ")), "{log}");
+    for part in [
+        "# libtorch 2.11.0",
+        "# CUDA not used: ",
+        "# rank 1: host ",
+        "# NCCL_ALGO=Ring",
+        "# gradients: 102228128 bytes in",
+    ] {
+        assert!(lines[..first].iter().any(|line| line.starts_with(part)), "{part}: {log}");
+    }
+    let speeds = extract::dlperf_speeds(log).expect("DLPerf's extractor reads every line");
+    assert_eq!(speeds.len(), record.iterations.len());
+    for (iteration, speed) in record.iterations.iter().zip(speeds) {
+        let recorded = 4.0 / iteration.step[0].0;
+        assert!((speed - recorded).abs() < 0.0051, "{speed} {recorded}");
+    }
+}
+
+#[test]
+fn a_sweep_of_the_real_worker_comes_out_in_figures() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let ringmark = |options: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
+        command.args(words(options));
+        command
+    };
+    let options = "sweep --device cpu --hosts localhost:2 --cases 1n1g,1n2g --runs 2 --batch-size 2 --image-size 32 \
+                   --iters 4 --warmup 1 --threads 1";
+    let mut sweep = ringmark(options);
+    sweep.arg("--worker").arg(in_folder(&folder)).arg("--out").arg(&out).env("OMP_NUM_THREADS", "1");
+    let sweep = Run { command: sweep, folder }.finish();
+    assert_eq!(sweep.status, Some(0), "{}", sweep.stderr);
+    let extract = ringmark("extract").arg(&out).output().expect("starts");
+    assert!(extract.status.success(), "{}", String::from_utf8_lossy(&extract.stderr));
+
+    let result = fs::read_to_string(out.join("out_result.json")).expect("a result");
+    let result: Value = serde_json::from_str(&result).expect("JSON");
+    let median_of = |case: &str| {
+        let speed = |run: u32| {
+            let path = out.join(case).join(format!("rn50_b2_fp32_{run}.jsonl"));
+            let record = RunRecord::read(BufReader::new(File::open(path).expect("a record"))).expect("a record");
+            assert_eq!((record.failure(), record.header.run, record.iterations.len()), (None, run, 4));
+            let images = f64::from(2 * record.header.case.ranks());
+            let speeds = record.iterations[1..].iter().map(|iteration| images / iteration.step[0].0);
+            speeds.sum::<f64>() / 3.0
+        };
+        (speed(1) + speed(2)) / 2.0
+    };
+    let single = median_of("1n1g");
+    for case in ["1n1g", "1n2g"] {
+        let figures = &result["rn50"][case];
+        let number = |name: &str| figures[name].as_f64().expect(name);
+        assert!((number("median_speed") - median_of(case)).abs() < 0.02, "{figures}");
+        assert!((number("speedup") - median_of(case) / single).abs() < 0.02, "{figures}");
+        assert_eq!(figures["batch_size_per_device"], 2);
+    }
+}
+
+// --- what is refused, and what is linked --------------------------------------------------------------------------------
+
+#[test]
+fn what_cannot_be_is_refused_with_its_reason() {
+    for (options, status, message) in [
+        ("--batch-size 0", 2, "--batch-size 0 is out of range: choose 1 to 65536"),
+        ("--iters 3 --warmup 3", 2, "--warmup 3 leaves none of --iters 3 to measure"),
+        ("--collective nccl", 2, "--collective nccl needs a GPU, --device is cpu: choose --collective mpi or auto"),
+        ("--dtype fp8", 2, "[possible values: fp32, tf32, fp16, bf16]"),
+        ("--inject fail:9", 2, "\"fail:9\" is neither fail:ITERATION:RANK nor overflow:ITERATION"),
+        (
+            "--dtype tf32",
+            1,
+            "--dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank trains on the CPU",
+        ),
+    ] {
+        let error = Run::alone(options).refused(status);
+        assert!(error.contains(message), "{options}: {error}");
+    }
+}
+
+#[test]
+fn cuda_where_it_is_not_is_refused_with_what_is_missing() {
+    if Path::new("/dev/nvidiactl").exists() {
+        eprintln!("not tested: this machine has an NVIDIA driver");
+        return;
+    }
+    let error = Run::alone("--device cuda").refused(1);
+    assert!(
+        error.starts_with("ringmark-worker: --device cuda cannot be met: no NVIDIA driver (libcuda.so.1"),
+        "{error}"
+    );
+    let error = Run::alone("--device auto --collective nccl").refused(1);
+    assert!(
+        error.contains("--collective nccl needs a GPU, this rank trains on the CPU: choose mpi or auto"),
+        "{error}"
+    );
+    let record = Run::alone("--device auto --iters 1").sound();
+    let missing = record.header.environment.cuda_missing.expect("a reason");
+    assert!(missing.starts_with("no NVIDIA driver"), "{missing}");
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("batch.safetensors");
+    let refused = |tensors: &Tensors, options: &str| {
+        safetensors::write(&path, tensors);
+        Run::alone(options).file("--data", &path).refused(1)
+    };
+    let error = refused(&batch(1), "--batch-size 2");
+    assert!(error.contains("has 1 images, rank 0 needs 0 to 1: choose a smaller --batch-size"), "{error}");
+    let error = refused(&batch(2), "--image-size 64");
+    assert!(error.contains("images [2, 3, 32, 32] and labels [2] are not (n, 3, 64, 64) and (n)"), "{error}");
+    let mut tensors = batch(2);
+    tensors.insert("labels".to_owned(), Stored::integers(&[2], &[5, 1000]));
+    let error = refused(&tensors, "");
+    assert!(error.contains("labels 5 to 1000 are not all in 0 to 999"), "{error}");
+    tensors.remove("labels");
+    let error = refused(&tensors, "");
+    assert!(error.contains("batch.safetensors has no tensor \"labels\""), "{error}");
+}
+
+#[test]
+fn each_program_needs_only_its_own_libraries() {
+    let needed = |program: &Path| -> Vec<String> {
+        let output = Command::new("readelf").arg("-d").arg(program).output().expect("binutils");
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        let name = |line: &str| Some(line.split_once("(NEEDED)")?.1.split_once('[')?.1.split_once(']')?.0.to_owned());
+        text.lines().filter_map(name).collect()
+    };
+    let has = |libraries: &[String], name: &str| libraries.iter().any(|library| library.contains(name));
+    let launcher = needed(Path::new(env!("CARGO_BIN_EXE_ringmark")));
+    assert!(has(&launcher, "libc.so"), "{launcher:?}");
+    for name in ["torch", "c10", "mpi", "cuda", "nccl", "stdc++"] {
+        assert!(!has(&launcher, name), "{launcher:?}");
+    }
+    let worker = needed(&worker());
+    assert!(has(&worker, "libtorch_cpu.so") && has(&worker, "libmpi.so"), "{worker:?}");
+    for name in ["cuda", "nccl", "cudnn", "cublas"] {
+        assert!(!has(&worker, name), "{worker:?}");
+    }
+}
