@@ -15,13 +15,14 @@ use nix::unistd::Pid;
 
 /// The program `ringmark-worker`, built once, as this test binary is: same profile, same target folder.
 ///
-/// It is of another package than these tests, so cargo does not build it for them.
+/// It is of another package than these tests, so cargo does not build it for them. The whole workspace is named because
+/// one package alone would have its dependencies built again, with fewer features.
 fn worker() -> PathBuf {
     static WORKER: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
         let folder = Path::new(env!("CARGO_BIN_EXE_ringmark")).parent().expect("a program lies in a folder");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "ringmark-worker", "--target-dir"]);
+        cargo.args(["build", "--quiet", "--workspace", "--bins", "--target-dir"]);
         cargo.arg(folder.parent().expect("the profile's folder lies in the target folder"));
         // In the repository, where .cargo/config.toml says where libtorch is.
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));

@@ -58,7 +58,10 @@ fn build() -> Result<(), String> {
 fn check_version(libtorch: &Path) -> Result<(), String> {
     let read = |name| {
         let path = libtorch.join(name);
-        println!("cargo::rerun-if-changed={}", path.display());
+        // A file that is not there counts as changed: every build would compile the shim again.
+        if path.is_file() {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
         fs::read_to_string(path).unwrap_or_default()
     };
     let python = read("version.py");

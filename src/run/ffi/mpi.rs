@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn halves_are_added_over_block_borders() {
-        let mut input: Vec<f16> = (0..2500).map(|value| f16::from_f32(value as f32)).collect();
+        let mut input: Vec<f16> = (0..2500).map(|index| f16::from_f32((index % 2000) as f32)).collect();
         let mut inout = vec![f16::from_f32(1.0); 2500];
         let mut length = 2500;
         // SAFETY: both arrays have `length` halves.
@@ -108,7 +108,7 @@ mod tests {
             add_halves(input.as_mut_ptr().cast(), inout.as_mut_ptr().cast(), &mut length, std::ptr::null_mut());
         }
         for (index, sum) in inout.iter().enumerate() {
-            assert_eq!(sum.to_f32(), f16::from_f32(index as f32 + 1.0).to_f32(), "{index}");
+            assert_eq!(sum.to_f32(), (index % 2000) as f32 + 1.0, "{index}");
         }
     }
 }

@@ -1,0 +1,86 @@
+# ringmark for GPU clusters: both programs, libtorch with NVIDIA's libraries, Open MPI, and an sshd through which mpirun
+# starts ranks in other containers of this image without a password. scripts/build_image.sh builds it.
+#
+#   every host:  docker run -d --name ringmark --gpus all --network host --ipc host --ulimit memlock=-1 ringmark:cu130
+#   one of them: docker exec ringmark ringmark sweep --hosts a:8,b:8 --ssh-port 2222 --out results/first
+#
+# The build makes the key pair that lets its containers into one another. Whoever has the image has the key: keep the
+# image in a registry of your own, or mount another pair over /root/.ssh (as the MPI operator of Kubernetes does).
+
+FROM rust:1.95-bookworm AS build
+# cu130: CUDA 13.0, Turing and newer, driver 580 or newer. cu126: CUDA 12.6, V100 (sm_70) too. cpu: no GPU.
+ARG TORCH_VARIANT=cu130
+ENV PIP_NO_CACHE_DIR=1
+# The programs look for libtorch where they were linked with it, so the run stage has it in this folder too.
+WORKDIR /opt/ringmark
+
+# The wheels before the sources, which change more often.
+COPY Cargo.toml ./
+COPY scripts/setup.sh scripts/
+RUN case "$TORCH_VARIANT" in \
+        cu130) export RINGMARK_TORCH=cuda ;; \
+        cu126) export RINGMARK_TORCH=cuda RINGMARK_TORCH_INDEX=https://download.pytorch.org/whl/cu126 ;; \
+        cpu) export RINGMARK_TORCH=cpu ;; \
+        *) echo "TORCH_VARIANT is $TORCH_VARIANT: it can be cu130, cu126 or cpu" >&2; exit 1 ;; \
+    esac && scripts/setup.sh
+
+COPY . .
+RUN cargo build --release --locked \
+    && strip --strip-debug target/release/ringmark target/release/ringmark-worker \
+    && readelf --dynamic target/release/ringmark-worker | grep -F "runpath: [$(realpath .libtorch/torch)/lib" \
+    && ! readelf --dynamic target/release/ringmark-worker | grep -E 'NEEDED.*(cuda|nccl)' \
+    && ! readelf --dynamic target/release/ringmark | grep -E 'NEEDED.*(torch|mpi)'
+
+# Of the wheels the run stage gets the shared libraries and the licences: no headers, no Python.
+RUN packages=$(realpath --relative-to=/ .libtorch/torch/..) \
+    && cd / && mkdir /run-stage \
+    && if [ "$TORCH_VARIANT" = cpu ]; then unused='lib*_cuda*.so'; else unused=; fi \
+    && find "$packages/torch/lib" "$packages/nvidia" "$packages"/torch-*.dist-info "$packages"/nvidia_*.dist-info -not -type d \
+        \( -name '*.so' -o -name '*.so.*' -o -ipath '*licen[sc]e*' -o -name NOTICE \) \
+        -not -name 'libtorch_python.so' -not -name "$unused" -print0 \
+    | tar --create --null --files-from=- | tar --extract --directory=/run-stage \
+    && install -D -t /run-stage/usr/local/bin /opt/ringmark/target/release/ringmark \
+        /opt/ringmark/target/release/ringmark-worker
+
+
+FROM debian:bookworm-slim
+# Not 22, where the host's own sshd listens when a container shares its network.
+ARG SSH_PORT=2222
+
+# ibverbs-providers: InfiniBand and RoCE, for NCCL. hwloc-nox: the topology in the records of CPU runs.
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        hwloc-nox ibverbs-providers openmpi-bin openssh-client openssh-server \
+    && rm -rf /var/lib/apt/lists/*
+
+# One host key and one user key for all containers of the image. Because the host key is known beforehand, ssh asks
+# nothing and still refuses a stranger. Without PAM, sshd passes its own limits on (locked memory for InfiniBand).
+RUN rm -f /etc/ssh/ssh_host_* \
+    && ssh-keygen -q -t ed25519 -N '' -C ringmark -f /etc/ssh/ssh_host_ed25519_key \
+    && echo "* $(cat /etc/ssh/ssh_host_ed25519_key.pub)" >/etc/ssh/ssh_known_hosts \
+    && install -d -m 700 /root/.ssh \
+    && ssh-keygen -q -t ed25519 -N '' -C ringmark -f /root/.ssh/id_ed25519 \
+    && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys \
+    && printf '%s\n' "Port $SSH_PORT" 'PermitRootLogin prohibit-password' 'PasswordAuthentication no' \
+        'KbdInteractiveAuthentication no' 'UsePAM no' 'StrictModes no' 'MaxStartups 256' \
+        >/etc/ssh/sshd_config.d/ringmark.conf \
+    && printf '%s\n' 'Host *' "    Port $SSH_PORT" '    StrictHostKeyChecking yes' '    LogLevel ERROR' \
+        >/etc/ssh/ssh_config.d/ringmark.conf \
+    && mkdir -p /run/sshd && /usr/sbin/sshd -t
+
+COPY --from=build /run-stage/ /
+
+# What is missing shows here and not on the cluster. Only the driver's libcuda.so.1 comes from the host.
+RUN ringmark --version && ringmark-worker --version \
+    && libraries=$(ldd /usr/local/bin/ringmark-worker $(find /opt/ringmark -name 'libtorch_cuda*.so')) \
+    && ! echo "$libraries" | grep 'not found' | grep -v libcuda.so.1
+
+ENV OMPI_ALLOW_RUN_AS_ROOT=1 \
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    OMPI_MCA_btl_vader_single_copy_mechanism=none \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+
+WORKDIR /workspace
+EXPOSE $SSH_PORT
+CMD ["/usr/sbin/sshd", "-De"]

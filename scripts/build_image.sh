@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# Builds the image of the Dockerfile with docker, podman or buildah, whichever answers first.
+#
+#   scripts/build_image.sh [--variant cu130|cu126|cpu] [--tag NAME] [--ssh-port PORT] [--check]
+#
+# --check trains in the finished image: one rank, two ranks under mpirun, and a login through its sshd.
+#
+# buildah needs no daemon. Where it cannot pull the base images it makes them: Debian by debootstrap, and Rust by adding
+# the toolchain of this machine. STORAGE_DRIVER=vfs helps it where overlays are forbidden, as in some containers.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+variant=cu130 tag='' port=2222 check=no
+say() { echo "build_image: $*" >&2; }
+fail() {
+    say "$*"
+    exit 1
+}
+while (($#)); do
+    case $1 in
+        --variant) variant=${2:?--variant needs cu130, cu126 or cpu}; shift 2 ;;
+        --tag) tag=${2:?--tag needs a name}; shift 2 ;;
+        --ssh-port) port=${2:?--ssh-port needs a number}; shift 2 ;;
+        --check) check=yes; shift ;;
+        --help | -h) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
+        *) fail "what is $1? Options: --variant cu130|cu126|cpu, --tag NAME, --ssh-port PORT, --check" ;;
+    esac
+done
+[[ $variant =~ ^(cu130|cu126|cpu)$ ]] || fail "--variant $variant: it can be cu130, cu126 or cpu"
+tag=${tag:-ringmark:$variant}
+
+engine=
+for candidate in docker podman; do
+    if "$candidate" info >/dev/null 2>&1; then engine=$candidate && break; fi
+done
+if [[ -z $engine ]]; then
+    command -v buildah >/dev/null || fail "neither docker nor podman answers, and there is no buildah: start one of them, \
+or: apt-get install -y --no-install-recommends buildah debootstrap"
+    engine=buildah
+    # What works without a daemon, inside another container too.
+    export BUILDAH_ISOLATION=chroot
+fi
+
+scratch=$(mktemp -d)
+container=
+clean_up() {
+    [[ -z $container ]] || buildah rm "$container" >/dev/null || true
+    rm -rf "$scratch"
+}
+trap clean_up EXIT
+
+# Runs the rest of the words on the mounted file tree of a new container from $1, and keeps it as image $2.
+make_base() {
+    local from=$1 name=$2
+    shift 2
+    container=$(buildah from "$from")
+    "$@" "$(buildah mount "$container")" >"$scratch/log" 2>&1 || { tail "$scratch/log" >&2; fail "could not make $name"; }
+    buildah umount "$container" >/dev/null
+    buildah commit --quiet --rm "$container" "$name" >/dev/null
+    container=
+}
+
+add_rust() {
+    local toolchain
+    toolchain=$(rustc --print sysroot)
+    mkdir -p "$1/usr/local/rust"
+    cp -r "$toolchain/bin" "$toolchain/lib" "$1/usr/local/rust/"
+    buildah config --env CARGO_HOME=/usr/local/cargo \
+        --env PATH=/usr/local/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$container"
+}
+
+# The images that the Dockerfile starts from, made here where nobody hands them out.
+provide_bases() {
+    local rust debian
+    { read -r rust; read -r debian; } < <(sed -n 's/^FROM \([^ ]*\).*/\1/p' Dockerfile)
+    if ! buildah inspect "$debian" >/dev/null 2>&1 && ! buildah pull --quiet "$debian" >/dev/null 2>&1; then
+        ((EUID == 0)) || fail "$debian cannot be pulled, and only root can make it"
+        command -v debootstrap >/dev/null || fail "$debian cannot be pulled; to make it: apt-get install -y debootstrap"
+        say "making $debian by debootstrap"
+        make_base scratch "$debian" debootstrap --variant=minbase --include=ca-certificates bookworm
+    fi
+    if ! buildah inspect "$rust" >/dev/null 2>&1 && ! buildah pull --quiet "$rust" >/dev/null 2>&1; then
+        say "making $rust from $debian and $(rustc --version)"
+        make_base "$debian" "$rust" add_rust
+    fi
+}
+
+# How this machine reaches package servers (certificates, proxies, mirrors), lent to the build and not kept in the image.
+lend_settings() {
+    local cargo=${CARGO_HOME:-$HOME/.cargo}/config.toml
+    find /etc/apt/apt.conf.d -type f -exec grep -hs '^Acquire::' {} + >"$scratch/apt.conf" || true
+    [[ ! -s $scratch/apt.conf ]] || echo --volume "$scratch/apt.conf:/etc/apt/apt.conf:ro"
+    [[ ! -f /etc/pip.conf ]] || echo --volume /etc/pip.conf:/etc/pip.conf:ro
+    [[ ! -f $cargo ]] || echo --volume "$cargo:/usr/local/cargo/config.toml:ro"
+    [[ ! -f /etc/ssl/certs/ca-certificates.crt ]] ||
+        echo --volume /etc/ssl/certs/ca-certificates.crt:/etc/ssl/certs/ca-certificates.crt:ro
+}
+
+words=(--network host --build-arg "TORCH_VARIANT=$variant" --build-arg "SSH_PORT=$port" --tag "$tag" --file Dockerfile)
+say "building $tag with $engine"
+if [[ $engine == buildah ]]; then
+    provide_bases
+    mapfile -t settings < <(lend_settings | xargs -n 1)
+    buildah bud "${settings[@]}" "${words[@]}" .
+else
+    "$engine" build "${words[@]}" .
+fi
+say "built $tag"
+
+# --- --check -------------------------------------------------------------------------------------------------------
+
+# Runs shell commands $1 in the image.
+in_image() {
+    if [[ $engine != buildah ]]; then
+        "$engine" run --rm --shm-size 1g "$tag" bash -euo pipefail -c "$1"
+        return
+    fi
+    [[ -n $container ]] || container=$(buildah from --pull-never "$tag")
+    buildah run "$container" -- bash -euo pipefail -c "$1"
+}
+
+if [[ $check == yes ]]; then
+    train='ringmark-worker train --batch-size 2 --image-size 64 --iters 4 --warmup 1'
+    say "one rank"
+    in_image "$train"
+    say "two ranks"
+    in_image "mpirun -np 2 --oversubscribe --bind-to none $train --threads 1"
+    say "a login without a password"
+    # shellcheck disable=SC2016 # expanded in the container
+    in_image '/usr/sbin/sshd -De & sshd=$!; trap "kill $sshd" EXIT
+        for try in 1 2 3 4 5 6 7 8 9 10; do ssh -o BatchMode=yes localhost ringmark --version && exit; sleep 0.5; done
+        exit 1'
+    say "$tag works"
+fi

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Sets up, then runs every test; arguments go to `cargo test`:
+#
+#   scripts/test.sh [options of `cargo test`]
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+"$root/scripts/setup.sh"
+cd "$root"
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# One failing test program must not hide what the next one would have said.
+status=0
+cargo test --workspace --no-fail-fast "$@" | tee "$log" || status=$?
+
+# cargo closes with one line for each test program, the last of them often an empty one: add them up.
+awk '/^test result: / { programs++; passed += $4; failed += $6; skipped += $8 }
+     END { if (programs) printf "\n%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log"
+exit "$status"
