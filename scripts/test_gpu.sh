@@ -53,7 +53,7 @@ run() {
     local name=$1
     shift
     rm -f "$name.jsonl"
-    timeout 300 ${launch[@]+"${launch[@]}"} "$worker" train --record "$name.jsonl" "$@" >"$name.log" 2>&1
+    timeout -k 10 150 ${launch[@]+"${launch[@]}"} "$worker" train --record "$name.jsonl" "$@" >"$name.log" 2>&1
 }
 
 # judge NAME of test, then words for the Python below: its exit status decides, its line says why.
@@ -192,7 +192,7 @@ echo "worker $worker, $gpus GPU(s), files in $folder"
 
 # --- one rank: CUDA against CPU, precisions, NCCL alone ---
 status=0
-run fresh --device cpu --batch-size 1 --image-size 32 --iters 1 --warmup 0 --lr 0 --seed 1 --save init.safetensors || status=$?
+run fresh --device cpu --batch-size 2 --image-size 32 --iters 1 --warmup 0 --lr 0 --seed 1 --save init.safetensors || status=$?
 if [[ $status != 0 ]]; then
     fail "weights to start from: exit status $status"
     tail_of fresh

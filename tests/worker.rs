@@ -33,6 +33,9 @@ const AT_ONCE: &str = "--lr-warmup-iters 0 --momentum 0 --weight-decay 0";
 /// A run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Patience is counted in these and not by the clock, which goes on while a machine is suspended.
+const NAP: Duration = Duration::from_millis(10);
+
 /// One call of the worker, in a folder of its own.
 struct Run {
     command: Command,
@@ -111,18 +114,20 @@ impl Run {
         let started = Instant::now();
         let mut child = self.command.spawn().expect("starts");
         meanwhile(&stdout, self.folder.path());
+        let mut naps = 0;
         let status = loop {
             if let Some(status) = child.try_wait().expect("a child") {
                 break status;
             }
-            if started.elapsed() > PATIENCE {
+            if NAP * naps > PATIENCE {
                 for (process, _) in processes_of(self.folder.path()) {
                     // One that has just ended is as good.
                     let _ = kill(process, Signal::SIGKILL);
                 }
                 panic!("still running after {PATIENCE:?}: {:?}", self.command);
             }
-            thread::sleep(Duration::from_millis(10));
+            naps += 1;
+            thread::sleep(NAP);
         };
         let took = started.elapsed();
         let text = |path: &Path| fs::read_to_string(path).expect("UTF-8");
