@@ -34,6 +34,9 @@ if [[ ! -x $worker ]]; then
 fi
 worker=$(realpath "$worker")
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+# A container may lack nvidia-smi; and a variable may show fewer than there are.
+if [[ $gpus == 0 ]]; then gpus=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc -l); fi
+if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .); fi
 if [[ $gpus == 0 ]]; then skip_all "the NVIDIA driver shows no GPU"; fi
 
 folder=${keep:-$(mktemp -d)}
