@@ -258,8 +258,10 @@ fn a_sweep_keeps_every_log_and_record() {
 fn every_host_of_a_case_gets_its_share_of_the_ranks() {
     let local_rank = "echo \"rank $rank is number $OMPI_COMM_WORLD_LOCAL_RANK on its host\"";
     let sandbox = Sandbox::new(&format!("{local_rank}\n{SOUND}"));
-    // In the place of ssh: skips our five words of options, notes the host and runs here what was meant for it.
-    let agent = sandbox.write_program("agent", "#!/bin/sh\nshift 5; echo $1 >>\"$0.log\"; shift; sh -c \"$*\"\n");
+    // In the place of ssh: skips our five words of options, notes the host and runs here what was meant for it. Daemons
+    // of several hosts on one machine share the folder of their session, and crash over it, unless each has its own.
+    let agent = "shift 5; echo $1 >>\"$0.log\"; export TMPDIR=\"$0.$1\"; mkdir \"$TMPDIR\"; shift; sh -c \"$*\"";
+    let agent = sandbox.write_program("agent", &format!("#!/bin/sh\n{agent}\n"));
     let mut sweep = sandbox.sweep("--hosts first:4,second:3,third:3 --cases 2n3g --runs 1 --mpirun-args");
     let (status, _, stderr) = run(sweep.arg(format!("-mca plm_rsh_agent {}", agent.display())));
     assert_eq!(status, Some(0), "{stderr}");

@@ -10,7 +10,6 @@ use ringmark_record::units::Bytes;
 use crate::cli::RunLabel;
 use crate::collective::bucket::BucketPlan;
 use crate::collective::reducer::GradientReducer;
-use crate::collective::{self};
 use crate::device::DeviceOfRank;
 use crate::ffi::libraries;
 use crate::ffi::nccl::Nccl;
@@ -25,7 +24,7 @@ use crate::progress::Progress;
 use crate::step::Step;
 use crate::timer::StepTimer;
 use crate::world::{World, complain};
-use crate::{data, environment};
+use crate::{collective, data, environment};
 
 /// Runs one rank from start to end. A rank that fails where others would wait for it ends the whole job.
 pub fn live(config: &TrainConfig, label: RunLabel) -> Result<()> {
