@@ -106,9 +106,10 @@ mod tests {
     use super::*;
     use crate::data::in_layout;
     use crate::model::resnet::ResNet50;
+    use crate::tests::seeded;
 
     fn flat_model(layout: Layout, compute: Option<Kind>) -> (NamedTensors, ResNet50, FlatParameters, Vec<Tensor>) {
-        tch::manual_seed(1);
+        let _generator = seeded(1);
         let mut tensors = NamedTensors::new(Device::Cpu);
         let model = ResNet50::new(&mut tensors);
         let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
