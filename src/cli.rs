@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{anyhow, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, value_parser};
+use ringmark_record::bandwidth::config::BandwidthConfig;
+use ringmark_record::bandwidth::options::BandwidthOptions;
 use ringmark_record::case::Case;
 use ringmark_record::config::{DeviceChoice, TrainConfig};
 use ringmark_record::environment::DeviceKind;
@@ -13,7 +15,9 @@ use ringmark_record::options::TrainOptions;
 use ringmark_record::run::Profile;
 use ringmark_record::usage::usage;
 
+use crate::launch::bandwidth::{self, BandwidthSweep};
 use crate::launch::hosts::{self, Hosts};
+use crate::launch::job::LaunchConfig;
 use crate::launch::mpirun::{MpirunOptions, Surroundings};
 use crate::launch::sweep::{self, SweepConfig};
 use crate::read::extract::{ExtractConfig, Format};
@@ -32,8 +36,86 @@ pub struct Cli {
 pub enum Command {
     /// Train every case several times through mpirun and keep all logs and records
     Sweep(Box<SweepOptions>),
+    /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun
+    Bandwidth(Box<BandwidthCommand>),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
+}
+
+/// Where and how jobs are launched, the same in every command that launches.
+#[derive(Debug, Args)]
+pub struct LaunchOptions {
+    /// Hosts with their number of ranks; a case takes the first of them
+    /// [default: this machine, with as many ranks as it has GPUs, or else cores]
+    #[arg(long, value_name = "HOST:SLOTS,..", value_parser = Hosts::parse_list)]
+    hosts: Option<Hosts>,
+    /// File with a line `host slots=8` for each host, instead of --hosts
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    hostfile: Option<PathBuf>,
+    /// Longest time of a run; one that takes longer is ended and has failed [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
+    timeout: Option<u64>,
+    /// Print every mpirun command and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Network interface for MPI and NCCL, as ib0 [default: they choose]
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Port of sshd on the hosts
+    #[arg(long, value_name = "PORT", default_value_t = 22)]
+    ssh_port: u16,
+    /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
+    #[arg(long, value_name = "PATH")]
+    worker: Option<PathBuf>,
+    /// More words for mpirun, quoted as in a shell; may be repeated
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    mpirun_args: Vec<String>,
+}
+
+impl LaunchOptions {
+    /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
+    fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
+        let hosts = match (self.hosts, &self.hostfile) {
+            (Some(hosts), _) => hosts,
+            (None, Some(file)) => Hosts::read_file(file).map_err(usage)?,
+            (None, None) => Hosts::this_machine(machine.slots()),
+        };
+        let mut more = Vec::new();
+        for text in &self.mpirun_args {
+            let words = shell_words::split(text);
+            more.extend(words.map_err(|error| usage(anyhow!("--mpirun-args {text:?}: {error}")))?);
+        }
+        Ok(LaunchConfig {
+            hosts,
+            timeout: self.timeout.map(Duration::from_secs),
+            worker: self.worker,
+            mpirun: MpirunOptions { interface: self.interface, ssh_port: self.ssh_port, more },
+            dry_run: self.dry_run,
+        })
+    }
+}
+
+/// This machine's size, where it decides.
+struct Machine {
+    gpus: u32,
+    cores: u32,
+}
+
+impl Machine {
+    /// Looks; for GPUs only where `device` allows one.
+    fn read(device: Option<DeviceChoice>) -> Machine {
+        let surroundings = Surroundings::read();
+        let gpus = match device {
+            Some(DeviceChoice::Cpu) => 0,
+            _ => hosts::gpus(surroundings.visible_devices.as_deref()),
+        };
+        Machine { gpus, cores: surroundings.cores }
+    }
+
+    /// One rank a GPU, or a core where there is none.
+    fn slots(&self) -> u32 {
+        if self.gpus > 0 { self.gpus } else { self.cores }
+    }
 }
 
 const SWEEP_EXAMPLES: &str = "\
@@ -59,13 +141,9 @@ pub struct SweepOptions {
     /// Runs of each case [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
-    /// Hosts with their number of ranks; a case takes the first of them
-    /// [default: this machine, with as many ranks as it has GPUs, or else cores]
-    #[arg(long, value_name = "HOST:SLOTS,..", value_parser = Hosts::parse_list)]
-    hosts: Option<Hosts>,
-    /// File with a line `host slots=8` for each host, instead of --hosts
-    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
-    hostfile: Option<PathBuf>,
+    /// Where and how.
+    #[command(flatten)]
+    launch: LaunchOptions,
     /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -75,24 +153,6 @@ pub struct SweepOptions {
     /// Pause between two runs, for devices to cool down
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = value_parser!(u64).range(..=86_400))]
     cooldown: u64,
-    /// Longest time of a run; one that takes longer is ended and has failed [default: none]
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
-    timeout: Option<u64>,
-    /// Print every mpirun command and start nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Network interface for MPI and NCCL, as ib0 [default: they choose]
-    #[arg(long, value_name = "NAME")]
-    interface: Option<String>,
-    /// Port of sshd on the hosts
-    #[arg(long, value_name = "PORT", default_value_t = 22)]
-    ssh_port: u16,
-    /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
-    #[arg(long, value_name = "PATH")]
-    worker: Option<PathBuf>,
-    /// More words for mpirun, quoted as in a shell; may be repeated
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
-    mpirun_args: Vec<String>,
     /// What every rank is asked to do.
     #[command(flatten)]
     train: TrainOptions,
@@ -101,55 +161,37 @@ pub struct SweepOptions {
 impl SweepOptions {
     /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
     pub fn into_config(self) -> anyhow::Result<SweepConfig> {
-        let surroundings = Surroundings::read();
-        let gpus = match self.train.device {
-            Some(DeviceChoice::Cpu) => 0,
-            _ => hosts::gpus(surroundings.visible_devices.as_deref()),
-        };
-        let hosts = match (self.hosts, &self.hostfile) {
-            (Some(hosts), _) => hosts,
-            (None, Some(file)) => Hosts::read_file(file).map_err(usage)?,
-            (None, None) if gpus > 0 => Hosts::this_machine(gpus),
-            (None, None) => Hosts::this_machine(surroundings.cores),
-        };
-        let dlperf = Case::DLPERF.into_iter().filter(|case| !self.quick || hosts.fit(*case));
+        let machine = Machine::read(self.train.device);
+        let launch = self.launch.into_config(&machine)?;
+        let dlperf = Case::DLPERF.into_iter().filter(|case| !self.quick || launch.hosts.fit(*case));
         let cases = self.cases.unwrap_or_else(|| dlperf.collect());
-        refuse_repeated(&cases).map_err(usage)?;
+        refuse_repeated(&cases, ", and set --runs for more runs").map_err(usage)?;
 
         let device = match self.train.device {
             Some(DeviceChoice::Cuda) => DeviceKind::Cuda,
-            _ if gpus > 0 => DeviceKind::Cuda,
+            _ if machine.gpus > 0 => DeviceKind::Cuda,
             _ => DeviceKind::Cpu,
         };
         let profile = if self.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
         let train = with_absolute_paths(self.train.apply(profile))?;
         train.validate().map_err(usage)?;
 
-        let mut more = Vec::new();
-        for text in &self.mpirun_args {
-            let words = shell_words::split(text);
-            more.extend(words.map_err(|error| usage(anyhow!("--mpirun-args {text:?}: {error}")))?);
-        }
         Ok(SweepConfig {
             cases,
             runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
-            hosts,
+            launch,
             cooldown: Duration::from_secs(self.cooldown),
             out: self.out.unwrap_or_else(|| sweep::default_out(&train, SystemTime::now())),
-            timeout: self.timeout.map(Duration::from_secs),
-            worker: self.worker,
-            mpirun: MpirunOptions { interface: self.interface, ssh_port: self.ssh_port, more },
-            dry_run: self.dry_run,
             profile: if self.quick { Profile::Quick } else { Profile::Full },
             train,
         })
     }
 }
 
-/// A case that ran twice would write its files twice.
-fn refuse_repeated(cases: &[Case]) -> anyhow::Result<()> {
+/// A case that ran twice would write its files twice. `advice` goes on from "name it once".
+fn refuse_repeated(cases: &[Case], advice: &str) -> anyhow::Result<()> {
     for (index, case) in cases.iter().enumerate() {
-        ensure!(!cases[..index].contains(case), "--cases has {case} twice: name it once, and set --runs for more runs");
+        ensure!(!cases[..index].contains(case), "--cases has {case} twice: name it once{advice}");
     }
     Ok(())
 }
@@ -158,6 +200,49 @@ fn refuse_repeated(cases: &[Case]) -> anyhow::Result<()> {
 fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
     let absolute = |file: Option<PathBuf>| file.map(path::absolute).transpose();
     Ok(TrainConfig { data: absolute(train.data)?, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
+}
+
+const BANDWIDTH_EXAMPLES: &str = "\
+Examples:
+  ringmark bandwidth
+      8 bytes to 128 MB on this machine, nccl-tests' table
+  ringmark bandwidth --hosts a:8,b:8 --interface ib0 -b 1M -e 1G -f 4 --min-busbw 40
+      1n2g to 2n8g; exit status 1 where a case's average is below 40 GB/s
+  ringmark bandwidth --model resnet50_v1b --cases 1n2g --optimizer sgd
+      the gradients of ResNet50-v1b in training's buckets, and the update: MXNet's measure.py
+
+Exit status 1 says that a case failed or was too slow, 2 that something was asked wrongly.";
+
+/// What may be typed behind `ringmark bandwidth`.
+#[derive(Debug, Args)]
+#[command(after_help = BANDWIDTH_EXAMPLES)]
+pub struct BandwidthCommand {
+    /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g [default: those of 1n2g,1n4g,1n8g,2n8g,4n8g
+    /// that fit the hosts, and all slots of several hosts]
+    #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
+    cases: Option<Vec<Case>>,
+    /// Where and how.
+    #[command(flatten)]
+    launch: LaunchOptions,
+    /// Folder for CASE/bandwidth.log and CASE/bandwidth.json [default: results/TIME_bandwidth]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// What every rank is asked to do.
+    #[command(flatten)]
+    bandwidth: BandwidthOptions,
+}
+
+impl BandwidthCommand {
+    /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
+    pub fn into_config(self) -> anyhow::Result<BandwidthSweep> {
+        let launch = self.launch.into_config(&Machine::read(self.bandwidth.device))?;
+        let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts));
+        refuse_repeated(&cases, "").map_err(usage)?;
+        let config = self.bandwidth.apply(BandwidthConfig::default());
+        config.validate().map_err(usage)?;
+        let out = self.out.unwrap_or_else(|| bandwidth::default_out(SystemTime::now()));
+        Ok(BandwidthSweep { cases, launch, out, bandwidth: config })
+    }
 }
 
 const EXTRACT_EXAMPLES: &str = "\

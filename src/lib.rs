@@ -1,4 +1,4 @@
-//! ringmark: launch a training benchmark on a cluster and read what it wrote.
+//! ringmark: launch benchmarks of training and of its all-reduce on a cluster, and read what they wrote.
 //!
 //! | room | what it is for |
 //! |---|---|

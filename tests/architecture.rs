@@ -65,7 +65,9 @@ fn inside_run_imports_go_one_way() {
     absent("src/run/collective", &["crate::model", "crate::data", "crate::step", "crate::rank"], &[]);
     absent("src/run/data", &["crate::collective", "crate::step", "crate::rank"], &[]);
     absent("src/run", &["crate::rank"], &["src/run/main.rs"]);
-    absent("src/run", &["crate::step"], &["src/run/rank.rs", "src/run/main.rs"]);
+    absent("src/run", &["crate::step"], &["src/run/rank.rs", "src/run/autotune.rs", "src/run/main.rs"]);
+    absent("src/run", &["crate::bandwidth"], &["src/run/bandwidth", "src/run/main.rs"]);
+    absent("src/run/bandwidth", &["crate::step", "crate::rank", "crate::data"], &[]);
 }
 
 #[test]
@@ -74,7 +76,14 @@ fn each_tool_stays_in_its_room() {
     absent(
         "src",
         &["clap::"],
-        &["src/cli.rs", "src/main.rs", "src/run/cli.rs", "src/run/main.rs", "src/record/options.rs"],
+        &[
+            "src/cli.rs",
+            "src/main.rs",
+            "src/run/cli.rs",
+            "src/run/main.rs",
+            "src/record/options.rs",
+            "src/record/bandwidth/options.rs",
+        ],
     );
     absent("src", &["statrs"], &["src/record/stats"]);
     absent(

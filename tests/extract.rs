@@ -157,6 +157,7 @@ fn record(case: &str, run: u32, step: f64) -> RunRecord {
             },
             collective: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
             buckets: vec![Bytes(102_228_128)],
+            tuning: None,
             environment: Environment {
                 ringmark_version: "0.1.0".to_owned(),
                 libtorch_version: "2.11.0".to_owned(),

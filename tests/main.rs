@@ -1,15 +1,17 @@
 //! The programs from the outside, one module a command.
 
 mod architecture;
+mod bandwidth;
 mod extract;
 mod safetensors;
+mod sandbox;
 mod sweep;
 mod worker;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nix::unistd::Pid;
 
@@ -34,6 +36,13 @@ fn worker() -> PathBuf {
         folder.join("ringmark-worker")
     };
     WORKER.get_or_init(build).clone()
+}
+
+/// Keeps other tests from running the real worker until it is dropped: runs that share cores are slow, and spin while
+/// they wait.
+fn turn() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Processes with `folder` in their command line, and that command line, words separated by NUL.

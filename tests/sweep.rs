@@ -3,11 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,12 +13,7 @@ use ringmark_record::log_line::{self, Line};
 use ringmark_record::run::{Profile, RunEnd, RunHeader, RunRecord, SCHEMA};
 use ringmark_record::units::{Bytes, Seconds};
 
-/// What a worker script begins with: `$record` and `$rank`.
-const PREAMBLE: &str = "#!/bin/sh
-words=$*
-while [ $# -gt 0 ]; do [ \"$1\" = --record ] && record=$2; shift; done
-rank=$OMPI_COMM_WORLD_RANK
-";
+use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, words};
 
 /// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
 const SOUND: &str = "
@@ -32,37 +23,17 @@ for batch in 1 2 3 4 5 6 7 8 9 10 11 12; do
     printf 'INFO:root:Epoch[0] Batch[%d]\\tSpeed: %s samples/sec\\n' $batch $speed
 done
 echo \"words: $words\" >&2
-cp \"$(dirname \"$0\")/record.jsonl\" \"$record\"
+cp \"$folder/record.jsonl\" \"$record\"
 ";
 
-/// Ranks that wait for ever and do not mind SIGTERM.
-const HANGING: &str = "
-trap '' TERM
-echo before
-touch \"$(dirname \"$0\")/started.$rank\"
-while true; do sleep 1; done
-";
-
-/// A folder with a worker made of `script`, and a record of a sound run beside it.
-struct Sandbox {
-    folder: tempfile::TempDir,
+/// A worker made of `script`, and a record of a sound run beside it.
+fn with_record(script: &str) -> Sandbox {
+    let sandbox = Sandbox::new(script);
+    sandbox.write_record(None);
+    sandbox
 }
 
 impl Sandbox {
-    fn new(script: &str) -> Sandbox {
-        let sandbox = Sandbox { folder: tempfile::tempdir().expect("a folder") };
-        sandbox.write_program("worker", &format!("{PREAMBLE}{script}"));
-        sandbox.write_record(None);
-        sandbox
-    }
-
-    fn write_program(&self, name: &str, script: &str) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, script).expect("written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permitted");
-        path
-    }
-
     fn write_record(&self, failure: Option<&str>) {
         let header = RunHeader {
             schema: SCHEMA,
@@ -73,6 +44,7 @@ impl Sandbox {
             config: TrainConfig::default(),
             collective: "solo".to_owned(),
             buckets: vec![Bytes(8)],
+            tuning: None,
             environment: Environment::default(),
             ranks: Vec::new(),
         };
@@ -88,69 +60,12 @@ impl Sandbox {
         RunRecord { header, iterations: Vec::new(), end: Some(end) }.write(file).expect("written");
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn worker(&self) -> PathBuf {
-        self.path("worker")
-    }
-
     /// `ringmark sweep` with this worker, into the folder `out`, of runs short enough for [`SOUND`].
     fn sweep(&self, options: &str) -> Command {
         let mut command = ringmark("sweep --iters 12 --warmup 2 --device cpu");
         command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
         command
     }
-
-    fn log(&self, name: &str) -> String {
-        fs::read_to_string(self.path("out").join(name)).expect(name)
-    }
-
-    /// Why the log says that the run failed.
-    fn failure(&self, name: &str) -> String {
-        match log_line::parse(self.log(name).lines().last().expect("a line")) {
-            Line::Failed(reason) => reason,
-            other => panic!("the last line is {other:?}"),
-        }
-    }
-
-    /// Command lines of the processes that still run this sandbox's worker, or mpirun for it.
-    fn left(&self) -> Vec<String> {
-        crate::processes_of(self.folder.path()).into_iter().map(|(_, line)| line).collect()
-    }
-
-    /// Waits until so many ranks of [`HANGING`] run.
-    fn wait_for_ranks(&self, count: usize) {
-        let end = Instant::now() + Duration::from_secs(20);
-        while (0..count).any(|rank| !self.path(&format!("started.{rank}")).exists()) {
-            assert!(Instant::now() < end, "the ranks do not start");
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split_whitespace()
-}
-
-fn ringmark(options: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-    command.args(words(options)).stdin(Stdio::null());
-    command
-}
-
-fn run(command: &mut Command) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = command.output().expect("starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
-}
-
-/// Standard error of a command that must end with exit status `code` and have printed nothing.
-fn refused(command: &mut Command, code: i32) -> String {
-    let (status, stdout, stderr) = run(command);
-    assert_eq!((status, stdout.as_str()), (Some(code), ""), "{stderr}");
-    stderr
 }
 
 #[test]
@@ -183,7 +98,7 @@ fn a_quick_dry_run_says_so_and_takes_the_cases_that_fit() {
 
 #[test]
 fn what_cannot_be_meant_is_refused_with_exit_status_2() {
-    let sandbox = Sandbox::new(SOUND);
+    let sandbox = with_record(SOUND);
     fs::write(sandbox.path("nodes"), "a slots=8\nb slots=many\n").expect("written");
     let hostfile = format!("--hostfile {}", sandbox.path("nodes").display());
     for (options, message) in [
@@ -209,7 +124,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
 
 #[test]
 fn a_missing_worker_is_told_with_the_cure() {
-    let sandbox = Sandbox::new(SOUND);
+    let sandbox = with_record(SOUND);
     let lonely = sandbox.path("ringmark");
     fs::copy(env!("CARGO_BIN_EXE_ringmark"), &lonely).expect("copied");
     let mut command = Command::new(lonely);
@@ -221,7 +136,7 @@ fn a_missing_worker_is_told_with_the_cure() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_told_before_anything_starts() {
-    let sandbox = Sandbox::new(SOUND);
+    let sandbox = with_record(SOUND);
     let mut command = ringmark("sweep --cases 1n1g --out /dev/null/here");
     let error = refused(command.arg("--worker").arg(sandbox.worker()), 1);
     assert!(error.contains("folder /dev/null/here/1n1g cannot be made: choose an --out"), "{error}");
@@ -229,7 +144,7 @@ fn a_folder_that_cannot_be_written_is_told_before_anything_starts() {
 
 #[test]
 fn a_sweep_keeps_every_log_and_record() {
-    let sandbox = Sandbox::new(SOUND);
+    let sandbox = with_record(SOUND);
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 2"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     for (case, number) in [("1n1g", 1), ("1n1g", 2), ("1n2g", 1), ("1n2g", 2)] {
@@ -257,7 +172,7 @@ fn a_sweep_keeps_every_log_and_record() {
 #[test]
 fn every_host_of_a_case_gets_its_share_of_the_ranks() {
     let local_rank = "echo \"rank $rank is number $OMPI_COMM_WORLD_LOCAL_RANK on its host\"";
-    let sandbox = Sandbox::new(&format!("{local_rank}\n{SOUND}"));
+    let sandbox = with_record(&format!("{local_rank}\n{SOUND}"));
     // In the place of ssh: skips our five words of options, notes the host and runs here what was meant for it. Daemons
     // of several hosts on one machine share the folder of their session, and crash over it, unless each has its own.
     let agent = "shift 5; echo $1 >>\"$0.log\"; export TMPDIR=\"$0.$1\"; mkdir \"$TMPDIR\"; shift; sh -c \"$*\"";
@@ -277,7 +192,7 @@ fn every_host_of_a_case_gets_its_share_of_the_ranks() {
 fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
     let failing = "[ $rank = 1 ] && echo 'rank 1 of 2: no memory' && exit 3";
     let waiting = "[ $OMPI_COMM_WORLD_SIZE = 2 ] && exec sleep 60";
-    let sandbox = Sandbox::new(&format!("{failing}\n{waiting}\n{SOUND}"));
+    let sandbox = with_record(&format!("{failing}\n{waiting}\n{SOUND}"));
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 1"));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("1n1g run 1 of 1: 20.50 images/s"), "{stdout}");
@@ -300,7 +215,7 @@ fn a_run_without_a_sound_record_has_failed() {
         "{reason}"
     );
 
-    let sandbox = Sandbox::new(SOUND);
+    let sandbox = with_record(SOUND);
     sandbox.write_record(Some("loss is not finite"));
     let (status, ..) = run(&mut sandbox.sweep("--cases 1n1g"));
     assert_eq!(status, Some(1));

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::safetensors::{self, Stored, Tensors};
-use crate::{extract, processes_of, worker};
+use crate::{extract, processes_of, turn, worker};
 
 /// What a run takes where a test does not say otherwise.
 const DEFAULTS: [(&str, &str); 5] =
@@ -106,8 +106,7 @@ impl Run {
 
     /// `meanwhile` gets the path of standard output and the folder.
     fn finish_after(mut self, meanwhile: impl FnOnce(&Path, &Path)) -> Finished {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = turn();
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
         let file = |path: &Path| File::create(path).expect("created");
         self.command.stdin(Stdio::null()).stdout(file(&stdout)).stderr(file(&stderr));
@@ -335,12 +334,13 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
         Run::ranks(ranks, &options).file("--init", init()).sound()
     };
     let two = run(2, "");
-    assert_eq!((two.header.collective.as_str(), two.header.case.to_string().as_str()), ("mpi", "1n2g"));
+    assert_eq!((two.header.collective.as_str(), two.header.case.to_string().as_str()), ("shared-memory", "1n2g"));
     // Two numbers have one sum, whatever adds them: equal to the last bit.
     for (options, buckets) in [
         ("--overlap off", 4),
-        ("--mpi-thread own", 4),
-        ("--mpi-thread own --overlap off", 4),
+        ("--collective mpi", 4),
+        ("--collective mpi --overlap off --piece-kb 100", 4),
+        ("--collective mpi --piece-kb 0", 4),
         ("--bucket-mb 0", 161),
         ("--bucket-mb 100000", 1),
     ] {
@@ -351,8 +351,11 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
     // The comparison would show a difference: here there is one.
     assert_ne!(checksum(&run(2, "--seed 1")), checksum(&two));
 
+    // Three numbers have several sums, but shared memory adds in the order of the ranks: the same from run to run,
+    // whatever the buckets.
     let four = run(4, "");
     assert_ne!(checksum(&four), checksum(&two));
+    assert_eq!(checksum(&run(4, "--bucket-mb 1 --overlap off")), checksum(&four));
 
     // Rank 1 of seed 0 draws the batch of seed 1, and no other rank does.
     let first = &four.iterations[0].loss;
@@ -360,6 +363,26 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
     let alone = run(1, "--seed 1");
     assert_eq!((alone.header.collective.as_str(), alone.iterations[0].loss[0]), ("solo", first[1]));
     assert!((1..4).all(|rank| !first[..rank].contains(&first[rank])), "{first:?}");
+}
+
+#[test]
+fn a_search_for_sizes_is_recorded_and_changes_no_result() {
+    let options = "--iters 2 --lr 0.0001 --lr-warmup-iters 0";
+    let plain = Run::ranks(2, options).sound();
+    assert_eq!(plain.header.tuning, None);
+    for (more, trials) in [("--autotune", 6), ("--autotune --collective mpi", 9)] {
+        let record = Run::ranks(2, &format!("{options} {more}")).sound();
+        assert_eq!(checksum(&record), checksum(&plain), "{more}");
+        let tuning = record.header.tuning.expect("a search");
+        assert_eq!(tuning.trials.len(), trials, "{more}");
+        assert!(tuning.trials.iter().all(|trial| trial.step.0 > 0.0), "{tuning:?}");
+        let chosen = tuning.trials[tuning.chosen].bucket_mb;
+        let largest = record.header.buckets.iter().map(|bytes| bytes.0).max().expect("buckets");
+        assert!(
+            largest as f64 >= chosen.min(100.0) * 1e6,
+            "{chosen} MB chosen, the largest bucket has {largest} bytes"
+        );
+    }
 }
 
 #[test]
@@ -643,7 +666,11 @@ fn what_cannot_be_is_refused_with_its_reason() {
     for (options, status, message) in [
         ("--batch-size 0", 2, "--batch-size 0 is out of range: choose 1 to 65536"),
         ("--iters 3 --warmup 3", 2, "--warmup 3 leaves none of --iters 3 to measure"),
-        ("--collective nccl", 2, "--collective nccl needs a GPU, --device is cpu: choose --collective mpi or auto"),
+        (
+            "--collective nccl",
+            2,
+            "--collective nccl needs a GPU, --device is cpu: choose --collective shared-memory, mpi or auto",
+        ),
         ("--dtype fp8", 2, "[possible values: fp32, tf32, fp16, bf16]"),
         ("--inject fail:9", 2, "\"fail:9\" is neither fail:ITERATION:RANK nor overflow:ITERATION"),
         (
@@ -670,7 +697,7 @@ fn cuda_where_it_is_not_is_refused_with_what_is_missing() {
     );
     let error = Run::alone("--device auto --collective nccl").refused(1);
     assert!(
-        error.contains("--collective nccl needs a GPU, this rank trains on the CPU: choose mpi or auto"),
+        error.contains("--collective nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto"),
         "{error}"
     );
     let record = Run::alone("--device auto --iters 1").sound();

@@ -71,6 +71,12 @@ impl Hosts {
         &self.hosts[..count]
     }
 
+    /// The case that uses every host, each with as many ranks as the smallest of them takes.
+    pub fn whole(&self) -> Case {
+        let smallest = self.hosts.iter().map(|host| host.slots).min().unwrap_or(1);
+        Case { nodes: u32::try_from(self.hosts.len()).unwrap_or(u32::MAX), gpus_per_node: smallest }
+    }
+
     /// Whether `case` can be launched here.
     pub fn fit(&self, case: Case) -> bool {
         self.misfit(case).is_none()
@@ -229,6 +235,13 @@ mod tests {
         for (case, fit) in [("1n8g", true), ("2n8g", true), ("3n4g", true), ("3n8g", false), ("4n1g", false)] {
             assert_eq!(hosts.fit(case.parse().expect("a case")), fit, "{case}");
         }
+    }
+
+    #[test]
+    fn the_whole_is_as_many_ranks_of_each_as_the_smallest_takes() {
+        let hosts = Hosts::parse_list("a:8,b:8,c:4").expect("a list");
+        assert_eq!(hosts.whole().to_string(), "3n4g");
+        assert_eq!(Hosts::this_machine(2).whole().to_string(), "1n2g");
     }
 
     #[test]

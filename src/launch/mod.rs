@@ -6,10 +6,14 @@
 //! | [`hosts`] | the machines and how many ranks each takes |
 //! | [`mpirun`] | case, hosts and configuration turned into mpirun's command line; starts nothing |
 //! | [`process`] | starts one job, hands out its lines, ends all of it |
-//! | [`progress`] | what the terminal shows of a run while it goes |
-//! | [`sweep`] | plans every run, then runs them |
+//! | [`job`] | a planned job with its log and record: what the commands below have in common |
+//! | [`progress`] | what the terminal shows of a training run while it goes |
+//! | [`sweep`] | plans every training run, then runs them |
+//! | [`bandwidth`] | all-reduce alone, once a case |
 
+pub mod bandwidth;
 pub mod hosts;
+pub mod job;
 pub mod mpirun;
 pub mod process;
 pub mod progress;

@@ -1,30 +1,22 @@
 //! Plans every run of a sweep, then runs them one after the other. The first failure stops the sweep; what was
 //! finished before it stays.
 
-use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::path::{self, Path, PathBuf};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{anyhow, bail, ensure};
 use ringmark_record::case::Case;
 use ringmark_record::config::TrainConfig;
 use ringmark_record::files::RunName;
+use ringmark_record::options;
 use ringmark_record::run::{Profile, RunRecord};
 use ringmark_record::units::ImagesPerSecond;
 use ringmark_record::usage::usage;
-use ringmark_record::{log_line, options};
 
-use crate::launch::hosts::Hosts;
-use crate::launch::mpirun::{self, Job, MpirunOptions, Surroundings};
-use crate::launch::process::{self, Interrupt};
+use crate::launch::job::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
+use crate::launch::process::Interrupt;
 use crate::launch::progress::RunProgress;
-
-const WORKER: &str = "ringmark-worker";
-
-/// Lines of a failed run's log that are shown.
-const TAIL: usize = 30;
 
 const QUICK: &str = "quick profile: a first look, not a result to quote";
 
@@ -35,20 +27,12 @@ pub struct SweepConfig {
     pub cases: Vec<Case>,
     /// Runs of each case, at least 1.
     pub runs: u32,
-    /// Where to run.
-    pub hosts: Hosts,
+    /// Where and how.
+    pub launch: LaunchConfig,
     /// Pause between two runs.
     pub cooldown: Duration,
     /// Folder of the logs and records.
     pub out: PathBuf,
-    /// Longest time of a run; a run that takes longer has failed.
-    pub timeout: Option<Duration>,
-    /// The worker, where it is not the one beside this program or on `PATH`.
-    pub worker: Option<PathBuf>,
-    /// What the user set about mpirun.
-    pub mpirun: MpirunOptions,
-    /// Print the command lines instead of running them.
-    pub dry_run: bool,
     /// How the runs are meant.
     pub profile: Profile,
     /// What each run is asked to do. Paths in it are absolute: ranks on other hosts start in another folder.
@@ -57,37 +41,26 @@ pub struct SweepConfig {
 
 /// `results/<UTC date>T<time>Z_b<batch>_<dtype>`, for a sweep that is given no folder.
 pub fn default_out(train: &TrainConfig, now: SystemTime) -> PathBuf {
-    let time = humantime::format_rfc3339_seconds(now).to_string().replace(['-', ':'], "");
-    Path::new("results").join(format!("{time}_b{}_{}", train.batch_size, train.dtype))
+    job::default_out(&format!("b{}_{}", train.batch_size, train.dtype), now)
 }
 
-/// One launch of mpirun and the files that come of it.
+/// One job.
 struct Run {
     /// `1n2g run 3 of 5`.
     title: String,
-    log: PathBuf,
-    record: PathBuf,
-    /// Where rank 0 runs, which writes the record.
-    first_host: String,
-    command: Vec<String>,
+    job: PlannedJob,
 }
 
 /// Refuses what cannot work before anything starts, then runs every case as often as asked.
 pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
-    let surroundings = Surroundings::read();
-    config.hosts.check(&config.cases).map_err(usage)?;
+    let launcher = Launcher::new(&config.launch, &config.cases)?;
     refuse_used_folder(&config.out)?;
-    let worker = find_worker(config, &surroundings)?;
-    let runs = plan(config, &worker, &surroundings)?;
-    if config.dry_run {
+    let runs = plan(config, &launcher)?;
+    if config.launch.dry_run {
         print_commands(config, &runs);
         return Ok(());
     }
-    ensure!(
-        surroundings.find("mpirun").is_some(),
-        "mpirun is not on PATH: install Open MPI (scripts/setup.sh, or apt-get install openmpi-bin)"
-    );
-    create_folders(config)?;
+    launcher.prepare(&config.out, &config.cases)?;
     let interrupt = Interrupt::install()?;
     print_start(config);
     for (index, run) in runs.iter().enumerate() {
@@ -119,109 +92,49 @@ fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn find_worker(config: &SweepConfig, surroundings: &Surroundings) -> anyhow::Result<PathBuf> {
-    if let Some(worker) = &config.worker {
-        if !mpirun::is_program(worker) {
-            return Err(usage(anyhow!("--worker {} is no program: give the path of {WORKER}", worker.display())));
-        }
-        return Ok(path::absolute(worker)?);
-    }
-    let beside = surroundings.program_folder.as_ref().map(|folder| folder.join(WORKER));
-    beside.filter(|path| mpirun::is_program(path)).or_else(|| surroundings.find(WORKER)).with_context(|| {
-        format!(
-            "{WORKER} is neither beside this program nor on PATH: build it with `cargo build --release` \
-             in ringmark's repository, or give --worker PATH"
-        )
-    })
-}
-
 /// Every run in order.
-fn plan(config: &SweepConfig, worker: &Path, surroundings: &Surroundings) -> anyhow::Result<Vec<Run>> {
+fn plan(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Vec<Run>> {
     let SweepConfig { train, out, runs, .. } = config;
-    let out_of_record = path::absolute(out).with_context(|| format!("--out {}", out.display()))?;
+    let out_of_record = job::absolute_out(out)?;
     let plan_run = |case: Case, run: u32| {
         let name = RunName { case, batch_size: train.batch_size, dtype: train.dtype, run };
-        let record = name.record(&out_of_record);
-        let mut program = vec![worker.display().to_string(), "train".to_owned()];
-        program.extend(options::arguments(&TrainConfig { record: Some(record.clone()), ..train.clone() }));
-        program.extend(["--case".to_owned(), case.to_string(), "--run".to_owned(), run.to_string()]);
+        let files = JobFiles { log: name.log(out), record: name.record(&out_of_record) };
+        let mut arguments = vec!["train".to_owned()];
+        arguments.extend(options::arguments(&TrainConfig { record: Some(files.record.clone()), ..train.clone() }));
+        arguments.extend(["--case".to_owned(), case.to_string(), "--run".to_owned(), run.to_string()]);
         if config.profile == Profile::Quick {
-            program.push("--quick".to_owned());
+            arguments.push("--quick".to_owned());
         }
-        let hosts = config.hosts.of(case);
-        let job = Job { case, hosts, options: &config.mpirun, threads: train.threads, program };
-        let command = mpirun::command_line(&job, surroundings);
-        Run {
-            title: format!("{case} run {run} of {runs}"),
-            log: name.log(out),
-            record,
-            first_host: hosts[0].name.clone(),
-            command,
-        }
+        Run { title: format!("{case} run {run} of {runs}"), job: launcher.plan(case, train.threads, arguments, files) }
     };
     Ok(config.cases.iter().flat_map(|case| (1..=*runs).map(|run| plan_run(*case, run))).collect())
 }
 
-/// The folder of every case, so that a folder that cannot be written is found before the first run.
-fn create_folders(config: &SweepConfig) -> anyhow::Result<()> {
-    for case in &config.cases {
-        let folder = config.out.join(case.to_string());
-        fs::create_dir_all(&folder).with_context(|| {
-            format!("folder {} cannot be made: choose an --out that can be written", folder.display())
-        })?;
-    }
-    Ok(())
-}
-
-/// Runs one job, its output going to the log as it comes; the run's speed. Whatever makes the run invalid is an
-/// error here and the last line of the log.
+/// Runs one job; the run's speed. Whatever makes the run invalid is an error here and the last line of the log.
 fn execute(run: &Run, config: &SweepConfig, interrupt: &Interrupt) -> anyhow::Result<ImagesPerSecond> {
-    let not_written = || format!("log {} cannot be written", run.log.display());
-    let mut log = File::create(&run.log).with_context(not_written)?;
-    writeln!(log, "+ {}", shell_words::join(&run.command)).with_context(not_written)?;
-
-    let mut progress = RunProgress::new(run.title.clone(), config.train.iterations, config.train.warmup);
-    let ended = process::run(&run.command, config.timeout, interrupt, |line| {
-        log.write_all(line).with_context(not_written)?;
+    let Run { title, job } = run;
+    let mut progress = RunProgress::new(title.clone(), config.train.iterations, config.train.warmup);
+    let ended = job.run(config.launch.timeout, interrupt, |line| {
         progress.line(&String::from_utf8_lossy(line));
         Ok(())
     })?;
     let speed = progress.finish();
 
-    let failure = ended.failure().or_else(|| record_failure(run));
+    let failure = ended.failure().or_else(|| record_failure(job));
     let reason = match (failure, speed) {
         (None, Some(speed)) => return Ok(speed),
         (None, None) => "the log has no iteration after warm-up".to_owned(),
         (Some(reason), _) => reason,
     };
-    writeln!(log, "{}", log_line::write_failure(&reason)).with_context(not_written)?;
-    let tail = tail(&run.log)?;
-    eprintln!("{}: the last lines of {}:\n{tail}", run.title, run.log.display());
-    bail!("{} failed: {reason}; its log is {}", run.title, run.log.display())
+    job.note_failure(&reason)?;
+    let log = job.log().display();
+    eprintln!("{title}: the last lines of {log}:\n{}", job.tail()?);
+    bail!("{title} failed: {reason}; its log is {log}")
 }
 
 /// Why the record says that the run does not count, or that there is no record.
-fn record_failure(run: &Run) -> Option<String> {
-    let record = run.record.display();
-    let Ok(file) = File::open(&run.record) else {
-        let host = &run.first_host;
-        return Some(format!("mpirun ended with exit status 0, but rank 0 on {host} left no record {record} here"));
-    };
-    match RunRecord::read(BufReader::new(file)) {
-        Ok(record) => record.failure(),
-        Err(error) => Some(format!("record {record}: {error:#}")),
-    }
-}
-
-fn tail(log: &Path) -> anyhow::Result<String> {
-    let mut lines = VecDeque::new();
-    for line in BufReader::new(File::open(log)?).split(b'\n') {
-        if lines.len() == TAIL {
-            lines.pop_front();
-        }
-        lines.push_back(format!("    {}", String::from_utf8_lossy(&line?)));
-    }
-    Ok(Vec::from(lines).join("\n"))
+fn record_failure(job: &PlannedJob) -> Option<String> {
+    job.read_record(RunRecord::read).map_or_else(Some, |record| record.failure())
 }
 
 fn print_commands(config: &SweepConfig, runs: &[Run]) {
@@ -229,7 +142,7 @@ fn print_commands(config: &SweepConfig, runs: &[Run]) {
         println!("# {QUICK}");
     }
     for run in runs {
-        println!("{}", shell_words::join(&run.command));
+        println!("{}", run.job.command_line());
     }
 }
 
@@ -269,16 +182,5 @@ mod tests {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_763_719_323);
         let out = default_out(&TrainConfig::default(), time);
         assert_eq!(out, Path::new("results/20251121T100203Z_b128_fp32"));
-    }
-
-    #[test]
-    fn the_tail_is_the_end_of_the_log() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let log = folder.path().join("log");
-        let lines: Vec<String> = (1..=40).map(|number| format!("line {number}\n")).collect();
-        fs::write(&log, lines.concat()).expect("written");
-        let tail = tail(&log).expect("read");
-        assert_eq!(tail.lines().count(), TAIL);
-        assert!(tail.starts_with("    line 11\n") && tail.ends_with("line 40"), "{tail}");
     }
 }

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use ringmark_record::whole_file;
 
 use crate::read::figures::{self, Extraction};
 use crate::read::{export, folder, run, table};
@@ -114,19 +114,9 @@ fn write(extraction: &Extraction, out: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for (extension, format) in [("json", Format::Json), ("csv", Format::Csv), ("md", Format::Markdown)] {
         let path = out.join(format!("{}_result.{extension}", extraction.name));
-        replace(&path, &render(extraction, format)?).with_context(advice)?;
+        let text = render(extraction, format)?;
+        whole_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
         files.push(path);
     }
     Ok(files)
-}
-
-/// Writes a file beside `path` and renames it, so that no reader ever sees half a file.
-fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    // A temporary file is its owner's alone unless told otherwise; the umask takes its share of these permissions.
-    let permissions = fs::Permissions::from_mode(0o666);
-    let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.persist(path).with_context(|| path.display().to_string())?;
-    Ok(())
 }

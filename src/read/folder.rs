@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use ringmark_record::case::Case;
-use ringmark_record::files::{MODEL, RunName};
+use ringmark_record::files::{BANDWIDTH_LOG, MODEL, RunName};
 use ringmark_record::usage::usage;
 
 use crate::read::problem::Problem;
@@ -71,6 +71,8 @@ impl Found {
         let name = RunName::parse(&path);
         match (file.extension().and_then(OsStr::to_str), name) {
             (Some("log"), Some(name)) => self.runs.push(FoundRun { name, log: path }),
+            // Of `ringmark bandwidth`, which may share a folder with a sweep.
+            (Some("log"), None) if path.ends_with(BANDWIDTH_LOG) => {}
             (Some("log"), None) if in_case(&path) || is_named_like_a_run(&path) => {
                 self.problems.push(Problem::in_file(path, format!("the name is not that of a run, {PATTERN}")));
             }

@@ -93,13 +93,13 @@ fn title(group: &Group) -> Vec<String> {
         Some(recorded) => {
             let names: Vec<&str> = group.device_names.iter().map(String::as_str).collect();
             let config = &recorded.config;
-            let collective = match config.collective {
+            let collective = match config.exchange.collective {
                 CollectiveChoice::Auto => String::new(),
                 chosen => format!(", collective {chosen}"),
             };
             let options = format!(
                 "{} pixels, {}, overlap {}, {} on the wire{collective}",
-                config.image_size, config.layout, config.overlap, config.wire
+                config.image_size, config.layout, config.overlap, config.exchange.wire
             );
             vec![what, format!("{}: {}", recorded.device, names.join(" / ")), options, length]
         }

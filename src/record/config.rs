@@ -10,6 +10,7 @@ use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::DeviceKind;
+use crate::units::Bytes;
 
 /// A closed set of words, the same on the command line, in file names and in records.
 macro_rules! words {
@@ -41,6 +42,8 @@ macro_rules! words {
         }
     };
 }
+
+pub(crate) use words;
 
 words!(
     /// Precision of the training step.
@@ -89,12 +92,14 @@ words!(
 );
 
 words!(
-    /// The library that sums the gradients.
+    /// What sums the gradients.
     CollectiveChoice {
-        /// NCCL on CUDA, MPI on the CPU.
+        /// NCCL on CUDA, shared memory on the CPU.
         Auto = "auto",
         /// NCCL, on CUDA only.
         Nccl = "nccl",
+        /// The ranks of a host from each other's memory, hosts among each other by MPI; on the CPU only.
+        SharedMemory = "shared-memory",
         /// MPI, through host memory.
         Mpi = "mpi",
         /// No exchange: every rank trains alone. The base line of what communication costs.
@@ -109,18 +114,68 @@ words!(
         Fp32 = "fp32",
         /// Rounded to half precision, half the bytes.
         Fp16 = "fp16",
+        /// Rounded to bfloat16, half the bytes.
+        Bf16 = "bf16",
     }
 );
 
-words!(
-    /// Which thread of a CPU rank makes the MPI calls.
-    MpiThread {
-        /// The thread that runs backward: a bucket's all-reduce blocks it.
-        Backward = "backward",
-        /// A thread of its own beside backward.
-        Own = "own",
+/// How gradients are exchanged, in training and in a bandwidth run alike.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ExchangeConfig {
+    /// What sums the gradients.
+    pub collective: CollectiveChoice,
+    /// Element type of the exchanged gradients.
+    pub wire: Wire,
+    /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.
+    pub bucket_mb: f64,
+    /// Longest stretch that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once.
+    #[serde(default = "ExchangeConfig::default_piece")]
+    pub piece_kb: u32,
+}
+
+impl Default for ExchangeConfig {
+    fn default() -> ExchangeConfig {
+        ExchangeConfig {
+            collective: CollectiveChoice::Auto,
+            wire: Wire::Fp32,
+            bucket_mb: 25.0,
+            piece_kb: ExchangeConfig::default_piece(),
+        }
     }
-);
+}
+
+impl ExchangeConfig {
+    /// What records hold that were written before there was a choice.
+    fn default_piece() -> u32 {
+        4000
+    }
+
+    /// Size of a gradient bucket.
+    pub fn bucket(&self) -> Bytes {
+        Bytes((self.bucket_mb * 1e6) as u64)
+    }
+
+    /// Refuses values outside their range, and a library that `device` rules out.
+    pub fn validate(&self, device: DeviceChoice) -> anyhow::Result<()> {
+        in_range("--bucket-mb", self.bucket_mb, 0.0, 100_000.0)?;
+        in_range("--piece-kb", self.piece_kb, 0, 1_000_000)?;
+        ensure!(
+            !(device == DeviceChoice::Cpu && self.collective == CollectiveChoice::Nccl),
+            "--collective nccl needs a GPU, --device is cpu: choose --collective shared-memory, mpi or auto"
+        );
+        ensure!(
+            !(device == DeviceChoice::Cuda && self.collective == CollectiveChoice::SharedMemory),
+            "--collective shared-memory sums host memory, --device is cuda: choose --collective nccl or auto"
+        );
+        Ok(())
+    }
+}
+
+/// Refuses a value outside `low..=high`, NaN included; the message names option, value and range.
+pub(crate) fn in_range<T: PartialOrd + fmt::Display>(option: &str, value: T, low: T, high: T) -> anyhow::Result<()> {
+    ensure!(value >= low && value <= high, "{option} {value} is out of range: choose {low} to {high}");
+    Ok(())
+}
 
 /// A fault put in on purpose, for tests of what ringmark does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,16 +254,14 @@ pub struct TrainConfig {
     pub warmup: u32,
     /// Height and width of an image in pixels.
     pub image_size: u32,
-    /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.
-    pub bucket_mb: f64,
     /// Whether a bucket's all-reduce starts while backward goes on.
     pub overlap: Switch,
-    /// The library that sums the gradients.
-    pub collective: CollectiveChoice,
-    /// Element type of the exchanged gradients.
-    pub wire: Wire,
-    /// Which thread makes the MPI calls.
-    pub mpi_thread: MpiThread,
+    /// How gradients are exchanged.
+    #[serde(flatten)]
+    pub exchange: ExchangeConfig,
+    /// Whether bucket and piece size are chosen by a short search before the first iteration.
+    #[serde(default)]
+    pub autotune: bool,
     /// CPU threads of a rank; `None` shares the host's cores among its ranks.
     pub threads: Option<u32>,
     /// Seed of weights and data; rank r's data take `seed + r`.
@@ -247,11 +300,9 @@ impl Default for TrainConfig {
             iterations: 120,
             warmup: 20,
             image_size: 224,
-            bucket_mb: 25.0,
             overlap: Switch::On,
-            collective: CollectiveChoice::Auto,
-            wire: Wire::Fp32,
-            mpi_thread: MpiThread::Backward,
+            exchange: ExchangeConfig::default(),
+            autotune: false,
             threads: None,
             seed: 0,
             learning_rate: 0.001,
@@ -284,17 +335,6 @@ impl TrainConfig {
 
     /// Refuses values outside their range; the message names the option, the value and the range.
     pub fn validate(&self) -> anyhow::Result<()> {
-        let in_range = |option: &str, value: u32, low: u32, high: u32| {
-            ensure!((low..=high).contains(&value), "{option} {value} is out of range: choose {low} to {high}");
-            Ok(())
-        };
-        let finite = |option: &str, value: f64, low: f64, high: f64| {
-            ensure!(
-                value.is_finite() && (low..=high).contains(&value),
-                "{option} {value} is out of range: choose {low} to {high}"
-            );
-            Ok(())
-        };
         in_range("--batch-size", self.batch_size, 1, 65_536)?;
         in_range("--iters", self.iterations, 1, 10_000_000)?;
         ensure!(
@@ -304,18 +344,14 @@ impl TrainConfig {
             self.iterations
         );
         in_range("--image-size", self.image_size, 32, 4096)?;
-        finite("--bucket-mb", self.bucket_mb, 0.0, 100_000.0)?;
+        self.exchange.validate(self.device)?;
         if let Some(threads) = self.threads {
             in_range("--threads", threads, 1, 4096)?;
         }
-        finite("--lr", self.learning_rate, 0.0, 1e6)?;
-        finite("--momentum", self.momentum, 0.0, 1.0)?;
-        finite("--weight-decay", self.weight_decay, 0.0, 1e6)?;
-        finite("--loss-scale", self.loss_scale, 1.0, 16_777_216.0)?;
-        ensure!(
-            !(self.device == DeviceChoice::Cpu && self.collective == CollectiveChoice::Nccl),
-            "--collective nccl needs a GPU, --device is cpu: choose --collective mpi or auto"
-        );
+        in_range("--lr", self.learning_rate, 0.0, 1e6)?;
+        in_range("--momentum", self.momentum, 0.0, 1.0)?;
+        in_range("--weight-decay", self.weight_decay, 0.0, 1e6)?;
+        in_range("--loss-scale", self.loss_scale, 1.0, 16_777_216.0)?;
         if let Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration }) = self.inject {
             in_range("--inject iteration", iteration, 1, self.iterations)?;
         }
@@ -353,7 +389,7 @@ mod tests {
             ("--iters", "0", |config| config.iterations = 0),
             ("--warmup", "120", |config| config.warmup = 120),
             ("--image-size", "31", |config| config.image_size = 31),
-            ("--bucket-mb", "NaN", |config| config.bucket_mb = f64::NAN),
+            ("--bucket-mb", "NaN", |config| config.exchange.bucket_mb = f64::NAN),
             ("--threads", "0", |config| config.threads = Some(0)),
             ("--lr", "inf", |config| config.learning_rate = f64::INFINITY),
             ("--momentum", "2", |config| config.momentum = 2.0),
@@ -368,9 +404,9 @@ mod tests {
 
     #[test]
     fn nccl_on_the_cpu_is_refused() {
-        let config =
-            TrainConfig { device: DeviceChoice::Cpu, collective: CollectiveChoice::Nccl, ..TrainConfig::default() };
-        assert!(config.validate().is_err());
+        let exchange = ExchangeConfig { collective: CollectiveChoice::Nccl, ..ExchangeConfig::default() };
+        assert!(exchange.validate(DeviceChoice::Cpu).is_err());
+        assert!(exchange.validate(DeviceChoice::Auto).is_ok());
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Where a run's log and record lie: `<root>/<case>/rn50_b<batch>_<dtype>_<run>.log`, DLPerf's names, with the
-//! record beside the log under the same stem and `.jsonl`.
+//! record beside the log under the same stem and `.jsonl`; and those of a bandwidth run, one a case.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,12 @@ use crate::config::Dtype;
 
 /// DLPerf's short name of ResNet50-v1b, the first word of every file name and the top key of its JSON.
 pub const MODEL: &str = "rn50";
+
+/// Log of a case's bandwidth run, in the case's folder.
+pub const BANDWIDTH_LOG: &str = "bandwidth.log";
+
+/// Record of a case's bandwidth run, beside its log.
+pub const BANDWIDTH_RECORD: &str = "bandwidth.json";
 
 /// What a log's path says of the run in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,14 +8,17 @@
 //! | [`case`] | `2n8g`: how many nodes, how many GPUs on each |
 //! | [`config`] | what is meant: one training run, validated, every default and range in one place |
 //! | [`options`] | what may be typed about training, shared by both programs |
+//! | [`bandwidth`] | all-reduce alone: configuration, options, record and the lines that are printed |
 //! | [`files`] | where a run's log and record lie, under DLPerf's names |
 //! | [`log_line`] | DLPerf's line of an iteration, writer and parser |
 //! | [`run`] | the run record (JSON Lines), writer and parser |
 //! | [`environment`] | machine, libraries and the variables that matter |
 //! | [`units`] | seconds, bytes and rates that cannot be mixed up |
 //! | [`usage`] | the error that means: asked wrongly, nothing was started |
+//! | [`whole_file`] | a file that is there whole or not at all |
 //! | [`stats`] | summaries, speedup and scaling efficiency: pure functions, each with its formula |
 
+pub mod bandwidth;
 pub mod case;
 pub mod config;
 pub mod environment;
@@ -26,3 +29,4 @@ pub mod run;
 pub mod stats;
 pub mod units;
 pub mod usage;
+pub mod whole_file;

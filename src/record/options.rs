@@ -8,13 +8,43 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::config::{CollectiveChoice, DeviceChoice, Dtype, Fault, Layout, MpiThread, Switch, TrainConfig, Wire};
+use crate::config::{CollectiveChoice, DeviceChoice, Dtype, ExchangeConfig, Fault, Layout, Switch, TrainConfig, Wire};
 
-fn words<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+pub(crate) fn words<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: std::str::FromStr<Err = anyhow::Error> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(words).try_map(|word| word.parse::<T>().map_err(|error| error.to_string()))
+}
+
+/// How gradients are exchanged; what is not given keeps its default.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub struct ExchangeOptions {
+    /// What sums the gradients; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none leaves
+    /// every rank alone [default: auto]
+    #[arg(long, value_parser = words::<CollectiveChoice>(CollectiveChoice::WORDS))]
+    pub collective: Option<CollectiveChoice>,
+    /// Element type of the gradients while they are exchanged [default: fp32]
+    #[arg(long, value_parser = words::<Wire>(Wire::WORDS))]
+    pub wire: Option<Wire>,
+    /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket [default: 25]
+    #[arg(long, value_name = "MB")]
+    pub bucket_mb: Option<f64>,
+    /// Longest stretch that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once [default: 4000]
+    #[arg(long, value_name = "KB")]
+    pub piece_kb: Option<u32>,
+}
+
+impl ExchangeOptions {
+    /// Lays what was typed over `config`.
+    pub fn apply(self, config: ExchangeConfig) -> ExchangeConfig {
+        ExchangeConfig {
+            collective: self.collective.unwrap_or(config.collective),
+            wire: self.wire.unwrap_or(config.wire),
+            bucket_mb: self.bucket_mb.unwrap_or(config.bucket_mb),
+            piece_kb: self.piece_kb.unwrap_or(config.piece_kb),
+        }
+    }
 }
 
 /// Options of a training run; what is not given keeps its default.
@@ -42,21 +72,15 @@ pub struct TrainOptions {
     /// Height and width of an image [default: 224]
     #[arg(long, value_name = "PIXELS")]
     pub image_size: Option<u32>,
-    /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket [default: 25]
-    #[arg(long, value_name = "MB")]
-    pub bucket_mb: Option<f64>,
     /// Start a bucket's all-reduce while backward goes on [default: on]
     #[arg(long, value_parser = words::<Switch>(Switch::WORDS))]
     pub overlap: Option<Switch>,
-    /// What sums the gradients; auto is NCCL on CUDA and MPI on the CPU, none trains every rank alone [default: auto]
-    #[arg(long, value_parser = words::<CollectiveChoice>(CollectiveChoice::WORDS))]
-    pub collective: Option<CollectiveChoice>,
-    /// Element type of the gradients while they are exchanged [default: fp32]
-    #[arg(long, value_parser = words::<Wire>(Wire::WORDS))]
-    pub wire: Option<Wire>,
-    /// Which thread of a CPU rank makes the MPI calls: the one that runs backward, or one of its own [default: backward]
-    #[arg(long, value_parser = words::<MpiThread>(MpiThread::WORDS))]
-    pub mpi_thread: Option<MpiThread>,
+    /// Gradients.
+    #[command(flatten)]
+    pub exchange: ExchangeOptions,
+    /// Choose bucket and piece size by a short search before the first iteration; its table goes into the record
+    #[arg(long)]
+    pub autotune: bool,
     /// CPU threads of a rank [default: the host's cores shared among its ranks]
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
@@ -106,11 +130,9 @@ impl TrainOptions {
             iterations: self.iters.unwrap_or(config.iterations),
             warmup: self.warmup.unwrap_or(config.warmup),
             image_size: self.image_size.unwrap_or(config.image_size),
-            bucket_mb: self.bucket_mb.unwrap_or(config.bucket_mb),
             overlap: self.overlap.unwrap_or(config.overlap),
-            collective: self.collective.unwrap_or(config.collective),
-            wire: self.wire.unwrap_or(config.wire),
-            mpi_thread: self.mpi_thread.unwrap_or(config.mpi_thread),
+            exchange: self.exchange.apply(config.exchange),
+            autotune: self.autotune || config.autotune,
             threads: self.threads.or(config.threads),
             seed: self.seed.unwrap_or(config.seed),
             learning_rate: self.lr.unwrap_or(config.learning_rate),
@@ -148,11 +170,7 @@ pub fn arguments(config: &TrainConfig) -> Vec<String> {
     option("iters", config.iterations.to_string(), default.iterations.to_string());
     option("warmup", config.warmup.to_string(), default.warmup.to_string());
     option("image-size", config.image_size.to_string(), default.image_size.to_string());
-    option("bucket-mb", config.bucket_mb.to_string(), default.bucket_mb.to_string());
     option("overlap", config.overlap.to_string(), default.overlap.to_string());
-    option("collective", config.collective.to_string(), default.collective.to_string());
-    option("wire", config.wire.to_string(), default.wire.to_string());
-    option("mpi-thread", config.mpi_thread.to_string(), default.mpi_thread.to_string());
     option("threads", number(&config.threads), number(&default.threads));
     option("seed", config.seed.to_string(), default.seed.to_string());
     option("lr", config.learning_rate.to_string(), default.learning_rate.to_string());
@@ -165,10 +183,27 @@ pub fn arguments(config: &TrainConfig) -> Vec<String> {
     option("save", path(&config.save), path(&default.save));
     option("record", path(&config.record), path(&default.record));
     option("inject", fault(&config.inject), fault(&default.inject));
+    words.extend(exchange_arguments(&config.exchange));
+    if config.autotune {
+        words.push("--autotune".to_owned());
+    }
     if config.freeze_batch_norm {
         words.push("--freeze-batch-norm".to_owned());
     }
     words
+}
+
+/// The words for this exchange: only what differs from the default.
+pub fn exchange_arguments(config: &ExchangeConfig) -> Vec<String> {
+    let default = ExchangeConfig::default();
+    let pairs = [
+        ("collective", config.collective.to_string(), default.collective.to_string()),
+        ("wire", config.wire.to_string(), default.wire.to_string()),
+        ("bucket-mb", config.bucket_mb.to_string(), default.bucket_mb.to_string()),
+        ("piece-kb", config.piece_kb.to_string(), default.piece_kb.to_string()),
+    ];
+    let changed = pairs.into_iter().filter(|(_, value, default)| value != default);
+    changed.flat_map(|(name, value, _)| [format!("--{name}"), value]).collect()
 }
 
 #[cfg(test)]
@@ -207,11 +242,14 @@ mod tests {
             iterations: 7,
             warmup: 3,
             image_size: 64,
-            bucket_mb: 0.5,
             overlap: Switch::Off,
-            collective: CollectiveChoice::Mpi,
-            wire: Wire::Fp16,
-            mpi_thread: MpiThread::Own,
+            exchange: ExchangeConfig {
+                collective: CollectiveChoice::Mpi,
+                wire: Wire::Fp16,
+                bucket_mb: 0.5,
+                piece_kb: 0,
+            },
+            autotune: true,
             threads: Some(3),
             seed: -4,
             learning_rate: 0.25,

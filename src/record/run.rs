@@ -44,10 +44,33 @@ pub struct RunHeader {
     pub collective: String,
     /// Sizes of the gradient buckets as fp32, in the order of backward.
     pub buckets: Vec<Bytes>,
+    /// What `--autotune` tried and chose; `None` without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<Tuning>,
     /// Where rank 0 ran.
     pub environment: Environment,
     /// Every rank.
     pub ranks: Vec<RankPlace>,
+}
+
+/// The search of `--autotune`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// In the order they were tried; the first is what was asked for.
+    pub trials: Vec<Trial>,
+    /// Index of the one that the run uses.
+    pub chosen: usize,
+}
+
+/// One setting that was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Size of a gradient bucket in MB.
+    pub bucket_mb: f64,
+    /// Longest stretch of one MPI call in kB; 0 is a bucket.
+    pub piece_kb: u32,
+    /// Forward, backward and all-reduce: median over a few steps of the slowest rank's time.
+    pub step: Seconds,
 }
 
 /// One iteration; every list has one number a rank.
@@ -75,7 +98,7 @@ pub struct Iteration {
 }
 
 /// JSON has no NaN: what is not finite is written as `null` and read as NaN.
-mod nullable {
+pub(crate) mod nullable {
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
@@ -264,6 +287,10 @@ mod tests {
                 config: TrainConfig::default(),
                 collective: "mpi".to_owned(),
                 buckets: vec![Bytes(8)],
+                tuning: Some(Tuning {
+                    trials: vec![Trial { bucket_mb: 25.0, piece_kb: 0, step: Seconds(0.5) }],
+                    chosen: 0,
+                }),
                 environment: Environment::default(),
                 ranks: vec![place(0), place(1)],
             },

@@ -34,6 +34,11 @@ quantity!(
     ImagesPerSecond, f64, "images/s"
 );
 
+quantity!(
+    /// 1e9 bytes in one second.
+    GigabytesPerSecond, f64, "GB/s"
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
+use ringmark_record::bandwidth::config::BandwidthConfig;
+use ringmark_record::bandwidth::options::BandwidthOptions;
 use ringmark_record::case::Case;
 use ringmark_record::config::TrainConfig;
 use ringmark_record::options::TrainOptions;
@@ -25,7 +27,32 @@ pub enum Command {
     #[command(after_help = "Examples:\n  \
         ringmark-worker train --batch-size 8 --iters 20 --warmup 5\n  \
         mpirun -np 2 --bind-to none ringmark-worker train --dtype bf16 --record run.jsonl")]
-    Train(TrainArguments),
+    Train(Box<TrainArguments>),
+    /// All-reduce without the model: speed by message size, or of the model's gradients
+    #[command(after_help = "Examples:\n  \
+        mpirun -np 2 --bind-to none ringmark-worker bandwidth -b 8 -e 1G -f 2\n  \
+        mpirun -np 2 --bind-to none ringmark-worker bandwidth --model resnet50_v1b --wire fp16 --optimizer sgd\n  \
+        mpirun -np 8 ringmark-worker bandwidth -b 1G -e 1G --min-busbw 300 --json bandwidth.json")]
+    Bandwidth(BandwidthArguments),
+}
+
+/// Options of `ringmark-worker bandwidth`.
+#[derive(Debug, Args)]
+pub struct BandwidthArguments {
+    #[command(flatten)]
+    options: BandwidthOptions,
+    /// Where rank 0 writes every sample (JSON)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl BandwidthArguments {
+    /// The validated configuration.
+    pub fn into_config(self) -> Result<BandwidthConfig> {
+        let config = BandwidthConfig { json: self.json, ..self.options.apply(BandwidthConfig::default()) };
+        config.validate()?;
+        Ok(config)
+    }
 }
 
 /// Options of `ringmark-worker train`.

@@ -1,9 +1,7 @@
 //! What a rank trains on: the choice between CPU and CUDA, made alike by all ranks, and the rank's own device.
 
-use std::thread;
-
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::config::{DeviceChoice, Dtype, TrainConfig};
+use ringmark_record::config::{DeviceChoice, Dtype};
 use ringmark_record::environment::DeviceKind;
 use tch::Device;
 
@@ -25,36 +23,55 @@ pub struct DeviceOfRank {
     pub threads: u32,
     /// Why CUDA is not used.
     pub cuda_missing: Option<String>,
+    /// Of a GPU.
+    compute_capability: Option<(i32, i32)>,
 }
 
 impl DeviceOfRank {
     /// Chooses, compares the choice with all other ranks, and makes the device current.
-    pub fn choose(config: &TrainConfig, world: &World, cuda: Result<&CudaLibraries, &String>) -> Result<DeviceOfRank> {
+    pub fn choose(
+        choice: DeviceChoice,
+        threads: Option<u32>,
+        world: &World,
+        cuda: Result<&CudaLibraries, &String>,
+    ) -> Result<DeviceOfRank> {
         let cuda = cuda.map_err(Clone::clone).and_then(|_| match tch::Cuda::device_count() {
             count @ 1.. => Ok(count as usize),
             _ => Err("the driver shows no GPU".to_owned()),
         });
-        if let (DeviceChoice::Cuda, Err(missing)) = (config.device, &cuda) {
+        if let (DeviceChoice::Cuda, Err(missing)) = (choice, &cuda) {
             bail!("--device cuda cannot be met: {missing}");
         }
         let own = match cuda {
-            Ok(count) => on_cuda(config, world, count)?,
+            Ok(count) => on_cuda(world, count)?,
             Err(missing) => DeviceOfRank {
                 device: Device::Cpu,
                 kind: DeviceKind::Cpu,
                 name: environment::processor_name(),
                 threads: 0,
                 cuda_missing: Some(missing),
+                compute_capability: None,
             },
         };
         agree(world, &own)?;
-        let threads = config.threads.unwrap_or_else(|| share_of_cores(world));
+        let threads = threads.unwrap_or_else(|| share_of_cores(world));
         tch::set_num_threads(threads as i32);
         Ok(DeviceOfRank { threads, ..own })
     }
+
+    /// Refuses a precision that this device does not have.
+    pub fn check_dtype(&self, dtype: Dtype) -> Result<()> {
+        match (dtype, self.compute_capability) {
+            (Dtype::Tf32, Some(capability @ (major, minor))) if capability < (8, 0) => bail!(
+                "--dtype tf32 needs compute capability 8.0, {} has {major}.{minor}: choose fp32 or fp16",
+                self.name
+            ),
+            _ => Ok(()),
+        }
+    }
 }
 
-fn on_cuda(config: &TrainConfig, world: &World, count: usize) -> Result<DeviceOfRank> {
+fn on_cuda(world: &World, count: usize) -> Result<DeviceOfRank> {
     let local = world.local_rank() as usize;
     // A launcher may show each rank its own GPU alone; then that one is number 0 for all of them.
     let index = if count == 1 && environment::is_set("CUDA_VISIBLE_DEVICES") { 0 } else { local };
@@ -65,13 +82,6 @@ fn on_cuda(config: &TrainConfig, world: &World, count: usize) -> Result<DeviceOf
         world.local_ranks()
     );
     let facts = libraries::device_facts(index).context("the GPU does not tell its name")?;
-    ensure!(
-        config.dtype != Dtype::Tf32 || facts.compute_capability >= (8, 0),
-        "--dtype tf32 needs compute capability 8.0, {} has {}.{}: choose fp32 or fp16",
-        facts.name,
-        facts.compute_capability.0,
-        facts.compute_capability.1
-    );
     shim::set_device(index)?;
     tch::Cuda::cudnn_set_benchmark(true);
     Ok(DeviceOfRank {
@@ -80,6 +90,7 @@ fn on_cuda(config: &TrainConfig, world: &World, count: usize) -> Result<DeviceOf
         name: facts.name,
         threads: 0,
         cuda_missing: None,
+        compute_capability: Some(facts.compute_capability),
     })
 }
 
@@ -107,6 +118,5 @@ fn agree(world: &World, own: &DeviceOfRank) -> Result<()> {
 
 /// The cores that this process may use, shared among the ranks of its host; at least one.
 fn share_of_cores(world: &World) -> u32 {
-    let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    (cores / world.local_ranks()).max(1)
+    (environment::cores() / world.local_ranks()).max(1)
 }

@@ -9,8 +9,9 @@ use anyhow::Result;
 use ringmark_record::case::Case;
 use ringmark_record::config::TrainConfig;
 use ringmark_record::environment::{DeviceKind, Environment, RankPlace, is_allowed};
-use ringmark_record::run::{RunHeader, SCHEMA};
+use ringmark_record::run::{RunHeader, SCHEMA, Tuning};
 use ringmark_record::units::{Bytes, Seconds};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cli::RunLabel;
 use crate::device::DeviceOfRank;
@@ -25,27 +26,28 @@ pub fn header(
     world: &World,
     own: &DeviceOfRank,
     nccl: Option<&Nccl>,
-    (collective, buckets): (&str, Vec<Bytes>),
+    (collective, buckets, tuning): (&str, Vec<Bytes>, Option<Tuning>),
 ) -> Result<RunHeader> {
     let ranks = places(world, own);
     let nodes = ranks.iter().filter(|place| place.local_rank == 0).count() as u32;
     let case = label.case.unwrap_or(Case { nodes, gpus_per_node: world.ranks().div_ceil(nodes) });
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(RunHeader {
         schema: SCHEMA,
         case,
         run: label.run,
         profile: label.profile,
-        started: Seconds(started.as_secs_f64()),
+        started: now(),
         config: config.clone(),
         collective: collective.to_owned(),
         buckets,
+        tuning,
         environment: environment(own, nccl)?,
         ranks,
     })
 }
 
-fn places(world: &World, own: &DeviceOfRank) -> Vec<RankPlace> {
+/// Where every rank is; all ranks call it together.
+pub fn places(world: &World, own: &DeviceOfRank) -> Vec<RankPlace> {
     let numbers = [f64::from(world.local_rank()), f64::from(own.threads), f64::from(std::process::id())];
     let numbers = world.gather(&numbers);
     let hosts = world.gather_text(world.host());
@@ -62,7 +64,8 @@ fn places(world: &World, own: &DeviceOfRank) -> Vec<RankPlace> {
     numbers.into_iter().zip(hosts).zip(devices).enumerate().map(place).collect()
 }
 
-fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environment> {
+/// What this rank found.
+pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environment> {
     let is_cuda = own.kind == DeviceKind::Cuda;
     let mpi_version = mpi::environment::library_version().unwrap_or_default();
     Ok(Environment {
@@ -83,7 +86,7 @@ fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environment> {
         cuda_missing: own.cuda_missing.clone(),
         system: format!("{} {}", system_name(), first_line("/proc/sys/kernel/osrelease")),
         processor: processor_name(),
-        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        cores: cores(),
         memory: Bytes(proc_kilobytes("/proc/meminfo", "MemTotal:") * 1024),
         topology: if is_cuda {
             output("nvidia-smi", &["topo", "-m"])
@@ -100,6 +103,69 @@ pub fn processor_name() -> String {
     let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
+}
+
+/// Seconds since 1970 UTC.
+pub fn now() -> Seconds {
+    Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
+}
+
+/// What a log shows of libraries, machine, ranks and variables.
+pub fn lines(environment: &Environment, ranks: &[RankPlace]) -> Vec<String> {
+    let mut lines = vec![format!("libtorch {}, {}", environment.libtorch_version, environment.mpi_version)];
+    if let (Some(nccl), Some(driver)) = (&environment.nccl_version, &environment.driver_version) {
+        lines.push(format!("NCCL {nccl}, NVIDIA driver {driver}"));
+    }
+    if let Some(missing) = &environment.cuda_missing {
+        lines.push(format!("CUDA not used: {missing}"));
+    }
+    lines.push(format!(
+        "rank 0: {}, {}, {} cores, {:.1} GB",
+        environment.system,
+        environment.processor,
+        environment.cores,
+        environment.memory.0 as f64 / 1e9
+    ));
+    for place in ranks {
+        lines.push(format!(
+            "rank {}: host {} local rank {} {} {} with {} threads",
+            place.rank, place.host, place.local_rank, place.device, place.device_name, place.threads
+        ));
+    }
+    lines.extend(environment.topology.iter().map(|line| format!("topology: {line}")));
+    lines.extend(environment.variables.iter().map(|(name, value)| format!("{name}={value}")));
+    lines
+}
+
+/// Processors that this process may run on.
+pub fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+/// Whether the ranks of this host have cores enough for all their threads, so that one that waits may keep its core.
+pub fn has_own_cores(world: &World) -> bool {
+    let threads = tch::get_num_threads().max(1) as u32;
+    world.local_ranks() * threads <= cores()
+}
+
+/// Memory that this process may still take: the host's, or less where a control group says so.
+pub fn available_memory() -> Bytes {
+    let host = proc_kilobytes("/proc/meminfo", "MemAvailable:") * 1024;
+    let left = |limit: &str, used: &str| {
+        let number = |path| first_line(path).trim().parse::<u64>().ok();
+        Some(number(limit)?.saturating_sub(number(used)?))
+    };
+    let groups = [
+        left("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        left("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ];
+    Bytes(groups.into_iter().flatten().fold(host, u64::min))
+}
+
+/// A number that hardly two processes share.
+pub fn random_mark() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    xxh3_64(&[now.as_nanos().to_le_bytes(), u128::from(std::process::id()).to_le_bytes()].concat())
 }
 
 /// Most memory that this process has held.

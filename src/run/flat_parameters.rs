@@ -3,9 +3,9 @@
 //! A bucket is a stretch of the flat gradients and the optimizer is one call. The model's parameters become views of
 //! the flat weights, with the strides of the run's memory layout.
 
-use anyhow::Result;
-use ringmark_record::config::{Layout, Wire};
-use tch::{Device, Kind, Tensor};
+use anyhow::{Result, ensure};
+use ringmark_record::config::Layout;
+use tch::{Kind, Tensor};
 
 use crate::model::named_tensors::NamedTensors;
 
@@ -13,7 +13,7 @@ use crate::model::named_tensors::NamedTensors;
 pub struct FlatParameters {
     /// Every weight, fp32.
     pub weights: Tensor,
-    /// Every gradient, fp32: after the all-reduce, summed over the ranks.
+    /// Every gradient, fp32: after the all-reduce, summed over the ranks. An engine's memory.
     pub gradients: Tensor,
     /// Every momentum, fp32, zero at first.
     pub momenta: Tensor,
@@ -34,17 +34,19 @@ impl FlatParameters {
         tensors: &mut NamedTensors,
         layout: Layout,
         compute: Option<Kind>,
-        device: Device,
+        gradients: Tensor,
     ) -> Result<FlatParameters> {
+        let device = gradients.device();
         let _no_gradient = tch::no_grad_guard();
         // Backward walks the model from its end to its beginning.
         let parameters: Vec<Tensor> =
             tensors.parameters.iter().rev().map(|named| named.tensor.shallow_clone()).collect();
-        let length: usize = parameters.iter().map(Tensor::numel).sum();
+        let length = gradients.numel();
+        ensure!(length == tensors.elements(), "{length} gradients for {} parameters", tensors.elements());
         let zeros = |kind| Tensor::f_zeros([length as i64], (kind, device));
         let mut flat = FlatParameters {
             weights: zeros(Kind::Float)?,
-            gradients: zeros(Kind::Float)?,
+            gradients,
             momenta: zeros(Kind::Float)?,
             rounded: compute.map(zeros).transpose()?,
             parameters,
@@ -75,14 +77,6 @@ impl FlatParameters {
         self.parameters.iter().map(Tensor::numel).collect()
     }
 
-    /// What is exchanged: the gradients themselves, or a half-precision copy's memory.
-    pub fn wire(&self, wire: Wire) -> Result<Tensor> {
-        Ok(match wire {
-            Wire::Fp32 => self.gradients.shallow_clone(),
-            Wire::Fp16 => self.gradients.f_zeros_like()?.f_to_kind(Kind::Half)?,
-        })
-    }
-
     /// Every parameter's place in `flat`, shaped and strided like the parameter.
     pub fn views(&self, flat: &Tensor) -> Result<Vec<Tensor>> {
         let mut offset = 0;
@@ -103,6 +97,8 @@ impl FlatParameters {
 
 #[cfg(test)]
 mod tests {
+    use tch::Device;
+
     use super::*;
     use crate::data::in_layout;
     use crate::model::resnet::ResNet50;
@@ -113,7 +109,8 @@ mod tests {
         let mut tensors = NamedTensors::new(Device::Cpu);
         let model = ResNet50::new(&mut tensors);
         let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
-        let flat = FlatParameters::new(&mut tensors, layout, compute, Device::Cpu).expect("memory");
+        let gradients = Tensor::zeros([tensors.elements() as i64], (Kind::Float, Device::Cpu));
+        let flat = FlatParameters::new(&mut tensors, layout, compute, gradients).expect("memory");
         (tensors, model, flat, before)
     }
 

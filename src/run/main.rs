@@ -1,4 +1,5 @@
-//! The program `ringmark-worker`: one rank of a run, one process a GPU. `main` -> [`rank`] -> [`step`] -> autograd hook
+//! The program `ringmark-worker`: one rank of a run, one process a GPU; errors turned into exit status (2 for usage, 1
+//! for failure). `main` -> [`rank`] -> [`step`] -> autograd hook
 //! -> `GradientReducer` -> `Collective` -> [`ffi`].
 //!
 //! | room | what it is for |
@@ -6,6 +7,8 @@
 //! | [`cli`] | what was typed |
 //! | [`rank`] | a rank's life on one screen |
 //! | [`step`] | the body of the hot loop |
+//! | [`bandwidth`] | all-reduce alone, beside that path |
+//! | [`autotune`] | the search for bucket and piece size before it |
 //! | [`model`], [`data`] | the network and its batch |
 //! | [`flat_parameters`] | weights, gradients and momenta in flat memory |
 //! | [`precision`], [`optimizer`] | rounding and update |
@@ -16,6 +19,8 @@
 //! | [`outcome`], [`progress`] | what is kept of the run, and what is shown while it goes on |
 //! | [`ffi`] | foreign functions; the only room with `unsafe` |
 
+mod autotune;
+mod bandwidth;
 mod cli;
 mod collective;
 mod data;
@@ -36,24 +41,24 @@ mod world;
 use std::process::ExitCode;
 
 use clap::Parser;
+use ringmark_record::usage::{UsageError, usage};
 
-/// Exit status of a command line that makes no sense, as clap's own.
-const USAGE: u8 = 2;
+use crate::cli::Command;
 
 fn main() -> ExitCode {
-    let cli::Command::Train(arguments) = cli::Cli::parse().command;
-    let (config, label) = match arguments.into_config() {
-        Ok(configuration) => configuration,
-        Err(error) => {
-            world::complain(&format!("ringmark-worker: {error:#}"));
-            return ExitCode::from(USAGE);
+    let outcome = match cli::Cli::parse().command {
+        Command::Train(arguments) => {
+            arguments.into_config().map_err(usage).and_then(|(config, label)| rank::live(&config, label))
+        }
+        Command::Bandwidth(arguments) => {
+            arguments.into_config().map_err(usage).and_then(|config| bandwidth::live(&config))
         }
     };
-    match rank::live(&config, label) {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             world::complain(&format!("ringmark-worker: {error:#}"));
-            ExitCode::FAILURE
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

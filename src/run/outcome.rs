@@ -1,12 +1,11 @@
 //! What is kept of a run: every rank's samples and checksum come together on rank 0, which judges and writes them.
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ringmark_record::run::{Iteration, RunEnd, RunHeader, RunRecord};
 use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::whole_file;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -15,63 +14,44 @@ use crate::environment;
 use crate::ffi::shim;
 use crate::flat_parameters::FlatParameters;
 use crate::timer::Sample;
-use crate::world::{World, complain};
+use crate::world::World;
 
-/// A finished run as every rank knows it.
-pub struct Outcome {
-    failure: Option<String>,
-}
-
-impl Outcome {
-    /// Brings all ranks' results together; rank 0 writes the record, sound or not.
-    pub fn gather(
-        header: RunHeader,
-        world: &World,
-        own: &DeviceOfRank,
-        flat: &FlatParameters,
-        samples: &[Sample],
-        wall: Duration,
-    ) -> Result<Outcome> {
-        let iterations = iterations(world, samples);
-        let checksums = world.gather_text(&checksum(&flat.weights)?);
-        let peak_memory = match own.device {
-            Device::Cuda(index) => Bytes(shim::peak_memory(index)?),
-            _ => environment::peak_resident(),
-        };
-        let peaks = world.gather(&[peak_memory.0 as f64]).concat();
-        let mut end = RunEnd {
-            failure: None,
-            iterations: iterations.len() as u32,
-            skipped_steps: iterations.iter().filter(|iteration| iteration.skipped).count() as u32,
-            wall: Seconds(wall.as_secs_f64()),
-            parameter_checksums: checksums,
-            peak_memory: peaks.into_iter().map(|bytes| Bytes(bytes as u64)).collect(),
-        };
-        end.failure = failure(&header, &iterations, &end);
-        let failure = end.failure.clone();
-        let is_first = world.rank() == 0;
-        if is_first {
-            summarize(&end);
-        }
-        if let (Some(path), true) = (header.config.record.clone(), is_first) {
-            write(&path, RunRecord { header, iterations, end: Some(end) })?;
-        }
-        world.barrier();
-        Ok(Outcome { failure })
+/// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
+pub fn gather(
+    header: RunHeader,
+    world: &World,
+    own: &DeviceOfRank,
+    flat: &FlatParameters,
+    samples: &[Sample],
+    wall: Duration,
+) -> Result<Option<String>> {
+    let iterations = iterations(world, samples);
+    let checksums = world.gather_text(&checksum(&flat.weights)?);
+    let peak_memory = match own.device {
+        Device::Cuda(index) => Bytes(shim::peak_memory(index)?),
+        _ => environment::peak_resident(),
+    };
+    let peaks = world.gather(&[peak_memory.0 as f64]).concat();
+    let mut end = RunEnd {
+        failure: None,
+        iterations: iterations.len() as u32,
+        skipped_steps: iterations.iter().filter(|iteration| iteration.skipped).count() as u32,
+        wall: Seconds(wall.as_secs_f64()),
+        parameter_checksums: checksums,
+        peak_memory: peaks.into_iter().map(|bytes| Bytes(bytes as u64)).collect(),
+    };
+    end.failure = failure(&header, &iterations, &end);
+    let failure = end.failure.clone();
+    let is_first = world.rank() == 0;
+    if is_first {
+        summarize(&end);
     }
-
-    /// The run's result as this process's: a failed run fails on every rank, and rank 0 says why.
-    pub fn verdict(self, world: World) -> Result<()> {
-        let Some(failure) = self.failure else {
-            return Ok(());
-        };
-        if world.rank() == 0 {
-            complain(&format!("ringmark-worker: the run failed: {failure}"));
-        }
-        // Waits for all: mpirun ends every rank when the first one fails, and rank 0 must have spoken by then.
-        drop(world);
-        std::process::exit(1)
+    if let (Some(path), true) = (header.config.record.clone(), is_first) {
+        let record = RunRecord { header, iterations, end: Some(end) };
+        whole_file::write(&path, |output| record.write(output))?;
     }
+    world.barrier();
+    Ok(failure)
 }
 
 fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
@@ -137,14 +117,4 @@ fn summarize(end: &RunEnd) {
         "# {} iterations in {:.3}, {} skipped, weights {}",
         end.iterations, end.wall, end.skipped_steps, end.parameter_checksums[0]
     );
-}
-
-/// The file is whole or absent.
-fn write(path: &Path, record: RunRecord) -> Result<()> {
-    let part = path.with_extension("part");
-    let write = || -> Result<()> {
-        record.write(std::io::BufWriter::new(fs::File::create(&part)?))?;
-        Ok(fs::rename(&part, path)?)
-    };
-    write().with_context(|| format!("the run record cannot be written to {}", path.display()))
 }

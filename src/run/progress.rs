@@ -6,9 +6,10 @@ use std::io::{IsTerminal, stderr, stdout};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringmark_record::config::TrainConfig;
 use ringmark_record::log_line;
-use ringmark_record::run::{Profile, RunHeader};
+use ringmark_record::run::{Profile, RunHeader, Trial, Tuning};
 use ringmark_record::units::ImagesPerSecond;
 
+use crate::environment;
 use crate::timer::Sample;
 use crate::world::World;
 
@@ -81,30 +82,18 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
         header.buckets.len(),
         header.collective,
         config.overlap,
-        config.wire
+        config.exchange.wire
     ));
-    lines.push(format!("libtorch {}, {}", environment.libtorch_version, environment.mpi_version));
-    if let (Some(nccl), Some(driver)) = (&environment.nccl_version, &environment.driver_version) {
-        lines.push(format!("NCCL {nccl}, NVIDIA driver {driver}"));
+    if let Some(Tuning { trials, chosen }) = &header.tuning {
+        for (index, Trial { bucket_mb, piece_kb, step }) in trials.iter().enumerate() {
+            let mark = if index == *chosen { ", chosen" } else { "" };
+            lines.push(format!(
+                "autotune: buckets of {bucket_mb} MB, pieces of {piece_kb} kB: {:.2} ms{mark}",
+                step.0 * 1e3
+            ));
+        }
     }
-    if let Some(missing) = &environment.cuda_missing {
-        lines.push(format!("CUDA not used: {missing}"));
-    }
-    lines.push(format!(
-        "rank 0: {}, {}, {} cores, {:.1} GB",
-        environment.system,
-        environment.processor,
-        environment.cores,
-        environment.memory.0 as f64 / 1e9
-    ));
-    for place in ranks {
-        lines.push(format!(
-            "rank {}: host {} local rank {} {} {} with {} threads",
-            place.rank, place.host, place.local_rank, place.device, place.device_name, place.threads
-        ));
-    }
-    lines.extend(environment.topology.iter().map(|line| format!("topology: {line}")));
-    lines.extend(environment.variables.iter().map(|(name, value)| format!("{name}={value}")));
+    lines.extend(environment::lines(environment, ranks));
     lines
 }
 

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use ringmark_record::config::{Fault, TrainConfig};
-use ringmark_record::units::Bytes;
 
 use crate::cli::RunLabel;
 use crate::collective::bucket::BucketPlan;
+use crate::collective::memory::Shape;
 use crate::collective::reducer::GradientReducer;
 use crate::device::DeviceOfRank;
 use crate::ffi::libraries;
@@ -18,36 +18,29 @@ use crate::model::checkpoint;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::resnet::ResNet50;
 use crate::optimizer::Optimizer;
-use crate::outcome::Outcome;
 use crate::precision::Precision;
 use crate::progress::Progress;
 use crate::step::Step;
 use crate::timer::StepTimer;
-use crate::world::{World, complain};
-use crate::{collective, data, environment};
+use crate::world::World;
+use crate::{autotune, collective, data, environment, outcome};
 
-/// Runs one rank from start to end. A rank that fails where others would wait for it ends the whole job.
+/// Runs one rank from start to end.
 pub fn live(config: &TrainConfig, label: RunLabel) -> Result<()> {
     // Before anything else: libtorch looks for its CUDA half only once.
     let cuda = libraries::load_cuda(config.device);
-    let world = World::join()?;
-    match train(config, label, &world, cuda) {
-        Ok(outcome) => outcome.verdict(world),
-        Err(error) if world.ranks() == 1 => Err(error),
-        Err(error) => {
-            complain(&format!("{}: {error:#}", world.name()));
-            world.abort()
-        }
-    }
+    World::live(|world| train(config, label, world, cuda))
 }
 
+/// Trains, prints and writes; why the run does not count, if it does not.
 fn train(
     config: &TrainConfig,
     label: RunLabel,
     world: &World,
     cuda: Result<libraries::CudaLibraries, String>,
-) -> Result<Outcome> {
-    let own = DeviceOfRank::choose(config, world, cuda.as_ref())?;
+) -> Result<Option<String>> {
+    let own = DeviceOfRank::choose(config.device, config.threads, world, cuda.as_ref())?;
+    own.check_dtype(config.dtype)?;
     let nccl = match &cuda {
         Ok(libraries) if own.device.is_cuda() => Some(Arc::new(Nccl::new(libraries.nccl)?)),
         _ => None,
@@ -60,25 +53,29 @@ fn train(
         checkpoint::load(path, &tensors)?;
     }
     let precision = Precision::new(config, own.device)?;
-    let flat = FlatParameters::new(&mut tensors, config.layout, precision.compute(), own.device)?;
-    same_weights_everywhere(&flat, &tensors, world)?;
-
-    let plan = BucketPlan::new(&flat.lengths(), Bytes((config.bucket_mb * 1e6) as u64));
-    let buckets = plan.sizes();
-    let engine = collective::new(config, world, own.device, nccl.as_ref())?;
+    let shape = Shape::gradients(tensors.elements(), config.exchange.wire);
+    let mut engine = collective::new(&config.exchange, shape, world, own.device, nccl.as_ref())?;
     let engine_name = engine.name();
     let summed = if engine_name == "none" { 1 } else { world.ranks() };
-    let wire = flat.wire(config.wire)?;
-    let destinations = flat.views(&wire)?;
+    let gradients = engine.memory().sums.shallow_clone();
+    let flat = FlatParameters::new(&mut tensors, config.layout, precision.compute(), gradients)?;
+    same_weights_everywhere(&flat, &tensors, world)?;
+
+    let plan = BucketPlan::new(&flat.lengths(), config.exchange.bucket());
+    let destinations = flat.views(&engine.memory().wire)?;
     let parameters = flat.parameters.iter().map(tch::Tensor::shallow_clone).collect();
-    let gradients = flat.gradients.shallow_clone();
-    let reducer = GradientReducer::new(config, plan, parameters, (wire, destinations), gradients, engine)?;
+    let reducer = GradientReducer::new(config.overlap, plan, parameters, destinations, engine)?;
 
     let optimizer = Optimizer::new(config, world.ranks(), summed, own.device)?;
     let batch = data::batch(config, world.rank(), own.device)?;
     let mut step = Step::new(config, world.rank(), own.device, (model, flat, batch), precision, (reducer, optimizer))?;
 
-    let header = environment::header(config, label, world, &own, nccl.as_deref(), (engine_name, buckets))?;
+    let tuning = match config.autotune {
+        true => Some(autotune::search(config, world, own.device, &mut step, &tensors)?),
+        false => None,
+    };
+    let exchange = (engine_name, reducer.bucket_sizes(), tuning);
+    let header = environment::header(config, label, world, &own, nccl.as_deref(), exchange)?;
     let mut progress = Progress::new(world, &header);
     let first_scale = if step.precision.loss_scaler.is_some() { config.loss_scale } else { 1.0 };
     let mut timer = StepTimer::new(own.device, first_scale);
@@ -99,7 +96,7 @@ fn train(
     if let (Some(path), 0) = (&config.save, world.rank()) {
         checkpoint::save(path, &tensors, config.iterations)?;
     }
-    Outcome::gather(header, world, &own, &step.flat, &samples, wall)
+    outcome::gather(header, world, &own, &step.flat, &samples, wall)
 }
 
 /// Every rank starts from rank 0's weights and running statistics.

@@ -81,6 +81,14 @@ impl Step {
         timer.end(marks, blocked, [&loss, scale, found_inf])
     }
 
+    /// Forward, backward and all-reduce, without the update: only running statistics change.
+    pub fn rehearse(&self) -> Result<()> {
+        let loss = self.forward()?;
+        self.reducer.begin();
+        self.backward(&loss, 0)?;
+        self.reducer.finish()
+    }
+
     /// Mean cross entropy over the batch.
     fn forward(&self) -> Result<Tensor> {
         self.flat.round()?;

@@ -8,16 +8,21 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use crate::environment;
 use crate::ffi::shim::{self, Event, Stream};
+use crate::world::World;
 
 /// A point in time of host or device.
-enum Mark {
+pub enum Mark {
+    /// On the host.
     Host(Instant),
+    /// In a stream of the device.
     Device(Event),
 }
 
 impl Mark {
-    fn set(device: Device) -> Result<Mark> {
+    /// Sets the mark behind everything that this thread has given to `device`.
+    pub fn set(device: Device) -> Result<Mark> {
         let Device::Cuda(index) = device else {
             return Ok(Mark::Host(Instant::now()));
         };
@@ -33,13 +38,37 @@ impl Mark {
         }
     }
 
-    fn seconds_since(&self, earlier: &Mark) -> Result<f64> {
+    /// Returns when the device has passed the mark.
+    pub fn wait(&self) -> Result<()> {
+        while !self.is_done()? {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// Time from `earlier` to this mark, both of one device and passed.
+    pub fn seconds_since(&self, earlier: &Mark) -> Result<f64> {
         match (self, earlier) {
             (Mark::Host(end), Mark::Host(start)) => Ok((*end - *start).as_secs_f64()),
             (Mark::Device(end), Mark::Device(start)) => end.seconds_since(start),
             _ => unreachable!("one run marks one kind of time"),
         }
     }
+}
+
+/// How long `work` took on this rank, in seconds. All ranks begin together, with their devices idle.
+pub fn timed(device: Device, world: &World, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    Mark::set(device)?.wait()?;
+    world.barrier();
+    let start = Mark::set(device)?;
+    work()?;
+    let end = Mark::set(device)?;
+    end.wait()?;
+    if !environment::has_own_cores(world) {
+        // What comes next on this rank would take time from the ranks that are not done.
+        world.patient_barrier();
+    }
+    end.seconds_since(&start)
 }
 
 /// The ends of an iteration's phases.

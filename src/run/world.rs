@@ -1,14 +1,18 @@
 //! Who is there: the ranks of this job as MPI knows them, and the few things they tell each other outside the step.
 
 use std::io::Write;
+use std::time::Duration;
 
 use mpi::Threading;
 use mpi::datatype::Equivalence;
 use mpi::environment::Universe;
-use mpi::topology::SimpleCommunicator;
+use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 
 use anyhow::{Context, Result, ensure};
+
+/// How long a rank that shares its core sleeps between two questions to MPI.
+pub const PATIENCE: Duration = Duration::from_micros(50);
 
 /// Writes a line of standard error in one piece: the ranks' lines meet there, and pieces of them would mix.
 pub fn complain(line: &str) {
@@ -19,8 +23,8 @@ pub fn complain(line: &str) {
 /// This process among the others.
 pub struct World {
     communicator: SimpleCommunicator,
-    local_rank: u32,
-    local_ranks: u32,
+    /// The ranks of this host.
+    node: SimpleCommunicator,
     host: String,
     /// Dropped last: ends MPI, which waits for the others.
     _universe: Universe,
@@ -28,7 +32,7 @@ pub struct World {
 
 impl World {
     /// Joins the job that mpirun started, or makes one of a single rank.
-    pub fn join() -> Result<World> {
+    fn join() -> Result<World> {
         // One thread at a time calls MPI, but not always the same one.
         let (universe, threading) =
             mpi::initialize_with_threading(Threading::Serialized).context("MPI is initialized already")?;
@@ -36,15 +40,31 @@ impl World {
         let communicator = universe.world();
         let node = communicator.split_shared(communicator.rank());
         let host = mpi::environment::processor_name().context("MPI does not tell the host name")?;
-        let world = World {
-            local_rank: node.rank() as u32,
-            local_ranks: node.size() as u32,
-            communicator,
-            host,
-            _universe: universe,
-        };
+        let world = World { communicator, node, host, _universe: universe };
         world.abort_on_panic();
         Ok(world)
+    }
+
+    /// A rank's life: joins, does `work`, leaves. A rank that fails where others would wait for it ends the whole job; a
+    /// run that does not count, for the reason that `work` returns, fails on every rank, and rank 0 says why.
+    pub fn live(work: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
+        let world = World::join()?;
+        match work(&world) {
+            Ok(None) => Ok(()),
+            Ok(Some(failure)) => {
+                if world.rank() == 0 {
+                    complain(&format!("ringmark-worker: the run failed: {failure}"));
+                }
+                // Waits for all: mpirun ends every rank when the first one fails, and rank 0 must have spoken by then.
+                drop(world);
+                std::process::exit(1)
+            }
+            Err(error) if world.ranks() == 1 => Err(error),
+            Err(error) => {
+                complain(&format!("{}: {error:#}", world.name()));
+                world.communicator.abort(1)
+            }
+        }
     }
 
     /// From 0.
@@ -59,12 +79,12 @@ impl World {
 
     /// Rank among those of this host, from 0.
     pub fn local_rank(&self) -> u32 {
-        self.local_rank
+        self.node.rank() as u32
     }
 
     /// Number of ranks on this host.
     pub fn local_ranks(&self) -> u32 {
-        self.local_ranks
+        self.node.size() as u32
     }
 
     /// Name of this host.
@@ -77,14 +97,18 @@ impl World {
         format!("rank {} of {} on host {}", self.rank(), self.ranks(), self.host)
     }
 
-    /// Ends every rank of the job at once.
-    pub fn abort(&self) -> ! {
-        self.communicator.abort(1)
-    }
-
     /// Returns when every rank is here.
     pub fn barrier(&self) {
         self.communicator.barrier();
+    }
+
+    /// As [`barrier`](World::barrier), for ranks that share their cores: who waits leaves the core to those that work.
+    pub fn patient_barrier(&self) {
+        let mut request = self.communicator.immediate_barrier();
+        while let Err(waiting) = request.test() {
+            request = waiting;
+            std::thread::sleep(PATIENCE);
+        }
     }
 
     /// Overwrites `values` with rank 0's.
@@ -93,6 +117,17 @@ impl World {
         for piece in values.chunks_mut(1 << 28) {
             self.communicator.process_at_rank(0).broadcast_into(piece);
         }
+    }
+
+    /// Overwrites `values` with those of this host's rank 0.
+    pub fn broadcast_on_host<T: Equivalence>(&self, values: &mut [T]) {
+        self.node.process_at_rank(0).broadcast_into(values);
+    }
+
+    /// The ranks that have this one's local rank on their hosts, for those that `take_part`.
+    pub fn with_same_local_rank(&self, take_part: bool) -> Option<SimpleCommunicator> {
+        let color = if take_part { Color::with_value(self.node.rank()) } else { Color::undefined() };
+        self.communicator.split_by_color_with_key(color, self.rank() as i32)
     }
 
     /// Every rank's values, in rank order; as many from each.

@@ -1,4 +1,5 @@
 //! Pure arithmetic on what was measured, each function with its formula and a worked number. Not for files or tables.
 
+pub mod busbw;
 pub mod scaling;
 pub mod summary;

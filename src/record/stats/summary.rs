@@ -33,6 +33,23 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(Data::new(values.to_vec()).median())
 }
 
+/// The value that `percent` of the list lie below, on a straight line between its two neighbours: of the sorted list
+/// the one at place `percent / 100 x (n - 1)`, counted from 0, as numpy's and PyTorch's default has it. `None` for an
+/// empty list or a `percent` outside 0 to 100.
+///
+/// `percentile([6, 1, 2], 75) = 2 + 0.5 x (6 - 2) = 4`.
+pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
+    if !(0.0..=100.0).contains(&percent) {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = percent / 100.0 * sorted.len().checked_sub(1)? as f64;
+    let below = sorted.get(place.floor() as usize)?;
+    let above = sorted.get(place.ceil() as usize)?;
+    Some(below + place.fract() * (above - below))
+}
+
 /// Sample standard deviation, `sqrt(sum((x - mean)^2) / (n - 1))`. `None` for fewer than two values.
 ///
 /// `standard_deviation([1, 2, 6]) = sqrt((4 + 1 + 9) / 2) = 2.6458`.
@@ -63,14 +80,29 @@ mod tests {
         assert!((harmonic_mean(&VALUES).expect("positive") - 1.8).abs() < 1e-12);
         assert_eq!(median(&[4.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(percentile(&[6.0, 1.0, 2.0], 75.0), Some(4.0));
         assert!((standard_deviation(&VALUES).expect("three values") - 7f64.sqrt()).abs() < 1e-12);
         assert!((coefficient_of_variation(&VALUES).expect("three values") - 7f64.sqrt() / 3.0).abs() < 1e-12);
+    }
+
+    /// `numpy.percentile([3, 1, 4, 1, 5, 9, 2, 6], [0, 10, 50, 95, 99, 100])`.
+    #[test]
+    fn percentiles_are_numpy_s() {
+        let values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0];
+        for (percent, expected) in [(0.0, 1.0), (10.0, 1.0), (50.0, 3.5), (95.0, 7.95), (99.0, 8.79), (100.0, 9.0)] {
+            let actual = percentile(&values, percent).expect("a list");
+            assert!((actual - expected).abs() < 1e-12, "{percent} %: {actual}");
+        }
     }
 
     #[test]
     fn too_few_values_have_no_figure() {
         assert_eq!(mean(&[]), None);
         assert_eq!(median(&[]), None);
+        assert_eq!(percentile(&[], 50.0), None);
+        assert_eq!(percentile(&VALUES, 101.0), None);
+        assert_eq!(percentile(&VALUES, f64::NAN), None);
+        assert_eq!(percentile(&[7.0], 99.0), Some(7.0));
         assert_eq!(harmonic_mean(&[]), None);
         assert_eq!(harmonic_mean(&[1.0, 0.0]), None);
         assert_eq!(standard_deviation(&[1.0]), None);

@@ -1,26 +1,43 @@
-//! Sums by MPI_Allreduce over host memory, on the thread that runs backward or on one of its own.
+//! Sums by MPI_Allreduce over host memory, on the thread that runs backward.
 //!
-//! Open MPI moves data only inside its calls, and on the CPU the cores are all busy with backward: a second thread can
-//! hide the wait for a slower rank, but not the copying.
+//! Open MPI moves data only inside its calls, and on the CPU the cores are all busy with backward: a second thread
+//! could hide the wait for a slower rank, but not the copying (measured: results/README.md).
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::ops::Range;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use tch::{Device, Tensor};
 
 use crate::collective::Collective;
-use crate::ffi::mpi::{HalfSum, all_reduce_sum};
+use crate::collective::memory::Memory;
+use crate::ffi::mpi::Sums;
 
-/// Every bucket is done when [`start`](Collective::start) returns.
+/// Every stretch is done when [`start`](Collective::start) returns.
 pub struct Mpi {
-    half_sum: HalfSum,
+    sums: Sums,
+    piece_kb: u32,
+    memory: Memory,
 }
 
 impl Mpi {
-    pub fn new() -> Result<Mpi> {
-        Ok(Mpi { half_sum: HalfSum::new()? })
+    pub fn new(piece_kb: u32, memory: Memory) -> Result<Mpi> {
+        Ok(Mpi { sums: Sums::new()?, piece_kb, memory })
     }
+
+    /// In pieces: longer messages fall out of the caches of Open MPI's shared-memory transport, at half the speed.
+    fn all_reduce(&self, input: &Tensor, output: &Tensor, elements: Range<usize>) -> Result<()> {
+        pieces(elements, self.piece_kb, input.kind().elt_size_in_bytes())
+            .try_for_each(|piece| self.sums.all_reduce(input, output, piece))
+    }
+}
+
+/// `elements` of `bytes` each in stretches of at most `kilobytes`; 0 is one stretch.
+pub fn pieces(elements: Range<usize>, kilobytes: u32, bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let length = match kilobytes {
+        0 => elements.len().max(1),
+        _ => (kilobytes as usize * 1000 / bytes).max(1),
+    };
+    elements.clone().step_by(length).map(move |start| start..elements.end.min(start + length))
 }
 
 impl Collective for Mpi {
@@ -28,66 +45,44 @@ impl Collective for Mpi {
         "mpi"
     }
 
-    fn start(&mut self, bucket: &Tensor) -> Result<()> {
-        if bucket.device() == Device::Cpu {
-            return all_reduce_sum(bucket, &self.half_sum);
+    fn memory(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    fn start(&mut self, elements: Range<usize>) -> Result<()> {
+        let (input, output) = self.memory.of_one_type();
+        if input.device() == Device::Cpu {
+            return self.all_reduce(input, output, elements);
         }
-        let host = bucket.f_to_device(Device::Cpu)?;
-        all_reduce_sum(&host, &self.half_sum)?;
-        bucket.shallow_clone().f_copy_(&host)?;
+        let stretch = |tensor: &Tensor| tensor.f_narrow(0, elements.start as i64, elements.len() as i64);
+        let host = stretch(input)?.f_to_device(Device::Cpu)?;
+        self.all_reduce(&host, &host, 0..elements.len())?;
+        stretch(output)?.f_copy_(&host)?;
         Ok(())
     }
 
     fn finish(&mut self) -> Result<()> {
-        Ok(())
+        self.memory.settle()
+    }
+
+    fn calls_mpi(&self) -> bool {
+        true
+    }
+
+    fn set_piece(&mut self, kilobytes: u32) {
+        self.piece_kb = kilobytes;
     }
 }
 
-enum Order {
-    Sum(Tensor),
-    Report,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Buckets go to a thread that makes all MPI calls while backward goes on.
-pub struct MpiOnOwnThread {
-    orders: Sender<Order>,
-    reports: Receiver<Result<()>>,
-}
-
-impl MpiOnOwnThread {
-    pub fn new() -> Result<MpiOnOwnThread> {
-        let mut engine = Mpi::new()?;
-        let (orders, inbox) = channel();
-        let (outbox, reports) = channel();
-        thread::Builder::new().name("mpi".to_owned()).spawn(move || {
-            let mut outcome = Ok(());
-            for order in inbox {
-                match order {
-                    Order::Sum(bucket) if outcome.is_ok() => outcome = engine.start(&bucket),
-                    Order::Sum(_) => {}
-                    Order::Report => {
-                        if outbox.send(std::mem::replace(&mut outcome, Ok(()))).is_err() {
-                            return;
-                        }
-                    }
-                }
-            }
-        })?;
-        Ok(MpiOnOwnThread { orders, reports })
-    }
-}
-
-impl Collective for MpiOnOwnThread {
-    fn name(&self) -> &'static str {
-        "mpi"
-    }
-
-    fn start(&mut self, bucket: &Tensor) -> Result<()> {
-        self.orders.send(Order::Sum(bucket.shallow_clone())).map_err(|_| anyhow!("the MPI thread has ended"))
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.orders.send(Order::Report).map_err(|_| anyhow!("the MPI thread has ended"))?;
-        self.reports.recv().map_err(|_| anyhow!("the MPI thread has ended"))?
+    #[test]
+    fn pieces_cover_everything_once() {
+        let list = |elements, kilobytes| pieces(elements, kilobytes, 4).collect::<Vec<_>>();
+        assert_eq!(list(100..1200, 1), [100..350, 350..600, 600..850, 850..1100, 1100..1200]);
+        assert_eq!(list(100..1200, 0), [100..1200; 1]);
+        assert_eq!(list(7..7, 0), [0..0; 0]);
     }
 }

@@ -6,12 +6,13 @@
 //! sum stream                         (wait E0) sum 0 ........... (wait E1) sum 1 | D
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::Result;
-use tch::Tensor;
 
 use crate::collective::Collective;
+use crate::collective::memory::Memory;
 use crate::ffi::nccl::{Communicator, Nccl};
 use crate::ffi::shim::{Event, Stream};
 use crate::world::World;
@@ -24,18 +25,19 @@ pub struct NcclRing {
     /// recording that was last when it was told to, whatever is recorded later.
     ready: Event,
     done: Event,
+    memory: Memory,
 }
 
 impl NcclRing {
     /// Joins all ranks; the identity that NCCL needs goes round by MPI.
-    pub fn new(nccl: Arc<Nccl>, world: &World, device: usize) -> Result<NcclRing> {
+    pub fn new(nccl: Arc<Nccl>, world: &World, device: usize, memory: Memory) -> Result<NcclRing> {
         let mut id = match world.rank() {
             0 => nccl.unique_id()?,
             _ => [0; _],
         };
         world.broadcast(&mut id);
         let communicator = Communicator::new(nccl, device, world.rank(), world.ranks(), id)?;
-        Ok(NcclRing { communicator, device, ready: Event::new(device), done: Event::new(device) })
+        Ok(NcclRing { communicator, device, ready: Event::new(device), done: Event::new(device), memory })
     }
 }
 
@@ -44,15 +46,21 @@ impl Collective for NcclRing {
         "nccl"
     }
 
-    fn start(&mut self, bucket: &Tensor) -> Result<()> {
+    fn memory(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    fn start(&mut self, elements: Range<usize>) -> Result<()> {
         self.ready.record(Stream::current(self.device)?)?;
         self.communicator.stream().wait_for(&self.ready)?;
-        self.communicator.all_reduce_sum(bucket)
+        let (input, output) = self.memory.of_one_type();
+        self.communicator.all_reduce_sum(input, output, elements)
     }
 
     fn finish(&mut self) -> Result<()> {
         self.communicator.check()?;
         self.done.record(self.communicator.stream())?;
-        Stream::current(self.device)?.wait_for(&self.done)
+        Stream::current(self.device)?.wait_for(&self.done)?;
+        self.memory.settle()
     }
 }

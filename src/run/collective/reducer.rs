@@ -6,8 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use ringmark_record::config::{Switch, TrainConfig};
-use tch::{Kind, Tensor};
+use ringmark_record::config::Switch;
+use ringmark_record::units::Bytes;
+use tch::Tensor;
 
 use crate::collective::Collective;
 use crate::collective::bucket::{Bucket, BucketPlan};
@@ -24,11 +25,6 @@ struct State {
     parameters: Vec<Tensor>,
     /// Every parameter's place in the wire.
     destinations: Vec<Tensor>,
-    /// Every bucket's stretch of the wire.
-    stretches: Vec<Tensor>,
-    wire: Tensor,
-    /// Where the optimizer reads: the wire itself, unless that is of half precision.
-    gradients: Tensor,
     collective: Box<dyn Collective>,
     overlap: bool,
 
@@ -43,36 +39,47 @@ struct State {
 }
 
 impl GradientReducer {
-    /// `wire` and `destinations` are the memory that is exchanged and every parameter's view of it, fp32 or fp16;
-    /// `gradients` are the flat fp32 gradients. Lives as long as the process, because backward calls it.
+    /// `destinations` are the parameters' places in the wire of `collective`, which leaves the sums where the optimizer
+    /// reads. Lives as long as the process, because backward calls it.
     pub fn new(
-        config: &TrainConfig,
+        overlap: Switch,
         plan: BucketPlan,
         parameters: Vec<Tensor>,
-        (wire, destinations): (Tensor, Vec<Tensor>),
-        gradients: Tensor,
+        destinations: Vec<Tensor>,
         collective: Box<dyn Collective>,
     ) -> Result<&'static GradientReducer> {
-        let stretch = |bucket: &Bucket| wire.f_narrow(0, bucket.elements.start as i64, bucket.elements.len() as i64);
-        let stretches = plan.buckets.iter().map(stretch).collect::<Result<_, _>>()?;
         let observed: Vec<Tensor> = parameters.iter().map(Tensor::shallow_clone).collect();
         let state = State {
             missing: Vec::new(),
             filled: 0,
             blocked: Duration::ZERO,
             failure: None,
-            overlap: config.overlap == Switch::On,
+            overlap: overlap == Switch::On,
             plan,
             parameters,
             destinations,
-            stretches,
-            wire,
-            gradients,
             collective,
         };
         let reducer: &'static GradientReducer = Box::leak(Box::new(GradientReducer { state: Mutex::new(state) }));
         shim::observe_gradients(&observed, reducer)?;
         Ok(reducer)
+    }
+
+    /// Reduces in other buckets, and other pieces of MPI calls, from the next step on.
+    pub fn set_sizes(&self, plan: BucketPlan, piece_kb: u32) {
+        let state = &mut *self.state();
+        state.plan = plan;
+        state.collective.set_piece(piece_kb);
+    }
+
+    /// Sizes of the buckets as fp32, in the order of backward.
+    pub fn bucket_sizes(&self) -> Vec<Bytes> {
+        self.state().plan.sizes()
+    }
+
+    /// Whether the length of an MPI call matters.
+    pub fn calls_mpi(&self) -> bool {
+        self.state().collective.calls_mpi()
     }
 
     /// Before backward.
@@ -88,26 +95,22 @@ impl GradientReducer {
         self.state().blocked
     }
 
-    /// Starts what has not been started, waits as [`Collective::finish`] does, and leaves the summed gradients in the
-    /// flat fp32 tensor.
+    /// Starts what has not been started, waits as [`Collective::finish`] does.
     pub fn finish(&self) -> Result<()> {
         let state = &mut *self.state();
         if let Some(failure) = state.failure.take() {
             return Err(failure);
         }
-        if state.filled < state.stretches.len() {
-            bail!("backward filled {} of {} gradient buckets", state.filled, state.stretches.len());
+        let buckets = &state.plan.buckets;
+        if state.filled < buckets.len() {
+            bail!("backward filled {} of {} gradient buckets", state.filled, buckets.len());
         }
         if !state.overlap {
-            for stretch in &state.stretches {
-                state.collective.start(stretch)?;
+            for bucket in buckets {
+                state.collective.start(bucket.elements.clone())?;
             }
         }
-        state.collective.finish()?;
-        if state.wire.kind() != Kind::Float {
-            state.gradients.f_copy_(&state.wire)?;
-        }
-        Ok(())
+        state.collective.finish()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -132,11 +135,11 @@ impl State {
         };
         self.missing[bucket] -= 1;
         while self.missing.get(self.filled) == Some(&0) {
-            let parameters = self.plan.buckets[self.filled].parameters.clone();
+            let Bucket { parameters, elements } = self.plan.buckets[self.filled].clone();
             shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
             if self.overlap {
                 let started = Instant::now();
-                self.collective.start(&self.stretches[self.filled])?;
+                self.collective.start(elements)?;
                 self.blocked += started.elapsed();
             }
             self.filled += 1;

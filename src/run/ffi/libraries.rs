@@ -4,6 +4,7 @@
 //! [`load_cuda`] must run before any other libtorch call.
 
 use std::error::Error;
+use std::path::PathBuf;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::CUdevice_attribute;
@@ -35,6 +36,48 @@ fn ask_for_rings() {
     if std::env::var_os("NCCL_ALGO").is_none() {
         // SAFETY: this process has one thread yet.
         unsafe { std::env::set_var("NCCL_ALGO", "Ring") };
+    }
+}
+
+/// Where NCCL writes what it uses.
+pub struct NcclLog {
+    /// `None` where nothing was asked for.
+    path: Option<PathBuf>,
+}
+
+impl NcclLog {
+    /// Asks NCCL for it, unless the user asked for something; before [`load_cuda`], because NCCL looks only once.
+    pub fn ask_for(choice: DeviceChoice) -> NcclLog {
+        if choice == DeviceChoice::Cpu
+            || std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("NCCL_DEBUG"))
+        {
+            return NcclLog { path: None };
+        }
+        let path = std::env::temp_dir().join(format!("ringmark-nccl-{}.log", std::process::id()));
+        let variables = [
+            ("NCCL_DEBUG", "INFO".as_ref()),
+            ("NCCL_DEBUG_SUBSYS", "INIT,GRAPH,TUNING,NET".as_ref()),
+            ("NCCL_DEBUG_FILE", path.as_os_str()),
+        ];
+        for (name, value) in variables {
+            // SAFETY: this process has one thread yet.
+            unsafe { std::env::set_var(name, value) };
+        }
+        NcclLog { path: Some(path) }
+    }
+
+    /// What it wrote until now, in lines; nothing where NCCL was not used.
+    pub fn read(&self) -> String {
+        self.path.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for NcclLog {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // Where NCCL was not used there is none.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

@@ -6,4 +6,6 @@ pub mod allocator;
 pub mod libraries;
 pub mod mpi;
 pub mod nccl;
+pub mod shared_window;
 pub mod shim;
+pub mod sums;

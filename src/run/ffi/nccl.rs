@@ -3,6 +3,7 @@
 //! cudarc itself looks for other library names, and panics where one is missing. Never two copies of NCCL in a process.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -127,27 +128,18 @@ impl Communicator {
         self.stream
     }
 
-    /// Enqueues the sum of `tensor` over all ranks, in place, fp32 or fp16. The tensor must live until the stream is past it.
-    pub fn all_reduce_sum(&mut self, tensor: &Tensor) -> Result<()> {
-        ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
-        ensure!(
-            tensor.device() == tch::Device::Cuda(self.device),
-            "a tensor on {:?} given to NCCL on device {}",
-            tensor.device(),
-            self.device
-        );
-        let kind = match tensor.kind() {
-            Kind::Float => ncclDataType_t::ncclFloat32,
-            Kind::Half => ncclDataType_t::ncclFloat16,
-            other => bail!("NCCL sums fp32 and fp16 here, not {other:?}"),
-        };
-        let data = tensor.data_ptr();
-        // SAFETY: `numel` contiguous elements of `kind` on this communicator's device, alive by the caller's promise.
+    /// Enqueues the sum of `elements` of `input` over all ranks into the same elements of `output`, which may be
+    /// `input`: fp32, fp16 or bf16, one type for both. They must live until the stream is past it.
+    pub fn all_reduce_sum(&mut self, input: &Tensor, output: &Tensor, elements: Range<usize>) -> Result<()> {
+        let (kind, from) = self.position(input, &elements)?;
+        let (other, to) = self.position(output, &elements)?;
+        ensure!(kind == other, "NCCL sums one type, not {:?} to {:?}", input.kind(), output.kind());
+        // SAFETY: as many contiguous elements of `kind` on this communicator's device, alive by the caller's promise.
         let result = unsafe {
             (self.nccl.all_reduce)(
-                data,
-                data,
-                tensor.numel(),
+                from,
+                to,
+                elements.len(),
                 kind,
                 ncclRedOp_t::ncclSum,
                 self.handle,
@@ -155,6 +147,25 @@ impl Communicator {
             )
         };
         self.nccl.check(result, "ncclAllReduce", self.handle)
+    }
+
+    /// Type and first address of `elements`.
+    fn position(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<(ncclDataType_t, *mut c_void)> {
+        ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
+        ensure!(elements.start <= elements.end && elements.end <= tensor.numel(), "{elements:?} of {}", tensor.numel());
+        ensure!(
+            tensor.device() == tch::Device::Cuda(self.device),
+            "a tensor on {:?} given to NCCL on device {}",
+            tensor.device(),
+            self.device
+        );
+        let (kind, size) = match tensor.kind() {
+            Kind::Float => (ncclDataType_t::ncclFloat32, 4),
+            Kind::Half => (ncclDataType_t::ncclFloat16, 2),
+            Kind::BFloat16 => (ncclDataType_t::ncclBfloat16, 2),
+            other => bail!("NCCL sums fp32, fp16 and bf16 here, not {other:?}"),
+        };
+        Ok((kind, tensor.data_ptr().wrapping_byte_add(elements.start * size)))
     }
 
     /// Whatever went wrong on the device or the network since the last call, in NCCL's words. Does not wait.

@@ -1,10 +1,10 @@
 //! Weights in files: safetensors under torchvision's names, buffers included, so that a torchvision checkpoint loads.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use ringmark_record::whole_file;
 use tch::{Device, Kind, Tensor};
 
 use crate::model::named_tensors::{Named, NamedTensors};
@@ -45,11 +45,7 @@ pub fn save(path: &Path, tensors: &NamedTensors, batches: u32) -> Result<()> {
             file.push((format!("{layer}{BATCH_COUNT}"), Tensor::from(i64::from(batches))));
         }
     }
-    let part = path.with_extension("part");
-    Tensor::write_safetensors(&file, &part)
-        .map_err(anyhow::Error::from)
-        .and_then(|()| Ok(fs::rename(&part, path)?))
-        .with_context(|| format!("weights cannot be written to {}", path.display()))
+    whole_file::write_by_name(path, |part| Ok(Tensor::write_safetensors(&file, part)?)).context("weights")
 }
 
 /// Every tensor of a safetensors file by name, in host memory.

@@ -25,6 +25,11 @@ impl NamedTensors {
         NamedTensors { parameters: Vec::new(), buffers: Vec::new(), device }
     }
 
+    /// Number of trained values.
+    pub fn elements(&self) -> usize {
+        self.parameters.iter().map(|named| named.tensor.numel()).sum()
+    }
+
     /// A convolution's weight: normal with variance `2 / (output channels x kernel area)`, torchvision's choice for ReLU.
     pub fn convolution(&mut self, name: String, shape: [i64; 4]) -> Tensor {
         let deviation = (2.0 / (shape[0] * shape[2] * shape[3]) as f64).sqrt();

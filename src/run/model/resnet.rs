@@ -215,8 +215,7 @@ mod tests {
         let _generator = seeded(0);
         let mut tensors = NamedTensors::new(Device::Cpu);
         ResNet50::new(&mut tensors);
-        let elements: usize = tensors.parameters.iter().map(|named| named.tensor.numel()).sum();
-        assert_eq!((tensors.parameters.len(), elements), (161, 25_557_032));
+        assert_eq!((tensors.parameters.len(), tensors.elements()), (161, 25_557_032));
         assert_eq!(tensors.buffers.len(), 2 * 53);
         assert_eq!(tensors.parameters[3].name, "layer1.0.conv1.weight");
     }

@@ -1,0 +1,235 @@
+#!/usr/bin/env bash
+# Several hosts on one machine, for tests of what crosses a network: network namespaces joined by a bridge, each with its
+# own host name, shared memory and sshd. They share disk, processors and users, and reach nothing but each other.
+#
+#   scripts/cluster.sh up [COUNT=2]     makes ringmark-1, ringmark-2, ... and prints them as `hosts` does
+#   scripts/cluster.sh hosts [SLOTS=1]  prints them for --hosts: ringmark-1:SLOTS,ringmark-2:SLOTS
+#   scripts/cluster.sh run COMMAND...   runs COMMAND on ringmark-1, from where ssh and mpirun reach the others by eth0
+#   scripts/cluster.sh limit RATE       lets every host send RATE at most, as tc writes it (1gbit, 100mbit); none: no limit
+#   scripts/cluster.sh down             ends every process on the hosts and removes all of it
+#
+# Needs root; installs what is missing of iproute2, OpenSSH and util-linux. All its files are in /run/ringmark-cluster.
+set -euo pipefail
+
+readonly STATE=/run/ringmark-cluster SWITCH=ringmark-switch
+# No interface or route of the machine itself leads to the hosts, so these addresses collide with nothing.
+readonly NETWORK=10.77.0
+# Root's PATH lacks it after a plain `su`.
+PATH=$PATH:/usr/sbin:/sbin
+
+say() { echo "cluster: $*" >&2; }
+fail() {
+    say "$1"
+    exit "${2:-1}"
+}
+usage() {
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+    exit "$1"
+}
+
+missing_packages() {
+    command -v ip >/dev/null && command -v tc >/dev/null || echo iproute2
+    command -v ssh >/dev/null && command -v ssh-keygen >/dev/null || echo openssh-client
+    command -v sshd >/dev/null || echo openssh-server
+    command -v nsenter >/dev/null && command -v unshare >/dev/null || echo util-linux
+}
+
+install_packages() {
+    local missing command log policy=/usr/sbin/policy-rc.d worked=yes
+    missing=$(missing_packages | xargs)
+    [[ -n $missing ]] || return 0
+    command="apt-get install -y --no-install-recommends $missing"
+    command -v apt-get >/dev/null ||
+        fail "these are missing, here by Debian's names; install what your system calls them: $missing"
+    say "installing $missing"
+    log=$(mktemp)
+    (
+        # Debian starts a service that it installs, now and at every boot. This machine gets no SSH server from us.
+        if [[ ! -e $policy ]]; then
+            trap 'rm -f "$policy"' EXIT
+            install -m 755 <(printf '#!/bin/sh\nexit 101\n') "$policy"
+        fi
+        # shellcheck disable=SC2086 # words
+        apt-get update && DEBIAN_FRONTEND=noninteractive $command || exit 1
+        if [[ $missing == *openssh-server* ]]; then systemctl disable ssh.service ssh.socket || true; fi
+    ) </dev/null >"$log" 2>&1 || worked=no
+    if [[ $worked == no ]]; then tail -n 20 "$log" >&2; fi
+    rm "$log"
+    [[ $worked == yes ]] || fail "that did not work. As root: apt-get update && $command"
+    hash -r
+    missing=$(missing_packages | xargs)
+    [[ -z $missing ]] || fail "still missing after their installation: $missing"
+}
+
+# --- up and down ---------------------------------------------------------------------------------------------------
+
+# What `up` is at: its last words where it fails.
+step=
+
+undo_up() {
+    say "failed: $step; see above. What was made of it is removed"
+    tail -qn 5 "$STATE"/*/sshd.log >&2 2>/dev/null || true
+    down
+}
+
+up() {
+    local count=$1 host
+    install_packages
+    # The folder is the lock as well.
+    { [[ -z $(namespaces) ]] && mkdir "$STATE" 2>/dev/null; } ||
+        fail "there are hosts, or what is left of some: scripts/cluster.sh down"
+    trap undo_up EXIT
+
+    step="making a network namespace, which needs CAP_SYS_ADMIN and CAP_NET_ADMIN (in a container: docker run --privileged)"
+    ip netns add "$SWITCH"
+
+    step="making the bridge (kernel module bridge)"
+    ip -n "$SWITCH" link add bridge type bridge
+    ip -n "$SWITCH" link set bridge up
+
+    step="writing the files that the hosts share"
+    ssh-keygen -q -t ed25519 -N '' -C ringmark-cluster -f "$STATE/key"
+    cp "$STATE/key.pub" "$STATE/authorized_keys"
+    cat >"$STATE/ssh_config" <<CONFIG
+Host *
+    User root
+    IdentityFile $STATE/key
+    IdentitiesOnly yes
+    BatchMode yes
+    GlobalKnownHostsFile $STATE/known_hosts
+    UserKnownHostsFile /dev/null
+CONFIG
+    echo "127.0.0.1 localhost" >"$STATE/hosts"
+    # Without PAM, sshd lets nobody in whose password is locked ("!"), as root's is on many systems.
+    (umask 077 && echo 'root:*:1:0:99999:7:::' >"$STATE/shadow")
+    # sshd wants it, wherever it keeps its files; Debian's service makes the same empty folder.
+    mkdir -p /run/sshd
+
+    for ((host = 1; host <= count; host++)); do make_host "$host"; done
+    for ((host = 1; host <= count; host++)); do reach_host "$host"; done
+    echo "$count" >"$STATE/count"
+    trap - EXIT
+}
+
+make_host() {
+    local name=ringmark-$1 address=$NETWORK.$1
+    local folder=$STATE/$name
+    step="making the network of $name (kernel module veth)"
+    ip netns add "$name"
+    ip -n "$name" link set lo up
+    ip -n "$name" link add eth0 type veth peer name "port$1" netns "$SWITCH"
+    ip -n "$SWITCH" link set "port$1" master bridge up
+    ip -n "$name" address add "$address/24" dev eth0
+    ip -n "$name" link set eth0 up
+
+    step="starting sshd on $name"
+    mkdir -p "$folder/tmp"
+    ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$folder/host_key"
+    echo "$address $name" >>"$STATE/hosts"
+    echo "$name,$address $(cut -d ' ' -f 1,2 "$folder/host_key.pub")" >>"$STATE/known_hosts"
+    # TMPDIR: Open MPI's daemons crash where they share a session folder, which they would have in /tmp.
+    cat >"$folder/sshd_config" <<CONFIG
+ListenAddress $address
+HostKey $folder/host_key
+PidFile $folder/sshd.pid
+AuthorizedKeysFile $STATE/authorized_keys
+AuthenticationMethods publickey
+PermitRootLogin prohibit-password
+StrictModes no
+UsePAM no
+UseDNS no
+SetEnv TMPDIR=$folder/tmp
+CONFIG
+    # `ip netns exec` brings the host's own /sys. The mounts are seen on the host only, and go with its last process.
+    # shellcheck disable=SC2016 # for the inner shell
+    ip netns exec "$name" unshare --uts --ipc --mount bash -euc '
+        hostname "$2"
+        mount -t tmpfs tmpfs /dev/shm
+        mount --bind "$1/hosts" /etc/hosts
+        mount --bind "$1/shadow" /etc/shadow
+        mount --bind "$1/ssh_config" /etc/ssh/ssh_config
+        exec "$3" -f "$1/$2/sshd_config" -E "$1/$2/sshd.log"
+    ' - "$STATE" "$name" "$(command -v sshd)"
+}
+
+# Waits until ssh works from the first host to host $1, at most 10 seconds.
+reach_host() {
+    local name=ringmark-$1 answer="" deadline=$((SECONDS + 10))
+    step="reaching $name from ringmark-1 by ssh"
+    until answer=$( (on_first_host ssh -o ConnectTimeout=2 "$name" hostname) 2>&1) && [[ $answer == "$name" ]]; do
+        ((SECONDS < deadline)) || { say "it says: $answer"; exit 1; }
+        sleep 0.2
+    done
+}
+
+# The network namespaces of ours that there are.
+namespaces() { ip netns list 2>/dev/null | grep -oE "^($SWITCH|ringmark-[0-9]+)\b" || true; }
+
+down() {
+    local name pids
+    for name in $(namespaces); do
+        # Again and again: a process may have forked meanwhile.
+        while pids=$(ip netns pids "$name" | xargs) && [[ -n $pids ]]; do
+            # shellcheck disable=SC2086 # words
+            kill -KILL $pids 2>/dev/null || true
+            sleep 0.1
+        done
+        ip netns delete "$name"
+    done
+    rm -rf --one-file-system "$STATE"
+}
+
+# --- use -----------------------------------------------------------------------------------------------------------
+
+count_hosts() { cat "$STATE/count" 2>/dev/null || fail "no hosts are up: scripts/cluster.sh up"; }
+
+list_hosts() {
+    local count
+    count=$(count_hosts)
+    seq --format "ringmark-%.0f:$1" --separator , "$count"
+}
+
+# Becomes the command, in the folder and environment of this process as far as Open MPI needs no other.
+on_first_host() {
+    local folder=$STATE/ringmark-1 sshd
+    sshd=$(cat "$folder/sshd.pid") || true
+    # A number that another process has meanwhile would lead off the host.
+    [[ $(ip netns identify "$sshd" 2>/dev/null) == ringmark-1 ]] ||
+        fail "the sshd of ringmark-1 does not run: scripts/cluster.sh down, then up"
+    exec nsenter --target "$sshd" --net --uts --ipc --mount -- env --chdir "$PWD" \
+        TMPDIR="$folder/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 "$@"
+}
+
+limit() {
+    local host count qdisc=(noqueue)
+    if [[ $1 != none ]]; then qdisc=(tbf rate "$1" burst 256k latency 50ms); fi
+    count=$(count_hosts)
+    for ((host = 1; host <= count; host++)); do
+        tc -n "ringmark-$host" qdisc replace dev eth0 root "${qdisc[@]}" || fail "tc did not take the limit $1 for ringmark-$host"
+    done
+}
+
+verb=${1:-}
+if [[ $verb == --help || $verb == -h ]]; then usage 0; fi
+if ((EUID != 0)); then fail "namespaces need root: sudo scripts/cluster.sh $*" 2; fi
+case $verb:$# in
+    up:[12])
+        count=${2:-2}
+        [[ $count =~ ^[1-9][0-9]?$ ]] || fail "up $count: it takes 1 to 99 hosts" 2
+        up "$count"
+        list_hosts 1
+        ;;
+    hosts:[12])
+        [[ ${2:-1} =~ ^[1-9][0-9]*$ ]] || fail "hosts $2: SLOTS is a number from 1 on" 2
+        list_hosts "${2:-1}"
+        ;;
+    run:1) usage 2 >&2 ;;
+    run:*)
+        count_hosts >/dev/null
+        on_first_host "${@:2}"
+        ;;
+    limit:2) limit "$2" ;;
+    down:1) down ;;
+    *) usage 2 >&2 ;;
+esac

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""ringmark's all-reduce on the CPU against MPI_Allreduce and gloo, and what it does for training; one alternating run.
+
+    scripts/compare_allreduce.py [--rounds 5] [--parts large,small,ranks,training] [--out FILE]
+
+large     102.4 MB in place over two ranks: bus bandwidth of ringmark, of one MPI_Allreduce, of MPI_Allreduce in pieces of
+          4 MB, of gloo through torch.distributed; and the share of what the memory allows (measured by ringmark-worker
+          in the same run: see README.md)
+small     8 B to 64 KB in place over two ranks: time of ringmark and of MPI_Allreduce
+ranks     102.4 MB over 2, 4 and 8 ranks, whatever the number of cores: time by ringmark
+training  ResNet50-v1b, two ranks of one thread: step and exposed all-reduce by ringmark, by MPI, and without exchange
+
+Every round runs all sides in turn, in changing order. A side's figure in a round is the median over iterations (of the
+mean over ranks); the table gives the median over rounds and the range.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from compare_pytorch import python_with_torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+LARGE = 102_400_000
+SMALL = [8, 64, 512, 4096, 16384, 65536]
+RINGMARK, MPI, PIECES = ["--collective", "shared-memory"], ["--collective", "mpi", "--piece-kb", "0"], ["--collective", "mpi"]
+
+
+def run(command):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"compare_allreduce.py: {' '.join(map(str, command))} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def worker(options, ranks, words, flag):
+    """Runs ringmark-worker under mpirun; the text of the file that it writes for `flag`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/out"
+        run(
+            ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+            + [options.worker, *words, "--device", "cpu", "--threads", "1", flag, path]
+        )
+        return pathlib.Path(path).read_text()
+
+
+def bandwidth(options, ranks, words):
+    return json.loads(worker(options, ranks, ["bandwidth", *words], "--json"))
+
+
+def median_time(result):
+    """Median over iterations of the mean over ranks, in place."""
+    return statistics.median(map(statistics.mean, zip(*result["in_place"]["seconds"])))
+
+
+def busbw(size, seconds, ranks=2):
+    return size / seconds * 2 * (ranks - 1) / ranks / 1e9
+
+
+def large(options):
+    words = ["-b", str(LARGE), "-e", str(LARGE), "-n", "20"]
+
+    def by(more):
+        def measure():
+            record = bandwidth(options, 2, words + more)
+            rate = busbw(LARGE, median_time(record["results"][0]))
+            return {"GB/s": rate, "share of memory": rate / record["memory"]["busbw"]}
+
+        return measure
+
+    def gloo():
+        command = [options.python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_addr", "127.0.0.1"]
+        command += ["--master_port", "29513", str(HERE / "gloo_baseline.py"), str(LARGE), "20", "5"]
+        seconds = json.loads(run(command).strip().splitlines()[-1])["seconds"]
+        return {"GB/s": busbw(LARGE, statistics.median(seconds))}
+
+    return {"ringmark": by(RINGMARK), "MPI_Allreduce": by(MPI), "MPI in 4 MB": by(PIECES), "gloo": gloo}
+
+
+def small(options):
+    def by(more):
+        def measure():
+            figures = {}
+            for size in SMALL:
+                record = bandwidth(options, 2, ["-b", str(size), "-e", str(size), "-n", "2000", "-w", "200", *more])
+                figures[f"{size} B us"] = median_time(record["results"][0]) * 1e6
+            return figures
+
+        return measure
+
+    return {"ringmark": by(RINGMARK), "MPI_Allreduce": by(MPI)}
+
+
+def ranks(options):
+    def by(count, more):
+        def measure():
+            record = bandwidth(options, count, ["-b", str(LARGE), "-e", str(LARGE), "-n", "5", "-w", "2", *more])
+            return {"ms": median_time(record["results"][0]) * 1e3}
+
+        return measure
+
+    names = {f"ringmark, {count} ranks": by(count, RINGMARK) for count in [2, 4, 8]}
+    return {**names, "MPI, 8 ranks": by(8, MPI)}
+
+
+def training(options):
+    words = ["train", "--batch-size", "8", "--dtype", options.dtype, "--iters", "18", "--warmup", "3"]
+
+    def by(more):
+        def measure():
+            lines = map(json.loads, worker(options, 2, words + more, "--record").splitlines())
+            steps = [line for line in lines if line["kind"] == "iteration"][3:]
+            median = lambda name: statistics.median(statistics.mean(step[name]) for step in steps) * 1e3
+            mean = statistics.mean(statistics.mean(step["step"]) for step in steps) * 1e3
+            return {"step ms": median("step"), "mean step ms": mean, "exposed ms": median("exposed_allreduce")}
+
+        return measure
+
+    return {"ringmark": by(RINGMARK), "MPI in 4 MB": by(PIECES), "none": by(["--collective", "none"])}
+
+
+def compare(part, options):
+    sides = PARTS[part](options)
+    figures = {name: [] for name in sides}
+    for number in range(options.rounds):
+        for name in list(sides) if number % 2 == 0 else reversed(list(sides)):
+            figures[name].append(sides[name]())
+            shown = ", ".join(f"{key} {value:.4g}" for key, value in figures[name][-1].items())
+            print(f"round {number + 1} {part} {name}: {shown}", file=sys.stderr)
+    lines = [part]
+    first = next(iter(sides))
+    for name, rounds in figures.items():
+        for key in rounds[0]:
+            values = [figure[key] for figure in rounds]
+            line = f"  {name:20} {key:16} {spread(values)}"
+            if name != first and key in figures[first][0]:
+                ratios = [ours[key] / theirs for ours, theirs in zip(figures[first], values)]
+                line += f"   {first} / this {spread(ratios)}"
+            lines.append(line)
+    return lines, figures
+
+
+def spread(values):
+    return f"{statistics.median(values):9.3f} [{min(values):.3f}, {max(values):.3f}]"
+
+
+PARTS = {"large": large, "small": small, "ranks": ranks, "training": training}
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--parts", default="large,small,ranks,training")
+    options.add_argument("--dtype", default="bf16", help="of the training step")
+    options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
+    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
+    options = options.parse_args()
+    options.python = python_with_torch()
+
+    lines, figures = [], {}
+    for part in options.parts.split(","):
+        table, figures[part] = compare(part, options)
+        lines += table
+    lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {len(os.sched_getaffinity(0))} cores")
+    print("\n".join(lines))
+    if options.out:
+        command = " ".join(["scripts/compare_allreduce.py", *sys.argv[1:]])
+        pathlib.Path(options.out).write_text(json.dumps({"command": command, "table": lines, "figures": figures}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+//! What every command of this wing does with a job: finds the programs, plans its command line and files, runs it with
+//! its log, and says that it failed. Not for what a job measures, nor for which jobs there are: each command knows.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{self, Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, anyhow, ensure};
+use ringmark_record::case::Case;
+use ringmark_record::log_line;
+use ringmark_record::usage::usage;
+
+use crate::launch::hosts::Hosts;
+use crate::launch::mpirun::{self, Job, MpirunOptions, Surroundings};
+use crate::launch::process::{self, Ended, Interrupt};
+
+const WORKER: &str = "ringmark-worker";
+
+/// Lines of a failed job's log that are shown.
+const TAIL: usize = 30;
+
+/// Where and how the jobs of a command run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LaunchConfig {
+    /// Where to run.
+    pub hosts: Hosts,
+    /// Longest time of a job; one that takes longer has failed.
+    pub timeout: Option<Duration>,
+    /// The worker, where it is not the one beside this program or on `PATH`.
+    pub worker: Option<PathBuf>,
+    /// What the user set about mpirun.
+    pub mpirun: MpirunOptions,
+    /// Print the command lines instead of running them.
+    pub dry_run: bool,
+}
+
+/// `results/<UTC date>T<time>Z_<what>`, for a command that is given no folder.
+pub fn default_out(what: &str, now: SystemTime) -> PathBuf {
+    let time = humantime::format_rfc3339_seconds(now).to_string().replace(['-', ':'], "");
+    Path::new("results").join(format!("{time}_{what}"))
+}
+
+/// `path` as ranks need it, which on other hosts start in another folder.
+pub fn absolute_out(out: &Path) -> anyhow::Result<PathBuf> {
+    path::absolute(out).with_context(|| format!("--out {}", out.display()))
+}
+
+/// Plans jobs, all of them with one worker.
+pub struct Launcher<'a> {
+    config: &'a LaunchConfig,
+    surroundings: Surroundings,
+    worker: PathBuf,
+}
+
+impl Launcher<'_> {
+    /// Refuses cases that do not fit the hosts; finds the worker.
+    pub fn new<'a>(config: &'a LaunchConfig, cases: &[Case]) -> anyhow::Result<Launcher<'a>> {
+        config.hosts.check(cases).map_err(usage)?;
+        let surroundings = Surroundings::read();
+        let worker = find_worker(config.worker.as_deref(), &surroundings)?;
+        Ok(Launcher { config, surroundings, worker })
+    }
+
+    /// The job that runs the worker as `case`: `arguments` begin with the worker's command and send its record to
+    /// `record`, `threads` are those of a rank where the user chose.
+    pub fn plan(&self, case: Case, threads: Option<u32>, arguments: Vec<String>, files: JobFiles) -> PlannedJob {
+        let mut program = vec![self.worker.display().to_string()];
+        program.extend(arguments);
+        // At least one: the case was found to fit.
+        let hosts = self.config.hosts.of(case);
+        let job = Job { case, hosts, options: &self.config.mpirun, threads, program };
+        let command = mpirun::command_line(&job, &self.surroundings);
+        PlannedJob { files, first_host: hosts[0].name.clone(), command }
+    }
+
+    /// The last look before the first job: mpirun is there, and the folder of every case can be written.
+    pub fn prepare(&self, out: &Path, cases: &[Case]) -> anyhow::Result<()> {
+        ensure!(
+            self.surroundings.find("mpirun").is_some(),
+            "mpirun is not on PATH: install Open MPI (scripts/setup.sh, or apt-get install openmpi-bin)"
+        );
+        for case in cases {
+            let folder = out.join(case.to_string());
+            fs::create_dir_all(&folder).with_context(|| {
+                format!("folder {} cannot be made: choose an --out that can be written", folder.display())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn find_worker(chosen: Option<&Path>, surroundings: &Surroundings) -> anyhow::Result<PathBuf> {
+    if let Some(worker) = chosen {
+        if !mpirun::is_program(worker) {
+            return Err(usage(anyhow!("--worker {} is no program: give the path of {WORKER}", worker.display())));
+        }
+        return Ok(path::absolute(worker)?);
+    }
+    let beside = surroundings.program_folder.as_ref().map(|folder| folder.join(WORKER));
+    beside.filter(|path| mpirun::is_program(path)).or_else(|| surroundings.find(WORKER)).with_context(|| {
+        format!(
+            "{WORKER} is neither beside this program nor on PATH: build it with `cargo build --release` \
+             in ringmark's repository, or give --worker PATH"
+        )
+    })
+}
+
+/// What a job leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobFiles {
+    /// Its output, written here.
+    pub log: PathBuf,
+    /// Written by rank 0; absolute.
+    pub record: PathBuf,
+}
+
+/// One launch of mpirun and the files that come of it.
+pub struct PlannedJob {
+    files: JobFiles,
+    /// Where rank 0 runs, which writes the record.
+    first_host: String,
+    command: Vec<String>,
+}
+
+impl PlannedJob {
+    /// mpirun and its words, to be pasted into a shell.
+    pub fn command_line(&self) -> String {
+        shell_words::join(&self.command)
+    }
+
+    /// The log's path.
+    pub fn log(&self) -> &Path {
+        &self.files.log
+    }
+
+    /// Runs the job to its end. Its command goes to the log, and its output to the log and to `each_line`, line by
+    /// line as it comes; an error of `each_line` ends the job.
+    pub fn run(
+        &self,
+        timeout: Option<Duration>,
+        interrupt: &Interrupt,
+        mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Ended> {
+        let mut log = File::create(self.log()).with_context(|| self.log_not_written())?;
+        writeln!(log, "+ {}", self.command_line()).with_context(|| self.log_not_written())?;
+        process::run(&self.command, timeout, interrupt, |line| {
+            log.write_all(line).with_context(|| self.log_not_written())?;
+            each_line(line)
+        })
+    }
+
+    /// The record that rank 0 of a job with exit status 0 left, or why there is none.
+    pub fn read_record<T>(&self, read: impl FnOnce(BufReader<File>) -> anyhow::Result<T>) -> Result<T, String> {
+        let record = self.files.record.display();
+        let file = File::open(&self.files.record).map_err(|_| {
+            let host = &self.first_host;
+            format!("mpirun ended with exit status 0, but rank 0 on {host} left no record {record} here")
+        })?;
+        read(BufReader::new(file)).map_err(|error| format!("record {record}: {error:#}"))
+    }
+
+    /// Puts `reason` under the log, as its last line.
+    pub fn note_failure(&self, reason: &str) -> anyhow::Result<()> {
+        let log = OpenOptions::new().append(true).open(self.log());
+        log.and_then(|mut log| writeln!(log, "{}", log_line::write_failure(reason)))
+            .with_context(|| self.log_not_written())
+    }
+
+    /// The end of the log, indented.
+    pub fn tail(&self) -> anyhow::Result<String> {
+        let mut lines = VecDeque::new();
+        for line in BufReader::new(File::open(self.log())?).split(b'\n') {
+            if lines.len() == TAIL {
+                lines.pop_front();
+            }
+            lines.push_back(format!("    {}", String::from_utf8_lossy(&line?)));
+        }
+        Ok(Vec::from(lines).join("\n"))
+    }
+
+    fn log_not_written(&self) -> String {
+        format!("log {} cannot be written", self.log().display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(folder: &Path) -> PlannedJob {
+        let files = JobFiles { log: folder.join("log"), record: folder.join("record") };
+        PlannedJob { files, first_host: "a".to_owned(), command: vec!["mpirun".to_owned(), "a b".to_owned()] }
+    }
+
+    #[test]
+    fn the_default_folder_tells_time_and_subject() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_763_719_323);
+        assert_eq!(default_out("bandwidth", time), Path::new("results/20251121T100203Z_bandwidth"));
+    }
+
+    #[test]
+    fn the_tail_is_the_end_of_the_log() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let job = job(folder.path());
+        let lines: Vec<String> = (1..=39).map(|number| format!("line {number}\n")).collect();
+        fs::write(job.log(), lines.concat()).expect("written");
+        job.note_failure("no\nmemory").expect("written");
+        let tail = job.tail().expect("read");
+        assert_eq!(tail.lines().count(), TAIL);
+        assert!(tail.starts_with("    line 11\n"), "{tail}");
+        assert!(tail.ends_with("line 39\n    ringmark: run failed: no memory"), "{tail}");
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let job = job(folder.path());
+        let error = job.read_record(|_| Ok(())).expect_err("there is none");
+        assert!(error.contains("rank 0 on a left no record") && error.contains("/record here"), "{error}");
+        fs::write(folder.path().join("record"), "").expect("written");
+        let error = job.read_record(|_| anyhow::bail!("not JSON") as anyhow::Result<()>).expect_err("empty");
+        assert!(error.ends_with("/record: not JSON"), "{error}");
+    }
+
+    #[test]
+    fn the_command_can_be_pasted_into_a_shell() {
+        assert_eq!(job(Path::new("")).command_line(), "mpirun 'a b'");
+    }
+}

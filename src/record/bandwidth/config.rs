@@ -1,0 +1,214 @@
+//! What one bandwidth run is asked to do: validated once, every default and every range in this file.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{DeviceChoice, ExchangeConfig, in_range, words};
+use crate::units::{Bytes, GigabytesPerSecond};
+
+words!(
+    /// A network whose gradients are exchanged.
+    ModelChoice {
+        /// ResNet50-v1b: 161 arrays, 25,557,032 elements.
+        Resnet50V1b = "resnet50_v1b",
+    }
+);
+
+words!(
+    /// What follows the all-reduce inside the measured time.
+    OptimizerChoice {
+        /// Nothing.
+        None = "none",
+        /// The weight update of training, as MXNet's measure.py has it with an optimizer.
+        Sgd = "sgd",
+    }
+);
+
+/// How one message size follows from the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Growth {
+    /// Times this.
+    Factor(u64),
+    /// Plus this.
+    Increment(Bytes),
+}
+
+/// What is reduced.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Messages {
+    /// Arrays of growing size, each out of place and in place, as nccl-tests has them.
+    Sizes {
+        /// First size.
+        begin: Bytes,
+        /// Last size, where the steps meet it.
+        end: Bytes,
+        /// Step.
+        growth: Growth,
+    },
+    /// The gradients of a network, in buckets.
+    Gradients(ModelChoice),
+}
+
+/// One bandwidth run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BandwidthConfig {
+    /// What is reduced.
+    pub messages: Messages,
+    /// Where.
+    pub device: DeviceChoice,
+    /// CPU threads of a rank, for the optimizer; `None` shares the host's cores among its ranks.
+    pub threads: Option<u32>,
+    /// How.
+    #[serde(flatten)]
+    pub exchange: ExchangeConfig,
+    /// Measured iterations of each size.
+    pub iterations: u32,
+    /// Iterations before them that no figure holds.
+    pub warmup: u32,
+    /// Whether every rank checks every result.
+    pub check: bool,
+    /// What follows the all-reduce inside the measured time.
+    pub optimizer: OptimizerChoice,
+    /// Where rank 0 writes every sample.
+    pub json: Option<PathBuf>,
+    /// Least average bus bandwidth; the run fails below it.
+    pub min_busbw: Option<GigabytesPerSecond>,
+}
+
+impl Default for BandwidthConfig {
+    fn default() -> BandwidthConfig {
+        BandwidthConfig {
+            messages: Messages::Sizes { begin: Bytes(8), end: Bytes(128 << 20), growth: Growth::Factor(2) },
+            device: DeviceChoice::Auto,
+            threads: None,
+            exchange: ExchangeConfig::default(),
+            iterations: 20,
+            warmup: 5,
+            check: true,
+            optimizer: OptimizerChoice::None,
+            json: None,
+            min_busbw: None,
+        }
+    }
+}
+
+impl BandwidthConfig {
+    /// Refuses values outside their range; the message names the option, the value and what to do.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        in_range("--iters", self.iterations, 1, 10_000_000)?;
+        in_range("--warmup", self.warmup, 0, 10_000_000)?;
+        if let Some(threads) = self.threads {
+            in_range("--threads", threads, 1, 4096)?;
+        }
+        if let Some(least) = self.min_busbw {
+            in_range("--min-busbw", least.0, 0.0, 1e6)?;
+        }
+        self.exchange.validate(self.device)?;
+        match self.messages {
+            Messages::Sizes { begin, end, growth } => {
+                in_range("--begin", begin.0, 4, 1 << 40)?;
+                ensure!(
+                    begin.0 <= end.0,
+                    "--end {end} is below --begin {begin}: give the smaller size to --begin (-b)"
+                );
+                in_range("--end", end.0, 4, 1 << 40)?;
+                match growth {
+                    Growth::Factor(factor) => in_range("--factor", factor, 2, 1 << 40)?,
+                    Growth::Increment(increment) => in_range("--increment", increment.0, 4, 1 << 40)?,
+                }
+                ensure!(
+                    self.optimizer == OptimizerChoice::None,
+                    "--optimizer {} needs weights to update: choose --model resnet50_v1b",
+                    self.optimizer
+                );
+            }
+            Messages::Gradients(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Every message size in turn; none for gradients.
+    ///
+    /// 8 to 64 by a factor of 2 is 8, 16, 32, 64.
+    pub fn sizes(&self) -> Vec<Bytes> {
+        let Messages::Sizes { begin, end, growth } = self.messages else {
+            return Vec::new();
+        };
+        let next = |size: &Bytes| match growth {
+            Growth::Factor(factor) => size.0.checked_mul(factor).map(Bytes),
+            Growth::Increment(increment) => size.0.checked_add(increment.0).map(Bytes),
+        };
+        std::iter::successors(Some(begin), next).take_while(|size| size.0 <= end.0).collect()
+    }
+}
+
+/// A size as nccl-tests takes it: bytes, or with K, M or G in steps of 1024.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TypedSize(pub Bytes);
+
+impl FromStr for TypedSize {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<TypedSize> {
+        let explain =
+            || format!("{text:?} is no size: write bytes, or K, M, G (steps of 1024) behind a number, as 64K");
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let shift = match &text[digits.len()..] {
+            "" | "B" => 0,
+            "K" | "k" | "KB" | "KiB" => 10,
+            "M" | "m" | "MB" | "MiB" => 20,
+            "G" | "g" | "GB" | "GiB" => 30,
+            _ => bail!(explain()),
+        };
+        let number: f64 = digits.parse().ok().filter(|number: &f64| number.is_finite()).with_context(explain)?;
+        ensure!(number >= 0.0 && number < (1u64 << 40) as f64, explain());
+        Ok(TypedSize(Bytes((number * f64::from(1u32 << shift)) as u64)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(begin: u64, end: u64, growth: Growth) -> BandwidthConfig {
+        let messages = Messages::Sizes { begin: Bytes(begin), end: Bytes(end), growth };
+        BandwidthConfig { messages, ..BandwidthConfig::default() }
+    }
+
+    #[test]
+    fn sizes_grow_to_the_end() {
+        let config = sizes(8, 70, Growth::Factor(2));
+        assert_eq!(config.sizes(), [8, 16, 32, 64].map(Bytes));
+        let config = sizes(100, 300, Growth::Increment(Bytes(100)));
+        assert_eq!(config.sizes(), [100, 200, 300].map(Bytes));
+        BandwidthConfig::default().validate().expect("defaults are in range");
+    }
+
+    #[test]
+    fn each_range_names_its_option_and_the_value() {
+        let error = |config: BandwidthConfig| config.validate().expect_err("out of range").to_string();
+        assert!(error(sizes(64, 8, Growth::Factor(2))).contains("--end 8 bytes is below --begin 64 bytes"));
+        assert!(error(sizes(8, 64, Growth::Factor(1))).contains("--factor 1"));
+        assert!(error(sizes(8, 64, Growth::Increment(Bytes(0)))).contains("--increment 0"));
+        assert!(error(BandwidthConfig { iterations: 0, ..BandwidthConfig::default() }).contains("--iters 0"));
+        let optimizer = BandwidthConfig { optimizer: OptimizerChoice::Sgd, ..BandwidthConfig::default() };
+        assert!(error(optimizer).contains("--model"));
+    }
+
+    #[test]
+    fn typed_sizes_are_nccl_tests_own() {
+        for (text, bytes) in [("8", 8), ("64K", 65_536), ("1M", 1 << 20), ("1G", 1 << 30), ("0.5k", 512)] {
+            assert_eq!(text.parse::<TypedSize>().expect(text).0, Bytes(bytes));
+        }
+        for text in ["", "x", "8T", "-1", "1e400", "inf", "NaN"] {
+            let error = text.parse::<TypedSize>().expect_err(text).to_string();
+            assert!(error.contains("is no size"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! What a bandwidth run prints, text from numbers: nccl-tests' table (as of 2.19.6), the spread of the times,
+//! measure.py's lines.
+//!
+//! Every function returns its lines without the last newline. What is not nccl-tests' or measure.py's begins with `#`,
+//! so that programs that read their output skip it. Unlike theirs, no line ends in blanks.
+
+use crate::bandwidth::figures;
+use crate::bandwidth::record::{MemoryLimit, MessageResult, Timing};
+use crate::stats::busbw::{algbw, busbw, card_rate};
+use crate::stats::summary;
+use crate::units::{Bytes, GigabytesPerSecond, Seconds};
+
+/// What stands in place of a figure that there is none of, as in nccl-tests.
+const NONE: &str = "N/A";
+
+/// Head of nccl-tests' table, four lines.
+pub fn table_header() -> String {
+    let sides = format!("# {:61}out-of-place                       in-place", "");
+    let side = ["time", "algbw", "busbw", "#wrong"];
+    let units = ["(us)", "(GB/s)", "(GB/s)", ""];
+    let message = ["size", "count", "type", "redop", "root"];
+    let lines = [sides, header_line(message, side), header_line(["(B)", "(elements)", "", "", ""], units)];
+    format!("#\n{}", lines.join("\n"))
+}
+
+fn header_line(message: [&str; 5], side: [&str; 4]) -> String {
+    let [size, count, element, operation, root] = message;
+    let side = side_columns(side);
+    let line = format!("# {size:>10}  {count:>12}  {element:>8}  {operation:>6}  {root:>6}{side}{side}");
+    line.trim_end().to_owned()
+}
+
+/// One size of nccl-tests' table: time is the mean over ranks and iterations, in us.
+pub fn row(result: &MessageResult, ranks: u32) -> String {
+    let MessageResult { bytes, count, element, .. } = result;
+    let sides = result.sides().map(|(_, timing)| side(*bytes, timing, ranks)).concat();
+    // The all-reduce is a sum and has no root.
+    format!("{:>12}  {count:>12}  {element:>8}  {:>6}  {:>6}{sides}", bytes.0, "sum", -1)
+}
+
+fn side(bytes: Bytes, timing: Option<&Timing>, ranks: u32) -> String {
+    let Some((timing, time)) = timing.and_then(|timing| Some((timing, timing.mean()?))) else {
+        return side_columns([NONE; 4]);
+    };
+    let wrong = timing.wrong.map_or(NONE.to_owned(), |wrong| general(wrong as f64));
+    let (algbw, busbw) = (algbw(bytes, time), busbw(bytes, time, ranks));
+    side_columns([&fitted(time.0 * 1e6, 7), &fitted(algbw.0, 6), &fitted(busbw.0, 6), &wrong])
+}
+
+fn side_columns([time, algbw, busbw, wrong]: [&str; 4]) -> String {
+    format!("  {time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}")
+}
+
+/// Foot of nccl-tests' table: wrong elements of all sizes, and the mean of all bus bandwidths.
+pub fn footer(results: &[MessageResult], ranks: u32) -> String {
+    let wrong = match figures::wrong(results) {
+        None => format!("{NONE} (not checked)"),
+        Some(0) => "0 OK".to_owned(),
+        Some(wrong) => format!("{wrong} FAILED"),
+    };
+    format!("# {:<20} : {wrong}\n{}", "Out of bounds values", average(results, ranks))
+}
+
+/// The mean of all bus bandwidths, as nccl-tests has it under its table.
+pub fn average(results: &[MessageResult], ranks: u32) -> String {
+    let average = figures::average_busbw(results, ranks).map_or(NONE.to_owned(), |average| general(average.0));
+    // Programs take the last word of the line for the number: nothing may follow it.
+    format!("# {:<20} : {average}", "Avg bus bandwidth")
+}
+
+/// How the times of every size spread, one line a side: percentiles over all ranks and iterations; the coefficient of
+/// variation over the iterations, of the means over ranks, and over the ranks, of the means over iterations.
+pub fn spread(results: &[MessageResult]) -> String {
+    let head = |size, side, times: [&str; 5], over| format!("# {size:>10}  {side:>12}{}{over}", columns(times));
+    let mut lines = vec![
+        "#".to_owned(),
+        head("size", "side", ["p50", "p95", "p99", "min", "max"], "  CV iterations  CV ranks"),
+        head("(B)", "", ["(us)"; 5], "            (%)       (%)"),
+    ];
+    for result in results {
+        for (side, timing) in result.sides() {
+            lines.extend(timing.and_then(|timing| spread_row(result.bytes, side, timing)));
+        }
+    }
+    lines.join("\n")
+}
+
+/// `None` without a sample.
+fn spread_row(bytes: Bytes, side: &str, timing: &Timing) -> Option<String> {
+    let pooled = timing.pooled();
+    let time = |percent| summary::percentile(&pooled, percent).map(|seconds| fitted(seconds * 1e6, 7));
+    let times = [time(50.0)?, time(95.0)?, time(99.0)?, time(0.0)?, time(100.0)?];
+    let variation = |means: &[f64]| {
+        summary::coefficient_of_variation(means)
+            .map_or(NONE.to_owned(), |variation| format!("{:.2}", variation * 100.0))
+    };
+    let (iterations, ranks) = (variation(&timing.by_iteration()), variation(&timing.by_rank()));
+    let times = columns(times.each_ref().map(String::as_str));
+    Some(format!("# {:>10}  {side:>12}{times}  {iterations:>13}  {ranks:>8}", bytes.0))
+}
+
+fn columns(times: [&str; 5]) -> String {
+    times.map(|time| format!("  {time:>7}")).concat()
+}
+
+/// measure.py's first line: how many arrays are exchanged, and their size together.
+pub fn arrays(count: usize, size: Bytes) -> String {
+    format!("num of arrays = {count}, total size = {:.6} MB", megabytes(size))
+}
+
+/// measure.py's line of an iteration, from 1: `time` is the mean over ranks, `error` the worst rank's; `None`, not
+/// checked, is -1 there.
+pub fn iteration(number: usize, size: Bytes, time: Seconds, ranks: u32, error: Option<f64>) -> String {
+    let rate = busbw(size, time, ranks).0;
+    let error = error.unwrap_or(-1.0);
+    format!("iter {number}, {:.6} sec, {rate:.6} GB/sec per gpu, error {error:.6}", time.0)
+}
+
+/// measure.py's lines of every iteration of one result.
+pub fn iterations(result: &MessageResult, ranks: u32) -> Vec<String> {
+    let of_side = |timing: &Timing| -> Vec<String> {
+        let times = timing.by_iteration();
+        let line = |(index, time): (usize, &f64)| {
+            iteration(index + 1, result.bytes, Seconds(*time), ranks, timing.error.get(index).copied())
+        };
+        times.iter().enumerate().map(line).collect()
+    };
+    result.sides().into_iter().filter_map(|(_, timing)| timing).flat_map(of_side).collect()
+}
+
+/// What the memory under the all-reduce allows, and how much of it the largest size had, which the caches help least.
+pub fn memory(limit: &MemoryLimit, results: &[MessageResult], ranks: u32) -> String {
+    let MemoryLimit { rate, by, busbw } = limit;
+    let line = format!("# memory of the host: {rate:.1} read + written ({by})");
+    if busbw.0 <= 0.0 {
+        return line;
+    }
+    let reached = figures::largest_busbw(results, ranks)
+        .map_or(String::new(), |(size, rate)| format!("; {size} reached {:.0} %", rate.0 / busbw.0 * 100.0));
+    format!("{line}, allows {busbw:.1} busbw{reached}")
+}
+
+/// What every node's network card carried at the best size; `None` on one node, where nothing goes over a card.
+pub fn network_card(results: &[MessageResult], nodes: u32, ranks: u32) -> Option<String> {
+    let (size, best) = figures::best_busbw(results, ranks).filter(|_| nodes > 1)?;
+    let rate = card_rate(best, nodes, ranks);
+    Some(format!(
+        "# network card of each node: {rate:.2} at the best size, {size}, of {best:.2} busbw over {nodes} nodes"
+    ))
+}
+
+/// Why a run misses `--min-busbw`; `None` where its average is no lower.
+pub fn below_minimum(results: &[MessageResult], ranks: u32, minimum: GigabytesPerSecond) -> Option<String> {
+    if ranks < 2 {
+        return Some(format!(
+            "one rank has no bus bandwidth to compare with --min-busbw {}: start two or more",
+            minimum.0
+        ));
+    }
+    let Some(average) = figures::average_busbw(results, ranks) else {
+        return Some(format!("nothing was measured to compare with --min-busbw {}", minimum.0));
+    };
+    // NaN is no pass.
+    let is_enough = average >= minimum;
+    (!is_enough).then(|| {
+        format!(
+            "average bus bandwidth {} GB/s is below --min-busbw {}: look for the slow sizes above, or ask for less",
+            general(average.0),
+            minimum.0
+        )
+    })
+}
+
+fn megabytes(size: Bytes) -> f64 {
+    size.0 as f64 / 1e6
+}
+
+/// As many decimals as `width` characters have room for, two at most; an exponent where there is no room even
+/// without. nccl-tests' rule for its columns.
+fn fitted(value: f64, width: usize) -> String {
+    let fixed = (0..=2).rev().map(|decimals| format!("{value:.decimals$}")).find(|text| text.len() <= width);
+    fixed.unwrap_or_else(|| scientific(value, usize::from(width >= 7)))
+}
+
+/// C's `%g`: six digits that count, without zeros at the end.
+fn general(value: f64) -> String {
+    let exponent = format!("{value:.5e}").split_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok());
+    match exponent {
+        // Not finite.
+        None => value.to_string(),
+        Some(exponent @ -4..6) => without_zeros(&format!("{value:.*}", exponent.abs_diff(5) as usize)).to_owned(),
+        Some(_) => {
+            let text = scientific(value, 5);
+            let (number, exponent) = text.split_once('e').unwrap_or((&text, ""));
+            format!("{}e{exponent}", without_zeros(number))
+        }
+    }
+}
+
+fn without_zeros(number: &str) -> &str {
+    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
+}
+
+/// C's `%e`: an exponent has a sign and two digits.
+fn scientific(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$e}");
+    match text.split_once('e').and_then(|(number, exponent)| Some((number, exponent.parse::<i32>().ok()?))) {
+        Some((number, exponent)) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{number}e{sign}{:02}", exponent.abs())
+        }
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timing(seconds: &[&[f64]], wrong: Option<u64>, error: &[f64]) -> Timing {
+        let rank = |times: &&[f64]| times.iter().copied().map(Seconds).collect();
+        Timing { seconds: seconds.iter().map(rank).collect(), wrong, error: error.to_vec() }
+    }
+
+    fn result(bytes: u64, out_of_place: Option<Timing>, in_place: Option<Timing>) -> MessageResult {
+        let element = "float".to_owned();
+        MessageResult {
+            bytes: Bytes(bytes),
+            count: bytes / 4,
+            element,
+            buckets: vec![Bytes(bytes)],
+            out_of_place,
+            in_place,
+        }
+    }
+
+    /// `seconds` on both of two ranks, checked and sound.
+    fn sound(seconds: f64) -> Option<Timing> {
+        Some(timing(&[&[seconds], &[seconds]], Some(0), &[0.0]))
+    }
+
+    /// 1 GB at 10 and 5 GB/s, algbw and, on two ranks, busbw.
+    fn gigabyte() -> MessageResult {
+        result(1_000_000_000, sound(0.1), sound(0.2))
+    }
+
+    #[test]
+    fn the_table_is_nccl_tests_own() {
+        let lines = [
+            table_header(),
+            row(&result(8, sound(0.000_012_344), sound(0.000_012)), 2),
+            row(&result(134_217_728, sound(0.001_211_2), Some(timing(&[&[12.5]], None, &[]))), 4),
+            row(&result(1_073_741_824, None, Some(timing(&[&[0.25], &[0.75]], Some(1_234_567), &[]))), 2),
+        ];
+        assert_eq!(
+            lines.join("\n"),
+            "\
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+           8             2     float     sum      -1    12.34    0.00    0.00       0    12.00    0.00    0.00       0
+   134217728      33554432     float     sum      -1  1211.20  110.81  166.22       0  1.2e+07    0.01    0.02     N/A
+  1073741824     268435456     float     sum      -1      N/A     N/A     N/A     N/A   500000    2.15    2.15  1.23457e+06"
+        );
+    }
+
+    #[test]
+    fn the_footer_is_nccl_tests_own() {
+        assert_eq!(footer(&[gigabyte()], 2), "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 7.5");
+        let wrong = result(8, Some(timing(&[&[1e-6]], Some(3), &[])), None);
+        assert_eq!(footer(&[wrong], 2), "# Out of bounds values : 3 FAILED\n# Avg bus bandwidth    : 0.008");
+        let not_checked = result(1 << 30, None, Some(timing(&[&[0.03], &[0.03]], None, &[])));
+        assert_eq!(
+            footer(&[not_checked], 2),
+            "# Out of bounds values : N/A (not checked)\n# Avg bus bandwidth    : 35.7914"
+        );
+    }
+
+    #[test]
+    fn the_spread_is_over_ranks_and_over_iterations() {
+        // Over iterations the means are 20 and 40 us: 14.142 / 30. Over ranks they are 25 and 35 us: 7.071 / 30.
+        let slow = timing(&[&[10e-6, 40e-6], &[30e-6, 40e-6]], None, &[]);
+        let results = [result(8, Some(slow), None), result(1 << 30, None, Some(timing(&[&[1.5]], None, &[])))];
+        assert_eq!(
+            spread(&results),
+            "\
+#
+#       size          side      p50      p95      p99      min      max  CV iterations  CV ranks
+#        (B)                   (us)     (us)     (us)     (us)     (us)            (%)       (%)
+#          8  out-of-place    35.00    40.00    40.00    10.00    40.00          47.14     23.57
+# 1073741824      in-place  1500000  1500000  1500000  1500000  1500000            N/A       N/A"
+        );
+    }
+
+    /// MXNet's tools/bandwidth/README.md, up to the last digits of a time that it rounds.
+    #[test]
+    fn measure_py_s_lines_are_its_own() {
+        assert_eq!(arrays(205, Bytes(257_991_328)), "num of arrays = 205, total size = 257.991328 MB");
+        assert_eq!(
+            iteration(1, Bytes(257_991_328), Seconds(0.023_242), 2, Some(0.0)),
+            "iter 1, 0.023242 sec, 11.100221 GB/sec per gpu, error 0.000000"
+        );
+        let in_place = timing(&[&[0.01, 0.02], &[0.03, 0.02]], None, &[1e-6]);
+        assert_eq!(
+            iterations(&result(100_000_000, None, Some(in_place)), 2),
+            [
+                "iter 1, 0.020000 sec, 5.000000 GB/sec per gpu, error 0.000001",
+                "iter 2, 0.020000 sec, 5.000000 GB/sec per gpu, error -1.000000"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_memory_s_limit_is_told_with_what_was_reached() {
+        let limit = |busbw| MemoryLimit {
+            rate: GigabytesPerSecond(75.5),
+            by: "in place".to_owned(),
+            busbw: GigabytesPerSecond(busbw),
+        };
+        assert_eq!(
+            memory(&limit(18.9), &[gigabyte()], 2),
+            "# memory of the host: 75.5 GB/s read + written (in place), allows 18.9 GB/s busbw; \
+             1000000000 bytes reached 53 %"
+        );
+        let none = memory(&limit(18.9), &[], 2);
+        assert!(none.ends_with("allows 18.9 GB/s busbw"), "{none}");
+        assert_eq!(memory(&limit(0.0), &[], 1), "# memory of the host: 75.5 GB/s read + written (in place)");
+    }
+
+    #[test]
+    fn a_network_card_is_spoken_of_between_nodes_alone() {
+        let results = [gigabyte()];
+        assert_eq!(network_card(&results, 1, 8), None);
+        assert_eq!(
+            network_card(&results, 2, 16).as_deref(),
+            Some(
+                "# network card of each node: 1.25 GB/s at the best size, 1000000000 bytes, of 18.75 GB/s busbw \
+                 over 2 nodes"
+            )
+        );
+    }
+
+    #[test]
+    fn a_miss_of_the_minimum_tells_value_and_cure() {
+        let results = [gigabyte()];
+        let missed = |ranks, minimum| below_minimum(&results, ranks, GigabytesPerSecond(minimum));
+        assert_eq!(missed(2, 7.5), None);
+        assert_eq!(
+            missed(2, 1000.0).as_deref(),
+            Some(
+                "average bus bandwidth 7.5 GB/s is below --min-busbw 1000: look for the slow sizes above, or ask for \
+                 less"
+            )
+        );
+        assert!(missed(1, 1.0).is_some_and(|message| message.contains("start two or more")));
+        let nothing = below_minimum(&[], 2, GigabytesPerSecond(1.0));
+        assert_eq!(nothing.as_deref(), Some("nothing was measured to compare with --min-busbw 1"));
+    }
+
+    #[test]
+    fn numbers_are_c_s() {
+        for (value, text) in [
+            (0.0, "0"),
+            (41.2, "41.2"),
+            (100_000.0, "100000"),
+            (999_999.5, "1e+06"),
+            (1_234_567.0, "1.23457e+06"),
+            (0.000_123_456_7, "0.000123457"),
+            (0.000_012_5, "1.25e-05"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(general(value), text);
+        }
+        for (value, width, text) in [
+            (0.004, 7, "0.00"),
+            (9999.999, 7, "10000.0"),
+            (12_345.67, 7, "12345.7"),
+            (1_234_567.8, 7, "1234568"),
+            (12_345_678.0, 7, "1.2e+07"),
+            (12_345_678.0, 6, "1e+07"),
+        ] {
+            assert_eq!(fitted(value, width), text);
+        }
+    }
+}

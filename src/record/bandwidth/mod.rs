@@ -1,0 +1,9 @@
+//! All-reduce alone, without a model's computation: what is asked, what may be typed, what is written down.
+//!
+//! Not for the arithmetic of rates, which is in [`crate::stats::busbw`].
+
+pub mod config;
+pub mod figures;
+pub mod lines;
+pub mod options;
+pub mod record;

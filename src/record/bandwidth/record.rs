@@ -1,0 +1,210 @@
+//! The bandwidth record: one JSON document with every sample. Writer and parser.
+
+use std::io::{Read, Write};
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::bandwidth::config::BandwidthConfig;
+use crate::environment::{Environment, RankPlace};
+use crate::run::nullable;
+use crate::stats::summary;
+use crate::units::{Bytes, GigabytesPerSecond, Seconds};
+
+/// Version of this file format; a reader refuses any other.
+pub const SCHEMA: u32 = 1;
+
+/// What the file is, in its first field.
+pub const KIND: &str = "ringmark-bandwidth";
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BandwidthRecord {
+    /// [`KIND`].
+    pub kind: String,
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Start, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// What was asked.
+    pub config: BandwidthConfig,
+    /// Engine that summed: `nccl`, `shared-memory`, `mpi`, `none`, or `solo` for one rank.
+    pub collective: String,
+    /// Where rank 0 ran.
+    pub environment: Environment,
+    /// Every rank.
+    pub ranks: Vec<RankPlace>,
+    /// What the ranks' memory allows, measured beside the all-reduce; on the CPU only.
+    pub memory: Option<MemoryLimit>,
+    /// What NCCL said that it used, line by line; empty without NCCL.
+    pub nccl: Vec<String>,
+    /// One of each size, or one for the gradients.
+    pub results: Vec<MessageResult>,
+    /// Why the run is not valid; `None` for a sound one.
+    pub failure: Option<String>,
+}
+
+/// Speed of the memory under the all-reduce.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemoryLimit {
+    /// Bytes read and written in a second by all ranks of rank 0's host together, by the fastest of the loops.
+    pub rate: GigabytesPerSecond,
+    /// The fastest loop.
+    pub by: String,
+    /// Highest bus bandwidth that this allows: see [`crate::stats::busbw::memory_bound`].
+    pub busbw: GigabytesPerSecond,
+}
+
+/// One size, or the gradients.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MessageResult {
+    /// Size of the reduced array.
+    pub bytes: Bytes,
+    /// Its elements.
+    pub count: u64,
+    /// Element type as nccl-tests calls it: `float`, `half`, `bfloat16`.
+    pub element: String,
+    /// Sizes of the buckets that it was reduced in, as they lie in memory; one for a plain size.
+    pub buckets: Vec<Bytes>,
+    /// With different memory for input and output; `None` for gradients.
+    pub out_of_place: Option<Timing>,
+    /// With the output in the input's place; `None` where the wire's type makes that impossible.
+    pub in_place: Option<Timing>,
+}
+
+/// Every measured iteration on every rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// By rank, then by iteration.
+    pub seconds: Vec<Vec<Seconds>>,
+    /// Elements that differ from the exact sum, over all ranks and iterations; `None` where nothing was checked.
+    pub wrong: Option<u64>,
+    /// `sum |got - expected| / sum |expected|` of each iteration, the worst rank's (MXNet, tools/bandwidth/measure.py);
+    /// `null` in the file where it is not finite.
+    #[serde(with = "nullable")]
+    pub error: Vec<f64>,
+}
+
+impl Timing {
+    /// Every sample, of all ranks and iterations.
+    pub fn pooled(&self) -> Vec<f64> {
+        self.seconds.iter().flatten().map(|seconds| seconds.0).collect()
+    }
+
+    /// Mean over the iterations, for each rank.
+    pub fn by_rank(&self) -> Vec<f64> {
+        let mean = |rank: &Vec<Seconds>| summary::mean(&rank.iter().map(|seconds| seconds.0).collect::<Vec<_>>());
+        self.seconds.iter().filter_map(mean).collect()
+    }
+
+    /// Mean over the ranks, for each iteration.
+    pub fn by_iteration(&self) -> Vec<f64> {
+        let of_all_ranks = |iteration: usize| -> Vec<f64> {
+            self.seconds.iter().filter_map(|rank| rank.get(iteration)).map(|seconds| seconds.0).collect()
+        };
+        (0..).map_while(|iteration| summary::mean(&of_all_ranks(iteration))).collect()
+    }
+
+    /// Mean over ranks and iterations, which the rates are of; `None` without a sample.
+    pub fn mean(&self) -> Option<Seconds> {
+        summary::mean(&self.pooled()).map(Seconds)
+    }
+}
+
+impl MessageResult {
+    /// Out of place, then in place, each under its name; `None` for one that was not measured.
+    pub fn sides(&self) -> [(&'static str, Option<&Timing>); 2] {
+        [("out-of-place", self.out_of_place.as_ref()), ("in-place", self.in_place.as_ref())]
+    }
+}
+
+impl BandwidthRecord {
+    /// Writes the document and a newline.
+    pub fn write(&self, mut output: impl Write) -> anyhow::Result<()> {
+        serde_json::to_writer(&mut output, self)?;
+        output.write_all(b"\n")?;
+        output.flush()?;
+        Ok(())
+    }
+
+    /// Reads a document of this format and version.
+    pub fn read(input: impl Read) -> anyhow::Result<BandwidthRecord> {
+        let value: serde_json::Value = serde_json::from_reader(input).context("not JSON")?;
+        let kind = value.get("kind").and_then(|kind| kind.as_str()).unwrap_or_default();
+        ensure!(kind == KIND, "kind is {kind:?}, a bandwidth record has {KIND:?}");
+        let schema = value.get("schema").and_then(serde_json::Value::as_u64).unwrap_or_default();
+        ensure!(
+            schema == u64::from(SCHEMA),
+            "bandwidth record format {schema} where this ringmark reads {SCHEMA}: use the ringmark that wrote it"
+        );
+        serde_json::from_value(value).context("not a bandwidth record")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> BandwidthRecord {
+        let timing =
+            Timing { seconds: vec![vec![Seconds(0.5)], vec![Seconds(0.25)]], wrong: Some(0), error: vec![0.0] };
+        BandwidthRecord {
+            kind: KIND.to_owned(),
+            schema: SCHEMA,
+            started: Seconds(1.7e9),
+            config: BandwidthConfig::default(),
+            collective: "mpi".to_owned(),
+            environment: Environment::default(),
+            ranks: Vec::new(),
+            memory: None,
+            nccl: Vec::new(),
+            results: vec![MessageResult {
+                bytes: Bytes(8),
+                count: 2,
+                element: "float".to_owned(),
+                buckets: vec![Bytes(8)],
+                out_of_place: None,
+                in_place: Some(timing),
+            }],
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        let mut bytes = Vec::new();
+        record().write(&mut bytes).expect("memory takes it");
+        assert_eq!(BandwidthRecord::read(&bytes[..]).expect("sound"), record());
+        assert_eq!(record().results[0].in_place.as_ref().map(Timing::pooled), Some(vec![0.5, 0.25]));
+    }
+
+    #[test]
+    fn an_error_that_is_no_number_is_read_back() {
+        let mut record = record();
+        record.results[0].in_place = Some(Timing { seconds: Vec::new(), wrong: Some(1), error: vec![f64::NAN, 0.5] });
+        let mut bytes = Vec::new();
+        record.write(&mut bytes).expect("memory takes it");
+        let read = BandwidthRecord::read(&bytes[..]).expect("sound");
+        let error = &read.results[0].in_place.as_ref().expect("it was written").error;
+        assert!(error[0].is_nan() && error[1] == 0.5, "{error:?}");
+    }
+
+    #[test]
+    fn times_are_averaged_either_way() {
+        let seconds = vec![vec![Seconds(1.0), Seconds(3.0)], vec![Seconds(2.0), Seconds(6.0)]];
+        let timing = Timing { seconds, wrong: None, error: Vec::new() };
+        assert_eq!(timing.by_rank(), [2.0, 4.0]);
+        assert_eq!(timing.by_iteration(), [1.5, 4.5]);
+        assert_eq!(timing.mean(), Some(Seconds(3.0)));
+        let nothing = Timing { seconds: vec![Vec::new(); 2], wrong: None, error: Vec::new() };
+        assert_eq!((nothing.by_rank(), nothing.by_iteration(), nothing.mean()), (Vec::new(), Vec::new(), None));
+    }
+
+    #[test]
+    fn other_documents_are_refused_by_name() {
+        let error = |text: &str| format!("{:#}", BandwidthRecord::read(text.as_bytes()).expect_err("refused"));
+        assert!(error("nonsense").contains("not JSON"));
+        assert!(error("{}").contains("kind is \"\""));
+        assert!(error("{\"kind\":\"ringmark-bandwidth\",\"schema\":7}").contains("format 7"));
+    }
+}

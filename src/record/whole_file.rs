@@ -1,0 +1,163 @@
+//! A file that is there whole or not at all: no reader ever sees half of it, not even where the writer is killed.
+//!
+//! Not for logs, which are read while they grow.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufWriter, IntoInnerError};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use anyhow::{Context, Result};
+
+/// Lets `content` write into a part file beside `path`, then renames it to `path`, over a file that was there. When
+/// anything fails the part file goes, the old file stays, and the error names `path`.
+pub fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+    write_by_name(path, |part| {
+        let mut output = BufWriter::new(File::create(part)?);
+        content(&mut output)?;
+        let file = output.into_inner().map_err(IntoInnerError::into_error)?;
+        // A disk that is full or far away may say so only now. A pipe cannot be asked.
+        if file.metadata()?.is_file() {
+            file.sync_all()?;
+        }
+        Ok(())
+    })
+}
+
+/// As [`write()`], for a library that opens files itself: `content` gets the name of the part file.
+pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let write = || {
+        // Neither a device nor a pipe may be replaced by a file: what is no file is written as it is.
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return content(path);
+        }
+        let part = part_of(path).context("this is no name of a file")?;
+        let written = content(&part).and_then(|()| Ok(fs::rename(&part, path)?));
+        if written.is_err() {
+            // There is none where it could not be made.
+            let _ = fs::remove_file(&part);
+        }
+        written
+    };
+    write().with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// `.<name>.<process>.part` in the same folder: on the same file system, and no other process's.
+fn part_of(path: &Path) -> Option<PathBuf> {
+    let mut name = OsString::from(".");
+    name.push(path.file_name()?);
+    name.push(format!(".{}.part", process::id()));
+    Some(path.with_file_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::io::{Read, Write};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use anyhow::bail;
+
+    use super::*;
+
+    /// An empty folder, gone with the value.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Folder {
+            static NUMBER: AtomicU32 = AtomicU32::new(0);
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let folder = env::temp_dir().join(format!("ringmark-whole-file-{}-{number}", process::id()));
+            fs::create_dir(&folder).expect("made");
+            Folder(folder)
+        }
+
+        fn path(&self) -> PathBuf {
+            self.0.join("result.json")
+        }
+
+        fn names(&self) -> Vec<OsString> {
+            fs::read_dir(&self.0).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn text(path: &Path, text: &str) -> Result<()> {
+        write(path, |output| Ok(output.write_all(text.as_bytes())?))
+    }
+
+    #[test]
+    fn a_file_is_made_and_replaced() {
+        let folder = Folder::new();
+        for content in ["first", "second, longer"] {
+            text(&folder.path(), content).expect("written");
+            assert_eq!(fs::read_to_string(folder.path()).expect("read"), content);
+            assert_eq!(folder.names(), ["result.json"]);
+        }
+    }
+
+    #[test]
+    fn nobody_sees_the_file_before_it_is_whole() {
+        let folder = Folder::new();
+        write(&folder.path(), |output| {
+            output.write_all(b"half")?;
+            output.flush()?;
+            assert!(!folder.path().exists());
+            assert_eq!(folder.names().len(), 1);
+            Ok(())
+        })
+        .expect("written");
+    }
+
+    #[test]
+    fn what_fails_leaves_the_old_file_and_no_part() {
+        let folder = Folder::new();
+        text(&folder.path(), "old").expect("written");
+        let failed = write(&folder.path(), |output| {
+            output.write_all(b"new")?;
+            bail!("no number")
+        });
+        let error = format!("{:#}", failed.expect_err("it failed"));
+        assert_eq!(error, format!("{} cannot be written: no number", folder.path().display()));
+        assert_eq!(fs::read_to_string(folder.path()).expect("read"), "old");
+        assert_eq!(folder.names(), ["result.json"]);
+    }
+
+    #[test]
+    fn a_place_that_takes_no_file_is_named() {
+        let folder = Folder::new();
+        for path in [folder.0.join("none/result.json"), folder.0.clone(), PathBuf::from("/dev/full")] {
+            let error = format!("{:#}", text(&path, "text").expect_err("refused"));
+            assert!(error.starts_with(&format!("{} cannot be written: ", path.display())), "{error}");
+        }
+        assert_eq!(folder.names(), Vec::<OsString>::new());
+    }
+
+    #[test]
+    fn a_device_is_written_and_not_replaced() {
+        text(Path::new("/dev/null"), "text").expect("written");
+        assert!(!Path::new("/dev/null").metadata().expect("it is there").is_file());
+        // A file behind a link in /proc is one that is open already.
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
+        text(Path::new(&name), "text").expect("written");
+        drop(writer);
+        let mut read = String::new();
+        reader.read_to_string(&mut read).expect("read");
+        assert_eq!(read, "text");
+    }
+
+    #[test]
+    fn a_library_gets_the_part_s_name() {
+        let folder = Folder::new();
+        write_by_name(&folder.path(), |part| Ok(fs::write(part, "text")?)).expect("written");
+        assert_eq!(fs::read_to_string(folder.path()).expect("read"), "text");
+        assert_eq!(folder.names(), ["result.json"]);
+    }
+}

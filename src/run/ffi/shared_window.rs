@@ -1,0 +1,409 @@
+//! Memory that the ranks of a host share, counters in it that they wait on, and sums straight from each other's part.
+//!
+//! The memory is a file without a name (`memfd_create`): nothing is left of it when the last rank ends, however it
+//! ends, and no limit of /dev/shm applies. Not for who sums what when: that is `collective/shared_memory.rs`.
+//!
+//! ```text
+//! | counters | rank 0: small messages, wire, sums | rank 1: small messages, wire, sums | ...
+//! ```
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tch::{Device, Kind, Tensor};
+
+use crate::ffi::sums::{self, Element};
+
+/// Counters that ranks can wait on.
+pub const COUNTERS: usize = 1024;
+
+/// Bytes for each rank's small messages.
+pub const SMALL_BYTES: usize = 256 << 10;
+
+const PAGE: usize = 4096;
+
+/// How long a waiting rank watches a counter before it sleeps, where it has a core to itself.
+const WATCH: Duration = Duration::from_micros(200);
+
+/// How long it sleeps at most before it looks again: a guard, no part of the protocol.
+const SLEEP: Duration = Duration::from_secs(1);
+
+/// A counter that only grows (and wraps), alone in its cache line.
+#[repr(C, align(64))]
+struct Counter {
+    count: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+/// What stands before the ranks' parts.
+#[repr(C)]
+struct Control {
+    /// Which window this is.
+    mark: AtomicU64,
+    counters: [Counter; COUNTERS],
+}
+
+/// How the window is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowLayout {
+    /// Ranks of this host.
+    pub ranks: usize,
+    /// Elements of each rank's wire and sums.
+    pub elements: usize,
+    /// Type of what is summed.
+    pub wire: Element,
+    /// Type of the sums.
+    pub sums: Element,
+    /// Whether there is no wire of its own: what is summed lies where the sums go.
+    pub is_shared: bool,
+}
+
+impl WindowLayout {
+    fn wire_offset(&self) -> usize {
+        SMALL_BYTES
+    }
+
+    fn sums_offset(&self) -> usize {
+        let wire = if self.is_shared { 0 } else { self.elements * self.wire.bytes() };
+        self.wire_offset() + wire.next_multiple_of(PAGE)
+    }
+
+    /// Bytes of one rank's part.
+    fn part(&self) -> usize {
+        self.sums_offset() + (self.elements * self.sums.bytes()).next_multiple_of(PAGE)
+    }
+
+    fn part_offset(&self, rank: usize) -> usize {
+        size_of::<Control>().next_multiple_of(PAGE) + rank * self.part()
+    }
+
+    /// Bytes of the whole window.
+    pub fn bytes(&self) -> usize {
+        self.part_offset(self.ranks)
+    }
+}
+
+/// One of a rank's two arrays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Array {
+    /// What is summed.
+    Wire,
+    /// The sums.
+    Sums,
+}
+
+/// The window as one rank sees it.
+pub struct Window {
+    layout: WindowLayout,
+    own: usize,
+    base: NonNull<u8>,
+    /// Whether ranks have cores to themselves, so that watching a counter takes time from nobody.
+    may_watch: bool,
+    /// Keeps the memory reachable for ranks that still open it.
+    file: File,
+}
+
+// SAFETY: the mapping is this process's for good, and its counters are atomic.
+unsafe impl Send for Window {}
+
+impl Window {
+    /// Makes a window, as rank 0 of the host; `mark` tells it from any other.
+    pub fn create(layout: WindowLayout, mark: u64, may_watch: bool) -> Result<Window> {
+        // SAFETY: the name ends in NUL; the result is checked and owned by the file alone.
+        let file = unsafe {
+            let descriptor = libc::memfd_create(c"ringmark".as_ptr(), libc::MFD_CLOEXEC);
+            if descriptor < 0 {
+                return Err(io::Error::last_os_error()).context("memfd_create");
+            }
+            File::from_raw_fd(descriptor)
+        };
+        file.set_len(layout.bytes() as u64)?;
+        let window = Window::map(file, layout, 0, may_watch)?;
+        window.control().mark.store(mark, Ordering::SeqCst);
+        Ok(window)
+    }
+
+    /// Opens rank 0's window as rank `own` of the host: its process and [`descriptor`](Window::descriptor) there.
+    pub fn open(
+        layout: WindowLayout,
+        (process, descriptor): (u32, i32),
+        mark: u64,
+        own: usize,
+        may_watch: bool,
+    ) -> Result<Window> {
+        let path = format!("/proc/{process}/fd/{descriptor}");
+        let file = OpenOptions::new().read(true).write(true).open(&path).with_context(|| path.clone())?;
+        let length = file.metadata()?.len();
+        // In another process name space the number may be anybody's.
+        ensure!(length == layout.bytes() as u64, "{path} is not the window of this host's rank 0");
+        let window = Window::map(file, layout, own, may_watch)?;
+        ensure!(window.control().mark.load(Ordering::SeqCst) == mark, "{path} is not the window of this host's rank 0");
+        Ok(window)
+    }
+
+    fn map(file: File, layout: WindowLayout, own: usize, may_watch: bool) -> Result<Window> {
+        // SAFETY: a new shared mapping of an open file, as long as the file; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                layout.bytes(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error()).context("mmap");
+        }
+        let base = NonNull::new(base.cast::<u8>()).context("mmap returned null")?;
+        // SAFETY: advice on a mapping that was just made; a kernel that does not follow it says so, to nobody.
+        unsafe { libc::madvise(base.as_ptr().cast(), layout.bytes(), libc::MADV_HUGEPAGE) };
+        let window = Window { layout, own, base, may_watch, file };
+        window.take_memory()?;
+        Ok(window)
+    }
+
+    /// Takes this rank's memory now: on the part of the machine where this rank runs, and with an error where there
+    /// is none, instead of a SIGBUS at the first touch.
+    fn take_memory(&self) -> Result<()> {
+        let offset = if self.own == 0 { 0 } else { self.layout.part_offset(self.own) };
+        let length = self.layout.part_offset(self.own + 1) - offset;
+        // SAFETY: an open file; the result is checked.
+        let status = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, offset as i64, length as i64) };
+        if status != 0 {
+            return Err(io::Error::last_os_error()).with_context(|| format!("{length} bytes of shared memory"));
+        }
+        Ok(())
+    }
+
+    /// By which [`open`](Window::open) finds this window.
+    pub fn descriptor(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    /// This rank's array as a tensor, `[elements]`. It lives as long as the process: the mapping is never undone.
+    pub fn tensor(&self, array: Array) -> Tensor {
+        let kind = match self.element(array) {
+            Element::Float => Kind::Float,
+            Element::Half => Kind::Half,
+            Element::BFloat16 => Kind::BFloat16,
+        };
+        let length = self.layout.elements;
+        let data = self.address(array, self.own, 0..length);
+        // SAFETY: `length` elements of `kind`, contiguous, mapped for the rest of the process's life.
+        unsafe { Tensor::from_blob(data, &[length as i64], &[1], kind, Device::Cpu) }
+    }
+
+    /// Adds one to `counter`. Who makes it `target` wakes those that sleep on it.
+    pub fn arrive(&self, counter: usize, target: u32) {
+        let counter = &self.control().counters[counter];
+        let count = counter.count.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        if count == target && counter.sleepers.load(Ordering::SeqCst) > 0 {
+            // SAFETY: an aligned word of a live mapping.
+            unsafe { libc::syscall(libc::SYS_futex, counter.count.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+        }
+    }
+
+    /// Whether `counter` is at `target` or past it.
+    pub fn has_reached(&self, counter: usize, target: u32) -> bool {
+        is_reached(self.control().counters[counter].count.load(Ordering::SeqCst), target)
+    }
+
+    /// Returns when `counter` is at `target` or past it.
+    pub fn wait(&self, counter: usize, target: u32) {
+        if self.has_reached(counter, target) {
+            return;
+        }
+        if self.may_watch {
+            let start = Instant::now();
+            while start.elapsed() < WATCH {
+                for _ in 0..64 {
+                    if self.has_reached(counter, target) {
+                        return;
+                    }
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        let counter = &self.control().counters[counter];
+        counter.sleepers.fetch_add(1, Ordering::SeqCst);
+        loop {
+            let count = counter.count.load(Ordering::SeqCst);
+            if is_reached(count, target) {
+                break;
+            }
+            let limit = libc::timespec { tv_sec: SLEEP.as_secs() as i64, tv_nsec: 0 };
+            // Returns at once where the count has changed since; however it returns, the loop looks again.
+            // SAFETY: an aligned word of a live mapping and a live timespec.
+            unsafe { libc::syscall(libc::SYS_futex, counter.count.as_ptr(), libc::FUTEX_WAIT, count, &limit) };
+        }
+        counter.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Sums `elements` of every rank's `from`, in the order of the ranks, into the same place of the `to` of each of
+    /// the ranks `receivers`. `streaming` writes past the caches: for sums that are not read soon and memory that was not just read.
+    ///
+    /// The caller sees to it that no rank writes what is read here, or touches what is written, at the same time.
+    pub fn sum(&self, from: Array, to: Array, elements: Range<usize>, receivers: Range<usize>, streaming: bool) {
+        let addresses = |array, ranks: Range<usize>| -> Vec<*mut u8> {
+            ranks.map(|rank| self.address(array, rank, elements.clone()).cast_mut()).collect()
+        };
+        let sources = addresses(from, 0..self.layout.ranks);
+        let receivers = addresses(to, receivers);
+        // SAFETY: `address` checked the bounds of every array; concurrent use is the caller's promise.
+        unsafe {
+            sums::sum(&sources, self.element(from), &receivers, self.element(to), elements.len(), streaming);
+        }
+    }
+
+    /// Copies `elements` of this rank's `from` to the `to` of each of the ranks `receivers`, as [`sum`](Window::sum) does.
+    pub fn spread(&self, from: Array, to: Array, elements: Range<usize>, receivers: &[usize], streaming: bool) {
+        let source = self.address(from, self.own, elements.clone()).cast_mut();
+        let receivers: Vec<*mut u8> =
+            receivers.iter().map(|rank| self.address(to, *rank, elements.clone()).cast_mut()).collect();
+        // SAFETY: as in `sum`.
+        unsafe {
+            sums::sum(&[source], self.element(from), &receivers, self.element(to), elements.len(), streaming);
+        }
+    }
+
+    /// Copies `elements` of this rank's `from` to its small messages, from byte `offset` on.
+    pub fn post(&self, from: Array, elements: Range<usize>, offset: usize) {
+        let bytes = elements.len() * self.element(from).bytes();
+        let source = self.address(from, self.own, elements);
+        let target = self.small(self.own, offset, bytes);
+        // SAFETY: both were checked to hold `bytes`; arrays and small messages do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(source, target, bytes) };
+    }
+
+    /// Sums what all ranks [posted](Window::post) at `offset` as `from`, into `elements` of this rank's `to`.
+    pub fn sum_posted(&self, from: Array, to: Array, elements: Range<usize>, offset: usize) {
+        let bytes = elements.len() * self.element(from).bytes();
+        let mut sources = [std::ptr::null_mut(); 64];
+        let sources: &[*mut u8] = if self.layout.ranks <= sources.len() {
+            for (rank, source) in sources.iter_mut().enumerate().take(self.layout.ranks) {
+                *source = self.small(rank, offset, bytes);
+            }
+            &sources[..self.layout.ranks]
+        } else {
+            &(0..self.layout.ranks).map(|rank| self.small(rank, offset, bytes)).collect::<Vec<_>>()
+        };
+        let receiver = [self.address(to, self.own, elements.clone()).cast_mut()];
+        // SAFETY: `small` and `address` checked the bounds; concurrent use is the caller's promise.
+        unsafe { sums::sum(sources, self.element(from), &receiver, self.element(to), elements.len(), false) };
+    }
+
+    fn element(&self, array: Array) -> Element {
+        match array {
+            Array::Wire => self.layout.wire,
+            Array::Sums => self.layout.sums,
+        }
+    }
+
+    /// Where `elements` of the array begin.
+    fn address(&self, array: Array, rank: usize, elements: Range<usize>) -> *const u8 {
+        assert!(elements.start <= elements.end && elements.end <= self.layout.elements, "{elements:?}");
+        assert!(rank < self.layout.ranks, "rank {rank}");
+        let start = match array {
+            Array::Wire if !self.layout.is_shared => self.layout.wire_offset(),
+            _ => self.layout.sums_offset(),
+        };
+        let offset = self.layout.part_offset(rank) + start + elements.start * self.element(array).bytes();
+        // SAFETY: inside the mapping, by the checks above.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    fn small(&self, rank: usize, offset: usize, bytes: usize) -> *mut u8 {
+        assert!(rank < self.layout.ranks && offset + bytes <= SMALL_BYTES, "{bytes} bytes at {offset} of rank {rank}");
+        // SAFETY: inside the mapping, by the check above.
+        unsafe { self.base.as_ptr().add(self.layout.part_offset(rank) + offset) }
+    }
+
+    fn control(&self) -> &Control {
+        // SAFETY: the mapping begins with a `Control`, of which any bits are a valid one; it lives as long as `self`.
+        unsafe { self.base.cast::<Control>().as_ref() }
+    }
+}
+
+/// Counters wrap: `count` is past `target` where it is less than half the way round ahead of it.
+fn is_reached(count: u32, target: u32) -> bool {
+    count.wrapping_sub(target) < u32::MAX / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: WindowLayout =
+        WindowLayout { ranks: 3, elements: 5000, wire: Element::BFloat16, sums: Element::Float, is_shared: false };
+
+    fn windows(layout: WindowLayout) -> Vec<Window> {
+        let first = Window::create(layout, 7, false).expect("a window");
+        let process = (std::process::id(), first.descriptor());
+        let others: Vec<Window> =
+            (1..layout.ranks).map(|own| Window::open(layout, process, 7, own, false).expect("rank 0's")).collect();
+        std::iter::once(first).chain(others).collect()
+    }
+
+    #[test]
+    fn ranks_sum_from_each_other_s_part() {
+        let windows = windows(LAYOUT);
+        for (rank, window) in windows.iter().enumerate() {
+            let _ = window.tensor(Array::Wire).fill_((rank + 1) as i64);
+        }
+        windows[1].sum(Array::Wire, Array::Sums, 10..4990, 0..3, true);
+        for window in &windows {
+            let sums = window.tensor(Array::Sums);
+            assert_eq!([9, 10, 4989, 4990].map(|index| sums.double_value(&[index])), [0.0, 6.0, 6.0, 0.0]);
+        }
+        windows[2].spread(Array::Wire, Array::Sums, 0..2, &[0], false);
+        assert_eq!(windows[0].tensor(Array::Sums).double_value(&[1]), 3.0);
+    }
+
+    #[test]
+    fn small_messages_meet() {
+        let windows = windows(WindowLayout { is_shared: true, wire: Element::Float, ..LAYOUT });
+        for (rank, window) in windows.iter().enumerate() {
+            let _ = window.tensor(Array::Sums).fill_((rank + 1) as i64);
+            window.post(Array::Sums, 7..10, 128);
+        }
+        windows[0].sum_posted(Array::Sums, Array::Sums, 7..10, 128);
+        let sums = windows[0].tensor(Array::Sums);
+        assert_eq!([6, 7, 9, 10].map(|index| sums.double_value(&[index])), [1.0, 6.0, 6.0, 1.0]);
+    }
+
+    #[test]
+    fn a_sleeping_rank_is_woken_by_the_last_to_arrive() {
+        let mut windows = windows(LAYOUT);
+        let meet = |window: &Window| {
+            for round in 1..=500 {
+                window.arrive(3, 3 * round);
+                window.wait(3, 3 * round);
+            }
+        };
+        std::thread::scope(|scope| {
+            for window in windows.drain(1..) {
+                scope.spawn(move || meet(&window));
+            }
+            meet(&windows[0]);
+        });
+        assert!(windows[0].has_reached(3, 1500) && !windows[0].has_reached(3, 1501));
+        assert!(is_reached(2, u32::MAX - 1) && !is_reached(u32::MAX - 1, 2));
+    }
+
+    #[test]
+    fn a_stranger_s_window_is_refused() {
+        let first = Window::create(LAYOUT, 7, false).expect("a window");
+        let process = (std::process::id(), first.descriptor());
+        let error = Window::open(LAYOUT, process, 8, 1, false).err().expect("another mark").to_string();
+        assert!(error.contains("is not the window"), "{error}");
+        assert!(Window::open(WindowLayout { ranks: 2, ..LAYOUT }, process, 7, 1, false).is_err());
+    }
+}

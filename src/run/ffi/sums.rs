@@ -1,0 +1,543 @@
+//! Sums of arrays in memory, rounded or not, block by block so that a block stays in the first cache.
+//!
+//! Additions are in fp32 and in the order of the sources: every caller gets the same bits.
+
+use half::{bf16, f16};
+
+/// Elements of a block: 8 kB of fp32.
+const BLOCK: usize = 2048;
+
+/// Type of an array's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// IEEE single precision.
+    Float,
+    /// IEEE half precision.
+    Half,
+    /// bfloat16.
+    BFloat16,
+}
+
+impl Element {
+    /// Size of one.
+    pub fn bytes(self) -> usize {
+        match self {
+            Element::Float => 4,
+            Element::Half | Element::BFloat16 => 2,
+        }
+    }
+}
+
+/// Writes the sum of the `sources` to each of the `receivers`, `count` elements each. `streaming` writes past the caches.
+///
+/// # Safety
+/// Every pointer is good for `count` elements of its type, aligned to them. A receiver is one of the sources, or apart from all.
+pub unsafe fn sum(
+    sources: &[*mut u8],
+    source: Element,
+    receivers: &[*mut u8],
+    receiver: Element,
+    count: usize,
+    streaming: bool,
+) {
+    // Two ranks in single precision, the commonest case, need no block.
+    if let (&[first, second], &[to_first, to_second]) = (sources, receivers)
+        && (source, receiver) == (Element::Float, Element::Float)
+    {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (first, second) = (first.cast_const().cast(), second.cast_const().cast());
+            match streaming {
+                true => stream_two(first, second, to_first.cast(), to_second.cast(), count),
+                false => sum_two(first, second, to_first.cast(), to_second.cast(), count),
+            }
+        }
+        return;
+    }
+    let mut block = Block([0.0; BLOCK]);
+    let mut start = 0;
+    while start < count {
+        let length = (count - start).min(BLOCK);
+        let values = &mut block.0[..length];
+        // SAFETY: the caller's promise, for `length` elements from `start` on.
+        unsafe {
+            let at = |pointer: &*mut u8| pointer.add(start * source.bytes()).cast_const();
+            match sources {
+                [first, second, rest @ ..] if source == Element::Float => {
+                    add_two(values, at(first).cast(), at(second).cast());
+                    rest.iter().for_each(|pointer| add(values, at(pointer), source));
+                }
+                [first, rest @ ..] => {
+                    widen(values, at(first), source);
+                    rest.iter().for_each(|pointer| add(values, at(pointer), source));
+                }
+                [] => values.fill(0.0),
+            }
+            for pointer in receivers {
+                store(values, pointer.add(start * receiver.bytes()), receiver, streaming);
+            }
+        }
+        start += length;
+    }
+    if streaming {
+        fence();
+    }
+}
+
+/// Aligned to a cache line, so that vector loads never cross one.
+#[repr(align(64))]
+struct Block([f32; BLOCK]);
+
+/// Makes three versions of a loop: for processors with AVX-512, with AVX2, and for all others.
+macro_rules! vectorized {
+    ($(#[$doc:meta])* unsafe fn $name:ident($($argument:ident: $type:ty),*) $body:block) => {
+        $(#[$doc])*
+        unsafe fn $name($($argument: $type),*) {
+            #[inline(always)]
+            unsafe fn body($($argument: $type),*) $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+            unsafe fn avx512($($argument: $type),*) {
+                // SAFETY: the caller's promise.
+                unsafe { body($($argument),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            unsafe fn avx2($($argument: $type),*) {
+                // SAFETY: the caller's promise.
+                unsafe { body($($argument),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl") {
+                // SAFETY: the processor has it; else the caller's promise.
+                return unsafe { avx512($($argument),*) };
+            } else if is_x86_feature_detected!("avx2") {
+                // SAFETY: the processor has it; else the caller's promise.
+                return unsafe { avx2($($argument),*) };
+            }
+            // SAFETY: the caller's promise.
+            unsafe { body($($argument),*) }
+        }
+    };
+}
+
+vectorized! {
+    /// `values = first + second`.
+    unsafe fn add_two(values: &mut [f32], first: *const f32, second: *const f32) {
+        for (index, value) in values.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *value = unsafe { *first.add(index) + *second.add(index) };
+        }
+    }
+}
+
+vectorized! {
+    /// Writes `first + second` to both receivers, which may be the sources.
+    unsafe fn sum_two(first: *const f32, second: *const f32, to_first: *mut f32, to_second: *mut f32, count: usize) {
+        // A group is read before it is written, so that the compiler may use whole vectors though the arrays may be one.
+        const GROUP: usize = 64;
+        let mut start = 0;
+        while start + GROUP <= count {
+            let mut sums = [0f32; GROUP];
+            // SAFETY: the caller's promise.
+            unsafe {
+                for (index, sum) in sums.iter_mut().enumerate() {
+                    *sum = *first.add(start + index) + *second.add(start + index);
+                }
+                for (index, sum) in sums.iter().enumerate() {
+                    *to_first.add(start + index) = *sum;
+                }
+                for (index, sum) in sums.iter().enumerate() {
+                    *to_second.add(start + index) = *sum;
+                }
+            }
+            start += GROUP;
+        }
+        for index in start..count {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let sum = *first.add(index) + *second.add(index);
+                *to_first.add(index) = sum;
+                *to_second.add(index) = sum;
+            }
+        }
+    }
+}
+
+vectorized! {
+    unsafe fn add_floats(values: &mut [f32], source: *const f32) {
+        for (index, value) in values.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *value += unsafe { *source.add(index) };
+        }
+    }
+}
+
+vectorized! {
+    unsafe fn add_bfloats(values: &mut [f32], source: *const bf16) {
+        for (index, value) in values.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *value += f32::from_bits(u32::from(unsafe { *source.add(index) }.to_bits()) << 16);
+        }
+    }
+}
+
+vectorized! {
+    /// Rounds to nearest, ties to even.
+    unsafe fn store_bfloats(values: &[f32], receiver: *mut bf16) {
+        for (index, value) in values.iter().enumerate() {
+            let bits = value.to_bits();
+            let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+            // Rounding up could turn a NaN into an infinity.
+            let quiet = bits >> 16 | 0x40;
+            let result = if value.is_nan() { quiet } else { rounded };
+            // SAFETY: the caller's promise.
+            unsafe { *receiver.add(index) = bf16::from_bits(result as u16) };
+        }
+    }
+}
+
+/// # Safety
+/// `source` is good for as many elements as `values` has.
+unsafe fn add(values: &mut [f32], source: *const u8, element: Element) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match element {
+            Element::Float => add_floats(values, source.cast()),
+            Element::BFloat16 => add_bfloats(values, source.cast()),
+            Element::Half => halves(values, source.cast(), |value, half| *value += half),
+        }
+    }
+}
+
+/// # Safety
+/// `source` is good for as many elements as `values` has.
+unsafe fn widen(values: &mut [f32], source: *const u8, element: Element) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match element {
+            Element::Float => std::ptr::copy_nonoverlapping(source.cast(), values.as_mut_ptr(), values.len()),
+            Element::BFloat16 => {
+                values.fill(0.0);
+                add_bfloats(values, source.cast());
+            }
+            Element::Half => halves(values, source.cast(), |value, half| *value = half),
+        }
+    }
+}
+
+/// # Safety
+/// `source` is good for as many elements as `values` has.
+unsafe fn halves(values: &mut [f32], source: *const f16, each: impl Fn(&mut f32, f32)) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
+        // SAFETY: the processor has both; else the caller's promise.
+        return unsafe { halves_by_f16c(values, source, each) };
+    }
+    for (index, value) in values.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        each(value, unsafe { *source.add(index) }.to_f32());
+    }
+}
+
+/// # Safety
+/// As [`halves`], on a processor with F16C.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn halves_by_f16c(values: &mut [f32], source: *const f16, each: impl Fn(&mut f32, f32)) {
+    use std::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
+    let mut wide = [0f32; 8];
+    let whole = values.len() / 8 * 8;
+    for start in (0..whole).step_by(8) {
+        // SAFETY: eight elements from `start` on are inside both.
+        unsafe { _mm256_storeu_ps(wide.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(source.add(start).cast()))) };
+        values[start..start + 8].iter_mut().zip(wide).for_each(|(value, half)| each(value, half));
+    }
+    for (index, value) in values.iter_mut().enumerate().skip(whole) {
+        // SAFETY: the caller's promise.
+        each(value, unsafe { *source.add(index) }.to_f32());
+    }
+}
+
+/// # Safety
+/// `receiver` is good for as many elements of its type as `values` has.
+unsafe fn store(values: &[f32], receiver: *mut u8, element: Element, streaming: bool) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match element {
+            Element::Float if streaming => stream(values, receiver.cast()),
+            Element::Float => std::ptr::copy_nonoverlapping(values.as_ptr(), receiver.cast(), values.len()),
+            Element::BFloat16 => store_bfloats(values, receiver.cast()),
+            Element::Half => store_halves(values, receiver.cast()),
+        }
+    }
+}
+
+/// # Safety
+/// `receiver` is good for as many elements as `values` has.
+unsafe fn store_halves(values: &[f32], receiver: *mut f16) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
+        // SAFETY: the processor has both; else the caller's promise.
+        return unsafe { store_halves_by_f16c(values, receiver) };
+    }
+    for (index, value) in values.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { *receiver.add(index) = f16::from_f32(*value) };
+    }
+}
+
+/// # Safety
+/// As [`store_halves`], on a processor with F16C.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn store_halves_by_f16c(values: &[f32], receiver: *mut f16) {
+    use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps};
+    let whole = values.len() / 8 * 8;
+    for start in (0..whole).step_by(8) {
+        // SAFETY: eight elements from `start` on are inside both.
+        unsafe {
+            let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(values.as_ptr().add(start)));
+            _mm_storeu_si128(receiver.add(start).cast(), halves);
+        }
+    }
+    for (index, value) in values.iter().enumerate().skip(whole) {
+        // SAFETY: the caller's promise.
+        unsafe { *receiver.add(index) = f16::from_f32(*value) };
+    }
+}
+
+/// Writes past the caches where the processor can.
+///
+/// # Safety
+/// `receiver` is good for as many elements as `values` has.
+unsafe fn stream(values: &[f32], receiver: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe { stream_by(values.len(), [receiver], |index| values[index], |index| vector(values.as_ptr().add(index))) }
+}
+
+/// Writes `first + second` to both receivers, apart from them, past the caches.
+///
+/// # Safety
+/// Every pointer is good for `count` elements.
+unsafe fn stream_two(first: *const f32, second: *const f32, to_first: *mut f32, to_second: *mut f32, count: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        stream_by(
+            count,
+            [to_first, to_second],
+            |index| *first.add(index) + *second.add(index),
+            |index| add_vectors(vector(first.add(index)), vector(second.add(index))),
+        );
+    }
+    fence();
+}
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::__m128 as Vector;
+#[cfg(not(target_arch = "x86_64"))]
+type Vector = [f32; 4];
+
+/// # Safety
+/// Four elements can be read.
+#[inline(always)]
+unsafe fn vector(position: *const f32) -> Vector {
+    // SAFETY: the caller's promise; SSE belongs to every x86-64.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        return std::arch::x86_64::_mm_loadu_ps(position);
+        #[cfg(not(target_arch = "x86_64"))]
+        return position.cast::<Vector>().read_unaligned();
+    }
+}
+
+#[inline(always)]
+fn add_vectors(first: Vector, second: Vector) -> Vector {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE belongs to every x86-64.
+    return unsafe { std::arch::x86_64::_mm_add_ps(first, second) };
+    #[cfg(not(target_arch = "x86_64"))]
+    return std::array::from_fn(|index| first[index] + second[index]);
+}
+
+/// # Safety
+/// Four elements can be written, on a border of 16 bytes.
+#[inline(always)]
+unsafe fn stream_vector(position: *mut f32, value: Vector) {
+    // SAFETY: the caller's promise; SSE belongs to every x86-64.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        std::arch::x86_64::_mm_stream_ps(position, value);
+        #[cfg(not(target_arch = "x86_64"))]
+        position.cast::<Vector>().write(value);
+    }
+}
+
+/// Writes elements `0..count` to each receiver, four at a time where the receivers allow it.
+///
+/// # Safety
+/// Every receiver is good for `count` elements, and `four` may be asked for any four of them.
+#[inline(always)]
+unsafe fn stream_by<const RECEIVERS: usize>(
+    count: usize,
+    receivers: [*mut f32; RECEIVERS],
+    one: impl Fn(usize) -> f32,
+    four: impl Fn(usize) -> Vector,
+) {
+    let plain = |range: std::ops::Range<usize>| {
+        for index in range {
+            // SAFETY: the caller's promise.
+            receivers.iter().for_each(|receiver| unsafe { *receiver.add(index) = one(index) });
+        }
+    };
+    // The instruction wants 16-byte borders, of all receivers at once.
+    let head = receivers[0].align_offset(16).min(count);
+    // SAFETY: inside, or one past the end.
+    let aligned = |receiver: &*mut f32| unsafe { receiver.add(head) }.align_offset(16) == 0;
+    if !receivers.iter().all(aligned) {
+        return plain(0..count);
+    }
+    let whole = head + (count - head) / 4 * 4;
+    plain(0..head);
+    for index in (head..whole).step_by(4) {
+        let value = four(index);
+        // SAFETY: the caller's promise, and the border was checked.
+        receivers.iter().for_each(|receiver| unsafe { stream_vector(receiver.add(index), value) });
+    }
+    plain(whole..count);
+}
+
+/// Orders streamed writes before what follows.
+fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE belongs to every x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_sfence()
+    };
+}
+
+/// A plain loop over memory, to learn how fast that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryLoop {
+    /// Adds two arrays and writes the sum over both.
+    InPlace,
+    /// Copies past the caches.
+    StreamedCopy,
+    /// Copies as the C library does.
+    Copy,
+}
+
+impl MemoryLoop {
+    /// Every one.
+    pub const ALL: [MemoryLoop; 3] = [MemoryLoop::InPlace, MemoryLoop::StreamedCopy, MemoryLoop::Copy];
+
+    /// As in the record.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryLoop::InPlace => "sum of two arrays over both",
+            MemoryLoop::StreamedCopy => "copy past the caches",
+            MemoryLoop::Copy => "copy",
+        }
+    }
+}
+
+vectorized! {
+    unsafe fn sum_over_both(first: &mut [f32], second: &mut [f32]) {
+        for (first, second) in first.iter_mut().zip(second) {
+            let sum = *first + *second;
+            // Halved, so that many rounds stay finite.
+            (*first, *second) = (sum * 0.5, sum * 0.5);
+        }
+    }
+}
+
+/// Runs a loop over two arrays of one length; the bytes that it read and wrote.
+pub fn run(memory_loop: MemoryLoop, first: &mut [f32], second: &mut [f32]) -> usize {
+    assert_eq!(first.len(), second.len(), "one length");
+    let bytes = size_of_val(first);
+    match memory_loop {
+        MemoryLoop::InPlace => {
+            // SAFETY: the function is unsafe only for the processor's sake, which it looks after itself.
+            unsafe { sum_over_both(first, second) };
+            4 * bytes
+        }
+        MemoryLoop::StreamedCopy => {
+            // SAFETY: both have the same length.
+            unsafe { stream(second, first.as_mut_ptr()) };
+            fence();
+            2 * bytes
+        }
+        MemoryLoop::Copy => {
+            first.copy_from_slice(second);
+            2 * bytes
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNT: usize = 2 * BLOCK + 13;
+
+    fn value(index: usize) -> f32 {
+        (index % 97) as f32 - 40.0
+    }
+
+    /// The bytes of `COUNT` elements, and those of their sum over `sources` arrays.
+    fn summed(element: Element, receiver: Element, sources: usize, streaming: bool) -> Vec<f32> {
+        let mut arrays: Vec<Vec<u8>> = (0..sources)
+            .map(|source| {
+                let values = (0..COUNT).map(|index| value(index) + source as f32);
+                match element {
+                    Element::Float => values.flat_map(f32::to_ne_bytes).collect(),
+                    Element::Half => values.flat_map(|value| f16::from_f32(value).to_ne_bytes()).collect(),
+                    Element::BFloat16 => values.flat_map(|value| bf16::from_f32(value).to_ne_bytes()).collect(),
+                }
+            })
+            .collect();
+        let mut target = vec![0u8; COUNT * receiver.bytes()];
+        let pointers: Vec<*mut u8> = arrays.iter_mut().map(|array| array.as_mut_ptr()).collect();
+        // SAFETY: every array has `COUNT` elements, and the target is apart from them; the allocator aligns to 16 bytes.
+        unsafe { sum(&pointers, element, &[target.as_mut_ptr()], receiver, COUNT, streaming) };
+        let wide = |bytes: &[u8]| match (receiver, bytes) {
+            (Element::Float, &[a, b, c, d]) => f32::from_ne_bytes([a, b, c, d]),
+            (Element::Half, &[a, b]) => f16::from_ne_bytes([a, b]).to_f32(),
+            (Element::BFloat16, &[a, b]) => bf16::from_ne_bytes([a, b]).to_f32(),
+            _ => unreachable!("chunks have an element's size"),
+        };
+        target.chunks(receiver.bytes()).map(wide).collect()
+    }
+
+    #[test]
+    fn whole_numbers_are_summed_exactly_in_every_type() {
+        for element in [Element::Float, Element::Half, Element::BFloat16] {
+            for receiver in [element, Element::Float] {
+                for (sources, streaming) in [(1, false), (2, false), (2, true), (3, true)] {
+                    let extra = (0..sources).sum::<usize>() as f32;
+                    let sums = summed(element, receiver, sources, streaming);
+                    for (index, sum) in sums.iter().enumerate() {
+                        let exact = value(index) * sources as f32 + extra;
+                        assert_eq!(*sum, exact, "{element:?} to {receiver:?}, {sources} sources, element {index}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bfloats_are_rounded_as_the_library_rounds_them() {
+        // Two ties between neighbours of a bfloat16, 1 + 1/256 and 1 + 3/256, and a value just above the first.
+        let tie = 1.0 + 1.0 / 256.0;
+        let above = f32::from_bits(f32::to_bits(tie) + 1);
+        let values = [1.0, tie, above, 1.0 + 3.0 / 256.0, f32::MAX, f32::INFINITY, -0.0, 1e-40, f32::NAN];
+        let mut rounded = [bf16::ZERO; 9];
+        // SAFETY: nine elements each.
+        unsafe { store_bfloats(&values, rounded.as_mut_ptr()) };
+        for (value, rounded) in values.into_iter().zip(rounded) {
+            let expected = bf16::from_f32(value);
+            assert!(rounded == expected || (rounded.is_nan() && expected.is_nan()), "{value}: {rounded}, {expected}");
+        }
+    }
+}

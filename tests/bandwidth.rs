@@ -1,0 +1,455 @@
+//! `ringmark bandwidth` and `ringmark-worker bandwidth` from the outside: under real mpirun, first with a shell script
+//! in the worker's place, then with the real one at sizes that take moments.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use ringmark_record::bandwidth::config::BandwidthConfig;
+use ringmark_record::bandwidth::lines;
+use ringmark_record::bandwidth::record::{BandwidthRecord, KIND, MessageResult, SCHEMA, Timing};
+use ringmark_record::environment::Environment;
+use ringmark_record::units::{Bytes, GigabytesPerSecond, Seconds};
+
+use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
+use crate::{processes_of, turn};
+
+/// Rank 0 of a job that leaves the record beside the worker: of its case, where there is one.
+const RECORDING: &str = "
+[ $rank = 0 ] || exit 0
+echo \"words: $words\"
+echo 'a warning' >&2
+case=$(basename \"$(dirname \"$record\")\")
+[ -f \"$folder/$case.json\" ] || case=any
+cp \"$folder/$case.json\" \"$record\"
+";
+
+impl Sandbox {
+    /// `ringmark bandwidth` with this worker on this machine's cores, into the folder `out`. One that hangs is ended.
+    fn bandwidth(&self, options: &str) -> Command {
+        let mut command = ringmark("bandwidth --device cpu --timeout 60");
+        command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
+        command
+    }
+
+    /// `ringmark-worker bandwidth` with so many ranks.
+    fn worker_ranks(&self, ranks: u32, options: &str) -> Command {
+        let mut command = Command::new("mpirun");
+        command
+            .args(words("--allow-run-as-root --oversubscribe --bind-to none --timeout 60 -np"))
+            .arg(ranks.to_string());
+        command.arg(self.worker()).args(words("bandwidth --device cpu")).args(words(options)).stdin(Stdio::null());
+        command
+    }
+
+    fn write_bandwidth_record(&self, name: &str, record: &BandwidthRecord) {
+        record.write(File::create(self.path(name)).expect("created")).expect("written");
+    }
+
+    fn bandwidth_record(&self, case: &str) -> BandwidthRecord {
+        read(&self.path("out").join(case).join("bandwidth.json"))
+    }
+}
+
+fn read(path: &Path) -> BandwidthRecord {
+    BandwidthRecord::read(File::open(path).expect("there is a record")).expect("a record")
+}
+
+/// 1 GB between two ranks in 0.1 s: 10 GB/s.
+fn record(failure: Option<String>) -> BandwidthRecord {
+    let timing = Timing { seconds: vec![vec![Seconds(0.1)]; 2], wrong: Some(0), error: vec![0.0] };
+    BandwidthRecord {
+        kind: KIND.to_owned(),
+        schema: SCHEMA,
+        started: Seconds(0.0),
+        config: BandwidthConfig::default(),
+        collective: "mpi".to_owned(),
+        environment: Environment::default(),
+        ranks: Vec::new(),
+        memory: None,
+        nccl: Vec::new(),
+        results: vec![MessageResult {
+            bytes: Bytes(1_000_000_000),
+            count: 250_000_000,
+            element: "float".to_owned(),
+            buckets: vec![Bytes(1_000_000_000)],
+            out_of_place: Some(timing.clone()),
+            in_place: Some(timing),
+        }],
+        failure,
+    }
+}
+
+/// Rows of nccl-tests' table: every line whose first word is a number.
+fn rows(output: &str) -> Vec<Vec<&str>> {
+    let rows = output.lines().map(|line| words(line).collect::<Vec<_>>());
+    rows.filter(|row| row.first().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit()))).collect()
+}
+
+fn number(word: &str) -> f64 {
+    word.parse().unwrap_or_else(|_| panic!("{word:?} is no number"))
+}
+
+// --- the command, with a script for a worker ----------------------------------------------------------------------------
+
+#[test]
+fn a_dry_run_prints_every_command_and_starts_nothing() {
+    let sandbox = Sandbox::new("exit 1");
+    let options = "--dry-run --hosts a:2,b:2 -b 1M -e 1G -n 7 --wire bf16 --min-busbw 2.5 --interface ib0";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""));
+    let out = sandbox.path("out").display().to_string();
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{stdout}");
+    for (line, (case, hosts)) in lines.iter().zip([("1n2g", "-np 2 -H a:2 "), ("2n2g", "-np 4 -H a:2,b:2 ")]) {
+        assert!(line.contains(hosts) && line.contains("NCCL_SOCKET_IFNAME=ib0"), "{line}");
+        let arguments = format!(
+            "/worker bandwidth --begin 1048576 --end 1073741824 --factor 2 --device cpu --iters 7 \
+             --json {out}/{case}/bandwidth.json --min-busbw 2.5 --wire bf16"
+        );
+        assert!(line.ends_with(&arguments), "{line}");
+    }
+    assert!(!sandbox.path("out").exists());
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_exit_status_2() {
+    let sandbox = Sandbox::new(RECORDING);
+    for (options, message) in [
+        ("-b x", "\"x\" is no size: write bytes, or K, M, G"),
+        ("-e 8Q", "\"8Q\" is no size"),
+        ("-b 64 -e 8", "--end 8 bytes is below --begin 64 bytes"),
+        ("-b 0", "--begin 0 is out of range"),
+        ("-f 1", "--factor 1 is out of range"),
+        ("-i 0", "--increment 0 is out of range"),
+        ("-f 2 -i 8", "cannot be used with"),
+        ("-n 0", "--iters 0 is out of range"),
+        ("-c 2", "2 is not in 0..=1"),
+        ("--model vgg", "[possible values: resnet50_v1b]"),
+        ("--model resnet50_v1b -b 8", "cannot be used with"),
+        ("--optimizer sgd", "--optimizer sgd needs weights to update: choose --model resnet50_v1b"),
+        ("--min-busbw NaN", "--min-busbw NaN is out of range"),
+        ("--min-busbw=-1", "--min-busbw -1 is out of range"),
+        ("--collective nccl", "--collective nccl needs a GPU, --device is cpu"),
+        ("--cases 8g", "case \"8g\" is not of the form 2n8g"),
+        ("--cases 1n2g,1n2g", "--cases has 1n2g twice: name it once"),
+        ("--hosts a:2 --cases 2n2g", "case 2n2g needs 2 hosts, --hosts has 1: add a host"),
+        ("--hosts a:2 --hostfile nodes", "cannot be used with"),
+    ] {
+        let error = refused(&mut sandbox.bandwidth(options), 2);
+        assert!(error.contains(message), "{options}: {error}");
+        assert!(!sandbox.path("out").exists(), "{options}");
+    }
+}
+
+#[test]
+fn the_jobs_output_is_shown_kept_and_summed_up() {
+    let sandbox = Sandbox::new(RECORDING);
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let command = "--hosts localhost:4 --cases 1n2g,1n4g -b 8 -e 1K";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(command));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let out = sandbox.path("out").display().to_string();
+    for case in ["1n2g", "1n4g"] {
+        let log = sandbox.log(&format!("{case}/bandwidth.log"));
+        let (command, output) = log.split_once('\n').expect("lines");
+        assert!(command.starts_with("+ mpirun --allow-run-as-root "), "{log}");
+        assert!(output.contains(&format!(" --json {out}/{case}/bandwidth.json\n")), "{log}");
+        assert!(output.contains("a warning\n"), "{log}");
+        assert!(stdout.contains(output), "{stdout}");
+        assert_eq!(sandbox.bandwidth_record(case), record(None));
+    }
+    assert!(stdout.starts_with(&format!("# 1n2g, ranks: 2, log: {out}/1n2g/bandwidth.log\n")), "{stdout}");
+    let table = "\
+#
+#     case    ranks  avg busbw  best busbw       of size  failure
+#                       (GB/s)      (GB/s)           (B)
+#     1n2g        2      10.00       10.00    1000000000  -
+#     1n4g        4      15.00       15.00    1000000000  -
+";
+    assert!(stdout.ends_with(&format!("{table}# logs and records are in {out}\n")), "{stdout}");
+
+    let error = refused(&mut sandbox.bandwidth(command), 2);
+    assert!(error.contains("already holds") && error.contains("choose another folder"), "{error}");
+    // A record that stayed behind would be taken for the new one.
+    fs::remove_file(sandbox.path("out/1n2g/bandwidth.log")).expect("removed");
+    let error = refused(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g"), 2);
+    assert!(error.contains("1n2g/bandwidth.json: choose another folder"), "{error}");
+}
+
+#[test]
+fn a_case_that_fails_stops_those_behind_it() {
+    let sandbox = Sandbox::new(&format!("[ $OMPI_COMM_WORLD_SIZE = 2 ] && echo 'no memory' && exit 3\n{RECORDING}"));
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n1g,1n2g,1n4g"));
+    assert_eq!(status, Some(1), "{stderr}");
+    let log = sandbox.path("out/1n2g/bandwidth.log");
+    let reason = "mpirun ended with exit status 3";
+    assert_eq!(stderr, format!("ringmark: 1n2g failed: {reason}; its log is {}\n", log.display()));
+    assert_eq!(sandbox.failure("1n2g/bandwidth.log"), reason);
+    assert!(stdout.contains("no memory\n"), "{stdout}");
+    assert!(stdout.contains(&format!("\n#     1n2g        2          -           -             -  {reason}\n")));
+    assert!(stdout.contains("\n#     1n1g        1       0.00 "), "{stdout}");
+    assert!(!stdout.contains("1n4g"), "{stdout}");
+    assert!(!sandbox.path("out/1n4g/bandwidth.log").exists());
+}
+
+#[test]
+fn a_case_that_is_too_slow_lets_the_others_run() {
+    let sandbox = Sandbox::new(&format!("{RECORDING}\n[ $OMPI_COMM_WORLD_SIZE = 2 ] && exit 1; exit 0"));
+    let miss = lines::below_minimum(&record(None).results, 2, GigabytesPerSecond(12.0)).expect("a miss");
+    sandbox.write_bandwidth_record("1n2g.json", &record(Some(miss.clone())));
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g,1n4g --min-busbw 12"));
+    assert_eq!((status, stderr), (Some(1), format!("ringmark: 1n2g: {miss}\n")), "{stdout}");
+    assert_eq!(sandbox.failure("1n2g/bandwidth.log"), miss);
+    assert!(
+        stdout.contains(&format!("\n#     1n2g        2      10.00       10.00    1000000000  {miss}\n")),
+        "{stdout}"
+    );
+    assert!(stdout.contains("\n#     1n4g        4      15.00       15.00    1000000000  -\n"), "{stdout}");
+}
+
+#[test]
+fn a_job_without_a_sound_record_has_failed() {
+    let sandbox = Sandbox::new("echo nothing");
+    let (status, _, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g"));
+    assert_eq!(status, Some(1), "{stderr}");
+    let reason = sandbox.failure("1n2g/bandwidth.log");
+    assert!(reason.starts_with("mpirun ended with exit status 0, but rank 0 on localhost left no record"), "{reason}");
+
+    let sandbox = Sandbox::new(&format!("{RECORDING}\nexit 1"));
+    sandbox.write_bandwidth_record("any.json", &record(Some("3 elements are wrong".to_owned())));
+    let (status, _, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g --min-busbw 1000"));
+    assert_eq!(status, Some(1), "{stderr}");
+    assert_eq!(sandbox.failure("1n2g/bandwidth.log"), "3 elements are wrong");
+}
+
+#[test]
+fn a_job_that_hangs_is_ended_with_all_its_processes() {
+    let sandbox = Sandbox::new(HANGING);
+    let mut command = ringmark("bandwidth --device cpu --hosts localhost:2 --timeout 2");
+    command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+    let (status, stdout, stderr) = run(&mut command);
+    assert_eq!(status, Some(1), "{stderr}");
+    assert_eq!(sandbox.failure("1n2g/bandwidth.log"), "timed out after 2 s");
+    assert!(stdout.contains("\nbefore\n"), "{stdout}");
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_folder_may_hold_a_sweep_as_well() {
+    let sandbox = Sandbox::new(RECORDING);
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let (status, ..) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g"));
+    assert_eq!(status, Some(0));
+    let (_, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
+    assert!(stderr.contains("holds no runs") && !stderr.contains("bandwidth.log"), "{stderr}");
+}
+
+// --- the real worker ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn two_ranks_sum_exactly_at_every_size() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 -b 8 -e 64K -f 8 -n 6 -w 1"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+
+    let record = sandbox.bandwidth_record("1n2g");
+    assert_eq!((record.failure.as_deref(), record.ranks.len()), (None, 2));
+    let sizes: Vec<u64> = record.results.iter().map(|result| result.bytes.0).collect();
+    assert_eq!(sizes, [8, 64, 512, 4096, 32_768]);
+
+    let rows = rows(&stdout);
+    assert_eq!(rows.len(), sizes.len(), "{stdout}");
+    for (row, result) in rows.iter().zip(&record.results) {
+        assert_eq!(row.len(), 13, "{row:?}");
+        assert_eq!(row[..5], [&result.bytes.0.to_string(), &(result.bytes.0 / 4).to_string(), "float", "sum", "-1"]);
+        for ((_, timing), columns) in result.sides().into_iter().zip([&row[5..9], &row[9..13]]) {
+            let timing = timing.expect("fp32 goes both ways");
+            assert_eq!((timing.wrong, columns[3]), (Some(0), "0"));
+            assert!(timing.seconds.iter().all(|rank| rank.len() == 6), "{timing:?}");
+            assert!(timing.pooled().iter().all(|seconds| *seconds > 0.0), "{timing:?}");
+            let microseconds = timing.mean().expect("samples").0 * 1e6;
+            assert!((number(columns[0]) - microseconds).abs() <= 0.005 + 1e-3 * microseconds, "{columns:?}");
+            // Two ranks: equal.
+            assert_eq!(columns[1], columns[2]);
+            let rate = result.bytes.0 as f64 / 1e3 / microseconds;
+            assert!((number(columns[1]) - rate).abs() <= 0.0051, "{columns:?}, {rate}");
+        }
+    }
+    for part in ["# Out of bounds values : 0 OK\n", "# Avg bus bandwidth    : ", "side      p50      p95      p99 "] {
+        assert!(stdout.contains(part), "{stdout}");
+    }
+    // Nothing but the table is without the mark that parsers skip.
+    assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), sizes.len(), "{stdout}");
+}
+
+#[test]
+fn every_way_to_sum_is_exact_with_four_ranks() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for options in [
+        "--collective mpi",
+        "--collective mpi --piece-kb 100",
+        "--collective shared-memory",
+        "--collective shared-memory --wire fp16",
+        "--collective mpi --wire bf16",
+    ] {
+        // From one element to more than one piece, and never a multiple of the ranks' shares.
+        let sizes = "-b 4 -e 900004 -i 300000 -n 3 -w 1";
+        let path = sandbox.path("record.json");
+        let mut command = sandbox.worker_ranks(4, &format!("{sizes} {options}"));
+        let (status, stdout, stderr) = run(command.arg("--json").arg(&path));
+        assert_eq!(status, Some(0), "{options}: {stderr}{stdout}");
+        let record = read(&path);
+        assert_eq!((record.failure.as_deref(), record.ranks.len(), record.results.len()), (None, 4, 4), "{options}");
+        for result in &record.results {
+            let mut sides = result.sides().into_iter().filter_map(|(_, timing)| timing);
+            assert!(sides.next().is_some(), "{options}: {result:?}");
+            assert!(result.sides().iter().all(|(_, timing)| timing.is_none_or(|timing| timing.wrong == Some(0))));
+        }
+        assert!(options.contains(&record.collective), "{options}: {}", record.collective);
+        fs::remove_file(path).expect("removed");
+    }
+}
+
+#[test]
+fn gradients_are_exchanged_in_measure_py_s_words() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = "--hosts localhost:2 --model resnet50_v1b -n 2 -w 1";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert!(stdout.contains("\nnum of arrays = 161, total size = 102.228128 MB\n"), "{stdout}");
+    let record = sandbox.bandwidth_record("1n2g");
+    assert_eq!((record.failure.as_deref(), record.results.len()), (None, 1));
+    let result = &record.results[0];
+    assert_eq!((result.bytes, result.count), (Bytes(102_228_128), 25_557_032));
+    // 25 MB a bucket: 4, of which the last is short.
+    assert_eq!(result.buckets.len(), 4, "{:?}", result.buckets);
+    // The engine of the wire decides whether there is memory apart for the sums, as in training.
+    let mut sides = result.sides().into_iter().filter_map(|(_, timing)| timing);
+    let timing = sides.next().expect("one side");
+    assert!(sides.next().is_none());
+    let printed: Vec<&str> = stdout.lines().filter(|line| line.starts_with("iter ")).collect();
+    assert_eq!(printed, lines::iterations(result, 2));
+    assert_eq!(printed.len(), 2);
+    assert!(timing.error.iter().all(|error| *error < 1e-6), "{:?}", timing.error);
+}
+
+#[test]
+fn gradients_one_by_one_and_with_the_update() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = "--hosts localhost:2 --model resnet50_v1b -n 1 -w 0 --bucket-mb 0 --optimizer sgd";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let record = sandbox.bandwidth_record("1n2g");
+    assert_eq!(record.results[0].buckets.len(), 161);
+    assert_eq!(record.failure, None);
+}
+
+#[test]
+fn a_gate_fails_by_exit_status_and_keeps_the_record() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = "--hosts localhost:2 --cases 1n1g,1n2g -b 1K -e 1K -n 2 -w 0 --min-busbw";
+    let (status, stdout, stderr) = run(sandbox.bandwidth(options).arg("1000"));
+    assert_eq!(status, Some(1), "{stdout}");
+    // One rank has no bus bandwidth; the other case runs all the same.
+    assert!(stderr.contains("ringmark: 1n1g: one rank has no bus bandwidth"), "{stderr}");
+    assert!(
+        stderr.contains("\n1n2g: average bus bandwidth ") && stderr.contains(" is below --min-busbw 1000"),
+        "{stderr}"
+    );
+    let record = sandbox.bandwidth_record("1n2g");
+    assert_eq!(record.failure, lines::below_minimum(&record.results, 2, GigabytesPerSecond(1000.0)));
+    assert_eq!(record.results.len(), 1);
+
+    fs::remove_dir_all(sandbox.path("out")).expect("removed");
+    let (status, stdout, stderr) =
+        run(sandbox.bandwidth("--cases 1n2g --hosts localhost:2 -b 1K -e 1K -n 2").args(["--min-busbw", "0"]));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+}
+
+#[test]
+fn unchecked_results_say_so() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let (status, stdout, stderr) = run(&mut sandbox.worker_ranks(2, "-b 8 -e 8 -n 2 -w 0 -c 0"));
+    assert_eq!(status, Some(0), "{stderr}{stdout}");
+    let rows = rows(&stdout);
+    assert_eq!((rows.len(), rows[0][8], rows[0][12]), (1, "N/A", "N/A"), "{stdout}");
+    assert!(stdout.contains("# Out of bounds values : N/A (not checked)\n"), "{stdout}");
+}
+
+#[test]
+fn a_worker_alone_is_one_rank() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let mut command = Command::new(sandbox.worker());
+    let (status, stdout, stderr) = run(command.args(words("bandwidth --device cpu -b 8 -e 64 -f 8 -n 2 -w 0")));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let rows = rows(&stdout);
+    assert_eq!(rows.len(), 2, "{stdout}");
+    assert!(rows.iter().all(|row| (row[7], row[8]) == ("0.00", "0")), "{stdout}");
+}
+
+#[test]
+fn a_rank_that_is_killed_takes_all_others_along() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for collective in ["mpi", "shared-memory"] {
+        let mut command = sandbox.bandwidth("--hosts localhost:2 --cases 1n2g -b 4M -e 4M -n 10000000 --collective");
+        let output = File::create(sandbox.path("output")).expect("created");
+        command.arg(collective).stdout(Stdio::null()).stderr(output);
+        let mut command = command.spawn().expect("starts");
+        let log = sandbox.path("out/1n2g/bandwidth.log");
+        wait_until("the table begins", || fs::read_to_string(&log).is_ok_and(|log| log.contains("#wrong")));
+        let program = sandbox.worker().display().to_string();
+        let processes = processes_of(sandbox.folder.path());
+        let (rank, _) = processes.iter().rfind(|(_, line)| line.starts_with(&program)).expect("a rank");
+        kill(*rank, Signal::SIGKILL).expect("it runs");
+        assert_eq!(command.wait().expect("ended").code(), Some(1), "{collective}");
+        let stderr = fs::read_to_string(sandbox.path("output")).expect("read");
+        assert!(stderr.starts_with("ringmark: 1n2g failed: mpirun ended with exit status 137; its log"), "{stderr}");
+        assert!(!sandbox.path("out/1n2g/bandwidth.json").exists());
+        assert_eq!(sandbox.left(), Vec::<String>::new(), "{collective}");
+        fs::remove_dir_all(sandbox.path("out")).expect("removed");
+    }
+}
+
+#[test]
+fn what_the_worker_cannot_do_is_refused_before_it_begins() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let alone = |options: &str, code: i32| {
+        let mut command = Command::new(sandbox.worker());
+        refused(command.arg("bandwidth").args(words(options)), code)
+    };
+    for (options, message) in [
+        ("-b x", "\"x\" is no size"),
+        ("-b 64 -e 8", "--end 8 bytes is below --begin 64 bytes"),
+        ("--min-busbw NaN", "--min-busbw NaN is out of range"),
+        ("--optimizer sgd", "--optimizer sgd needs weights to update"),
+    ] {
+        let error = alone(options, 2);
+        assert!(error.contains(message), "{options}: {error}");
+    }
+
+    // More memory than any machine has.
+    let mut command = sandbox.worker_ranks(2, "-b 1000G -e 1000G -n 1 -w 0");
+    let (status, _, stderr) = run(&mut command);
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("memory") && stderr.contains("--end"), "{stderr}");
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+
+    let mut command = sandbox.worker_ranks(2, "-b 8 -e 8 -n 1 --json /nowhere/record.json");
+    let (status, _, stderr) = run(&mut command);
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("/nowhere/record.json cannot be written"), "{stderr}");
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+}

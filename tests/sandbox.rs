@@ -1,0 +1,123 @@
+//! A folder with a worker in it, and what it takes to run `ringmark` there and look at what is left.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringmark_record::log_line::{self, Line};
+
+/// What a worker script begins with: `$record`, `$rank` and `$folder`.
+const PREAMBLE: &str = "#!/bin/sh
+words=$*
+while [ $# -gt 0 ]; do case \"$1\" in --record|--json) record=$2;; esac; shift; done
+rank=$OMPI_COMM_WORLD_RANK
+folder=$(dirname \"$0\")
+";
+
+/// Ranks that wait for ever and do not mind SIGTERM.
+pub const HANGING: &str = "
+trap '' TERM
+echo before
+touch \"$folder/started.$rank\"
+while true; do sleep 1; done
+";
+
+/// A folder of its own for one test.
+pub struct Sandbox {
+    /// Gone with the value.
+    pub folder: tempfile::TempDir,
+}
+
+impl Sandbox {
+    /// With a worker made of `script`.
+    pub fn new(script: &str) -> Sandbox {
+        let sandbox = Sandbox::empty();
+        sandbox.write_program("worker", &format!("{PREAMBLE}{script}"));
+        sandbox
+    }
+
+    /// With the real worker, under a name in the folder, which is how its processes are told from those of other tests.
+    pub fn real() -> Sandbox {
+        let sandbox = Sandbox::empty();
+        symlink(crate::worker(), sandbox.worker()).expect("linked");
+        sandbox
+    }
+
+    fn empty() -> Sandbox {
+        Sandbox { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    pub fn write_program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, script).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permitted");
+        path
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn worker(&self) -> PathBuf {
+        self.path("worker")
+    }
+
+    /// A log below the folder `out`.
+    pub fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.path("out").join(name)).expect(name)
+    }
+
+    /// Why the log says that the run failed.
+    pub fn failure(&self, name: &str) -> String {
+        match log_line::parse(self.log(name).lines().last().expect("a line")) {
+            Line::Failed(reason) => reason,
+            other => panic!("the last line is {other:?}"),
+        }
+    }
+
+    /// Command lines of the processes that still run this sandbox's worker, or mpirun for it.
+    pub fn left(&self) -> Vec<String> {
+        crate::processes_of(self.folder.path()).into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// Waits until so many ranks of [`HANGING`] run.
+    pub fn wait_for_ranks(&self, count: usize) {
+        wait_until("the ranks start", || (0..count).all(|rank| self.path(&format!("started.{rank}")).exists()));
+    }
+}
+
+/// Looks again and again; `what` is said where it does not happen.
+pub fn wait_until(what: &str, has_happened: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !has_happened() {
+        assert!(Instant::now() < end, "it does not happen that {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace()
+}
+
+pub fn ringmark(options: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
+    command.args(words(options)).stdin(Stdio::null());
+    command
+}
+
+/// Exit status, standard output and standard error.
+pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.output().expect("starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// Standard error of a command that must end with exit status `code` and have printed nothing.
+pub fn refused(command: &mut Command, code: i32) -> String {
+    let (status, stdout, stderr) = run(command);
+    assert_eq!((status, stdout.as_str()), (Some(code), ""), "{stderr}");
+    stderr
+}
