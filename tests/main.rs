@@ -2,6 +2,7 @@
 
 mod architecture;
 mod bandwidth;
+mod cluster;
 mod extract;
 mod safetensors;
 mod sandbox;

@@ -46,6 +46,7 @@ use ringmark_record::usage::{UsageError, usage};
 use crate::cli::Command;
 
 fn main() -> ExitCode {
+    ffi::libraries::set_defaults();
     let outcome = match cli::Cli::parse().command {
         Command::Train(arguments) => {
             arguments.into_config().map_err(usage).and_then(|(config, label)| rank::live(&config, label))

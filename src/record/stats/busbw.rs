@@ -10,23 +10,12 @@ pub fn algbw(size: Bytes, time: Seconds) -> GigabytesPerSecond {
 }
 
 /// Bus bandwidth, `S / t x 2(n - 1) / n`: comparable over rank counts, and the speed of the wire where ranks form a
-/// ring (nccl-tests, doc/PERFORMANCE.md). 0 for one rank.
+/// ring: each sends `2(n - 1) / n x S` (nccl-tests, doc/PERFORMANCE.md). 0 for one rank.
 ///
 /// `busbw(102.4 MB, 0.02 s, 4) = 5.12 x 1.5 = 7.68 GB/s`.
 pub fn busbw(size: Bytes, time: Seconds, ranks: u32) -> GigabytesPerSecond {
-    GigabytesPerSecond(algbw(size, time).0 * wire_share(ranks))
-}
-
-/// `2(n - 1) / n`: times S, the bytes that each rank of a ring sends.
-fn wire_share(ranks: u32) -> f64 {
-    2.0 * f64::from(ranks.saturating_sub(1)) / f64::from(ranks.max(1))
-}
-
-/// Shortest time of a ring over links of `link`, `2(n - 1) / n x S / B`.
-///
-/// `ring_bound(125 MB, 2 ranks, 0.125 GB/s) = 1 s`.
-pub fn ring_bound(size: Bytes, ranks: u32, link: GigabytesPerSecond) -> Seconds {
-    Seconds(wire_share(ranks) * size.0 as f64 / (link.0 * 1e9))
+    let share = 2.0 * f64::from(ranks.saturating_sub(1)) / f64::from(ranks.max(1));
+    GigabytesPerSecond(algbw(size, time).0 * share)
 }
 
 /// Highest bus bandwidth of n ranks of one host whose memory moves `rate`, read and written: every rank's array is
@@ -63,7 +52,6 @@ mod tests {
         close(algbw(SIZE, Seconds(0.02)).0, 5.12);
         close(busbw(SIZE, Seconds(0.02), 4).0, 7.68);
         close(busbw(SIZE, Seconds(0.02), 1).0, 0.0);
-        close(ring_bound(Bytes(125_000_000), 2, GigabytesPerSecond(0.125)).0, 1.0);
         close(memory_bound(GigabytesPerSecond(80.0), 2).0, 20.0);
         close(card_rate(GigabytesPerSecond(30.0), 2, 16).0, 2.0);
     }
@@ -73,13 +61,5 @@ mod tests {
     fn measure_py_s_published_line_comes_out() {
         let rate = busbw(Bytes(257_991_328), Seconds(0.023242), 2).0;
         assert!((rate - 11.100222).abs() < 2e-4, "{rate}");
-    }
-
-    #[test]
-    fn a_ring_at_its_bound_has_the_link_s_bus_bandwidth() {
-        let link = GigabytesPerSecond(0.125);
-        for ranks in [2, 4, 8] {
-            close(busbw(SIZE, ring_bound(SIZE, ranks, link), ranks).0, link.0);
-        }
     }
 }

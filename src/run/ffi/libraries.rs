@@ -24,18 +24,27 @@ pub fn load_cuda(choice: DeviceChoice) -> Result<CudaLibraries, String> {
     if choice == DeviceChoice::Cpu {
         return Err("--device cpu was asked for".to_owned());
     }
-    ask_for_rings();
     open("libcuda.so.1").map_err(|error| format!("no NVIDIA driver ({error})"))?;
     open("libtorch_cuda.so").map_err(|error| format!("no CUDA half of libtorch ({error})"))?;
     let nccl = open("libnccl.so.2").map_err(|error| format!("no NCCL ({error})"))?;
     Ok(CudaLibraries { nccl })
 }
 
-/// Rings are what this benchmark measures; who sets `NCCL_ALGO` wants something else and gets it.
-fn ask_for_rings() {
-    if std::env::var_os("NCCL_ALGO").is_none() {
-        // SAFETY: this process has one thread yet.
-        unsafe { std::env::set_var("NCCL_ALGO", "Ring") };
+/// What NCCL and MPI are asked for unless the user asked for something else; first in every process, because they look
+/// only once.
+pub fn set_defaults() {
+    const DEFAULTS: [(&str, &str); 2] = [
+        // Rings are what this benchmark measures.
+        ("NCCL_ALGO", "Ring"),
+        // Longer messages wait for the receiver's word, which over TCP stands in the queue behind our own data: two
+        // hosts then send in turns, at half the speed of the link (measured: results/README.md).
+        ("OMPI_MCA_btl_tcp_eager_limit", "4194304"),
+    ];
+    for (name, value) in DEFAULTS {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: this process has one thread yet.
+            unsafe { std::env::set_var(name, value) };
+        }
     }
 }
 
