@@ -27,7 +27,7 @@ use crate::ffi::sums::Element;
 use crate::world::{PATIENCE, World};
 
 /// Longest message that every rank sums by itself, in bytes: beyond it two meetings cost less than the second reading.
-const SMALL_MESSAGE: usize = 16 << 10;
+const SMALL_MESSAGE: usize = 1 << 10;
 
 /// Shares begin at multiples of this many elements: two ranks never write one cache line.
 const GRAIN: usize = 64;
