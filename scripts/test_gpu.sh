@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# GPU tests of ringmark-worker: CUDA against CPU, every precision, NCCL with one rank and with two, overlap by events.
+# GPU tests of ringmark-worker: CUDA against CPU, every precision, NCCL with one rank and with two, overlap by events,
+# all-reduce alone.
 #
 #   scripts/test_gpu.sh [--worker FILE] [--keep FOLDER]
 #
@@ -50,13 +51,17 @@ pass() { passed=$((passed + 1)); echo "ok       $1"; }
 fail() { failed=$((failed + 1)); echo "FAILED   $1"; }
 skip() { skipped=$((skipped + 1)); echo "skipped  $1"; }
 
-# run NAME [options]: one run whose record is NAME.jsonl and whose log is NAME.log. `launch` goes before the worker.
+# run NAME [options] trains, record in NAME.jsonl; bandwidth NAME [options] sums alone, record in NAME.json, and NCCL must
+# be free to tell the worker what it uses. Both: log in NAME.log, `launch` before the worker.
 launch=()
-run() {
+unset -v "${!NCCL_DEBUG@}"
+run() { NCCL_DEBUG=WARN start "$1" train --record "$1.jsonl" "${@:2}"; }
+bandwidth() { start "$1" bandwidth --device cuda --json "$1.json" "${@:2}"; }
+start() {
     local name=$1
     shift
-    rm -f "$name.jsonl"
-    timeout -k 10 150 ${launch[@]+"${launch[@]}"} "$worker" train --record "$name.jsonl" "$@" >"$name.log" 2>&1
+    rm -f "$name.jsonl" "$name.json"
+    timeout -k 10 150 ${launch[@]+"${launch[@]}"} "$worker" "$@" >"$name.log" 2>&1
 }
 
 # judge NAME of test, then words for the Python below: its exit status decides, its line says why.
@@ -150,6 +155,43 @@ def equal_ranks(name, count, collective):
     print(f"{count} ranks end with weights {sums[0]}")
 
 
+def autotuned(tuned, plain, again):
+    """The search changes no weight. cuDNN may round two equal runs differently: then losses must agree."""
+    sums = [load(name)[2]["parameter_checksums"] for name in [tuned, plain, again]]
+    trials = load(tuned)[0].get("tuning", {}).get("trials", [])
+    expect(len(trials) == 6 and all(trial["step"] > 0 for trial in trials), f"trials {trials}")
+    expect(len(set(sums[0])) == 1, f"checksums {sums[0]}")
+    if sums[0] != sums[1] != sums[2]:
+        print(f"{plain} and {again} are not the same to the last bit, so by losses alone:", end=" ")
+        return losses(tuned, plain, "1e-3")
+    expect(sums[0] == sums[1], f"checksums {sums[0]}, without the search {sums[1]}")
+    print(f"{len(trials)} trials, weights {sums[0][0]} as without them")
+
+
+def exact(name, ranks, collective, wire, told=""):
+    """Bandwidth: every sample is there and every sum is right; of gradients, as far as the worker allows rounding."""
+    record = json.load(open(f"{name}.json"))
+    config, results, devices = record["config"], record["results"], [rank["device"] for rank in record["ranks"]]
+    expect(record["kind"] == "ringmark-bandwidth" and record["failure"] is None, f"failure {record['failure']}")
+    expect(record["collective"] == collective and devices == ["cuda"] * int(ranks), f"{record['collective']} on {devices}")
+    is_exact = "sizes" in config["messages"]
+    element = {"fp32": "float", "fp16": "half", "bf16": "bfloat16"}[wire]
+    for result in results:
+        sides = [result[side] for side in ["out_of_place", "in_place"] if result[side]]
+        expect(result["element"] == element and len(sides) == 1 + is_exact, f"{result['element']}, {len(sides)} sides")
+        for side in sides:
+            # One rank in place has nothing to do.
+            counts = [sum(time > 0 or ranks == "1" for time in times) for times in side["seconds"]]
+            expect(counts == [config["iterations"]] * int(ranks), f"{counts} times of {result['bytes']} bytes")
+            wrong, error = side["wrong"], side["error"]
+            expect(wrong == (0 if is_exact else None), f"{wrong} wrong elements in {result['bytes']} bytes")
+            expect(len(error) == config["iterations"] and None not in error, f"errors {error}")
+            expect(not is_exact or max(error) == 0, f"errors {error}")
+    is_told = any(line.startswith(told) for line in record["nccl"])
+    expect(results and is_told == (collective == "nccl"), f"{len(results)} results, NCCL says {record['nccl']}")
+    print(", ".join([f"{len(results)} result(s), the largest of {results[-1]['bytes']} bytes", *record["nccl"][-2:]]))
+
+
 def exposed(on, off):
     """Median over iterations after the first two, slowest rank."""
     time = lambda name: statistics.median(max(line["exposed_allreduce"]) for line in load(name)[1][2:])
@@ -187,7 +229,8 @@ def prepare(init, data):
     open(data, "wb").write(len(header).to_bytes(8, "little") + header + images + labels)
 
 
-words = {function.__name__: function for function in [losses, differ, device, times, skips, equal_ranks, exposed, prepare]}
+all_words = [losses, differ, device, times, skips, equal_ranks, autotuned, exact, exposed, prepare]
+words = {function.__name__: function for function in all_words}
 words[sys.argv[1]](*sys.argv[2:])
 PYTHON
 
@@ -247,6 +290,25 @@ status=0
 run nccl_1 --device cuda --collective nccl "${five[@]}" || status=$?
 check "NCCL with one rank" $status losses nccl_1 cuda 1e-3 nccl
 
+# sums NAME RANKS ENGINE TOLD [options]: sizes and gradients on every wire; TOLD begins a line of what NCCL says.
+sums() {
+    local name=$1 ranks=$2 engine=$3 told=$4 wire status
+    local asked=${engine/solo/auto}
+    shift 4
+    for wire in fp32 fp16 bf16; do
+        status=0
+        bandwidth "sizes_$name$wire" --collective "$asked" --wire "$wire" -b 8 -f 8 "$@" || status=$?
+        check "sizes by $engine, $ranks rank(s), $wire" $status exact "sizes_$name$wire" "$ranks" "$engine" "$wire" "$told"
+        status=0
+        bandwidth "model_$name$wire" --collective "$asked" --wire "$wire" --model resnet50_v1b --optimizer sgd \
+            -n 5 -w 1 || status=$?
+        check "gradients and sgd by $engine, $ranks rank(s), $wire" $status \
+            exact "model_$name$wire" "$ranks" "$engine" "$wire" "$told"
+    done
+}
+sums nccl_1_ 1 nccl "" -e 256M
+sums solo_ 1 solo "" -e 1M
+
 # --- two ranks: on two GPUs, or both on the first with host numbers that differ, or NCCL would refuse ---
 two_ranks() {
     if ! command -v mpirun >/dev/null; then
@@ -254,25 +316,27 @@ two_ranks() {
         return
     fi
     launch=(mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2)
-    local where="two GPUs"
+    local where="two GPUs" transport=
     if [[ $gpus -lt 2 ]]; then
-        where="one GPU"
+        where="one GPU" transport=NET/Socket
         # Two hosts, as far as NCCL can tell: they talk by sockets, and by no interface but lo.
         cat >as_two_hosts.sh <<'WRAPPER'
 #!/usr/bin/env bash
-export CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID="host$OMPI_COMM_WORLD_RANK" NCCL_SOCKET_IFNAME==lo NCCL_IB_DISABLE=1
+export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" NCCL_HOSTID="host$OMPI_COMM_WORLD_RANK"
+export NCCL_SOCKET_IFNAME==lo NCCL_IB_DISABLE=1 NCCL_MNNVL_ENABLE=0
 exec "$@"
 WRAPPER
         chmod +x as_two_hosts.sh
         launch+=("$folder/as_two_hosts.sh")
     fi
-    export NCCL_DEBUG=WARN
+    local small=(-e 16M -n 5 -w 1)
 
     # The reference is MPI's sum through host memory: another library, the same arithmetic.
     local status=0
     run mpi_2 --device cuda --collective mpi "${five[@]}" || status=$?
     check "two ranks on $where by MPI" $status equal_ranks mpi_2 2 mpi
     if [[ $status != 0 ]]; then return; fi
+    sums mpi_2_ 2 mpi "" "${small[@]}"
 
     run nccl_2 --device cuda --collective nccl "${five[@]}" || status=$?
     if [[ $status != 0 ]]; then
@@ -290,8 +354,14 @@ WRAPPER
 
     run fp16_wire --device cuda --collective nccl --wire fp16 "${five[@]}" || status=$?
     check "gradients as fp16" $status losses fp16_wire nccl_2 0.02
-    status=0
+    sums nccl_2_ 2 nccl "transport: $transport" "${small[@]}"
 
+    status=0
+    run nccl_again --device cuda --collective nccl "${five[@]}" || status=$?
+    run autotune --device cuda --collective nccl --autotune "${five[@]}" || status=$?
+    check "the search for sizes" $status autotuned autotune nccl_2 nccl_again
+
+    status=0
     local long=(--device cuda --collective nccl --batch-size 32 --image-size 224 --iters 12 --warmup 2)
     run overlap_on "${long[@]}" --overlap on || status=$?
     run overlap_off "${long[@]}" --overlap off || status=$?

@@ -377,11 +377,8 @@ fn a_search_for_sizes_is_recorded_and_changes_no_result() {
         assert_eq!(tuning.trials.len(), trials, "{more}");
         assert!(tuning.trials.iter().all(|trial| trial.step.0 > 0.0), "{tuning:?}");
         let chosen = tuning.trials[tuning.chosen].bucket_mb;
-        let largest = record.header.buckets.iter().map(|bytes| bytes.0).max().expect("buckets");
-        assert!(
-            largest as f64 >= chosen.min(100.0) * 1e6,
-            "{chosen} MB chosen, the largest bucket has {largest} bytes"
-        );
+        let asked = Run::ranks(2, &format!("{options} --bucket-mb {chosen}")).sound();
+        assert_eq!(record.header.buckets, asked.header.buckets, "{chosen} MB chosen");
     }
 }
 

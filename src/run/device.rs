@@ -56,6 +56,7 @@ impl DeviceOfRank {
         agree(world, &own)?;
         let threads = threads.unwrap_or_else(|| share_of_cores(world));
         tch::set_num_threads(threads as i32);
+        world.agree_on_cores(environment::has_cores_for(threads, world));
         Ok(DeviceOfRank { threads, ..own })
     }
 

@@ -1,6 +1,6 @@
 //! What the run's record says of this machine: versions, devices, topology, and the variables that may be shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -142,22 +142,46 @@ pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
-/// Whether the ranks of this host have cores enough for all their threads, so that one that waits may keep its core.
-pub fn has_own_cores(world: &World) -> bool {
-    let threads = tch::get_num_threads().max(1) as u32;
-    world.local_ranks() * threads <= cores()
+/// Whether this host's ranks, of `threads` threads each, have cores enough; all ranks call it together.
+pub fn has_cores_for(threads: u32, world: &World) -> bool {
+    let own = first_line_with("/proc/self/status", "Cpus_allowed_list:");
+    let hosts = world.gather_text(world.host());
+    let lists = world.gather_text(&own);
+    // Ranks may be bound to a core each: what they have together counts.
+    let here = lists.iter().zip(&hosts).filter(|(_, host)| *host == world.host());
+    let together: BTreeSet<u32> = here.flat_map(|(list, _)| processors(list)).collect();
+    // A control group may allow less time than there are processors.
+    let has_quota = (cores() as usize) < processors(&own).len();
+    let available = if has_quota { cores() } else { together.len() as u32 };
+    world.local_ranks() * threads <= available
+}
+
+/// `0-3,8` is 0, 1, 2, 3 and 8.
+fn processors(list: &str) -> Vec<u32> {
+    let range = |word: &str| {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
 }
 
 /// Memory that this process may still take: the host's, or less where a control group says so.
 pub fn available_memory() -> Bytes {
     let host = proc_kilobytes("/proc/meminfo", "MemAvailable:") * 1024;
-    let left = |limit: &str, used: &str| {
-        let number = |path| first_line(path).trim().parse::<u64>().ok();
-        Some(number(limit)?.saturating_sub(number(used)?))
+    // What a group uses includes files that the kernel keeps only while nobody needs the memory.
+    let left = |folder: &str, limit: &str, used: &str, files: [&str; 2]| {
+        let number = |name: &str| first_line(&format!("{folder}/{name}")).trim().parse::<u64>().ok();
+        let kept = |key: &&str| first_line_with(&format!("{folder}/memory.stat"), key).parse::<u64>().unwrap_or(0);
+        Some((number(limit)? + files.iter().map(kept).sum::<u64>()).saturating_sub(number(used)?))
     };
     let groups = [
-        left("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        left("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        left("/sys/fs/cgroup", "memory.max", "memory.current", ["inactive_file ", "active_file "]),
+        left(
+            "/sys/fs/cgroup/memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            ["total_inactive_file ", "total_active_file "],
+        ),
     ];
     Bytes(groups.into_iter().flatten().fold(host, u64::min))
 }
@@ -187,9 +211,13 @@ fn variables() -> BTreeMap<String, String> {
 
 /// The number behind `key` in one of the kernel's tables of kB.
 fn proc_kilobytes(path: &str, key: &str) -> u64 {
+    first_line_with(path, key).trim_end_matches(" kB").parse().unwrap_or(0)
+}
+
+/// What stands behind `key` in the first line that begins with it; nothing where there is none.
+fn first_line_with(path: &str, key: &str) -> String {
     let table = fs::read_to_string(path).unwrap_or_default();
-    let line = table.lines().find_map(|line| line.strip_prefix(key));
-    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    table.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned()
 }
 
 fn first_line(path: &str) -> String {
@@ -206,4 +234,17 @@ fn system_name() -> String {
 fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_end().to_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_counted_out() {
+        assert_eq!(processors("0-3,8"), [0, 1, 2, 3, 8]);
+        assert_eq!(processors("7"), [7]);
+        assert_eq!(processors(""), Vec::<u32>::new());
+        assert!(available_memory().0 > 0 && !first_line_with("/proc/self/status", "Cpus_allowed_list:").is_empty());
+    }
 }

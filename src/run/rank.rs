@@ -71,8 +71,9 @@ fn train(
     let mut step = Step::new(config, world.rank(), own.device, (model, flat, batch), precision, (reducer, optimizer))?;
 
     let tuning = match config.autotune {
-        true => Some(autotune::search(config, world, own.device, &mut step, &tensors)?),
-        false => None,
+        // Where nothing is exchanged there is nothing to choose.
+        true if summed > 1 => Some(autotune::search(config, world, own.device, &mut step, &tensors)?),
+        _ => None,
     };
     let exchange = (engine_name, reducer.bucket_sizes(), tuning);
     let header = environment::header(config, label, world, &own, nccl.as_deref(), exchange)?;

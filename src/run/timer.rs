@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::environment;
 use crate::ffi::shim::{self, Event, Stream};
 use crate::world::World;
 
@@ -64,7 +63,7 @@ pub fn timed(device: Device, world: &World, work: impl FnOnce() -> Result<()>) -
     work()?;
     let end = Mark::set(device)?;
     end.wait()?;
-    if !environment::has_own_cores(world) {
+    if !world.has_own_cores() {
         // What comes next on this rank would take time from the ranks that are not done.
         world.patient_barrier();
     }

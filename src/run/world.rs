@@ -1,6 +1,7 @@
 //! Who is there: the ranks of this job as MPI knows them, and the few things they tell each other outside the step.
 
 use std::io::Write;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use mpi::Threading;
@@ -26,6 +27,8 @@ pub struct World {
     /// The ranks of this host.
     node: SimpleCommunicator,
     host: String,
+    /// Whether every rank has cores to itself, once that is known.
+    has_own_cores: OnceLock<bool>,
     /// Dropped last: ends MPI, which waits for the others.
     _universe: Universe,
 }
@@ -40,7 +43,7 @@ impl World {
         let communicator = universe.world();
         let node = communicator.split_shared(communicator.rank());
         let host = mpi::environment::processor_name().context("MPI does not tell the host name")?;
-        let world = World { communicator, node, host, _universe: universe };
+        let world = World { communicator, node, host, has_own_cores: OnceLock::new(), _universe: universe };
         world.abort_on_panic();
         Ok(world)
     }
@@ -95,6 +98,17 @@ impl World {
     /// `rank 3 of 8 on host b`.
     pub fn name(&self) -> String {
         format!("rank {} of {} on host {}", self.rank(), self.ranks(), self.host)
+    }
+
+    /// Tells all ranks whether each of them `has_own_cores`; all call it together, once.
+    pub fn agree_on_cores(&self, has_own_cores: bool) {
+        let all = self.gather(&[f64::from(u8::from(has_own_cores))]).concat();
+        self.has_own_cores.get_or_init(|| all.iter().all(|own| *own == 1.0));
+    }
+
+    /// Whether every rank of the job has cores enough for its threads, so that one that waits may keep its core.
+    pub fn has_own_cores(&self) -> bool {
+        self.has_own_cores.get().copied().unwrap_or(false)
     }
 
     /// Returns when every rank is here.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{DeviceChoice, ExchangeConfig, in_range, words};
+use crate::config::{CollectiveChoice, DeviceChoice, ExchangeConfig, in_range, words};
 use crate::units::{Bytes, GigabytesPerSecond};
 
 words!(
@@ -27,6 +27,9 @@ words!(
         Sgd = "sgd",
     }
 );
+
+/// More sizes than anybody reads.
+const MAXIMUM_SIZES: u64 = 10_000;
 
 /// How one message size follows from the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -110,6 +113,10 @@ impl BandwidthConfig {
             in_range("--min-busbw", least.0, 0.0, 1e6)?;
         }
         self.exchange.validate(self.device)?;
+        ensure!(
+            self.min_busbw.is_none() || self.exchange.collective != CollectiveChoice::None,
+            "--min-busbw needs an exchange to measure: leave --collective none out"
+        );
         match self.messages {
             Messages::Sizes { begin, end, growth } => {
                 in_range("--begin", begin.0, 4, 1 << 40)?;
@@ -120,7 +127,14 @@ impl BandwidthConfig {
                 in_range("--end", end.0, 4, 1 << 40)?;
                 match growth {
                     Growth::Factor(factor) => in_range("--factor", factor, 2, 1 << 40)?,
-                    Growth::Increment(increment) => in_range("--increment", increment.0, 4, 1 << 40)?,
+                    Growth::Increment(increment) => {
+                        in_range("--increment", increment.0, 4, 1 << 40)?;
+                        let steps = (end.0 - begin.0) / increment.0;
+                        ensure!(
+                            steps < MAXIMUM_SIZES,
+                            "--increment {increment} makes {steps} sizes: choose a larger one, for {MAXIMUM_SIZES} at most"
+                        );
+                    }
                 }
                 ensure!(
                     self.optimizer == OptimizerChoice::None,
@@ -197,6 +211,7 @@ mod tests {
         assert!(error(sizes(8, 64, Growth::Factor(1))).contains("--factor 1"));
         assert!(error(sizes(8, 64, Growth::Increment(Bytes(0)))).contains("--increment 0"));
         assert!(error(BandwidthConfig { iterations: 0, ..BandwidthConfig::default() }).contains("--iters 0"));
+        assert!(error(sizes(4, 1 << 40, Growth::Increment(Bytes(4)))).contains("makes"));
         let optimizer = BandwidthConfig { optimizer: OptimizerChoice::Sgd, ..BandwidthConfig::default() };
         assert!(error(optimizer).contains("--model"));
     }

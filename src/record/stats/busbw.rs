@@ -14,17 +14,20 @@ pub fn algbw(size: Bytes, time: Seconds) -> GigabytesPerSecond {
 ///
 /// `busbw(102.4 MB, 0.02 s, 4) = 5.12 x 1.5 = 7.68 GB/s`.
 pub fn busbw(size: Bytes, time: Seconds, ranks: u32) -> GigabytesPerSecond {
-    let share = 2.0 * f64::from(ranks.saturating_sub(1)) / f64::from(ranks.max(1));
+    if ranks < 2 {
+        return GigabytesPerSecond(0.0);
+    }
+    let share = 2.0 * f64::from(ranks - 1) / f64::from(ranks);
     GigabytesPerSecond(algbw(size, time).0 * share)
 }
 
-/// Highest bus bandwidth of n ranks of one host whose memory moves `rate`, read and written: every rank's array is
-/// read once and written once, so that `t >= 2 n S / rate` and `busbw <= rate x (n - 1) / n^2`.
+/// Highest bus bandwidth of n ranks, l of them on each host, whose memory moves `rate`, read and written: every rank's
+/// array is read once and written once, so that `t >= 2 l S / rate` and `busbw <= rate / l x (n - 1) / n`.
 ///
-/// `memory_bound(80 GB/s, 2) = 20 GB/s`.
-pub fn memory_bound(rate: GigabytesPerSecond, ranks: u32) -> GigabytesPerSecond {
-    let ranks = f64::from(ranks.max(1));
-    GigabytesPerSecond(rate.0 * (ranks - 1.0) / (ranks * ranks))
+/// `memory_bound(80 GB/s, 2, 2) = 20 GB/s`.
+pub fn memory_bound(rate: GigabytesPerSecond, ranks_of_host: u32, ranks: u32) -> GigabytesPerSecond {
+    let (local, ranks) = (f64::from(ranks_of_host.max(1)), f64::from(ranks.max(1)));
+    GigabytesPerSecond(rate.0 / local * (ranks - 1.0) / ranks)
 }
 
 /// What every node's network card carries of a ring over all ranks, `busbw x (k - 1) / (n - 1)`, one card a node.
@@ -52,7 +55,8 @@ mod tests {
         close(algbw(SIZE, Seconds(0.02)).0, 5.12);
         close(busbw(SIZE, Seconds(0.02), 4).0, 7.68);
         close(busbw(SIZE, Seconds(0.02), 1).0, 0.0);
-        close(memory_bound(GigabytesPerSecond(80.0), 2).0, 20.0);
+        close(memory_bound(GigabytesPerSecond(80.0), 2, 2).0, 20.0);
+        close(memory_bound(GigabytesPerSecond(80.0), 2, 4).0, 30.0);
         close(card_rate(GigabytesPerSecond(30.0), 2, 16).0, 2.0);
     }
 

@@ -1,5 +1,5 @@
 //! How fast the memory under the all-reduce is: plain loops over memory that nobody shares, on all ranks of a host at
-//! once. Not the engines' code, or a slow engine would look good.
+//! once. Not the engines' sums, or a slow engine would look good.
 
 use std::time::Instant;
 
@@ -34,5 +34,5 @@ pub fn measure(results: &[MessageResult], world: &World) -> MemoryLimit {
         }
     }
     let rate = GigabytesPerSecond(best.0 / 1e9);
-    MemoryLimit { rate, by: best.1.name().to_owned(), busbw: memory_bound(rate, world.local_ranks()) }
+    MemoryLimit { rate, by: best.1.name().to_owned(), busbw: memory_bound(rate, world.local_ranks(), world.ranks()) }
 }

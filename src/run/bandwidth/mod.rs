@@ -79,7 +79,7 @@ fn measure(
     if own.device == tch::Device::Cpu && world.ranks() > 1 {
         record.memory = Some(memory_limit::measure(&record.results, world));
     }
-    record.nccl = nccl_log::parse(&world.gather_text(&log.read()).concat()).lines();
+    record.nccl = said_by_any(world, nccl_log::parse(&log.read()).lines());
     record.failure = failure(config, &record.results, world.ranks());
     say(world, &closing(&record));
 
@@ -87,6 +87,19 @@ fn measure(
         whole_file::write(path, |output| record.write(output))?;
     }
     Ok(record.failure)
+}
+
+/// Every line that a rank has, once: rank 0 knows the choices, and each rank its own connections.
+fn said_by_any(world: &World, lines: Vec<String>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for text in world.gather_text(&lines.join("\n")) {
+        for line in text.lines() {
+            if !all.iter().any(|known| known == line) {
+                all.push(line.to_owned());
+            }
+        }
+    }
+    all
 }
 
 /// Rank 0 speaks for all.
@@ -123,6 +136,5 @@ fn closing(record: &BandwidthRecord) -> Vec<String> {
 
 /// The first reason why the run does not count.
 fn failure(config: &BandwidthConfig, results: &[MessageResult], ranks: u32) -> Option<String> {
-    let of_values = results.iter().find_map(|result| values::failure(result, config.exchange.wire));
-    of_values.or_else(|| lines::below_minimum(results, ranks, config.min_busbw?))
+    results.iter().find_map(values::failure).or_else(|| lines::below_minimum(results, ranks, config.min_busbw?))
 }

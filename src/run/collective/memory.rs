@@ -39,8 +39,8 @@ impl Shape {
         let (needed, available) = (bytes * f64::from(world.local_ranks()), environment::available_memory().0 as f64);
         ensure!(
             needed <= available,
-            "{} ranks of host {} need {:.1} GB of memory for their messages, {:.1} GB are available: choose smaller \
-             messages (--end) or fewer ranks a host",
+            "{} ranks of host {} need {:.1} GB of memory for their messages, {:.1} GB are available: choose fewer \
+             ranks a host, or smaller messages (--end of a bandwidth run)",
             world.local_ranks(),
             world.host(),
             needed / 1e9,

@@ -83,7 +83,7 @@ impl SharedMemory {
     /// Called by all ranks together; all fail or none.
     pub fn new(config: &ExchangeConfig, shape: Shape, world: &World) -> Result<SharedMemory> {
         let (rank, ranks) = (world.local_rank() as usize, world.local_ranks() as usize);
-        let may_watch = environment::has_own_cores(world);
+        let may_watch = world.has_own_cores();
         let layout = WindowLayout {
             ranks,
             elements: shape.elements,
@@ -163,9 +163,16 @@ impl SharedMemory {
     fn advance(&mut self, wait: bool) -> Result<()> {
         while let Some(stretch) = self.pending.front() {
             let target = self.targets[stretch.counter];
-            if wait {
-                self.window.wait(stretch.counter, target);
-            } else if !self.window.has_reached(stretch.counter, target) {
+            let counter = stretch.counter;
+            if wait && self.between_hosts.is_some() {
+                // What is on its way between the hosts moves only while somebody asks for it.
+                while !self.window.has_reached(counter, target) {
+                    self.take_what_is_back(false)?;
+                    self.pause();
+                }
+            } else if wait {
+                self.window.wait(counter, target);
+            } else if !self.window.has_reached(counter, target) {
                 break;
             }
             if let Some(stretch) = self.pending.pop_front() {
@@ -213,14 +220,14 @@ impl SharedMemory {
 
     /// Writes every piece that is back from the other hosts to the ranks of this one; with `wait`, all of them.
     fn take_what_is_back(&mut self, wait: bool) -> Result<()> {
-        let (stage, streaming) = (self.stage(), false);
+        let stage = self.stage();
         let others: Vec<usize> = (0..self.ranks).filter(|rank| *rank != self.rank || stage != Array::Sums).collect();
         let Some(between) = &mut self.between_hosts else {
             return Ok(());
         };
         while let Some((piece, request)) = between.in_flight.front_mut() {
             if request.is_done()? {
-                self.window.spread(stage, Array::Sums, piece.clone(), &others, streaming);
+                self.window.spread(stage, Array::Sums, piece.clone(), &others);
                 between.in_flight.pop_front();
             } else if !wait {
                 break;
@@ -229,6 +236,11 @@ impl SharedMemory {
             }
         }
         Ok(())
+    }
+
+    /// Between two questions: a rank that shares its core leaves it to the others.
+    fn pause(&self) {
+        if self.may_watch { std::hint::spin_loop() } else { thread::sleep(PATIENCE) }
     }
 
     fn streams(&self, elements: usize) -> bool {
@@ -276,7 +288,9 @@ impl Collective for SharedMemory {
             self.arrive(DONE);
             self.window.wait(DONE, self.targets[DONE]);
         }
-        (self.started, self.small, self.is_shared, self.is_odd) = (0, 0, false, !self.is_odd);
+        // A round in which nobody met leaves the small messages where they are.
+        self.is_odd ^= self.started > 0;
+        (self.started, self.small, self.is_shared) = (0, 0, false);
         Ok(())
     }
 

@@ -57,7 +57,9 @@ pub struct NcclLog {
 impl NcclLog {
     /// Asks NCCL for it, unless the user asked for something; before [`load_cuda`], because NCCL looks only once.
     pub fn ask_for(choice: DeviceChoice) -> NcclLog {
+        let has_driver = || open("libcuda.so.1").is_ok();
         if choice == DeviceChoice::Cpu
+            || !has_driver()
             || std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("NCCL_DEBUG"))
         {
             return NcclLog { path: None };
@@ -75,18 +77,13 @@ impl NcclLog {
         NcclLog { path: Some(path) }
     }
 
-    /// What it wrote until now, in lines; nothing where NCCL was not used.
+    /// What it wrote until now, in lines; nothing where NCCL was not used. The file goes: a run that does not count ends
+    /// without leaving its variables in order.
     pub fn read(&self) -> String {
-        self.path.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
-    }
-}
-
-impl Drop for NcclLog {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // Where NCCL was not used there is none.
-            let _ = std::fs::remove_file(path);
-        }
+        let Some(path) = &self.path else { return String::new() };
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let _ = std::fs::remove_file(path);
+        text
     }
 }
 

@@ -175,12 +175,16 @@ impl Window {
     fn take_memory(&self) -> Result<()> {
         let offset = if self.own == 0 { 0 } else { self.layout.part_offset(self.own) };
         let length = self.layout.part_offset(self.own + 1) - offset;
-        // SAFETY: an open file; the result is checked.
-        let status = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, offset as i64, length as i64) };
-        if status != 0 {
-            return Err(io::Error::last_os_error()).with_context(|| format!("{length} bytes of shared memory"));
+        loop {
+            // SAFETY: an open file; the result is checked.
+            let status = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, offset as i64, length as i64) };
+            let error = io::Error::last_os_error();
+            match status {
+                0 => return Ok(()),
+                _ if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => return Err(error).with_context(|| format!("{length} bytes of shared memory")),
+            }
         }
-        Ok(())
     }
 
     /// By which [`open`](Window::open) finds this window.
@@ -264,13 +268,16 @@ impl Window {
     }
 
     /// Copies `elements` of this rank's `from` to the `to` of each of the ranks `receivers`, as [`sum`](Window::sum) does.
-    pub fn spread(&self, from: Array, to: Array, elements: Range<usize>, receivers: &[usize], streaming: bool) {
+    pub fn spread(&self, from: Array, to: Array, elements: Range<usize>, receivers: &[usize]) {
+        if receivers.is_empty() {
+            return;
+        }
         let source = self.address(from, self.own, elements.clone()).cast_mut();
         let receivers: Vec<*mut u8> =
             receivers.iter().map(|rank| self.address(to, *rank, elements.clone()).cast_mut()).collect();
         // SAFETY: as in `sum`.
         unsafe {
-            sums::sum(&[source], self.element(from), &receivers, self.element(to), elements.len(), streaming);
+            sums::sum(&[source], self.element(from), &receivers, self.element(to), elements.len(), false);
         }
     }
 
@@ -363,7 +370,7 @@ mod tests {
             let sums = window.tensor(Array::Sums);
             assert_eq!([9, 10, 4989, 4990].map(|index| sums.double_value(&[index])), [0.0, 6.0, 6.0, 0.0]);
         }
-        windows[2].spread(Array::Wire, Array::Sums, 0..2, &[0], false);
+        windows[2].spread(Array::Wire, Array::Sums, 0..2, &[0]);
         assert_eq!(windows[0].tensor(Array::Sums).double_value(&[1]), 3.0);
     }
 
@@ -381,6 +388,7 @@ mod tests {
 
     #[test]
     fn a_sleeping_rank_is_woken_by_the_last_to_arrive() {
+        let start = Instant::now();
         let mut windows = windows(LAYOUT);
         let meet = |window: &Window| {
             for round in 1..=500 {
@@ -394,6 +402,8 @@ mod tests {
             }
             meet(&windows[0]);
         });
+        // Without a wake-up each round would take the whole of SLEEP.
+        assert!(start.elapsed() < Duration::from_secs(100));
         assert!(windows[0].has_reached(3, 1500) && !windows[0].has_reached(3, 1501));
         assert!(is_reached(2, u32::MAX - 1) && !is_reached(u32::MAX - 1, 2));
     }

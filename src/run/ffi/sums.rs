@@ -387,8 +387,9 @@ unsafe fn stream_by<const RECEIVERS: usize>(
 ) {
     let plain = |range: std::ops::Range<usize>| {
         for index in range {
+            let value = one(index);
             // SAFETY: the caller's promise.
-            receivers.iter().for_each(|receiver| unsafe { *receiver.add(index) = one(index) });
+            receivers.iter().for_each(|receiver| unsafe { *receiver.add(index) = value });
         }
     };
     // The instruction wants 16-byte borders, of all receivers at once.
@@ -522,6 +523,43 @@ mod tests {
                         assert_eq!(*sum, exact, "{element:?} to {receiver:?}, {sources} sources, element {index}");
                     }
                 }
+            }
+        }
+    }
+
+    /// Two ranks in single precision: over both sources, and to two other arrays, at any offset from a border.
+    #[test]
+    fn two_arrays_are_summed_to_both_places() {
+        let values = |extra: f32| (0..COUNT + 8).map(|index| value(index) + extra).collect::<Vec<f32>>();
+        for (apart, streaming, offsets) in [
+            (false, false, [0, 0]),
+            (false, false, [1, 3]),
+            (true, false, [0, 0]),
+            (true, true, [0, 0]),
+            (true, true, [3, 3]),
+            (true, true, [1, 2]),
+        ] {
+            let (mut first, mut second) = (values(0.0), values(1.0));
+            let (mut to_first, mut to_second) = (vec![f32::NAN; COUNT + 8], vec![f32::NAN; COUNT + 8]);
+            let at = |array: &mut Vec<f32>, offset: usize| array[offset..].as_mut_ptr().cast::<u8>();
+            let sources = [at(&mut first, offsets[0]), at(&mut second, offsets[0])];
+            let receivers =
+                if apart { [at(&mut to_first, offsets[0]), at(&mut to_second, offsets[1])] } else { sources };
+            // SAFETY: `COUNT` elements from every offset on, and the receivers are the sources or other arrays.
+            unsafe { sum(&sources, Element::Float, &receivers, Element::Float, COUNT, streaming) };
+            let (one, other) = if apart { (&to_first, &to_second) } else { (&first, &second) };
+            let other_offset = if apart { offsets[1] } else { offsets[0] };
+            for index in 0..COUNT {
+                let exact = 2.0 * value(index + offsets[0]) + 1.0;
+                assert_eq!(
+                    (one[index + offsets[0]], other[index + other_offset]),
+                    (exact, exact),
+                    "{apart} {streaming} {index}"
+                );
+            }
+            if apart {
+                assert!(to_first[COUNT + offsets[0]].is_nan() && to_second[COUNT + other_offset].is_nan());
+                assert_eq!(first[offsets[0]], value(offsets[0]));
             }
         }
     }
