@@ -29,7 +29,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 LARGE = 102_400_000
 SMALL = [8, 64, 512, 4096, 16384, 65536]
-RINGMARK, MPI, PIECES = ["--collective", "shared-memory"], ["--collective", "mpi", "--piece-kb", "0"], ["--collective", "mpi"]
+RINGMARK, MPI, PIECES = ["--collective", "shared-memory"], ["--collective", "mpi", "--piece-kb", "0"], ["--collective", "mpi", "--piece-kb", "4000"]
 
 
 def run(command):

@@ -129,7 +129,7 @@ pub struct ExchangeConfig {
     /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.
     pub bucket_mb: f64,
     /// Longest stretch that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once.
-    #[serde(default = "ExchangeConfig::default_piece")]
+    #[serde(default = "ExchangeConfig::first_piece")]
     pub piece_kb: u32,
 }
 
@@ -139,14 +139,14 @@ impl Default for ExchangeConfig {
             collective: CollectiveChoice::Auto,
             wire: Wire::Fp32,
             bucket_mb: 25.0,
-            piece_kb: ExchangeConfig::default_piece(),
+            piece_kb: 1000,
         }
     }
 }
 
 impl ExchangeConfig {
-    /// What records hold that were written before there was a choice.
-    fn default_piece() -> u32 {
+    /// Of records that were written before there was a choice.
+    fn first_piece() -> u32 {
         4000
     }
 

@@ -30,7 +30,7 @@ pub struct ExchangeOptions {
     /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket [default: 25]
     #[arg(long, value_name = "MB")]
     pub bucket_mb: Option<f64>,
-    /// Longest stretch that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once [default: 4000]
+    /// Longest stretch that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once [default: 1000]
     #[arg(long, value_name = "KB")]
     pub piece_kb: Option<u32>,
 }
