@@ -135,12 +135,7 @@ pub struct ExchangeConfig {
 
 impl Default for ExchangeConfig {
     fn default() -> ExchangeConfig {
-        ExchangeConfig {
-            collective: CollectiveChoice::Auto,
-            wire: Wire::Fp32,
-            bucket_mb: 25.0,
-            piece_kb: 1000,
-        }
+        ExchangeConfig { collective: CollectiveChoice::Auto, wire: Wire::Fp32, bucket_mb: 25.0, piece_kb: 1000 }
     }
 }
 
