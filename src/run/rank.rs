@@ -66,7 +66,7 @@ fn train(
     let parameters = flat.parameters.iter().map(tch::Tensor::shallow_clone).collect();
     let reducer = GradientReducer::new(config.overlap, plan, parameters, destinations, engine)?;
 
-    let optimizer = Optimizer::new(config, world.ranks(), summed, own.device)?;
+    let optimizer = Optimizer::new(config, world.ranks(), summed);
     let batch = data::batch(config, world.rank(), own.device)?;
     let mut step = Step::new(config, world.rank(), own.device, (model, flat, batch), precision, (reducer, optimizer))?;
 

@@ -37,7 +37,6 @@ pub struct Bench<'a> {
 struct Optimizer {
     weights: Tensor,
     momenta: Tensor,
-    scale: Tensor,
     step: SgdStep,
 }
 
@@ -193,8 +192,6 @@ impl Optimizer {
         Ok(Optimizer {
             weights: zeros()?,
             momenta: zeros()?,
-            // The update divides the sums in their place; by one, so that they can be checked after it.
-            scale: Tensor::f_ones([] as [i64; 0], (Kind::Float, device))?,
             step: SgdStep {
                 learning_rate: training.learning_rate,
                 momentum: training.momentum,
@@ -204,7 +201,7 @@ impl Optimizer {
     }
 
     fn update(&self, sums: &Tensor) -> Result<()> {
-        shim::sgd(&self.weights, sums, &self.momenta, self.step, &self.scale, None)
+        shim::sgd(&self.weights, sums, &self.momenta, self.step, None)
     }
 }
 

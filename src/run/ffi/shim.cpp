@@ -99,7 +99,7 @@ char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* 
 
 char* ringmark_sgd(
     at::Tensor* weights, at::Tensor* gradients, at::Tensor* momenta, double learning_rate, double momentum,
-    double weight_decay, at::Tensor* gradient_scale, at::Tensor* found_inf) {
+    double weight_decay, at::Tensor* found_inf) {
   return guarded([&] {
     at::NoGradGuard no_gradient;
     std::optional<at::Tensor> skip;
@@ -110,7 +110,7 @@ char* ringmark_sgd(
     const std::vector<at::Tensor> buffers = momentum > 0.0 ? std::vector<at::Tensor>{*momenta} : std::vector<at::Tensor>{};
     at::_fused_sgd_(
         {*weights}, {*gradients}, buffers, weight_decay, momentum, learning_rate, /*dampening=*/0.0,
-        /*nesterov=*/momentum > 0.0, /*maximize=*/false, /*is_first_step=*/false, *gradient_scale, skip);
+        /*nesterov=*/momentum > 0.0, /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/std::nullopt, skip);
   });
 }
 

@@ -30,7 +30,6 @@ unsafe extern "C" {
         learning_rate: f64,
         momentum: f64,
         weight_decay: f64,
-        gradient_scale: RawTensor,
         found_inf: RawTensor,
     ) -> *mut c_char;
     fn ringmark_unscale(gradients: RawTensor, found_inf: RawTensor, inverse_scale: RawTensor) -> *mut c_char;
@@ -140,14 +139,12 @@ pub struct SgdStep {
     pub weight_decay: f64,
 }
 
-/// One fused Nesterov step over flat tensors of equal length: the gradient is divided by `gradient_scale` first, and
-/// nothing changes where `found_inf` is not zero.
+/// One fused Nesterov step over flat tensors of equal length; nothing changes where `found_inf` is not zero.
 pub fn sgd(
     weights: &Tensor,
     gradients: &Tensor,
     momenta: &Tensor,
     step: SgdStep,
-    gradient_scale: &Tensor,
     found_inf: Option<&Tensor>,
 ) -> Result<()> {
     // SAFETY: all tensors are alive; null stands for no found_inf.
@@ -159,7 +156,6 @@ pub fn sgd(
             step.learning_rate,
             step.momentum,
             step.weight_decay,
-            raw(gradient_scale),
             found_inf.map_or(null_mut(), raw),
         )
     })
