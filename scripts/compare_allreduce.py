@@ -19,25 +19,17 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from compare_pytorch import python_with_torch
+from compare_pytorch import python_with_torch, run, tell
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 LARGE = 102_400_000
 SMALL = [8, 64, 512, 4096, 16384, 65536]
 RINGMARK, MPI, PIECES = ["--collective", "shared-memory"], ["--collective", "mpi", "--piece-kb", "0"], ["--collective", "mpi", "--piece-kb", "4000"]
-
-
-def run(command):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"compare_allreduce.py: {' '.join(map(str, command))} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.stdout
 
 
 def worker(options, ranks, words, flag):
@@ -46,7 +38,8 @@ def worker(options, ranks, words, flag):
         path = f"{folder}/out"
         run(
             ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
-            + [options.worker, *words, "--device", "cpu", "--threads", "1", flag, path]
+            + [options.worker, *words, "--device", "cpu", "--threads", "1", flag, path],
+            ENVIRONMENT,
         )
         return pathlib.Path(path).read_text()
 
@@ -78,7 +71,7 @@ def large(options):
     def gloo():
         command = [options.python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_addr", "127.0.0.1"]
         command += ["--master_port", "29513", str(HERE / "gloo_baseline.py"), str(LARGE), "20", "5"]
-        seconds = json.loads(run(command).strip().splitlines()[-1])["seconds"]
+        seconds = json.loads(run(command, ENVIRONMENT).strip().splitlines()[-1])["seconds"]
         return {"GB/s": busbw(LARGE, statistics.median(seconds))}
 
     return {"ringmark": by(RINGMARK), "MPI_Allreduce": by(MPI), "MPI in 4 MB": by(PIECES), "gloo": gloo}
@@ -169,10 +162,7 @@ def main():
         table, figures[part] = compare(part, options)
         lines += table
     lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {len(os.sched_getaffinity(0))} cores")
-    print("\n".join(lines))
-    if options.out:
-        command = " ".join(["scripts/compare_allreduce.py", *sys.argv[1:]])
-        pathlib.Path(options.out).write_text(json.dumps({"command": command, "table": lines, "figures": figures}, indent=1) + "\n")
+    tell(lines, options.out, figures=figures)
 
 
 if __name__ == "__main__":

@@ -91,8 +91,17 @@ class Case:
 def run(command, environment):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"compare_pytorch.py: {' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        words = " ".join(map(str, command))
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {words} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout
+
+
+def tell(table, out, **figures):
+    """Prints the table, and writes it with the command and the raw figures to `out` where that is given."""
+    print("\n".join(table))
+    if out:
+        command = " ".join([f"scripts/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
+        pathlib.Path(out).write_text(json.dumps({"command": command, "table": table, **figures}, indent=1) + "\n")
 
 
 def spread(values):
@@ -131,10 +140,7 @@ def main():
         ratios = [a / b for a, b in zip(ours, theirs)]
         lines.append(f"{case.name:8} {case.batch:5} {spread(ours):>26} {spread(theirs):>26} {spread(ratios):>22}")
     lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {options.device}, {options.layout}, {options.cores} cores")
-    print("\n".join(lines))
-    if options.out:
-        command = " ".join(["scripts/compare_pytorch.py", *sys.argv[1:]])
-        pathlib.Path(options.out).write_text(json.dumps({"command": command, "table": lines, "images_per_second": figures}, indent=1) + "\n")
+    tell(lines, options.out, images_per_second=figures)
 
 
 if __name__ == "__main__":

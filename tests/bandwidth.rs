@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::lines;
-use ringmark_record::bandwidth::record::{BandwidthRecord, KIND, MessageResult, SCHEMA, Timing};
+use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::environment::Environment;
 use ringmark_record::units::{Bytes, GigabytesPerSecond, Seconds};
 
@@ -60,15 +60,7 @@ fn read(path: &Path) -> BandwidthRecord {
 fn record(failure: Option<String>) -> BandwidthRecord {
     let timing = Timing { seconds: vec![vec![Seconds(0.1)]; 2], wrong: Some(0), error: vec![0.0] };
     BandwidthRecord {
-        kind: KIND.to_owned(),
-        schema: SCHEMA,
-        started: Seconds(0.0),
-        config: BandwidthConfig::default(),
         collective: "mpi".to_owned(),
-        environment: Environment::default(),
-        ranks: Vec::new(),
-        memory: None,
-        nccl: Vec::new(),
         results: vec![MessageResult {
             bytes: Bytes(1_000_000_000),
             count: 250_000_000,
@@ -78,6 +70,7 @@ fn record(failure: Option<String>) -> BandwidthRecord {
             in_place: Some(timing),
         }],
         failure,
+        ..BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), Environment::default(), Vec::new())
     }
 }
 

@@ -202,7 +202,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
-    use ringmark_record::bandwidth::record::{KIND, MessageResult, SCHEMA, Timing};
+    use ringmark_record::bandwidth::record::{MessageResult, Timing};
     use ringmark_record::environment::Environment;
     use ringmark_record::units::{Bytes, Seconds};
 
@@ -214,15 +214,7 @@ mod tests {
     fn record(failure: Option<&str>) -> BandwidthRecord {
         let timing = Timing { seconds: vec![vec![Seconds(0.1)]; 2], wrong: Some(0), error: vec![0.0] };
         BandwidthRecord {
-            kind: KIND.to_owned(),
-            schema: SCHEMA,
-            started: Seconds(0.0),
-            config: BandwidthConfig::default(),
             collective: "mpi".to_owned(),
-            environment: Environment::default(),
-            ranks: Vec::new(),
-            memory: None,
-            nccl: Vec::new(),
             results: vec![MessageResult {
                 bytes: Bytes(1_000_000_000),
                 count: 250_000_000,
@@ -232,6 +224,7 @@ mod tests {
                 in_place: Some(timing),
             }],
             failure: failure.map(str::to_owned),
+            ..BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), Environment::default(), Vec::new())
         }
     }
 

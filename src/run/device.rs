@@ -1,5 +1,7 @@
 //! What a rank trains on: the choice between CPU and CUDA, made alike by all ranks, and the rank's own device.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::config::{DeviceChoice, Dtype};
 use ringmark_record::environment::DeviceKind;
@@ -7,6 +9,7 @@ use tch::Device;
 
 use crate::environment;
 use crate::ffi::libraries::{self, CudaLibraries};
+use crate::ffi::nccl::Nccl;
 use crate::ffi::shim;
 use crate::world::World;
 
@@ -58,6 +61,14 @@ impl DeviceOfRank {
         tch::set_num_threads(threads as i32);
         world.agree_on_cores(environment::has_cores_for(threads, world));
         Ok(DeviceOfRank { threads, ..own })
+    }
+
+    /// NCCL, where this rank is on a GPU.
+    pub fn nccl(&self, cuda: Result<&CudaLibraries, &String>) -> Result<Option<Arc<Nccl>>> {
+        match cuda {
+            Ok(libraries) if self.device.is_cuda() => Ok(Some(Arc::new(Nccl::new(libraries.nccl)?))),
+            _ => Ok(None),
+        }
     }
 
     /// Refuses a precision that this device does not have.

@@ -1,6 +1,5 @@
 //! A rank's life on one screen: libraries, MPI, device, model, timed loop, record, end.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -12,7 +11,6 @@ use crate::collective::memory::Shape;
 use crate::collective::reducer::GradientReducer;
 use crate::device::DeviceOfRank;
 use crate::ffi::libraries;
-use crate::ffi::nccl::Nccl;
 use crate::flat_parameters::FlatParameters;
 use crate::model::checkpoint;
 use crate::model::named_tensors::NamedTensors;
@@ -41,10 +39,7 @@ fn train(
 ) -> Result<Option<String>> {
     let own = DeviceOfRank::choose(config.device, config.threads, world, cuda.as_ref())?;
     own.check_dtype(config.dtype)?;
-    let nccl = match &cuda {
-        Ok(libraries) if own.device.is_cuda() => Some(Arc::new(Nccl::new(libraries.nccl)?)),
-        _ => None,
-    };
+    let nccl = own.nccl(cuda.as_ref())?;
 
     tch::manual_seed(config.seed);
     let mut tensors = NamedTensors::new(own.device);

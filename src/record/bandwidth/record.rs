@@ -119,6 +119,28 @@ impl MessageResult {
 }
 
 impl BandwidthRecord {
+    /// Of a run that has measured nothing yet.
+    pub fn new(
+        started: Seconds,
+        config: BandwidthConfig,
+        environment: Environment,
+        ranks: Vec<RankPlace>,
+    ) -> BandwidthRecord {
+        BandwidthRecord {
+            kind: KIND.to_owned(),
+            schema: SCHEMA,
+            started,
+            config,
+            collective: String::new(),
+            environment,
+            ranks,
+            memory: None,
+            nccl: Vec::new(),
+            results: Vec::new(),
+            failure: None,
+        }
+    }
+
     /// Writes the document and a newline.
     pub fn write(&self, mut output: impl Write) -> anyhow::Result<()> {
         serde_json::to_writer(&mut output, self)?;
@@ -149,15 +171,7 @@ mod tests {
         let timing =
             Timing { seconds: vec![vec![Seconds(0.5)], vec![Seconds(0.25)]], wrong: Some(0), error: vec![0.0] };
         BandwidthRecord {
-            kind: KIND.to_owned(),
-            schema: SCHEMA,
-            started: Seconds(1.7e9),
-            config: BandwidthConfig::default(),
             collective: "mpi".to_owned(),
-            environment: Environment::default(),
-            ranks: Vec::new(),
-            memory: None,
-            nccl: Vec::new(),
             results: vec![MessageResult {
                 bytes: Bytes(8),
                 count: 2,
@@ -166,7 +180,7 @@ mod tests {
                 out_of_place: None,
                 in_place: Some(timing),
             }],
-            failure: None,
+            ..BandwidthRecord::new(Seconds(1.7e9), BandwidthConfig::default(), Environment::default(), Vec::new())
         }
     }
 

@@ -5,19 +5,16 @@ mod memory_limit;
 mod messages;
 mod values;
 
-use std::sync::Arc;
-
 use anyhow::Result;
 use ringmark_record::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::bandwidth::lines;
-use ringmark_record::bandwidth::record::{BandwidthRecord, KIND, MessageResult, SCHEMA};
+use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult};
 use ringmark_record::whole_file;
 
 use crate::collective::nccl_log;
 use crate::device::DeviceOfRank;
 use crate::environment;
 use crate::ffi::libraries::{self, NcclLog};
-use crate::ffi::nccl::Nccl;
 use crate::world::World;
 
 /// Runs one rank from start to end.
@@ -36,24 +33,10 @@ fn measure(
     log: &NcclLog,
 ) -> Result<Option<String>> {
     let own = DeviceOfRank::choose(config.device, config.threads, world, cuda.as_ref())?;
-    let nccl = match &cuda {
-        Ok(libraries) if own.device.is_cuda() => Some(Arc::new(Nccl::new(libraries.nccl)?)),
-        _ => None,
-    };
+    let nccl = own.nccl(cuda.as_ref())?;
     let ranks = environment::places(world, &own);
-    let mut record = BandwidthRecord {
-        kind: KIND.to_owned(),
-        schema: SCHEMA,
-        started: environment::now(),
-        config: config.clone(),
-        collective: String::new(),
-        environment: environment::environment(&own, nccl.as_deref())?,
-        ranks,
-        memory: None,
-        nccl: Vec::new(),
-        results: Vec::new(),
-        failure: None,
-    };
+    let environment = environment::environment(&own, nccl.as_deref())?;
+    let mut record = BandwidthRecord::new(environment::now(), config.clone(), environment, ranks);
     let mut bench = messages::Bench::new(config, world, own.device, nccl.as_ref())?;
     record.collective = bench.engine_name().to_owned();
     say(world, &header(&record));

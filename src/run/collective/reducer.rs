@@ -48,7 +48,6 @@ impl GradientReducer {
         destinations: Vec<Tensor>,
         collective: Box<dyn Collective>,
     ) -> Result<&'static GradientReducer> {
-        let observed: Vec<Tensor> = parameters.iter().map(Tensor::shallow_clone).collect();
         let state = State {
             missing: Vec::new(),
             filled: 0,
@@ -61,7 +60,7 @@ impl GradientReducer {
             collective,
         };
         let reducer: &'static GradientReducer = Box::leak(Box::new(GradientReducer { state: Mutex::new(state) }));
-        shim::observe_gradients(&observed, reducer)?;
+        shim::observe_gradients(&reducer.state().parameters, reducer)?;
         Ok(reducer)
     }
 

@@ -76,6 +76,8 @@ struct BetweenHosts {
     peers: Option<Group>,
     sums: Sums,
     piece_kb: u32,
+    /// Ranks of this host that a piece is written to when it is back.
+    receivers: Vec<usize>,
     in_flight: VecDeque<(Range<usize>, Request)>,
 }
 
@@ -99,12 +101,18 @@ impl SharedMemory {
         let window = joined?;
         let local_sizes = world.gather(&[ranks as f64]).concat();
         let shares = local_sizes.iter().copied().fold(f64::INFINITY, f64::min) as usize;
-        let is_one_host = world.ranks() as usize == ranks;
-        let between_hosts = if is_one_host {
+        let between_hosts = if world.ranks() as usize == ranks {
             None
         } else {
-            let peers = world.with_same_local_rank(rank < shares).map(Group);
-            Some(BetweenHosts { peers, sums: Sums::new()?, piece_kb: config.piece_kb, in_flight: VecDeque::new() })
+            // A share that is summed where the sums go is there for this rank.
+            let is_there = shape.wire == shape.sums;
+            Some(BetweenHosts {
+                peers: world.with_same_local_rank(rank < shares).map(Group),
+                sums: Sums::new()?,
+                piece_kb: config.piece_kb,
+                receivers: (0..ranks).filter(|other| *other != rank || !is_there).collect(),
+                in_flight: VecDeque::new(),
+            })
         };
         let wire = window.tensor(if shape.in_place { Array::Sums } else { Array::Wire });
         let sums = window.tensor(Array::Sums);
@@ -113,7 +121,7 @@ impl SharedMemory {
             window,
             rank,
             ranks,
-            shares: if is_one_host { ranks } else { shares },
+            shares,
             between_hosts,
             targets: vec![0; COUNTERS],
             started: 0,
@@ -162,13 +170,13 @@ impl SharedMemory {
     /// Sums this rank's share of every stretch that all ranks have filled; with `wait`, of every stretch.
     fn advance(&mut self, wait: bool) -> Result<()> {
         while let Some(stretch) = self.pending.front() {
-            let target = self.targets[stretch.counter];
             let counter = stretch.counter;
+            let target = self.targets[counter];
             if wait && self.between_hosts.is_some() {
                 // What is on its way between the hosts moves only while somebody asks for it.
                 while !self.window.has_reached(counter, target) {
                     self.take_what_is_back(false)?;
-                    self.pause();
+                    pause(self.may_watch);
                 }
             } else if wait {
                 self.window.wait(counter, target);
@@ -221,26 +229,20 @@ impl SharedMemory {
     /// Writes every piece that is back from the other hosts to the ranks of this one; with `wait`, all of them.
     fn take_what_is_back(&mut self, wait: bool) -> Result<()> {
         let stage = self.stage();
-        let others: Vec<usize> = (0..self.ranks).filter(|rank| *rank != self.rank || stage != Array::Sums).collect();
-        let Some(between) = &mut self.between_hosts else {
+        let Some(BetweenHosts { receivers, in_flight, .. }) = &mut self.between_hosts else {
             return Ok(());
         };
-        while let Some((piece, request)) = between.in_flight.front_mut() {
+        while let Some((piece, request)) = in_flight.front_mut() {
             if request.is_done()? {
-                self.window.spread(stage, Array::Sums, piece.clone(), &others);
-                between.in_flight.pop_front();
-            } else if !wait {
+                self.window.spread(stage, Array::Sums, piece.clone(), receivers);
+                in_flight.pop_front();
+            } else if wait {
+                pause(self.may_watch);
+            } else {
                 break;
-            } else if !self.may_watch {
-                thread::sleep(PATIENCE);
             }
         }
         Ok(())
-    }
-
-    /// Between two questions: a rank that shares its core leaves it to the others.
-    fn pause(&self) {
-        if self.may_watch { std::hint::spin_loop() } else { thread::sleep(PATIENCE) }
     }
 
     fn streams(&self, elements: usize) -> bool {
@@ -303,6 +305,11 @@ impl Collective for SharedMemory {
             between.piece_kb = kilobytes;
         }
     }
+}
+
+/// Between two questions: a rank that shares its core leaves it to the others.
+fn pause(may_watch: bool) {
+    if may_watch { std::hint::spin_loop() } else { thread::sleep(PATIENCE) }
 }
 
 /// Makes the host's window, or opens it; every rank of the host calls this.
