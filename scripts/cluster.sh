@@ -9,9 +9,11 @@
 #   scripts/cluster.sh down             ends every process on the hosts and removes all of it
 #
 # Needs root; installs what is missing of iproute2, OpenSSH and util-linux. All its files are in /run/ringmark-cluster.
+# CLUSTER_NAME=other makes a second cluster beside the first: other-1, other-2, ... and /run/other-cluster.
 set -euo pipefail
 
-readonly STATE=/run/ringmark-cluster SWITCH=ringmark-switch
+readonly NAME=${CLUSTER_NAME:-ringmark}
+readonly STATE=/run/$NAME-cluster SWITCH=$NAME-switch
 # No interface or route of the machine itself leads to the hosts, so these addresses collide with nothing.
 readonly NETWORK=10.77.0
 # Root's PATH lacks it after a plain `su`.
@@ -88,7 +90,7 @@ up() {
     ip -n "$SWITCH" link set bridge up
 
     step="writing the files that the hosts share"
-    ssh-keygen -q -t ed25519 -N '' -C ringmark-cluster -f "$STATE/key"
+    ssh-keygen -q -t ed25519 -N '' -C "$NAME-cluster" -f "$STATE/key"
     cp "$STATE/key.pub" "$STATE/authorized_keys"
     cat >"$STATE/ssh_config" <<CONFIG
 Host *
@@ -112,7 +114,7 @@ CONFIG
 }
 
 make_host() {
-    local name=ringmark-$1 address=$NETWORK.$1
+    local name=$NAME-$1 address=$NETWORK.$1
     local folder=$STATE/$name
     step="making the network of $name (kernel module veth)"
     ip netns add "$name"
@@ -154,8 +156,8 @@ CONFIG
 
 # Waits until ssh works from the first host to host $1, at most 10 seconds.
 reach_host() {
-    local name=ringmark-$1 answer="" deadline=$((SECONDS + 10))
-    step="reaching $name from ringmark-1 by ssh"
+    local name=$NAME-$1 answer="" deadline=$((SECONDS + 10))
+    step="reaching $name from $NAME-1 by ssh"
     until answer=$( (on_first_host ssh -o ConnectTimeout=2 "$name" hostname) 2>&1) && [[ $answer == "$name" ]]; do
         ((SECONDS < deadline)) || { say "it says: $answer"; exit 1; }
         sleep 0.2
@@ -163,7 +165,7 @@ reach_host() {
 }
 
 # The network namespaces of ours that there are.
-namespaces() { ip netns list 2>/dev/null | grep -oE "^($SWITCH|ringmark-[0-9]+)\b" || true; }
+namespaces() { ip netns list 2>/dev/null | grep -oE "^($SWITCH|$NAME-[0-9]+)\b" || true; }
 
 down() {
     local name pids
@@ -186,16 +188,16 @@ count_hosts() { cat "$STATE/count" 2>/dev/null || fail "no hosts are up: scripts
 list_hosts() {
     local count
     count=$(count_hosts)
-    seq --format "ringmark-%.0f:$1" --separator , "$count"
+    seq --format "$NAME-%.0f:$1" --separator , "$count"
 }
 
 # Becomes the command, in the folder and environment of this process as far as Open MPI needs no other.
 on_first_host() {
-    local folder=$STATE/ringmark-1 sshd
+    local folder=$STATE/$NAME-1 sshd
     sshd=$(cat "$folder/sshd.pid") || true
     # A number that another process has meanwhile would lead off the host.
-    [[ $(ip netns identify "$sshd" 2>/dev/null) == ringmark-1 ]] ||
-        fail "the sshd of ringmark-1 does not run: scripts/cluster.sh down, then up"
+    [[ $(ip netns identify "$sshd" 2>/dev/null) == "$NAME-1" ]] ||
+        fail "the sshd of $NAME-1 does not run: scripts/cluster.sh down, then up"
     exec nsenter --target "$sshd" --net --uts --ipc --mount -- env --chdir "$PWD" \
         TMPDIR="$folder/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 "$@"
@@ -206,7 +208,7 @@ limit() {
     if [[ $1 != none ]]; then qdisc=(tbf rate "$1" burst 256k latency 50ms); fi
     count=$(count_hosts)
     for ((host = 1; host <= count; host++)); do
-        tc -n "ringmark-$host" qdisc replace dev eth0 root "${qdisc[@]}" || fail "tc did not take the limit $1 for ringmark-$host"
+        tc -n "$NAME-$host" qdisc replace dev eth0 root "${qdisc[@]}" || fail "tc did not take the limit $1 for $NAME-$host"
     done
 }
 
