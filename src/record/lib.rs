@@ -12,6 +12,7 @@
 //! | [`files`] | where a run's log and record lie, under DLPerf's names |
 //! | [`log_line`] | DLPerf's line of an iteration, writer and parser |
 //! | [`run`] | the run record (JSON Lines), writer and parser |
+//! | [`heartbeat`] | what a rank tells the driver while it runs |
 //! | [`environment`] | machine, libraries and the variables that matter |
 //! | [`units`] | seconds, bytes and rates that cannot be mixed up |
 //! | [`usage`] | the error that means: asked wrongly, nothing was started |
@@ -23,6 +24,7 @@ pub mod case;
 pub mod config;
 pub mod environment;
 pub mod files;
+pub mod heartbeat;
 pub mod log_line;
 pub mod options;
 pub mod run;

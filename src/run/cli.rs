@@ -8,6 +8,7 @@ use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::options::BandwidthOptions;
 use ringmark_record::case::Case;
 use ringmark_record::config::TrainConfig;
+use ringmark_record::heartbeat::Driver;
 use ringmark_record::options::TrainOptions;
 use ringmark_record::run::Profile;
 
@@ -18,6 +19,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Where the driver listens for this rank's iteration and phase; set by ringmark, and ends the rank when it closes
+    #[arg(long, global = true, value_name = "TOKEN@ADDRESS:PORT,..")]
+    pub report_to: Option<Driver>,
 }
 
 /// What to do.

@@ -197,6 +197,22 @@ pub fn peak_resident() -> Bytes {
     Bytes(proc_kilobytes("/proc/self/status", "VmHWM:") * 1024)
 }
 
+/// This process's number among the ranks, as the launcher counts them; for the time before MPI tells it.
+pub fn launched_rank() -> u32 {
+    const NAMES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"];
+    NAMES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// Name of this host.
+pub fn host_name() -> String {
+    first_line("/proc/sys/kernel/hostname")
+}
+
+/// What the kernel calls the program of a process; nothing where it is gone.
+pub fn program_of(process: i32) -> String {
+    first_line(&format!("/proc/{process}/comm"))
+}
+
 /// Whether a variable is set and not empty.
 pub fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty())

@@ -16,6 +16,7 @@
 //! | [`timer`] | how long each phase took |
 //! | [`world`] | the ranks of this job |
 //! | [`device`], [`environment`] | what this rank trains on |
+//! | [`heartbeat`] | where this rank is, told to the driver |
 //! | [`outcome`], [`progress`] | what is kept of the run, and what is shown while it goes on |
 //! | [`ffi`] | foreign functions; the only room with `unsafe` |
 
@@ -28,6 +29,7 @@ mod device;
 mod environment;
 mod ffi;
 mod flat_parameters;
+mod heartbeat;
 mod model;
 mod optimizer;
 mod outcome;
@@ -41,23 +43,26 @@ mod world;
 use std::process::ExitCode;
 
 use clap::Parser;
+use ringmark_record::heartbeat::Message;
 use ringmark_record::usage::{UsageError, usage};
 
-use crate::cli::Command;
+use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
     ffi::libraries::set_defaults();
-    let outcome = match cli::Cli::parse().command {
+    let Cli { command, report_to } = Cli::parse();
+    let outcome = match command {
         Command::Train(arguments) => {
-            arguments.into_config().map_err(usage).and_then(|(config, label)| rank::live(&config, label))
+            arguments.into_config().map_err(usage).and_then(|(config, label)| rank::live(&config, label, report_to))
         }
         Command::Bandwidth(arguments) => {
-            arguments.into_config().map_err(usage).and_then(|config| bandwidth::live(&config))
+            arguments.into_config().map_err(usage).and_then(|config| bandwidth::live(&config, report_to))
         }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            heartbeat::end(&Message::Failed { reason: format!("{error:#}") });
             world::complain(&format!("ringmark-worker: {error:#}"));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }

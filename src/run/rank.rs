@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use ringmark_record::config::{Fault, TrainConfig};
+use ringmark_record::heartbeat::{Driver, Phase};
 
 use crate::cli::RunLabel;
 use crate::collective::bucket::BucketPlan;
@@ -21,11 +22,12 @@ use crate::progress::Progress;
 use crate::step::Step;
 use crate::timer::StepTimer;
 use crate::world::World;
-use crate::{autotune, collective, data, environment, outcome};
+use crate::{autotune, collective, data, environment, heartbeat, outcome};
 
 /// Runs one rank from start to end.
-pub fn live(config: &TrainConfig, label: RunLabel) -> Result<()> {
-    // Before anything else: libtorch looks for its CUDA half only once.
+pub fn live(config: &TrainConfig, label: RunLabel, driver: Option<Driver>) -> Result<()> {
+    heartbeat::begin(driver);
+    // Before any other call of libtorch, which looks for its CUDA half only once.
     let cuda = libraries::load_cuda(config.device);
     World::live(|world| train(config, label, world, cuda))
 }
@@ -49,6 +51,7 @@ fn train(
     }
     let precision = Precision::new(config, own.device)?;
     let shape = Shape::gradients(tensors.elements(), config.exchange.wire);
+    heartbeat::enter(Phase::Connecting);
     let mut engine = collective::new(&config.exchange, shape, world, own.device, nccl.as_ref())?;
     let engine_name = engine.name();
     let summed = if engine_name == "none" { 1 } else { world.ranks() };
@@ -62,6 +65,7 @@ fn train(
     let reducer = GradientReducer::new(config.overlap, plan, parameters, destinations, engine)?;
 
     let optimizer = Optimizer::new(config, world.ranks(), summed);
+    heartbeat::enter(Phase::Data);
     let batch = data::batch(config, world.rank(), own.device)?;
     let mut step = Step::new(config, world.rank(), own.device, (model, flat, batch), precision, (reducer, optimizer))?;
 
@@ -77,17 +81,19 @@ fn train(
     let mut timer = StepTimer::new(own.device, first_scale);
     let mut samples = Vec::with_capacity(config.iterations as usize);
 
+    heartbeat::enter(Phase::Ready);
     world.barrier();
     let started = Instant::now();
     for iteration in 1..=config.iterations {
         fail_if_asked(config, world, iteration)?;
         step.run(iteration, &mut timer)?;
-        progress.show(timer.finished(None)?, &mut samples);
+        progress.show(timer.finished(None, || reducer.check())?, &mut samples);
     }
     let last = timer.begin()?;
-    progress.show(timer.finished(Some(&last))?, &mut samples);
+    progress.show(timer.finished(Some(&last), || reducer.check())?, &mut samples);
     let wall = started.elapsed();
     progress.end();
+    heartbeat::enter(Phase::Finishing);
 
     if let (Some(path), 0) = (&config.save, world.rank()) {
         checkpoint::save(path, &tensors, config.iterations)?;

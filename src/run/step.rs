@@ -2,12 +2,14 @@
 
 use anyhow::Result;
 use ringmark_record::config::{Fault, TrainConfig};
+use ringmark_record::heartbeat::Phase;
 use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::collective::reducer::GradientReducer;
 use crate::data::Batch;
 use crate::ffi::shim;
 use crate::flat_parameters::FlatParameters;
+use crate::heartbeat;
 use crate::model::resnet::{Mode, ResNet50};
 use crate::optimizer::Optimizer;
 use crate::precision::Precision;
@@ -60,9 +62,11 @@ impl Step {
     /// Iteration `iteration`, from 1. On CUDA this returns when everything is enqueued.
     pub fn run(&mut self, iteration: u32, timer: &mut StepTimer) -> Result<()> {
         let mut marks = timer.begin()?;
+        heartbeat::enter_in(iteration, Phase::Forward);
         let loss = self.forward()?;
         marks.set()?;
 
+        heartbeat::enter(Phase::Backward);
         self.reducer.begin();
         self.backward(&loss, iteration)?;
         marks.set()?;
@@ -71,6 +75,7 @@ impl Step {
         self.reducer.finish()?;
         marks.set()?;
 
+        heartbeat::enter(Phase::Optimizer);
         self.optimizer.step(iteration, &self.flat, &mut self.precision)?;
         marks.set()?;
 

@@ -6,9 +6,11 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use ringmark_record::heartbeat::Phase;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::shim::{self, Event, Stream};
+use crate::heartbeat;
 use crate::world::World;
 
 /// A point in time of host or device.
@@ -83,6 +85,23 @@ pub struct StepMarks {
     values: Tensor,
 }
 
+impl StepMarks {
+    /// Where the device is in this iteration; `bucket` is the one that it sums.
+    fn phase(&self, bucket: u32) -> Result<Phase> {
+        let phases = [
+            (&self.forward, Phase::Forward),
+            (&self.backward, Phase::Backward),
+            (&self.reduced, Phase::AllReduce { bucket }),
+        ];
+        for (end, phase) in phases {
+            if !end.is_done()? {
+                return Ok(phase);
+            }
+        }
+        Ok(Phase::Optimizer)
+    }
+}
+
 /// Sets the marks of one iteration, in order.
 pub struct MarkSetter {
     device: Device,
@@ -122,13 +141,15 @@ pub struct Sample {
 pub struct StepTimer {
     device: Device,
     pending: VecDeque<StepMarks>,
+    /// Iterations that were handed out.
+    over: u32,
     loss_scale: f64,
 }
 
 impl StepTimer {
     /// `loss_scale` is the first iteration's, 1 without one.
     pub fn new(device: Device, loss_scale: f64) -> StepTimer {
-        StepTimer { device, pending: VecDeque::new(), loss_scale }
+        StepTimer { device, pending: VecDeque::new(), over: 0, loss_scale }
     }
 
     /// Sets the start of an iteration, which is the end of the one before.
@@ -154,16 +175,19 @@ impl StepTimer {
     }
 
     /// The iterations that are over, oldest first. `last` is the end of the last one; with it this waits for all.
-    pub fn finished(&mut self, last: Option<&MarkSetter>) -> Result<Vec<Sample>> {
+    ///
+    /// Without it this waits until the device has begun the newest iteration: a host that runs further ahead is held up
+    /// inside a launch at last, where it can neither see an error nor tell where the device is. While it waits,
+    /// `check` looks for errors of the sums under way and tells which of them the device is at.
+    pub fn finished(&mut self, last: Option<&MarkSetter>, check: impl Fn() -> Result<u32>) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         while let Some(iteration) = self.pending.front() {
             let Some(next) = self.pending.get(1).map(|next| &next.start).or(last.map(|setter| &setter.marks[0])) else {
                 break;
             };
             if !next.is_done()? {
-                if last.is_none() {
-                    break;
-                }
+                let phase = iteration.phase(check()?)?;
+                heartbeat::enter_in(self.over + 1, phase);
                 std::thread::sleep(Duration::from_micros(200));
                 continue;
             }
@@ -181,6 +205,7 @@ impl StepTimer {
                 skipped: found_inf,
             });
             self.pending.pop_front();
+            self.over += 1;
         }
         Ok(samples)
     }

@@ -11,6 +11,9 @@ use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 
 use anyhow::{Context, Result, ensure};
+use ringmark_record::heartbeat::{Message, Phase};
+
+use crate::heartbeat;
 
 /// How long a rank that shares its core sleeps between two questions to MPI.
 pub const PATIENCE: Duration = Duration::from_micros(50);
@@ -51,8 +54,16 @@ impl World {
     /// A rank's life: joins, does `work`, leaves. A rank that fails where others would wait for it ends the whole job; a
     /// run that does not count, for the reason that `work` returns, fails on every rank, and rank 0 says why.
     pub fn live(work: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
+        heartbeat::enter(Phase::Joining);
         let world = World::join()?;
-        match work(&world) {
+        heartbeat::enter(Phase::Preparing);
+        let outcome = work(&world);
+        heartbeat::end(&match &outcome {
+            // Of a run that does not count the record says why.
+            Ok(_) => Message::Done,
+            Err(error) => Message::Failed { reason: format!("{error:#}") },
+        });
+        match outcome {
             Ok(None) => Ok(()),
             Ok(Some(failure)) => {
                 if world.rank() == 0 {
@@ -171,6 +182,7 @@ impl World {
         let name = self.name();
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
+            heartbeat::end(&Message::Failed { reason: format!("internal error: {panic}") });
             complain(&format!("{name}: internal error"));
             default(panic);
             SimpleCommunicator::world().abort(1);

@@ -7,6 +7,7 @@ use anyhow::Result;
 use ringmark_record::bandwidth::config::{BandwidthConfig, Messages, OptimizerChoice};
 use ringmark_record::bandwidth::record::{MessageResult, Timing};
 use ringmark_record::config::{CollectiveChoice, TrainConfig};
+use ringmark_record::heartbeat::Phase;
 use ringmark_record::units::{Bytes, Seconds};
 use tch::{Device, Kind, Tensor};
 
@@ -16,6 +17,7 @@ use crate::collective::memory::Shape;
 use crate::collective::{self, Collective};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim::{self, SgdStep};
+use crate::heartbeat;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::resnet::ResNet50;
 use crate::timer;
@@ -142,6 +144,7 @@ impl<'a> Bench<'a> {
         let elements = stretches.last().map_or(0, |stretch| stretch.end);
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
         for iteration in 0..self.config.warmup + self.config.iterations {
+            heartbeat::enter_in(iteration + 1, Phase::Data);
             let memory = self.engine.memory();
             let (is_apart, sums) = (!memory.in_place, memory.sums.shallow_clone());
             self.values.fill(memory.input(), elements, iteration as usize)?;
@@ -149,6 +152,7 @@ impl<'a> Bench<'a> {
                 values::poison(&sums, elements)?;
             }
             let (engine, optimizer) = (&mut self.engine, &self.optimizer);
+            heartbeat::enter(Phase::AllReduce { bucket: 0 });
             let time = timer::timed(self.device, world, || {
                 stretches.iter().try_for_each(|stretch| engine.start(stretch.clone()))?;
                 engine.finish()?;

@@ -9,18 +9,21 @@ use anyhow::Result;
 use ringmark_record::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::bandwidth::lines;
 use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult};
+use ringmark_record::heartbeat::Driver;
 use ringmark_record::whole_file;
 
 use crate::collective::nccl_log;
 use crate::device::DeviceOfRank;
 use crate::environment;
 use crate::ffi::libraries::{self, NcclLog};
+use crate::heartbeat;
 use crate::world::World;
 
 /// Runs one rank from start to end.
-pub fn live(config: &BandwidthConfig) -> Result<()> {
+pub fn live(config: &BandwidthConfig, driver: Option<Driver>) -> Result<()> {
     // Before anything else: NCCL and libtorch look at their surroundings only once.
     let log = NcclLog::ask_for(config.device);
+    heartbeat::begin(driver);
     let cuda = libraries::load_cuda(config.device);
     World::live(|world| measure(config, world, cuda, &log))
 }

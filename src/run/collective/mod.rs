@@ -37,6 +37,12 @@ pub trait Collective: Send {
     /// CUDA the caller's stream waits for them and the host does not.
     fn finish(&mut self) -> Result<()>;
 
+    /// Looks for errors of sums that are under way, without waiting; how many sums are done since the start, for an
+    /// engine that goes on beside its caller.
+    fn check(&mut self) -> Result<usize> {
+        Ok(0)
+    }
+
     /// Whether this engine sums by MPI, in pieces.
     fn calls_mpi(&self) -> bool {
         false

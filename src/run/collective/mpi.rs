@@ -11,6 +11,7 @@ use tch::{Device, Tensor};
 use crate::collective::Collective;
 use crate::collective::memory::Memory;
 use crate::ffi::mpi::Sums;
+use crate::heartbeat;
 
 /// Every stretch is done when [`start`](Collective::start) returns.
 pub struct Mpi {
@@ -26,8 +27,9 @@ impl Mpi {
 
     /// In pieces: longer messages fall out of the caches of Open MPI's shared-memory transport, at half the speed.
     fn all_reduce(&self, input: &Tensor, output: &Tensor, elements: Range<usize>) -> Result<()> {
-        pieces(elements, self.piece_kb, input.kind().elt_size_in_bytes())
-            .try_for_each(|piece| self.sums.all_reduce(input, output, piece))
+        pieces(elements, self.piece_kb, input.kind().elt_size_in_bytes()).try_for_each(|piece| {
+            self.sums.all_reduce(input, output, piece).inspect(|()| heartbeat::piece_is_through())
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 //! sum stream                         (wait E0) sum 0 ........... (wait E1) sum 1 | D
 //! ```
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,6 +26,10 @@ pub struct NcclRing {
     /// recording that was last when it was told to, whatever is recorded later.
     ready: Event,
     done: Event,
+    /// Ends of the sums that are under way, oldest first.
+    under_way: VecDeque<Event>,
+    /// Sums that are done.
+    sums: usize,
     memory: Memory,
 }
 
@@ -37,7 +42,15 @@ impl NcclRing {
         };
         world.broadcast(&mut id);
         let communicator = Communicator::new(nccl, device, world.rank(), world.ranks(), id)?;
-        Ok(NcclRing { communicator, device, ready: Event::new(device), done: Event::new(device), memory })
+        Ok(NcclRing {
+            communicator,
+            device,
+            ready: Event::new(device),
+            done: Event::new(device),
+            under_way: VecDeque::new(),
+            sums: 0,
+            memory,
+        })
     }
 }
 
@@ -54,11 +67,24 @@ impl Collective for NcclRing {
         self.ready.record(Stream::current(self.device)?)?;
         self.communicator.stream().wait_for(&self.ready)?;
         let (input, output) = self.memory.of_one_type();
-        self.communicator.all_reduce_sum(input, output, elements)
+        self.communicator.all_reduce_sum(input, output, elements)?;
+        let mut end = Event::new(self.device);
+        end.record(self.communicator.stream())?;
+        self.under_way.push_back(end);
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<usize> {
+        self.communicator.check()?;
+        while self.under_way.front().map_or(Ok(false), Event::is_done)? {
+            self.under_way.pop_front();
+            self.sums += 1;
+        }
+        Ok(self.sums)
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.communicator.check()?;
+        self.check()?;
         self.done.record(self.communicator.stream())?;
         Stream::current(self.device)?.wait_for(&self.done)?;
         self.memory.settle()

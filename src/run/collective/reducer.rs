@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use ringmark_record::config::Switch;
+use ringmark_record::heartbeat::Phase;
 use ringmark_record::units::Bytes;
 use tch::Tensor;
 
 use crate::collective::Collective;
 use crate::collective::bucket::{Bucket, BucketPlan};
 use crate::ffi::shim::{self, GradientObserver};
+use crate::heartbeat;
 
 /// What is reduced, by whom, and how far the current step is.
 pub struct GradientReducer {
@@ -81,6 +83,13 @@ impl GradientReducer {
         self.state().collective.calls_mpi()
     }
 
+    /// Looks for errors of sums that are under way; the bucket that is being summed.
+    pub fn check(&self) -> Result<u32> {
+        let state = &mut *self.state();
+        let done = state.collective.check()?;
+        Ok((done % state.plan.buckets.len().max(1)) as u32)
+    }
+
     /// Before backward.
     pub fn begin(&self) {
         let mut state = self.state();
@@ -105,7 +114,8 @@ impl GradientReducer {
             bail!("backward filled {} of {} gradient buckets", state.filled, buckets.len());
         }
         if !state.overlap {
-            for bucket in buckets {
+            for (number, bucket) in buckets.iter().enumerate() {
+                heartbeat::enter(Phase::AllReduce { bucket: number as u32 });
                 state.collective.start(bucket.elements.clone())?;
             }
         }
@@ -138,7 +148,9 @@ impl State {
             shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
             if self.overlap {
                 let started = Instant::now();
+                heartbeat::enter(Phase::AllReduce { bucket: self.filled as u32 });
                 self.collective.start(elements)?;
+                heartbeat::enter(Phase::Backward);
                 self.blocked += started.elapsed();
             }
             self.filled += 1;

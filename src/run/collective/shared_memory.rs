@@ -15,6 +15,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ringmark_record::config::ExchangeConfig;
+use ringmark_record::heartbeat::Phase;
 use tch::Kind;
 
 use crate::collective::Collective;
@@ -24,6 +25,7 @@ use crate::environment;
 use crate::ffi::mpi::{Group, Request, Sums};
 use crate::ffi::shared_window::{Array, COUNTERS, SMALL_BYTES, Window, WindowLayout};
 use crate::ffi::sums::Element;
+use crate::heartbeat;
 use crate::world::{PATIENCE, World};
 
 /// Longest message that every rank sums by itself, in bytes: beyond it two meetings cost less than the second reading.
@@ -172,6 +174,10 @@ impl SharedMemory {
         while let Some(stretch) = self.pending.front() {
             let counter = stretch.counter;
             let target = self.targets[counter];
+            if wait {
+                // In the order in which they were started, from the first counter on.
+                heartbeat::enter(Phase::AllReduce { bucket: counter as u32 });
+            }
             if wait && self.between_hosts.is_some() {
                 // What is on its way between the hosts moves only while somebody asks for it.
                 while !self.window.has_reached(counter, target) {
@@ -235,6 +241,7 @@ impl SharedMemory {
         while let Some((piece, request)) = in_flight.front_mut() {
             if request.is_done()? {
                 self.window.spread(stage, Array::Sums, piece.clone(), receivers);
+                heartbeat::piece_is_through();
                 in_flight.pop_front();
             } else if wait {
                 pause(self.may_watch);

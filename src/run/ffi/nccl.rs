@@ -16,13 +16,19 @@ use crate::ffi::shim;
 /// Length of the identity that all ranks of a communicator share.
 pub const UNIQUE_ID_BYTES: usize = size_of::<ncclUniqueId>();
 
+/// ncclResult_t as an integer: a newer NCCL may return a code that is not in cudarc's enum, which no enum may hold.
+type Status = c_int;
+
+const SUCCESS: Status = ncclResult_t::ncclSuccess as Status;
+const IN_PROGRESS: Status = ncclResult_t::ncclInProgress as Status;
+
 /// The functions used, by name.
 pub struct Nccl {
-    get_version: unsafe extern "C" fn(*mut c_int) -> ncclResult_t,
-    get_unique_id: unsafe extern "C" fn(*mut ncclUniqueId) -> ncclResult_t,
-    comm_init_rank: unsafe extern "C" fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int) -> ncclResult_t,
-    comm_get_async_error: unsafe extern "C" fn(ncclComm_t, *mut ncclResult_t) -> ncclResult_t,
-    comm_abort: unsafe extern "C" fn(ncclComm_t) -> ncclResult_t,
+    get_version: unsafe extern "C" fn(*mut c_int) -> Status,
+    get_unique_id: unsafe extern "C" fn(*mut ncclUniqueId) -> Status,
+    comm_init_rank: unsafe extern "C" fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int) -> Status,
+    comm_get_async_error: unsafe extern "C" fn(ncclComm_t, *mut Status) -> Status,
+    comm_abort: unsafe extern "C" fn(ncclComm_t) -> Status,
     all_reduce: unsafe extern "C" fn(
         *const c_void,
         *mut c_void,
@@ -31,8 +37,8 @@ pub struct Nccl {
         ncclRedOp_t,
         ncclComm_t,
         cudaStream_t,
-    ) -> ncclResult_t,
-    get_error_string: unsafe extern "C" fn(ncclResult_t) -> *const c_char,
+    ) -> Status,
+    get_error_string: unsafe extern "C" fn(Status) -> *const c_char,
     get_last_error: unsafe extern "C" fn(ncclComm_t) -> *const c_char,
 }
 
@@ -72,8 +78,8 @@ impl Nccl {
         Ok(id.internal.map(|byte| byte as u8))
     }
 
-    fn check(&self, result: ncclResult_t, call: &str, communicator: ncclComm_t) -> Result<()> {
-        if result == ncclResult_t::ncclSuccess {
+    fn check(&self, result: Status, call: &str, communicator: ncclComm_t) -> Result<()> {
+        if result == SUCCESS {
             return Ok(());
         }
         // SAFETY: both return static strings, or null; ncclGetLastError accepts a null communicator.
@@ -170,11 +176,11 @@ impl Communicator {
 
     /// Whatever went wrong on the device or the network since the last call, in NCCL's words. Does not wait.
     pub fn check(&self) -> Result<()> {
-        let mut state = ncclResult_t::ncclSuccess;
+        let mut state = SUCCESS;
         // SAFETY: the communicator is alive and the pointer is to a live result.
         let result = unsafe { (self.nccl.comm_get_async_error)(self.handle, &mut state) };
         self.nccl.check(result, "ncclCommGetAsyncError", self.handle)?;
-        if state == ncclResult_t::ncclInProgress {
+        if state == IN_PROGRESS {
             return Ok(());
         }
         self.nccl.check(state, "a sum in flight", self.handle)

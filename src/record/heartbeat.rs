@@ -1,0 +1,207 @@
+//! What a rank tells the driver while it runs: one JSON line each over TCP, from a thread of its own, so that it comes
+//! through while the rank is stuck in a collective. Not for results: those are in the record.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, Seconds};
+
+/// Between two reports of a rank.
+pub const INTERVAL: Seconds = Seconds(1.0);
+
+/// What the driver answers to the first line of a rank that it expects.
+pub const WELCOME: &str = "welcome";
+
+/// Where the driver of a job listens: `token@address:port,address:port`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Driver {
+    /// Known to this job alone, so that no other process is taken for one of its ranks.
+    pub token: String,
+    /// In the order in which a rank tries them: from another host not each may lead here.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl fmt::Display for Driver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
+        write!(formatter, "{}@{}", self.token, addresses.join(","))
+    }
+}
+
+impl FromStr for Driver {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Driver> {
+        let (token, addresses) =
+            text.split_once('@').with_context(|| format!("{text:?} is not of the form token@address:port"))?;
+        let address = |word: &str| word.parse().with_context(|| format!("{word:?} is no address:port"));
+        Ok(Driver {
+            token: token.to_owned(),
+            addresses: addresses.split(',').map(address).collect::<anyhow::Result<_>>()?,
+        })
+    }
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Message {
+    /// The first: who speaks.
+    Hello {
+        /// [`Driver::token`].
+        token: String,
+        /// From 0.
+        rank: u32,
+        /// Name of its host.
+        host: String,
+        /// Process number there.
+        process: u32,
+    },
+    /// Where the rank is.
+    At(Heartbeat),
+    /// The rank ends the job, for this reason.
+    Failed {
+        /// In one line.
+        reason: String,
+    },
+    /// The rank has done all it was asked to do.
+    Done,
+}
+
+/// Where a rank is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// Of the timed loop, from 1; 0 before it.
+    pub iteration: u32,
+    /// What the rank does in it.
+    pub phase: Phase,
+    /// Stretches that went over the network or from memory to memory since the start.
+    pub pieces: u64,
+    /// Processor time that the process has used.
+    pub processor_time: Seconds,
+    /// Memory that its host has left.
+    pub available_memory: Bytes,
+}
+
+/// What a rank does, in the order in which it comes to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Loading libraries.
+    Starting,
+    /// In MPI's initialization.
+    Joining,
+    /// Making model and memory.
+    Preparing,
+    /// Connecting the engine that sums gradients; taking rank 0's weights.
+    Connecting,
+    /// Making or reading the batch.
+    Data,
+    /// Waiting for the other ranks before the first iteration.
+    Ready,
+    /// Forward and loss.
+    Forward,
+    /// Backward.
+    Backward,
+    /// Waiting for a sum over the ranks.
+    AllReduce {
+        /// Of the gradients, in the order of backward, from 0; of a bandwidth run, 0.
+        bucket: u32,
+    },
+    /// Weight update.
+    Optimizer,
+    /// Bringing all ranks' results together.
+    Finishing,
+}
+
+impl Phase {
+    /// Whether a rank waits for others here.
+    pub fn is_waiting(self) -> bool {
+        use Phase::{AllReduce, Connecting, Finishing, Joining, Ready};
+        matches!(self, Joining | Connecting | Ready | AllReduce { .. } | Finishing)
+    }
+
+    /// Whether this comes before the loop, where a slow disk may keep a rank for long.
+    pub fn is_start(self) -> bool {
+        self < Phase::Ready
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Phase::Starting => formatter.write_str("loading libraries"),
+            Phase::Joining => formatter.write_str("MPI's initialization"),
+            Phase::Preparing => formatter.write_str("preparation"),
+            Phase::Connecting => formatter.write_str("connecting the ranks"),
+            Phase::Data => formatter.write_str("data"),
+            Phase::Ready => formatter.write_str("the barrier before the first iteration"),
+            Phase::Forward => formatter.write_str("forward"),
+            Phase::Backward => formatter.write_str("backward"),
+            Phase::AllReduce { bucket } => write!(formatter, "all-reduce of bucket {bucket}"),
+            Phase::Optimizer => formatter.write_str("optimizer"),
+            Phase::Finishing => formatter.write_str("gathering the results"),
+        }
+    }
+}
+
+impl Message {
+    /// The line, with its newline.
+    pub fn line(&self) -> String {
+        // Plain data: there is nothing in it that JSON cannot hold.
+        let text = serde_json::to_string(self).expect("a message is JSON");
+        format!("{text}\n")
+    }
+
+    /// Reads a line.
+    pub fn parse(line: &str) -> anyhow::Result<Message> {
+        Ok(serde_json::from_str(line)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_read_as_it_was_written() {
+        let heartbeat = Heartbeat {
+            iteration: 7,
+            phase: Phase::AllReduce { bucket: 2 },
+            pieces: 12,
+            processor_time: Seconds(1.5),
+            available_memory: Bytes(1 << 30),
+        };
+        let hello = Message::Hello { token: "t".to_owned(), rank: 1, host: "b".to_owned(), process: 77 };
+        for message in
+            [hello, Message::At(heartbeat), Message::Failed { reason: "two\nlines".to_owned() }, Message::Done]
+        {
+            let line = message.line();
+            assert_eq!((line.matches('\n').count(), line.ends_with('\n')), (1, true), "{line}");
+            assert_eq!(Message::parse(&line).expect("one of ours"), message);
+        }
+        assert!(Message::parse("GET / HTTP/1.1").is_err());
+    }
+
+    #[test]
+    fn the_driver_s_addresses_are_read_as_they_were_written() {
+        let text = "12ab@10.77.0.1:4000,[::1]:4000";
+        let driver: Driver = text.parse().expect("one of ours");
+        assert_eq!((driver.addresses.len(), driver.to_string().as_str()), (2, text));
+        for text in ["10.77.0.1:4000", "t@host:1", "t@", "t@10.0.0.1"] {
+            assert!(text.parse::<Driver>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn who_waits_is_told_from_who_works() {
+        assert!(Phase::AllReduce { bucket: 0 }.is_waiting() && Phase::Ready.is_waiting());
+        assert!(!Phase::Backward.is_waiting() && !Phase::Data.is_waiting());
+        assert!(Phase::AllReduce { bucket: 0 } < Phase::AllReduce { bucket: 1 });
+        assert!(Phase::Connecting.is_start() && !Phase::Ready.is_start());
+    }
+}
