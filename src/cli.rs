@@ -40,6 +40,19 @@ pub enum Command {
     Bandwidth(Box<BandwidthCommand>),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
+    /// Become a command that ends with the process of this number, its parent; how mpirun is started
+    #[command(hide = true)]
+    Leash(LeashOptions),
+}
+
+/// What stands behind `ringmark leash`.
+#[derive(Debug, Args)]
+pub struct LeashOptions {
+    /// Process number of the parent
+    pub driver: i32,
+    /// The command
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
 }
 
 /// Where and how jobs are launched, the same in every command that launches.
@@ -55,6 +68,9 @@ pub struct LaunchOptions {
     /// Longest time of a run; one that takes longer is ended and has failed [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
     timeout: Option<u64>,
+    /// Longest time without progress of any rank: then the rank that hangs is named and the run ended; 0 waits for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(..=31_536_000))]
+    stall_timeout: u64,
     /// Print every mpirun command and start nothing
     #[arg(long)]
     dry_run: bool,
@@ -88,6 +104,7 @@ impl LaunchOptions {
         Ok(LaunchConfig {
             hosts,
             timeout: self.timeout.map(Duration::from_secs),
+            stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),
             worker: self.worker,
             mpirun: MpirunOptions { interface: self.interface, ssh_port: self.ssh_port, more },
             dry_run: self.dry_run,

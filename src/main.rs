@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         Command::Sweep(options) => options.into_config().and_then(|config| launch::sweep::run(&config)),
         Command::Bandwidth(options) => options.into_config().and_then(|config| launch::bandwidth::run(&config)),
         Command::Extract(options) => read::extract::run(&options.into_config()),
+        Command::Leash(options) => launch::process::leash(options.driver, &options.command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

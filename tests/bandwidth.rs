@@ -226,7 +226,7 @@ fn a_job_that_hangs_is_ended_with_all_its_processes() {
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     let (status, stdout, stderr) = run(&mut command);
     assert_eq!(status, Some(1), "{stderr}");
-    assert_eq!(sandbox.failure("1n2g/bandwidth.log"), "timed out after 2 s");
+    assert_eq!(sandbox.failure("1n2g/bandwidth.log"), "timed out after 2 s; no rank has reported");
     assert!(stdout.contains("\nbefore\n"), "{stdout}");
     assert_eq!(sandbox.left(), Vec::<String>::new());
 }

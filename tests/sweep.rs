@@ -155,7 +155,7 @@ fn a_sweep_keeps_every_log_and_record() {
         let iterations = log.lines().filter(|line| matches!(log_line::parse(line), Line::Iteration { .. }));
         assert_eq!(iterations.count(), 12, "{log}");
         let words = format!(
-            "words: train --device cpu --iters 12 --warmup 2 --record {} --case {case} --run {number}\n",
+            "words: train --device cpu --iters 12 --warmup 2 --record {} --case {case} --run {number} --report-to ",
             record.display()
         );
         assert!(log.contains(&words), "{log}");
@@ -227,7 +227,8 @@ fn a_run_that_hangs_is_ended_with_all_its_processes() {
     let sandbox = Sandbox::new(HANGING);
     let (status, _, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n2g --timeout 2"));
     assert_eq!(status, Some(1), "{stderr}");
-    assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "timed out after 2 s");
+    let words = "timed out after 2 s; no rank has reported";
+    assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), words);
     assert!(sandbox.log("1n2g/rn50_b128_fp32_1.log").contains("\nbefore\n"));
     assert_eq!(sandbox.left(), Vec::<String>::new());
 }

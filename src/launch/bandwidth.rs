@@ -121,7 +121,7 @@ enum Outcome {
 
 /// Runs one job and shows its output as it comes. A failure is the last line of the log.
 fn execute(case: Case, job: &PlannedJob, config: &BandwidthSweep, interrupt: &Interrupt) -> anyhow::Result<Outcome> {
-    let ended = job.run(config.launch.timeout, interrupt, |line| {
+    let ended = job.run(&config.launch, interrupt, |line| {
         let mut output = io::stdout().lock();
         output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
     })?;

@@ -15,6 +15,7 @@ use ringmark_record::usage::usage;
 use crate::launch::hosts::Hosts;
 use crate::launch::mpirun::{self, Job, MpirunOptions, Surroundings};
 use crate::launch::process::{self, Ended, Interrupt};
+use crate::launch::watch::Watch;
 
 const WORKER: &str = "ringmark-worker";
 
@@ -28,6 +29,8 @@ pub struct LaunchConfig {
     pub hosts: Hosts,
     /// Longest time of a job; one that takes longer has failed.
     pub timeout: Option<Duration>,
+    /// Longest time without progress of any rank; a job that hangs longer has failed.
+    pub stall_timeout: Option<Duration>,
     /// The worker, where it is not the one beside this program or on `PATH`.
     pub worker: Option<PathBuf>,
     /// What the user set about mpirun.
@@ -72,7 +75,8 @@ impl Launcher<'_> {
         let hosts = self.config.hosts.of(case);
         let job = Job { case, hosts, options: &self.config.mpirun, threads, program };
         let command = mpirun::command_line(&job, &self.surroundings);
-        PlannedJob { files, first_host: hosts[0].name.clone(), command }
+        let is_local = hosts.iter().all(|host| self.surroundings.is_here(host));
+        PlannedJob { files, first_host: hosts[0].name.clone(), ranks: case.ranks(), is_local, command }
     }
 
     /// The last look before the first job: mpirun is there, and the folder of every case can be written.
@@ -121,6 +125,9 @@ pub struct PlannedJob {
     files: JobFiles,
     /// Where rank 0 runs, which writes the record.
     first_host: String,
+    ranks: u32,
+    /// Whether all ranks run on this machine.
+    is_local: bool,
     command: Vec<String>,
 }
 
@@ -135,17 +142,20 @@ impl PlannedJob {
         &self.files.log
     }
 
-    /// Runs the job to its end. Its command goes to the log, and its output to the log and to `each_line`, line by
-    /// line as it comes; an error of `each_line` ends the job.
+    /// Runs the job to its end, with the time-outs of `config`. Its command goes to the log, and its output to the log and
+    /// to `each_line`, line by line as it comes; an error of `each_line` ends the job.
     pub fn run(
         &self,
-        timeout: Option<Duration>,
+        config: &LaunchConfig,
         interrupt: &Interrupt,
         mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
     ) -> anyhow::Result<Ended> {
         let mut log = File::create(self.log()).with_context(|| self.log_not_written())?;
         writeln!(log, "+ {}", self.command_line()).with_context(|| self.log_not_written())?;
-        process::run(&self.command, timeout, interrupt, |line| {
+        let mut watch = Watch::open(self.ranks, self.is_local, config.stall_timeout)?;
+        let report = ["--report-to".to_owned(), watch.driver().to_string()];
+        let command = [&self.command[..], &report].concat();
+        process::run(&command, config.timeout, interrupt, &mut watch, |line| {
             log.write_all(line).with_context(|| self.log_not_written())?;
             each_line(line)
         })
@@ -191,7 +201,13 @@ mod tests {
 
     fn job(folder: &Path) -> PlannedJob {
         let files = JobFiles { log: folder.join("log"), record: folder.join("record") };
-        PlannedJob { files, first_host: "a".to_owned(), command: vec!["mpirun".to_owned(), "a b".to_owned()] }
+        PlannedJob {
+            files,
+            first_host: "a".to_owned(),
+            ranks: 1,
+            is_local: true,
+            command: vec!["mpirun".to_owned(), "a b".to_owned()],
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! | [`hosts`] | the machines and how many ranks each takes |
 //! | [`mpirun`] | case, hosts and configuration turned into mpirun's command line; starts nothing |
 //! | [`process`] | starts one job, hands out its lines, ends all of it |
+//! | [`watch`] | where the ranks of a job are, which one died and of what, whether it hangs |
 //! | [`job`] | a planned job with its log and record: what the commands below have in common |
 //! | [`progress`] | what the terminal shows of a training run while it goes |
 //! | [`sweep`] | plans every training run, then runs them |
@@ -18,3 +19,4 @@ pub mod mpirun;
 pub mod process;
 pub mod progress;
 pub mod sweep;
+pub mod watch;

@@ -62,7 +62,8 @@ impl Surroundings {
         self.path.iter().map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
-    fn is_here(&self, host: &Host) -> bool {
+    /// Whether `host` is this machine.
+    pub fn is_here(&self, host: &Host) -> bool {
         ["localhost", "127.0.0.1", &self.host_name].contains(&host.name.as_str())
     }
 }

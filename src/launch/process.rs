@@ -3,17 +3,19 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getppid};
+
+use crate::launch::watch::Watch;
 
 /// How often a waiting loop looks at the clock, the child and the interrupt.
 const TICK: Duration = Duration::from_millis(20);
@@ -49,12 +51,14 @@ impl Interrupt {
 }
 
 /// How a job ended. In every case none of its processes is left on this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// By itself.
     Exited(ExitStatus),
-    /// It ran longer than allowed and was ended.
-    TimedOut(Duration),
+    /// A rank died or failed, or the job hung and was ended: in words.
+    Failed(String),
+    /// It ran longer than allowed and was ended; and where its ranks were.
+    TimedOut(Duration, String),
     /// The user asked for it.
     Interrupted,
 }
@@ -68,25 +72,32 @@ impl Ended {
                 (Some(code), _) => format!("mpirun ended with exit status {code}"),
                 (None, signal) => format!("mpirun was ended by signal {}", signal.unwrap_or_default()),
             }),
-            Ended::TimedOut(limit) => Some(format!("timed out after {} s", limit.as_secs())),
+            Ended::Failed(reason) => Some(reason.clone()),
+            Ended::TimedOut(limit, places) => Some(format!("timed out after {} s; {places}", limit.as_secs())),
             Ended::Interrupted => Some("interrupted".to_owned()),
         }
     }
 }
 
-/// Runs `command` to its end. `each_line` gets what it writes on either stream, line by line, each with its newline;
-/// an error of `each_line` ends the job.
+/// Runs `command` to its end, under the eyes of `watch`. `each_line` gets what it writes on either stream, line by line,
+/// each with its newline; an error of `each_line` ends the job.
 pub fn run(
     command: &[String],
     timeout: Option<Duration>,
     interrupt: &Interrupt,
+    watch: &mut Watch,
     mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<Ended> {
+    let mut each_line = |watch: &mut Watch, line: io::Result<Vec<u8>>| {
+        let line = line?;
+        watch.line(&String::from_utf8_lossy(&line));
+        each_line(&line)
+    };
     let (mut job, lines) = Job::start(command)?;
     let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
     let ended = loop {
         match lines.recv_timeout(TICK) {
-            Ok(line) => each_line(&line?)?,
+            Ok(line) => each_line(watch, line)?,
             Err(RecvTimeoutError::Timeout) => {}
             // Its output is closed: it is about to exit.
             Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
@@ -97,16 +108,35 @@ pub fn run(
         if interrupt.asked() {
             break Ended::Interrupted;
         }
+        if let Some(reason) = watch.verdict() {
+            break Ended::Failed(reason);
+        }
         if let Some((limit, _)) = deadline.filter(|(_, end)| Instant::now() >= *end) {
-            break Ended::TimedOut(limit);
+            break Ended::TimedOut(limit, watch.whereabouts());
         }
     };
     drop(job);
     // Nobody holds the other end any more, so this stops at the last line.
     for line in lines {
-        each_line(&line?)?;
+        each_line(watch, line)?;
     }
-    Ok(ended)
+    Ok(match ended {
+        Ended::Exited(status) if !status.success() => watch.explanation().map_or(ended, Ended::Failed),
+        ended => ended,
+    })
+}
+
+/// The word behind `ringmark` for [`leash`].
+const LEASH: &str = "leash";
+
+/// Becomes `command`, which gets SIGTERM when `driver`, this process's parent, ends in any way, SIGKILL included. Returns
+/// only with an error.
+pub fn leash(driver: i32, command: &[String]) -> anyhow::Result<()> {
+    let (program, arguments) = command.split_first().context("an empty command line")?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).context("the kernel does not tell of the driver's end")?;
+    // It may have ended before it could be watched.
+    ensure!(getppid().as_raw() == driver, "the driver is gone");
+    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be started"))
 }
 
 /// A started job; dropping it ends it.
@@ -119,16 +149,16 @@ impl Job {
     fn start(command: &[String]) -> anyhow::Result<(Job, Receiver<io::Result<Vec<u8>>>)> {
         // What a dying mpirun leaves behind becomes our child instead of init's: then it can be found and ended.
         nix::sys::prctl::set_child_subreaper(true).context("orphaned ranks cannot be adopted")?;
-        let (program, arguments) = command.split_first().context("an empty command line")?;
         let (reader, writer) = io::pipe().context("no pipe for the output")?;
-        let leader = Command::new(program)
-            .args(arguments)
+        let leader = Command::new("/proc/self/exe")
+            .args([LEASH, &process::id().to_string(), "--"])
+            .args(command)
             .stdin(Stdio::null())
             .stdout(writer.try_clone().context("no pipe for the output")?)
             .stderr(writer)
             .process_group(0)
             .spawn()
-            .with_context(|| format!("{program} cannot be started"))?;
+            .context("this program cannot be started again, for mpirun to be tied to it")?;
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             let mut reader = BufReader::new(reader);
@@ -234,8 +264,8 @@ mod tests {
         assert_eq!(exited(0), None);
         assert_eq!(exited(3 << 8).as_deref(), Some("mpirun ended with exit status 3"));
         assert_eq!(exited(9).as_deref(), Some("mpirun was ended by signal 9"));
-        let timed_out = Ended::TimedOut(Duration::from_secs(90)).failure();
-        assert_eq!(timed_out.as_deref(), Some("timed out after 90 s"));
+        let timed_out = Ended::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned()).failure();
+        assert_eq!(timed_out.as_deref(), Some("timed out after 90 s; no rank has reported"));
     }
 
     #[test]

@@ -114,7 +114,7 @@ fn plan(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Vec<Run>> {
 fn execute(run: &Run, config: &SweepConfig, interrupt: &Interrupt) -> anyhow::Result<ImagesPerSecond> {
     let Run { title, job } = run;
     let mut progress = RunProgress::new(title.clone(), config.train.iterations, config.train.warmup);
-    let ended = job.run(config.launch.timeout, interrupt, |line| {
+    let ended = job.run(&config.launch, interrupt, |line| {
         progress.line(&String::from_utf8_lossy(line));
         Ok(())
     })?;

@@ -87,6 +87,13 @@ pub struct Heartbeat {
     pub available_memory: Bytes,
 }
 
+impl Heartbeat {
+    /// Before the loop, and not yet waiting for the other ranks: a slow disk may keep a rank here for long.
+    pub fn is_starting(&self) -> bool {
+        self.iteration == 0 && self.phase < Phase::Ready && !self.phase.is_waiting()
+    }
+}
+
 /// What a rank does, in the order in which it comes to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -123,11 +130,6 @@ impl Phase {
     pub fn is_waiting(self) -> bool {
         use Phase::{AllReduce, Connecting, Finishing, Joining, Ready};
         matches!(self, Joining | Connecting | Ready | AllReduce { .. } | Finishing)
-    }
-
-    /// Whether this comes before the loop, where a slow disk may keep a rank for long.
-    pub fn is_start(self) -> bool {
-        self < Phase::Ready
     }
 }
 
@@ -202,6 +204,5 @@ mod tests {
         assert!(Phase::AllReduce { bucket: 0 }.is_waiting() && Phase::Ready.is_waiting());
         assert!(!Phase::Backward.is_waiting() && !Phase::Data.is_waiting());
         assert!(Phase::AllReduce { bucket: 0 } < Phase::AllReduce { bucket: 1 });
-        assert!(Phase::Connecting.is_start() && !Phase::Ready.is_start());
     }
 }

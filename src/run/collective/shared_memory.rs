@@ -80,7 +80,15 @@ struct BetweenHosts {
     piece_kb: u32,
     /// Ranks of this host that a piece is written to when it is back.
     receivers: Vec<usize>,
-    in_flight: VecDeque<(Range<usize>, Request)>,
+    in_flight: VecDeque<Piece>,
+}
+
+/// A piece on its way between the hosts.
+struct Piece {
+    /// The stretch that it is of, as it was counted when it started.
+    counter: usize,
+    elements: Range<usize>,
+    request: Request,
 }
 
 impl SharedMemory {
@@ -210,22 +218,22 @@ impl SharedMemory {
             }
             return Ok(());
         }
-        self.send_share(share)
+        self.send_share(stretch.counter, share)
     }
 
     /// Sums the share piece by piece and gives each piece to MPI.
-    fn send_share(&mut self, share: Range<usize>) -> Result<()> {
+    fn send_share(&mut self, counter: usize, share: Range<usize>) -> Result<()> {
         let (input, stage, own) = (self.input(), self.stage(), self.rank..self.rank + 1);
         let bytes = self.memory.wire.kind().elt_size_in_bytes();
         let piece_kb = self.between_hosts.as_ref().map_or(0, |between| between.piece_kb);
-        for piece in pieces(share, piece_kb, bytes) {
+        for elements in pieces(share, piece_kb, bytes) {
             if self.ranks > 1 || input != stage {
-                self.window.sum(input, stage, piece.clone(), own.clone(), false);
+                self.window.sum(input, stage, elements.clone(), own.clone(), false);
             }
             let staged = if stage == Array::Sums { &self.memory.sums } else { &self.memory.wire };
             if let Some(BetweenHosts { peers: Some(peers), sums, in_flight, .. }) = &mut self.between_hosts {
-                let request = sums.start_all_reduce(staged, piece.clone(), peers)?;
-                in_flight.push_back((piece, request));
+                let request = sums.start_all_reduce(staged, elements.clone(), peers)?;
+                in_flight.push_back(Piece { counter, elements, request });
             }
             self.take_what_is_back(false)?;
         }
@@ -238,12 +246,13 @@ impl SharedMemory {
         let Some(BetweenHosts { receivers, in_flight, .. }) = &mut self.between_hosts else {
             return Ok(());
         };
-        while let Some((piece, request)) = in_flight.front_mut() {
+        while let Some(Piece { counter, elements, request }) = in_flight.front_mut() {
             if request.is_done()? {
-                self.window.spread(stage, Array::Sums, piece.clone(), receivers);
+                self.window.spread(stage, Array::Sums, elements.clone(), receivers);
                 heartbeat::piece_is_through();
                 in_flight.pop_front();
             } else if wait {
+                heartbeat::enter(Phase::AllReduce { bucket: *counter as u32 });
                 pause(self.may_watch);
             } else {
                 break;
