@@ -5,7 +5,9 @@
 #   scripts/cluster.sh up [COUNT=2]     makes ringmark-1, ringmark-2, ... and prints them as `hosts` does
 #   scripts/cluster.sh hosts [SLOTS=1]  prints them for --hosts: ringmark-1:SLOTS,ringmark-2:SLOTS
 #   scripts/cluster.sh run COMMAND...   runs COMMAND on ringmark-1, from where ssh and mpirun reach the others by eth0
+#   scripts/cluster.sh on N COMMAND...  runs COMMAND on host N, as root there and apart from the other hosts' mounts
 #   scripts/cluster.sh limit RATE       lets every host send RATE at most, as tc writes it (1gbit, 100mbit); none: no limit
+#   scripts/cluster.sh quota N PERCENT  gives so much of a processor to all that ssh starts on host N; none: no limit
 #   scripts/cluster.sh down             ends every process on the hosts and removes all of it
 #
 # Needs root; installs what is missing of iproute2, OpenSSH and util-linux. All its files are in /run/ringmark-cluster.
@@ -91,7 +93,6 @@ up() {
 
     step="writing the files that the hosts share"
     ssh-keygen -q -t ed25519 -N '' -C "$NAME-cluster" -f "$STATE/key"
-    cp "$STATE/key.pub" "$STATE/authorized_keys"
     cat >"$STATE/ssh_config" <<CONFIG
 Host *
     User root
@@ -126,6 +127,7 @@ make_host() {
 
     step="starting sshd on $name"
     mkdir -p "$folder/tmp"
+    cp "$STATE/key.pub" "$folder/authorized_keys"
     ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$folder/host_key"
     echo "$address $name" >>"$STATE/hosts"
     echo "$name,$address $(cut -d ' ' -f 1,2 "$folder/host_key.pub")" >>"$STATE/known_hosts"
@@ -134,7 +136,7 @@ make_host() {
 ListenAddress $address
 HostKey $folder/host_key
 PidFile $folder/sshd.pid
-AuthorizedKeysFile $STATE/authorized_keys
+AuthorizedKeysFile $folder/authorized_keys
 AuthenticationMethods publickey
 PermitRootLogin prohibit-password
 StrictModes no
@@ -158,7 +160,7 @@ CONFIG
 reach_host() {
     local name=$NAME-$1 answer="" deadline=$((SECONDS + 10))
     step="reaching $name from $NAME-1 by ssh"
-    until answer=$( (on_first_host ssh -o ConnectTimeout=2 "$name" hostname) 2>&1) && [[ $answer == "$name" ]]; do
+    until answer=$( (on_host 1 ssh -o ConnectTimeout=2 "$name" hostname) 2>&1) && [[ $answer == "$name" ]]; do
         ((SECONDS < deadline)) || { say "it says: $answer"; exit 1; }
         sleep 0.2
     done
@@ -178,6 +180,9 @@ down() {
         done
         ip netns delete "$name"
     done
+    for name in /sys/fs/cgroup{,/cpu}/"$NAME"-[0-9]*; do
+        if [[ -d $name ]]; then rmdir "$name"; fi
+    done
     rm -rf --one-file-system "$STATE"
 }
 
@@ -191,16 +196,46 @@ list_hosts() {
     seq --format "$NAME-%.0f:$1" --separator , "$count"
 }
 
-# Becomes the command, in the folder and environment of this process as far as Open MPI needs no other.
-on_first_host() {
-    local folder=$STATE/$NAME-1 sshd
-    sshd=$(cat "$folder/sshd.pid") || true
+# The process whose namespaces are host $1: its sshd.
+process_of() {
+    local name=$NAME-$1 sshd
+    sshd=$(cat "$STATE/$name/sshd.pid" 2>/dev/null) || true
     # A number that another process has meanwhile would lead off the host.
-    [[ $(ip netns identify "$sshd" 2>/dev/null) == "$NAME-1" ]] ||
-        fail "the sshd of $NAME-1 does not run: scripts/cluster.sh down, then up"
-    exec nsenter --target "$sshd" --net --uts --ipc --mount -- env --chdir "$PWD" \
+    [[ -n $sshd && $(ip netns identify "$sshd" 2>/dev/null) == "$name" ]] ||
+        fail "the sshd of $name does not run: scripts/cluster.sh down, then up"
+    echo "$sshd"
+}
+
+# Becomes the command on host $1, in the folder and environment of this process as far as Open MPI needs no other.
+on_host() {
+    local folder=$STATE/$NAME-$1 process
+    process=$(process_of "$1") || exit
+    exec nsenter --target "$process" --net --uts --ipc --mount -- env --chdir "$PWD" \
         TMPDIR="$folder/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 "$@"
+        OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 "${@:2}"
+}
+
+# A control group of host $1's sshd and all that it starts from now on; version 1 or 2, as the machine has it.
+quota() {
+    local name=$NAME-$1 percent=$2 process group period=100000 quota
+    process=$(process_of "$1") || exit
+    if [[ -d /sys/fs/cgroup/cpu ]]; then
+        group=/sys/fs/cgroup/cpu/$name
+    else
+        group=/sys/fs/cgroup/$name
+        echo +cpu >/sys/fs/cgroup/cgroup.subtree_control || fail "no control group may limit processors on this machine"
+    fi
+    mkdir -p "$group" || fail "no control group may be made on this machine"
+    echo "$process" >"$group/cgroup.procs"
+    if [[ -e $group/cpu.max ]]; then
+        quota=max
+        if [[ $percent != none ]]; then quota=$((period * percent / 100)); fi
+        echo "$quota $period" >"$group/cpu.max"
+    else
+        quota=-1
+        if [[ $percent != none ]]; then quota=$((period * percent / 100)); fi
+        echo "$quota" >"$group/cpu.cfs_quota_us"
+    fi
 }
 
 limit() {
@@ -229,9 +264,18 @@ case $verb:$# in
     run:1) usage 2 >&2 ;;
     run:*)
         count_hosts >/dev/null
-        on_first_host "${@:2}"
+        on_host 1 "${@:2}"
+        ;;
+    on:[12]) usage 2 >&2 ;;
+    on:*)
+        count_hosts >/dev/null
+        on_host "${@:2}"
         ;;
     limit:2) limit "$2" ;;
+    quota:3)
+        [[ $3 =~ ^([1-9][0-9]*|none)$ ]] || fail "quota $3: PERCENT is a number from 1 on, or none" 2
+        quota "$2" "$3"
+        ;;
     down:1) down ;;
     *) usage 2 >&2 ;;
 esac
