@@ -1,5 +1,7 @@
 //! Ranks on several hosts: network namespaces of this machine with sshd, real mpirun (scripts/cluster.sh).
 
+mod faults;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -19,8 +21,8 @@ impl Cluster {
             eprintln!("not tested: hosts on one machine are made by root alone");
             return None;
         }
-        succeed(&cluster(&["down"]));
-        succeed(&cluster(&["up", &hosts.to_string()]));
+        succeed(&cluster(&["down"]).output().expect("starts"));
+        succeed(&cluster(&["up", &hosts.to_string()]).output().expect("starts"));
         Some(Cluster)
     }
 
@@ -34,19 +36,21 @@ impl Cluster {
         command.extend(["-H", &hosts, "-x", "OMP_NUM_THREADS=1", "-mca", "btl", "^openib"]);
         command.push(program.to_str().expect("a name"));
         command.extend(words);
-        cluster(&command)
+        cluster(&command).output().expect("starts")
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        cluster(&["down"]);
+        let _ = cluster(&["down"]).output();
     }
 }
 
-fn cluster(words: &[&str]) -> Output {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.sh");
-    Command::new(script).args(words).output().expect("the script starts")
+/// The script that makes the hosts.
+fn cluster(words: &[&str]) -> Command {
+    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.sh"));
+    command.args(words);
+    command
 }
 
 fn succeed(output: &Output) {

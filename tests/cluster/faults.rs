@@ -1,0 +1,221 @@
+//! What breaks on an afternoon with four hosts: each fault for real, the time until somebody says so, and the words. After
+//! each no process of ours is left on any host, and what was finished before can still be read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ringmark_record::run::RunRecord;
+
+use crate::cluster::{Cluster, cluster, succeed};
+use crate::sandbox::{run, words};
+use crate::{turn, worker};
+
+/// Longest time until a broken job has been ended everywhere.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A sweep that goes on while a test breaks something.
+struct Sweep {
+    /// `ringmark` itself: the script becomes it.
+    driver: Child,
+    out: PathBuf,
+    /// Its standard error.
+    complaints: PathBuf,
+}
+
+/// What came of it.
+struct Outcome {
+    status: Option<i32>,
+    /// Of the standard error.
+    last_line: String,
+    /// From the fault to the end of the driver.
+    time: Duration,
+}
+
+impl Sweep {
+    /// One run of `cases`, small enough for four ranks on two cores.
+    fn start(folder: &Path, cases: &str, options: &str) -> Sweep {
+        let (out, complaints) = (folder.join("out"), folder.join("stderr"));
+        let stderr = fs::File::create(&complaints).expect("created");
+        let mut command = command(cases, &out, options);
+        let driver = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().expect("starts");
+        Sweep { driver, out, complaints }
+    }
+
+    /// The output so far of a case's first run, finished or not.
+    fn log(&self, case: &str) -> String {
+        let files = fs::read_dir(self.out.join(case)).into_iter().flatten().flatten();
+        let log = files.map(|file| file.path()).find(|path| path.to_string_lossy().contains("_1.log"));
+        log.map_or_else(String::new, |log| fs::read_to_string(log).unwrap_or_default())
+    }
+
+    /// Returns when this case has done a few iterations.
+    fn reach(&mut self, case: &str) {
+        let end = Instant::now() + Duration::from_secs(120);
+        while self.log(case).matches("Epoch[0] Batch[").count() < 3 {
+            let is_over = self.driver.try_wait().expect("a child").is_some() || Instant::now() > end;
+            assert!(!is_over, "{}\n{}", self.complaints(), self.log(case));
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn complaints(&self) -> String {
+        fs::read_to_string(&self.complaints).unwrap_or_default()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.driver.id().cast_signed()), signal).expect("it runs");
+    }
+
+    /// Waits for the driver's end.
+    fn end(&mut self, since: Instant) -> Outcome {
+        loop {
+            if let Some(status) = self.driver.try_wait().expect("a child") {
+                let last_line = self.complaints().lines().last().unwrap_or_default().to_owned();
+                return Outcome { status: status.code(), last_line, time: since.elapsed() };
+            }
+            assert!(since.elapsed() < PATIENCE, "the driver goes on: {}\n{}", self.complaints(), self.log("4n1g"));
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Sweep {
+    /// Of a test that failed half-way.
+    fn drop(&mut self) {
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+fn command(cases: &str, out: &Path, options: &str) -> Command {
+    let mut command = cluster(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--cases", cases]);
+    if !options.contains("--hosts") {
+        command.args(["--hosts", "ringmark-1:1,ringmark-2:1,ringmark-3:1,ringmark-4:1"]);
+    }
+    if !options.contains("--worker") {
+        command.arg("--worker").arg(worker());
+    }
+    command.arg("--out").arg(out).args(words(
+        "--runs 1 --device cpu --batch-size 2 --image-size 32 --iters 40 --warmup 4 --threads 1 --stall-timeout 10",
+    ));
+    command.args(words(options));
+    command
+}
+
+/// The processes of a host, but for its sshd, which keeps a session of its own until it finds that a link is gone.
+fn processes_on(host: u32) -> Vec<(Pid, String)> {
+    let name = format!("ringmark-{host}");
+    let output = Command::new("ip").args(["netns", "pids", &name]).output().expect("ip starts");
+    let numbers = String::from_utf8_lossy(&output.stdout).into_owned();
+    let process = |number: &str| {
+        let line = fs::read(format!("/proc/{number}/cmdline")).ok().filter(|line| !line.is_empty())?;
+        Some((Pid::from_raw(number.parse().ok()?), String::from_utf8_lossy(&line).replace('\0', " ")))
+    };
+    numbers.lines().filter_map(process).filter(|(_, line)| !line.contains("sshd")).collect()
+}
+
+/// The rank on a host.
+fn rank_on(host: u32) -> Pid {
+    let program = worker().display().to_string();
+    let of_rank = |(_, line): &&(Pid, String)| line.starts_with(&program);
+    processes_on(host).iter().find(of_rank).expect("a rank").0
+}
+
+/// How long it takes until none of our processes is left on any host.
+fn empty_after(since: Instant) -> Duration {
+    loop {
+        let left: Vec<(Pid, String)> = (1..=4).flat_map(processes_on).collect();
+        if left.is_empty() {
+            return since.elapsed();
+        }
+        assert!(since.elapsed() < PATIENCE, "left after {} s: {left:?}", since.elapsed().as_secs());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A line for whoever looks at this test's output.
+fn tell(fault: &str, outcome: &Outcome) {
+    println!("{fault:<34} {:>5.1} s  {}", outcome.time.as_secs_f64(), outcome.last_line);
+}
+
+/// Breaks `4n1g` after `1n1g` is done, in the middle of its iterations.
+fn break_a_run(fault: &str, breakage: impl FnOnce(&Sweep)) -> Option<(Outcome, tempfile::TempDir)> {
+    let _cluster = Cluster::up(4)?;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut sweep = Sweep::start(folder.path(), "1n1g,4n1g", "");
+    sweep.reach("4n1g");
+    let since = Instant::now();
+    breakage(&sweep);
+    let outcome = sweep.end(since);
+    tell(fault, &outcome);
+    let emptied = empty_after(since);
+    assert!(emptied < Duration::from_secs(40), "{emptied:?}");
+    // What was finished is there, and what was not is no run.
+    let finished = fs::read(sweep.out.join("1n1g/rn50_b2_fp32_1.jsonl")).expect("it was finished");
+    assert_eq!(RunRecord::read(&finished[..]).expect("whole").failure(), None);
+    let (_, table, _) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&sweep.out));
+    assert!(table.contains("1n1g      1   1/1"), "{table}");
+    Some((outcome, folder))
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_with_its_signal() {
+    let _turn = turn();
+    let kill = |_: &Sweep| kill(rank_on(3), Signal::SIGKILL).expect("it runs");
+    let Some((outcome, _folder)) = break_a_run("rank killed by SIGKILL", kill) else { return };
+    let words = "failed: rank 2 of 4 on host ringmark-3 was killed by signal 9 (SIGKILL) in iteration ";
+    assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
+    assert_eq!(outcome.status, Some(1));
+    assert!(outcome.time < Duration::from_secs(10), "{:?}", outcome.time);
+}
+
+#[test]
+fn a_rank_that_is_stopped_is_named_and_its_victims_are_not() {
+    let _turn = turn();
+    let stop = |_: &Sweep| kill(rank_on(3), Signal::SIGSTOP).expect("it runs");
+    let Some((outcome, _folder)) = break_a_run("rank stopped by SIGSTOP", stop) else { return };
+    let words = "failed: no progress for 10 s: rank 2 of 4 on host ringmark-3 has not been heard for ";
+    assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
+    assert!(outcome.last_line.contains("; ranks 0-1, 3 wait for it in iteration "), "{}", outcome.last_line);
+    assert_eq!(outcome.status, Some(1));
+}
+
+#[test]
+fn a_link_that_goes_down_is_named_by_its_host() {
+    let _turn = turn();
+    let cut =
+        |_: &Sweep| succeed(&cluster(&["on", "3", "ip", "link", "set", "eth0", "down"]).output().expect("starts"));
+    let Some((outcome, _folder)) = break_a_run("link of a host down", cut) else { return };
+    assert!(outcome.last_line.contains("host ringmark-3 has not been heard for "), "{}", outcome.last_line);
+    assert!(outcome.last_line.contains("its host or link is down; ranks 0-1, 3 wait for it"), "{}", outcome.last_line);
+    assert_eq!(outcome.status, Some(1));
+}
+
+#[test]
+fn a_driver_that_is_asked_to_stop_ends_every_process_on_every_host() {
+    let _turn = turn();
+    for (fault, signal) in [("driver: Ctrl-C", Signal::SIGINT), ("driver: SIGTERM", Signal::SIGTERM)] {
+        let Some((outcome, _folder)) = break_a_run(fault, |sweep| sweep.signal(signal)) else { return };
+        assert!(outcome.last_line.contains("interrupted"), "{}", outcome.last_line);
+        assert_eq!(outcome.status, Some(1));
+        assert!(outcome.time < Duration::from_secs(15), "{:?}", outcome.time);
+    }
+}
+
+#[test]
+fn a_driver_that_is_killed_leaves_no_process_on_any_host() {
+    let _turn = turn();
+    let mut emptied = Duration::MAX;
+    let kill = |sweep: &Sweep| {
+        sweep.signal(Signal::SIGKILL);
+        emptied = empty_after(Instant::now());
+    };
+    let Some((outcome, _folder)) = break_a_run("driver: kill -9", kill) else { return };
+    assert_eq!(outcome.status, None);
+    assert!(emptied < Duration::from_secs(10), "{emptied:?}");
+}
