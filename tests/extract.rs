@@ -135,11 +135,14 @@ fn record(case: &str, run: u32, step: f64) -> RunRecord {
             backward: each(0.5 * step),
             exposed_allreduce: each(exposed),
             optimizer: each(0.0625 * step),
+            before_allreduce: each(0.375 * step),
             loss: vec![7.0 - f64::from(iteration) / 8.0; ranks as usize],
             loss_scale: 1.0,
             skipped: false,
         }
     };
+    let iterations: Vec<Iteration> = (1..=6).map(iteration).collect();
+    let wall = Seconds(iterations.iter().map(|iteration| iteration.step[0].0).sum());
     RunRecord {
         header: RunHeader {
             schema: SCHEMA,
@@ -175,14 +178,17 @@ fn record(case: &str, run: u32, step: f64) -> RunRecord {
                 })
                 .collect(),
         },
-        iterations: (1..=6).map(iteration).collect(),
+        iterations,
         end: Some(RunEnd {
             failure: None,
             iterations: 6,
             skipped_steps: 0,
-            wall: Seconds(6.0 * step),
+            wall,
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1_000_000); ranks as usize],
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
         }),
     }
 }
@@ -550,6 +556,7 @@ fn runs_that_their_record_disowns_are_left_out() {
                     &mut iteration.backward,
                     &mut iteration.exposed_allreduce,
                     &mut iteration.optimizer,
+                    &mut iteration.before_allreduce,
                 ] {
                     list.truncate(1);
                 }

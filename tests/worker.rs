@@ -669,7 +669,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
             "--collective nccl needs a GPU, --device is cpu: choose --collective shared-memory, mpi or auto",
         ),
         ("--dtype fp8", 2, "[possible values: fp32, tf32, fp16, bf16]"),
-        ("--inject fail:9", 2, "\"fail:9\" is neither fail:ITERATION:RANK nor overflow:ITERATION"),
+        ("--inject fail:9", 2, "\"fail:9\" is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT"),
         (
             "--dtype tf32",
             1,

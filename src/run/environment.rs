@@ -144,6 +144,11 @@ pub fn cores() -> u32 {
 
 /// Whether this host's ranks, of `threads` threads each, have cores enough; all ranks call it together.
 pub fn has_cores_for(threads: u32, world: &World) -> bool {
+    world.local_ranks() * threads <= cores_of_ranks(world)
+}
+
+/// Cores that this host's ranks may use together; all ranks call it together.
+pub fn cores_of_ranks(world: &World) -> u32 {
     let own = first_line_with("/proc/self/status", "Cpus_allowed_list:");
     let hosts = world.gather_text(world.host());
     let lists = world.gather_text(&own);
@@ -152,8 +157,7 @@ pub fn has_cores_for(threads: u32, world: &World) -> bool {
     let together: BTreeSet<u32> = here.flat_map(|(list, _)| processors(list)).collect();
     // A control group may allow less time than there are processors.
     let has_quota = (cores() as usize) < processors(&own).len();
-    let available = if has_quota { cores() } else { together.len() as u32 };
-    world.local_ranks() * threads <= available
+    if has_quota { cores() } else { together.len() as u32 }
 }
 
 /// `0-3,8` is 0, 1, 2, 3 and 8.
@@ -220,7 +224,8 @@ fn first_line_with(path: &str, key: &str) -> String {
     table.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned()
 }
 
-fn first_line(path: &str) -> String {
+/// Of a file; nothing where it cannot be read.
+pub fn first_line(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
 
@@ -231,7 +236,7 @@ fn system_name() -> String {
 }
 
 /// Lines that a program prints, or `None` where it is missing or fails.
-fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
+pub fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_end().to_owned()).collect())
 }

@@ -16,6 +16,7 @@
 //! | [`timer`] | how long each phase took |
 //! | [`world`] | the ranks of this job |
 //! | [`device`], [`environment`] | what this rank trains on |
+//! | [`host_watch`] | what else the host did while the iterations ran |
 //! | [`outcome`], [`progress`] | what is kept of the run, and what is shown while it goes on |
 //! | [`ffi`] | foreign functions; the only room with `unsafe` |
 
@@ -28,6 +29,7 @@ mod device;
 mod environment;
 mod ffi;
 mod flat_parameters;
+mod host_watch;
 mod model;
 mod optimizer;
 mod outcome;

@@ -27,6 +27,8 @@ pub struct Step {
     zero: Tensor,
     /// Iteration whose gradient is to overflow on this rank.
     overflow: Option<u32>,
+    /// What this rank's forward is to take longer, as a share of it.
+    slower: Option<f64>,
 }
 
 impl Step {
@@ -54,6 +56,10 @@ impl Step {
                 Some(Fault::Overflow { iteration }) if rank == 0 => Some(iteration),
                 _ => None,
             },
+            slower: match config.inject {
+                Some(Fault::Slow { rank: slow, percent }) if slow == rank => Some(f64::from(percent) / 100.0),
+                _ => None,
+            },
         })
     }
 
@@ -61,12 +67,15 @@ impl Step {
     pub fn run(&mut self, iteration: u32, timer: &mut StepTimer) -> Result<()> {
         let mut marks = timer.begin()?;
         let loss = self.forward()?;
+        if let Some(share) = self.slower {
+            marks.spin(share)?;
+        }
         marks.set()?;
 
         self.reducer.begin();
         self.backward(&loss, iteration)?;
         marks.set()?;
-        let blocked = self.reducer.blocked();
+        let joining = self.reducer.after_backward();
 
         self.reducer.finish()?;
         marks.set()?;
@@ -78,7 +87,7 @@ impl Step {
             Some(scaler) => (&scaler.scale, &scaler.found_inf),
             None => (&self.one, &self.zero),
         };
-        timer.end(marks, blocked, [&loss, scale, found_inf])
+        timer.end(marks, joining, [&loss, scale, found_inf])
     }
 
     /// Forward, backward and all-reduce, without the update: only running statistics change.
