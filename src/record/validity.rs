@@ -22,8 +22,8 @@ const DRIFT: f64 = 0.03;
 /// Standard errors that a change must have: at four, noise makes one in ten thousand.
 const DRIFT_ERRORS: f64 = 4.0;
 
-/// Fewest iterations of a quarter whose median says something.
-const QUARTER: usize = 5;
+/// Fewest iterations of a quarter: in a shorter run every stretch of other work looks like a trend.
+const QUARTER: usize = 10;
 
 /// An iteration is an outlier beyond both: so far above the median, and so many robust standard deviations.
 const OUTLIER: f64 = 0.1;
@@ -134,7 +134,8 @@ fn crowded_hosts(ranks: &[RankPlace], end: &RunEnd) -> BTreeMap<String, Warning>
     };
     let crowded = |host: &HostUse| {
         let own = threads(&|name| name == host.host);
-        let is_neighbour = |name: &str| end.host_use.iter().any(|other| other.host == name && other.machine == host.machine);
+        let is_neighbour =
+            |name: &str| end.host_use.iter().any(|other| other.host == name && other.machine == host.machine);
         let together = threads(&is_neighbour);
         let (what, threads, cores) = if own > host.cores_of_ranks {
             ("", own, host.cores_of_ranks)
@@ -189,8 +190,7 @@ fn slow(kind: Kind, about: String, members: &[&Straggler], counted: &[Iteration]
     let average = |part: fn(&Straggler) -> f64| {
         mean(&members.iter().map(|straggler| part(straggler)).collect::<Vec<f64>>()).unwrap_or_default()
     };
-    let (share, factor, wait) =
-        (average(|one| one.share), average(|one| one.factor), Seconds(average(|one| one.wait)));
+    let (share, factor, wait) = (average(|one| one.share), average(|one| one.factor), Seconds(average(|one| one.wait)));
     let several = match members {
         [_] => String::new(),
         _ => {
@@ -323,7 +323,8 @@ fn memory(ranks: &[RankPlace], end: &RunEnd) -> Vec<Warning> {
 
 /// One host of every machine: the counters of its neighbours are the same.
 fn machines(end: &RunEnd) -> impl Iterator<Item = &HostUse> {
-    let is_first = |(index, host): &(usize, &HostUse)| end.host_use[..*index].iter().all(|known| known.machine != host.machine);
+    let is_first =
+        |(index, host): &(usize, &HostUse)| end.host_use[..*index].iter().all(|known| known.machine != host.machine);
     let judged = end.host_use.iter().enumerate().filter(is_first).map(|(_, host)| host);
     judged.filter(|host| host.cores > 0 && host.elapsed >= SHORTEST)
 }
@@ -380,7 +381,8 @@ fn trend(steps: &[f64]) -> Option<f64> {
     if length < QUARTER {
         return None;
     }
-    let quarters = [0, steps.len() / 4, steps.len() / 2, steps.len() - length].map(|start| &steps[start..start + length]);
+    let quarters =
+        [0, steps.len() / 4, steps.len() / 2, steps.len() - length].map(|start| &steps[start..start + length]);
     let medians = quarters.map(|quarter| median(quarter).unwrap_or_default());
     let spread = median(&quarters.map(|quarter| deviation(quarter).unwrap_or_default()))?;
     let error = 1.2533 * spread / (length as f64).sqrt() * 2f64.sqrt();
@@ -394,8 +396,8 @@ fn drift(counted: &[Iteration], end: &RunEnd) -> Option<Warning> {
     let change = trend(&steps(counted))?;
     let text = if change < 0.0 {
         format!(
-            "the step became {} shorter from the first quarter of the run to the last: the warm-up was too short: raise \
-             --warmup",
+            "the step became {} shorter from the first quarter of the run to the last: the warm-up was too short, or \
+             something else ran at first: raise --warmup, or repeat the run",
             percent(-change)
         )
     } else {
@@ -462,4 +464,384 @@ fn percent(share: f64) -> String {
 
 fn milliseconds(time: Seconds) -> String {
     format!("{:.1} ms", time.0 * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TrainConfig;
+    use crate::environment::Environment;
+    use crate::host_use::{GpuUse, RankUse};
+    use crate::run::{Profile, RunHeader, SCHEMA};
+    use crate::units::Bytes;
+
+    const ITERATIONS: usize = 60;
+
+    /// So many ranks on each host, one thread each, 60 iterations of 100 ms of which 50 ms are own compute time, on hosts
+    /// of four cores with nothing else to do.
+    fn record(hosts: &[(&str, u32)]) -> RunRecord {
+        let places = hosts.iter().flat_map(|(host, ranks)| (0..*ranks).map(move |local| (*host, local)));
+        let ranks: Vec<RankPlace> = places
+            .enumerate()
+            .map(|(rank, (host, local_rank))| RankPlace {
+                rank: rank as u32,
+                local_rank,
+                host: host.to_owned(),
+                device: DeviceKind::Cpu,
+                device_name: "processor".to_owned(),
+                threads: 1,
+                process: 100,
+            })
+            .collect();
+        let each = |time: f64| vec![Seconds(time); ranks.len()];
+        // A little noise, the same in every iteration of the same number.
+        let iteration = |iteration: usize| {
+            let noise = 1.0 + 0.002 * ((iteration * 7 % 10) as f64 - 4.5);
+            Iteration {
+                iteration: iteration as u32,
+                step: each(0.1 * noise),
+                forward: each(0.03 * noise),
+                backward: each(0.05 * noise),
+                exposed_allreduce: each(0.01),
+                optimizer: each(0.01),
+                before_allreduce: each(0.05 * noise),
+                loss: vec![6.9; ranks.len()],
+                loss_scale: 1.0,
+                skipped: false,
+            }
+        };
+        let elapsed = 0.1 * ITERATIONS as f64;
+        let host_use = |(host, ranks): &(&str, u32)| HostUse {
+            host: (*host).to_owned(),
+            machine: format!("kernel of {host}"),
+            cores: 4,
+            cores_of_ranks: 4,
+            elapsed: Seconds(elapsed),
+            busy: Seconds(elapsed * (f64::from(*ranks) + 0.05)),
+            ..HostUse::default()
+        };
+        let iterations: Vec<Iteration> = (1..=ITERATIONS).map(iteration).collect();
+        let wall = Seconds(iterations.iter().map(|iteration| iteration.step[0].0).sum());
+        RunRecord {
+            end: Some(RunEnd {
+                failure: None,
+                iterations: ITERATIONS as u32,
+                skipped_steps: 0,
+                wall,
+                parameter_checksums: vec!["00ff".to_owned(); ranks.len()],
+                peak_memory: vec![Bytes(1); ranks.len()],
+                host_use: hosts.iter().map(host_use).collect(),
+                rank_use: vec![RankUse { core_time: Seconds(elapsed), ..RankUse::default() }; ranks.len()],
+                warnings: Vec::new(),
+            }),
+            header: RunHeader {
+                schema: SCHEMA,
+                case: "1n2g".parse().expect("a case"),
+                run: 1,
+                profile: Profile::Full,
+                started: Seconds(0.0),
+                config: TrainConfig::default(),
+                collective: "mpi".to_owned(),
+                buckets: vec![Bytes(8)],
+                tuning: None,
+                environment: Environment::default(),
+                ranks,
+            },
+            iterations,
+        }
+    }
+
+    const TWO: [(&str, u32); 2] = [("c", 2), ("d", 2)];
+
+    /// Own compute time of `rank` in the iterations that are meant, and the waits of the others.
+    fn slow_down(record: &mut RunRecord, ranks: &[usize], factor: f64, is_meant: impl Fn(u32) -> bool) {
+        for iteration in record.iterations.iter_mut().filter(|iteration| is_meant(iteration.iteration)) {
+            for rank in ranks {
+                iteration.before_allreduce[*rank].0 *= factor;
+            }
+            for (rank, exposed) in iteration.exposed_allreduce.iter_mut().enumerate() {
+                exposed.0 += if ranks.contains(&rank) { 0.0 } else { 0.05 * (factor - 1.0) };
+            }
+        }
+    }
+
+    fn end(record: &mut RunRecord) -> &mut RunEnd {
+        record.end.as_mut().expect("an end")
+    }
+
+    /// The one warning that there is.
+    fn only(record: &RunRecord) -> (WarningKind, String, String) {
+        let found = warnings(record, 10);
+        let [warning] = found.as_slice() else { panic!("{found:?}") };
+        (warning.kind, warning.about.clone(), warning.text.clone())
+    }
+
+    #[track_caller]
+    fn expect(record: &RunRecord, kind: WarningKind, about: &str, text: &str) {
+        let actual = only(record);
+        assert_eq!((actual.0, actual.1.as_str()), (kind, about));
+        assert!(actual.2.starts_with(text), "{}", actual.2);
+    }
+
+    #[test]
+    fn a_quiet_run_has_no_warning() {
+        for hosts in [&TWO[..], &[("a", 1)], &[("a", 4)]] {
+            assert_eq!(warnings(&record(hosts), 10), []);
+        }
+    }
+
+    #[test]
+    fn a_record_of_before_is_judged_by_what_it_has() {
+        let mut old = record(&TWO);
+        slow_down(&mut old, &[3], 2.0, |_| true);
+        end(&mut old).host_use.clear();
+        end(&mut old).rank_use.clear();
+        old.iterations.iter_mut().for_each(|iteration| iteration.before_allreduce.clear());
+        assert_eq!(warnings(&old, 10), []);
+        end(&mut old).wall = Seconds(6.5);
+        expect(
+            &old,
+            WarningKind::WallClock,
+            "the run",
+            "rank 0's step times add up to 6.000 s, the wall clock says 6.500 s",
+        );
+        // Cut off, or nothing after warm-up.
+        old.end = None;
+        assert_eq!(warnings(&old, 10), []);
+        assert_eq!(warnings(&record(&TWO), ITERATIONS), []);
+        assert_eq!(warnings(&record(&TWO), ITERATIONS + 1), []);
+    }
+
+    #[test]
+    fn a_slow_rank_and_a_slow_host_are_named_and_who_waits_for_them_is_not() {
+        let mut slow = record(&TWO);
+        slow_down(&mut slow, &[3], 1.93, |_| true);
+        expect(
+            &slow,
+            WarningKind::Straggler,
+            "rank 3 on host d",
+            "rank 3 on host d is a straggler: in 100.0 % of the iterations, 1.93 times the others' own compute time; each of \
+             these waited 46.5 ms for it: ",
+        );
+        let mut slow = record(&[("c", 4), ("d", 2)]);
+        slow_down(&mut slow, &[4, 5], 1.5, |_| true);
+        expect(
+            &slow,
+            WarningKind::Straggler,
+            "host d",
+            "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times",
+        );
+        let mut once = record(&TWO);
+        slow_down(&mut once, &[1], 10.0, |iteration| iteration == 57);
+        expect(
+            &once,
+            WarningKind::SlowOnce,
+            "rank 1 on host c",
+            "rank 1 on host c was slow once: in iteration 57, 10.00 times the others' own compute time; the others waited \
+             450.0 ms for it: repeat the run",
+        );
+        let mut at_times = record(&TWO);
+        slow_down(&mut at_times, &[1], 2.0, |iteration| [20, 21, 22, 31, 40].contains(&iteration));
+        expect(
+            &at_times,
+            WarningKind::SlowAtTimes,
+            "rank 1 on host c",
+            "rank 1 on host c is slow at times: in 10.0 % of the iterations (20-22, 31, 40), 2.00 times",
+        );
+        // In warm-up everybody may be late.
+        let mut early = record(&TWO);
+        slow_down(&mut early, &[1], 10.0, |iteration| iteration <= 10);
+        assert_eq!(warnings(&early, 10), []);
+    }
+
+    #[test]
+    fn on_crowded_hosts_nobody_is_named() {
+        let mut crowded = record(&TWO);
+        slow_down(&mut crowded, &[3], 1.93, |_| true);
+        end(&mut crowded).host_use[1].cores_of_ranks = 1;
+        expect(
+            &crowded,
+            WarningKind::Oversubscribed,
+            "host d",
+            "the ranks of host d have 2 threads and 1 cores: they take turns, and who of them is slow cannot be told: choose \
+             fewer ranks, or --threads 1",
+        );
+        // Its neighbours are judged, without it.
+        let mut neighbour = record(&[("c", 3), ("d", 3)]);
+        slow_down(&mut neighbour, &[0, 3, 4, 5], 1.5, |_| true);
+        end(&mut neighbour).host_use[1].cores_of_ranks = 2;
+        let found: Vec<String> = warnings(&neighbour, 10).into_iter().map(|warning| warning.about).collect();
+        assert_eq!(found, ["rank 0 on host c", "host d"]);
+        // Two containers of one machine with four cores: three ranks each are too many, though each sees four cores.
+        let mut containers = record(&[("c", 3), ("d", 3)]);
+        slow_down(&mut containers, &[0], 1.5, |_| true);
+        end(&mut containers).host_use.iter_mut().for_each(|host| host.machine = "one".to_owned());
+        let found = warnings(&containers, 10);
+        assert!(found.iter().all(|warning| warning.kind == WarningKind::Oversubscribed), "{found:?}");
+        assert!(
+            found[0].text.contains("host c and the hosts that share its machine have 6 threads and 4 cores"),
+            "{found:?}"
+        );
+        // The cores are not what a GPU computes on.
+        let mut gpus = record(&TWO);
+        slow_down(&mut gpus, &[3], 1.93, |_| true);
+        gpus.header.ranks.iter_mut().for_each(|place| place.device = DeviceKind::Cuda);
+        end(&mut gpus).host_use[1].cores_of_ranks = 1;
+        assert_eq!(only(&gpus).1, "rank 3 on host d");
+    }
+
+    #[test]
+    fn what_hosts_did_besides_is_told() {
+        type Change = fn(&mut RunEnd);
+        let cases: [(WarningKind, &str, &str, Change); 8] = [
+            (
+                WarningKind::OtherLoad,
+                "host d",
+                "other processes took 22.5 % of host d's core time (0.9 of 4 cores): stop them",
+                |end| end.host_use[1].busy = Seconds(6.0 * 2.9),
+            ),
+            (WarningKind::Steal, "host c", "the hypervisor gave 2.5 % of host c's core time", |end| {
+                end.host_use[0].steal = Seconds(0.6)
+            }),
+            (
+                WarningKind::Quota,
+                "rank 2 on host d",
+                "rank 2 on host d was held back by the CPU quota of its control group for 3.0 s of core time in 6.0 s: ",
+                |end| end.rank_use[2].throttled = Some(Seconds(3.0)),
+            ),
+            (WarningKind::Quota, "host d", "host d was held back by the CPU quota", |end| {
+                end.rank_use[2..].iter_mut().for_each(|used| used.throttled = Some(Seconds(3.0)))
+            }),
+            (WarningKind::Heat, "host c", "the cores of host c were slowed for heat 12 times", |end| {
+                end.host_use[0].heat_events = Some(12)
+            }),
+            (
+                WarningKind::Heat,
+                "rank 1 on host c",
+                "the GPU of rank 1 on host c was slowed for heat or power for 1.5 s of 6.0 s, at 88 degrees: ",
+                |end| {
+                    let gpu =
+                        GpuUse { slowed_for_heat: Some(Seconds(1.5)), temperature: [40.0, 88.0], ..GpuUse::default() };
+                    end.rank_use[1].gpu = Some(gpu);
+                },
+            ),
+            (
+                WarningKind::Heat,
+                "rank 1 on host c",
+                "the GPU of rank 1 on host c was slowed for heat or power and still was when the run ended (reasons 0x60)",
+                |end| end.rank_use[1].gpu = Some(GpuUse { reasons: [0x4, 0x64], ..GpuUse::default() }),
+            ),
+            (
+                WarningKind::Memory,
+                "rank 3 on host d",
+                "rank 3 on host d waited 60 times for memory from a disk, and the host swaps: ",
+                |end| (end.rank_use[3].major_faults, end.host_use[1].swapped_in) = (60, Bytes(4096)),
+            ),
+        ];
+        for (kind, about, text, change) in cases {
+            let mut changed = record(&TWO);
+            change(end(&mut changed));
+            expect(&changed, kind, about, text);
+        }
+    }
+
+    #[test]
+    fn what_is_usual_on_a_host_is_not_told() {
+        type Change = fn(&mut RunEnd);
+        let changes: [Change; 7] = [
+            // The counters of a kernel are the same from all its hosts.
+            |end| {
+                for host in &mut end.host_use {
+                    (host.machine, host.busy) = ("one".to_owned(), Seconds(6.0 * 4.1));
+                }
+            },
+            |end| end.host_use[0].steal = Seconds(0.2),
+            |end| end.rank_use[2].throttled = Some(Seconds(0.05)),
+            |end| end.host_use[0].heat_events = Some(2),
+            // The power cap, which large GPUs reach, and idleness after the run.
+            |end| end.rank_use[1].gpu = Some(GpuUse { reasons: [0x1, 0x5], ..GpuUse::default() }),
+            // Programs are read from a disk, once.
+            |end| end.rank_use[3].major_faults = 1000,
+            |end| end.host_use[0].clock_mhz = Some([5000.0, 3000.0]),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut changed = record(&TWO);
+            change(end(&mut changed));
+            assert_eq!(warnings(&changed, 10), [], "change {number}");
+        }
+    }
+
+    #[test]
+    fn a_drift_is_told_and_noise_is_not() {
+        let drifting = |total: f64| {
+            let mut drifting = record(&TWO);
+            for (index, iteration) in drifting.iterations.iter_mut().enumerate() {
+                iteration.step.iter_mut().for_each(|step| step.0 *= 1.0 + total * index as f64 / ITERATIONS as f64);
+            }
+            end(&mut drifting).wall = Seconds(drifting.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+            drifting
+        };
+        let mut slower = drifting(0.2);
+        expect(
+            &slower,
+            WarningKind::Drift,
+            "the run",
+            "the step became 12.1 % longer from the first quarter of the run to",
+        );
+        end(&mut slower).host_use[1].clock_mhz = Some([3400.0, 2600.0]);
+        assert!(only(&slower).2.contains(" (the clock of host d fell from 3400 to 2600 MHz): look for heat"));
+        expect(&drifting(-0.2), WarningKind::Drift, "the run", "the step became 13.");
+        assert_eq!(warnings(&drifting(0.02), 10), []);
+
+        // Normal noise of 5 %, as the sum of twelve.
+        let mut state = 1u64;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        for length in [40, 100] {
+            let mut named = 0;
+            for _ in 0..1000 {
+                let steps: Vec<f64> =
+                    (0..length).map(|_| 0.1 + 0.005 * ((0..12).map(|_| uniform()).sum::<f64>() - 6.0)).collect();
+                named += u32::from(trend(&steps).is_some());
+            }
+            assert!(named <= 2, "{named} of 1000 runs of {length} iterations");
+        }
+        // A stretch in the middle is no trend.
+        let burst: Vec<f64> = (0..100).map(|index| if (30..60).contains(&index) { 0.2 } else { 0.1 }).collect();
+        assert_eq!(trend(&burst), None);
+        let worked: Vec<f64> =
+            (0..100).map(|index| 0.1 + 0.002 * f64::from(index / 25) + 0.0001 * f64::from(index % 5)).collect();
+        assert!((trend(&worked).expect("a drift") - 0.006 / 0.1002).abs() < 1e-9);
+    }
+
+    #[test]
+    fn outliers_are_told_where_they_cost_something() {
+        let with_outliers = |count: usize, factor: f64| {
+            let mut record = record(&TWO);
+            for iteration in record.iterations.iter_mut().skip(15).step_by(11).take(count) {
+                iteration.step.iter_mut().for_each(|step| step.0 *= factor);
+            }
+            end(&mut record).wall = Seconds(record.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+            record
+        };
+        expect(
+            &with_outliers(3, 3.0),
+            WarningKind::Outliers,
+            "the run",
+            "3 of 50 iterations took up to 3.0 times the median step, and 10.7 % of the run's time beyond their due: ",
+        );
+        assert_eq!(warnings(&with_outliers(3, 1.2), 10), []);
+    }
+
+    #[test]
+    fn skipped_updates_are_told_beyond_those_that_look_for_a_scale() {
+        let mut skipping = record(&TWO);
+        skipping.iterations[..10].iter_mut().for_each(|iteration| iteration.skipped = true);
+        skipping.iterations[30].skipped = true;
+        assert_eq!(warnings(&skipping, 10), []);
+        skipping.iterations[30..33].iter_mut().for_each(|iteration| iteration.skipped = true);
+        expect(&skipping, WarningKind::Skipped, "the run", "3 of 50 updates after warm-up were skipped");
+    }
 }

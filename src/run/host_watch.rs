@@ -54,8 +54,11 @@ impl HostWatch {
             rank: RankUse { gpu, ..self.rank.until(&rank) },
         };
         let cards = world.gather_text(&serde_json::to_string(&card)?);
-        let cards: Vec<Card> =
-            cards.iter().map(|card| serde_json::from_str(card)).collect::<Result<_, _>>().context("counters of a rank")?;
+        let cards: Vec<Card> = cards
+            .iter()
+            .map(|card| serde_json::from_str(card))
+            .collect::<Result<_, _>>()
+            .context("counters of a rank")?;
         let (hosts, ranks): (Vec<Option<HostUse>>, Vec<RankUse>) =
             cards.into_iter().map(|card| (card.host, card.rank)).unzip();
         Ok((hosts.into_iter().flatten().collect(), ranks))
@@ -248,7 +251,8 @@ impl GpuLook {
         };
         let look = GpuLook::parse(&ask("clocks.sm,clocks.max.sm,temperature.gpu,clocks_throttle_reasons.active")?)?;
         // A driver that does not know these fields refuses the whole question.
-        let counters = "clocks_event_reasons_counters.sw_thermal_slowdown,clocks_event_reasons_counters.hw_thermal_slowdown";
+        let counters =
+            "clocks_event_reasons_counters.sw_thermal_slowdown,clocks_event_reasons_counters.hw_thermal_slowdown";
         Some(GpuLook { slowed_for_heat: ask(counters).and_then(|line| sum_of_microseconds(&line)), ..look })
     }
 
@@ -308,9 +312,8 @@ mod tests {
 
     #[test]
     fn groups_of_both_versions_are_found_up_to_the_root() {
-        let files = |own: &str| -> Vec<String> {
-            control_groups(own).iter().map(|file| file.display().to_string()).collect()
-        };
+        let files =
+            |own: &str| -> Vec<String> { control_groups(own).iter().map(|file| file.display().to_string()).collect() };
         let second = files("0::/a/b\n");
         assert_eq!(second.len(), 6);
         assert!(second.contains(&"/sys/fs/cgroup/a/b/cpu.stat".to_owned()), "{second:?}");
@@ -342,7 +345,10 @@ mod tests {
     #[test]
     fn what_nvidia_smi_says_is_read_and_what_it_does_not_know_is_not() {
         let look = GpuLook::parse("1755, 1980, 71, 0x0000000000000024").expect("a line");
-        assert_eq!((look.clock_mhz, look.highest_clock_mhz, look.temperature, look.reasons), (1755.0, 1980.0, 71.0, 0x24));
+        assert_eq!(
+            (look.clock_mhz, look.highest_clock_mhz, look.temperature, look.reasons),
+            (1755.0, 1980.0, 71.0, 0x24)
+        );
         assert!(GpuLook::parse("[N/A], 1980, 71, 0x0").is_none());
         assert!(GpuLook::parse("").is_none());
         assert_eq!(sum_of_microseconds("120, 3000000"), Some(3.00012));

@@ -273,9 +273,8 @@ mod tests {
     fn hiccups_that_every_rank_has_name_nobody() {
         for seed in 0..200 {
             let mut hiccup = Noise(!seed);
-            let table: Vec<Vec<f64>> = (0..8)
-                .map(|_| (0..100).map(|_| if hiccup.uniform() < 0.05 { 1.33 } else { 1.0 }).collect())
-                .collect();
+            let table: Vec<Vec<f64>> =
+                (0..8).map(|_| (0..100).map(|_| if hiccup.uniform() < 0.05 { 1.33 } else { 1.0 }).collect()).collect();
             let found = run((8, 100), 0.02, seed, |rank, iteration| table[rank][iteration]);
             let cost = |straggler: &Straggler| 0.033 * straggler.iterations.len() as f64;
             // Who has twice as many as the others may be told, as slow at times; a third of ten iterations.
