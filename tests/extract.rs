@@ -135,11 +135,14 @@ fn record(case: &str, run: u32, step: f64) -> RunRecord {
             backward: each(0.5 * step),
             exposed_allreduce: each(exposed),
             optimizer: each(0.0625 * step),
+            before_allreduce: each(0.375 * step),
             loss: vec![7.0 - f64::from(iteration) / 8.0; ranks as usize],
             loss_scale: 1.0,
             skipped: false,
         }
     };
+    let iterations: Vec<Iteration> = (1..=6).map(iteration).collect();
+    let wall = Seconds(iterations.iter().map(|iteration| iteration.step[0].0).sum());
     RunRecord {
         header: RunHeader {
             schema: SCHEMA,
@@ -175,14 +178,17 @@ fn record(case: &str, run: u32, step: f64) -> RunRecord {
                 })
                 .collect(),
         },
-        iterations: (1..=6).map(iteration).collect(),
+        iterations,
         end: Some(RunEnd {
             failure: None,
             iterations: 6,
             skipped_steps: 0,
-            wall: Seconds(6.0 * step),
+            wall,
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1_000_000); ranks as usize],
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
         }),
     }
 }
@@ -437,6 +443,69 @@ fn a_quick_profile_is_said_to_be_one_everywhere() {
     assert_eq!(folder.result()["rn50"]["1n1g"]["profile"], "quick");
 }
 
+/// Rank 1 computes twice as long in the first and third of three runs of 24 iterations, and the second is drowned in
+/// outliers.
+#[test]
+fn the_same_trouble_in_several_runs_is_one_warning_in_every_format() {
+    let folder = small_folder();
+    let long = |case: &str, run: u32, change: &dyn Fn(&mut Iteration)| {
+        let mut long = record(case, run, 0.5);
+        let last = long.iterations[5].clone();
+        long.iterations.resize(24, last);
+        for (index, iteration) in long.iterations.iter_mut().enumerate() {
+            iteration.iteration = index as u32 + 1;
+            change(iteration);
+        }
+        long.header.config.iterations = 24;
+        let end = long.end.as_mut().expect("an end");
+        (end.iterations, end.wall) = (24, Seconds(long.iterations.iter().map(|one| one.step[0].0).sum()));
+        folder.run(&long);
+    };
+    for run in 1..=3 {
+        long("1n1g", run, &|_| ());
+        long("1n2g", run, &|iteration| {
+            if run != 2 {
+                iteration.before_allreduce[1].0 *= 2.0;
+                iteration.exposed_allreduce[0].0 += 0.0625;
+            } else if iteration.iteration == 21 {
+                iteration.step = vec![Seconds(3.0); 2];
+            }
+        });
+    }
+    let straggler = "1n2g, 2 of 3 runs, here run 1: rank 1 on host a is a straggler: in 100.0 % of the iterations, 2.00 \
+                     times the others' own compute time; each of these waited 62.5 ms for it: ";
+    let outlier = "1n2g, run 2: 1 of 22 iterations took up to ";
+    let table = folder.extract(&[]);
+    assert_eq!(table.status, 0, "{}", table.stderr);
+    assert!(table.stdout.contains(&format!("\nWARNING: {straggler}")), "{}", table.stdout);
+    assert!(table.stdout.contains(&format!("\nWARNING: {outlier}")), "{}", table.stdout);
+    assert_eq!(table.stdout.matches("WARNING: 1n").count(), 2, "{}", table.stdout);
+    let runs = |case: &str| {
+        let row = table.stdout.lines().find(|line| line.starts_with(case)).expect("a row");
+        row.split_whitespace().nth(2).map(str::to_owned)
+    };
+    assert_eq!((runs("1n1g").as_deref(), runs("1n2g").as_deref()), (Some("3/3"), Some("3/3!")));
+    assert!(table.stdout.ends_with("\n!: these runs count, but read the lines that begin with WARNING.\n"));
+    assert!(folder.extract(&["--format", "markdown"]).stdout.contains(&format!("\n**Warning:** {straggler}")));
+
+    let result = &folder.result()["rn50"];
+    let warnings = result["1n2g"]["warnings"].as_array().expect("a list");
+    assert!(warnings[0].as_str().is_some_and(|text| text.starts_with(straggler)), "{warnings:?}");
+    assert_eq!((warnings.len(), result["1n1g"]["warnings"].as_array().map(Vec::len)), (2, Some(0)));
+    let of_run = |run: usize| &result["1n2g"]["runs"][run]["warnings"];
+    for (run, kind, about) in [(0, "straggler", "rank 1 on host a"), (1, "outliers", "the run")] {
+        let Some([warning]) = of_run(run).as_array().map(Vec::as_slice) else { panic!("{result}") };
+        assert_eq!((&warning["kind"], &warning["about"]), (&Value::from(kind), &Value::from(about)));
+    }
+    let csv = folder.extract(&["--format", "csv"]).stdout;
+    let counts: Vec<&str> = csv.lines().filter_map(|line| line.rsplit(',').next()).collect();
+    assert_eq!(counts, ["run_warnings", "0", "2"]);
+
+    // Judged again with another warm-up, and without what older workers did not write.
+    let warmup = folder.extract(&["--warmup", "22"]);
+    assert!(!warmup.stdout.contains("WARNING: 1n"), "{}", warmup.stdout);
+}
+
 /// Adds one thing to a folder with two sound logs, and expects the message, exit status 1, and the other runs' figures.
 fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
     let folder = Folder::new();
@@ -550,6 +619,7 @@ fn runs_that_their_record_disowns_are_left_out() {
                     &mut iteration.backward,
                     &mut iteration.exposed_allreduce,
                     &mut iteration.optimizer,
+                    &mut iteration.before_allreduce,
                 ] {
                     list.truncate(1);
                 }

@@ -55,6 +55,9 @@ impl Sandbox {
             wall: Seconds(1.0),
             parameter_checksums: Vec::new(),
             peak_memory: Vec::new(),
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
         };
         let file = fs::File::create(self.path("record.jsonl")).expect("created");
         RunRecord { header, iterations: Vec::new(), end: Some(end) }.write(file).expect("written");

@@ -10,7 +10,7 @@ use ringmark_record::case::Case;
 use ringmark_record::config::TrainConfig;
 use ringmark_record::files::RunName;
 use ringmark_record::options;
-use ringmark_record::run::{Profile, RunRecord};
+use ringmark_record::run::{Profile, RunRecord, Warning};
 use ringmark_record::units::ImagesPerSecond;
 use ringmark_record::usage::usage;
 
@@ -69,8 +69,11 @@ pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
         }
         ensure!(!interrupt.asked(), "interrupted; finished runs are in {}", config.out.display());
         let start = Instant::now();
-        let speed = execute(run, config, &interrupt)?;
+        let (speed, warnings) = execute(run, config, &interrupt)?;
         println!("{}: {speed:.2} (mean after warm-up), {:.0} s", run.title, start.elapsed().as_secs_f64());
+        for warning in warnings {
+            println!("    warning: {}", warning.text);
+        }
     }
     print_end(config);
     Ok(())
@@ -110,8 +113,8 @@ fn plan(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Vec<Run>> {
     Ok(config.cases.iter().flat_map(|case| (1..=*runs).map(|run| plan_run(*case, run))).collect())
 }
 
-/// Runs one job; the run's speed. Whatever makes the run invalid is an error here and the last line of the log.
-fn execute(run: &Run, config: &SweepConfig, interrupt: &Interrupt) -> anyhow::Result<ImagesPerSecond> {
+/// Runs one job; the run's speed, and what its record warns of. Whatever makes the run invalid is an error here and the last line of the log.
+fn execute(run: &Run, config: &SweepConfig, interrupt: &Interrupt) -> anyhow::Result<(ImagesPerSecond, Vec<Warning>)> {
     let Run { title, job } = run;
     let mut progress = RunProgress::new(title.clone(), config.train.iterations, config.train.warmup);
     let ended = job.run(&config.launch, interrupt, |line| {
@@ -120,11 +123,11 @@ fn execute(run: &Run, config: &SweepConfig, interrupt: &Interrupt) -> anyhow::Re
     })?;
     let speed = progress.finish();
 
-    let failure = ended.failure().or_else(|| record_failure(job));
-    let reason = match (failure, speed) {
-        (None, Some(speed)) => return Ok(speed),
-        (None, None) => "the log has no iteration after warm-up".to_owned(),
-        (Some(reason), _) => reason,
+    let warnings = ended.failure().map_or_else(|| warnings_of_sound_run(job), Err);
+    let reason = match (warnings, speed) {
+        (Ok(warnings), Some(speed)) => return Ok((speed, warnings)),
+        (Ok(_), None) => "the log has no iteration after warm-up".to_owned(),
+        (Err(reason), _) => reason,
     };
     job.note_failure(&reason)?;
     let log = job.log().display();
@@ -132,9 +135,10 @@ fn execute(run: &Run, config: &SweepConfig, interrupt: &Interrupt) -> anyhow::Re
     bail!("{title} failed: {reason}; its log is {log}")
 }
 
-/// Why the record says that the run does not count, or that there is no record.
-fn record_failure(job: &PlannedJob) -> Option<String> {
-    job.read_record(RunRecord::read).map_or_else(Some, |record| record.failure())
+/// What the record warns of; why it says that the run does not count, or that there is no record.
+fn warnings_of_sound_run(job: &PlannedJob) -> Result<Vec<Warning>, String> {
+    let record = job.read_record(RunRecord::read)?;
+    record.failure().map_or_else(|| Ok(record.end.map(|end| end.warnings).unwrap_or_default()), Err)
 }
 
 fn print_commands(config: &SweepConfig, runs: &[Run]) {

@@ -11,7 +11,7 @@ use anyhow::Context;
 use ringmark_record::case::Case;
 use ringmark_record::config::Dtype;
 use ringmark_record::environment::DeviceKind;
-use ringmark_record::run::Profile;
+use ringmark_record::run::{Profile, Warning};
 use ringmark_record::units::{ImagesPerSecond, Seconds};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -45,6 +45,7 @@ struct JsonCase {
     profile: Option<Profile>,
     runs_counted: usize,
     seconds_per_iteration: Option<JsonTimes>,
+    /// Of the table, then of the case's runs.
     warnings: Vec<String>,
     runs: Vec<JsonRun>,
     /// Options of the runs as their records hold them.
@@ -77,6 +78,7 @@ struct JsonRun {
     images_over_time: Option<ImagesPerSecond>,
     last_loss: Option<f64>,
     skipped_steps: Option<u32>,
+    warnings: Vec<Warning>,
 }
 
 /// Whether a run is in the figures.
@@ -114,6 +116,7 @@ impl From<&Run> for JsonRun {
             images_over_time: measured.map(|measured| ImagesPerSecond(to_hundredths(measured.images_over_time.0))),
             last_loss: measured.and_then(|measured| measured.last_loss),
             skipped_steps: measured.and_then(|measured| measured.skipped_steps),
+            warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
         }
     }
 }
@@ -139,7 +142,7 @@ fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
         profile: recorded.map(|recorded| recorded.profile),
         runs_counted: case.counted().count(),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
-        warnings: group.warnings.clone(),
+        warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
         runs: case.runs.iter().map(JsonRun::from).collect(),
         settings: settings(&group.conditions),
     }
@@ -162,8 +165,9 @@ pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&Groups(&extraction.groups))? + "\n")
 }
 
-/// Columns of the CSV, units in their names: `images_per_s` over all ranks, `s` seconds, shares from 0 to 1.
-const COLUMNS: [&str; 26] = [
+/// Columns of the CSV, units in their names: `images_per_s` over all ranks, `s` seconds, shares from 0 to 1; `run_warnings`
+/// is the number of those that the tables list for the case's runs.
+const COLUMNS: [&str; 27] = [
     "group",
     "dtype",
     "batch_size_per_device",
@@ -190,6 +194,7 @@ const COLUMNS: [&str; 26] = [
     "exposed_allreduce_share",
     "optimizer_s",
     "warnings",
+    "run_warnings",
 ];
 
 /// One line a case, all groups below each other; a figure that does not exist is an empty field.
@@ -241,5 +246,6 @@ fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
         time(StepTimes::exposed_share),
         time(|times| times.optimizer.0),
         group.warnings.join("; "),
+        case.warnings.len().to_string(),
     ]
 }

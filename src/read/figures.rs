@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_record::case::Case;
 use ringmark_record::config::Dtype;
 use ringmark_record::files::MODEL;
-use ringmark_record::run::Profile;
+use ringmark_record::run::{Profile, Warning};
 use ringmark_record::stats::scaling::{efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
 use ringmark_record::units::{ImagesPerSecond, Seconds};
@@ -68,6 +68,8 @@ pub struct CaseRuns {
     pub runs: Vec<Run>,
     /// `None` where no run counts.
     pub figures: Option<Figures>,
+    /// What was seen in its counted runs, once each however many runs have it; the gravest first.
+    pub warnings: Vec<String>,
 }
 
 /// Figures of one case over its counted runs.
@@ -189,7 +191,7 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
         .into_iter()
         .map(|((_, case), mut runs)| {
             runs.sort_by_key(|run| run.found.name.run);
-            CaseRuns { case, runs, figures: None }
+            CaseRuns { case, warnings: case_warnings(case, &runs), runs, figures: None }
         })
         .collect();
     // Cases are in order of their ranks, so the first with a counted run is 1n1g where there is one.
@@ -248,6 +250,28 @@ fn mean_times(case: &CaseRuns) -> Option<StepTimes> {
         exposed_allreduce: average(|times| times.exposed_allreduce)?,
         optimizer: average(|times| times.optimizer)?,
     })
+}
+
+/// The same trouble in several runs is one warning, told as the first of them has it.
+fn case_warnings(case: Case, runs: &[Run]) -> Vec<String> {
+    let counted: Vec<(u32, &Measured)> =
+        runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?))).collect();
+    let mut seen: BTreeMap<_, Vec<(u32, &Warning)>> = BTreeMap::new();
+    for (run, measured) in &counted {
+        for warning in &measured.warnings {
+            seen.entry((warning.kind, &warning.about)).or_default().push((*run, warning));
+        }
+    }
+    let tell = |seen: Vec<(u32, &Warning)>| {
+        let (run, first) = seen[0];
+        let how_often = match (seen.len(), counted.len()) {
+            (_, 1) => String::new(),
+            (1, _) => format!(", run {run}"),
+            (times, of) => format!(", {times} of {of} runs, here run {run}"),
+        };
+        format!("{case}{how_often}: {}", first.text)
+    };
+    seen.into_values().map(tell).collect()
 }
 
 fn warnings(group: &Group, software: Vec<String>) -> Vec<String> {

@@ -9,9 +9,10 @@ use ringmark_record::config::{DeviceChoice, TrainConfig};
 use ringmark_record::environment::DeviceKind;
 use ringmark_record::files::RunName;
 use ringmark_record::log_line::{self, Line};
-use ringmark_record::run::{Iteration, Profile, RunHeader, RunRecord};
+use ringmark_record::run::{Iteration, Profile, RunHeader, RunRecord, Warning};
 use ringmark_record::stats::summary::{harmonic_mean, mean};
 use ringmark_record::units::{ImagesPerSecond, Seconds};
+use ringmark_record::validity;
 
 use crate::read::folder::FoundRun;
 use crate::read::problem::Problem;
@@ -70,6 +71,8 @@ pub struct Measured {
     pub last_loss: Option<f64>,
     /// Updates skipped for a gradient that was not finite.
     pub skipped_steps: Option<u32>,
+    /// Worked out again from the record; none without one.
+    pub warnings: Vec<Warning>,
 }
 
 /// Mean times of one iteration over ranks and iterations.
@@ -153,6 +156,7 @@ fn measure(
             times,
             last_loss: iterations_after.map_or(log.last_loss, |all| mean(&all.last()?.loss)),
             skipped_steps: record.as_ref().and_then(|record| Some(record.end.as_ref()?.skipped_steps)),
+            warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
         })
     };
     measured(record.as_ref().map(|record| &record.iterations[warmup..]))

@@ -32,6 +32,9 @@ const LEGEND: [&str; 3] = [
     "CV: standard deviation of the speed over runs / its mean.",
 ];
 
+/// Behind the number of runs of a case with warnings.
+const MARK: &str = "!";
+
 const TIMES_TITLE: &str = "Time of an iteration, mean over ranks and runs";
 const TIMES_LEGEND: &str = "exposed: all-reduce that backward did not hide; share: of the step";
 
@@ -45,12 +48,12 @@ pub fn terminal(extraction: &Extraction) -> String {
             paragraphs.push(format!("{TIMES_TITLE}\n({TIMES_LEGEND})"));
             paragraphs.push(aligned(&times));
         }
-        if !group.warnings.is_empty() {
-            let warnings: Vec<String> = group.warnings.iter().map(|warning| format!("WARNING: {warning}")).collect();
+        let warnings: Vec<String> = warnings(group).map(|warning| format!("WARNING: {warning}")).collect();
+        if !warnings.is_empty() {
             paragraphs.push(warnings.join("\n"));
         }
     }
-    paragraphs.push(LEGEND.join("\n"));
+    paragraphs.push(legend(extraction, "WARNING"));
     paragraphs.join("\n\n") + "\n"
 }
 
@@ -61,20 +64,34 @@ pub fn markdown(extraction: &Extraction) -> String {
         let title = title(group);
         paragraphs.push(format!("## {}", title[0]));
         paragraphs.push(title[1..].join("; "));
-        paragraphs.extend(group.warnings.iter().map(|warning| format!("**Warning:** {warning}")));
+        paragraphs.extend(warnings(group).map(|warning| format!("**Warning:** {warning}")));
         paragraphs.push(piped(&speeds(group)));
         if let Some(times) = times(group) {
             paragraphs.push(format!("{TIMES_TITLE} ({TIMES_LEGEND}):"));
             paragraphs.push(piped(&times));
         }
     }
-    paragraphs.push(LEGEND.join("\n"));
+    paragraphs.push(legend(extraction, "Warning"));
     if !extraction.problems.is_empty() {
         let problems: Vec<String> = extraction.problems.iter().map(|problem| format!("- `{problem}`")).collect();
         paragraphs.push("## Not in the figures".to_owned());
         paragraphs.push(problems.join("\n"));
     }
     paragraphs.join("\n\n") + "\n"
+}
+
+/// Of the table, then of its cases.
+fn warnings(group: &Group) -> impl Iterator<Item = &String> {
+    group.warnings.iter().chain(group.cases.iter().flat_map(|case| &case.warnings))
+}
+
+/// `word` is what the warnings of the runs begin with.
+fn legend(extraction: &Extraction, word: &str) -> String {
+    let mut lines: Vec<String> = LEGEND.map(str::to_owned).into();
+    if extraction.groups.iter().flat_map(|group| &group.cases).any(|case| !case.warnings.is_empty()) {
+        lines.push(format!("{MARK}: these runs count, but read the lines that begin with {word}."));
+    }
+    lines.join("\n")
 }
 
 /// What was measured, on what, and how.
@@ -135,7 +152,7 @@ fn speed_row(case: &CaseRuns) -> Vec<String> {
     let name = [
         case.case.to_string(),
         case.case.ranks().to_string(),
-        format!("{}/{}", case.counted().count(), case.runs.len()),
+        format!("{}/{}{}", case.counted().count(), case.runs.len(), if case.warnings.is_empty() { "" } else { MARK }),
     ];
     let figures = match &case.figures {
         None => vec!["-".to_owned(); 6],

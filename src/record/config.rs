@@ -188,6 +188,13 @@ pub enum Fault {
         /// From 1.
         iteration: u32,
     },
+    /// Rank `rank` computes longer in every iteration, before its first all-reduce.
+    Slow {
+        /// From 0.
+        rank: u32,
+        /// Of the time that its forward takes, added to it.
+        percent: u32,
+    },
 }
 
 impl fmt::Display for Fault {
@@ -195,6 +202,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::Fail { rank, iteration } => write!(formatter, "fail:{iteration}:{rank}"),
             Fault::Overflow { iteration } => write!(formatter, "overflow:{iteration}"),
+            Fault::Slow { rank, percent } => write!(formatter, "slow:{rank}:{percent}"),
         }
     }
 }
@@ -209,11 +217,14 @@ impl FromStr for Fault {
                 iteration.parse().ok().zip(rank.parse().ok()).map(|(iteration, rank)| Fault::Fail { rank, iteration })
             }
             ["overflow", iteration] => iteration.parse().ok().map(|iteration| Fault::Overflow { iteration }),
+            ["slow", rank, percent] => {
+                rank.parse().ok().zip(percent.parse().ok()).map(|(rank, percent)| Fault::Slow { rank, percent })
+            }
             _ => None,
         };
         match fault {
             Some(fault) => Ok(fault),
-            None => bail!("{text:?} is neither fail:ITERATION:RANK nor overflow:ITERATION"),
+            None => bail!("{text:?} is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT"),
         }
     }
 }
@@ -422,7 +433,7 @@ mod tests {
             assert_eq!(&word.parse::<Dtype>().expect("a dtype").to_string(), word);
         }
         assert!("fp8".parse::<Dtype>().expect_err("unknown").to_string().contains("fp32, tf32, fp16, bf16"));
-        for text in ["fail:3:1", "overflow:2"] {
+        for text in ["fail:3:1", "overflow:2", "slow:1:50"] {
             assert_eq!(text.parse::<Fault>().expect("a fault").to_string(), text);
         }
         assert!("fail:3".parse::<Fault>().is_err());

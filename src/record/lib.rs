@@ -13,11 +13,13 @@
 //! | [`log_line`] | DLPerf's line of an iteration, writer and parser |
 //! | [`run`] | the run record (JSON Lines), writer and parser |
 //! | [`heartbeat`] | what a rank tells the driver while it runs |
+//! | [`host_use`] | what hosts and ranks did while the iterations ran, by the counters of kernel and driver |
+//! | [`validity`] | what a reader should be warned of, worked out from a record alone |
 //! | [`environment`] | machine, libraries and the variables that matter |
 //! | [`units`] | seconds, bytes and rates that cannot be mixed up |
 //! | [`usage`] | the error that means: asked wrongly, nothing was started |
 //! | [`whole_file`] | a file that is there whole or not at all |
-//! | [`stats`] | summaries, speedup and scaling efficiency: pure functions, each with its formula |
+//! | [`stats`] | summaries, speedup, scaling efficiency, stragglers: pure functions, each with its formula |
 
 pub mod bandwidth;
 pub mod case;
@@ -25,10 +27,12 @@ pub mod config;
 pub mod environment;
 pub mod files;
 pub mod heartbeat;
+pub mod host_use;
 pub mod log_line;
 pub mod options;
 pub mod run;
 pub mod stats;
 pub mod units;
 pub mod usage;
+pub mod validity;
 pub mod whole_file;

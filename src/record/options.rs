@@ -114,7 +114,7 @@ pub struct TrainOptions {
     /// Where rank 0 writes the last weights: safetensors with torchvision's names
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
-    /// Put in a fault, for tests: fail:ITERATION:RANK or overflow:ITERATION
+    /// Put in a fault, for tests: fail:ITERATION:RANK, overflow:ITERATION, or slow:RANK:PERCENT (of its forward time)
     #[arg(long, value_name = "FAULT")]
     pub inject: Option<Fault>,
 }

@@ -2,14 +2,17 @@
 //!
 //! Lists over ranks are in rank order. Times are wall clock on the CPU and device time by events on CUDA.
 
+use std::fmt;
 use std::io::{BufRead, Write};
+use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
-use crate::config::TrainConfig;
+use crate::config::{TrainConfig, words};
 use crate::environment::{Environment, RankPlace};
+use crate::host_use::{HostUse, RankUse};
 use crate::units::{Bytes, Seconds};
 
 /// Version of this file format; a reader refuses any other.
@@ -88,6 +91,10 @@ pub struct Iteration {
     pub exposed_allreduce: Vec<Seconds>,
     /// Weight update.
     pub optimizer: Vec<Seconds>,
+    /// Own compute time: start of the iteration to when the rank joins its first all-reduce, with no wait for another in
+    /// it. Without overlap that is the end of backward. Empty in records that were written before it was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before_allreduce: Vec<Seconds>,
     /// Mean cross entropy of the rank's batch; `null` in the file where it is not finite.
     #[serde(with = "nullable")]
     pub loss: Vec<f64>,
@@ -126,6 +133,58 @@ pub struct RunEnd {
     pub parameter_checksums: Vec<String>,
     /// Highest memory use of every rank: of the device on CUDA, resident on the CPU.
     pub peak_memory: Vec<Bytes>,
+    /// What every host did while the iterations ran, in the order of their first ranks. Empty in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_use: Vec<HostUse>,
+    /// What every rank took and lacked while the iterations ran. Empty in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rank_use: Vec<RankUse>,
+    /// What [`crate::validity`] said of the run when it ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Warning>,
+}
+
+words!(
+    /// What a warning is about, the gravest first.
+    WarningKind {
+        /// A rank or host that the others wait for, in most iterations.
+        Straggler = "straggler",
+        /// A rank or host that was slow in some iterations.
+        SlowAtTimes = "slow-at-times",
+        /// A rank that was slow in one stretch of iterations.
+        SlowOnce = "slow-once",
+        /// More threads than cores.
+        Oversubscribed = "oversubscribed",
+        /// A control group's quota that held ranks back.
+        Quota = "quota",
+        /// Devices or cores that were slowed for their heat.
+        Heat = "heat",
+        /// Core time that went to processes that are not the run's.
+        OtherLoad = "other-load",
+        /// Core time that the hypervisor gave to other virtual machines.
+        Steal = "steal",
+        /// Ranks that waited for memory to come from a disk.
+        Memory = "memory",
+        /// A speed that changed over the run.
+        Drift = "drift",
+        /// Iterations that took far longer than the others.
+        Outliers = "outliers",
+        /// Updates that were skipped.
+        Skipped = "skipped",
+        /// Step times that are not the time that passed.
+        WallClock = "wall-clock",
+    }
+);
+
+/// What a reader of a run's figures should know, though the run counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// Of what sort.
+    pub kind: WarningKind,
+    /// `rank 3 on host d`, `host d`, or `the run`: equal in every run that has the same trouble.
+    pub about: String,
+    /// What was seen, the value, what to do.
+    pub text: String,
 }
 
 /// One line of the file.
@@ -223,7 +282,11 @@ impl Iteration {
             ("backward", &self.backward),
             ("exposed_allreduce", &self.exposed_allreduce),
             ("optimizer", &self.optimizer),
+            ("before_allreduce", &self.before_allreduce),
         ] {
+            if name == "before_allreduce" && list.is_empty() {
+                continue;
+            }
             ensure!(list.len() == ranks, "{name} has {} values for {ranks} ranks", list.len());
             if let Some(time) = list.iter().find(|time| time.0.is_nan() || time.0 < 0.0) {
                 bail!("{name} holds {time}, which is no duration");
@@ -273,6 +336,7 @@ mod tests {
             backward: vec![Seconds(0.25); 2],
             exposed_allreduce: vec![Seconds(0.0625); 2],
             optimizer: vec![Seconds(0.03125); 2],
+            before_allreduce: vec![Seconds(0.1875); 2],
             loss: vec![6.9, loss],
             loss_scale: 1.0,
             skipped: false,
@@ -302,6 +366,13 @@ mod tests {
                 wall: Seconds(1.0),
                 parameter_checksums: vec!["00ff".to_owned(); 2],
                 peak_memory: vec![Bytes(1); 2],
+                host_use: vec![HostUse { host: "a".to_owned(), cores: 2, ..HostUse::default() }],
+                rank_use: vec![RankUse { throttled: Some(Seconds(0.5)), ..RankUse::default() }; 2],
+                warnings: vec![Warning {
+                    kind: WarningKind::OtherLoad,
+                    about: "host a".to_owned(),
+                    text: "host a did something else".to_owned(),
+                }],
             }),
         }
     }
@@ -321,6 +392,17 @@ mod tests {
         let record = record();
         assert_eq!(RunRecord::read(text(&record).as_bytes()).expect("sound"), record);
         assert_eq!(record.failure(), None);
+    }
+
+    #[test]
+    fn a_record_of_before_there_were_warnings_is_read() {
+        let mut old = record();
+        old.iterations.iter_mut().for_each(|iteration| iteration.before_allreduce.clear());
+        let end = old.end.as_mut().expect("an end");
+        (end.host_use, end.rank_use, end.warnings) = Default::default();
+        let written = text(&old);
+        assert!(!written.contains("before_allreduce") && !written.contains("warnings"), "{written}");
+        assert_eq!(RunRecord::read(written.as_bytes()).expect("sound"), old);
     }
 
     #[test]
@@ -352,6 +434,8 @@ mod tests {
             error(&whole.replace("\"iteration\":2", "\"iteration\":5")).contains("line 3: iteration 5 where 2 is due")
         );
         assert!(error(&whole.replacen("0.25", "-0.25", 1)).contains("line 2: backward holds -0.25 s"));
+        let short = whole.replacen("[0.1875,0.1875]", "[0.1875]", 1);
+        assert!(error(&short).contains("line 2: before_allreduce has 1 values for 2 ranks"), "{}", error(&short));
         assert!(error(&whole.replacen("[6.9,7.0]", "[6.9]", 1)).contains("line 2: loss has 1 values for 2 ranks"));
         assert!(error(&whole.replacen("{\"kind\":\"iteration\"", "nonsense", 1)).contains("line 2: not a line"));
         assert!(error(&format!("{whole}{whole}")).contains("line 5: follows the end"));

@@ -26,6 +26,8 @@ pub struct DeviceOfRank {
     pub threads: u32,
     /// Why CUDA is not used.
     pub cuda_missing: Option<String>,
+    /// Of a GPU, as nvidia-smi takes it.
+    pub bus_id: Option<String>,
     /// Of a GPU.
     compute_capability: Option<(i32, i32)>,
 }
@@ -53,6 +55,7 @@ impl DeviceOfRank {
                 name: environment::processor_name(),
                 threads: 0,
                 cuda_missing: Some(missing),
+                bus_id: None,
                 compute_capability: None,
             },
         };
@@ -102,6 +105,7 @@ fn on_cuda(world: &World, count: usize) -> Result<DeviceOfRank> {
         name: facts.name,
         threads: 0,
         cuda_missing: None,
+        bus_id: Some(facts.bus_id),
         compute_capability: Some(facts.compute_capability),
     })
 }

@@ -144,16 +144,30 @@ pub fn cores() -> u32 {
 
 /// Whether this host's ranks, of `threads` threads each, have cores enough; all ranks call it together.
 pub fn has_cores_for(threads: u32, world: &World) -> bool {
-    let own = first_line_with("/proc/self/status", "Cpus_allowed_list:");
+    world.local_ranks() * threads <= cores_of_ranks(world)
+}
+
+/// Cores that this host's ranks may use together; all ranks call it together.
+pub fn cores_of_ranks(world: &World) -> u32 {
     let hosts = world.gather_text(world.host());
-    let lists = world.gather_text(&own);
-    // Ranks may be bound to a core each: what they have together counts.
-    let here = lists.iter().zip(&hosts).filter(|(_, host)| *host == world.host());
-    let together: BTreeSet<u32> = here.flat_map(|(list, _)| processors(list)).collect();
-    // A control group may allow less time than there are processors.
-    let has_quota = (cores() as usize) < processors(&own).len();
-    let available = if has_quota { cores() } else { together.len() as u32 };
-    world.local_ranks() * threads <= available
+    let lists = world.gather_text(&first_line_with("/proc/self/status", "Cpus_allowed_list:"));
+    let groups = world.gather_text(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default());
+    let times = world.gather(&[f64::from(cores())]).concat();
+    let ranks = lists.iter().zip(groups).zip(times).zip(&hosts).filter(|(_, host)| *host == world.host());
+    cores_together(ranks.map(|(((list, group), cores), _)| (processors(list), group, cores as u32)))
+}
+
+/// Of ranks with these processors, control groups, and cores that [`cores`] tells each: ranks may be bound to a core each,
+/// and what they have together counts; a group may allow its ranks together less time than there are processors.
+fn cores_together(ranks: impl Iterator<Item = (Vec<u32>, String, u32)>) -> u32 {
+    let mut all = BTreeSet::new();
+    let mut groups = BTreeMap::new();
+    for (processors, group, cores) in ranks {
+        let quota = if (cores as usize) < processors.len() { cores } else { u32::MAX };
+        groups.insert(group, quota);
+        all.extend(processors);
+    }
+    groups.into_values().fold(0, u32::saturating_add).min(all.len() as u32)
 }
 
 /// `0-3,8` is 0, 1, 2, 3 and 8.
@@ -236,7 +250,8 @@ fn first_line_with(path: &str, key: &str) -> String {
     table.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned()
 }
 
-fn first_line(path: &str) -> String {
+/// Of a file; nothing where it cannot be read.
+pub fn first_line(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
 
@@ -247,7 +262,7 @@ fn system_name() -> String {
 }
 
 /// Lines that a program prints, or `None` where it is missing or fails.
-fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
+pub fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_end().to_owned()).collect())
 }
@@ -255,6 +270,19 @@ fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_have_together_what_affinity_and_quotas_leave() {
+        let rank = |list: &str, group: &str, cores| (processors(list), group.to_owned(), cores);
+        let together = |ranks: &[(Vec<u32>, String, u32)]| cores_together(ranks.iter().cloned());
+        assert_eq!(together(&[rank("0-3", "/", 4), rank("0-3", "/", 4)]), 4);
+        assert_eq!(together(&[rank("0", "/", 1), rank("1", "/", 1)]), 2);
+        assert_eq!(together(&[rank("0", "/", 1), rank("0", "/", 1)]), 1);
+        // A container with a quota of two cores, however many ranks it has; groups of their own.
+        assert_eq!(together(&[rank("0-63", "/docker/a", 2), rank("0-63", "/docker/a", 2)]), 2);
+        assert_eq!(together(&[rank("0-3", "/a", 1), rank("0-3", "/b", 1)]), 2);
+        assert_eq!(together(&[rank("0-1", "/a", 1), rank("0-1", "/", 2)]), 2);
+    }
 
     #[test]
     fn lists_of_processors_are_counted_out() {

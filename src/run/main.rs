@@ -17,6 +17,7 @@
 //! | [`world`] | the ranks of this job |
 //! | [`device`], [`environment`] | what this rank trains on |
 //! | [`heartbeat`] | where this rank is, told to the driver |
+//! | [`host_watch`] | what else the host did while the iterations ran |
 //! | [`outcome`], [`progress`] | what is kept of the run, and what is shown while it goes on |
 //! | [`ffi`] | foreign functions; the only room with `unsafe` |
 
@@ -30,6 +31,7 @@ mod environment;
 mod ffi;
 mod flat_parameters;
 mod heartbeat;
+mod host_watch;
 mod model;
 mod optimizer;
 mod outcome;

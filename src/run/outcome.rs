@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use ringmark_record::host_use::{HostUse, RankUse};
 use ringmark_record::run::{Iteration, RunEnd, RunHeader, RunRecord};
 use ringmark_record::units::{Bytes, Seconds};
-use ringmark_record::whole_file;
+use ringmark_record::{validity, whole_file};
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -22,7 +23,7 @@ pub fn gather(
     world: &World,
     own: &DeviceOfRank,
     flat: &FlatParameters,
-    samples: &[Sample],
+    (samples, (host_use, rank_use)): (&[Sample], (Vec<HostUse>, Vec<RankUse>)),
     wall: Duration,
 ) -> Result<Option<String>> {
     let iterations = iterations(world, samples);
@@ -39,16 +40,22 @@ pub fn gather(
         wall: Seconds(wall.as_secs_f64()),
         parameter_checksums: checksums,
         peak_memory: peaks.into_iter().map(|bytes| Bytes(bytes as u64)).collect(),
+        host_use,
+        rank_use,
+        warnings: Vec::new(),
     };
     end.failure = failure(&header, &iterations, &end);
     let failure = end.failure.clone();
-    let is_first = world.rank() == 0;
-    if is_first {
-        summarize(&end);
-    }
-    if let (Some(path), true) = (header.config.record.clone(), is_first) {
-        let record = RunRecord { header, iterations, end: Some(end) };
-        whole_file::write(&path, |output| record.write(output))?;
+    if world.rank() == 0 {
+        let mut record = RunRecord { header, iterations, end: Some(end) };
+        let warnings = validity::warnings(&record, record.header.config.warmup as usize);
+        if let Some(end) = &mut record.end {
+            end.warnings = warnings;
+            summarize(end);
+        }
+        if let Some(path) = &record.header.config.record {
+            whole_file::write(path, |output| record.write(output))?;
+        }
     }
     world.barrier();
     Ok(failure)
@@ -58,12 +65,20 @@ fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
     let numbers: Vec<f64> = samples
         .iter()
         .flat_map(|sample| {
-            [sample.step, sample.forward, sample.backward, sample.exposed_allreduce, sample.optimizer, sample.loss]
+            [
+                sample.step,
+                sample.forward,
+                sample.backward,
+                sample.exposed_allreduce,
+                sample.optimizer,
+                sample.before_allreduce,
+                sample.loss,
+            ]
         })
         .collect();
     let all = world.gather(&numbers);
     let iteration = |(index, sample): (usize, &Sample)| {
-        let of_every_rank = |number: usize| all.iter().map(move |rank| rank[6 * index + number]);
+        let of_every_rank = |number: usize| all.iter().map(move |rank| rank[7 * index + number]);
         let seconds = |number| of_every_rank(number).map(Seconds).collect();
         Iteration {
             iteration: index as u32 + 1,
@@ -72,7 +87,8 @@ fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
             backward: seconds(2),
             exposed_allreduce: seconds(3),
             optimizer: seconds(4),
-            loss: of_every_rank(5).collect(),
+            before_allreduce: seconds(5),
+            loss: of_every_rank(6).collect(),
             loss_scale: sample.loss_scale,
             skipped: sample.skipped,
         }
@@ -117,4 +133,7 @@ fn summarize(end: &RunEnd) {
         "# {} iterations in {:.3}, {} skipped, weights {}",
         end.iterations, end.wall, end.skipped_steps, end.parameter_checksums[0]
     );
+    for warning in &end.warnings {
+        println!("# warning: {}", warning.text);
+    }
 }

@@ -13,6 +13,7 @@ use crate::collective::reducer::GradientReducer;
 use crate::device::DeviceOfRank;
 use crate::ffi::libraries;
 use crate::flat_parameters::FlatParameters;
+use crate::host_watch::HostWatch;
 use crate::model::checkpoint;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::resnet::ResNet50;
@@ -82,6 +83,7 @@ fn train(
     let mut samples = Vec::with_capacity(config.iterations as usize);
 
     heartbeat::enter(Phase::Ready);
+    let watch = HostWatch::start(world, &own);
     world.barrier();
     let started = Instant::now();
     for iteration in 1..=config.iterations {
@@ -92,13 +94,14 @@ fn train(
     let last = timer.begin()?;
     progress.show(timer.finished(Some(&last), || reducer.check())?, &mut samples);
     let wall = started.elapsed();
-    progress.end();
     heartbeat::enter(Phase::Finishing);
+    let used = watch.end(world, &own)?;
+    progress.end();
 
     if let (Some(path), 0) = (&config.save, world.rank()) {
         checkpoint::save(path, &tensors, config.iterations)?;
     }
-    outcome::gather(header, world, &own, &step.flat, &samples, wall)
+    outcome::gather(header, world, &own, &step.flat, (&samples, used), wall)
 }
 
 /// Every rank starts from rank 0's weights and running statistics.

@@ -29,6 +29,8 @@ pub struct Step {
     zero: Tensor,
     /// Iteration whose gradient is to overflow on this rank.
     overflow: Option<u32>,
+    /// What this rank's forward is to take longer, as a share of it.
+    slower: Option<f64>,
 }
 
 impl Step {
@@ -56,6 +58,10 @@ impl Step {
                 Some(Fault::Overflow { iteration }) if rank == 0 => Some(iteration),
                 _ => None,
             },
+            slower: match config.inject {
+                Some(Fault::Slow { rank: slow, percent }) if slow == rank => Some(f64::from(percent) / 100.0),
+                _ => None,
+            },
         })
     }
 
@@ -64,13 +70,16 @@ impl Step {
         let mut marks = timer.begin()?;
         heartbeat::enter_in(iteration, Phase::Forward);
         let loss = self.forward()?;
+        if let Some(share) = self.slower {
+            marks.spin(share)?;
+        }
         marks.set()?;
 
         heartbeat::enter(Phase::Backward);
         self.reducer.begin();
         self.backward(&loss, iteration)?;
         marks.set()?;
-        let blocked = self.reducer.blocked();
+        let joining = self.reducer.after_backward();
 
         self.reducer.finish()?;
         marks.set()?;
@@ -83,7 +92,7 @@ impl Step {
             Some(scaler) => (&scaler.scale, &scaler.found_inf),
             None => (&self.one, &self.zero),
         };
-        timer.end(marks, blocked, [&loss, scale, found_inf])
+        timer.end(marks, joining, [&loss, scale, found_inf])
     }
 
     /// Forward, backward and all-reduce, without the update: only running statistics change.

@@ -81,6 +81,8 @@ pub struct StepMarks {
     updated: Mark,
     /// Time inside backward that belongs to the all-reduce.
     blocked: Duration,
+    /// When the first all-reduce started inside backward; `None` where it did not.
+    joined: Option<Mark>,
     /// Loss, next loss scale and found_inf on the host, there when the next iteration's first mark is done.
     values: Tensor,
 }
@@ -114,6 +116,18 @@ impl MarkSetter {
         self.marks.push(Mark::set(self.device)?);
         Ok(())
     }
+
+    /// For tests: keeps this rank busy for `share` of the time since the last mark, which it waits for on CUDA.
+    pub fn spin(&self, share: f64) -> Result<()> {
+        let now = Mark::set(self.device)?;
+        now.wait()?;
+        let Some(last) = self.marks.last() else { return Ok(()) };
+        let (start, time) = (Instant::now(), now.seconds_since(last)? * share);
+        while start.elapsed().as_secs_f64() < time {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
 }
 
 /// One rank's iteration, in seconds.
@@ -129,6 +143,8 @@ pub struct Sample {
     pub exposed_allreduce: f64,
     /// Update.
     pub optimizer: f64,
+    /// Start to the first all-reduce.
+    pub before_allreduce: f64,
     /// Mean over the rank's batch.
     pub loss: f64,
     /// Used in this iteration.
@@ -157,8 +173,14 @@ impl StepTimer {
         Ok(MarkSetter { device: self.device, marks: vec![Mark::set(self.device)?] })
     }
 
-    /// Takes an iteration's marks and asks for its values, each a device tensor of one element.
-    pub fn end(&mut self, setter: MarkSetter, blocked: Duration, values: [&Tensor; 3]) -> Result<()> {
+    /// Takes an iteration's marks, what the reducer tells after backward, and asks for its values, each a device tensor of
+    /// one element.
+    pub fn end(
+        &mut self,
+        setter: MarkSetter,
+        (blocked, joined): (Duration, Option<Mark>),
+        values: [&Tensor; 3],
+    ) -> Result<()> {
         let Ok([start, forward, backward, reduced, updated]) = <[Mark; 5]>::try_from(setter.marks) else {
             unreachable!("an iteration sets five marks");
         };
@@ -170,7 +192,7 @@ impl StepTimer {
         } else {
             values
         };
-        self.pending.push_back(StepMarks { start, forward, backward, reduced, updated, blocked, values });
+        self.pending.push_back(StepMarks { start, forward, backward, reduced, updated, blocked, joined, values });
         Ok(())
     }
 
@@ -200,6 +222,11 @@ impl StepTimer {
                 backward: (iteration.backward.seconds_since(&iteration.forward)? - blocked).max(0.0),
                 exposed_allreduce: iteration.reduced.seconds_since(&iteration.backward)? + blocked,
                 optimizer: iteration.updated.seconds_since(&iteration.reduced)?,
+                before_allreduce: iteration
+                    .joined
+                    .as_ref()
+                    .unwrap_or(&iteration.backward)
+                    .seconds_since(&iteration.start)?,
                 loss: value(0),
                 loss_scale: std::mem::replace(&mut self.loss_scale, value(1)),
                 skipped: found_inf,

@@ -2,4 +2,5 @@
 
 pub mod busbw;
 pub mod scaling;
+pub mod straggler;
 pub mod summary;

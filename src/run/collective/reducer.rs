@@ -15,6 +15,7 @@ use crate::collective::Collective;
 use crate::collective::bucket::{Bucket, BucketPlan};
 use crate::ffi::shim::{self, GradientObserver};
 use crate::heartbeat;
+use crate::timer::Mark;
 
 /// What is reduced, by whom, and how far the current step is.
 pub struct GradientReducer {
@@ -36,6 +37,8 @@ struct State {
     filled: usize,
     /// Time that backward was held up by sums in this step.
     blocked: Duration,
+    /// When this step's first sum was about to start; nothing that waits for another rank comes before it.
+    joined: Option<Mark>,
     /// A failure inside backward, where it cannot be returned.
     failure: Option<anyhow::Error>,
 }
@@ -54,6 +57,7 @@ impl GradientReducer {
             missing: Vec::new(),
             filled: 0,
             blocked: Duration::ZERO,
+            joined: None,
             failure: None,
             overlap: overlap == Switch::On,
             plan,
@@ -96,11 +100,13 @@ impl GradientReducer {
         state.missing = state.plan.buckets.iter().map(|bucket| bucket.parameters.len()).collect();
         state.filled = 0;
         state.blocked = Duration::ZERO;
+        state.joined = None;
     }
 
-    /// After backward: time that the sums held it up.
-    pub fn blocked(&self) -> Duration {
-        self.state().blocked
+    /// After backward: time that the sums held it up, and when the first of them was about to start, if one was.
+    pub fn after_backward(&self) -> (Duration, Option<Mark>) {
+        let mut state = self.state();
+        (state.blocked, state.joined.take())
     }
 
     /// Starts what has not been started, waits as [`Collective::finish`] does.
@@ -149,6 +155,10 @@ impl State {
             let Bucket { parameters, elements } = self.plan.buckets[self.filled].clone();
             shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
             if self.overlap {
+                if self.joined.is_none() {
+                    // On CUDA an event behind this bucket's copies, in the stream that the engine has its sum wait for.
+                    self.joined = Some(Mark::set(self.destinations[0].device())?);
+                }
                 let started = Instant::now();
                 heartbeat::enter(Phase::AllReduce { bucket: self.filled as u32 });
                 self.collective.start(elements)?;

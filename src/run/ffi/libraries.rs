@@ -102,6 +102,8 @@ pub struct DeviceFacts {
     pub name: String,
     /// Major and minor number.
     pub compute_capability: (i32, i32),
+    /// `00000000:1b:00.0`: CUDA's own numbers follow CUDA_VISIBLE_DEVICES, those of other programs do not.
+    pub bus_id: String,
 }
 
 /// Facts of device `index` as this process counts them; only after [`load_cuda`] found the driver.
@@ -117,6 +119,12 @@ pub fn device_facts(index: usize) -> Result<DeviceFacts, DriverError> {
         compute_capability: (
             number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        bus_id: format!(
+            "{:08x}:{:02x}:{:02x}.0",
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+            number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?
         ),
     })
 }

@@ -1,0 +1,340 @@
+//! Which ranks the others wait for: each rank's own compute time against that of the others in the same iteration.
+//!
+//! Own compute time t is what a rank takes before it joins the iteration's first all-reduce, so no wait for another is in
+//! it, and a rank that only waits (a victim) cannot be named. In every iteration i
+//!
+//! ```text
+//! q(r, i) = t(r, i) / median of t(s, i) over the other ranks s
+//! noise   = 1.4826 x median over ranks r of (median over i of |q(r, i) - median over i of q(r, i)|)
+//! ```
+//!
+//! and rank r is
+//!
+//! - **chronic** where `q > 1 + THRESHOLD` in at least `CHRONIC_SHARE` of the iterations, and in more than chance gives a
+//!   rank whose true median is just there: `P(Binomial(n, 1/2) >= count) < CHANCE / ranks` (a sign test: no distribution
+//!   of the noise is assumed). One iteration proves nothing against noise here, all of them together do.
+//! - **slow at times** or **once** where single iterations are beyond the threshold *and* `SINGLE_NOISE` x noise, each of
+//!   them by itself, and what they cost matters: `sum of (t - median of the others)` over them is at least `LOSS` of the
+//!   run's time and half the time that one iteration takes to its first all-reduce. Once is one stretch of iterations, at
+//!   most a tenth of them.
+//!
+//! Compared is what the majority does: where more than half of the ranks are slow, or all, nobody is named. Drift that
+//! all ranks share is in numerator and denominator.
+//!
+//! Worked: own times of four ranks (ms) are 100, 102, 193, 98 in each of 20 iterations. Rank 2: the others' median is
+//! 100, q = 1.93, slow in 20 of 20 iterations; chance 2^-20 = 1e-6 < 0.01 / 4: chronic, 1.93 times. Rank 1: the others'
+//! median is 100, q = 1.02: not slow.
+
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+use crate::stats::summary::{mean, median};
+
+/// A rank this much above the others is slow. All ranks wait for the slowest, so that this much of everybody's compute
+/// time is lost; GPUs of one model differ by a few percent and must not be named for it.
+pub const THRESHOLD: f64 = 0.05;
+
+/// Share of iterations from which a slow rank is chronic. More than the half that a fair coin gives: other work on a host
+/// comes in stretches, and iterations in a stretch are not independent as the sign test has it.
+pub const CHRONIC_SHARE: f64 = 2.0 / 3.0;
+
+/// Probability with which a run in which no rank is slow may name one: one in a hundred, over all its ranks.
+pub const CHANCE: f64 = 0.01;
+
+/// A single iteration counts by itself from this many standard deviations on: 100 iterations of 32 ranks are thousands of
+/// comparisons, and tails are heavier than a normal distribution's.
+pub const SINGLE_NOISE: f64 = 6.0;
+
+/// Single slow iterations that cost less than this share of the run are not worth a word.
+pub const LOSS: f64 = 0.01;
+
+/// From the median absolute deviation to a standard deviation, for normal noise.
+pub const MAD_TO_DEVIATION: f64 = 1.4826;
+
+/// How a rank is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// In most iterations.
+    Chronic,
+    /// In some iterations, here and there.
+    Occasional,
+    /// In one stretch of iterations.
+    Once,
+}
+
+/// A rank that the others wait for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Straggler {
+    /// Place in the list.
+    pub rank: usize,
+    /// How often.
+    pub kind: Kind,
+    /// Iterations in which it was slow, as places in the lists.
+    pub iterations: Vec<usize>,
+    /// `iterations` as a share of all, 0 to 1.
+    pub share: f64,
+    /// Median of q: over all iterations of a chronic one, otherwise over those in which it was slow.
+    pub factor: f64,
+    /// Exposed all-reduce of the others (their median) less its own, mean over its slow iterations, in seconds: what the
+    /// others waited for it. 0 where nobody waits.
+    pub wait: f64,
+}
+
+/// Every straggler, in rank order. `own` and `exposed` are `[rank][iteration]` in seconds, own compute time and exposed
+/// all-reduce; `step` is the time of each iteration.
+pub fn stragglers(own: &[Vec<f64>], exposed: &[Vec<f64>], step: &[f64]) -> Vec<Straggler> {
+    if own.len() < 2 {
+        return Vec::new();
+    }
+    let others: Vec<Vec<f64>> = (0..own.len()).map(|rank| medians_of_others(own, rank)).collect();
+    let ratios: Vec<Vec<f64>> = own.iter().zip(&others).map(|(own, others)| divided(own, others)).collect();
+    let deviations: Vec<f64> = ratios.iter().filter_map(|ratios| deviation(ratios)).collect();
+    let noise = median(&deviations).unwrap_or(0.0);
+    let found = |rank: usize| {
+        let ratios = &ratios[rank];
+        let slow_beyond =
+            |limit: f64| -> Vec<usize> { (0..ratios.len()).filter(|iteration| ratios[*iteration] > limit).collect() };
+        let slow = slow_beyond(1.0 + THRESHOLD);
+        let (kind, slow) = if is_chronic(slow.len(), ratios.len(), own.len()) {
+            (Kind::Chronic, slow)
+        } else {
+            let slow = slow_beyond(1.0 + THRESHOLD.max(SINGLE_NOISE * noise));
+            let lost: f64 = slow.iter().map(|iteration| own[rank][*iteration] - others[rank][*iteration]).sum();
+            let enough = (LOSS * step.iter().sum::<f64>()).max(0.5 * median(&others[rank])?);
+            if slow.is_empty() || ratios.len() < fewest_iterations(own.len()) || lost < enough {
+                return None;
+            }
+            (if is_once(&slow, ratios.len()) { Kind::Once } else { Kind::Occasional }, slow)
+        };
+        let judged: Vec<f64> = match kind {
+            Kind::Chronic => ratios.clone(),
+            _ => slow.iter().map(|iteration| ratios[*iteration]).collect(),
+        };
+        let waits = medians_of_others(exposed, rank).into_iter().zip(&exposed[rank]);
+        let waits: Vec<f64> = waits.map(|(others, own)| (others - own).max(0.0)).collect();
+        Some(Straggler {
+            rank,
+            kind,
+            share: slow.len() as f64 / ratios.len() as f64,
+            factor: median(&judged)?,
+            wait: mean(&slow.iter().map(|iteration| waits[*iteration]).collect::<Vec<f64>>())?,
+            iterations: slow,
+        })
+    };
+    (0..own.len()).filter_map(found).collect()
+}
+
+/// Robust standard deviation, `1.4826 x median(|x - median(x)|)`: what single wild values hardly move. `None` for an
+/// empty list.
+///
+/// `deviation([1, 2, 3, 4, 90]) = 1.4826 x median(2, 1, 0, 1, 87) = 1.4826`.
+pub fn deviation(values: &[f64]) -> Option<f64> {
+    let middle = median(values)?;
+    let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    Some(MAD_TO_DEVIATION * median(&distances)?)
+}
+
+fn is_chronic(slow: usize, iterations: usize, ranks: usize) -> bool {
+    slow as f64 >= CHRONIC_SHARE * iterations as f64 && chance(slow, iterations) < CHANCE / ranks as f64
+}
+
+/// `P(Binomial(iterations, 1/2) >= slow)`.
+fn chance(slow: usize, iterations: usize) -> f64 {
+    match (slow, Binomial::new(0.5, iterations as u64)) {
+        (1.., Ok(coin)) => coin.sf(slow as u64 - 1),
+        _ => 1.0,
+    }
+}
+
+/// With fewer, no rank could be told from chance even if it were slow in all of them.
+fn fewest_iterations(ranks: usize) -> usize {
+    (ranks as f64 / CHANCE).log2().ceil() as usize
+}
+
+/// Whether the iterations follow each other and are few.
+fn is_once(slow: &[usize], iterations: usize) -> bool {
+    let is_one_stretch = slow.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    is_one_stretch && slow.len() <= (iterations / 10).max(1)
+}
+
+/// Of every iteration.
+fn medians_of_others(times: &[Vec<f64>], rank: usize) -> Vec<f64> {
+    let of_others = |iteration: usize| -> Vec<f64> {
+        let others = times.iter().enumerate().filter(|(other, _)| *other != rank);
+        others.map(|(_, times)| times[iteration]).collect()
+    };
+    (0..times[rank].len()).filter_map(|iteration| median(&of_others(iteration))).collect()
+}
+
+fn divided(times: &[f64], by: &[f64]) -> Vec<f64> {
+    times.iter().zip(by).map(|(time, by)| if *by > 0.0 { time / by } else { 1.0 }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers from 0 to 1 (splitmix64), and normal ones.
+    struct Noise(u64);
+
+    impl Noise {
+        fn uniform(&mut self) -> f64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        }
+
+        fn normal(&mut self) -> f64 {
+            let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+            radius * (std::f64::consts::TAU * self.uniform()).cos()
+        }
+    }
+
+    /// A run of `ranks` whose own time is 0.1 s with normal noise of `cv`, times what `factor` says of rank and iteration.
+    /// Who comes early waits: exposed all-reduce is what the slowest has left.
+    fn run(
+        (ranks, iterations): (usize, usize),
+        cv: f64,
+        seed: u64,
+        factor: impl Fn(usize, usize) -> f64,
+    ) -> Vec<Straggler> {
+        let mut noise = Noise(seed);
+        let mut own = vec![Vec::new(); ranks];
+        for iteration in 0..iterations {
+            for (rank, times) in own.iter_mut().enumerate() {
+                times.push(0.1 * factor(rank, iteration) * (1.0 + cv * noise.normal()).max(0.1));
+            }
+        }
+        judged(&own)
+    }
+
+    fn judged(own: &[Vec<f64>]) -> Vec<Straggler> {
+        let slowest: Vec<f64> =
+            (0..own[0].len()).map(|index| own.iter().map(|times| times[index]).fold(0.0, f64::max)).collect();
+        let exposed: Vec<Vec<f64>> = own
+            .iter()
+            .map(|times| times.iter().zip(&slowest).map(|(own, slowest)| slowest - own + 0.01).collect())
+            .collect();
+        let step: Vec<f64> = slowest.iter().map(|slowest| slowest + 0.07).collect();
+        stragglers(own, &exposed, &step)
+    }
+
+    fn kinds(found: &[Straggler]) -> Vec<(usize, Kind)> {
+        found.iter().map(|straggler| (straggler.rank, straggler.kind)).collect()
+    }
+
+    #[test]
+    fn the_worked_number_holds() {
+        let own: Vec<Vec<f64>> = [0.100, 0.102, 0.193, 0.098].into_iter().map(|time| vec![time; 20]).collect();
+        let found = judged(&own);
+        assert_eq!(kinds(&found), [(2, Kind::Chronic)]);
+        assert_eq!((found[0].share, found[0].iterations.len()), (1.0, 20));
+        assert!((found[0].factor - 1.93).abs() < 1e-12, "{found:?}");
+        // The others are done 93 ms (their median) before it.
+        assert!((found[0].wait - 0.093).abs() < 1e-12, "{found:?}");
+        assert!((chance(20, 20) - 2f64.powi(-20)).abs() < 1e-12);
+        assert!((deviation(&[1.0, 2.0, 3.0, 4.0, 90.0]).expect("a list") - 1.4826).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_chronic_rank_is_named_however_many_there_are_and_its_victims_are_not() {
+        for ranks in [2, 3, 4, 8, 32] {
+            for (slower, cv) in [(1.1, 0.01), (1.1, 0.03), (2.0, 0.05)] {
+                for seed in 0..20 {
+                    let factor = |rank: usize, _| if rank == 1 { slower } else { 1.0 };
+                    let found = run((ranks, 100), cv, seed, factor);
+                    assert_eq!(kinds(&found), [(1, Kind::Chronic)], "{ranks} ranks, {slower} times, seed {seed}");
+                    assert!((found[0].factor / slower - 1.0).abs() < 0.05, "{found:?}");
+                    let lost = 0.1 * (slower - 1.0);
+                    assert!((found[0].wait / lost - 1.0).abs() < 0.3, "{lost}: {found:?}");
+                }
+            }
+        }
+        // Ten iterations are enough where it is plain.
+        let found = run((2, 10), 0.02, 1, |rank, _| if rank == 0 { 1.5 } else { 1.0 });
+        assert_eq!(kinds(&found), [(0, Kind::Chronic)]);
+    }
+
+    #[test]
+    fn noise_names_nobody() {
+        for (ranks, iterations, seeds) in
+            [(8, 100, 300), (2, 100, 300), (2, 10, 1000), (4, 20, 300), (3, 40, 300), (32, 100, 20)]
+        {
+            for seed in 0..seeds {
+                let found = run((ranks, iterations), 0.05, seed, |_, _| 1.0);
+                assert_eq!(found, [], "{ranks} ranks, {iterations} iterations, seed {seed}");
+            }
+        }
+    }
+
+    /// One time in twenty an iteration takes a third longer, on any rank: a machine that does other things as well.
+    #[test]
+    fn hiccups_that_every_rank_has_name_nobody() {
+        for seed in 0..200 {
+            let mut hiccup = Noise(!seed);
+            let table: Vec<Vec<f64>> =
+                (0..8).map(|_| (0..100).map(|_| if hiccup.uniform() < 0.05 { 1.33 } else { 1.0 }).collect()).collect();
+            let found = run((8, 100), 0.02, seed, |rank, iteration| table[rank][iteration]);
+            let cost = |straggler: &Straggler| 0.033 * straggler.iterations.len() as f64;
+            // Who has twice as many as the others may be told, as slow at times; a third of ten iterations.
+            assert!(found.iter().all(|rank| rank.kind != Kind::Chronic && cost(rank) > 0.17), "{seed}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_one_off_is_told_from_a_chronic_case() {
+        for ranks in [2, 8] {
+            let found = run((ranks, 100), 0.02, 7, |rank, index| if (rank, index) == (1, 57) { 10.0 } else { 1.0 });
+            assert_eq!(kinds(&found), [(1, Kind::Once)]);
+            assert_eq!((found[0].iterations.as_slice(), found[0].share), (&[57][..], 0.01));
+            assert!((found[0].factor / 10.0 - 1.0).abs() < 0.1 && (found[0].wait / 0.9 - 1.0).abs() < 0.1, "{found:?}");
+        }
+        // A single iteration that costs nothing to speak of.
+        assert_eq!(run((8, 100), 0.02, 7, |rank, index| if (rank, index) == (1, 57) { 1.3 } else { 1.0 }), []);
+        let at_times = |rank: usize, index: usize| if rank == 1 && index % 5 == 0 { 1.5 } else { 1.0 };
+        let found = run((8, 100), 0.02, 7, at_times);
+        assert_eq!(kinds(&found), [(1, Kind::Occasional)]);
+        assert_eq!(found[0].share, 0.2);
+    }
+
+    #[test]
+    fn a_slow_host_of_several_ranks_is_named_whole() {
+        for ranks in [4, 8] {
+            let found =
+                run((ranks, 100), 0.03, 3, |rank, _| if rank >= ranks - 2 && rank >= ranks / 2 { 1.4 } else { 1.0 });
+            assert_eq!(kinds(&found), [(ranks - 2, Kind::Chronic), (ranks - 1, Kind::Chronic)]);
+        }
+        // Half of all ranks.
+        let found = run((8, 100), 0.03, 3, |rank, _| if rank >= 4 { 1.4 } else { 1.0 });
+        assert_eq!(found.iter().map(|straggler| straggler.rank).collect::<Vec<_>>(), [4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn who_is_slow_together_with_all_others_is_not() {
+        assert_eq!(run((1, 100), 0.05, 1, |_, _| 3.0), []);
+        assert_eq!(run((8, 100), 0.02, 1, |_, _| 3.0), []);
+        assert_eq!(run((8, 100), 0.02, 1, |_, index| 1.0 + index as f64 / 100.0), []);
+        assert_eq!(run((8, 100), 0.02, 1, |_, index| if index == 50 { 10.0 } else { 1.0 }), []);
+        assert_eq!(stragglers(&[], &[], &[]), []);
+        assert_eq!(judged(&[vec![], vec![]]), []);
+        assert_eq!(judged(&[vec![0.0; 20], vec![0.0; 20]]), []);
+    }
+
+    #[test]
+    fn a_rank_that_drifts_away_is_named() {
+        let found = run((4, 100), 0.02, 1, |rank, index| if rank == 3 { 1.0 + 0.3 * index as f64 / 99.0 } else { 1.0 });
+        assert_eq!(kinds(&found), [(3, Kind::Chronic)]);
+        assert!((0.7..0.95).contains(&found[0].share), "{found:?}");
+        // From the middle on: too often for an accident, too seldom for always.
+        let found = run((4, 100), 0.02, 1, |rank, index| if rank == 3 && index >= 50 { 1.3 } else { 1.0 });
+        assert_eq!(kinds(&found), [(3, Kind::Occasional)]);
+    }
+
+    #[test]
+    fn a_few_iterations_prove_nothing() {
+        assert_eq!(run((2, 7), 0.01, 1, |rank, _| if rank == 1 { 3.0 } else { 1.0 }), []);
+        assert_eq!(run((2, 7), 0.01, 1, |rank, index| if (rank, index) == (1, 3) { 9.0 } else { 1.0 }), []);
+        assert_eq!((fewest_iterations(2), fewest_iterations(32)), (8, 12));
+    }
+}
