@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`hosts`] | the machines and how many ranks each takes |
 //! | [`mpirun`] | case, hosts and configuration turned into mpirun's command line; starts nothing |
+//! | [`remote`] | runs a command on a host, here or by mpirun's ssh |
 //! | [`process`] | starts one job, hands out its lines, ends all of it |
 //! | [`job`] | a planned job with its log and record: what the commands below have in common |
 //! | [`progress`] | what the terminal shows of a training run while it goes |
@@ -17,4 +18,5 @@ pub mod job;
 pub mod mpirun;
 pub mod process;
 pub mod progress;
+pub mod remote;
 pub mod sweep;

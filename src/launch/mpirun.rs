@@ -3,6 +3,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -31,6 +32,10 @@ pub struct Surroundings {
     pub cores: u32,
     /// Whether Open MPI must be told that this is a container: it is one, and the user has not said how to copy.
     pub container: bool,
+    /// This machine's own addresses.
+    pub addresses: Vec<IpAddr>,
+    /// What Open MPI is to use in the place of ssh, where the environment says so.
+    pub ssh_agent: Option<String>,
 }
 
 impl Surroundings {
@@ -54,6 +59,8 @@ impl Surroundings {
                 .unwrap_or_default(),
             cores: thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
             container: in_container && !copy_is_chosen,
+            addresses: own_addresses(),
+            ssh_agent: env::var("OMPI_MCA_plm_rsh_agent").ok(),
         }
     }
 
@@ -62,9 +69,20 @@ impl Surroundings {
         self.path.iter().map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
-    fn is_here(&self, host: &Host) -> bool {
+    /// Whether `host` is this machine by its name alone.
+    pub fn is_here(&self, host: &Host) -> bool {
         ["localhost", "127.0.0.1", &self.host_name].contains(&host.name.as_str())
     }
+}
+
+/// Of every interface that is up; none where the kernel does not tell.
+fn own_addresses() -> Vec<IpAddr> {
+    let address = |interface: nix::ifaddrs::InterfaceAddress| {
+        let address = interface.address?;
+        let four = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        four.or_else(|| Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())))
+    };
+    nix::ifaddrs::getifaddrs().map(|interfaces| interfaces.filter_map(address).collect()).unwrap_or_default()
 }
 
 /// Whether `path` is a file that may be executed.
@@ -96,6 +114,17 @@ pub struct MpirunOptions {
     pub ssh_port: u16,
     /// More words for mpirun, after ours.
     pub more: Vec<String>,
+}
+
+impl MpirunOptions {
+    /// The program by which mpirun reaches other hosts, with its first words: ssh, unless the user chose another.
+    pub fn ssh_agent(&self, surroundings: &Surroundings) -> Vec<String> {
+        let chosen = self.more.windows(2).find(|words| words[0] == "plm_rsh_agent").map(|words| &words[1]);
+        // Several stand between colons, of which Open MPI takes the first that it finds.
+        let agent = chosen.or(surroundings.ssh_agent.as_ref()).and_then(|agents| agents.split(':').next());
+        let words: Vec<String> = agent.unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
+        if words.is_empty() { vec!["ssh".to_owned()] } else { words }
+    }
 }
 
 /// The words that launch `job`, `mpirun` first: `gpus_per_node` ranks on each of the hosts, in the order of the hosts.

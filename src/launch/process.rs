@@ -34,6 +34,12 @@ impl Interrupt {
         Ok(Interrupt(asked))
     }
 
+    /// One that no signal sets, for tests.
+    #[cfg(test)]
+    pub fn never() -> Interrupt {
+        Interrupt(Arc::default())
+    }
+
     /// Whether a signal came.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
