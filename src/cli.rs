@@ -3,7 +3,7 @@
 use std::path::{self, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{anyhow, ensure};
+use anyhow::ensure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, value_parser};
 use ringmark_record::bandwidth::config::BandwidthConfig;
@@ -19,6 +19,7 @@ use crate::launch::bandwidth::{self, BandwidthSweep};
 use crate::launch::hosts::{self, Hosts};
 use crate::launch::job::LaunchConfig;
 use crate::launch::mpirun::{MpirunOptions, Surroundings};
+use crate::launch::starter;
 use crate::launch::sweep::{self, SweepConfig};
 use crate::read::extract::{ExtractConfig, Format};
 
@@ -34,9 +35,9 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train every case several times through mpirun and keep all logs and records
+    /// Train every case several times through mpirun or Slurm and keep all logs and records
     Sweep(Box<SweepOptions>),
-    /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun
+    /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun or Slurm
     Bandwidth(Box<BandwidthCommand>),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
@@ -45,8 +46,12 @@ pub enum Command {
 /// Where and how jobs are launched, the same in every command that launches.
 #[derive(Debug, Args)]
 pub struct LaunchOptions {
+    /// What starts the ranks: mpirun over ssh, or srun with PMIx inside an allocation of Slurm
+    #[arg(long, value_name = "NAME", default_value = "mpirun", value_parser = PossibleValuesParser::new(starter::WORDS))]
+    launcher: String,
     /// Hosts with their number of ranks; a case takes the first of them
-    /// [default: this machine, with as many ranks as it has GPUs, or else cores]
+    /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
+    /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs]
     #[arg(long, value_name = "HOST:SLOTS,..", value_parser = Hosts::parse_list)]
     hosts: Option<Hosts>,
     /// File with a line `host slots=8` for each host, instead of --hosts
@@ -55,7 +60,7 @@ pub struct LaunchOptions {
     /// Longest time of a run; one that takes longer is ended and has failed [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
     timeout: Option<u64>,
-    /// Print every mpirun command and start nothing
+    /// Print every command and start nothing
     #[arg(long)]
     dry_run: bool,
     /// Network interface for MPI and NCCL, as ib0 [default: they choose]
@@ -67,54 +72,62 @@ pub struct LaunchOptions {
     /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
     #[arg(long, value_name = "PATH")]
     worker: Option<PathBuf>,
-    /// More words for mpirun, quoted as in a shell; may be repeated
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
-    mpirun_args: Vec<String>,
+    /// First copy the worker and its libraries to this folder of every host, by rsync over ssh, and run it there; what is
+    /// equal already stays. With --device cpu only what the CPU needs
+    #[arg(long, value_name = "FOLDER")]
+    sync: Option<PathBuf>,
+    /// More words for mpirun or srun, quoted as in a shell; may be repeated
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, alias = "mpirun-args")]
+    launcher_args: Vec<String>,
 }
 
 impl LaunchOptions {
     /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
     fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
-        let hosts = match (self.hosts, &self.hostfile) {
-            (Some(hosts), _) => hosts,
-            (None, Some(file)) => Hosts::read_file(file).map_err(usage)?,
-            (None, None) => Hosts::this_machine(machine.slots()),
+        let given = match (self.hosts, &self.hostfile) {
+            (None, Some(file)) => Some(Hosts::read_file(file).map_err(usage)?),
+            (hosts, _) => hosts,
         };
-        let mut more = Vec::new();
-        for text in &self.mpirun_args {
-            let words = shell_words::split(text);
-            more.extend(words.map_err(|error| usage(anyhow!("--mpirun-args {text:?}: {error}")))?);
-        }
+        let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.surroundings)?;
         Ok(LaunchConfig {
-            hosts,
+            hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.slots())),
             timeout: self.timeout.map(Duration::from_secs),
             worker: self.worker,
-            mpirun: MpirunOptions { interface: self.interface, ssh_port: self.ssh_port, more },
+            starter,
+            mpirun: MpirunOptions {
+                interface: self.interface,
+                ssh_port: self.ssh_port,
+                more: starter::split_words(&self.launcher_args)?,
+            },
+            device: machine.device,
+            sync: self.sync,
             dry_run: self.dry_run,
         })
     }
 }
 
-/// This machine's size, where it decides.
+/// This machine, where it decides.
 struct Machine {
+    surroundings: Surroundings,
+    device: DeviceChoice,
     gpus: u32,
-    cores: u32,
 }
 
 impl Machine {
     /// Looks; for GPUs only where `device` allows one.
     fn read(device: Option<DeviceChoice>) -> Machine {
         let surroundings = Surroundings::read();
+        let device = device.unwrap_or(DeviceChoice::Auto);
         let gpus = match device {
-            Some(DeviceChoice::Cpu) => 0,
+            DeviceChoice::Cpu => 0,
             _ => hosts::gpus(surroundings.visible_devices.as_deref()),
         };
-        Machine { gpus, cores: surroundings.cores }
+        Machine { surroundings, device, gpus }
     }
 
     /// One rank a GPU, or a core where there is none.
     fn slots(&self) -> u32 {
-        if self.gpus > 0 { self.gpus } else { self.cores }
+        if self.gpus > 0 { self.gpus } else { self.surroundings.cores }
     }
 }
 
@@ -127,6 +140,10 @@ Examples:
   ringmark sweep --hosts a:8,b:8,c:8,d:8 --interface ib0
       DLPerf's six cases on four hosts. They reach each other by ssh without a password;
       ringmark-worker and the folder of --out lie at the same path on all of them
+  ringmark sweep --hosts a:8,b:8 --sync /tmp/ringmark
+      the same where nothing is installed on b: copies the worker and its libraries there first
+  salloc --nodes=2 --gpus-per-node=8 --exclusive ringmark sweep --launcher slurm --cases 1n1g,2n8g
+      inside an allocation of Slurm; scripts/slurm.sbatch is a batch script to start from
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not";
 
@@ -169,7 +186,7 @@ impl SweepOptions {
 
         let device = match self.train.device {
             Some(DeviceChoice::Cuda) => DeviceKind::Cuda,
-            _ if machine.gpus > 0 => DeviceKind::Cuda,
+            _ if machine.gpus > 0 || launch.starter.asks_for_gpus() => DeviceKind::Cuda,
             _ => DeviceKind::Cpu,
         };
         let profile = if self.quick { TrainConfig::quick(device) } else { TrainConfig::default() };

@@ -7,14 +7,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{self, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use ringmark_record::case::Case;
+use ringmark_record::config::DeviceChoice;
 use ringmark_record::log_line;
 use ringmark_record::usage::usage;
 
-use crate::launch::hosts::Hosts;
+use crate::launch::hosts::{Host, Hosts};
 use crate::launch::mpirun::{self, Job, MpirunOptions, Surroundings};
 use crate::launch::process::{self, Ended, Interrupt};
+use crate::launch::starter::Starter;
+use crate::launch::sync::Sync;
 
 const WORKER: &str = "ringmark-worker";
 
@@ -30,8 +33,14 @@ pub struct LaunchConfig {
     pub timeout: Option<Duration>,
     /// The worker, where it is not the one beside this program or on `PATH`.
     pub worker: Option<PathBuf>,
-    /// What the user set about mpirun.
+    /// What starts the ranks.
+    pub starter: Starter,
+    /// What the user set about mpirun or srun.
     pub mpirun: MpirunOptions,
+    /// What the ranks are asked to use.
+    pub device: DeviceChoice,
+    /// Folder on every host to which the worker and its libraries are copied first, and where jobs run it.
+    pub sync: Option<PathBuf>,
     /// Print the command lines instead of running them.
     pub dry_run: bool,
 }
@@ -52,6 +61,9 @@ pub struct Launcher<'a> {
     config: &'a LaunchConfig,
     surroundings: Surroundings,
     worker: PathBuf,
+    sync: Option<Sync>,
+    /// Those of the largest case, which the others' are among.
+    hosts: &'a [Host],
 }
 
 impl Launcher<'_> {
@@ -59,8 +71,15 @@ impl Launcher<'_> {
     pub fn new<'a>(config: &'a LaunchConfig, cases: &[Case]) -> anyhow::Result<Launcher<'a>> {
         config.hosts.check(cases).map_err(usage)?;
         let surroundings = Surroundings::read();
+        if !config.dry_run {
+            config.starter.check(&surroundings)?;
+        }
         let worker = find_worker(config.worker.as_deref(), &surroundings)?;
-        Ok(Launcher { config, surroundings, worker })
+        let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
+        let worker = sync.as_ref().map_or(worker, |sync| sync.worker().to_owned());
+        let largest = cases.iter().max_by_key(|case| case.nodes);
+        let hosts = largest.map_or(&[][..], |case| config.hosts.of(*case));
+        Ok(Launcher { config, surroundings, worker, sync, hosts })
     }
 
     /// The job that runs the worker as `case`: `arguments` begin with the worker's command and send its record to
@@ -71,16 +90,30 @@ impl Launcher<'_> {
         // At least one: the case was found to fit.
         let hosts = self.config.hosts.of(case);
         let job = Job { case, hosts, options: &self.config.mpirun, threads, program };
-        let command = mpirun::command_line(&job, &self.surroundings);
-        PlannedJob { files, first_host: hosts[0].name.clone(), command }
+        let starter = self.config.starter;
+        let command = starter.command_line(&job, &self.surroundings);
+        PlannedJob { files, first_host: hosts[0].name.clone(), starter, command }
     }
 
-    /// The last look before the first job: mpirun is there, and the folder of every case can be written.
+    /// What [`copy_worker`](Launcher::copy_worker) would run.
+    pub fn copy_commands(&self) -> Vec<String> {
+        let Launcher { config, surroundings, hosts, .. } = self;
+        self.sync.as_ref().map(|sync| sync.command_lines(hosts, &config.mpirun, surroundings)).unwrap_or_default()
+    }
+
+    /// Copies the worker to the hosts of all cases where `--sync` asks for it; `report` gets a line for each host.
+    pub fn copy_worker(
+        &self,
+        interrupt: &Interrupt,
+        report: impl Fn(&str) + Send + std::marker::Sync,
+    ) -> anyhow::Result<()> {
+        let Launcher { config, surroundings, hosts, .. } = self;
+        let Some(sync) = &self.sync else { return Ok(()) };
+        sync.run(hosts, &config.mpirun, surroundings, interrupt, report)
+    }
+
+    /// The last look before the first job: the folder of every case can be written.
     pub fn prepare(&self, out: &Path, cases: &[Case]) -> anyhow::Result<()> {
-        ensure!(
-            self.surroundings.find("mpirun").is_some(),
-            "mpirun is not on PATH: install Open MPI (scripts/setup.sh, or apt-get install openmpi-bin)"
-        );
         for case in cases {
             let folder = out.join(case.to_string());
             fs::create_dir_all(&folder).with_context(|| {
@@ -116,18 +149,24 @@ pub struct JobFiles {
     pub record: PathBuf,
 }
 
-/// One launch of mpirun and the files that come of it.
+/// One launch and the files that come of it.
 pub struct PlannedJob {
     files: JobFiles,
     /// Where rank 0 runs, which writes the record.
     first_host: String,
+    starter: Starter,
     command: Vec<String>,
 }
 
 impl PlannedJob {
-    /// mpirun and its words, to be pasted into a shell.
+    /// mpirun or srun and its words, to be pasted into a shell.
     pub fn command_line(&self) -> String {
         shell_words::join(&self.command)
+    }
+
+    /// What starts its ranks.
+    pub fn starter(&self) -> Starter {
+        self.starter
     }
 
     /// The log's path.
@@ -145,7 +184,7 @@ impl PlannedJob {
     ) -> anyhow::Result<Ended> {
         let mut log = File::create(self.log()).with_context(|| self.log_not_written())?;
         writeln!(log, "+ {}", self.command_line()).with_context(|| self.log_not_written())?;
-        process::run(&self.command, timeout, interrupt, |line| {
+        process::run(self.starter, &self.command, timeout, interrupt, |line| {
             log.write_all(line).with_context(|| self.log_not_written())?;
             each_line(line)
         })
@@ -155,8 +194,8 @@ impl PlannedJob {
     pub fn read_record<T>(&self, read: impl FnOnce(BufReader<File>) -> anyhow::Result<T>) -> Result<T, String> {
         let record = self.files.record.display();
         let file = File::open(&self.files.record).map_err(|_| {
-            let host = &self.first_host;
-            format!("mpirun ended with exit status 0, but rank 0 on {host} left no record {record} here")
+            let (program, host) = (self.starter.program(), &self.first_host);
+            format!("{program} ended with exit status 0, but rank 0 on {host} left no record {record} here")
         })?;
         read(BufReader::new(file)).map_err(|error| format!("record {record}: {error:#}"))
     }
@@ -191,7 +230,8 @@ mod tests {
 
     fn job(folder: &Path) -> PlannedJob {
         let files = JobFiles { log: folder.join("log"), record: folder.join("record") };
-        PlannedJob { files, first_host: "a".to_owned(), command: vec!["mpirun".to_owned(), "a b".to_owned()] }
+        let command = vec!["mpirun".to_owned(), "a b".to_owned()];
+        PlannedJob { files, first_host: "a".to_owned(), starter: Starter::Mpirun, command }
     }
 
     #[test]

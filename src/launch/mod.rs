@@ -1,10 +1,13 @@
-//! Decides what to run where, starts it through mpirun, watches it, keeps what it wrote. Not for figures: those are
+//! Decides what to run where, starts it through mpirun or srun, watches it, keeps what it wrote. Not for figures: those are
 //! read from the files.
 //!
 //! | room | what it is for |
 //! |---|---|
 //! | [`hosts`] | the machines and how many ranks each takes |
+//! | [`starter`] | what starts the ranks of a job: mpirun or Slurm's srun |
 //! | [`mpirun`] | case, hosts and configuration turned into mpirun's command line; starts nothing |
+//! | [`slurm`] | the hosts of an allocation, and srun's command line |
+//! | [`sync`] | copies the program and its libraries to the hosts |
 //! | [`remote`] | runs a command on a host, here or by mpirun's ssh |
 //! | [`process`] | starts one job, hands out its lines, ends all of it |
 //! | [`job`] | a planned job with its log and record: what the commands below have in common |
@@ -19,4 +22,7 @@ pub mod mpirun;
 pub mod process;
 pub mod progress;
 pub mod remote;
+pub mod slurm;
+pub mod starter;
 pub mod sweep;
+pub mod sync;

@@ -1,6 +1,7 @@
 //! Case, hosts and configuration turned into mpirun's command line (Open MPI 4.1): DLPerf's options, and what a
 //! container or several threads a rank need besides. Starts nothing; [`Surroundings::read`] is the one look outside.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use ringmark_record::case::Case;
 use crate::launch::hosts::Host;
 
 /// MPI's name for shared memory by process-to-process copy, which a container's seccomp rules forbid.
-const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
+pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
 
 /// What this process was started with and in, as far as a command line depends on it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -32,6 +33,8 @@ pub struct Surroundings {
     pub cores: u32,
     /// Whether Open MPI must be told that this is a container: it is one, and the user has not said how to copy.
     pub container: bool,
+    /// Slurm's variables, `SLURM_*` and `SRUN_*`, which it sets inside an allocation.
+    pub slurm: BTreeMap<String, String>,
     /// This machine's own addresses.
     pub addresses: Vec<IpAddr>,
     /// What Open MPI is to use in the place of ssh, where the environment says so.
@@ -45,6 +48,7 @@ impl Surroundings {
         let mut variables: Vec<String> =
             env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_forwarded(name)).collect();
         variables.sort();
+        let is_of_slurm = |name: &str| name.starts_with("SLURM_") || name.starts_with("SRUN_");
         let copy_is_chosen = env::var_os(format!("OMPI_MCA_{SINGLE_COPY}")).is_some();
         let in_container = ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists());
         Surroundings {
@@ -59,6 +63,10 @@ impl Surroundings {
                 .unwrap_or_default(),
             cores: thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
             container: in_container && !copy_is_chosen,
+            slurm: env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .filter(|(name, _)| is_of_slurm(name))
+                .collect(),
             addresses: own_addresses(),
             ssh_agent: env::var("OMPI_MCA_plm_rsh_agent").ok(),
         }
@@ -105,14 +113,14 @@ pub struct Job<'a> {
     pub program: Vec<String>,
 }
 
-/// What the user may set about mpirun.
+/// What the user may set about mpirun, or srun in its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MpirunOptions {
     /// Network interface of MPI and NCCL; they choose where `None`.
     pub interface: Option<String>,
     /// Port of sshd on the hosts.
     pub ssh_port: u16,
-    /// More words for mpirun, after ours.
+    /// More words for mpirun or srun, after ours.
     pub more: Vec<String>,
 }
 
@@ -161,7 +169,7 @@ pub fn command_line(job: &Job, surroundings: &Surroundings) -> Vec<String> {
 }
 
 /// The user's choice, or an equal share of this machine's cores; unknown where ranks run elsewhere.
-fn threads_of_a_rank(job: &Job, surroundings: &Surroundings) -> Option<u32> {
+pub fn threads_of_a_rank(job: &Job, surroundings: &Surroundings) -> Option<u32> {
     let all_here = job.hosts.iter().all(|host| surroundings.is_here(host));
     let share = (surroundings.cores / job.case.gpus_per_node).max(1);
     job.threads.or(all_here.then_some(share))

@@ -15,10 +15,12 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use crate::launch::starter::Starter;
+
 /// How often a waiting loop looks at the clock, the child and the interrupt.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What mpirun gets to end its ranks, on all hosts, before it is killed: it gives them a second itself.
+/// What mpirun or srun gets to end its ranks, on all hosts, before it is killed: it gives them a second itself.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Whether the user asked to stop: Ctrl-C, SIGTERM or a closed terminal.
@@ -67,12 +69,13 @@ pub enum Ended {
 
 impl Ended {
     /// Why this is a failure; `None` for exit status 0.
-    pub fn failure(&self) -> Option<String> {
+    pub fn failure(&self, starter: Starter) -> Option<String> {
+        let program = starter.program();
         match self {
             Ended::Exited(status) if status.success() => None,
             Ended::Exited(status) => Some(match (status.code(), status.signal()) {
-                (Some(code), _) => format!("mpirun ended with exit status {code}"),
-                (None, signal) => format!("mpirun was ended by signal {}", signal.unwrap_or_default()),
+                (Some(code), _) => format!("{program} ended with exit status {code}"),
+                (None, signal) => format!("{program} was ended by signal {}", signal.unwrap_or_default()),
             }),
             Ended::TimedOut(limit) => Some(format!("timed out after {} s", limit.as_secs())),
             Ended::Interrupted => Some("interrupted".to_owned()),
@@ -83,12 +86,13 @@ impl Ended {
 /// Runs `command` to its end. `each_line` gets what it writes on either stream, line by line, each with its newline;
 /// an error of `each_line` ends the job.
 pub fn run(
+    starter: Starter,
     command: &[String],
     timeout: Option<Duration>,
     interrupt: &Interrupt,
     mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<Ended> {
-    let (mut job, lines) = Job::start(command)?;
+    let (mut job, lines) = Job::start(starter, command)?;
     let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
     let ended = loop {
         match lines.recv_timeout(TICK) {
@@ -117,12 +121,13 @@ pub fn run(
 
 /// A started job; dropping it ends it.
 struct Job {
-    /// mpirun, in a process group of its own, so that the terminal's Ctrl-C reaches us alone.
+    starter: Starter,
+    /// mpirun or srun, in a process group of its own, so that the terminal's Ctrl-C reaches us alone.
     leader: Child,
 }
 
 impl Job {
-    fn start(command: &[String]) -> anyhow::Result<(Job, Receiver<io::Result<Vec<u8>>>)> {
+    fn start(starter: Starter, command: &[String]) -> anyhow::Result<(Job, Receiver<io::Result<Vec<u8>>>)> {
         // What a dying mpirun leaves behind becomes our child instead of init's: then it can be found and ended.
         nix::sys::prctl::set_child_subreaper(true).context("orphaned ranks cannot be adopted")?;
         let (program, arguments) = command.split_first().context("an empty command line")?;
@@ -154,7 +159,7 @@ impl Job {
                 }
             }
         });
-        Ok((Job { leader }, lines))
+        Ok((Job { starter, leader }, lines))
     }
 
     fn has_exited(&mut self) -> bool {
@@ -164,33 +169,37 @@ impl Job {
 }
 
 impl Drop for Job {
-    /// SIGTERM, so that mpirun ends the ranks of every host; after [`GRACE`] SIGKILL; then whoever is still there.
+    /// SIGTERM, so that the leader ends the ranks of every host; after [`GRACE`] SIGKILL; then whoever is still there.
     fn drop(&mut self) {
         // Each step may find that there is nobody left to signal: that is what it is for.
-        let group = Pid::from_raw(self.leader.id().cast_signed());
+        let leader = Pid::from_raw(self.leader.id().cast_signed());
+        let has_watcher = self.starter.has_watcher();
+        let signal = |signal| if has_watcher { kill(leader, signal) } else { killpg(leader, signal) };
         if !self.has_exited() {
-            let _ = killpg(group, Signal::SIGTERM);
+            let _ = signal(Signal::SIGTERM);
             let end = Instant::now() + GRACE;
             while !self.has_exited() && Instant::now() < end {
                 thread::sleep(TICK);
             }
         }
         if !self.has_exited() {
-            let _ = killpg(group, Signal::SIGKILL);
+            let _ = signal(Signal::SIGKILL);
             let _ = self.leader.wait();
         }
-        end_descendants();
+        end_descendants(if has_watcher { GRACE } else { Duration::ZERO });
     }
 }
 
-/// Kills and collects every process below this one; there is none but those of the job that just ended. Gives up
-/// after [`GRACE`] on one that the kernel does not let go.
-fn end_descendants() {
+/// Collects every process below this one, and kills those that have not gone by themselves after `patience`; there is
+/// none but those of the job that just ended. Gives up after another [`GRACE`] on one that the kernel does not let go.
+fn end_descendants(patience: Duration) {
     let own = Pid::this();
-    let end = Instant::now() + GRACE;
-    while Instant::now() < end {
-        for process in descendants(own, &parents()) {
-            let _ = kill(process, Signal::SIGKILL);
+    let start = Instant::now();
+    while start.elapsed() < patience + GRACE {
+        if start.elapsed() >= patience {
+            for process in descendants(own, &parents()) {
+                let _ = kill(process, Signal::SIGKILL);
+            }
         }
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) => thread::sleep(TICK),
@@ -233,14 +242,17 @@ fn descendants(of: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::slurm::GpusOfStep;
 
     #[test]
     fn each_end_says_why() {
-        let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw)).failure();
+        let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw)).failure(Starter::Mpirun);
         assert_eq!(exited(0), None);
         assert_eq!(exited(3 << 8).as_deref(), Some("mpirun ended with exit status 3"));
         assert_eq!(exited(9).as_deref(), Some("mpirun was ended by signal 9"));
-        let timed_out = Ended::TimedOut(Duration::from_secs(90)).failure();
+        let srun = Ended::Exited(ExitStatus::from_raw(3 << 8)).failure(Starter::Slurm(GpusOfStep::Unknown));
+        assert_eq!(srun.as_deref(), Some("srun ended with exit status 3"));
+        let timed_out = Ended::TimedOut(Duration::from_secs(90)).failure(Starter::Mpirun);
         assert_eq!(timed_out.as_deref(), Some("timed out after 90 s"));
     }
 

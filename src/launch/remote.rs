@@ -60,6 +60,12 @@ impl Remote {
         self.ssh.is_none()
     }
 
+    /// ssh with its options, without the host's name; `None` for this machine.
+    pub fn ssh(&self) -> Option<&[String]> {
+        let (_, ssh) = self.ssh.as_ref()?.split_last()?;
+        Some(ssh)
+    }
+
     /// The command that runs `words` there, each of them one word whatever it holds.
     pub fn command(&self, words: &[&str]) -> Command {
         let (program, arguments): (&str, Vec<String>) = match &self.ssh {

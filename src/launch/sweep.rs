@@ -57,11 +57,13 @@ pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
     refuse_used_folder(&config.out)?;
     let runs = plan(config, &launcher)?;
     if config.launch.dry_run {
+        launcher.copy_commands().iter().for_each(|command| println!("{command}"));
         print_commands(config, &runs);
         return Ok(());
     }
     launcher.prepare(&config.out, &config.cases)?;
     let interrupt = Interrupt::install()?;
+    launcher.copy_worker(&interrupt, |line| println!("{line}"))?;
     print_start(config);
     for (index, run) in runs.iter().enumerate() {
         if index > 0 {
@@ -120,7 +122,7 @@ fn execute(run: &Run, config: &SweepConfig, interrupt: &Interrupt) -> anyhow::Re
     })?;
     let speed = progress.finish();
 
-    let failure = ended.failure().or_else(|| record_failure(job));
+    let failure = ended.failure(job.starter()).or_else(|| record_failure(job));
     let reason = match (failure, speed) {
         (None, Some(speed)) => return Ok(speed),
         (None, None) => "the log has no iteration after warm-up".to_owned(),
