@@ -60,6 +60,7 @@ pub fn absolute_out(out: &Path) -> anyhow::Result<PathBuf> {
 pub struct Launcher<'a> {
     config: &'a LaunchConfig,
     surroundings: Surroundings,
+    /// On this machine.
     worker: PathBuf,
     sync: Option<Sync>,
     /// Those of the largest case, which the others' are among.
@@ -76,7 +77,6 @@ impl Launcher<'_> {
         }
         let worker = find_worker(config.worker.as_deref(), &surroundings)?;
         let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
-        let worker = sync.as_ref().map_or(worker, |sync| sync.worker().to_owned());
         let largest = cases.iter().max_by_key(|case| case.nodes);
         let hosts = largest.map_or(&[][..], |case| config.hosts.of(*case));
         Ok(Launcher { config, surroundings, worker, sync, hosts })
@@ -85,7 +85,7 @@ impl Launcher<'_> {
     /// The job that runs the worker as `case`: `arguments` begin with the worker's command and send its record to
     /// `record`, `threads` are those of a rank where the user chose.
     pub fn plan(&self, case: Case, threads: Option<u32>, arguments: Vec<String>, files: JobFiles) -> PlannedJob {
-        let mut program = vec![self.worker.display().to_string()];
+        let mut program = vec![self.program().display().to_string()];
         program.extend(arguments);
         // At least one: the case was found to fit.
         let hosts = self.config.hosts.of(case);
@@ -93,6 +93,11 @@ impl Launcher<'_> {
         let starter = self.config.starter;
         let command = starter.command_line(&job, &self.surroundings);
         PlannedJob { files, first_host: hosts[0].name.clone(), starter, command }
+    }
+
+    /// What ranks run on their hosts: the worker, or its copy there.
+    pub fn program(&self) -> &Path {
+        self.sync.as_ref().map_or(&self.worker, Sync::worker)
     }
 
     /// What [`copy_worker`](Launcher::copy_worker) would run.
