@@ -151,8 +151,24 @@ fn open_addresses<'a>(host: &'a HostNetworks) -> impl Iterator<Item = (&'a inspe
     })
 }
 
+/// The interfaces with an address that lead into a host and not out of it, which MPI would take as well; each once.
+pub fn inner<'a>(hosts: &[HostNetworks<'a>]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = hosts
+        .iter()
+        .flat_map(|host| {
+            let is_open = |name: &str| open_addresses(host).any(|(interface, _)| interface.name == name);
+            let others = host.interfaces.iter().filter(|interface| interface.is_up && !interface.is_loopback);
+            others.filter(move |interface| !interface.addresses.is_empty() && !is_open(&interface.name))
+        })
+        .map(|interface| interface.name.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 /// Whether an interface of this name joins containers or virtual machines.
-pub fn is_inner_name(name: &str) -> bool {
+fn is_inner_name(name: &str) -> bool {
     INNER.iter().any(|beginning| name.starts_with(beginning))
 }
 
@@ -226,8 +242,8 @@ pub fn named(interface: &Interface, hosts: &[HostNetworks]) -> Result<CommonNetw
         let Place { interface, address } = &places[second];
         let (first, interfaces) = (hosts[first].host, described(hosts[second].interfaces));
         let fault = format!(
-            "its address on {interface}, {address}, is that of host {first} too, so it joins what is inside each host; \
-             it has {interfaces}"
+            "its address on {interface}, {address}, is that of host {first} too, so {interface} leads into each host and \
+             not out of it; it has {interfaces}"
         );
         return Err(vec![(second, fault)]);
     }
@@ -381,7 +397,7 @@ mod tests {
         assert_eq!(faults.len(), 2);
         assert_eq!(faults[1], (1, format!("no interface has an address in 10.9.0.0/16; {it_has}")));
         assert_eq!(refused("lo", given)[1], (1, format!("interface lo leads to the host itself alone; {it_has}")));
-        let shared = "its address on docker0, 172.17.0.1, is that of host a too, so it joins what is inside each host";
+        let shared = "its address on docker0, 172.17.0.1, is that of host a too, so docker0 leads into each host and not out of it";
         assert_eq!(refused("docker0", given), [(1, format!("{shared}; {it_has}"))]);
         with(given, |hosts| {
             let network = named(&"10.1.0.0/24".parse().expect("a network"), hosts).expect("both are in it");

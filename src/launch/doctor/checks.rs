@@ -18,7 +18,7 @@ use crate::launch::interface::CommonNetwork;
 const CLOCK_SECONDS: f64 = 1.0;
 
 /// ssh to a host of the same network takes a small part of this.
-const SSH_SECONDS: f64 = 3.0;
+const SSH_SECONDS: f64 = 5.0;
 
 /// /dev/shm for each rank: NCCL's buffers on a GPU, Open MPI's queues without.
 const SHARED_MEMORY: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(16 << 20));
@@ -99,7 +99,7 @@ impl Check {
             Check::Interface => "interface",
             Check::Peers => "reaches",
             Check::Speed => "slowest way",
-            Check::Infiniband => "InfiniBand",
+            Check::Infiniband => "IB",
         }
     }
 }
@@ -140,6 +140,8 @@ pub struct Asked<'a> {
     pub device: DeviceChoice,
     /// Folder of the results, where there is to be one.
     pub results: Option<&'a Path>,
+    /// Whether that folder is on this machine already.
+    pub has_results: bool,
 }
 
 /// Collects findings about hosts by their numbers.
@@ -176,7 +178,7 @@ pub fn of_hosts(hosts: &[HostFacts], asked: &Asked) -> Vec<Finding> {
     }
     check_processors(&mut findings, asked.device);
     check_memory(&mut findings);
-    check_disk(&mut findings, asked.results);
+    check_disk(&mut findings, asked);
     check_clock(&mut findings);
     check_infiniband(&mut findings);
     findings.found
@@ -189,6 +191,11 @@ fn check_ssh(findings: &mut Findings) {
         }
         if let Some(warning) = &host.warning {
             findings.add(number, Check::Ssh, Severity::Warning, &warning.what, &warning.cure);
+        }
+        if let Some(last) = host.probe.as_ref().and_then(|probe| probe.stopped_after.as_ref()) {
+            let what = format!("it stops answering after {last}: what it is asked next hangs");
+            let cure = "run the lines of src/launch/doctor/probe.sh there: a file system that does not answer hangs so";
+            findings.add(number, Check::Ssh, Severity::Error, what, cure);
         }
         if let Some(time) = host.ssh.filter(|time| time.0 > SSH_SECONDS) {
             let what = format!("ssh takes {time:.1} to come through, and every launch waits for it");
@@ -361,7 +368,7 @@ fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
                 findings.add(number, Check::Gpus, Severity::Error, what, cure);
                 continue;
             }
-            Gpus::None => continue,
+            Gpus::None | Gpus::Unknown => continue,
             Gpus::There(_) => {}
         }
         let missing = host.inspection.as_ref().and_then(|found| found.cuda_missing.as_ref());
@@ -501,9 +508,8 @@ fn check_memory(findings: &mut Findings) {
         let needed = Bytes(a_rank.0 * u64::from(host.slots));
         if let Some(space) = probe.shared_memory.filter(|space| space.free.0 < needed.0) {
             let what = format!(
-                "/dev/shm has {} free, {} ranks may need {}: one that finds no room is killed by SIGBUS",
+                "/dev/shm has {} free, the ranks there may need {}: one that finds no room is killed by SIGBUS",
                 megabytes(space.free),
-                host.slots,
                 megabytes(needed)
             );
             let cure = "remove what was left there, or make it larger: mount -o remount,size=8g /dev/shm; \
@@ -513,7 +519,7 @@ fn check_memory(findings: &mut Findings) {
     }
 }
 
-fn check_disk(findings: &mut Findings, results: Option<&Path>) {
+fn check_disk(findings: &mut Findings, asked: &Asked) {
     for (number, host) in findings.hosts.iter().enumerate() {
         let Some(probe) = &host.probe else { continue };
         if let Some(space) = probe.temporary.filter(|space| space.free.0 < TEMPORARY_SPACE.0) {
@@ -524,15 +530,13 @@ fn check_disk(findings: &mut Findings, results: Option<&Path>) {
             findings.add(number, Check::Disk, Severity::Warning, what, "make room in /tmp, or point TMPDIR elsewhere");
         }
         // Rank 0 writes the record; it runs on the first host. The logs are written here.
-        let (Some(folder), true) = (results, number == 0 || host.is_here) else { continue };
+        let (Some(folder), true) = (asked.results, number == 0 || host.is_here) else { continue };
         let folder = folder.display();
         if let Some(space) = probe.results.filter(|space| space.free.0 < RESULTS_SPACE.0.0) {
             let severity = if space.free.0 < RESULTS_SPACE.1.0 { Severity::Error } else { Severity::Warning };
             let what = format!("{} are free for the results in {folder}", megabytes(space.free));
             findings.add(number, Check::Disk, severity, what, "make room, or choose another --out");
         }
-        let here = findings.hosts.iter().find(|host| host.is_here).and_then(|host| host.probe.as_ref());
-        let is_here = here.is_some_and(|probe| probe.results_folder.is_some());
         match probe.results_folder {
             Some(false) => {
                 let what = format!("the results' folder {folder} cannot be written to");
@@ -544,7 +548,7 @@ fn check_disk(findings: &mut Findings, results: Option<&Path>) {
                     "change its owner or mode, or choose another --out",
                 );
             }
-            None if is_here => {
+            None if asked.has_results && probe.stopped_after.is_none() => {
                 let what =
                     format!("rank 0 runs there and writes its records to {folder}, which is on this machine alone");
                 let cure = "choose an --out that both share, or name this machine first in --hosts";

@@ -89,7 +89,7 @@ impl Visit<'_> {
         }
         // A driver that hangs would hold the agent up as well.
         let (device, patience) = match (&probe.gpus, self.device) {
-            (Gpus::Hang | Gpus::None, DeviceChoice::Auto) | (_, DeviceChoice::Cpu) | (Gpus::Hang, _) => {
+            (Gpus::None, DeviceChoice::Auto) | (_, DeviceChoice::Cpu) | (Gpus::Hang | Gpus::Unknown, _) => {
                 (DeviceChoice::Cpu, AGENT_LIMIT.0)
             }
             _ => (self.device, AGENT_LIMIT.1),

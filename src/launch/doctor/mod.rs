@@ -84,6 +84,8 @@ pub struct Examination {
     pub network_reason: String,
     /// Others that they could use.
     pub other_networks: Vec<String>,
+    /// Interfaces that lead into a host and not out of it.
+    pub left_out: Vec<String>,
     /// The hosts that `network` has places for, by their numbers: those whose worker answered.
     pub present: Vec<usize>,
     /// The ways that were measured, by the hosts' numbers.
@@ -112,11 +114,14 @@ impl Examination {
     /// `interface: eth0, 10.77.0.0/24 (the hosts' names lead there)`; `None` where there is none to choose.
     pub fn interface_line(&self) -> Option<String> {
         let network = self.network.as_ref()?;
-        let others = match self.other_networks.as_slice() {
-            [] => String::new(),
-            others => format!("; --interface may choose {} as well", others.join(", or ")),
-        };
-        Some(format!("interface: {network} ({}){others}", self.network_reason))
+        let mut line = format!("interface: {network} ({})", self.network_reason);
+        if !self.other_networks.is_empty() {
+            line += &format!("; --interface may choose {} as well", self.other_networks.join(", or "));
+        }
+        if !self.left_out.is_empty() {
+            line += &format!("; left out: {}, inside each host", self.left_out.join(", "));
+        }
+        Some(line)
     }
 }
 
@@ -197,13 +202,20 @@ pub fn before_jobs(
 fn examine(visit: &Visit, hosts: &[Host], depth: Depth) -> anyhow::Result<Examination> {
     let start = Instant::now();
     let (facts, agents): (Vec<HostFacts>, Vec<Option<Agent>>) = visit.all(hosts).into_iter().unzip();
-    let asked = Asked { worker: visit.worker, device: visit.device, results: visit.results };
+    let asked = Asked {
+        worker: visit.worker,
+        device: visit.device,
+        results: visit.results,
+        has_results: visit.results.is_some_and(Path::is_dir),
+    };
     let mut findings = checks::of_hosts(&facts, &asked);
 
     let (present, agents): (Vec<usize>, Vec<Mutex<Agent>>) =
         agents.into_iter().enumerate().filter_map(|(number, agent)| Some((number, Mutex::new(agent?)))).unzip();
     let networks: Vec<HostNetworks> = present.iter().map(|number| networks_of(&facts, *number)).collect();
-    let choice = if networks.is_empty() { Ok(Choice::default()) } else { choose(visit, &networks, facts.len()) };
+    // One of several has nobody to talk to.
+    let is_alone = networks.len() < facts.len().min(2);
+    let choice = if is_alone { Ok(Choice::default()) } else { choose(visit, &networks, facts.len()) };
     let mut ways = Vec::new();
     let choice = choice.unwrap_or_else(|faults| {
         let finding = |(index, what): (usize, String)| checks::wrong_interface(&facts, present[index], what);
@@ -246,6 +258,7 @@ fn examine(visit: &Visit, hosts: &[Host], depth: Depth) -> anyhow::Result<Examin
     };
     Ok(Examination {
         other_networks: others.map(CommonNetwork::to_string).collect(),
+        left_out: interface::inner(&networks).into_iter().map(str::to_owned).collect(),
         network: chosen,
         network_reason: reason,
         hosts: facts,
@@ -271,7 +284,7 @@ struct Choice {
 /// `hosts`. `all` are the hosts, those included that did not answer.
 fn choose(visit: &Visit, hosts: &[HostNetworks], all: usize) -> Result<Choice, Vec<(usize, String)>> {
     let from_variable = visit.surroundings.tcp_interface.as_ref();
-    let named = match (&visit.options.interface, from_variable) {
+    let named = match (&visit.options.interface, from_variable.filter(|_| all > 1)) {
         (Some(interface), _) => Some((interface.clone(), "--interface".to_owned())),
         // Several of them, or what Open MPI alone understands, stay its own affair.
         (None, Some(text)) => match text.parse() {

@@ -45,8 +45,8 @@ pub struct Probe {
     pub gpus: Gpus,
     /// `nvidia-smi topo -m`, line by line.
     pub topology: Vec<String>,
-    /// Whether the script came to its end.
-    pub is_whole: bool,
+    /// The last that the script told where it did not come to its end.
+    pub stopped_after: Option<String>,
 }
 
 /// The program at the worker's path.
@@ -95,8 +95,11 @@ impl Port {
 }
 
 /// What nvidia-smi says.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub enum Gpus {
+    /// It was not asked: the script did not come so far.
+    #[default]
+    Unknown,
     /// There is no nvidia-smi.
     None,
     /// It did not end in time.
@@ -105,13 +108,6 @@ pub enum Gpus {
     Fail(String),
     /// The devices.
     There(Vec<Gpu>),
-}
-
-impl Default for Gpus {
-    /// Before it has spoken: a script that did not come so far.
-    fn default() -> Gpus {
-        Gpus::Hang
-    }
 }
 
 impl Gpus {
@@ -161,9 +157,11 @@ impl Probe {
         let mut answers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut lines = text.lines().skip_while(|line| *line != MARK);
         lines.next()?;
+        let mut last = None;
         for line in lines {
             if let Some((key, value)) = line.split_once('=') {
                 answers.entry(key).or_default().push(value.trim());
+                last = Some(key);
             }
         }
         let all = |key: &str| answers.get(key).map(Vec::as_slice).unwrap_or_default();
@@ -190,7 +188,7 @@ impl Probe {
             ports: all("port").iter().filter_map(|line| port(line)).collect(),
             gpus: gpus(first("gpus"), all("gpus_error"), all("gpu"), all("process")),
             topology: all("topology").iter().map(|line| plain(line)).filter(|line| !line.is_empty()).collect(),
-            is_whole: first("end").is_some(),
+            stopped_after: first("end").is_none().then(|| last.unwrap_or("nothing").to_owned()),
         })
     }
 }
@@ -232,7 +230,8 @@ fn port(text: &str) -> Option<Port> {
 
 fn gpus(kind: Option<&str>, error: &[&str], lines: &[&str], processes: &[&str]) -> Gpus {
     let fields = match kind {
-        None | Some("hang") => return Gpus::Hang,
+        None => return Gpus::Unknown,
+        Some("hang") => return Gpus::Hang,
         Some("none") => return Gpus::None,
         Some("fail") => return Gpus::Fail(error.join(" ")),
         Some(fields) => fields,
@@ -317,14 +316,15 @@ mod tests {
         assert_eq!((probe.results_folder, probe.temporary), (Some(true), None));
         let ports: Vec<(&str, bool)> = probe.ports.iter().map(|port| (port.rate.as_str(), port.is_up())).collect();
         assert_eq!(ports, [("400 Gb/sec (4X NDR)", true), ("40 Gb/sec (4X QDR)", false)]);
-        assert_eq!((probe.gpus, probe.is_whole), (Gpus::None, true));
+        assert_eq!((probe.gpus, probe.stopped_after), (Gpus::None, None));
     }
 
     #[test]
     fn a_script_that_was_cut_off_or_never_began_is_no_host_without_gpus() {
         assert_eq!(Probe::parse("bash: sh: command not found\n"), None);
         let probe = Probe::parse("ringmark-probe=1\nname=a\nmemlock_kib=8192\nshm_k").expect("it began");
-        assert_eq!((probe.gpus, probe.is_whole, probe.memlock), (Gpus::Hang, false, Some(Bytes(8_388_608))));
+        assert_eq!((probe.gpus, probe.memlock), (Gpus::Unknown, Some(Bytes(8_388_608))));
+        assert_eq!(probe.stopped_after.as_deref(), Some("memlock_kib"));
         let failed = Probe::parse("ringmark-probe=1\ngpus=fail\ngpus_error=NVIDIA-SMI has failed because\nend=1\n");
         assert_eq!(failed.expect("it began").gpus, Gpus::Fail("NVIDIA-SMI has failed because".to_owned()));
     }

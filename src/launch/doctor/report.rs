@@ -101,7 +101,7 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
         Check::GpuState | Check::Topology => match &probe?.gpus {
             Gpus::There(_) => Some(ok()),
             Gpus::None => Some("no GPU".to_owned()),
-            Gpus::Hang | Gpus::Fail(_) => None,
+            Gpus::Unknown | Gpus::Hang | Gpus::Fail(_) => None,
         },
         Check::Memlock => probe.map(|probe| probe.memlock.map_or_else(|| "no limit".to_owned(), checks::megabytes)),
         Check::SharedMemory => Some(checks::megabytes(probe?.shared_memory?.free)),
@@ -110,7 +110,7 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
         Check::Clock => host.clock_ahead.map(clock),
         Check::Interface => {
             let Some(place) = examination.place(number) else {
-                return (examination.hosts.len() == 1).then(|| "one host".to_owned());
+                return (examination.hosts.len() == 1).then(|| "-".to_owned());
             };
             Some(format!("{} {}", place.interface, place.address))
         }
@@ -118,12 +118,12 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
             let from_here = || examination.ways.iter().filter(|way| way.from == number);
             let open = from_here().filter(|way| matches!(way.outcome, Outcome::Open { .. })).count();
             match from_here().count() {
-                0 if examination.hosts.len() == 1 => Some("one host".to_owned()),
+                0 if examination.hosts.len() == 1 => Some("-".to_owned()),
                 0 => None,
                 all => Some(format!("{open} of {all}")),
             }
         }
-        Check::Speed if examination.hosts.len() == 1 => Some("one host".to_owned()),
+        Check::Speed if examination.hosts.len() == 1 => Some("-".to_owned()),
         Check::Speed => slowest(examination, number),
         Check::Infiniband => probe.map(|probe| match probe.ports.len() {
             0 => "none".to_owned(),
@@ -137,7 +137,7 @@ fn gpus(host: &HostFacts) -> Option<String> {
     let gpus = match &host.probe.as_ref()?.gpus {
         Gpus::There(gpus) => gpus,
         Gpus::None => return Some("no GPU".to_owned()),
-        Gpus::Hang | Gpus::Fail(_) => return None,
+        Gpus::Unknown | Gpus::Hang | Gpus::Fail(_) => return None,
     };
     let name = &gpus.first()?.name;
     let words = name.split_whitespace().filter(|word| !["NVIDIA", "Tesla", "GeForce"].contains(word));
@@ -176,18 +176,41 @@ fn slowest(examination: &Examination, number: usize) -> Option<String> {
     Some(least.map_or(latency.clone(), |least| format!("{least:.2} GB/s, {latency}")))
 }
 
-/// Every finding with its cure, errors first.
+/// Every finding with its cure, errors first. Hosts that share a fault share its line, and faults a cure.
 pub fn findings(findings: &[Finding]) -> Vec<String> {
-    let line = |finding: &Finding| {
-        let word = match finding.severity {
+    let mut order: Vec<&Finding> = findings.iter().collect();
+    // A sort that keeps the order of equals.
+    order.sort_by_key(|finding| finding.severity == Severity::Warning);
+    let mut paragraphs = Vec::new();
+    for (severity, check, cure) in
+        distinct(order.iter().map(|finding| (finding.severity, finding.check, &finding.cure)))
+    {
+        let is_one = |finding: &&&Finding| (finding.severity, finding.check, &finding.cure) == (severity, check, cure);
+        let these: Vec<&&Finding> = order.iter().filter(is_one).collect();
+        let word = match severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        let Finding { host, check, what, cure, .. } = finding;
-        format!("{word}: {host}, {}: {what}\n    cure: {cure}", check.name())
-    };
-    let of = |severity: Severity| findings.iter().filter(move |finding| finding.severity == severity).map(line);
-    of(Severity::Error).chain(of(Severity::Warning)).collect()
+        let mut lines = Vec::new();
+        for what in distinct(these.iter().map(|finding| &finding.what)) {
+            let hosts = these.iter().filter(|finding| finding.what == *what).map(|finding| finding.host.as_str());
+            lines.push(format!("{word}: {}, {}: {what}", hosts.collect::<Vec<_>>().join(" "), check.name()));
+        }
+        lines.push(format!("    cure: {cure}"));
+        paragraphs.push(lines.join("\n"));
+    }
+    paragraphs
+}
+
+/// Each once, where it came first.
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for item in items {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    kept
 }
 
 /// `4 hosts: 1 error, 2 warnings`.
