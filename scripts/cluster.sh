@@ -5,6 +5,7 @@
 #   scripts/cluster.sh up [COUNT=2]     makes ringmark-1, ringmark-2, ... and prints them as `hosts` does
 #   scripts/cluster.sh hosts [SLOTS=1]  prints them for --hosts: ringmark-1:SLOTS,ringmark-2:SLOTS
 #   scripts/cluster.sh run COMMAND...   runs COMMAND on ringmark-1, from where ssh and mpirun reach the others by eth0
+#   scripts/cluster.sh on N COMMAND...  runs COMMAND on host N in the same way, to break something there
 #   scripts/cluster.sh limit RATE       lets every host send RATE at most, as tc writes it (1gbit, 100mbit); none: no limit
 #   scripts/cluster.sh down             ends every process on the hosts and removes all of it
 #
@@ -169,12 +170,15 @@ list_hosts() {
 }
 
 # Becomes the command, in the folder and environment of this process as far as Open MPI needs no other.
-on_first_host() {
-    local folder=$STATE/$NAME-1 sshd
+on_first_host() { on_host 1 "$@"; }
+
+on_host() {
+    local name=$NAME-$1 folder=$STATE/$NAME-$1 sshd
+    shift
     sshd=$(cat "$folder/sshd.pid") || true
     # A number that another process has meanwhile would lead off the host.
-    [[ $(ip netns identify "$sshd" 2>/dev/null) == "$NAME-1" ]] ||
-        fail "the sshd of $NAME-1 does not run: scripts/cluster.sh down, then up"
+    [[ $(ip netns identify "$sshd" 2>/dev/null) == "$name" ]] ||
+        fail "the sshd of $name does not run: scripts/cluster.sh down, then up"
     exec nsenter --target "$sshd" --net --uts --ipc --mount -- env --chdir "$PWD" \
         TMPDIR="$folder/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 "$@"
@@ -207,6 +211,11 @@ case $verb:$# in
     run:*)
         count_hosts >/dev/null
         on_first_host "${@:2}"
+        ;;
+    on:[12]) usage 2 >&2 ;;
+    on:*)
+        count_hosts >/dev/null
+        on_host "${@:2}"
         ;;
     limit:2) limit "$2" ;;
     down:1) down ;;

@@ -11,15 +11,17 @@ use ringmark_record::bandwidth::options::BandwidthOptions;
 use ringmark_record::case::Case;
 use ringmark_record::config::{DeviceChoice, TrainConfig};
 use ringmark_record::environment::DeviceKind;
-use ringmark_record::options::TrainOptions;
+use ringmark_record::options::{self, TrainOptions};
 use ringmark_record::run::Profile;
 use ringmark_record::usage::usage;
 
 use crate::launch::bandwidth::{self, BandwidthSweep};
+use crate::launch::doctor::{Depth, DoctorConfig};
 use crate::launch::hosts::{self, Hosts};
+use crate::launch::interface::Interface;
 use crate::launch::job::LaunchConfig;
 use crate::launch::mpirun::{MpirunOptions, Surroundings};
-use crate::launch::starter;
+use crate::launch::starter::{self, Starter};
 use crate::launch::sweep::{self, SweepConfig};
 use crate::read::extract::{ExtractConfig, Format};
 
@@ -39,13 +41,15 @@ pub enum Command {
     Sweep(Box<SweepOptions>),
     /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun or Slurm
     Bandwidth(Box<BandwidthCommand>),
+    /// Look at every host: ssh, programs, devices, network; say what is wrong and what to do about it
+    Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
 }
 
-/// Where and how jobs are launched, the same in every command that launches.
+/// Which hosts, and how they are reached.
 #[derive(Debug, Args)]
-pub struct LaunchOptions {
+pub struct HostOptions {
     /// What starts the ranks: mpirun over ssh, or srun with PMIx inside an allocation of Slurm
     #[arg(long, value_name = "NAME", default_value = "mpirun", value_parser = PossibleValuesParser::new(starter::WORDS))]
     launcher: String,
@@ -57,15 +61,10 @@ pub struct LaunchOptions {
     /// File with a line `host slots=8` for each host, instead of --hosts
     #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
-    /// Longest time of a run; one that takes longer is ended and has failed [default: none]
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
-    timeout: Option<u64>,
-    /// Print every command and start nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Network interface for MPI and NCCL, as ib0 [default: they choose]
-    #[arg(long, value_name = "NAME")]
-    interface: Option<String>,
+    /// Network for mpirun, MPI and NCCL: an interface such as ib0, or a network such as 10.77.0.0/24 [default: the one by
+    /// which the hosts reach each other]
+    #[arg(long, value_name = "NAME|CIDR")]
+    interface: Option<Interface>,
     /// Port of sshd on the hosts
     #[arg(long, value_name = "PORT", default_value_t = 22)]
     ssh_port: u16,
@@ -81,7 +80,7 @@ pub struct LaunchOptions {
     launcher_args: Vec<String>,
 }
 
-impl LaunchOptions {
+impl HostOptions {
     /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
     fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
         let given = match (self.hosts, &self.hostfile) {
@@ -89,20 +88,46 @@ impl LaunchOptions {
             (hosts, _) => hosts,
         };
         let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.surroundings)?;
+        let more = starter::split_words(&self.launcher_args)?;
         Ok(LaunchConfig {
             hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.slots())),
-            timeout: self.timeout.map(Duration::from_secs),
+            timeout: None,
             worker: self.worker,
             starter,
-            mpirun: MpirunOptions {
-                interface: self.interface,
-                ssh_port: self.ssh_port,
-                more: starter::split_words(&self.launcher_args)?,
-            },
+            mpirun: MpirunOptions { interface: self.interface, ssh_port: self.ssh_port, more },
             device: machine.device,
             sync: self.sync,
-            dry_run: self.dry_run,
+            dry_run: false,
+            // Slurm starts ranks where ssh may not lead.
+            doctor: starter == Starter::Mpirun,
         })
+    }
+}
+
+/// Where and how jobs are launched, the same in every command that launches.
+#[derive(Debug, Args)]
+pub struct LaunchOptions {
+    /// Where.
+    #[command(flatten)]
+    hosts: HostOptions,
+    /// Longest time of a run; one that takes longer is ended and has failed [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
+    timeout: Option<u64>,
+    /// Print every command and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Start without `ringmark doctor --quick` on the hosts, as with --launcher slurm; MPI and NCCL then choose their
+    /// network themselves
+    #[arg(long)]
+    no_doctor: bool,
+}
+
+impl LaunchOptions {
+    /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
+    fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
+        let config = self.hosts.into_config(machine)?;
+        let doctor = config.doctor && !self.no_doctor;
+        Ok(LaunchConfig { timeout: self.timeout.map(Duration::from_secs), dry_run: self.dry_run, doctor, ..config })
     }
 }
 
@@ -259,6 +284,48 @@ impl BandwidthCommand {
         config.validate().map_err(usage)?;
         let out = self.out.unwrap_or_else(|| bandwidth::default_out(SystemTime::now()));
         Ok(BandwidthSweep { cases, launch, out, bandwidth: config })
+    }
+}
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  ringmark doctor --hosts a:8,b:8,c:8,d:8
+      everything, with the bandwidth between every two hosts
+  ringmark doctor --hostfile hosts --quick --out /shared/results/rack7
+      what a sweep looks at before it starts
+  ringmark doctor --hosts a:8,b:8 --interface ib0 --json health.json
+      on one network; all that was found goes to a file as well
+
+Nothing on the hosts is changed. Exit status 1 says that a job would fail there, 2 that something was asked wrongly.";
+
+/// Options of `ringmark doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_EXAMPLES)]
+pub struct DoctorOptions {
+    /// Whom to look at.
+    #[command(flatten)]
+    hosts: HostOptions,
+    /// Folder that results are to go to, to see whether there is room and whether the first host has it too
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// What jobs are to use; cpu leaves the GPUs alone
+    #[arg(long, default_value = "auto", value_parser = options::words::<DeviceChoice>(DeviceChoice::WORDS))]
+    device: DeviceChoice,
+    /// No bandwidth: of the network only whether each host reaches the next
+    #[arg(long)]
+    quick: bool,
+    /// Write all that was found as JSON; without FILE to the standard output, in the place of the table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+impl DoctorOptions {
+    /// Fills in what was not typed; looks at this machine only where its size decides.
+    pub fn into_config(self) -> anyhow::Result<DoctorConfig> {
+        let LaunchConfig { hosts, worker, mpirun, sync, device, .. } =
+            self.hosts.into_config(&Machine::read(Some(self.device)))?;
+        let depth = if self.quick { Depth::Quick } else { Depth::Full };
+        Ok(DoctorConfig { hosts, worker, sync, mpirun, out: self.out, device, depth, json: self.json })
     }
 }
 

@@ -62,7 +62,7 @@ impl Sandbox {
 
     /// `ringmark sweep` with this worker, into the folder `out`, of runs short enough for [`SOUND`].
     fn sweep(&self, options: &str) -> Command {
-        let mut command = ringmark("sweep --iters 12 --warmup 2 --device cpu");
+        let mut command = ringmark("sweep --no-doctor --iters 12 --warmup 2 --device cpu");
         command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
         command
     }

@@ -17,6 +17,7 @@ use ringmark_record::files::{BANDWIDTH_LOG, BANDWIDTH_RECORD};
 use ringmark_record::units::GigabytesPerSecond;
 use ringmark_record::usage::usage;
 
+use crate::launch::doctor;
 use crate::launch::hosts::Hosts;
 use crate::launch::job::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
 use crate::launch::process::{Ended, Interrupt};
@@ -52,17 +53,22 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 
 /// Refuses what cannot work before anything starts, then runs every case.
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
-    let launcher = Launcher::new(&config.launch, &config.cases)?;
+    let mut launcher = Launcher::new(&config.launch, &config.cases)?;
     refuse_used_folder(config)?;
-    let jobs = plan(config, &launcher)?;
     if config.launch.dry_run {
         launcher.copy_commands().iter().for_each(|command| println!("{command}"));
-        jobs.iter().for_each(|(_, job)| println!("{}", job.command_line()));
+        plan(config, &launcher)?.iter().for_each(|(_, job)| println!("{}", job.command_line()));
         return Ok(());
     }
     launcher.prepare(&config.out, &config.cases)?;
     let interrupt = Interrupt::install()?;
     launcher.copy_worker(&interrupt, |line| println!("# {line}"))?;
+    if config.launch.doctor {
+        let device = config.bandwidth.device;
+        let line = doctor::before_jobs(&mut launcher, device, &config.out, &interrupt)?;
+        line.iter().for_each(|line| println!("# {line}"));
+    }
+    let jobs = plan(config, &launcher)?;
     let mut outcomes = Vec::new();
     for (case, job) in &jobs {
         ensure!(!interrupt.asked(), "interrupted; finished cases are in {}", config.out.display());

@@ -71,6 +71,11 @@ impl Hosts {
         Ok(Hosts { source, hosts })
     }
 
+    /// Every host.
+    pub fn all(&self) -> &[Host] {
+        &self.hosts
+    }
+
     /// The hosts that `case` uses: the first of the list. Fewer than it needs where it does not fit.
     pub fn of(&self, case: Case) -> &[Host] {
         let count = self.hosts.len().min(case.nodes as usize);

@@ -14,6 +14,7 @@ use ringmark_record::log_line;
 use ringmark_record::usage::usage;
 
 use crate::launch::hosts::{Host, Hosts};
+use crate::launch::interface::Interface;
 use crate::launch::mpirun::{self, Job, MpirunOptions, Surroundings};
 use crate::launch::process::{self, Ended, Interrupt};
 use crate::launch::starter::Starter;
@@ -43,6 +44,8 @@ pub struct LaunchConfig {
     pub sync: Option<PathBuf>,
     /// Print the command lines instead of running them.
     pub dry_run: bool,
+    /// Look at the hosts first, and choose the network that joins them.
+    pub doctor: bool,
 }
 
 /// `results/<UTC date>T<time>Z_<what>`, for a command that is given no folder.
@@ -59,11 +62,13 @@ pub fn absolute_out(out: &Path) -> anyhow::Result<PathBuf> {
 /// Plans jobs, all of them with one worker.
 pub struct Launcher<'a> {
     config: &'a LaunchConfig,
+    /// The configuration's, and what was found out since.
+    options: MpirunOptions,
     surroundings: Surroundings,
     /// On this machine.
     worker: PathBuf,
     sync: Option<Sync>,
-    /// Those of the largest case, which the others' are among.
+    /// Those of the largest case, which have those of the others among them.
     hosts: &'a [Host],
 }
 
@@ -77,9 +82,8 @@ impl Launcher<'_> {
         }
         let worker = find_worker(config.worker.as_deref(), &surroundings)?;
         let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
-        let largest = cases.iter().max_by_key(|case| case.nodes);
-        let hosts = largest.map_or(&[][..], |case| config.hosts.of(*case));
-        Ok(Launcher { config, surroundings, worker, sync, hosts })
+        let hosts = cases.iter().map(|case| config.hosts.of(*case)).max_by_key(|hosts| hosts.len()).unwrap_or_default();
+        Ok(Launcher { config, options: config.mpirun.clone(), surroundings, worker, sync, hosts })
     }
 
     /// The job that runs the worker as `case`: `arguments` begin with the worker's command and send its record to
@@ -89,7 +93,7 @@ impl Launcher<'_> {
         program.extend(arguments);
         // At least one: the case was found to fit.
         let hosts = self.config.hosts.of(case);
-        let job = Job { case, hosts, options: &self.config.mpirun, threads, program };
+        let job = Job { case, hosts, options: &self.options, threads, program };
         let starter = self.config.starter;
         let command = starter.command_line(&job, &self.surroundings);
         PlannedJob { files, first_host: hosts[0].name.clone(), starter, command }
@@ -117,6 +121,38 @@ impl Launcher<'_> {
         sync.run(hosts, &config.mpirun, surroundings, interrupt, report)
     }
 
+    /// The worker on this machine.
+    pub fn worker(&self) -> &Path {
+        &self.worker
+    }
+
+    /// What mpirun is told.
+    pub fn options(&self) -> &MpirunOptions {
+        &self.options
+    }
+
+    /// What this process was started in.
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    /// All hosts that any case uses.
+    pub fn hosts(&self) -> &[Host] {
+        self.hosts
+    }
+
+    /// Has the jobs that are planned from now on use `interface`; NCCL as well, unless the user gave it its own.
+    pub fn use_interface(&mut self, interface: Interface) {
+        const OWN: &str = "NCCL_SOCKET_IFNAME";
+        if self.config.mpirun.interface.is_none() && self.surroundings.variables.iter().any(|name| name == OWN) {
+            let words = ["btl_tcp_if_include", "oob_tcp_if_include"];
+            let words = words.map(|name| ["-mca".to_owned(), name.to_owned(), interface.to_string()]);
+            self.options.more.extend(words.concat());
+        } else {
+            self.options.interface = Some(interface);
+        }
+    }
+
     /// The last look before the first job: the folder of every case can be written.
     pub fn prepare(&self, out: &Path, cases: &[Case]) -> anyhow::Result<()> {
         for case in cases {
@@ -129,7 +165,8 @@ impl Launcher<'_> {
     }
 }
 
-fn find_worker(chosen: Option<&Path>, surroundings: &Surroundings) -> anyhow::Result<PathBuf> {
+/// The worker: `chosen`, or else the one beside this program or on `PATH`.
+pub fn find_worker(chosen: Option<&Path>, surroundings: &Surroundings) -> anyhow::Result<PathBuf> {
     if let Some(worker) = chosen {
         if !mpirun::is_program(worker) {
             return Err(usage(anyhow!("--worker {} is no program: give the path of {WORKER}", worker.display())));

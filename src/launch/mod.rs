@@ -12,11 +12,15 @@
 //! | [`process`] | starts one job, hands out its lines, ends all of it |
 //! | [`job`] | a planned job with its log and record: what the commands below have in common |
 //! | [`progress`] | what the terminal shows of a training run while it goes |
+//! | [`doctor`] | looks at every host before a job does |
+//! | [`interface`] | which network the hosts use among themselves |
 //! | [`sweep`] | plans every training run, then runs them |
 //! | [`bandwidth`] | all-reduce alone, once a case |
 
 pub mod bandwidth;
+pub mod doctor;
 pub mod hosts;
+pub mod interface;
 pub mod job;
 pub mod mpirun;
 pub mod process;

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use ringmark_record::case::Case;
+use ringmark_record::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::hosts::Host;
+use crate::launch::interface::Interface;
 
 /// MPI's name for shared memory by process-to-process copy, which a container's seccomp rules forbid.
 pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
@@ -39,6 +41,10 @@ pub struct Surroundings {
     pub addresses: Vec<IpAddr>,
     /// What Open MPI is to use in the place of ssh, where the environment says so.
     pub ssh_agent: Option<String>,
+    /// The interface that the environment gives Open MPI.
+    pub tcp_interface: Option<String>,
+    /// `LD_LIBRARY_PATH`, where it is set.
+    pub library_path: Option<String>,
 }
 
 impl Surroundings {
@@ -69,6 +75,8 @@ impl Surroundings {
                 .collect(),
             addresses: own_addresses(),
             ssh_agent: env::var("OMPI_MCA_plm_rsh_agent").ok(),
+            tcp_interface: env::var("OMPI_MCA_btl_tcp_if_include").ok(),
+            library_path: env::var("LD_LIBRARY_PATH").ok(),
         }
     }
 
@@ -117,7 +125,7 @@ pub struct Job<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MpirunOptions {
     /// Network interface of MPI and NCCL; they choose where `None`.
-    pub interface: Option<String>,
+    pub interface: Option<Interface>,
     /// Port of sshd on the hosts.
     pub ssh_port: u16,
     /// More words for mpirun or srun, after ours.
@@ -161,11 +169,21 @@ pub fn command_line(job: &Job, surroundings: &Surroundings) -> Vec<String> {
         add(&["-mca", SINGLE_COPY, "none"]);
     }
     if let Some(interface) = &options.interface {
-        add(&["-mca", "btl_tcp_if_include", interface, "-mca", "oob_tcp_if_include", interface]);
-        add(&["-x", &format!("NCCL_SOCKET_IFNAME={interface}")]);
+        let text = interface.to_string();
+        add(&["-mca", "btl_tcp_if_include", &text, "-mca", "oob_tcp_if_include", &text]);
+        add(&["-x", &nccl_interface(interface)]);
     }
     words.extend(options.more.iter().chain(&job.program).cloned());
     words
+}
+
+/// The variable that gives NCCL its interface. It takes names alone: what a network is called on each host the worker finds
+/// out there. The second `=` asks for this very name, without which others that begin so would do as well.
+pub fn nccl_interface(interface: &Interface) -> String {
+    match interface {
+        Interface::Name(name) => format!("NCCL_SOCKET_IFNAME=={name}"),
+        Interface::Network(network) => format!("{INTERFACE_VARIABLE}={network}"),
+    }
 }
 
 /// The user's choice, or an equal share of this machine's cores; unknown where ranks run elsewhere.
@@ -234,13 +252,24 @@ mod tests {
     fn an_interface_goes_to_mpi_and_nccl_and_beats_the_variable() {
         let variables = ["NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "PATH"].map(str::to_owned).to_vec();
         let surroundings = Surroundings { variables, ..surroundings() };
-        let line_with = line("1n1g", "b:1", &surroundings, |options| options.interface = Some("ib0".to_owned()));
+        let line_with = |interface: &str| {
+            let interface = interface.parse().expect("an interface");
+            line("1n1g", "b:1", &surroundings, |options| options.interface = Some(interface))
+        };
+        let (line_with, with_network) = (line_with("ib0"), line_with("10.2.0.0/16"));
         assert!(line_with.contains(" -x NCCL_DEBUG -x PATH -mca"), "{line_with}");
         assert!(
             line_with.contains(
-                "-mca btl_tcp_if_include ib0 -mca oob_tcp_if_include ib0 -x NCCL_SOCKET_IFNAME=ib0 /opt/worker"
+                "-mca btl_tcp_if_include ib0 -mca oob_tcp_if_include ib0 -x NCCL_SOCKET_IFNAME==ib0 /opt/worker"
             ),
             "{line_with}"
+        );
+        assert!(
+            with_network.contains(
+                "-mca btl_tcp_if_include 10.2.0.0/16 -mca oob_tcp_if_include 10.2.0.0/16 \
+                 -x RINGMARK_INTERFACE=10.2.0.0/16 /opt/worker"
+            ) && !with_network.contains("NCCL_SOCKET_IFNAME"),
+            "{with_network}"
         );
         let line_without = line("1n1g", "b:1", &surroundings, |_| ());
         assert!(line_without.contains(" -x NCCL_SOCKET_IFNAME -x PATH"), "{line_without}");

@@ -122,7 +122,7 @@ pub fn command_line(job: &Job, gpus: GpusOfStep, surroundings: &Surroundings) ->
         add(&[&format!("OMP_NUM_THREADS={threads}")]);
     }
     if let Some(interface) = &options.interface {
-        add(&[&format!("OMPI_MCA_btl_tcp_if_include={interface}"), &format!("NCCL_SOCKET_IFNAME={interface}")]);
+        add(&[&format!("OMPI_MCA_btl_tcp_if_include={interface}"), &mpirun::nccl_interface(interface)]);
     }
 
     let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
@@ -287,14 +287,14 @@ mod tests {
         let surroundings =
             Surroundings { slurm, container: true, host_name: "a".to_owned(), cores: 6, ..Surroundings::default() };
         let line = line("1n2g", GpusOfStep::Unknown, &surroundings, |options| {
-            options.interface = Some("ib0".to_owned());
+            options.interface = Some("ib0".parse().expect("an interface"));
             options.more = vec!["--mpi=pmix_v4".to_owned()];
         });
         assert!(
             line.starts_with(
                 "env -u SLURM_GPUS -u SLURM_HINT OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib \
                  OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=3 OMPI_MCA_btl_tcp_if_include=ib0 \
-                 NCCL_SOCKET_IFNAME=ib0 srun "
+                 NCCL_SOCKET_IFNAME==ib0 srun "
             ),
             "{line}"
         );

@@ -13,6 +13,7 @@
 //! | [`log_line`] | DLPerf's line of an iteration, writer and parser |
 //! | [`run`] | the run record (JSON Lines), writer and parser |
 //! | [`environment`] | machine, libraries and the variables that matter |
+//! | [`inspection`] | what one host says of itself to `ringmark doctor`, and the orders it takes |
 //! | [`units`] | seconds, bytes and rates that cannot be mixed up |
 //! | [`usage`] | the error that means: asked wrongly, nothing was started |
 //! | [`whole_file`] | a file that is there whole or not at all |
@@ -23,6 +24,7 @@ pub mod case;
 pub mod config;
 pub mod environment;
 pub mod files;
+pub mod inspection;
 pub mod log_line;
 pub mod options;
 pub mod run;

@@ -67,18 +67,10 @@ pub fn places(world: &World, own: &DeviceOfRank) -> Vec<RankPlace> {
 /// What this rank found.
 pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environment> {
     let is_cuda = own.kind == DeviceKind::Cuda;
-    let mpi_version = mpi::environment::library_version().unwrap_or_default();
     Ok(Environment {
         ringmark_version: env!("CARGO_PKG_VERSION").to_owned(),
         libtorch_version: shim::libtorch_version(),
-        mpi_version: mpi_version
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .split(", ident")
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
+        mpi_version: mpi_version(),
         nccl_version: nccl.map(Nccl::version).transpose()?,
         driver_version: is_cuda
             .then(|| output("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"])?.pop())
@@ -96,6 +88,18 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
         .unwrap_or_default(),
         variables: variables(),
     })
+}
+
+/// What the MPI library says of itself, without its long end.
+pub fn mpi_version() -> String {
+    let version = mpi::environment::library_version().unwrap_or_default();
+    let first = version.lines().next().unwrap_or_default();
+    first.split(", ident").next().unwrap_or_default().to_owned()
+}
+
+/// The value of a variable that is set and not empty.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// The processor as the kernel names it.
@@ -195,11 +199,6 @@ pub fn random_mark() -> u64 {
 /// Most memory that this process has held.
 pub fn peak_resident() -> Bytes {
     Bytes(proc_kilobytes("/proc/self/status", "VmHWM:") * 1024)
-}
-
-/// Whether a variable is set and not empty.
-pub fn is_set(variable: &str) -> bool {
-    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
 fn variables() -> BTreeMap<String, String> {

@@ -13,12 +13,14 @@
 //! | [`flat_parameters`] | weights, gradients and momenta in flat memory |
 //! | [`precision`], [`optimizer`] | rounding and update |
 //! | [`collective`] | the sum over the ranks |
+//! | [`agent`], [`network`] | `ringmark doctor`'s hand on this host, and its interfaces |
 //! | [`timer`] | how long each phase took |
 //! | [`world`] | the ranks of this job |
 //! | [`device`], [`environment`] | what this rank trains on |
 //! | [`outcome`], [`progress`] | what is kept of the run, and what is shown while it goes on |
 //! | [`ffi`] | foreign functions; the only room with `unsafe` |
 
+mod agent;
 mod autotune;
 mod bandwidth;
 mod cli;
@@ -29,6 +31,7 @@ mod environment;
 mod ffi;
 mod flat_parameters;
 mod model;
+mod network;
 mod optimizer;
 mod outcome;
 mod precision;
@@ -41,26 +44,34 @@ mod world;
 use std::process::ExitCode;
 
 use clap::Parser;
+use ringmark_record::inspection::INTERFACE_VARIABLE;
 use ringmark_record::usage::{UsageError, usage};
 
 use crate::cli::Command;
 
 fn main() -> ExitCode {
-    ffi::libraries::set_defaults();
-    let outcome = match cli::Cli::parse().command {
-        Command::Train(arguments) => {
-            arguments.into_config().map_err(usage).and_then(|(config, label)| rank::live(&config, label))
-        }
-        Command::Bandwidth(arguments) => {
-            arguments.into_config().map_err(usage).and_then(|config| bandwidth::live(&config))
-        }
-    };
+    let interface =
+        environment::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
+    ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref));
+    let outcome = interface.and_then(|_| work(cli::Cli::parse().command));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             world::complain(&format!("ringmark-worker: {error:#}"));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
+    }
+}
+
+fn work(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Train(arguments) => {
+            arguments.into_config().map_err(usage).and_then(|(config, label)| rank::live(&config, label))
+        }
+        Command::Bandwidth(arguments) => {
+            arguments.into_config().map_err(usage).and_then(|config| bandwidth::live(&config))
+        }
+        Command::Agent(arguments) => agent::live(arguments.device),
     }
 }
 
