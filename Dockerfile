@@ -27,7 +27,7 @@ RUN case "$TORCH_VARIANT" in \
 COPY . .
 RUN cargo build --release --locked \
     && strip --strip-debug target/release/ringmark target/release/ringmark-worker \
-    && readelf --dynamic target/release/ringmark-worker | grep -F "runpath: [$(realpath .libtorch/torch)/lib" \
+    && readelf --dynamic target/release/ringmark-worker | grep -F ":$(realpath .libtorch/torch)/lib" \
     && ! readelf --dynamic target/release/ringmark-worker | grep -E 'NEEDED.*(cuda|nccl)' \
     && ! readelf --dynamic target/release/ringmark | grep -E 'NEEDED.*(torch|mpi)'
 
@@ -50,7 +50,7 @@ ARG SSH_PORT=2222
 # ibverbs-providers: InfiniBand and RoCE, for NCCL. hwloc-nox: the topology in the records of CPU runs.
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        hwloc-nox ibverbs-providers openmpi-bin openssh-client openssh-server \
+        hwloc-nox ibverbs-providers openmpi-bin openssh-client openssh-server rsync \
     && rm -rf /var/lib/apt/lists/*
 
 # One host key and one user key for all containers of the image. Because the host key is known beforehand, ssh asks

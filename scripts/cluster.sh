@@ -38,32 +38,9 @@ missing_packages() {
     command -v nsenter >/dev/null && command -v unshare >/dev/null || echo util-linux
 }
 
-install_packages() {
-    local missing command log policy=/usr/sbin/policy-rc.d worked=yes
-    missing=$(missing_packages | xargs)
-    [[ -n $missing ]] || return 0
-    command="apt-get install -y --no-install-recommends $missing"
-    command -v apt-get >/dev/null ||
-        fail "these are missing, here by Debian's names; install what your system calls them: $missing"
-    say "installing $missing"
-    log=$(mktemp)
-    (
-        # Debian starts a service that it installs, now and at every boot. This machine gets no SSH server from us.
-        if [[ ! -e $policy ]]; then
-            trap 'rm -f "$policy"' EXIT
-            install -m 755 <(printf '#!/bin/sh\nexit 101\n') "$policy"
-        fi
-        # shellcheck disable=SC2086 # words
-        apt-get update && DEBIAN_FRONTEND=noninteractive $command || exit 1
-        if [[ $missing == *openssh-server* ]]; then systemctl disable ssh.service ssh.socket || true; fi
-    ) </dev/null >"$log" 2>&1 || worked=no
-    if [[ $worked == no ]]; then tail -n 20 "$log" >&2; fi
-    rm "$log"
-    [[ $worked == yes ]] || fail "that did not work. As root: apt-get update && $command"
-    hash -r
-    missing=$(missing_packages | xargs)
-    [[ -z $missing ]] || fail "still missing after their installation: $missing"
-}
+here=$(dirname "${BASH_SOURCE[0]}")
+# shellcheck source=scripts/packages.sh
+source "$here/packages.sh"
 
 # --- up and down ---------------------------------------------------------------------------------------------------
 
@@ -78,7 +55,7 @@ undo_up() {
 
 up() {
     local count=$1 host
-    install_packages
+    install_packages missing_packages ssh.service ssh.socket
     # The folder is the lock as well.
     { [[ -z $(namespaces) ]] && mkdir "$STATE" 2>/dev/null; } ||
         fail "there are hosts, or what is left of some: scripts/cluster.sh down"

@@ -3,7 +3,7 @@
 use std::path::{self, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{anyhow, ensure};
+use anyhow::ensure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, value_parser};
 use ringmark_record::bandwidth::config::BandwidthConfig;
@@ -11,14 +11,17 @@ use ringmark_record::bandwidth::options::BandwidthOptions;
 use ringmark_record::case::Case;
 use ringmark_record::config::{DeviceChoice, TrainConfig};
 use ringmark_record::environment::DeviceKind;
-use ringmark_record::options::TrainOptions;
+use ringmark_record::options::{self, TrainOptions};
 use ringmark_record::run::Profile;
 use ringmark_record::usage::usage;
 
 use crate::launch::bandwidth::{self, BandwidthSweep};
+use crate::launch::doctor::{Depth, DoctorConfig};
 use crate::launch::hosts::{self, Hosts};
+use crate::launch::interface::Interface;
 use crate::launch::job::LaunchConfig;
 use crate::launch::mpirun::{MpirunOptions, Surroundings};
+use crate::launch::starter::{self, Starter};
 use crate::launch::sweep::{self, SweepConfig};
 use crate::read::extract::{ExtractConfig, Format};
 
@@ -34,10 +37,12 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train every case several times through mpirun and keep all logs and records
+    /// Train every case several times through mpirun or Slurm and keep all logs and records
     Sweep(Box<SweepOptions>),
-    /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun
+    /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun or Slurm
     Bandwidth(Box<BandwidthCommand>),
+    /// Look at every host: ssh, programs, devices, network; say what is wrong and what to do about it
+    Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
     /// Become a command that ends with the process of this number, its parent; how mpirun is started
@@ -55,83 +60,121 @@ pub struct LeashOptions {
     pub command: Vec<String>,
 }
 
-/// Where and how jobs are launched, the same in every command that launches.
+/// Which hosts, and how they are reached.
 #[derive(Debug, Args)]
-pub struct LaunchOptions {
+pub struct HostOptions {
+    /// What starts the ranks: mpirun over ssh, or srun with PMIx inside an allocation of Slurm
+    #[arg(long, value_name = "NAME", default_value = "mpirun", value_parser = PossibleValuesParser::new(starter::WORDS))]
+    launcher: String,
     /// Hosts with their number of ranks; a case takes the first of them
-    /// [default: this machine, with as many ranks as it has GPUs, or else cores]
+    /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
+    /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs]
     #[arg(long, value_name = "HOST:SLOTS,..", value_parser = Hosts::parse_list)]
     hosts: Option<Hosts>,
     /// File with a line `host slots=8` for each host, instead of --hosts
     #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
-    /// Longest time of a run; one that takes longer is ended and has failed [default: none]
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
-    timeout: Option<u64>,
-    /// Longest time without progress of any rank: then the rank that hangs is named and the run ended; 0 waits for ever
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(..=31_536_000))]
-    stall_timeout: u64,
-    /// Print every mpirun command and start nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Network interface for MPI and NCCL, as ib0 [default: they choose]
-    #[arg(long, value_name = "NAME")]
-    interface: Option<String>,
+    /// Network for mpirun, MPI and NCCL: an interface such as ib0, or a network such as 10.77.0.0/24 [default: the one by
+    /// which the hosts reach each other]
+    #[arg(long, value_name = "NAME|CIDR")]
+    interface: Option<Interface>,
     /// Port of sshd on the hosts
     #[arg(long, value_name = "PORT", default_value_t = 22)]
     ssh_port: u16,
     /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
     #[arg(long, value_name = "PATH")]
     worker: Option<PathBuf>,
-    /// More words for mpirun, quoted as in a shell; may be repeated
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
-    mpirun_args: Vec<String>,
+    /// First copy the worker and its libraries to this folder of every host, by rsync over ssh, and run it there; what is
+    /// equal already stays. With --device cpu only what the CPU needs
+    #[arg(long, value_name = "FOLDER")]
+    sync: Option<PathBuf>,
+    /// More words for mpirun or srun, quoted as in a shell; may be repeated
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, alias = "mpirun-args")]
+    launcher_args: Vec<String>,
+}
+
+impl HostOptions {
+    /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
+    fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
+        let given = match (self.hosts, &self.hostfile) {
+            (None, Some(file)) => Some(Hosts::read_file(file).map_err(usage)?),
+            (hosts, _) => hosts,
+        };
+        let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.surroundings)?;
+        let more = starter::split_words(&self.launcher_args)?;
+        Ok(LaunchConfig {
+            hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.slots())),
+            timeout: None,
+            stall_timeout: None,
+            worker: self.worker,
+            starter,
+            mpirun: MpirunOptions { interface: self.interface, ssh_port: self.ssh_port, more },
+            device: machine.device,
+            sync: self.sync,
+            dry_run: false,
+            // Slurm starts ranks where ssh may not lead.
+            doctor: starter == Starter::Mpirun,
+        })
+    }
+}
+
+/// Where and how jobs are launched, the same in every command that launches.
+#[derive(Debug, Args)]
+pub struct LaunchOptions {
+    /// Where.
+    #[command(flatten)]
+    hosts: HostOptions,
+    /// Longest time of a run; one that takes longer is ended and has failed [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
+    timeout: Option<u64>,
+    /// Longest time without progress of any rank: then the rank that hangs is named and the run ended; 0 waits for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(..=31_536_000))]
+    stall_timeout: u64,
+    /// Print every command and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Start without `ringmark doctor --quick` on the hosts, as with --launcher slurm; MPI and NCCL then choose their
+    /// network themselves
+    #[arg(long)]
+    no_doctor: bool,
 }
 
 impl LaunchOptions {
     /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
     fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
-        let hosts = match (self.hosts, &self.hostfile) {
-            (Some(hosts), _) => hosts,
-            (None, Some(file)) => Hosts::read_file(file).map_err(usage)?,
-            (None, None) => Hosts::this_machine(machine.slots()),
-        };
-        let mut more = Vec::new();
-        for text in &self.mpirun_args {
-            let words = shell_words::split(text);
-            more.extend(words.map_err(|error| usage(anyhow!("--mpirun-args {text:?}: {error}")))?);
-        }
+        let config = self.hosts.into_config(machine)?;
         Ok(LaunchConfig {
-            hosts,
             timeout: self.timeout.map(Duration::from_secs),
             stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),
-            worker: self.worker,
-            mpirun: MpirunOptions { interface: self.interface, ssh_port: self.ssh_port, more },
             dry_run: self.dry_run,
+            doctor: config.doctor && !self.no_doctor,
+            ..config
         })
     }
 }
 
-/// This machine's size, where it decides.
+/// This machine, where it decides.
 struct Machine {
+    surroundings: Surroundings,
+    device: DeviceChoice,
     gpus: u32,
-    cores: u32,
 }
 
 impl Machine {
     /// Looks; for GPUs only where `device` allows one.
     fn read(device: Option<DeviceChoice>) -> Machine {
         let surroundings = Surroundings::read();
+        let device = device.unwrap_or(DeviceChoice::Auto);
         let gpus = match device {
-            Some(DeviceChoice::Cpu) => 0,
+            DeviceChoice::Cpu => 0,
             _ => hosts::gpus(surroundings.visible_devices.as_deref()),
         };
-        Machine { gpus, cores: surroundings.cores }
+        Machine { surroundings, device, gpus }
     }
 
     /// One rank a GPU, or a core where there is none.
     fn slots(&self) -> u32 {
-        if self.gpus > 0 { self.gpus } else { self.cores }
+        if self.gpus > 0 { self.gpus } else { self.surroundings.cores }
     }
 }
 
@@ -144,6 +187,10 @@ Examples:
   ringmark sweep --hosts a:8,b:8,c:8,d:8 --interface ib0
       DLPerf's six cases on four hosts. They reach each other by ssh without a password;
       ringmark-worker and the folder of --out lie at the same path on all of them
+  ringmark sweep --hosts a:8,b:8 --sync /tmp/ringmark
+      the same where nothing is installed on b: copies the worker and its libraries there first
+  salloc --nodes=2 --gpus-per-node=8 --exclusive ringmark sweep --launcher slurm --cases 1n1g,2n8g
+      inside an allocation of Slurm; scripts/slurm.sbatch is a batch script to start from
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not";
 
@@ -186,7 +233,7 @@ impl SweepOptions {
 
         let device = match self.train.device {
             Some(DeviceChoice::Cuda) => DeviceKind::Cuda,
-            _ if machine.gpus > 0 => DeviceKind::Cuda,
+            _ if machine.gpus > 0 || launch.starter.asks_for_gpus() => DeviceKind::Cuda,
             _ => DeviceKind::Cpu,
         };
         let profile = if self.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
@@ -259,6 +306,48 @@ impl BandwidthCommand {
         config.validate().map_err(usage)?;
         let out = self.out.unwrap_or_else(|| bandwidth::default_out(SystemTime::now()));
         Ok(BandwidthSweep { cases, launch, out, bandwidth: config })
+    }
+}
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  ringmark doctor --hosts a:8,b:8,c:8,d:8
+      everything, with the bandwidth between every two hosts
+  ringmark doctor --hostfile hosts --quick --out /shared/results/rack7
+      what a sweep looks at before it starts
+  ringmark doctor --hosts a:8,b:8 --interface ib0 --json health.json
+      on one network; all that was found goes to a file as well
+
+Nothing on the hosts is changed. Exit status 1 says that a job would fail there, 2 that something was asked wrongly.";
+
+/// Options of `ringmark doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_EXAMPLES)]
+pub struct DoctorOptions {
+    /// Whom to look at.
+    #[command(flatten)]
+    hosts: HostOptions,
+    /// Folder that results are to go to, to see whether there is room and whether the first host has it too
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// What jobs are to use; cpu leaves the GPUs alone
+    #[arg(long, default_value = "auto", value_parser = options::words::<DeviceChoice>(DeviceChoice::WORDS))]
+    device: DeviceChoice,
+    /// No bandwidth: of the network only whether each host reaches the next
+    #[arg(long)]
+    quick: bool,
+    /// Write all that was found as JSON; without FILE to the standard output, in the place of the table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+impl DoctorOptions {
+    /// Fills in what was not typed; looks at this machine only where its size decides.
+    pub fn into_config(self) -> anyhow::Result<DoctorConfig> {
+        let LaunchConfig { hosts, worker, mpirun, sync, device, .. } =
+            self.hosts.into_config(&Machine::read(Some(self.device)))?;
+        let depth = if self.quick { Depth::Quick } else { Depth::Full };
+        Ok(DoctorConfig { hosts, worker, sync, mpirun, out: self.out, device, depth, json: self.json })
     }
 }
 

@@ -11,6 +11,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Sweep(options) => options.into_config().and_then(|config| launch::sweep::run(&config)),
         Command::Bandwidth(options) => options.into_config().and_then(|config| launch::bandwidth::run(&config)),
+        Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::run(&config)),
         Command::Extract(options) => read::extract::run(&options.into_config()),
         Command::Leash(options) => launch::process::leash(options.driver, &options.command),
     };

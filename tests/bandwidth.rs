@@ -28,7 +28,7 @@ cp \"$folder/$case.json\" \"$record\"
 impl Sandbox {
     /// `ringmark bandwidth` with this worker on this machine's cores, into the folder `out`. One that hangs is ended.
     fn bandwidth(&self, options: &str) -> Command {
-        let mut command = ringmark("bandwidth --device cpu --timeout 60");
+        let mut command = ringmark("bandwidth --no-doctor --device cpu --timeout 60");
         command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
         command
     }
@@ -222,7 +222,7 @@ fn a_job_without_a_sound_record_has_failed() {
 #[test]
 fn a_job_that_hangs_is_ended_with_all_its_processes() {
     let sandbox = Sandbox::new(HANGING);
-    let mut command = ringmark("bandwidth --device cpu --hosts localhost:2 --timeout 2");
+    let mut command = ringmark("bandwidth --no-doctor --device cpu --hosts localhost:2 --timeout 2");
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     let (status, stdout, stderr) = run(&mut command);
     assert_eq!(status, Some(1), "{stderr}");

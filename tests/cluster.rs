@@ -3,32 +3,59 @@
 mod faults;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use nix::unistd::Uid;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, Uid};
 use ringmark_record::bandwidth::record::BandwidthRecord;
 use ringmark_record::run::RunRecord;
 
-use crate::{turn, worker};
+use crate::sandbox::{Sandbox, wait_until, words};
+use crate::{processes_of, turn, worker};
 
 /// Hosts that are taken down when the test ends, however it ends.
-struct Cluster;
+pub struct Cluster {
+    /// The script that makes them and runs commands on the first.
+    script: &'static str,
+}
 
 impl Cluster {
-    /// `None`, with a word of why, where this user may not make hosts.
+    /// Plain hosts.
     fn up(hosts: u32) -> Option<Cluster> {
+        Cluster::made_by("cluster.sh", hosts)
+    }
+
+    /// `None`, with a word of why, where this user may not make hosts.
+    pub fn made_by(script: &'static str, hosts: u32) -> Option<Cluster> {
         if !Uid::effective().is_root() {
             eprintln!("not tested: hosts on one machine are made by root alone");
             return None;
         }
-        succeed(&cluster(&["down"]).output().expect("starts"));
-        succeed(&cluster(&["up", &hosts.to_string()]).output().expect("starts"));
-        Some(Cluster)
+        let cluster = Cluster { script };
+        succeed(&cluster.call(&["down"]));
+        succeed(&cluster.call(&["up", &hosts.to_string()]));
+        Some(cluster)
+    }
+
+    /// Name of a host, from 1 on.
+    pub fn host(number: usize) -> String {
+        format!("{}-{number}", std::env::var("CLUSTER_NAME").as_deref().unwrap_or("ringmark"))
+    }
+
+    /// The script, called with `words`.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(self.script));
+        command.args(words);
+        command
+    }
+
+    fn call(&self, words: &[&str]) -> Output {
+        self.command(words).output().expect("the script starts")
     }
 
     /// Runs workers with so many ranks on each host, with `words`.
     fn worker(&self, ranks: &[u32], words: &[&str]) -> Output {
-        let host = |(index, ranks): (usize, &u32)| format!("ringmark-{}:{ranks}", index + 1);
+        let host = |(index, ranks): (usize, &u32)| format!("{}:{ranks}", Cluster::host(index + 1));
         let hosts = ranks.iter().enumerate().map(host).collect::<Vec<_>>().join(",");
         let (all, program) = (ranks.iter().sum::<u32>().to_string(), worker());
         let mut command =
@@ -36,24 +63,17 @@ impl Cluster {
         command.extend(["-H", &hosts, "-x", "OMP_NUM_THREADS=1", "-mca", "btl", "^openib"]);
         command.push(program.to_str().expect("a name"));
         command.extend(words);
-        cluster(&command).output().expect("starts")
+        self.call(&command)
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let _ = cluster(&["down"]).output();
+        self.call(&["down"]);
     }
 }
 
-/// The script that makes the hosts.
-fn cluster(words: &[&str]) -> Command {
-    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.sh"));
-    command.args(words);
-    command
-}
-
-fn succeed(output: &Output) {
+pub fn succeed(output: &Output) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }
@@ -77,7 +97,7 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
         succeed(&cluster.worker(ranks, &words));
         let record = BandwidthRecord::read(std::fs::File::open(&json).expect("written")).expect("a record");
         let hosts: Vec<&str> = record.ranks.iter().map(|place| place.host.as_str()).collect();
-        assert!(hosts.contains(&"ringmark-1") && hosts.contains(&"ringmark-2"), "{hosts:?}");
+        assert!([1, 2].iter().all(|number| hosts.contains(&Cluster::host(*number).as_str())), "{hosts:?}");
         assert_eq!((record.collective.as_str(), record.failure), ("shared-memory", None));
         for result in &record.results {
             for (side, timing) in result.sides() {
@@ -97,12 +117,85 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
         end.parameter_checksums[0].clone()
     };
     let (far, near) = (path("far.jsonl"), path("near.jsonl"));
-    fn words<'a>(record: &'a str, options: &'a str) -> Vec<&'a str> {
+    fn train<'a>(record: &'a str, options: &'a str) -> Vec<&'a str> {
         [vec!["train", "--record", record], options.split(' ').collect()].concat()
     }
-    let across = checksum(&far, &cluster.worker(&[1, 1], &words(&far, options)));
+    let across = checksum(&far, &cluster.worker(&[1, 1], &train(&far, options)));
     let mut command = Command::new("mpirun");
     command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2"]);
-    let within = command.arg(worker()).args(words(&near, options)).output().expect("mpirun starts");
+    let within = command.arg(worker()).args(train(&near, options)).output().expect("mpirun starts");
     assert_eq!(across, checksum(&near, &within));
+}
+
+#[test]
+fn a_copy_runs_where_nothing_is_installed() {
+    let _turn = turn();
+    let Some(cluster) = Cluster::up(2) else { return };
+    let sandbox = Sandbox::real();
+    let (first, second) = (Cluster::host(1), Cluster::host(2));
+    let on = |host: &str, command: &str| succeed(&cluster.call(&["run", "ssh", host, command]));
+    // The hosts share a disk: each gets its own folder for the copy, and the second loses libtorch and the program.
+    let copy = sandbox.path("copy");
+    let copy = copy.to_str().expect("a plain name");
+    std::fs::create_dir(copy).expect("made");
+    let libtorch = Path::new(env!("CARGO_MANIFEST_DIR")).join(".libtorch/torch/..").canonicalize().expect("set up");
+    on(&first, &format!("mount -t tmpfs none {copy}"));
+    on(&second, &format!("mount -t tmpfs none {copy} && mount -t tmpfs none {}", libtorch.display()));
+    on(&second, &format!("mount --bind /dev/null {}", worker().display()));
+
+    let hosts = format!("{first}:1,{second}:1");
+    let sync = |command: &str| {
+        let words = ["run", env!("CARGO_BIN_EXE_ringmark"), command, "--device", "cpu", "--cases", "2n1g", "--worker"];
+        let mut command = cluster.command(&words);
+        command.arg(sandbox.worker()).args(["--hosts", &hosts, "--sync", copy, "--threads", "1"]);
+        command
+    };
+    let training = words("--runs 1 --batch-size 2 --image-size 32 --iters 3 --warmup 1");
+    let output = sync("sweep").arg("--out").arg(sandbox.path("out")).args(training).output().expect("starts");
+    succeed(&output);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    for host in [&first, &second] {
+        let line = said.lines().find(|line| line.starts_with(&format!("sync to {host}:{copy}: "))).expect(host);
+        assert!(line.contains(" files, ") && line.contains(" MB in "), "{line}");
+    }
+    let record = std::fs::read(sandbox.path("out/2n1g/rn50_b2_fp32_1.jsonl")).expect("written");
+    let hosts_of_ranks = RunRecord::read(&record[..]).expect("a record").header.ranks;
+    assert_eq!(hosts_of_ranks.iter().map(|place| &place.host).collect::<Vec<_>>(), [&first, &second]);
+
+    // Another byte in a library of one host, at the same time and length: its hash tells.
+    let library = format!("{copy}/torch/lib/libgomp.so.1");
+    let damage = "printf x | dd of=FILE bs=1 seek=64 conv=notrunc status=none && touch --reference=FILE.old FILE";
+    on(&second, &format!("cp -p {library} {library}.old && {}", damage.replace("FILE", &library)));
+    let small = words("-b 8 -e 8 -n 2 -w 1");
+    let output = sync("bandwidth").arg("--out").arg(sandbox.path("small")).args(small).output().expect("starts");
+    succeed(&output);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains(&format!("# sync to {first}:{copy}: equal\n")), "{said}");
+    assert!(said.contains(&format!("# sync to {second}:{copy}: 1 file, ")), "{said}");
+
+    // What cannot work names the host and the cure.
+    on(&second, &format!("umount {copy} && mount -t tmpfs -o size=10m none {copy}"));
+    let refused = |output: std::process::Output| {
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let full = refused(sync("bandwidth").arg("--out").arg(sandbox.path("full")).output().expect("starts"));
+    assert!(full.contains(&format!("{second} has no space left in {copy}: make room there")), "{full}");
+    on(&second, &format!("mount -o remount,ro {copy}"));
+    let locked = refused(sync("bandwidth").arg("--out").arg(sandbox.path("locked")).output().expect("starts"));
+    assert!(locked.contains(&format!("{second} cannot write {copy} (")), "{locked}");
+
+    // A copy that would take minutes ends at once, everywhere.
+    on(&second, &format!("umount {copy} && mount -t tmpfs none {copy}"));
+    succeed(&cluster.call(&["limit", "10mbit"]));
+    let mut slow = sync("bandwidth");
+    let slow = slow.arg("--out").arg(sandbox.path("slow")).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let copies = || processes_of(sandbox.folder.path()).into_iter().filter(|(_, line)| line.starts_with("rsync\0"));
+    wait_until("the copy starts", || copies().count() >= 3);
+    let driver = |(_, line): &(Pid, String)| line.starts_with(env!("CARGO_BIN_EXE_ringmark"));
+    let (driver, _) = processes_of(sandbox.folder.path()).into_iter().find(driver).expect("it runs");
+    kill(driver, Signal::SIGINT).expect("it runs");
+    let said = refused(slow.expect("starts").wait_with_output().expect("ended"));
+    assert!(said.contains("interrupted while copying"), "{said}");
+    wait_until("no copy is left", || copies().count() == 0);
 }

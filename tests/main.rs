@@ -6,6 +6,7 @@ mod cluster;
 mod extract;
 mod safetensors;
 mod sandbox;
+mod slurm;
 mod sweep;
 mod worker;
 

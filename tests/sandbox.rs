@@ -13,7 +13,7 @@ use ringmark_record::log_line::{self, Line};
 const PREAMBLE: &str = "#!/bin/sh
 words=$*
 while [ $# -gt 0 ]; do case \"$1\" in --record|--json) record=$2;; esac; shift; done
-rank=$OMPI_COMM_WORLD_RANK
+rank=${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}
 folder=$(dirname \"$0\")
 ";
 

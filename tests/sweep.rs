@@ -65,7 +65,7 @@ impl Sandbox {
 
     /// `ringmark sweep` with this worker, into the folder `out`, of runs short enough for [`SOUND`].
     fn sweep(&self, options: &str) -> Command {
-        let mut command = ringmark("sweep --iters 12 --warmup 2 --device cpu");
+        let mut command = ringmark("sweep --no-doctor --iters 12 --warmup 2 --device cpu");
         command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
         command
     }
@@ -84,6 +84,48 @@ fn a_dry_run_prints_every_command_and_starts_nothing() {
     let folder = sandbox.folder.path().to_str().expect("a plain name");
     assert_eq!(stdout.replace(folder, "/FOLDER"), include_str!("golden/dry_run_4_hosts.txt"));
     assert!(!sandbox.path("out").exists());
+}
+
+#[test]
+fn a_dry_run_for_slurm_prints_srun_s_commands_and_needs_no_slurm() {
+    let sandbox = Sandbox::new("exit 1");
+    let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --launcher slurm");
+    command.args(["--launcher-args", "--label --time=9"]);
+    command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("SLURM_GPUS_PER_TASK", "1");
+    command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    let (status, stdout, stderr) = run(&mut command);
+    assert_eq!(status, Some(0), "{stderr}");
+    let folder = sandbox.folder.path().to_str().expect("a plain name");
+    assert_eq!(stdout.replace(folder, "/FOLDER"), include_str!("golden/dry_run_slurm.txt"));
+}
+
+#[test]
+fn slurm_outside_an_allocation_is_refused() {
+    let sandbox = Sandbox::new("exit 1");
+    for hosts in ["", "--hosts a:1"] {
+        let mut command = sandbox.sweep(&format!("--cases 1n1g --launcher slurm {hosts}"));
+        let error = refused(command.env_remove("SLURM_JOB_ID"), 2);
+        assert!(error.contains("works inside an allocation of Slurm") && error.contains("slurm.sbatch"), "{error}");
+    }
+}
+
+#[test]
+fn a_dry_run_shows_what_would_be_copied() {
+    let sandbox = Sandbox::new("exit 1");
+    let folder = sandbox.folder.path().to_str().expect("a plain name");
+    let mut command = sandbox.sweep("--cases 2n1g --runs 1 --hosts localhost:1,b:1 --sync /opt/rm --dry-run");
+    let (status, stdout, stderr) = run(&mut command);
+    assert_eq!(status, Some(0), "{stderr}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    // A script needs no libraries.
+    assert!(lines[0].starts_with("mkdir -p /opt/rm && rsync "), "{stdout}");
+    assert!(lines[0].ends_with(&format!("{folder}/./worker /opt/rm/")), "{stdout}");
+    assert!(lines[1].starts_with("rsync ") && lines[1].ends_with(&format!("{folder}/./worker b:/opt/rm/")), "{stdout}");
+    assert!(lines[2].contains(" /opt/rm/worker train "), "{stdout}");
+    assert!(
+        refused(&mut sandbox.sweep("--cases 1n1g --hosts a:1 --sync opt"), 2).contains("--sync opt must be absolute")
+    );
 }
 
 #[test]

@@ -17,9 +17,11 @@ use ringmark_record::files::{BANDWIDTH_LOG, BANDWIDTH_RECORD};
 use ringmark_record::units::GigabytesPerSecond;
 use ringmark_record::usage::usage;
 
+use crate::launch::doctor;
 use crate::launch::hosts::Hosts;
 use crate::launch::job::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
 use crate::launch::process::{Ended, Interrupt};
+use crate::launch::starter::Starter;
 
 /// What a bandwidth command is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,15 +53,22 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 
 /// Refuses what cannot work before anything starts, then runs every case.
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
-    let launcher = Launcher::new(&config.launch, &config.cases)?;
+    let mut launcher = Launcher::new(&config.launch, &config.cases)?;
     refuse_used_folder(config)?;
-    let jobs = plan(config, &launcher)?;
     if config.launch.dry_run {
-        jobs.iter().for_each(|(_, job)| println!("{}", job.command_line()));
+        launcher.copy_commands().iter().for_each(|command| println!("{command}"));
+        plan(config, &launcher)?.iter().for_each(|(_, job)| println!("{}", job.command_line()));
         return Ok(());
     }
     launcher.prepare(&config.out, &config.cases)?;
     let interrupt = Interrupt::install()?;
+    launcher.copy_worker(&interrupt, |line| println!("# {line}"))?;
+    if config.launch.doctor {
+        let device = config.bandwidth.device;
+        let line = doctor::before_jobs(&mut launcher, device, &config.out, &interrupt)?;
+        line.iter().for_each(|line| println!("# {line}"));
+    }
+    let jobs = plan(config, &launcher)?;
     let mut outcomes = Vec::new();
     for (case, job) in &jobs {
         ensure!(!interrupt.asked(), "interrupted; finished cases are in {}", config.out.display());
@@ -125,7 +134,7 @@ fn execute(case: Case, job: &PlannedJob, config: &BandwidthSweep, interrupt: &In
         let mut output = io::stdout().lock();
         output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
     })?;
-    let outcome = judge(case, ended, job.read_record(BandwidthRecord::read), config.bandwidth.min_busbw);
+    let outcome = judge(case, job.starter(), ended, job.read_record(BandwidthRecord::read), config.bandwidth.min_busbw);
     if let Outcome::TooSlow(_, reason) | Outcome::Failed(reason) = &outcome {
         job.note_failure(reason)?;
     }
@@ -135,17 +144,18 @@ fn execute(case: Case, job: &PlannedJob, config: &BandwidthSweep, interrupt: &In
 /// What a job's end and its record, or why there is none, say together.
 fn judge(
     case: Case,
+    starter: Starter,
     ended: Ended,
     record: Result<BandwidthRecord, String>,
     minimum: Option<GigabytesPerSecond>,
 ) -> Outcome {
     let record = match record {
         Ok(record) => record,
-        Err(missing) => return Outcome::Failed(ended.failure().unwrap_or(missing)),
+        Err(missing) => return Outcome::Failed(ended.failure(starter).unwrap_or(missing)),
     };
-    // Of a job that ended by itself the record knows why it failed, and mpirun only that it did.
+    // Of a job that ended by itself the record knows why it failed, and mpirun or srun only that it did.
     let recorded = record.failure.clone().filter(|_| matches!(ended, Ended::Exited(_)));
-    match recorded.or_else(|| ended.failure()) {
+    match recorded.or_else(|| ended.failure(starter)) {
         None => Outcome::Sound(record),
         Some(reason) => {
             let miss = minimum.and_then(|minimum| lines::below_minimum(&record.results, case.ranks(), minimum));
@@ -240,7 +250,7 @@ mod tests {
     }
 
     fn reason(ended: Ended, record: Result<BandwidthRecord, String>) -> String {
-        match judge(CASE, ended, record, MINIMUM) {
+        match judge(CASE, Starter::Mpirun, ended, record, MINIMUM) {
             Outcome::Failed(reason) => reason,
             Outcome::Sound(_) => panic!("it is sound"),
             Outcome::TooSlow(..) => panic!("it is too slow"),
@@ -249,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_record_says_more_than_mpirun() {
-        assert!(matches!(judge(CASE, exited(0), Ok(record(None)), None), Outcome::Sound(_)));
+        assert!(matches!(judge(CASE, Starter::Mpirun, exited(0), Ok(record(None)), None), Outcome::Sound(_)));
         assert_eq!(reason(exited(1), Ok(record(Some("3 elements are wrong")))), "3 elements are wrong");
         assert_eq!(reason(exited(7), Ok(record(None))), "mpirun ended with exit status 7");
         assert_eq!(reason(exited(7), Err("no record".to_owned())), "mpirun ended with exit status 7");
@@ -259,7 +269,10 @@ mod tests {
 
     #[test]
     fn too_slow_is_told_from_failed() {
-        assert!(matches!(judge(CASE, exited(1), Ok(record(Some(&miss()))), MINIMUM), Outcome::TooSlow(..)));
+        assert!(matches!(
+            judge(CASE, Starter::Mpirun, exited(1), Ok(record(Some(&miss()))), MINIMUM),
+            Outcome::TooSlow(..)
+        ));
         // Slow as well, but wrong before all.
         assert_eq!(reason(exited(1), Ok(record(Some("3 elements are wrong")))), "3 elements are wrong");
     }

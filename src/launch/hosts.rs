@@ -56,6 +56,12 @@ impl Hosts {
         Hosts::without_duplicates(source, hosts)
     }
 
+    /// `source` is what error messages call the list.
+    pub fn new(source: String, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
+        ensure!(!hosts.is_empty(), "{source} has no host");
+        Hosts::without_duplicates(source, hosts)
+    }
+
     fn without_duplicates(source: String, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
         for (index, host) in hosts.iter().enumerate() {
             if hosts[..index].iter().any(|earlier| earlier.name == host.name) {
@@ -63,6 +69,11 @@ impl Hosts {
             }
         }
         Ok(Hosts { source, hosts })
+    }
+
+    /// Every host.
+    pub fn all(&self) -> &[Host] {
+        &self.hosts
     }
 
     /// The hosts that `case` uses: the first of the list. Fewer than it needs where it does not fit.

@@ -7,14 +7,18 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{self, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use ringmark_record::case::Case;
+use ringmark_record::config::DeviceChoice;
 use ringmark_record::log_line;
 use ringmark_record::usage::usage;
 
-use crate::launch::hosts::Hosts;
+use crate::launch::hosts::{Host, Hosts};
+use crate::launch::interface::Interface;
 use crate::launch::mpirun::{self, Job, MpirunOptions, Surroundings};
 use crate::launch::process::{self, Ended, Interrupt};
+use crate::launch::starter::Starter;
+use crate::launch::sync::Sync;
 use crate::launch::watch::Watch;
 
 const WORKER: &str = "ringmark-worker";
@@ -33,10 +37,18 @@ pub struct LaunchConfig {
     pub stall_timeout: Option<Duration>,
     /// The worker, where it is not the one beside this program or on `PATH`.
     pub worker: Option<PathBuf>,
-    /// What the user set about mpirun.
+    /// What starts the ranks.
+    pub starter: Starter,
+    /// What the user set about mpirun or srun.
     pub mpirun: MpirunOptions,
+    /// What the ranks are asked to use.
+    pub device: DeviceChoice,
+    /// Folder on every host to which the worker and its libraries are copied first, and where jobs run it.
+    pub sync: Option<PathBuf>,
     /// Print the command lines instead of running them.
     pub dry_run: bool,
+    /// Look at the hosts first, and choose the network that joins them.
+    pub doctor: bool,
 }
 
 /// `results/<UTC date>T<time>Z_<what>`, for a command that is given no folder.
@@ -53,8 +65,14 @@ pub fn absolute_out(out: &Path) -> anyhow::Result<PathBuf> {
 /// Plans jobs, all of them with one worker.
 pub struct Launcher<'a> {
     config: &'a LaunchConfig,
+    /// The configuration's, and what was found out since.
+    options: MpirunOptions,
     surroundings: Surroundings,
+    /// On this machine.
     worker: PathBuf,
+    sync: Option<Sync>,
+    /// Those of the largest case, which have those of the others among them.
+    hosts: &'a [Host],
 }
 
 impl Launcher<'_> {
@@ -62,29 +80,85 @@ impl Launcher<'_> {
     pub fn new<'a>(config: &'a LaunchConfig, cases: &[Case]) -> anyhow::Result<Launcher<'a>> {
         config.hosts.check(cases).map_err(usage)?;
         let surroundings = Surroundings::read();
+        if !config.dry_run {
+            config.starter.check(&surroundings)?;
+        }
         let worker = find_worker(config.worker.as_deref(), &surroundings)?;
-        Ok(Launcher { config, surroundings, worker })
+        let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
+        let hosts = cases.iter().map(|case| config.hosts.of(*case)).max_by_key(|hosts| hosts.len()).unwrap_or_default();
+        Ok(Launcher { config, options: config.mpirun.clone(), surroundings, worker, sync, hosts })
     }
 
     /// The job that runs the worker as `case`: `arguments` begin with the worker's command and send its record to
     /// `record`, `threads` are those of a rank where the user chose.
     pub fn plan(&self, case: Case, threads: Option<u32>, arguments: Vec<String>, files: JobFiles) -> PlannedJob {
-        let mut program = vec![self.worker.display().to_string()];
+        let mut program = vec![self.program().display().to_string()];
         program.extend(arguments);
         // At least one: the case was found to fit.
         let hosts = self.config.hosts.of(case);
-        let job = Job { case, hosts, options: &self.config.mpirun, threads, program };
-        let command = mpirun::command_line(&job, &self.surroundings);
+        let job = Job { case, hosts, options: &self.options, threads, program };
+        let starter = self.config.starter;
+        let command = starter.command_line(&job, &self.surroundings);
         let is_local = hosts.iter().all(|host| self.surroundings.is_here(host));
-        PlannedJob { files, first_host: hosts[0].name.clone(), ranks: case.ranks(), is_local, command }
+        PlannedJob { files, first_host: hosts[0].name.clone(), ranks: case.ranks(), is_local, starter, command }
     }
 
-    /// The last look before the first job: mpirun is there, and the folder of every case can be written.
+    /// What ranks run on their hosts: the worker, or its copy there.
+    pub fn program(&self) -> &Path {
+        self.sync.as_ref().map_or(&self.worker, Sync::worker)
+    }
+
+    /// What [`copy_worker`](Launcher::copy_worker) would run.
+    pub fn copy_commands(&self) -> Vec<String> {
+        let Launcher { config, surroundings, hosts, .. } = self;
+        self.sync.as_ref().map(|sync| sync.command_lines(hosts, &config.mpirun, surroundings)).unwrap_or_default()
+    }
+
+    /// Copies the worker to the hosts of all cases where `--sync` asks for it; `report` gets a line for each host.
+    pub fn copy_worker(
+        &self,
+        interrupt: &Interrupt,
+        report: impl Fn(&str) + Send + std::marker::Sync,
+    ) -> anyhow::Result<()> {
+        let Launcher { config, surroundings, hosts, .. } = self;
+        let Some(sync) = &self.sync else { return Ok(()) };
+        sync.run(hosts, &config.mpirun, surroundings, interrupt, report)
+    }
+
+    /// The worker on this machine.
+    pub fn worker(&self) -> &Path {
+        &self.worker
+    }
+
+    /// What mpirun is told.
+    pub fn options(&self) -> &MpirunOptions {
+        &self.options
+    }
+
+    /// What this process was started in.
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    /// All hosts that any case uses.
+    pub fn hosts(&self) -> &[Host] {
+        self.hosts
+    }
+
+    /// Has the jobs that are planned from now on use `interface`; NCCL as well, unless the user gave it its own.
+    pub fn use_interface(&mut self, interface: Interface) {
+        const OWN: &str = "NCCL_SOCKET_IFNAME";
+        if self.config.mpirun.interface.is_none() && self.surroundings.variables.iter().any(|name| name == OWN) {
+            let words = ["btl_tcp_if_include", "oob_tcp_if_include"];
+            let words = words.map(|name| ["-mca".to_owned(), name.to_owned(), interface.to_string()]);
+            self.options.more.extend(words.concat());
+        } else {
+            self.options.interface = Some(interface);
+        }
+    }
+
+    /// The last look before the first job: the folder of every case can be written.
     pub fn prepare(&self, out: &Path, cases: &[Case]) -> anyhow::Result<()> {
-        ensure!(
-            self.surroundings.find("mpirun").is_some(),
-            "mpirun is not on PATH: install Open MPI (scripts/setup.sh, or apt-get install openmpi-bin)"
-        );
         for case in cases {
             let folder = out.join(case.to_string());
             fs::create_dir_all(&folder).with_context(|| {
@@ -95,7 +169,8 @@ impl Launcher<'_> {
     }
 }
 
-fn find_worker(chosen: Option<&Path>, surroundings: &Surroundings) -> anyhow::Result<PathBuf> {
+/// The worker: `chosen`, or else the one beside this program or on `PATH`.
+pub fn find_worker(chosen: Option<&Path>, surroundings: &Surroundings) -> anyhow::Result<PathBuf> {
     if let Some(worker) = chosen {
         if !mpirun::is_program(worker) {
             return Err(usage(anyhow!("--worker {} is no program: give the path of {WORKER}", worker.display())));
@@ -120,7 +195,7 @@ pub struct JobFiles {
     pub record: PathBuf,
 }
 
-/// One launch of mpirun and the files that come of it.
+/// One launch and the files that come of it.
 pub struct PlannedJob {
     files: JobFiles,
     /// Where rank 0 runs, which writes the record.
@@ -128,13 +203,19 @@ pub struct PlannedJob {
     ranks: u32,
     /// Whether all ranks run on this machine.
     is_local: bool,
+    starter: Starter,
     command: Vec<String>,
 }
 
 impl PlannedJob {
-    /// mpirun and its words, to be pasted into a shell.
+    /// mpirun or srun and its words, to be pasted into a shell.
     pub fn command_line(&self) -> String {
         shell_words::join(&self.command)
+    }
+
+    /// What starts its ranks.
+    pub fn starter(&self) -> Starter {
+        self.starter
     }
 
     /// The log's path.
@@ -155,7 +236,7 @@ impl PlannedJob {
         let mut watch = Watch::open(self.ranks, self.is_local, config.stall_timeout)?;
         let report = ["--report-to".to_owned(), watch.driver().to_string()];
         let command = [&self.command[..], &report].concat();
-        process::run(&command, config.timeout, interrupt, &mut watch, |line| {
+        process::run(self.starter, &command, config.timeout, interrupt, &mut watch, |line| {
             log.write_all(line).with_context(|| self.log_not_written())?;
             each_line(line)
         })
@@ -165,8 +246,8 @@ impl PlannedJob {
     pub fn read_record<T>(&self, read: impl FnOnce(BufReader<File>) -> anyhow::Result<T>) -> Result<T, String> {
         let record = self.files.record.display();
         let file = File::open(&self.files.record).map_err(|_| {
-            let host = &self.first_host;
-            format!("mpirun ended with exit status 0, but rank 0 on {host} left no record {record} here")
+            let (program, host) = (self.starter.program(), &self.first_host);
+            format!("{program} ended with exit status 0, but rank 0 on {host} left no record {record} here")
         })?;
         read(BufReader::new(file)).map_err(|error| format!("record {record}: {error:#}"))
     }
@@ -206,6 +287,7 @@ mod tests {
             first_host: "a".to_owned(),
             ranks: 1,
             is_local: true,
+            starter: Starter::Mpirun,
             command: vec!["mpirun".to_owned(), "a b".to_owned()],
         }
     }

@@ -1,18 +1,22 @@
 //! Case, hosts and configuration turned into mpirun's command line (Open MPI 4.1): DLPerf's options, and what a
 //! container or several threads a rank need besides. Starts nothing; [`Surroundings::read`] is the one look outside.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use ringmark_record::case::Case;
+use ringmark_record::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::hosts::Host;
+use crate::launch::interface::Interface;
 
 /// MPI's name for shared memory by process-to-process copy, which a container's seccomp rules forbid.
-const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
+pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
 
 /// What this process was started with and in, as far as a command line depends on it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -31,6 +35,16 @@ pub struct Surroundings {
     pub cores: u32,
     /// Whether Open MPI must be told that this is a container: it is one, and the user has not said how to copy.
     pub container: bool,
+    /// Slurm's variables, `SLURM_*` and `SRUN_*`, which it sets inside an allocation.
+    pub slurm: BTreeMap<String, String>,
+    /// This machine's own addresses.
+    pub addresses: Vec<IpAddr>,
+    /// What Open MPI is to use in the place of ssh, where the environment says so.
+    pub ssh_agent: Option<String>,
+    /// The interface that the environment gives Open MPI.
+    pub tcp_interface: Option<String>,
+    /// `LD_LIBRARY_PATH`, where it is set.
+    pub library_path: Option<String>,
 }
 
 impl Surroundings {
@@ -40,6 +54,7 @@ impl Surroundings {
         let mut variables: Vec<String> =
             env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_forwarded(name)).collect();
         variables.sort();
+        let is_of_slurm = |name: &str| name.starts_with("SLURM_") || name.starts_with("SRUN_");
         let copy_is_chosen = env::var_os(format!("OMPI_MCA_{SINGLE_COPY}")).is_some();
         let in_container = ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists());
         Surroundings {
@@ -54,6 +69,14 @@ impl Surroundings {
                 .unwrap_or_default(),
             cores: thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
             container: in_container && !copy_is_chosen,
+            slurm: env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .filter(|(name, _)| is_of_slurm(name))
+                .collect(),
+            addresses: own_addresses(),
+            ssh_agent: env::var("OMPI_MCA_plm_rsh_agent").ok(),
+            tcp_interface: env::var("OMPI_MCA_btl_tcp_if_include").ok(),
+            library_path: env::var("LD_LIBRARY_PATH").ok(),
         }
     }
 
@@ -62,10 +85,20 @@ impl Surroundings {
         self.path.iter().map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
-    /// Whether `host` is this machine.
+    /// Whether `host` is this machine by its name alone.
     pub fn is_here(&self, host: &Host) -> bool {
         ["localhost", "127.0.0.1", &self.host_name].contains(&host.name.as_str())
     }
+}
+
+/// Of every interface that is up; none where the kernel does not tell.
+fn own_addresses() -> Vec<IpAddr> {
+    let address = |interface: nix::ifaddrs::InterfaceAddress| {
+        let address = interface.address?;
+        let four = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        four.or_else(|| Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())))
+    };
+    nix::ifaddrs::getifaddrs().map(|interfaces| interfaces.filter_map(address).collect()).unwrap_or_default()
 }
 
 /// Whether `path` is a file that may be executed.
@@ -88,15 +121,26 @@ pub struct Job<'a> {
     pub program: Vec<String>,
 }
 
-/// What the user may set about mpirun.
+/// What the user may set about mpirun, or srun in its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MpirunOptions {
     /// Network interface of MPI and NCCL; they choose where `None`.
-    pub interface: Option<String>,
+    pub interface: Option<Interface>,
     /// Port of sshd on the hosts.
     pub ssh_port: u16,
-    /// More words for mpirun, after ours.
+    /// More words for mpirun or srun, after ours.
     pub more: Vec<String>,
+}
+
+impl MpirunOptions {
+    /// The program by which mpirun reaches other hosts, with its first words: ssh, unless the user chose another.
+    pub fn ssh_agent(&self, surroundings: &Surroundings) -> Vec<String> {
+        let chosen = self.more.windows(2).find(|words| words[0] == "plm_rsh_agent").map(|words| &words[1]);
+        // Several stand between colons, of which Open MPI takes the first that it finds.
+        let agent = chosen.or(surroundings.ssh_agent.as_ref()).and_then(|agents| agents.split(':').next());
+        let words: Vec<String> = agent.unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
+        if words.is_empty() { vec!["ssh".to_owned()] } else { words }
+    }
 }
 
 /// The words that launch `job`, `mpirun` first: `gpus_per_node` ranks on each of the hosts, in the order of the hosts.
@@ -125,15 +169,25 @@ pub fn command_line(job: &Job, surroundings: &Surroundings) -> Vec<String> {
         add(&["-mca", SINGLE_COPY, "none"]);
     }
     if let Some(interface) = &options.interface {
-        add(&["-mca", "btl_tcp_if_include", interface, "-mca", "oob_tcp_if_include", interface]);
-        add(&["-x", &format!("NCCL_SOCKET_IFNAME={interface}")]);
+        let text = interface.to_string();
+        add(&["-mca", "btl_tcp_if_include", &text, "-mca", "oob_tcp_if_include", &text]);
+        add(&["-x", &nccl_interface(interface)]);
     }
     words.extend(options.more.iter().chain(&job.program).cloned());
     words
 }
 
+/// The variable that gives NCCL its interface. It takes names alone: what a network is called on each host the worker finds
+/// out there. The second `=` asks for this very name, without which others that begin so would do as well.
+pub fn nccl_interface(interface: &Interface) -> String {
+    match interface {
+        Interface::Name(name) => format!("NCCL_SOCKET_IFNAME=={name}"),
+        Interface::Network(network) => format!("{INTERFACE_VARIABLE}={network}"),
+    }
+}
+
 /// The user's choice, or an equal share of this machine's cores; unknown where ranks run elsewhere.
-fn threads_of_a_rank(job: &Job, surroundings: &Surroundings) -> Option<u32> {
+pub fn threads_of_a_rank(job: &Job, surroundings: &Surroundings) -> Option<u32> {
     let all_here = job.hosts.iter().all(|host| surroundings.is_here(host));
     let share = (surroundings.cores / job.case.gpus_per_node).max(1);
     job.threads.or(all_here.then_some(share))
@@ -198,13 +252,24 @@ mod tests {
     fn an_interface_goes_to_mpi_and_nccl_and_beats_the_variable() {
         let variables = ["NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "PATH"].map(str::to_owned).to_vec();
         let surroundings = Surroundings { variables, ..surroundings() };
-        let line_with = line("1n1g", "b:1", &surroundings, |options| options.interface = Some("ib0".to_owned()));
+        let line_with = |interface: &str| {
+            let interface = interface.parse().expect("an interface");
+            line("1n1g", "b:1", &surroundings, |options| options.interface = Some(interface))
+        };
+        let (line_with, with_network) = (line_with("ib0"), line_with("10.2.0.0/16"));
         assert!(line_with.contains(" -x NCCL_DEBUG -x PATH -mca"), "{line_with}");
         assert!(
             line_with.contains(
-                "-mca btl_tcp_if_include ib0 -mca oob_tcp_if_include ib0 -x NCCL_SOCKET_IFNAME=ib0 /opt/worker"
+                "-mca btl_tcp_if_include ib0 -mca oob_tcp_if_include ib0 -x NCCL_SOCKET_IFNAME==ib0 /opt/worker"
             ),
             "{line_with}"
+        );
+        assert!(
+            with_network.contains(
+                "-mca btl_tcp_if_include 10.2.0.0/16 -mca oob_tcp_if_include 10.2.0.0/16 \
+                 -x RINGMARK_INTERFACE=10.2.0.0/16 /opt/worker"
+            ) && !with_network.contains("NCCL_SOCKET_IFNAME"),
+            "{with_network}"
         );
         let line_without = line("1n1g", "b:1", &surroundings, |_| ());
         assert!(line_without.contains(" -x NCCL_SOCKET_IFNAME -x PATH"), "{line_without}");

@@ -17,10 +17,12 @@ use nix::unistd::{Pid, getppid};
 
 use crate::launch::watch::Watch;
 
+use crate::launch::starter::Starter;
+
 /// How often a waiting loop looks at the clock, the child and the interrupt.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What mpirun gets to end its ranks, on all hosts, before it is killed: it gives them a second itself.
+/// What mpirun or srun gets to end its ranks, on all hosts, before it is killed: it gives them a second itself.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Whether the user asked to stop: Ctrl-C, SIGTERM or a closed terminal.
@@ -34,6 +36,12 @@ impl Interrupt {
         let flag = Arc::clone(&asked);
         ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("signals cannot be caught")?;
         Ok(Interrupt(asked))
+    }
+
+    /// One that no signal sets, for tests.
+    #[cfg(test)]
+    pub fn never() -> Interrupt {
+        Interrupt(Arc::default())
     }
 
     /// Whether a signal came.
@@ -65,12 +73,13 @@ pub enum Ended {
 
 impl Ended {
     /// Why this is a failure; `None` for exit status 0.
-    pub fn failure(&self) -> Option<String> {
+    pub fn failure(&self, starter: Starter) -> Option<String> {
+        let program = starter.program();
         match self {
             Ended::Exited(status) if status.success() => None,
             Ended::Exited(status) => Some(match (status.code(), status.signal()) {
-                (Some(code), _) => format!("mpirun ended with exit status {code}"),
-                (None, signal) => format!("mpirun was ended by signal {}", signal.unwrap_or_default()),
+                (Some(code), _) => format!("{program} ended with exit status {code}"),
+                (None, signal) => format!("{program} was ended by signal {}", signal.unwrap_or_default()),
             }),
             Ended::Failed(reason) => Some(reason.clone()),
             Ended::TimedOut(limit, places) => Some(format!("timed out after {} s; {places}", limit.as_secs())),
@@ -82,6 +91,7 @@ impl Ended {
 /// Runs `command` to its end, under the eyes of `watch`. `each_line` gets what it writes on either stream, line by line,
 /// each with its newline; an error of `each_line` ends the job.
 pub fn run(
+    starter: Starter,
     command: &[String],
     timeout: Option<Duration>,
     interrupt: &Interrupt,
@@ -93,7 +103,7 @@ pub fn run(
         watch.line(&String::from_utf8_lossy(&line));
         each_line(&line)
     };
-    let (mut job, lines) = Job::start(command)?;
+    let (mut job, lines) = Job::start(starter, command)?;
     let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
     let ended = loop {
         match lines.recv_timeout(TICK) {
@@ -141,12 +151,13 @@ pub fn leash(driver: i32, command: &[String]) -> anyhow::Result<()> {
 
 /// A started job; dropping it ends it.
 struct Job {
-    /// mpirun, in a process group of its own, so that the terminal's Ctrl-C reaches us alone.
+    starter: Starter,
+    /// mpirun or srun, in a process group of its own, so that the terminal's Ctrl-C reaches us alone.
     leader: Child,
 }
 
 impl Job {
-    fn start(command: &[String]) -> anyhow::Result<(Job, Receiver<io::Result<Vec<u8>>>)> {
+    fn start(starter: Starter, command: &[String]) -> anyhow::Result<(Job, Receiver<io::Result<Vec<u8>>>)> {
         // What a dying mpirun leaves behind becomes our child instead of init's: then it can be found and ended.
         nix::sys::prctl::set_child_subreaper(true).context("orphaned ranks cannot be adopted")?;
         let (reader, writer) = io::pipe().context("no pipe for the output")?;
@@ -178,7 +189,7 @@ impl Job {
                 }
             }
         });
-        Ok((Job { leader }, lines))
+        Ok((Job { starter, leader }, lines))
     }
 
     fn has_exited(&mut self) -> bool {
@@ -188,33 +199,37 @@ impl Job {
 }
 
 impl Drop for Job {
-    /// SIGTERM, so that mpirun ends the ranks of every host; after [`GRACE`] SIGKILL; then whoever is still there.
+    /// SIGTERM, so that the leader ends the ranks of every host; after [`GRACE`] SIGKILL; then whoever is still there.
     fn drop(&mut self) {
         // Each step may find that there is nobody left to signal: that is what it is for.
-        let group = Pid::from_raw(self.leader.id().cast_signed());
+        let leader = Pid::from_raw(self.leader.id().cast_signed());
+        let has_watcher = self.starter.has_watcher();
+        let signal = |signal| if has_watcher { kill(leader, signal) } else { killpg(leader, signal) };
         if !self.has_exited() {
-            let _ = killpg(group, Signal::SIGTERM);
+            let _ = signal(Signal::SIGTERM);
             let end = Instant::now() + GRACE;
             while !self.has_exited() && Instant::now() < end {
                 thread::sleep(TICK);
             }
         }
         if !self.has_exited() {
-            let _ = killpg(group, Signal::SIGKILL);
+            let _ = signal(Signal::SIGKILL);
             let _ = self.leader.wait();
         }
-        end_descendants();
+        end_descendants(if has_watcher { GRACE } else { Duration::ZERO });
     }
 }
 
-/// Kills and collects every process below this one; there is none but those of the job that just ended. Gives up
-/// after [`GRACE`] on one that the kernel does not let go.
-fn end_descendants() {
+/// Collects every process below this one, and kills those that have not gone by themselves after `patience`; there is
+/// none but those of the job that just ended. Gives up after another [`GRACE`] on one that the kernel does not let go.
+fn end_descendants(patience: Duration) {
     let own = Pid::this();
-    let end = Instant::now() + GRACE;
-    while Instant::now() < end {
-        for process in descendants(own, &parents()) {
-            let _ = kill(process, Signal::SIGKILL);
+    let start = Instant::now();
+    while start.elapsed() < patience + GRACE {
+        if start.elapsed() >= patience {
+            for process in descendants(own, &parents()) {
+                let _ = kill(process, Signal::SIGKILL);
+            }
         }
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) => thread::sleep(TICK),
@@ -257,15 +272,19 @@ fn descendants(of: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::slurm::GpusOfStep;
 
     #[test]
     fn each_end_says_why() {
-        let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw)).failure();
+        let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw)).failure(Starter::Mpirun);
         assert_eq!(exited(0), None);
         assert_eq!(exited(3 << 8).as_deref(), Some("mpirun ended with exit status 3"));
         assert_eq!(exited(9).as_deref(), Some("mpirun was ended by signal 9"));
-        let timed_out = Ended::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned()).failure();
-        assert_eq!(timed_out.as_deref(), Some("timed out after 90 s; no rank has reported"));
+        let srun = Ended::Exited(ExitStatus::from_raw(3 << 8)).failure(Starter::Slurm(GpusOfStep::Unknown));
+        assert_eq!(srun.as_deref(), Some("srun ended with exit status 3"));
+        let timed_out = Ended::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned());
+        let words = "timed out after 90 s; no rank has reported";
+        assert_eq!(timed_out.failure(Starter::Mpirun).as_deref(), Some(words));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use ringmark_record::run::{Profile, RunRecord, Warning};
 use ringmark_record::units::ImagesPerSecond;
 use ringmark_record::usage::usage;
 
+use crate::launch::doctor;
 use crate::launch::job::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
 use crate::launch::process::Interrupt;
 use crate::launch::progress::RunProgress;
@@ -53,15 +54,21 @@ struct Run {
 
 /// Refuses what cannot work before anything starts, then runs every case as often as asked.
 pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
-    let launcher = Launcher::new(&config.launch, &config.cases)?;
+    let mut launcher = Launcher::new(&config.launch, &config.cases)?;
     refuse_used_folder(&config.out)?;
-    let runs = plan(config, &launcher)?;
     if config.launch.dry_run {
-        print_commands(config, &runs);
+        launcher.copy_commands().iter().for_each(|command| println!("{command}"));
+        print_commands(config, &plan(config, &launcher)?);
         return Ok(());
     }
     launcher.prepare(&config.out, &config.cases)?;
     let interrupt = Interrupt::install()?;
+    launcher.copy_worker(&interrupt, |line| println!("{line}"))?;
+    if config.launch.doctor {
+        let line = doctor::before_jobs(&mut launcher, config.train.device, &config.out, &interrupt)?;
+        line.iter().for_each(|line| println!("{line}"));
+    }
+    let runs = plan(config, &launcher)?;
     print_start(config);
     for (index, run) in runs.iter().enumerate() {
         if index > 0 {
@@ -123,7 +130,7 @@ fn execute(run: &Run, config: &SweepConfig, interrupt: &Interrupt) -> anyhow::Re
     })?;
     let speed = progress.finish();
 
-    let warnings = ended.failure().map_or_else(|| warnings_of_sound_run(job), Err);
+    let warnings = ended.failure(job.starter()).map_or_else(|| warnings_of_sound_run(job), Err);
     let reason = match (warnings, speed) {
         (Ok(warnings), Some(speed)) => return Ok((speed, warnings)),
         (Ok(_), None) => "the log has no iteration after warm-up".to_owned(),

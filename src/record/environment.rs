@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::inspection::INTERFACE_VARIABLE;
 use crate::units::Bytes;
 
 /// Kind of device a rank trained on; figures of different kinds are never put side by side.
@@ -90,7 +91,8 @@ pub fn is_allowed(variable: &str) -> bool {
         "OMPI_MCA_pml",
         "OMPI_MCA_rmaps",
     ];
-    const NAMES: [&str; 4] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA"];
+    const NAMES: [&str; 5] =
+        ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", INTERFACE_VARIABLE];
     NAMES.contains(&variable) || PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
 }
 

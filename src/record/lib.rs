@@ -16,6 +16,7 @@
 //! | [`host_use`] | what hosts and ranks did while the iterations ran, by the counters of kernel and driver |
 //! | [`validity`] | what a reader should be warned of, worked out from a record alone |
 //! | [`environment`] | machine, libraries and the variables that matter |
+//! | [`inspection`] | what one host says of itself to `ringmark doctor`, and the orders it takes |
 //! | [`units`] | seconds, bytes and rates that cannot be mixed up |
 //! | [`usage`] | the error that means: asked wrongly, nothing was started |
 //! | [`whole_file`] | a file that is there whole or not at all |
@@ -28,6 +29,7 @@ pub mod environment;
 pub mod files;
 pub mod heartbeat;
 pub mod host_use;
+pub mod inspection;
 pub mod log_line;
 pub mod options;
 pub mod run;

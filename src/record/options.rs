@@ -10,7 +10,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::config::{CollectiveChoice, DeviceChoice, Dtype, ExchangeConfig, Fault, Layout, Switch, TrainConfig, Wire};
 
-pub(crate) fn words<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+/// Parses one of `words` alone, and lists them in the help.
+pub fn words<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: std::str::FromStr<Err = anyhow::Error> + Clone + Send + Sync + 'static,
 {

@@ -46,6 +46,11 @@ fn build() -> Result<(), String> {
         }
     }
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        // First beside the program, where `ringmark sweep --sync` puts copies in the same layout: a copy must not take
+        // what else a host has at the place where this one was built.
+        if let Some(relative) = libtorch.parent().and_then(|packages| folder.strip_prefix(packages).ok()) {
+            println!("cargo::rustc-link-arg=-Wl,-rpath,$ORIGIN/{}", relative.display());
+        }
         println!("cargo::rustc-link-search=native={}", folder.display());
         println!("cargo::rustc-link-arg=-Wl,-rpath,{}", folder.display());
         println!("cargo::rustc-link-arg=-Wl,-rpath-link,{}", folder.display());

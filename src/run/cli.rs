@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand};
 use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::options::BandwidthOptions;
 use ringmark_record::case::Case;
-use ringmark_record::config::TrainConfig;
+use ringmark_record::config::{DeviceChoice, TrainConfig};
 use ringmark_record::heartbeat::Driver;
-use ringmark_record::options::TrainOptions;
+use ringmark_record::options::{self, TrainOptions};
 use ringmark_record::run::Profile;
 
 /// One rank of a ringmark run; started once a GPU by mpirun, or alone.
@@ -38,6 +38,17 @@ pub enum Command {
         mpirun -np 2 --bind-to none ringmark-worker bandwidth --model resnet50_v1b --wire fp16 --optimizer sgd\n  \
         mpirun -np 8 ringmark-worker bandwidth -b 1G -e 1G --min-busbw 300 --json bandwidth.json")]
     Bandwidth(BandwidthArguments),
+    /// What `ringmark doctor` starts on every host, not meant for people: tells about the host, then measures the ways to
+    /// other hosts as lines of its standard input say, and ends with that
+    Agent(AgentArguments),
+}
+
+/// Options of `ringmark-worker agent`.
+#[derive(Debug, Args)]
+pub struct AgentArguments {
+    /// What to look for: cpu leaves CUDA alone
+    #[arg(long, default_value = "auto", value_parser = options::words::<DeviceChoice>(DeviceChoice::WORDS))]
+    pub device: DeviceChoice,
 }
 
 /// Options of `ringmark-worker bandwidth`.

@@ -89,7 +89,7 @@ impl DeviceOfRank {
 fn on_cuda(world: &World, count: usize) -> Result<DeviceOfRank> {
     let local = world.local_rank() as usize;
     // A launcher may show each rank its own GPU alone; then that one is number 0 for all of them.
-    let index = if count == 1 && environment::is_set("CUDA_VISIBLE_DEVICES") { 0 } else { local };
+    let index = if count == 1 && environment::variable("CUDA_VISIBLE_DEVICES").is_some() { 0 } else { local };
     ensure!(
         index < count,
         "host {} shows {count} GPUs, {} ranks were started on it: start at most one rank a GPU",

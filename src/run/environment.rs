@@ -67,18 +67,10 @@ pub fn places(world: &World, own: &DeviceOfRank) -> Vec<RankPlace> {
 /// What this rank found.
 pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environment> {
     let is_cuda = own.kind == DeviceKind::Cuda;
-    let mpi_version = mpi::environment::library_version().unwrap_or_default();
     Ok(Environment {
         ringmark_version: env!("CARGO_PKG_VERSION").to_owned(),
         libtorch_version: shim::libtorch_version(),
-        mpi_version: mpi_version
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .split(", ident")
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
+        mpi_version: mpi_version(),
         nccl_version: nccl.map(Nccl::version).transpose()?,
         driver_version: is_cuda
             .then(|| output("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"])?.pop())
@@ -96,6 +88,18 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
         .unwrap_or_default(),
         variables: variables(),
     })
+}
+
+/// What the MPI library says of itself, without its long end.
+pub fn mpi_version() -> String {
+    let version = mpi::environment::library_version().unwrap_or_default();
+    let first = version.lines().next().unwrap_or_default();
+    first.split(", ident").next().unwrap_or_default().to_owned()
+}
+
+/// The value of a variable that is set and not empty.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// The processor as the kernel names it.
@@ -214,7 +218,7 @@ pub fn peak_resident() -> Bytes {
 /// This process's number among the ranks, as the launcher counts them; for the time before MPI tells it.
 pub fn launched_rank() -> u32 {
     const NAMES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"];
-    NAMES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).unwrap_or(0)
+    NAMES.iter().find_map(|name| variable(name)?.parse().ok()).unwrap_or(0)
 }
 
 /// Name of this host.
@@ -225,11 +229,6 @@ pub fn host_name() -> String {
 /// What the kernel calls the program of a process; nothing where it is gone.
 pub fn program_of(process: i32) -> String {
     first_line(&format!("/proc/{process}/comm"))
-}
-
-/// Whether a variable is set and not empty.
-pub fn is_set(variable: &str) -> bool {
-    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
 fn variables() -> BTreeMap<String, String> {

@@ -13,6 +13,7 @@
 //! | [`flat_parameters`] | weights, gradients and momenta in flat memory |
 //! | [`precision`], [`optimizer`] | rounding and update |
 //! | [`collective`] | the sum over the ranks |
+//! | [`agent`], [`network`] | `ringmark doctor`'s hand on this host, and its interfaces |
 //! | [`timer`] | how long each phase took |
 //! | [`world`] | the ranks of this job |
 //! | [`device`], [`environment`] | what this rank trains on |
@@ -21,6 +22,7 @@
 //! | [`outcome`], [`progress`] | what is kept of the run, and what is shown while it goes on |
 //! | [`ffi`] | foreign functions; the only room with `unsafe` |
 
+mod agent;
 mod autotune;
 mod bandwidth;
 mod cli;
@@ -33,6 +35,7 @@ mod flat_parameters;
 mod heartbeat;
 mod host_watch;
 mod model;
+mod network;
 mod optimizer;
 mod outcome;
 mod precision;
@@ -46,21 +49,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ringmark_record::heartbeat::Message;
+use ringmark_record::inspection::INTERFACE_VARIABLE;
 use ringmark_record::usage::{UsageError, usage};
 
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    ffi::libraries::set_defaults();
-    let Cli { command, report_to } = Cli::parse();
-    let outcome = match command {
-        Command::Train(arguments) => {
-            arguments.into_config().map_err(usage).and_then(|(config, label)| rank::live(&config, label, report_to))
-        }
-        Command::Bandwidth(arguments) => {
-            arguments.into_config().map_err(usage).and_then(|config| bandwidth::live(&config, report_to))
-        }
-    };
+    let interface =
+        environment::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
+    ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref));
+    let outcome = interface.and_then(|_| work(Cli::parse()));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -68,6 +66,18 @@ fn main() -> ExitCode {
             world::complain(&format!("ringmark-worker: {error:#}"));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
+    }
+}
+
+fn work(Cli { command, report_to }: Cli) -> anyhow::Result<()> {
+    match command {
+        Command::Train(arguments) => {
+            arguments.into_config().map_err(usage).and_then(|(config, label)| rank::live(&config, label, report_to))
+        }
+        Command::Bandwidth(arguments) => {
+            arguments.into_config().map_err(usage).and_then(|config| bandwidth::live(&config, report_to))
+        }
+        Command::Agent(arguments) => agent::live(arguments.device),
     }
 }
 

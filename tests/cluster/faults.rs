@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::run::RunRecord;
 
-use crate::cluster::{Cluster, cluster, succeed};
+use crate::cluster::{Cluster, succeed};
 use crate::sandbox::{run, words};
 use crate::{turn, worker};
 
@@ -38,10 +38,10 @@ struct Outcome {
 
 impl Sweep {
     /// One run of `cases`, small enough for four ranks on two cores.
-    fn start(folder: &Path, cases: &str, options: &str) -> Sweep {
+    fn start(cluster: &Cluster, folder: &Path, cases: &str, options: &str) -> Sweep {
         let (out, complaints) = (folder.join("out"), folder.join("stderr"));
         let stderr = fs::File::create(&complaints).expect("created");
-        let mut command = command(cases, &out, options);
+        let mut command = command(cluster, cases, &out, options);
         let driver = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().expect("starts");
         Sweep { driver, out, complaints }
     }
@@ -92,10 +92,11 @@ impl Drop for Sweep {
     }
 }
 
-fn command(cases: &str, out: &Path, options: &str) -> Command {
-    let mut command = cluster(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--cases", cases]);
+fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Command {
+    let mut command = cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--cases", cases]);
     if !options.contains("--hosts") {
-        command.args(["--hosts", "ringmark-1:1,ringmark-2:1,ringmark-3:1,ringmark-4:1"]);
+        let hosts: Vec<String> = (1..=4).map(|number| format!("{}:1", Cluster::host(number))).collect();
+        command.args(["--hosts", &hosts.join(",")]);
     }
     if !options.contains("--worker") {
         command.arg("--worker").arg(worker());
@@ -108,9 +109,8 @@ fn command(cases: &str, out: &Path, options: &str) -> Command {
 }
 
 /// The processes of a host, but for its sshd, which keeps a session of its own until it finds that a link is gone.
-fn processes_on(host: u32) -> Vec<(Pid, String)> {
-    let name = format!("ringmark-{host}");
-    let output = Command::new("ip").args(["netns", "pids", &name]).output().expect("ip starts");
+fn processes_on(host: usize) -> Vec<(Pid, String)> {
+    let output = Command::new("ip").args(["netns", "pids", &Cluster::host(host)]).output().expect("ip starts");
     let numbers = String::from_utf8_lossy(&output.stdout).into_owned();
     let process = |number: &str| {
         let line = fs::read(format!("/proc/{number}/cmdline")).ok().filter(|line| !line.is_empty())?;
@@ -120,7 +120,7 @@ fn processes_on(host: u32) -> Vec<(Pid, String)> {
 }
 
 /// The rank on a host.
-fn rank_on(host: u32) -> Pid {
+fn rank_on(host: usize) -> Pid {
     let program = worker().display().to_string();
     let of_rank = |(_, line): &&(Pid, String)| line.starts_with(&program);
     processes_on(host).iter().find(of_rank).expect("a rank").0
@@ -144,13 +144,13 @@ fn tell(fault: &str, outcome: &Outcome) {
 }
 
 /// Breaks `4n1g` after `1n1g` is done, in the middle of its iterations.
-fn break_a_run(fault: &str, breakage: impl FnOnce(&Sweep)) -> Option<(Outcome, tempfile::TempDir)> {
-    let _cluster = Cluster::up(4)?;
+fn break_a_run(fault: &str, breakage: impl FnOnce(&Cluster, &Sweep)) -> Option<(Outcome, tempfile::TempDir)> {
+    let cluster = Cluster::up(4)?;
     let folder = tempfile::tempdir().expect("a folder");
-    let mut sweep = Sweep::start(folder.path(), "1n1g,4n1g", "");
+    let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", "");
     sweep.reach("4n1g");
     let since = Instant::now();
-    breakage(&sweep);
+    breakage(&cluster, &sweep);
     let outcome = sweep.end(since);
     tell(fault, &outcome);
     let emptied = empty_after(since);
@@ -166,9 +166,10 @@ fn break_a_run(fault: &str, breakage: impl FnOnce(&Sweep)) -> Option<(Outcome, t
 #[test]
 fn a_rank_that_is_killed_is_named_with_its_signal() {
     let _turn = turn();
-    let kill = |_: &Sweep| kill(rank_on(3), Signal::SIGKILL).expect("it runs");
+    let kill = |_: &Cluster, _: &Sweep| kill(rank_on(3), Signal::SIGKILL).expect("it runs");
     let Some((outcome, _folder)) = break_a_run("rank killed by SIGKILL", kill) else { return };
-    let words = "failed: rank 2 of 4 on host ringmark-3 was killed by signal 9 (SIGKILL) in iteration ";
+    let words =
+        &format!("failed: rank 2 of 4 on host {} was killed by signal 9 (SIGKILL) in iteration ", Cluster::host(3));
     assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
     assert_eq!(outcome.status, Some(1));
     assert!(outcome.time < Duration::from_secs(10), "{:?}", outcome.time);
@@ -177,9 +178,10 @@ fn a_rank_that_is_killed_is_named_with_its_signal() {
 #[test]
 fn a_rank_that_is_stopped_is_named_and_its_victims_are_not() {
     let _turn = turn();
-    let stop = |_: &Sweep| kill(rank_on(3), Signal::SIGSTOP).expect("it runs");
+    let stop = |_: &Cluster, _: &Sweep| kill(rank_on(3), Signal::SIGSTOP).expect("it runs");
     let Some((outcome, _folder)) = break_a_run("rank stopped by SIGSTOP", stop) else { return };
-    let words = "failed: no progress for 10 s: rank 2 of 4 on host ringmark-3 has not been heard for ";
+    let words =
+        &format!("failed: no progress for 10 s: rank 2 of 4 on host {} has not been heard for ", Cluster::host(3));
     assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
     assert!(outcome.last_line.contains("; ranks 0-1, 3 wait for it in iteration "), "{}", outcome.last_line);
     assert_eq!(outcome.status, Some(1));
@@ -191,7 +193,11 @@ fn a_link_that_goes_down_is_named_by_its_host() {
     let cut =
         |_: &Sweep| succeed(&cluster(&["on", "3", "ip", "link", "set", "eth0", "down"]).output().expect("starts"));
     let Some((outcome, _folder)) = break_a_run("link of a host down", cut) else { return };
-    assert!(outcome.last_line.contains("host ringmark-3 has not been heard for "), "{}", outcome.last_line);
+    assert!(
+        outcome.last_line.contains(&format!("host {} has not been heard for ", Cluster::host(3))),
+        "{}",
+        outcome.last_line
+    );
     assert!(outcome.last_line.contains("its host or link is down; ranks 0-1, 3 wait for it"), "{}", outcome.last_line);
     assert_eq!(outcome.status, Some(1));
 }
@@ -200,7 +206,7 @@ fn a_link_that_goes_down_is_named_by_its_host() {
 fn a_driver_that_is_asked_to_stop_ends_every_process_on_every_host() {
     let _turn = turn();
     for (fault, signal) in [("driver: Ctrl-C", Signal::SIGINT), ("driver: SIGTERM", Signal::SIGTERM)] {
-        let Some((outcome, _folder)) = break_a_run(fault, |sweep| sweep.signal(signal)) else { return };
+        let Some((outcome, _folder)) = break_a_run(fault, |_, sweep| sweep.signal(signal)) else { return };
         assert!(outcome.last_line.contains("interrupted"), "{}", outcome.last_line);
         assert_eq!(outcome.status, Some(1));
         assert!(outcome.time < Duration::from_secs(15), "{:?}", outcome.time);
@@ -211,7 +217,7 @@ fn a_driver_that_is_asked_to_stop_ends_every_process_on_every_host() {
 fn a_driver_that_is_killed_leaves_no_process_on_any_host() {
     let _turn = turn();
     let mut emptied = Duration::MAX;
-    let kill = |sweep: &Sweep| {
+    let kill = |_: &Cluster, sweep: &Sweep| {
         sweep.signal(Signal::SIGKILL);
         emptied = empty_after(Instant::now());
     };

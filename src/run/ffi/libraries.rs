@@ -3,7 +3,9 @@
 //! libtorch asks once, at its first question about CUDA, whether its CUDA half is there, and keeps the answer:
 //! [`load_cuda`] must run before any other libtorch call.
 
+use std::collections::BTreeSet;
 use std::error::Error;
+use std::ffi::c_int;
 use std::path::PathBuf;
 
 use cudarc::driver::result::{self, DriverError};
@@ -31,16 +33,19 @@ pub fn load_cuda(choice: DeviceChoice) -> Result<CudaLibraries, String> {
 }
 
 /// What NCCL and MPI are asked for unless the user asked for something else; first in every process, because they look
-/// only once.
-pub fn set_defaults() {
-    const DEFAULTS: [(&str, &str); 2] = [
+/// only once. `interface` is the one that NCCL is to use, where it was chosen.
+pub fn set_defaults(interface: Option<&str>) {
+    // The sign before the name asks for this very name; without it other names that begin so would do as well.
+    let interface = interface.map(|name| format!("={name}"));
+    let mut defaults = vec![
         // Rings are what this benchmark measures.
         ("NCCL_ALGO", "Ring"),
         // Longer messages wait for the receiver's word, which over TCP stands in the queue behind our own data: two
         // hosts then send in turns, at half the speed of the link (measured: results/README.md).
         ("OMPI_MCA_btl_tcp_eager_limit", "4194304"),
     ];
-    for (name, value) in DEFAULTS {
+    defaults.extend(interface.as_deref().map(|name| ("NCCL_SOCKET_IFNAME", name)));
+    for (name, value) in defaults {
         if std::env::var_os(name).is_none() {
             // SAFETY: this process has one thread yet.
             unsafe { std::env::set_var(name, value) };
@@ -93,6 +98,40 @@ fn open(name: &str) -> Result<&'static Library, String> {
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))?;
     Ok(Box::leak(Box::new(library)))
+}
+
+/// Every file that this process has loaded.
+pub fn loaded() -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let paths = maps.lines().filter_map(|line| line.find('/').map(|start| line[start..].to_owned()));
+    paths.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Whether `path` is the library `name`, `libmpi.so` say, of whatever version.
+pub fn is_named(path: &str, name: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    file.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// The CUDA version that the driver brings.
+pub fn cuda_driver_version() -> Option<String> {
+    version_by("libcuda.so.1", "cuDriverGetVersion")
+}
+
+/// The version of the CUDA runtime that libtorch has loaded.
+pub fn cuda_runtime_version() -> Option<String> {
+    let path = loaded().into_iter().find(|path| is_named(path, "libcudart.so"))?;
+    version_by(&path, "cudaRuntimeGetVersion")
+}
+
+/// Both functions of CUDA fill in a number such as 13010, for 13.1, and return 0.
+fn version_by(library: &str, function: &str) -> Option<String> {
+    let library = open(library).ok()?;
+    let mut version = 0;
+    // SAFETY: this is the type of both functions in CUDA's headers, which need no initialization; the pointer is to a
+    // live int.
+    let status = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(function).ok()?(&mut version) };
+    (status == 0 && version > 0).then(|| format!("{}.{}", version / 1000, version % 1000 / 10))
 }
 
 /// What the driver says of one GPU.

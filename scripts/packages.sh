@@ -1,0 +1,35 @@
+# For scripts that source it: Debian packages installed by root, without the services that come with them.
+# shellcheck shell=bash
+
+# Installs what the function $1 prints, Debian's names of what is missing. Services $2... that come with it are started
+# neither now nor at boot; one that is there already stays as it is. Uses the caller's say and fail.
+install_packages() {
+    local list=$1 missing command log service policy=/usr/sbin/policy-rc.d worked=yes new_services=()
+    shift
+    missing=$("$list" | xargs)
+    [[ -n $missing ]] || return 0
+    command="apt-get install -y --no-install-recommends $missing"
+    command -v apt-get >/dev/null ||
+        fail "these are missing, here by Debian's names; install what your system calls them: $missing"
+    say "installing $missing"
+    for service in "$@"; do
+        systemctl is-enabled --quiet "$service" 2>/dev/null || new_services+=("$service")
+    done
+    log=$(mktemp)
+    (
+        # Debian starts a service that it installs, now and at every boot. This machine gets none from us.
+        if [[ ! -e $policy ]]; then
+            trap 'rm -f "$policy"' EXIT
+            install -m 755 <(printf '#!/bin/sh\nexit 101\n') "$policy"
+        fi
+        # shellcheck disable=SC2086 # words
+        apt-get update && DEBIAN_FRONTEND=noninteractive $command || exit 1
+        for service in "${new_services[@]}"; do systemctl disable "$service" || true; done
+    ) </dev/null >"$log" 2>&1 || worked=no
+    if [[ $worked == no ]]; then tail -n 20 "$log" >&2; fi
+    rm "$log"
+    [[ $worked == yes ]] || fail "that did not work. As root: apt-get update && $command"
+    hash -r
+    missing=$("$list" | xargs)
+    [[ -z $missing ]] || fail "still missing after their installation: $missing"
+}

@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# A real Slurm over several hosts on one machine, for tests of `--launcher slurm`: the hosts of scripts/cluster.sh, munge
+# and slurmctld on the first of them, slurmd on each. Every host says that it has two GPUs, which are not: what Slurm
+# does with GPUs is real, and whoever looks for a driver finds none.
+#
+#   scripts/slurm_cluster.sh up [COUNT=2]    makes ringmark-1, ringmark-2, ... and prints them as `hosts` does
+#   scripts/slurm_cluster.sh run COMMAND...  runs COMMAND on ringmark-1, from where salloc, sbatch and srun reach this Slurm
+#   scripts/slurm_cluster.sh down            ends every process on the hosts and removes all of it
+#
+# Needs root; installs what is missing of Slurm and munge, besides what scripts/cluster.sh needs. All its files are in
+# /run/ringmark-cluster/slurm. CLUSTER_NAME means what it means there.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+readonly here NAME=${CLUSTER_NAME:-ringmark}
+readonly CLUSTER=/run/$NAME-cluster
+readonly STATE=$CLUSTER/slurm
+# Root's PATH lacks it after a plain `su`.
+PATH=$PATH:/usr/sbin:/sbin
+
+say() { echo "slurm_cluster: $*" >&2; }
+fail() {
+    say "$1"
+    exit "${2:-1}"
+}
+usage() {
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+    exit "$1"
+}
+
+# shellcheck source=scripts/packages.sh
+source "$here/packages.sh"
+
+missing_packages() {
+    command -v slurmctld >/dev/null || echo slurmctld
+    command -v slurmd >/dev/null || echo slurmd
+    command -v srun >/dev/null || echo slurm-client
+    command -v munged >/dev/null || echo munge
+    # Part of Debian's Slurm; other distributions build Slurm without PMIx.
+    compgen -G '/usr/lib*/slurm*/mpi_pmix.so' >/dev/null || compgen -G '/usr/lib/*/slurm*/mpi_pmix.so' >/dev/null ||
+        echo slurm-wlm-basic-plugins
+}
+
+# --- up ------------------------------------------------------------------------------------------------------------
+
+# What `up` is at: its last words where it fails.
+step=
+
+undo_up() {
+    say "failed: $step; see above. What was made of it is removed"
+    tail -qn 5 "$STATE"/*.log >&2 2>/dev/null || true
+    "$here/cluster.sh" down
+}
+
+up() {
+    local hosts names host
+    install_packages missing_packages slurmctld slurmd munge
+    hosts=$("$here/cluster.sh" up "$1")
+    trap undo_up EXIT
+    names=${hosts//:1/}
+
+    step="writing Slurm's configuration"
+    mkdir -p "$STATE/state"
+    # munged lives in no folder that others may write to.
+    chmod 755 "$STATE"
+    write_configuration "${names//,/ }"
+
+    step="starting munged and slurmctld on $NAME-1"
+    (umask 077 && head -c 128 /dev/urandom >"$STATE/munge.key")
+    "$here/cluster.sh" run munged --key-file="$STATE/munge.key" --socket="$STATE/munge.socket" \
+        --pid-file="$STATE/munge.pid" --log-file="$STATE/munge.log" --seed-file="$STATE/munge.seed"
+    "$here/cluster.sh" run slurmctld -f "$STATE/slurm.conf"
+
+    for host in ${names//,/ }; do
+        step="starting slurmd on $host"
+        mkdir -p "$STATE/$host.spool"
+        "$here/cluster.sh" run ssh "$host" "$(command -v slurmd)" -N "$host" -f "$STATE/slurm.conf"
+    done
+
+    step="waiting for every host to be idle"
+    wait_until_idle "$1"
+    trap - EXIT
+    echo "$hosts"
+}
+
+# Configuration for the hosts in $1.
+write_configuration() {
+    local host memory
+    memory=$(awk '$1 == "MemTotal:" { print int($2 / 1024 / 2) }' /proc/meminfo)
+    # One munged serves all: its socket lies on the disk that the hosts share. The hosts have no control groups, so no
+    # plugin that needs one. Their processors and memory are the machine's own, each host's all of them.
+    cat >"$STATE/slurm.conf" <<CONFIG
+ClusterName=$NAME
+SlurmctldHost=$NAME-1
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$STATE/munge.socket
+CredType=cred/munge
+StateSaveLocation=$STATE/state
+SlurmctldPidFile=$STATE/slurmctld.pid
+SlurmctldLogFile=$STATE/slurmctld.log
+SlurmdPidFile=$STATE/%n.pid
+SlurmdLogFile=$STATE/%n.log
+SlurmdSpoolDir=$STATE/%n.spool
+SlurmdParameters=config_overrides
+TmpFS=$CLUSTER/%n/tmp
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/affinity
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+MpiDefault=none
+ReturnToService=2
+GresTypes=gpu
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+CONFIG
+    for host in $1; do
+        echo "NodeName=$host CPUs=$(nproc) RealMemory=$memory Gres=gpu:2" >>"$STATE/slurm.conf"
+    done
+    echo "Name=gpu File=$STATE/gpu[0-1]" >"$STATE/gres.conf"
+    # Slurm tells ranks of devices alone. Nobody opens these; they are /dev/null.
+    mknod "$STATE/gpu0" c 1 3 && mknod "$STATE/gpu1" c 1 3
+    # Named, because the search for the system's own fails without control groups.
+    echo "CgroupPlugin=cgroup/v1" >"$STATE/cgroup.conf"
+}
+
+# At most 20 seconds, for $1 hosts.
+wait_until_idle() {
+    local deadline=$((SECONDS + 20))
+    until [[ $(with_slurm sinfo --noheader --Node --states=idle 2>/dev/null | wc -l) == "$1" ]]; do
+        if ((SECONDS >= deadline)); then
+            with_slurm sinfo --Node --long >&2 || true
+            exit 1
+        fi
+        sleep 0.2
+    done
+}
+
+# --- use -----------------------------------------------------------------------------------------------------------
+
+with_slurm() { "$here/cluster.sh" run env SLURM_CONF="$STATE/slurm.conf" "$@"; }
+
+verb=${1:-}
+if [[ $verb == --help || $verb == -h ]]; then usage 0; fi
+if ((EUID != 0)); then fail "namespaces need root: sudo scripts/slurm_cluster.sh $*" 2; fi
+case $verb:$# in
+    up:[12])
+        count=${2:-2}
+        [[ $count =~ ^[1-9][0-9]?$ ]] || fail "up $count: it takes 1 to 99 hosts" 2
+        up "$count"
+        ;;
+    run:1) usage 2 >&2 ;;
+    run:*)
+        [[ -e $STATE/slurm.conf ]] || fail "no Slurm is up: scripts/slurm_cluster.sh up"
+        with_slurm "${@:2}"
+        ;;
+    down:1) "$here/cluster.sh" down ;;
+    *) usage 2 >&2 ;;
+esac

@@ -1,0 +1,719 @@
+//! What is wrong with the hosts, from what was found on them. Pure: facts in, findings out, each with its cure.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::path::Path;
+
+use ringmark_record::config::DeviceChoice;
+use ringmark_record::inspection::{Inspection, Library};
+use ringmark_record::units::{Bytes, GigabytesPerSecond};
+use serde::Serialize;
+
+use crate::launch::doctor::host::HostFacts;
+use crate::launch::doctor::peers::{self, Outcome, Way};
+use crate::launch::doctor::probe::{Gpu, Gpus, Port, Probe, WorkerFile};
+use crate::launch::interface::CommonNetwork;
+
+/// A clock that is further off makes times of different hosts incomparable.
+const CLOCK_SECONDS: f64 = 1.0;
+
+/// ssh to a host of the same network takes a small part of this.
+const SSH_SECONDS: f64 = 5.0;
+
+/// /dev/shm for each rank: NCCL's buffers on a GPU, Open MPI's queues without.
+const SHARED_MEMORY: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(16 << 20));
+
+/// Disk for results below which there is a warning, and an error: records are megabytes.
+const RESULTS_SPACE: (Bytes, Bytes) = (Bytes(1_000_000_000), Bytes(20_000_000));
+
+/// Disk for Open MPI's session.
+const TEMPORARY_SPACE: Bytes = Bytes(50_000_000);
+
+/// GPU memory that may be taken with nobody on the device: the driver's own.
+const IDLE_MEMORY: Bytes = Bytes(1_500_000_000);
+
+/// A GPU that is at work and below this share of its highest clock is slow.
+const CLOCK_SHARE: f64 = 0.9;
+
+/// NVML's bits for a lower clock.
+const SLOW_REASONS: [(u64, &str, &str); 6] = [
+    (0x2, "an application clock is set", "nvidia-smi -rac"),
+    (0x4, "power cap", "raise the limit (nvidia-smi -pl), or compare only with devices of the same limit"),
+    (0x8, "hardware slowdown", "see to its cooling and power supply: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"),
+    (0x20, "too hot (software slowdown)", "see to its cooling: nvidia-smi -q -d TEMPERATURE"),
+    (0x40, "too hot (hardware slowdown)", "see to its cooling: nvidia-smi -q -d TEMPERATURE"),
+    (0x80, "power brake", "see to the power supply of the chassis: nvidia-smi -q -d POWER"),
+];
+
+/// What is looked at; a column of the table each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// The host answers ssh, without a password.
+    Ssh,
+    /// mpirun's daemon can be started, and Open MPI can tell the hosts apart.
+    Mpirun,
+    /// The same program is there and starts.
+    Worker,
+    /// libtorch, MPI, NCCL, driver and CUDA are the same.
+    Versions,
+    /// As many devices as ranks, of one kind.
+    Gpus,
+    /// Free, at full clock, without errors.
+    GpuState,
+    /// How the devices are wired.
+    Topology,
+    /// Memory that may be locked.
+    Memlock,
+    /// /dev/shm.
+    SharedMemory,
+    /// Room for results and temporary files.
+    Disk,
+    /// The time.
+    Clock,
+    /// The network interface that is used.
+    Interface,
+    /// The other hosts are reached on it.
+    Peers,
+    /// How much it carries.
+    Speed,
+    /// InfiniBand and RoCE.
+    Infiniband,
+}
+
+impl Check {
+    /// As the table and the findings call it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Check::Ssh => "ssh",
+            Check::Mpirun => "mpirun",
+            Check::Worker => "worker",
+            Check::Versions => "versions",
+            Check::Gpus => "GPUs",
+            Check::GpuState => "GPU state",
+            Check::Topology => "topology",
+            Check::Memlock => "memlock",
+            Check::SharedMemory => "/dev/shm",
+            Check::Disk => "disk",
+            Check::Clock => "clock",
+            Check::Interface => "interface",
+            Check::Peers => "reaches",
+            Check::Speed => "slowest way",
+            Check::Infiniband => "IB",
+        }
+    }
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// A job would fail, or say something untrue.
+    Error,
+    /// It would run, not as well as it could.
+    Warning,
+}
+
+/// Something that is wrong with a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The host's number.
+    #[serde(skip)]
+    pub number: usize,
+    /// Its name.
+    pub host: String,
+    /// What was looked at.
+    pub check: Check,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub cure: String,
+}
+
+/// What the facts are judged by.
+pub struct Asked<'a> {
+    /// Path of the worker.
+    pub worker: &'a Path,
+    /// What the ranks are to use.
+    pub device: DeviceChoice,
+    /// Folder of the results, where there is to be one.
+    pub results: Option<&'a Path>,
+    /// Whether that folder is on this machine already.
+    pub has_results: bool,
+}
+
+/// Collects findings about hosts by their numbers.
+struct Findings<'a> {
+    hosts: &'a [HostFacts],
+    found: Vec<Finding>,
+}
+
+impl Findings<'_> {
+    fn add(
+        &mut self,
+        number: usize,
+        check: Check,
+        severity: Severity,
+        what: impl Into<String>,
+        cure: impl Into<String>,
+    ) {
+        let host = self.hosts[number].host.clone();
+        self.found.push(Finding { number, host, check, severity, what: what.into(), cure: cure.into() });
+    }
+}
+
+/// Everything but the ways between the hosts; in the order of the checks, then of the hosts.
+pub fn of_hosts(hosts: &[HostFacts], asked: &Asked) -> Vec<Finding> {
+    let mut findings = Findings { hosts, found: Vec::new() };
+    check_ssh(&mut findings);
+    check_mpirun(&mut findings);
+    check_worker(&mut findings, asked.worker);
+    check_versions(&mut findings);
+    if asked.device != DeviceChoice::Cpu {
+        check_gpus(&mut findings, asked.device);
+        check_gpu_state(&mut findings);
+        check_topology(&mut findings);
+    }
+    check_processors(&mut findings, asked.device);
+    check_memory(&mut findings);
+    check_disk(&mut findings, asked);
+    check_clock(&mut findings);
+    check_infiniband(&mut findings);
+    findings.found
+}
+
+fn check_ssh(findings: &mut Findings) {
+    for (number, host) in findings.hosts.iter().enumerate() {
+        if let Some(refusal) = &host.refusal {
+            findings.add(number, Check::Ssh, Severity::Error, &refusal.what, &refusal.cure);
+        }
+        if let Some(warning) = &host.warning {
+            findings.add(number, Check::Ssh, Severity::Warning, &warning.what, &warning.cure);
+        }
+        if let Some(last) = host.probe.as_ref().and_then(|probe| probe.stopped_after.as_ref()) {
+            let what = format!("it stops answering after {last}: what it is asked next hangs");
+            let cure = "run the lines of src/launch/doctor/probe.sh there: a file system that does not answer hangs so";
+            findings.add(number, Check::Ssh, Severity::Error, what, cure);
+        }
+        if let Some(time) = host.ssh.filter(|time| time.0 > SSH_SECONDS) {
+            let what = format!("ssh takes {time:.1} to come through, and every launch waits for it");
+            let cure = "look for a name server that does not answer (UseDNS no), or a slow start-up file of the shell";
+            findings.add(number, Check::Ssh, Severity::Warning, what, cure);
+        }
+    }
+}
+
+fn check_mpirun(findings: &mut Findings) {
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(probe) = &host.probe else { continue };
+        if !probe.orted && !host.is_here {
+            let what = "a command run by ssh does not find orted there, which mpirun starts on every host";
+            let cure =
+                "install Open MPI there (scripts/setup.sh), or add its bin to the PATH that a shell without login has";
+            findings.add(number, Check::Mpirun, Severity::Error, what, cure);
+        }
+        match names.get(probe.name.as_str()) {
+            Some(first) => {
+                let first = &findings.hosts[*first].host;
+                let what =
+                    format!("it calls itself {}, as {first} does: Open MPI takes the two for one host", probe.name);
+                let cure = "give each host a name of its own (hostnamectl set-hostname), or take the second name of one host out of --hosts";
+                findings.add(number, Check::Mpirun, Severity::Error, what, cure);
+            }
+            None => {
+                names.insert(&probe.name, number);
+            }
+        }
+    }
+    let versions =
+        values(findings.hosts, |host| Some(host.probe.as_ref()?.mpirun.clone()).filter(|text| !text.is_empty()));
+    for (number, version, usual, share) in odd_ones(&versions) {
+        let what = format!("it has {version}, {share} have {usual}");
+        findings.add(
+            number,
+            Check::Mpirun,
+            Severity::Error,
+            what,
+            "install the same Open MPI on all hosts (scripts/setup.sh)",
+        );
+    }
+}
+
+fn check_worker(findings: &mut Findings, worker: &Path) {
+    const COPY: &str = "copy the program there, to the same path: a shared folder, or --sync";
+    let worker = worker.display();
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(probe) = &host.probe else { continue };
+        match probe.worker {
+            WorkerFile::Missing => {
+                findings.add(number, Check::Worker, Severity::Error, format!("there is no {worker}"), COPY);
+            }
+            WorkerFile::Refused => {
+                findings.add(
+                    number,
+                    Check::Worker,
+                    Severity::Error,
+                    format!("{worker} may not be executed"),
+                    format!("chmod +x {worker}"),
+                );
+            }
+            _ => {}
+        }
+        if let Some(words) = &host.worker_failure {
+            let cure = if words.contains("shared libraries") || words.contains("symbol") || words.contains("version `")
+            {
+                "run scripts/setup.sh there, so that the libraries lie where they do here, or let --sync bring them"
+            } else {
+                "run it there by hand and see: ringmark-worker agent </dev/null"
+            };
+            findings.add(number, Check::Worker, Severity::Error, format!("{worker} does not start: {words}"), cure);
+        }
+    }
+    let hashes = values(findings.hosts, |host| match &host.probe.as_ref()?.worker {
+        WorkerFile::Hash(hash) => Some(hash.clone()),
+        _ => None,
+    });
+    for (number, hash, usual, share) in odd_ones(&hashes) {
+        let short = |hash: &str| hash.chars().take(12).collect::<String>();
+        let what =
+            format!("{worker} is another program: its SHA-256 is {}, {share} have {}", short(&hash), short(&usual));
+        findings.add(number, Check::Worker, Severity::Error, what, COPY);
+    }
+}
+
+/// What to compare: its name, what a host has of it, how bad a difference is, and its cure.
+type Version = (&'static str, fn(&HostFacts) -> Option<String>, Severity, &'static str);
+
+fn check_versions(findings: &mut Findings) {
+    fn of(host: &HostFacts, read: impl FnOnce(&Inspection) -> Option<String>) -> Option<String> {
+        host.inspection.as_ref().and_then(read)
+    }
+    fn built(library: &Library) -> String {
+        format!("{} ({} at {})", library.version, library.bytes, library.path)
+    }
+    const SAME: &str = "install the same on all hosts: scripts/setup.sh, or --sync";
+    const LIBRARY: &str = "look at LD_LIBRARY_PATH there, then scripts/setup.sh, or --sync";
+    let compared: [Version; 6] = [
+        ("ringmark-worker", |host| of(host, |found| Some(found.ringmark_version.clone())), Severity::Error, SAME),
+        (
+            "libtorch",
+            |host| of(host, |found| Some(format!("{} ({})", found.libtorch.version, found.libtorch.bytes))),
+            Severity::Error,
+            LIBRARY,
+        ),
+        ("MPI", |host| of(host, |found| Some(found.mpi.version.clone())), Severity::Error, SAME),
+        ("NCCL", |host| of(host, |found| Some(found.nccl.as_ref()?.version.clone())), Severity::Error, LIBRARY),
+        (
+            "CUDA runtime",
+            |host| of(host, |found| found.nccl.as_ref().and(found.cuda_runtime.clone())),
+            Severity::Error,
+            SAME,
+        ),
+        (
+            "NVIDIA driver",
+            |host| Some(host.probe.as_ref()?.gpus.list().first()?.driver.clone()),
+            Severity::Warning,
+            "install one driver on all hosts: each may have its own speed",
+        ),
+    ];
+    for (name, read, severity, cure) in compared {
+        for (number, version, usual, share) in odd_ones(&values(findings.hosts, read)) {
+            let path = match (name, &findings.hosts[number].inspection) {
+                ("libtorch", Some(found)) => format!(", {}", built(&found.libtorch)),
+                ("NCCL", Some(Inspection { nccl: Some(nccl), .. })) => format!(", {}", built(nccl)),
+                _ => String::new(),
+            };
+            let what = format!("{name} is {version}{path}; {share} have {usual}");
+            findings.add(number, Check::Versions, severity, what, cure);
+        }
+    }
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let copies = host.inspection.as_ref().map(|found| found.nccl_copies.as_slice()).unwrap_or_default();
+        if copies.len() > 1 {
+            let what = format!("one process gets {} copies of NCCL: {}", copies.len(), copies.join(", "));
+            let cure = "take the one that libtorch does not use out of LD_LIBRARY_PATH, LD_PRELOAD and NCCL's plugins";
+            findings.add(number, Check::Versions, Severity::Error, what, cure);
+        }
+    }
+}
+
+/// Devices that a rank could use there; `None` where the worker did not tell.
+fn usable_devices(host: &HostFacts) -> Option<u32> {
+    let found = host.inspection.as_ref()?;
+    Some(if found.cuda_missing.is_some() { 0 } else { found.devices })
+}
+
+fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
+    let somewhere = findings.hosts.iter().any(|host| usable_devices(host).is_some_and(|devices| devices > 0));
+    let needed = device == DeviceChoice::Cuda || somewhere;
+    let severity = if needed { Severity::Error } else { Severity::Warning };
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(probe) = &host.probe else { continue };
+        const STUCK: &str = "look for Xid in dmesg, then reset the device or restart the host; or choose --device cpu";
+        match &probe.gpus {
+            Gpus::Hang => {
+                findings.add(number, Check::Gpus, severity, "nvidia-smi does not answer within 8 s", STUCK);
+                continue;
+            }
+            Gpus::Fail(words) => {
+                findings.add(number, Check::Gpus, severity, format!("nvidia-smi fails: {words}"), STUCK);
+                continue;
+            }
+            Gpus::None if needed => {
+                let what = if somewhere { "it has no GPU, other hosts have" } else { "it has no GPU" };
+                let cure = "take it out of --hosts, install the NVIDIA driver, or choose --device cpu";
+                findings.add(number, Check::Gpus, Severity::Error, what, cure);
+                continue;
+            }
+            Gpus::None | Gpus::Unknown => continue,
+            Gpus::There(_) => {}
+        }
+        let missing = host.inspection.as_ref().and_then(|found| found.cuda_missing.as_ref());
+        if let Some(missing) = missing {
+            let what = format!("it has {}, and the worker cannot use them: {missing}", listed(probe.gpus.list()));
+            let cure = "scripts/setup.sh there installs the CUDA half of libtorch; or choose --device cpu";
+            findings.add(number, Check::Gpus, severity, what, cure);
+            continue;
+        }
+        let devices = usable_devices(host).unwrap_or_else(|| probe.gpus.list().len() as u32);
+        if devices < host.slots {
+            let what = format!("{} ranks are to run there, it shows {devices} GPUs", host.slots);
+            let cure = "lower its slots in --hosts, or look for the missing ones: nvidia-smi -L, CUDA_VISIBLE_DEVICES, Xid in dmesg";
+            findings.add(number, Check::Gpus, Severity::Error, what, cure);
+        }
+    }
+    let kinds = values(findings.hosts, |host| {
+        let gpus = host.probe.as_ref()?.gpus.list();
+        (!gpus.is_empty()).then(|| listed(gpus))
+    });
+    for (number, kind, usual, share) in odd_ones(&kinds) {
+        let what = format!("it has {kind}, {share} have {usual}");
+        let cure = "compare like with like: the slowest device sets the pace of all";
+        findings.add(number, Check::Gpus, Severity::Warning, what, cure);
+    }
+}
+
+/// `2 x NVIDIA H100 80GB HBM3`.
+fn listed(gpus: &[Gpu]) -> String {
+    let mut kinds: Vec<(&str, u32)> = Vec::new();
+    for gpu in gpus {
+        match kinds.iter_mut().find(|(name, _)| *name == gpu.name) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((&gpu.name, 1)),
+        }
+    }
+    let kinds: Vec<String> = kinds.into_iter().map(|(name, count)| format!("{count} x {name}")).collect();
+    kinds.join(" and ")
+}
+
+fn check_gpu_state(findings: &mut Findings) {
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(probe) = &host.probe else { continue };
+        for gpu in probe.gpus.list() {
+            for (what, cure) in gpu_faults(gpu) {
+                let what = format!("GPU {}: {what}", gpu.index);
+                findings.add(number, Check::GpuState, Severity::Warning, what, cure);
+            }
+        }
+    }
+}
+
+/// What is wrong with one GPU, each with its cure.
+fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    let used = gpu.memory_used.unwrap_or_default();
+    if !gpu.processes.is_empty() {
+        let what = format!("others use it: {}", gpu.processes.join(", "));
+        faults.push((what, "wait for them or end them: what they take is missing from every figure".to_owned()));
+    } else if used.0 > IDLE_MEMORY.0 {
+        let total = gpu.memory.unwrap_or_default();
+        let what = format!("{} of {} are taken, by nobody that nvidia-smi shows", gigabytes(used), gigabytes(total));
+        faults.push((what, "look in other containers and for dead processes: fuser -v /dev/nvidia*".to_owned()));
+    }
+    let reasons = gpu.slow_reasons.unwrap_or_default();
+    let clocks = match (gpu.clock, gpu.clock_maximum) {
+        (Some(clock), Some(maximum)) => format!(" ({clock} of {maximum} MHz)"),
+        _ => String::new(),
+    };
+    for (_, reason, cure) in SLOW_REASONS.iter().filter(|(bit, ..)| reasons & bit != 0) {
+        faults.push((format!("its clock is held down: {reason}{clocks}"), (*cure).to_owned()));
+    }
+    if let (Some(set), Some(default)) = (gpu.clock_set, gpu.clock_default) {
+        if set < default && reasons & 0x2 == 0 {
+            let what = format!("it is set to {set} MHz for applications, {default} is the default");
+            faults.push((what, "nvidia-smi -rac".to_owned()));
+        }
+    }
+    // An idle device lowers its clock by itself.
+    let is_at_work = gpu.slow_reasons == Some(0);
+    if let (true, Some(clock), Some(maximum)) = (is_at_work, gpu.clock, gpu.clock_maximum) {
+        if f64::from(clock) < CLOCK_SHARE * f64::from(maximum) {
+            let what = format!("it runs at {clock} of {maximum} MHz, and says no reason");
+            faults.push((what, "see whether its clock is locked: nvidia-smi -rgc lets it go".to_owned()));
+        }
+    }
+    if let Some(count) = gpu.uncorrected_errors.filter(|count| *count > 0) {
+        let what = format!("{count} errors of its memory could not be corrected since the driver was loaded (ECC)");
+        faults.push((what, "reset it (nvidia-smi --gpu-reset); if they come again, have it replaced".to_owned()));
+    }
+    faults
+}
+
+fn check_topology(findings: &mut Findings) {
+    let topologies = values(findings.hosts, |host| {
+        let probe = host.probe.as_ref()?;
+        (!probe.topology.is_empty()).then(|| probe.topology.clone())
+    });
+    for (number, own, usual, share) in odd_ones(&topologies) {
+        let differs = own.iter().zip(&usual).find(|(own, usual)| own != usual);
+        let (own, usual) = differs.map_or(("more or fewer lines", "others"), |(own, usual)| (own, usual));
+        let what = format!("its devices are wired otherwise: `{own}`, {share} have `{usual}` (nvidia-smi topo -m)");
+        let cure =
+            "look for a device in another slot, a missing NVLink bridge or network card, or another NUMA setting";
+        findings.add(number, Check::Topology, Severity::Warning, what, cure);
+    }
+}
+
+/// Ranks on the CPU are as fast as the processor.
+fn check_processors(findings: &mut Findings, device: DeviceChoice) {
+    let any = |host: &HostFacts| usable_devices(host).is_some_and(|devices| devices > 0);
+    if device == DeviceChoice::Cuda || findings.hosts.iter().any(any) {
+        return;
+    }
+    let processors = values(findings.hosts, |host| {
+        let found = host.inspection.as_ref()?;
+        Some(format!("{} cores of {}", found.cores, found.processor))
+    });
+    for (number, own, usual, share) in odd_ones(&processors) {
+        let what = format!("it has {own}, {share} have {usual}");
+        let cure = "compare like with like: the slowest host sets the pace of all";
+        findings.add(number, Check::Gpus, Severity::Warning, what, cure);
+    }
+}
+
+fn check_memory(findings: &mut Findings) {
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(probe) = &host.probe else { continue };
+        if let Some(limit) = probe.memlock.filter(|_| probe.ports.iter().any(Port::is_up)) {
+            let what =
+                format!("a process may lock {} of memory only, and InfiniBand needs all of it", megabytes(limit));
+            let cure = "raise memlock to unlimited in /etc/security/limits.conf and for sshd's service; \
+                        in a container: --ulimit memlock=-1";
+            findings.add(number, Check::Memlock, Severity::Warning, what, cure);
+        }
+        let a_rank = if probe.gpus.list().is_empty() { SHARED_MEMORY.1 } else { SHARED_MEMORY.0 };
+        let needed = Bytes(a_rank.0 * u64::from(host.slots));
+        if let Some(space) = probe.shared_memory.filter(|space| space.free.0 < needed.0) {
+            let what = format!(
+                "/dev/shm has {} free, the ranks there may need {}: one that finds no room is killed by SIGBUS",
+                megabytes(space.free),
+                megabytes(needed)
+            );
+            let cure = "remove what was left there, or make it larger: mount -o remount,size=8g /dev/shm; \
+                        in a container: --shm-size=8g";
+            findings.add(number, Check::SharedMemory, Severity::Warning, what, cure);
+        }
+    }
+}
+
+fn check_disk(findings: &mut Findings, asked: &Asked) {
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(probe) = &host.probe else { continue };
+        if let Some(space) = probe.temporary.filter(|space| space.free.0 < TEMPORARY_SPACE.0) {
+            let what = format!(
+                "its folder of temporary files has {} free, where Open MPI keeps its session",
+                megabytes(space.free)
+            );
+            findings.add(number, Check::Disk, Severity::Warning, what, "make room in /tmp, or point TMPDIR elsewhere");
+        }
+        // Rank 0 writes the record; it runs on the first host. The logs are written here.
+        let (Some(folder), true) = (asked.results, number == 0 || host.is_here) else { continue };
+        let folder = folder.display();
+        if let Some(space) = probe.results.filter(|space| space.free.0 < RESULTS_SPACE.0.0) {
+            let severity = if space.free.0 < RESULTS_SPACE.1.0 { Severity::Error } else { Severity::Warning };
+            let what = format!("{} are free for the results in {folder}", megabytes(space.free));
+            findings.add(number, Check::Disk, severity, what, "make room, or choose another --out");
+        }
+        match probe.results_folder {
+            Some(false) => {
+                let what = format!("the results' folder {folder} cannot be written to");
+                findings.add(
+                    number,
+                    Check::Disk,
+                    Severity::Error,
+                    what,
+                    "change its owner or mode, or choose another --out",
+                );
+            }
+            None if asked.has_results && probe.stopped_after.is_none() => {
+                let what =
+                    format!("rank 0 runs there and writes its records to {folder}, which is on this machine alone");
+                let cure = "choose an --out that both share, or name this machine first in --hosts";
+                findings.add(number, Check::Disk, Severity::Error, what, cure);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn check_clock(findings: &mut Findings) {
+    for (number, host) in findings.hosts.iter().enumerate() {
+        if let Some(ahead) = host.clock_ahead.filter(|ahead| ahead.0.abs() > CLOCK_SECONDS) {
+            let side = if ahead.0 > 0.0 { "ahead of" } else { "behind" };
+            let what = format!("its clock is {:.1} s {side} this machine's", ahead.0.abs());
+            let cure = "have both follow one time server: timedatectl set-ntp true, chronyc tracking";
+            findings.add(number, Check::Clock, Severity::Warning, what, cure);
+        }
+    }
+}
+
+fn check_infiniband(findings: &mut Findings) {
+    const CURE: &str = "see ibstat and ibv_devinfo: cable, switch port, subnet manager (opensm), openibd";
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let ports = host.probe.as_ref().map(|probe| probe.ports.as_slice()).unwrap_or_default();
+        if !ports.is_empty() && !ports.iter().any(Port::is_up) {
+            let what = format!("none of its InfiniBand and RoCE ports is up: {}", described(ports));
+            findings.add(number, Check::Infiniband, Severity::Warning, what, CURE);
+        }
+    }
+    let active = values(findings.hosts, |host| {
+        let mut up: Vec<String> =
+            host.probe.as_ref()?.ports.iter().filter(|port| port.is_up()).map(|port| port.rate.clone()).collect();
+        up.sort();
+        Some(up)
+    });
+    let listed = |rates: &[String]| if rates.is_empty() { "none".to_owned() } else { rates.join(", ") };
+    for (number, own, usual, share) in odd_ones(&active) {
+        let probe: Option<&Probe> = findings.hosts[number].probe.as_ref();
+        let ports = probe.map(|probe| described(&probe.ports)).unwrap_or_default();
+        let what =
+            format!("its active InfiniBand ports are {} ({ports}), {share} have {}", listed(&own), listed(&usual));
+        findings.add(number, Check::Infiniband, Severity::Warning, what, CURE);
+    }
+}
+
+/// `mlx5_0:1 ACTIVE, mlx5_1:1 DOWN (Disabled)`.
+fn described(ports: &[Port]) -> String {
+    let describe = |port: &Port| match port.is_up() {
+        true => format!("{} {}", port.name, port.state),
+        false => format!("{} {} ({})", port.name, port.state, port.physical),
+    };
+    if ports.is_empty() {
+        "there is none".to_owned()
+    } else {
+        ports.iter().map(describe).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What the ways between the hosts say. `places` are all hosts' in `network`, by the hosts' numbers in `present`.
+pub fn of_ways(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], ways: &[Way]) -> Vec<Finding> {
+    let mut findings = Findings { hosts, found: Vec::new() };
+    let name = |number: usize| hosts[number].host.as_str();
+    let place = |number: usize| present.iter().position(|other| *other == number).map(|index| &network.places[index]);
+    let interface = |number: usize| place(number).map_or("", |place| place.interface.as_str());
+
+    let links = values(hosts, |host| {
+        let number = hosts.iter().position(|other| std::ptr::eq(other, host))?;
+        let name = interface(number);
+        let interfaces = &host.inspection.as_ref()?.interfaces;
+        interfaces.iter().find(|interface| interface.name == name)?.link_megabits
+    });
+    for (number, own, usual, share) in odd_ones(&links) {
+        let what = format!("its link on {} runs at {own} Mbit/s, {share} have {usual}", interface(number));
+        let cure = "change cable and switch port, then see what they agree on: ethtool";
+        findings.add(number, Check::Speed, Severity::Warning, what, cure);
+    }
+
+    let closed: Vec<(&Way, &String)> = ways
+        .iter()
+        .filter_map(|way| match &way.outcome {
+            Outcome::Closed(reason) => Some((way, reason)),
+            Outcome::Open { .. } => None,
+        })
+        .collect();
+    let pairs: Vec<(usize, usize)> = closed.iter().map(|(way, _)| (way.from, way.to)).collect();
+    for (number, its) in peers::blame(&pairs) {
+        let describe = |index: &usize| {
+            let (way, reason) = closed[*index];
+            format!("{} to {} ({reason})", name(way.from), name(way.to))
+        };
+        let what = format!("no connection on {network}: {}", its.iter().map(describe).collect::<Vec<_>>().join(", "));
+        let cure = "open all ports between the hosts (firewall, security group), or choose the network that joins them \
+                    with --interface";
+        findings.add(number, Check::Peers, Severity::Error, what, cure);
+    }
+
+    for way in ways {
+        if let Outcome::Open { detour: Some(address), .. } = way.outcome {
+            let what = format!(
+                "its packets to {} leave from {address}, not from {} ({})",
+                name(way.to),
+                interface(way.from),
+                place(way.from).map_or(String::new(), |place| place.address.to_string())
+            );
+            let cure = "two interfaces are in one network: give each a network of its own, or see `ip route get`";
+            findings.add(way.from, Check::Peers, Severity::Warning, what, cure);
+        }
+    }
+
+    let slow: Vec<&Way> = peers::slow(ways).into_iter().map(|number| &ways[number]).collect();
+    let pairs: Vec<(usize, usize)> = slow.iter().map(|way| (way.from, way.to)).collect();
+    let median = peers::median_speed(ways).unwrap_or_default();
+    for (number, its) in peers::blame(&pairs) {
+        let describe = |index: &usize| {
+            let way = slow[*index];
+            let speed = match way.outcome {
+                Outcome::Open { speed: Some(speed), .. } => speed,
+                _ => GigabytesPerSecond::default(),
+            };
+            format!("{} to {} {speed:.3}", name(way.from), name(way.to))
+        };
+        let its: Vec<String> = its.iter().map(describe).collect();
+        let what = format!("its ways are slow: {}; half of all carry {median:.3} or more", its.join(", "));
+        let cure = "look at its cable, port and duplex (ethtool), at other traffic, and at MTU: ping -M do -s 8972";
+        findings.add(number, Check::Speed, Severity::Warning, what, cure);
+    }
+    findings.found
+}
+
+/// The finding about a host that the chosen interface does not fit.
+pub fn wrong_interface(hosts: &[HostFacts], number: usize, what: String) -> Finding {
+    let mut findings = Findings { hosts, found: Vec::new() };
+    let cure = "choose with --interface a name that all hosts have, or the network that joins them, as 10.77.0.0/24";
+    findings.add(number, Check::Interface, Severity::Error, what, cure);
+    findings.found.remove(0)
+}
+
+/// What each host has, by its number, of those that have it.
+fn values<T>(hosts: &[HostFacts], read: impl Fn(&HostFacts) -> Option<T>) -> Vec<(usize, T)> {
+    hosts.iter().enumerate().filter_map(|(number, host)| Some((number, read(host)?))).collect()
+}
+
+/// Whoever differs from what most have (the first's, where it is even): number, own value, the usual one, and who has
+/// that, as `2 of 3 hosts`.
+fn odd_ones<T: Clone + Eq + Hash>(values: &[(usize, T)]) -> Vec<(usize, T, T, String)> {
+    let mut counts: HashMap<&T, usize> = HashMap::new();
+    for (_, value) in values {
+        *counts.entry(value).or_default() += 1;
+    }
+    let most = counts.values().copied().max().unwrap_or_default();
+    let Some((_, usual)) = values.iter().find(|(_, value)| counts[value] == most) else { return Vec::new() };
+    let share = format!("{most} of {} hosts", values.len());
+    let odd = values.iter().filter(|(_, value)| value != usual);
+    odd.map(|(number, value)| (*number, value.clone(), usual.clone(), share.clone())).collect()
+}
+
+fn gigabytes(bytes: Bytes) -> String {
+    format!("{:.1} GB", bytes.0 as f64 / 1e9)
+}
+
+/// `65 MB`, `8 GB`.
+pub fn megabytes(bytes: Bytes) -> String {
+    match bytes.0 as f64 / 1e6 {
+        small if small < 1e4 => format!("{small:.0} MB"),
+        large => format!("{:.0} GB", large / 1e3),
+    }
+}

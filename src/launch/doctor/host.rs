@@ -1,0 +1,158 @@
+//! One host visited: the script first, then the agent, each under its limit. What was found, without judging it.
+
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ringmark_record::config::DeviceChoice;
+use ringmark_record::inspection::{Inspection, Order, Reply};
+use ringmark_record::units::Seconds;
+use serde::Serialize;
+
+use crate::launch::doctor::agent::Agent;
+use crate::launch::doctor::probe::{Gpus, Probe, SCRIPT, WorkerFile};
+use crate::launch::doctor::ssh::{self, Refusal};
+use crate::launch::hosts::Host;
+use crate::launch::mpirun::{MpirunOptions, Surroundings};
+use crate::launch::process::Interrupt;
+use crate::launch::remote::Remote;
+
+/// Hosts that are visited at a time.
+const AT_ONCE: usize = 64;
+
+/// The script's limit: ssh's own, and that of nvidia-smi in it.
+const SCRIPT_LIMIT: Duration = Duration::from_secs(14);
+
+/// What the agent may take to speak: libtorch's CPU half, or its CUDA half too, which is gigabytes on a disk that may be
+/// far away.
+const AGENT_LIMIT: (Duration, Duration) = (Duration::from_secs(12), Duration::from_secs(40));
+
+/// Exchanges from which the one with the shortest way tells the clock.
+const CLOCKS: usize = 3;
+
+/// What was found on one host.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct HostFacts {
+    /// As the user calls it.
+    pub host: String,
+    /// Ranks that it is to take.
+    pub slots: u32,
+    /// Whether it is the machine that this program runs on.
+    pub is_here: bool,
+    /// From the start of ssh to the first word of the host.
+    pub ssh: Option<Seconds>,
+    /// Why no command could be run there.
+    pub refusal: Option<Refusal>,
+    /// What ssh warned of.
+    pub warning: Option<Refusal>,
+    /// What the host says without the worker.
+    pub probe: Option<Probe>,
+    /// What the worker says.
+    pub inspection: Option<Inspection>,
+    /// Why it says nothing, in its own words or the loader's.
+    pub worker_failure: Option<String>,
+    /// How much its clock is ahead of this machine's.
+    pub clock_ahead: Option<Seconds>,
+}
+
+/// How the hosts are visited.
+pub struct Visit<'a> {
+    /// Path of the worker, the same everywhere.
+    pub worker: &'a Path,
+    /// Folder of the results, where there is to be one.
+    pub results: Option<&'a Path>,
+    /// What the ranks are to use.
+    pub device: DeviceChoice,
+    /// What the user said about ssh.
+    pub options: &'a MpirunOptions,
+    /// Where we are.
+    pub surroundings: &'a Surroundings,
+    /// Whether the user asked to stop.
+    pub interrupt: &'a Interrupt,
+}
+
+impl Visit<'_> {
+    /// All of `hosts`, side by side, in their order; with each the agent, where it runs.
+    pub fn all(&self, hosts: &[Host]) -> Vec<(HostFacts, Option<Agent>)> {
+        hosts.chunks(AT_ONCE).flat_map(|some| side_by_side(some, |host| self.one(host))).collect()
+    }
+
+    fn one(&self, host: &Host) -> (HostFacts, Option<Agent>) {
+        let remote = Remote::new(host, self.options, self.surroundings);
+        let mut facts =
+            HostFacts { host: host.name.clone(), slots: host.slots, is_here: remote.is_here(), ..HostFacts::default() };
+        self.run_script(&remote, &mut facts);
+        let Some(probe) = &facts.probe else { return (facts, None) };
+        if matches!(probe.worker, WorkerFile::Missing | WorkerFile::Refused) {
+            return (facts, None);
+        }
+        // A driver that hangs would hold the agent up as well.
+        let (device, patience) = match (&probe.gpus, self.device) {
+            (Gpus::None, DeviceChoice::Auto) | (_, DeviceChoice::Cpu) | (Gpus::Hang | Gpus::Unknown, _) => {
+                (DeviceChoice::Cpu, AGENT_LIMIT.0)
+            }
+            _ => (self.device, AGENT_LIMIT.1),
+        };
+        match Agent::start(&remote, self.worker, device, self.surroundings, patience, self.interrupt) {
+            Ok((mut agent, inspection)) => {
+                facts.inspection = Some(inspection);
+                facts.clock_ahead = if facts.is_here { None } else { clock_ahead(&mut agent) };
+                (facts, Some(agent))
+            }
+            Err(words) => {
+                facts.worker_failure = Some(words);
+                (facts, None)
+            }
+        }
+    }
+
+    fn run_script(&self, remote: &Remote, facts: &mut HostFacts) {
+        let results = self.results.map(|folder| folder.display().to_string()).unwrap_or_default();
+        let words = ["sh", "-s", "--", &self.worker.display().to_string(), &results];
+        let answer = match remote.run(&words, SCRIPT.as_bytes(), SCRIPT_LIMIT, self.interrupt) {
+            Ok(answer) => answer,
+            Err(error) => {
+                let what = format!("ssh cannot be started here: {error}");
+                let cure = "install an SSH client (apt-get install openssh-client)".to_owned();
+                facts.refusal = Some(Refusal { what, cure });
+                return;
+            }
+        };
+        facts.probe = Probe::parse(&answer.stdout);
+        if facts.probe.is_none() {
+            facts.refusal = Some(ssh::refusal(&answer, &facts.host, self.options.ssh_port));
+        } else if !facts.is_here {
+            facts.ssh = answer.first_output.map(|time| Seconds(time.as_secs_f64()));
+            facts.warning = ssh::warning(&answer.stderr, &facts.host);
+        }
+    }
+}
+
+/// How much the agent's clock is ahead of ours, by the exchange with the shortest way.
+fn clock_ahead(agent: &mut Agent) -> Option<Seconds> {
+    let mut best: Option<(f64, f64)> = None;
+    for _ in 0..CLOCKS {
+        let before = now();
+        let Ok(Reply::Clock(there)) = agent.ask(&Order::Clock, Duration::ZERO) else { return None };
+        let after = now();
+        let way = after - before;
+        if best.is_none_or(|(shortest, _)| way < shortest) {
+            best = Some((way, there.0 - (before + after) / 2.0));
+        }
+    }
+    best.map(|(_, ahead)| Seconds(ahead))
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// Does `work` for every one of `items`, each on a thread of its own; the results in their order.
+pub fn side_by_side<I: Sync, T: Send>(items: &[I], work: impl Fn(&I) -> T + Sync) -> Vec<T> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads: Vec<_> = items.iter().map(|item| scope.spawn(move || work(item))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
+}

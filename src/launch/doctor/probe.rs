@@ -1,0 +1,356 @@
+//! What a host says of itself without our worker: the script that asks, and its answers read. Not for judging them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ringmark_record::units::{Bytes, Seconds};
+use serde::Serialize;
+
+/// For `sh -s -- WORKER FOLDER`.
+pub const SCRIPT: &str = include_str!("probe.sh");
+
+/// The script's first line: what comes before it is the host's own greeting.
+const MARK: &str = "ringmark-probe=1";
+
+/// Answers of one host.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Probe {
+    /// What the host calls itself.
+    pub name: String,
+    /// System and release.
+    pub kernel: String,
+    /// Seconds since 1970 UTC when the script began.
+    pub clock: Option<Seconds>,
+    /// The address that we came from and the one that we came to, where we came by ssh.
+    pub connection: Option<(IpAddr, IpAddr)>,
+    /// Memory that a process may lock; `None` for any amount.
+    pub memlock: Option<Bytes>,
+    /// The program that is to be started.
+    pub worker: WorkerFile,
+    /// Whether a command run by ssh finds mpirun's daemon.
+    pub orted: bool,
+    /// What mpirun says of itself, empty where there is none.
+    pub mpirun: String,
+    /// /dev/shm.
+    pub shared_memory: Option<Space>,
+    /// The folder of temporary files.
+    pub temporary: Option<Space>,
+    /// Where the results go.
+    pub results: Option<Space>,
+    /// Whether the results' folder is there, and whether it may be written to.
+    pub results_folder: Option<bool>,
+    /// InfiniBand and RoCE.
+    pub ports: Vec<Port>,
+    /// The NVIDIA devices.
+    pub gpus: Gpus,
+    /// `nvidia-smi topo -m`, line by line.
+    pub topology: Vec<String>,
+    /// The last that the script told where it did not come to its end.
+    pub stopped_after: Option<String>,
+}
+
+/// The program at the worker's path.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub enum WorkerFile {
+    /// The host has no program that would tell.
+    #[default]
+    Unknown,
+    /// Nothing is there.
+    Missing,
+    /// It may not be executed.
+    Refused,
+    /// Its SHA-256.
+    Hash(String),
+}
+
+/// A file system.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Space {
+    /// All of it.
+    pub size: Bytes,
+    /// What is left.
+    pub free: Bytes,
+}
+
+/// A port of an InfiniBand or RoCE device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// `mlx5_0:1`.
+    pub name: String,
+    /// `ACTIVE`, `DOWN`, `INIT`.
+    pub state: String,
+    /// `LinkUp`, `Disabled`, `Polling`.
+    pub physical: String,
+    /// `InfiniBand`, or `Ethernet` for RoCE.
+    pub layer: String,
+    /// `400 Gb/sec (4X NDR)`.
+    pub rate: String,
+}
+
+impl Port {
+    /// Whether it carries data.
+    pub fn is_up(&self) -> bool {
+        self.state == "ACTIVE"
+    }
+}
+
+/// What nvidia-smi says.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub enum Gpus {
+    /// It was not asked: the script did not come so far.
+    #[default]
+    Unknown,
+    /// There is no nvidia-smi.
+    None,
+    /// It did not end in time.
+    Hang,
+    /// It failed, with these words.
+    Fail(String),
+    /// The devices.
+    There(Vec<Gpu>),
+}
+
+impl Gpus {
+    /// The devices, none where there is none to use.
+    pub fn list(&self) -> &[Gpu] {
+        match self {
+            Gpus::There(gpus) => gpus,
+            _ => &[],
+        }
+    }
+}
+
+/// One GPU.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Gpu {
+    /// As nvidia-smi counts them.
+    pub index: String,
+    /// `GPU-8f...`.
+    pub uuid: String,
+    /// `NVIDIA H100 80GB HBM3`.
+    pub name: String,
+    /// Version of the driver.
+    pub driver: String,
+    /// All of its memory.
+    pub memory: Option<Bytes>,
+    /// What is taken of it.
+    pub memory_used: Option<Bytes>,
+    /// Clock of the multiprocessors now, in MHz.
+    pub clock: Option<u32>,
+    /// The highest that it has.
+    pub clock_maximum: Option<u32>,
+    /// The clock that it is set to for applications, in MHz.
+    pub clock_set: Option<u32>,
+    /// What that is by default.
+    pub clock_default: Option<u32>,
+    /// Errors of its memory since the driver was loaded that could not be corrected.
+    pub uncorrected_errors: Option<u64>,
+    /// NVML's reasons for a lower clock, one a bit.
+    pub slow_reasons: Option<u64>,
+    /// Programs on it.
+    pub processes: Vec<String>,
+}
+
+impl Probe {
+    /// Reads what the script wrote, as far as it came; `None` where it never began.
+    pub fn parse(text: &str) -> Option<Probe> {
+        let mut answers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut lines = text.lines().skip_while(|line| *line != MARK);
+        lines.next()?;
+        let mut last = None;
+        for line in lines {
+            if let Some((key, value)) = line.split_once('=') {
+                answers.entry(key).or_default().push(value.trim());
+                last = Some(key);
+            }
+        }
+        let all = |key: &str| answers.get(key).map(Vec::as_slice).unwrap_or_default();
+        let first = |key: &str| all(key).first().copied();
+        let text = |key: &str| first(key).unwrap_or_default().to_owned();
+        Some(Probe {
+            name: text("name"),
+            kernel: text("kernel"),
+            clock: first("clock").and_then(|clock| clock.parse().ok()).map(Seconds),
+            connection: first("connection").and_then(connection),
+            memlock: first("memlock_kib").and_then(|limit| limit.parse().ok()).map(kibibytes),
+            worker: match first("worker_sha256") {
+                Some(hash) => WorkerFile::Hash(hash.to_owned()),
+                None if first("worker_missing").is_some() => WorkerFile::Missing,
+                None if first("worker_refused").is_some() => WorkerFile::Refused,
+                None => WorkerFile::Unknown,
+            },
+            orted: first("orted").is_some(),
+            mpirun: text("mpirun"),
+            shared_memory: first("shm_kib").and_then(space),
+            temporary: first("temporary_kib").and_then(space),
+            results: first("results_kib").and_then(space),
+            results_folder: first("results_present").map(|_| first("results_writable").is_some()),
+            ports: all("port").iter().filter_map(|line| port(line)).collect(),
+            gpus: gpus(first("gpus"), all("gpus_error"), all("gpu"), all("process")),
+            topology: all("topology").iter().map(|line| plain(line)).filter(|line| !line.is_empty()).collect(),
+            stopped_after: first("end").is_none().then(|| last.unwrap_or("nothing").to_owned()),
+        })
+    }
+}
+
+/// `SSH_CONNECTION`: the client's address and port, the server's address and port.
+fn connection(text: &str) -> Option<(IpAddr, IpAddr)> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    Some((words.first()?.parse().ok()?, words.get(2)?.parse().ok()?))
+}
+
+fn kibibytes(count: u64) -> Bytes {
+    Bytes(count * 1024)
+}
+
+fn mebibytes(count: u64) -> Bytes {
+    Bytes(count * 1024 * 1024)
+}
+
+/// `size free`.
+fn space(text: &str) -> Option<Space> {
+    let (size, free) = text.split_once(' ')?;
+    Some(Space { size: kibibytes(size.parse().ok()?), free: kibibytes(free.parse().ok()?) })
+}
+
+/// `mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)`.
+fn port(text: &str) -> Option<Port> {
+    let mut words = text.split('|');
+    let mut next = || words.next().map(str::trim);
+    let name = next()?.to_owned();
+    let word = |text: &str| text.split_once(": ").map_or(text, |(_, word)| word).to_owned();
+    Some(Port {
+        name,
+        state: word(next()?),
+        physical: word(next()?),
+        layer: next()?.to_owned(),
+        rate: next()?.to_owned(),
+    })
+}
+
+fn gpus(kind: Option<&str>, error: &[&str], lines: &[&str], processes: &[&str]) -> Gpus {
+    let fields = match kind {
+        None => return Gpus::Unknown,
+        Some("hang") => return Gpus::Hang,
+        Some("none") => return Gpus::None,
+        Some("fail") => return Gpus::Fail(error.join(" ")),
+        Some(fields) => fields,
+    };
+    let mut found: Vec<Gpu> = lines.iter().map(|line| gpu(fields, line)).collect();
+    for line in processes {
+        let mut words = line.splitn(4, ',').map(str::trim);
+        let (uuid, process, memory, name) = (words.next(), words.next(), words.next(), words.next());
+        if let (Some(gpu), Some(process)) = (found.iter_mut().find(|gpu| Some(gpu.uuid.as_str()) == uuid), process) {
+            let (name, memory) = (name.unwrap_or("?"), memory.unwrap_or("?"));
+            gpu.processes.push(format!("{name} (process {process}, {memory} MiB)"));
+        }
+    }
+    Gpus::There(found)
+}
+
+fn gpu(fields: &str, line: &str) -> Gpu {
+    let values: BTreeMap<&str, &str> = fields.split(',').zip(line.split(',').map(str::trim)).collect();
+    let text = |field: &str| values.get(field).copied().unwrap_or_default().to_owned();
+    // `[N/A]` and its like are no number.
+    let number = |field: &str| values.get(field).and_then(|value| value.parse::<u64>().ok());
+    let clock = |field: &str| number(field).and_then(|value| u32::try_from(value).ok());
+    let reasons = ["clocks_event_reasons.active", "clocks_throttle_reasons.active"];
+    let reasons = reasons.iter().find_map(|field| values.get(field)?.strip_prefix("0x"));
+    Gpu {
+        index: text("index"),
+        uuid: text("uuid"),
+        name: text("name"),
+        driver: text("driver_version"),
+        memory: number("memory.total").map(mebibytes),
+        memory_used: number("memory.used").map(mebibytes),
+        clock: clock("clocks.current.sm"),
+        clock_maximum: clock("clocks.max.sm"),
+        clock_set: clock("clocks.applications.graphics"),
+        clock_default: clock("clocks.default_applications.graphics"),
+        uncorrected_errors: number("ecc.errors.uncorrected.volatile.total"),
+        slow_reasons: reasons.and_then(|reasons| u64::from_str_radix(reasons, 16).ok()),
+        processes: Vec::new(),
+    }
+}
+
+/// Without the colours that nvidia-smi writes even where no terminal is.
+fn plain(line: &str) -> String {
+    let mut pieces = line.split('\u{1b}');
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        plain += piece.split_once('m').map_or("", |(_, text)| text);
+    }
+    plain.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_answer_is_read() {
+        let text = "\
+            Welcome to node a, name=wrong\n\
+            ringmark-probe=1\n\
+            connection=10.77.0.1 50022 10.77.0.2 22\n\
+            clock=1763719323.250000000\n\
+            name=a\n\
+            kernel=Linux 6.1.0\n\
+            memlock_kib=unlimited\n\
+            worker_sha256=0b98\n\
+            orted=/usr/bin/orted\n\
+            mpirun=mpirun (Open MPI) 4.1.4\n\
+            shm_kib=65536 65000\n\
+            results_present=1\n\
+            results_writable=1\n\
+            results_kib=2000 1000\n\
+            port=mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)\n\
+            port=mlx5_1:1|1: DOWN|3: Disabled|Ethernet|40 Gb/sec (4X QDR)\n\
+            gpus=none\n\
+            end=1\n";
+        let probe = Probe::parse(text).expect("it began");
+        assert_eq!((probe.name.as_str(), probe.clock, probe.memlock), ("a", Some(Seconds(1_763_719_323.25)), None));
+        assert_eq!(probe.connection, Some((IpAddr::from([10, 77, 0, 1]), IpAddr::from([10, 77, 0, 2]))));
+        assert_eq!((probe.worker, probe.orted), (WorkerFile::Hash("0b98".to_owned()), true));
+        assert_eq!(probe.shared_memory, Some(Space { size: Bytes(67_108_864), free: Bytes(66_560_000) }));
+        assert_eq!((probe.results_folder, probe.temporary), (Some(true), None));
+        let ports: Vec<(&str, bool)> = probe.ports.iter().map(|port| (port.rate.as_str(), port.is_up())).collect();
+        assert_eq!(ports, [("400 Gb/sec (4X NDR)", true), ("40 Gb/sec (4X QDR)", false)]);
+        assert_eq!((probe.gpus, probe.stopped_after), (Gpus::None, None));
+    }
+
+    #[test]
+    fn a_script_that_was_cut_off_or_never_began_is_no_host_without_gpus() {
+        assert_eq!(Probe::parse("bash: sh: command not found\n"), None);
+        let probe = Probe::parse("ringmark-probe=1\nname=a\nmemlock_kib=8192\nshm_k").expect("it began");
+        assert_eq!((probe.gpus, probe.memlock), (Gpus::Unknown, Some(Bytes(8_388_608))));
+        assert_eq!(probe.stopped_after.as_deref(), Some("memlock_kib"));
+        let failed = Probe::parse("ringmark-probe=1\ngpus=fail\ngpus_error=NVIDIA-SMI has failed because\nend=1\n");
+        assert_eq!(failed.expect("it began").gpus, Gpus::Fail("NVIDIA-SMI has failed because".to_owned()));
+    }
+
+    #[test]
+    fn gpus_are_read_by_the_names_of_their_fields() {
+        let text = "\
+            ringmark-probe=1\n\
+            gpus=index,uuid,name,driver_version,memory.total,memory.used,clocks.current.sm,clocks.max.sm,\
+            ecc.errors.uncorrected.volatile.total,clocks.applications.graphics,clocks.default_applications.graphics,\
+            clocks_event_reasons.active\n\
+            gpu=0, GPU-aa, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 1024, 345, 1980, 0, 1980, 1980, 0x0000000000000001\n\
+            gpu=1, GPU-bb, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 0, 1200, 1980, 2, [N/A], [N/A], 0x0000000000000028\n\
+            process=GPU-aa, 4711, 1010, /usr/bin/python3, with a comma\n\
+            topology=\t\u{1b}[4mGPU0\tGPU1\u{1b}[0m\n\
+            topology=GPU0\t X \tNV18\n\
+            topology=\n\
+            end=1\n";
+        let probe = Probe::parse(text).expect("it began");
+        let [first, second] = probe.gpus.list() else { panic!("{:?}", probe.gpus) };
+        assert_eq!((first.name.as_str(), first.driver.as_str()), ("NVIDIA H100 80GB HBM3", "550.54.15"));
+        assert_eq!((first.memory, first.memory_used), (Some(mebibytes(81_559)), Some(mebibytes(1024))));
+        assert_eq!((first.clock, first.clock_maximum, first.clock_set), (Some(345), Some(1980), Some(1980)));
+        assert_eq!((first.slow_reasons, first.uncorrected_errors), (Some(1), Some(0)));
+        assert_eq!(first.processes, ["/usr/bin/python3, with a comma (process 4711, 1010 MiB)"]);
+        assert_eq!((second.slow_reasons, second.uncorrected_errors, second.clock_set), (Some(0x28), Some(2), None));
+        assert_eq!(probe.topology, ["GPU0 GPU1", "GPU0 X NV18"]);
+    }
+}

@@ -1,0 +1,56 @@
+# What a host says of itself, one `key=value` a line, and nothing that changes it. Needs no more than a POSIX shell.
+# What may hang comes last and under a limit, so that the rest is known. $1: the worker, $2: the folder of the results.
+echo ringmark-probe=1
+echo "connection=$SSH_CONNECTION"
+echo "clock=$(date +%s.%N)"
+echo "name=$(hostname 2>/dev/null || uname -n)"
+echo "kernel=$(uname -sr)"
+echo "memlock_kib=$(ulimit -l)"
+
+limited() {
+    if command -v timeout >/dev/null; then timeout -k 1 "$@"; else shift && "$@"; fi
+}
+# Size and free space in KiB of the file system that holds the nearest folder above $2 that there is.
+space() {
+    folder=$2
+    while [ ! -d "$folder" ] && [ "$folder" != "${folder%/*}" ]; do folder=${folder%/*}; done
+    limited 3 df -Pk "${folder:-/}" 2>/dev/null | awk -v key="$1" 'NR == 2 { print key "_kib=" $2 " " $4 }'
+}
+
+if [ ! -e "$1" ]; then echo "worker_missing=1"
+elif [ ! -f "$1" ] || [ ! -x "$1" ]; then echo "worker_refused=1"
+elif command -v sha256sum >/dev/null; then echo "worker_sha256=$(sha256sum <"$1" | cut -d ' ' -f 1)"
+fi
+if command -v orted >/dev/null; then echo "orted=$(command -v orted)"; fi
+echo "mpirun=$(mpirun --version 2>/dev/null | head -n 1)"
+space shm /dev/shm
+space temporary "${TMPDIR:-/tmp}"
+if [ -n "$2" ]; then
+    if [ -d "$2" ]; then echo "results_present=1"; if [ -w "$2" ]; then echo "results_writable=1"; fi; fi
+    space results "$2"
+fi
+for port in /sys/class/infiniband/*/ports/*; do
+    [ -d "$port" ] || continue
+    device=${port%/ports/*}
+    echo "port=${device##*/}:${port##*/}|$(cat "$port/state")|$(cat "$port/phys_state")|$(cat "$port/link_layer")|$(cat "$port/rate")"
+done
+
+command -v nvidia-smi >/dev/null || { echo "gpus=none" && echo "end=1" && exit 0; }
+query() { limited 8 nvidia-smi "$@" --format=csv,noheader,nounits 2>&1; }
+basic=index,uuid,name,driver_version,memory.total,memory.used
+full=$basic,clocks.current.sm,clocks.max.sm,ecc.errors.uncorrected.volatile.total
+clocks=clocks.applications.graphics,clocks.default_applications.graphics
+# Drivers before 535 call the reasons by another name, and one to come may not know what this one does.
+for fields in "$full,$clocks,clocks_event_reasons.active" "$full,$clocks,clocks_throttle_reasons.active" "$full" "$basic"; do
+    gpus=$(query "--query-gpu=$fields")
+    status=$?
+    case $gpus in *"not a valid field"*) ;; *) break ;; esac
+done
+case $status in
+    0) echo "gpus=$fields" && echo "$gpus" | sed 's/^/gpu=/' ;;
+    124 | 137) echo "gpus=hang" && echo "end=1" && exit 0 ;;
+    *) echo "gpus=fail" && echo "$gpus" | sed 's/^/gpus_error=/' && echo "end=1" && exit 0 ;;
+esac
+query --query-compute-apps=gpu_uuid,pid,used_memory,process_name | grep '^GPU-' | sed 's/^/process=/'
+limited 5 nvidia-smi topo -m 2>/dev/null | sed 's/^/topology=/'
+echo "end=1"

@@ -1,0 +1,227 @@
+//! What the doctor found, for people: a table with a line for each host, then every finding with its cure. Pure.
+
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use ringmark_record::units::Seconds;
+
+use crate::launch::doctor::Examination;
+use crate::launch::doctor::checks::{self, Check, Finding, Severity};
+use crate::launch::doctor::host::HostFacts;
+use crate::launch::doctor::peers::Outcome;
+use crate::launch::doctor::probe::{Gpus, Port};
+
+/// Longest name of a GPU in a cell.
+const GPU_NAME: usize = 14;
+
+/// The columns in their order.
+const COLUMNS: [Check; 15] = [
+    Check::Ssh,
+    Check::Mpirun,
+    Check::Worker,
+    Check::Versions,
+    Check::Gpus,
+    Check::GpuState,
+    Check::Topology,
+    Check::Memlock,
+    Check::SharedMemory,
+    Check::Disk,
+    Check::Clock,
+    Check::Interface,
+    Check::Peers,
+    Check::Speed,
+    Check::Infiniband,
+];
+
+/// Host x check, in as many tables below each other as it takes not to be wider than `width`.
+pub fn table(examination: &Examination, width: usize) -> String {
+    let column = |check: &Check| {
+        let cells = (0..examination.hosts.len()).map(|number| cell(examination, number, *check));
+        let mut column = vec![check.name().to_owned()];
+        column.extend(cells);
+        column
+    };
+    let mut hosts = vec!["host".to_owned()];
+    hosts.extend(examination.hosts.iter().map(|host| host.host.clone()));
+    let wide = |column: &[String]| column.iter().map(|cell| cell.chars().count()).max().unwrap_or_default();
+
+    let mut blocks: Vec<Vec<Vec<String>>> = Vec::new();
+    let mut room = 0;
+    for column in COLUMNS.iter().map(column) {
+        // Two blanks stand between columns.
+        let needed = wide(&column) + 2;
+        match blocks.last_mut().filter(|_| needed <= room) {
+            Some(block) => {
+                room -= needed;
+                block.push(column);
+            }
+            None => {
+                room = width.saturating_sub(wide(&hosts) + needed);
+                blocks.push(vec![hosts.clone(), column]);
+            }
+        }
+    }
+    blocks.iter().map(|columns| aligned(columns)).collect::<Vec<_>>().join("\n\n")
+}
+
+fn aligned(columns: &[Vec<String>]) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    for row in 0..columns[0].len() {
+        table.add_row(columns.iter().map(|column| column[row].clone()));
+    }
+    let last = columns.len() - 1;
+    for (number, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if number == last { 0 } else { 2 }));
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// `FAIL` or `warn` where there is a finding, `?` where nothing is known.
+fn cell(examination: &Examination, number: usize, check: Check) -> String {
+    let own = |finding: &&Finding| finding.number == number && finding.check == check;
+    let mut severities = examination.findings.iter().filter(own).map(|finding| finding.severity);
+    match severities.clone().find(|severity| *severity == Severity::Error).or_else(|| severities.next()) {
+        Some(Severity::Error) => "FAIL".to_owned(),
+        Some(Severity::Warning) => "warn".to_owned(),
+        None => value(examination, number, check).unwrap_or_else(|| "?".to_owned()),
+    }
+}
+
+fn value(examination: &Examination, number: usize, check: Check) -> Option<String> {
+    let host = &examination.hosts[number];
+    let probe = host.probe.as_ref();
+    let inspection = host.inspection.as_ref();
+    let ok = || "ok".to_owned();
+    match check {
+        Check::Ssh if host.is_here => Some("here".to_owned()),
+        Check::Ssh => host.ssh.map(|time| format!("{time:.2}")),
+        Check::Mpirun => probe.map(|_| ok()),
+        Check::Worker | Check::Versions => inspection.map(|_| ok()),
+        Check::Gpus => gpus(host),
+        Check::GpuState | Check::Topology => match &probe?.gpus {
+            Gpus::There(_) => Some(ok()),
+            Gpus::None => Some("no GPU".to_owned()),
+            Gpus::Unknown | Gpus::Hang | Gpus::Fail(_) => None,
+        },
+        Check::Memlock => probe.map(|probe| probe.memlock.map_or_else(|| "no limit".to_owned(), checks::megabytes)),
+        Check::SharedMemory => Some(checks::megabytes(probe?.shared_memory?.free)),
+        Check::Disk => Some(checks::megabytes(probe?.results.or(probe?.temporary)?.free)),
+        Check::Clock if host.is_here => Some("here".to_owned()),
+        Check::Clock => host.clock_ahead.map(clock),
+        Check::Interface => {
+            let Some(place) = examination.place(number) else {
+                return (examination.hosts.len() == 1).then(|| "-".to_owned());
+            };
+            Some(format!("{} {}", place.interface, place.address))
+        }
+        Check::Peers => {
+            let from_here = || examination.ways.iter().filter(|way| way.from == number);
+            let open = from_here().filter(|way| matches!(way.outcome, Outcome::Open { .. })).count();
+            match from_here().count() {
+                0 if examination.hosts.len() == 1 => Some("-".to_owned()),
+                0 => None,
+                all => Some(format!("{open} of {all}")),
+            }
+        }
+        Check::Speed if examination.hosts.len() == 1 => Some("-".to_owned()),
+        Check::Speed => slowest(examination, number),
+        Check::Infiniband => probe.map(|probe| match probe.ports.len() {
+            0 => "none".to_owned(),
+            all => format!("{} of {all} up", probe.ports.iter().filter(|port| Port::is_up(port)).count()),
+        }),
+    }
+}
+
+/// `8 x H100`.
+fn gpus(host: &HostFacts) -> Option<String> {
+    let gpus = match &host.probe.as_ref()?.gpus {
+        Gpus::There(gpus) => gpus,
+        Gpus::None => return Some("no GPU".to_owned()),
+        Gpus::Unknown | Gpus::Hang | Gpus::Fail(_) => return None,
+    };
+    let name = &gpus.first()?.name;
+    let words = name.split_whitespace().filter(|word| !["NVIDIA", "Tesla", "GeForce"].contains(word));
+    // Memory and board are for the long list.
+    let mut short: Vec<&str> = Vec::new();
+    for word in words {
+        if !short.is_empty() && (word.contains("GB") || ["PCIe", "HBM3", "SXM"].contains(&word)) {
+            break;
+        }
+        short.push(word);
+    }
+    let short: String = short.join(" ").chars().take(GPU_NAME).collect();
+    Some(format!("{} x {short}", gpus.len()))
+}
+
+/// Milliseconds, where a host is not off by more.
+fn clock(ahead: Seconds) -> String {
+    if ahead.0.abs() < 1.0 { format!("{:+.0} ms", ahead.0 * 1e3) } else { format!("{:+.1} s", ahead.0) }
+}
+
+/// What the slowest way from or to a host carries, and the longest latency; that alone where no speed was measured.
+fn slowest(examination: &Examination, number: usize) -> Option<String> {
+    let (mut least, mut longest) = (None, None);
+    for way in examination.ways.iter().filter(|way| way.from == number || way.to == number) {
+        if let Outcome::Open { latency, speed, .. } = &way.outcome {
+            let is_more = |other: &Seconds| latency.0 > other.0;
+            longest = Some(longest.filter(|other| !is_more(other)).unwrap_or(*latency));
+            let speed = speed.map(|speed| speed.0);
+            least = match (least, speed) {
+                (Some(least), Some(speed)) => Some(f64::min(least, speed)),
+                (least, speed) => least.or(speed),
+            };
+        }
+    }
+    let latency = format!("{:.0} us", longest?.0 * 1e6);
+    Some(least.map_or(latency.clone(), |least| format!("{least:.2} GB/s, {latency}")))
+}
+
+/// Every finding with its cure, errors first. Hosts that share a fault share its line, and faults a cure.
+pub fn findings(findings: &[Finding]) -> Vec<String> {
+    let mut order: Vec<&Finding> = findings.iter().collect();
+    // A sort that keeps the order of equals.
+    order.sort_by_key(|finding| finding.severity == Severity::Warning);
+    let mut paragraphs = Vec::new();
+    for (severity, check, cure) in
+        distinct(order.iter().map(|finding| (finding.severity, finding.check, &finding.cure)))
+    {
+        let is_one = |finding: &&&Finding| (finding.severity, finding.check, &finding.cure) == (severity, check, cure);
+        let these: Vec<&&Finding> = order.iter().filter(is_one).collect();
+        let word = match severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let mut lines = Vec::new();
+        for what in distinct(these.iter().map(|finding| &finding.what)) {
+            let hosts = these.iter().filter(|finding| finding.what == *what).map(|finding| finding.host.as_str());
+            lines.push(format!("{word}: {}, {}: {what}", hosts.collect::<Vec<_>>().join(" "), check.name()));
+        }
+        lines.push(format!("    cure: {cure}"));
+        paragraphs.push(lines.join("\n"));
+    }
+    paragraphs
+}
+
+/// Each once, where it came first.
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for item in items {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    kept
+}
+
+/// `4 hosts: 1 error, 2 warnings`.
+pub fn summary(examination: &Examination) -> String {
+    let count = |severity| examination.findings.iter().filter(|finding| finding.severity == severity).count();
+    let number = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    format!(
+        "{}: {}, {}, {:.1} s",
+        number(examination.hosts.len(), "host"),
+        number(count(Severity::Error), "error"),
+        number(count(Severity::Warning), "warning"),
+        examination.took.0
+    )
+}
