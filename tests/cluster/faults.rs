@@ -190,8 +190,9 @@ fn a_rank_that_is_stopped_is_named_and_its_victims_are_not() {
 #[test]
 fn a_link_that_goes_down_is_named_by_its_host() {
     let _turn = turn();
-    let cut =
-        |_: &Sweep| succeed(&cluster(&["on", "3", "ip", "link", "set", "eth0", "down"]).output().expect("starts"));
+    let cut = |cluster: &Cluster, _: &Sweep| {
+        succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", "down"]));
+    };
     let Some((outcome, _folder)) = break_a_run("link of a host down", cut) else { return };
     assert!(
         outcome.last_line.contains(&format!("host {} has not been heard for ", Cluster::host(3))),
