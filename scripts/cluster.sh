@@ -183,13 +183,12 @@ process_of() {
     echo "$sshd"
 }
 
-# Becomes the command on host $1, in the folder and environment of this process as far as Open MPI needs no other.
+# Becomes the command on host $1, in the folder and environment of this process.
 on_host() {
     local folder=$STATE/$NAME-$1 process
     process=$(process_of "$1") || exit
     exec nsenter --target "$process" --net --uts --ipc --mount -- env --chdir "$PWD" \
-        TMPDIR="$folder/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 "${@:2}"
+        TMPDIR="$folder/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "${@:2}"
 }
 
 # A control group of host $1's sshd and all that it starts from now on; version 1 or 2, as the machine has it.

@@ -1,6 +1,7 @@
 //! Ranks on several hosts: network namespaces of this machine with sshd, real mpirun (scripts/cluster.sh).
 
 mod faults;
+mod sweep;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

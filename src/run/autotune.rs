@@ -12,7 +12,7 @@ use tch::{Device, Tensor};
 use crate::collective::bucket::BucketPlan;
 use crate::model::named_tensors::NamedTensors;
 use crate::step::Step;
-use crate::timer;
+use crate::timer::Stretch;
 use crate::world::World;
 
 /// From buckets that follow each other closely, to all gradients at once.
@@ -71,7 +71,9 @@ fn attempt(exchange: ExchangeConfig, world: &World, device: Device, step: &mut S
     set(exchange, step);
     let mut times = Vec::new();
     for number in 0..=STEPS {
-        let own = timer::timed(device, world, || step.rehearse())?;
+        let timed = Stretch::begin(device, world)?;
+        step.rehearse()?;
+        let own = timed.end(|| step.reducer.check().map(drop))?;
         let slowest = world.gather(&[own]).concat().into_iter().fold(0.0, f64::max);
         if number > 0 {
             times.push(slowest);

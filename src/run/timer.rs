@@ -39,9 +39,15 @@ impl Mark {
         }
     }
 
-    /// Returns when the device has passed the mark.
-    pub fn wait(&self) -> Result<()> {
+    /// Returns when the device has passed the mark. Meanwhile looks with `check` for errors, now and then: each look takes
+    /// time from short stretches.
+    pub fn wait(&self, mut check: impl FnMut() -> Result<()>) -> Result<()> {
+        let mut questions = 0u32;
         while !self.is_done()? {
+            questions = questions.wrapping_add(1);
+            if questions.is_multiple_of(1024) {
+                check()?;
+            }
             std::hint::spin_loop();
         }
         Ok(())
@@ -57,19 +63,31 @@ impl Mark {
     }
 }
 
-/// How long `work` took on this rank, in seconds. All ranks begin together, with their devices idle.
-pub fn timed(device: Device, world: &World, work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    Mark::set(device)?.wait()?;
-    world.barrier();
-    let start = Mark::set(device)?;
-    work()?;
-    let end = Mark::set(device)?;
-    end.wait()?;
-    if !world.has_own_cores() {
-        // What comes next on this rank would take time from the ranks that are not done.
-        world.patient_barrier();
+/// A stretch of time that all ranks begin together, with their devices idle.
+pub struct Stretch<'a> {
+    device: Device,
+    world: &'a World,
+    start: Mark,
+}
+
+impl<'a> Stretch<'a> {
+    /// Called by all ranks together.
+    pub fn begin(device: Device, world: &'a World) -> Result<Stretch<'a>> {
+        Mark::set(device)?.wait(|| Ok(()))?;
+        world.barrier();
+        Ok(Stretch { device, world, start: Mark::set(device)? })
     }
-    end.seconds_since(&start)
+
+    /// How long this rank took, in seconds. Waits for its device, and looks with `check` for errors of sums under way.
+    pub fn end(self, check: impl FnMut() -> Result<()>) -> Result<f64> {
+        let end = Mark::set(self.device)?;
+        end.wait(check)?;
+        if !self.world.has_own_cores() {
+            // What comes next on this rank would take time from the ranks that are not done.
+            self.world.patient_barrier();
+        }
+        end.seconds_since(&self.start)
+    }
 }
 
 /// The ends of an iteration's phases.
@@ -120,7 +138,7 @@ impl MarkSetter {
     /// For tests: keeps this rank busy for `share` of the time since the last mark, which it waits for on CUDA.
     pub fn spin(&self, share: f64) -> Result<()> {
         let now = Mark::set(self.device)?;
-        now.wait()?;
+        now.wait(|| Ok(()))?;
         let Some(last) = self.marks.last() else { return Ok(()) };
         let (start, time) = (Instant::now(), now.seconds_since(last)? * share);
         while start.elapsed().as_secs_f64() < time {

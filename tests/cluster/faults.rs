@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_record::run::RunRecord;
+use ringmark_record::run::{RunRecord, WarningKind};
+use ringmark_record::stats::summary::median;
 
 use crate::cluster::{Cluster, succeed};
 use crate::sandbox::{run, words};
@@ -159,7 +160,7 @@ fn break_a_run(fault: &str, breakage: impl FnOnce(&Cluster, &Sweep)) -> Option<(
     let finished = fs::read(sweep.out.join("1n1g/rn50_b2_fp32_1.jsonl")).expect("it was finished");
     assert_eq!(RunRecord::read(&finished[..]).expect("whole").failure(), None);
     let (_, table, _) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&sweep.out));
-    assert!(table.contains("1n1g      1   1/1"), "{table}");
+    assert!(table.lines().any(|line| line.starts_with("1n1g ") && line.contains(" 1/1 ")), "{table}");
     Some((outcome, folder))
 }
 
@@ -225,4 +226,56 @@ fn a_driver_that_is_killed_leaves_no_process_on_any_host() {
     let Some((outcome, _folder)) = break_a_run("driver: kill -9", kill) else { return };
     assert_eq!(outcome.status, None);
     assert!(emptied < Duration::from_secs(10), "{emptied:?}");
+}
+
+#[test]
+fn a_narrow_link_lets_the_run_end_and_shows_in_the_exposed_all_reduce() {
+    let _turn = turn();
+    let Some(cluster) = Cluster::up(4) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let exposed = |out: &str| {
+        let since = Instant::now();
+        let mut command = command(&cluster, "4n1g", &folder.path().join(out), "--iters 6 --warmup 2");
+        succeed(&command.output().expect("starts"));
+        let record = fs::read(folder.path().join(out).join("4n1g/rn50_b2_fp32_1.jsonl")).expect("written");
+        let record = RunRecord::read(&record[..]).expect("whole");
+        let rank_0: Vec<f64> =
+            record.iterations[2..].iter().map(|iteration| iteration.exposed_allreduce[0].0).collect();
+        (median(&rank_0).expect("iterations"), since.elapsed())
+    };
+    let (free, _) = exposed("free");
+    let limit = "tc qdisc replace dev eth0 root tbf rate 100mbit burst 256k latency 50ms";
+    succeed(&cluster.call(&[&["on", "3"], &limit.split(' ').collect::<Vec<_>>()[..]].concat()));
+    let (narrow, time) = exposed("narrow");
+    let words = format!("exposed all-reduce {narrow:.1} s an iteration, {free:.1} s without the limit");
+    println!("{:<34} {:>5.1} s  {words}", "link of a host at 100 Mbit/s", time.as_secs_f64());
+    // Host 3 sends at least its share of 102 MB, 3/4 of it, and that again of the sums: a ring's 153 MB at 12.5 MB/s.
+    assert!(narrow > 6.0 && narrow > 2.0 * free, "{words}");
+    empty_after(Instant::now());
+}
+
+#[test]
+fn a_host_with_half_a_processor_is_named_and_the_others_are_not() {
+    let _turn = turn();
+    let Some(cluster) = Cluster::up(4) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    succeed(&cluster.call(&["quota", "2", "50"]));
+    let since = Instant::now();
+    // Two hosts of the four: more ranks than cores would take turns, and then nobody can be told from the others.
+    let mut command = command(&cluster, "2n1g", &out, "--iters 30 --warmup 4");
+    succeed(&command.output().expect("starts"));
+    let time = since.elapsed();
+    let record = fs::read(out.join("2n1g/rn50_b2_fp32_1.jsonl")).expect("written");
+    let end = RunRecord::read(&record[..]).expect("whole").end.expect("an end");
+    let warned = |kind: WarningKind| -> Vec<String> {
+        end.warnings.iter().filter(|warning| warning.kind == kind).map(|warning| warning.text.clone()).collect()
+    };
+    let slow = warned(WarningKind::Straggler);
+    println!("{:<34} {:>5.1} s  {}", "half a processor on a host", time.as_secs_f64(), slow.join("; "));
+    assert_eq!(slow.len(), 1, "{:?}", end.warnings);
+    assert!(slow[0].starts_with(&format!("rank 1 on host {} is a straggler", Cluster::host(2))), "{slow:?}");
+    let quota = warned(WarningKind::Quota);
+    assert!(quota[0].contains("held back by the CPU quota"), "{:?}", end.warnings);
+    empty_after(Instant::now());
 }

@@ -151,13 +151,14 @@ impl<'a> Bench<'a> {
             if is_apart {
                 values::poison(&sums, elements)?;
             }
-            let (engine, optimizer) = (&mut self.engine, &self.optimizer);
             heartbeat::enter(Phase::AllReduce { bucket: 0 });
-            let time = timer::timed(self.device, world, || {
-                stretches.iter().try_for_each(|stretch| engine.start(stretch.clone()))?;
-                engine.finish()?;
-                optimizer.as_ref().map_or(Ok(()), |optimizer| optimizer.update(&sums))
-            })?;
+            let timed = timer::Stretch::begin(self.device, world)?;
+            stretches.iter().try_for_each(|stretch| self.engine.start(stretch.clone()))?;
+            self.engine.finish()?;
+            if let Some(optimizer) = &self.optimizer {
+                optimizer.update(&sums)?;
+            }
+            let time = timed.end(|| self.engine.check().map(drop))?;
             if iteration >= self.config.warmup {
                 seconds.push(time);
                 if self.config.check {
