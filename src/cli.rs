@@ -127,6 +127,8 @@ Examples:
   ringmark sweep --hosts a:8,b:8,c:8,d:8 --interface ib0
       DLPerf's six cases on four hosts. They reach each other by ssh without a password;
       ringmark-worker and the folder of --out lie at the same path on all of them
+  ringmark sweep --hosts a:8,b:8 --out results/rack7 --resume
+      goes on with that sweep after it was interrupted or failed: only what is missing runs
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not";
 
@@ -147,6 +149,10 @@ pub struct SweepOptions {
     /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Go on with the sweep in --out: run only what is missing or failed, and what is asked for besides. Refused where
+    /// options, program or devices are not those it was begun with
+    #[arg(long, requires = "out")]
+    resume: bool,
     /// A short profile for a first look, not a result to quote: two runs, small batch, few iterations
     #[arg(long)]
     quick: bool,
@@ -182,6 +188,7 @@ impl SweepOptions {
             launch,
             cooldown: Duration::from_secs(self.cooldown),
             out: self.out.unwrap_or_else(|| sweep::default_out(&train, SystemTime::now())),
+            resume: self.resume,
             profile: if self.quick { Profile::Quick } else { Profile::Full },
             train,
         })

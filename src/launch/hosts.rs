@@ -71,6 +71,11 @@ impl Hosts {
         &self.hosts[..count]
     }
 
+    /// Every host, in order.
+    pub fn all(&self) -> &[Host] {
+        &self.hosts
+    }
+
     /// The case that uses every host, each with as many ranks as the smallest of them takes.
     pub fn whole(&self) -> Case {
         let smallest = self.hosts.iter().map(|host| host.slots).min().unwrap_or(1);

@@ -7,13 +7,17 @@
 //! | [`mpirun`] | case, hosts and configuration turned into mpirun's command line; starts nothing |
 //! | [`process`] | starts one job, hands out its lines, ends all of it |
 //! | [`job`] | a planned job with its log and record: what the commands below have in common |
-//! | [`progress`] | what the terminal shows of a training run while it goes |
+//! | [`folder`] | the folder of results: held by one command, old attempts put aside, what to do where it takes no more |
+//! | [`ledger`] | a sweep's manifest while it runs, and what of an earlier sweep still counts |
+//! | [`progress`] | what the terminal shows of a training run while it goes, and of a sweep |
 //! | [`sweep`] | plans every training run, then runs them |
 //! | [`bandwidth`] | all-reduce alone, once a case |
 
 pub mod bandwidth;
+pub mod folder;
 pub mod hosts;
 pub mod job;
+pub mod ledger;
 pub mod mpirun;
 pub mod process;
 pub mod progress;

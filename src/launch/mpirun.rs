@@ -1,6 +1,7 @@
 //! Case, hosts and configuration turned into mpirun's command line (Open MPI 4.1): DLPerf's options, and what a
 //! container or several threads a rank need besides. Starts nothing; [`Surroundings::read`] is the one look outside.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use ringmark_record::case::Case;
+use ringmark_record::environment::is_allowed;
 
 use crate::launch::hosts::Host;
 
@@ -29,6 +31,10 @@ pub struct Surroundings {
     pub host_name: String,
     /// Cores that this process may use, at least 1.
     pub cores: u32,
+    /// This process's command line, program first.
+    pub command: Vec<String>,
+    /// Variables on which figures may depend, with their values: those that a record may hold.
+    pub settings: BTreeMap<String, String>,
     /// Whether Open MPI must be told that this is a container: it is one, and the user has not said how to copy.
     pub container: bool,
 }
@@ -53,6 +59,11 @@ impl Surroundings {
                 .and_then(Result::ok)
                 .unwrap_or_default(),
             cores: thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
+            command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            settings: env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+                .filter(|(name, _)| is_allowed(name))
+                .collect(),
             container: in_container && !copy_is_chosen,
         }
     }
@@ -62,7 +73,8 @@ impl Surroundings {
         self.path.iter().map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
-    fn is_here(&self, host: &Host) -> bool {
+    /// Whether this host is this machine.
+    pub fn is_here(&self, host: &Host) -> bool {
         ["localhost", "127.0.0.1", &self.host_name].contains(&host.name.as_str())
     }
 }

@@ -1,22 +1,25 @@
-//! Plans every run of a sweep, then runs them one after the other. The first failure stops the sweep; what was
-//! finished before it stays.
+//! Plans every run of a sweep, then runs those that are missing, one after the other. The first failure stops the sweep;
+//! what was finished before it stays, and the same command with `--resume` goes on.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_record::case::Case;
 use ringmark_record::config::TrainConfig;
 use ringmark_record::files::RunName;
+use ringmark_record::manifest::Conditions;
 use ringmark_record::options;
 use ringmark_record::run::{Profile, RunRecord};
 use ringmark_record::units::ImagesPerSecond;
-use ringmark_record::usage::usage;
 
 use crate::launch::job::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
+use crate::launch::ledger::{self, Ledger};
 use crate::launch::process::Interrupt;
-use crate::launch::progress::RunProgress;
+use crate::launch::progress::{RunProgress, complain, say};
 
 const QUICK: &str = "quick profile: a first look, not a result to quote";
 
@@ -33,6 +36,8 @@ pub struct SweepConfig {
     pub cooldown: Duration,
     /// Folder of the logs and records.
     pub out: PathBuf,
+    /// Go on with the sweep that the folder holds.
+    pub resume: bool,
     /// How the runs are meant.
     pub profile: Profile,
     /// What each run is asked to do. Paths in it are absolute: ranks on other hosts start in another folder.
@@ -48,46 +53,117 @@ pub fn default_out(train: &TrainConfig, now: SystemTime) -> PathBuf {
 struct Run {
     /// `1n2g run 3 of 5`.
     title: String,
+    name: RunName,
     job: PlannedJob,
 }
 
-/// Refuses what cannot work before anything starts, then runs every case as often as asked.
+/// Refuses what cannot work before anything starts, then runs every case as often as asked, but for what is finished.
 pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
     let launcher = Launcher::new(&config.launch, &config.cases)?;
-    refuse_used_folder(&config.out)?;
     let runs = plan(config, &launcher)?;
     if config.launch.dry_run {
-        print_commands(config, &runs);
+        let (ledger, _) = open_ledger(config, &launcher)?;
+        print_commands(config, runs.iter().filter(|run| !ledger.is_finished(run.name)));
         return Ok(());
     }
+    if config.resume {
+        // Before a folder is made for nothing.
+        ledger::find(&config.out)?;
+    }
+    let _lock = launcher.claim(&config.out)?;
+    let (mut ledger, notes) = open_ledger(config, &launcher)?;
     launcher.prepare(&config.out, &config.cases)?;
     let interrupt = Interrupt::install()?;
+    ledger.write(runs.iter().map(|run| run.name))?;
     print_start(config);
-    for (index, run) in runs.iter().enumerate() {
-        if index > 0 {
-            interrupt.sleep(config.cooldown);
-        }
-        ensure!(!interrupt.asked(), "interrupted; finished runs are in {}", config.out.display());
-        let start = Instant::now();
-        let speed = execute(run, config, &interrupt)?;
-        println!("{}: {speed:.2} (mean after warm-up), {:.0} s", run.title, start.elapsed().as_secs_f64());
-    }
+    notes.iter().for_each(|note| say(note));
+    run_missing(config, &runs, &mut ledger, &interrupt)
+        .map_err(|error| anyhow!("{error:#}\nwhat is finished stays; go on with: {}", go_on(config, &launcher)))?;
     print_end(config);
     Ok(())
 }
 
-/// Two sweeps in one folder could not be told apart afterwards.
-fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
-    for folder in fs::read_dir(out).into_iter().flatten().flatten() {
-        for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
-            if RunName::parse(&file.path()).is_some() {
-                return Err(usage(anyhow!(
-                    "--out {} already holds runs ({}): choose another folder, or move it away",
-                    out.display(),
-                    file.path().display()
-                )));
-            }
+/// The ledger of a new sweep, or that of the one to go on with; and what is to be told of its runs.
+fn open_ledger(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<(Ledger, Vec<String>)> {
+    let conditions = conditions(config, launcher)?;
+    let command = launcher.surroundings().command.clone();
+    match config.resume {
+        true => Ledger::resume(&config.out, command, conditions, config.train.iterations),
+        false => Ok((Ledger::begin(&config.out, command, conditions)?, Vec::new())),
+    }
+}
+
+/// Everything that changes figures and is known here.
+fn conditions(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Conditions> {
+    let (surroundings, mpirun) = (launcher.surroundings(), &config.launch.mpirun);
+    let train = TrainConfig { save: None, record: None, ..config.train.clone() };
+    let mut options: BTreeMap<String, String> =
+        options::settings(&train).into_iter().map(|(name, value)| (format!("--{name}"), value)).collect();
+    let quick = if config.profile == Profile::Quick { "yes" } else { "" };
+    for (name, value) in [
+        ("--quick", quick.to_owned()),
+        ("--cooldown", config.cooldown.as_secs().to_string()),
+        ("--interface", mpirun.interface.clone().unwrap_or_default()),
+        ("--mpirun-args", shell_words::join(&mpirun.more)),
+    ] {
+        options.insert(name.to_owned(), value);
+    }
+    let hosts = config.launch.hosts.all();
+    if hosts.iter().any(|host| surroundings.is_here(host)) {
+        options.insert("this machine".to_owned(), surroundings.host_name.clone());
+        if config.train.threads.is_none() {
+            options.insert("cores of this machine".to_owned(), surroundings.cores.to_string());
         }
+    }
+    options.retain(|_, value| !value.is_empty());
+    let programs =
+        [("ringmark", env!("CARGO_PKG_VERSION").to_owned()), ("ringmark-worker (sha256)", sha256(launcher.worker())?)];
+    Ok(Conditions {
+        hosts: hosts.iter().map(|host| host.name.clone()).collect(),
+        options,
+        variables: surroundings.settings.clone(),
+        programs: programs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    })
+}
+
+/// By the program that every Linux has, so that anybody can compare.
+fn sha256(file: &Path) -> anyhow::Result<String> {
+    let hash = || -> anyhow::Result<String> {
+        let output = Command::new("sha256sum").stdin(File::open(file)?).stderr(Stdio::inherit()).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let hash = text.split_whitespace().next().filter(|_| output.status.success());
+        Ok(hash.context("it ended without a hash")?.to_owned())
+    };
+    hash().with_context(|| format!("sha256sum of {} failed", file.display()))
+}
+
+/// The command that goes on with this sweep.
+fn go_on(config: &SweepConfig, launcher: &Launcher) -> String {
+    let mut words = launcher.surroundings().command.clone();
+    if !words.iter().any(|word| word == "--out" || word.starts_with("--out=")) {
+        words.extend(["--out".to_owned(), config.out.display().to_string()]);
+    }
+    if !words.iter().any(|word| word == "--resume") {
+        words.push("--resume".to_owned());
+    }
+    shell_words::join(words)
+}
+
+/// Runs what the ledger does not call finished.
+fn run_missing(config: &SweepConfig, runs: &[Run], ledger: &mut Ledger, interrupt: &Interrupt) -> anyhow::Result<()> {
+    let missing: Vec<&Run> = runs.iter().filter(|run| !ledger.is_finished(run.name)).collect();
+    if config.resume {
+        say(&format!("{} of {} runs are finished", runs.len() - missing.len(), runs.len()));
+    }
+    for (index, run) in missing.into_iter().enumerate() {
+        if index > 0 {
+            interrupt.sleep(config.cooldown);
+        }
+        ensure!(!interrupt.asked(), "interrupted");
+        let start = Instant::now();
+        let speed = execute(run, config, interrupt, ledger)?;
+        let seconds = start.elapsed().as_secs_f64();
+        say(&format!("{}: {speed:.2} (mean after warm-up), {seconds:.0} s", run.title));
     }
     Ok(())
 }
@@ -105,39 +181,66 @@ fn plan(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Vec<Run>> {
         if config.profile == Profile::Quick {
             arguments.push("--quick".to_owned());
         }
-        Run { title: format!("{case} run {run} of {runs}"), job: launcher.plan(case, train.threads, arguments, files) }
+        Run {
+            title: format!("{case} run {run} of {runs}"),
+            name,
+            job: launcher.plan(case, train.threads, arguments, files),
+        }
     };
     Ok(config.cases.iter().flat_map(|case| (1..=*runs).map(|run| plan_run(*case, run))).collect())
 }
 
-/// Runs one job; the run's speed. Whatever makes the run invalid is an error here and the last line of the log.
-fn execute(run: &Run, config: &SweepConfig, interrupt: &Interrupt) -> anyhow::Result<ImagesPerSecond> {
-    let Run { title, job } = run;
+/// Runs one job; the run's speed. Whatever makes the run invalid is an error here, the last line of the log, and in the
+/// ledger; where those cannot be written any more, it is an error here all the same.
+fn execute(
+    run: &Run,
+    config: &SweepConfig,
+    interrupt: &Interrupt,
+    ledger: &mut Ledger,
+) -> anyhow::Result<ImagesPerSecond> {
+    let Run { title, name, job } = run;
+    ledger.start(*name)?;
     let mut progress = RunProgress::new(title.clone(), config.train.iterations, config.train.warmup);
     let ended = job.run(config.launch.timeout, interrupt, |line| {
         progress.line(&String::from_utf8_lossy(line));
         Ok(())
-    })?;
+    });
     let speed = progress.finish();
 
-    let failure = ended.failure().or_else(|| record_failure(job));
+    let failure = match ended {
+        Ok(ended) => ended.failure().or_else(|| record_failure(job, ledger)),
+        Err(error) => Some(format!("{error:#}")),
+    };
     let reason = match (failure, speed) {
-        (None, Some(speed)) => return Ok(speed),
+        (None, Some(speed)) => match job.close(None) {
+            Ok(()) => {
+                ledger.end(*name, None).with_context(|| format!("{title} is finished, but"))?;
+                return Ok(speed);
+            }
+            Err(error) => format!("{error:#}"),
+        },
         (None, None) => "the log has no iteration after warm-up".to_owned(),
         (Some(reason), _) => reason,
     };
-    job.note_failure(&reason)?;
-    let log = job.log().display();
-    eprintln!("{title}: the last lines of {log}:\n{}", job.tail()?);
+    job.close_failed(&reason);
+    if let Err(error) = ledger.end(*name, Some(&reason)) {
+        complain(&format!("ringmark: {error:#}"));
+    }
+    let log = job.log_now().display().to_string();
+    let tail = job.tail().unwrap_or_else(|error| format!("    {error:#}"));
+    complain(&format!("{title}: the last lines of {log}:\n{tail}"));
     bail!("{title} failed: {reason}; its log is {log}")
 }
 
-/// Why the record says that the run does not count, or that there is no record.
-fn record_failure(job: &PlannedJob) -> Option<String> {
-    job.read_record(RunRecord::read).map_or_else(Some, |record| record.failure())
+/// Why the record says that the run does not count, or that there is no record, or that it belongs elsewhere.
+fn record_failure(job: &PlannedJob, ledger: &mut Ledger) -> Option<String> {
+    match job.read_record(RunRecord::read) {
+        Ok(record) => record.failure().or_else(|| ledger.admit(&record.header).err()),
+        Err(missing) => Some(missing),
+    }
 }
 
-fn print_commands(config: &SweepConfig, runs: &[Run]) {
+fn print_commands<'a>(config: &SweepConfig, runs: impl Iterator<Item = &'a Run>) {
     if config.profile == Profile::Quick {
         println!("# {QUICK}");
     }
@@ -149,7 +252,7 @@ fn print_commands(config: &SweepConfig, runs: &[Run]) {
 fn print_start(config: &SweepConfig) {
     let SweepConfig { cases, runs, out, train, .. } = config;
     let cases: Vec<String> = cases.iter().map(Case::to_string).collect();
-    println!(
+    say(&format!(
         "sweep of {}, {runs} {} each: batch {}, {}, {} iterations of which {} warm-up, device {}; logs and records in {}",
         cases.join(" "),
         if *runs == 1 { "run" } else { "runs" },
@@ -159,18 +262,18 @@ fn print_start(config: &SweepConfig) {
         train.warmup,
         train.device,
         out.display()
-    );
+    ));
     if config.profile == Profile::Quick {
-        println!("{QUICK}");
+        say(QUICK);
     }
 }
 
 fn print_end(config: &SweepConfig) {
     if config.profile == Profile::Quick {
-        println!("{QUICK}");
+        say(QUICK);
     }
     let out = config.out.display().to_string();
-    println!("all runs are in {out}; next: ringmark extract {}", shell_words::quote(&out));
+    say(&format!("all runs are in {out}; next: ringmark extract {}", shell_words::quote(&out)));
 }
 
 #[cfg(test)]
