@@ -300,7 +300,7 @@ fn the_files_decide_what_is_finished() {
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
     fs::remove_file(file("rn50_b128_fp32_1.log")).expect("removed");
     let record = fs::read(file("rn50_b128_fp32_2.jsonl")).expect("read");
-    fs::write(file("rn50_b128_fp32_2.jsonl"), &record[..record.len() / 2]).expect("written");
+    fs::write(file("rn50_b128_fp32_2.jsonl"), &record[..record.len() - 20]).expect("written");
     fs::copy(file("rn50_b128_fp32_4.jsonl"), file("rn50_b128_fp32_3.jsonl")).expect("copied");
     // The last ended, and ringmark was killed before it could say so.
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
@@ -312,7 +312,7 @@ fn the_files_decide_what_is_finished() {
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
     for (run, fault) in [
         (1, "_1.log cannot be read: No such file or directory"),
-        (2, "its record says that it failed: stopped after iteration 1, without an end line"),
+        (2, "its record says that it failed: stopped after iteration 4, without an end line"),
         (3, "_3.jsonl cannot be used: it is that of another run"),
     ] {
         let line =
@@ -337,8 +337,8 @@ fn there_must_be_a_readable_manifest() {
 
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
-    let line = 1 + manifest.lines().position(|line| line.contains("\"hosts\"")).expect("it is there");
-    fs::write(sandbox.path("out/sweep.json"), manifest.replace("\"hosts\": [", "\"hosts\": {")).expect("written");
+    let line = 1 + manifest.lines().position(|line| line.contains("\"--dtype\"")).expect("it is there");
+    fs::write(sandbox.path("out/sweep.json"), manifest.replace("\"fp32\"", "32")).expect("written");
     let error = refused(&mut resume, 1);
     let place = format!("{}: the manifest is damaged: ", sandbox.path("out/sweep.json").display());
     assert!(error.contains(&place) && error.contains(&format!("at line {line} ")), "{error}");
@@ -382,10 +382,12 @@ impl Disk {
         Some(Disk(path))
     }
 
-    /// Writes until nothing more goes onto it.
-    fn fill(&self) {
+    /// Writes until no more than so many bytes go onto it.
+    fn fill_but(&self, free: u64) {
         let mut file = File::create(self.0.join("filling")).expect("created");
         while file.write_all(&[0; 512]).is_ok() {}
+        let length = file.metadata().expect("it is there").len();
+        file.set_len(length - free).expect("shortened");
     }
 
     fn make_room(&self) {
@@ -478,13 +480,11 @@ fn a_bandwidth_command_keeps_the_log_of_a_killed_one() {
 
 // --- the real worker ----------------------------------------------------------------------------------------------------
 
-const REAL: &str = "--device cpu --batch-size 2 --image-size 32 --iters 6 --warmup 2 --threads 1 --hosts localhost:2 \
-                    --cases 1n2g --runs 3";
-
-/// `ringmark sweep` with the real worker into the folder `out`.
-fn real_sweep(sandbox: &Sandbox, out: &str) -> Command {
-    let mut command = ringmark("sweep");
-    command.args(words(REAL)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path(out));
+/// `ringmark sweep` of one case with the real worker into the folder `out`.
+fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
+    let mut command = ringmark("sweep --device cpu --batch-size 2 --image-size 32 --warmup 2 --threads 1");
+    command.args(words("--hosts localhost:2 --cases 1n2g")).args(words(options));
+    command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path(out));
     command
 }
 
@@ -494,15 +494,18 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
     let sandbox = Sandbox::real();
     let part = sandbox.path("out/1n2g/rn50_b2_fp32_2.log.part");
     let begins = || fs::read_to_string(&part).is_ok_and(|log| log.contains("Batch[1]"));
-    let mut sweep = real_sweep(&sandbox, "out").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    let options = "--iters 6 --runs 3";
+    let mut sweep =
+        real_sweep(&sandbox, "out", options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    wait_until("the first run ends", || sandbox.path("out/1n2g/rn50_b2_fp32_1.log").exists());
     wait_until("the second run begins", begins);
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     assert_eq!(sandbox.left(), Vec::<String>::new());
-    let (status, stdout, stderr) = run(real_sweep(&sandbox, "out").arg("--resume"));
+    let (status, stdout, stderr) = run(real_sweep(&sandbox, "out", options).arg("--resume"));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("\n1 of 3 runs are finished\n"), "{stdout}");
-    let (status, ..) = run(&mut real_sweep(&sandbox, "whole"));
+    let (status, ..) = run(&mut real_sweep(&sandbox, "whole", options));
     assert_eq!(status, Some(0));
 
     let files = |out: &str| -> BTreeSet<String> {
@@ -531,21 +534,22 @@ fn a_record_that_does_not_fit_the_disk_is_told_by_its_rank() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let Some(disk) = Disk::mount(&sandbox) else { return };
-    let part = sandbox.path("out/1n2g/rn50_b2_fp32_2.log.part");
-    let begins = || fs::read_to_string(&part).is_ok_and(|log| log.contains("Batch[1]"));
-    let output = File::create(sandbox.path("stderr")).expect("created");
-    let mut sweep = real_sweep(&sandbox, "out").stdout(Stdio::null()).stderr(output).spawn().expect("starts");
-    wait_until("the second run begins", begins);
-    disk.fill();
-    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
-    let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
-    assert!(stderr.contains("No space left on device"), "{stderr}");
-    assert!(stderr.contains("ringmark: 1n2g run 2 of 3 failed: "), "{stderr}");
-    assert!(!sandbox.files("1n2g").contains("rn50_b2_fp32_2.jsonl"));
+    // A block each for the lock, the manifest, its part file and then the log; the record needs two.
+    disk.fill_but(4 * 4096);
+    let stderr = fails(&mut real_sweep(&sandbox, "out", "--iters 12 --runs 1"));
+    let record = sandbox.path("out/1n2g/rn50_b2_fp32_1.jsonl");
+    let words = format!("{} cannot be written: No space left on device", record.display());
+    let line = stderr.lines().find(|line| line.contains(&words)).expect(&stderr);
+    assert!(line.contains("rank 0"), "{line}");
+    assert!(
+        stderr.contains("ringmark: 1n2g run 1 of 1 failed: mpirun ended with exit status 1; its log is "),
+        "{stderr}"
+    );
+    assert_eq!(sandbox.failure("1n2g/rn50_b2_fp32_1.log"), "mpirun ended with exit status 1");
+    assert_eq!(sandbox.files("1n2g"), names("rn50_b2_fp32_1.log"));
     assert_eq!(sandbox.left(), Vec::<String>::new());
     disk.make_room();
-    let (status, stdout, stderr) = run(&mut told(&stderr));
+    let (status, _, stderr) = run(&mut told(&stderr));
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("\n1 of 3 runs are finished\n"), "{stdout}");
-    assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
+    assert_eq!(sandbox.states(), [RunState::Finished]);
 }

@@ -100,6 +100,11 @@ impl Ledger {
         })
     }
 
+    /// What the finished runs ran on: for a check before the next, by [`Found::differences`].
+    pub fn found(&self) -> &Found {
+        &self.manifest.found
+    }
+
     /// Whether this run need not run again.
     pub fn is_finished(&self, run: RunName) -> bool {
         self.manifest.is_finished(run)

@@ -214,7 +214,7 @@ fn execute(
     let reason = match (failure, speed) {
         (None, Some(speed)) => match job.close(None) {
             Ok(()) => {
-                ledger.end(*name, None).with_context(|| format!("{title} is finished, but"))?;
+                ledger.end(*name, None).map_err(|error| anyhow!("{title} is finished, but {error:#}"))?;
                 return Ok(speed);
             }
             Err(error) => format!("{error:#}"),
