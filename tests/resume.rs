@@ -187,7 +187,12 @@ fn an_interrupted_sweep_tells_the_command_that_goes_on() {
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
     assert!(stderr.contains("1n1g/rn50_b128_fp32_2.log:3: the run failed: interrupted"), "{stderr}");
-    assert!(stderr.contains("1n1g/rn50_b128_fp32_3.log: not yet run: go on with"), "{stderr}");
+    assert!(
+        stderr.contains(
+            "1n1g/rn50_b128_fp32_3.log: not yet run\nnot in the figures: sweep.json: 2 runs are missing: go on with: "
+        ),
+        "{stderr}"
+    );
     assert!(!stderr.contains("rn50_b128_fp32_1"), "{stderr}");
 
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
@@ -223,7 +228,7 @@ fn a_killed_sweep_leaves_no_log_that_is_taken_for_a_run() {
     assert_eq!(sandbox.files("1n1g").iter().filter(|name| name.ends_with(".log")).count(), 1);
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("1n1g/rn50_b128_fp32_2.log: under way, or cut off: go on with"), "{stderr}");
+    assert!(stderr.contains("1n1g/rn50_b128_fp32_2.log: under way, or cut off\n"), "{stderr}");
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
     assert!(stdout.contains("_2.log does not count: ringmark was ended in the middle of it\n"), "{stdout}");
@@ -243,10 +248,10 @@ fn what_differs_is_refused_with_both_values() {
     let mut changed = sandbox.short_sweep(&format!("{resume} --batch-size 64 --interface lo --wire bf16"));
     let error = refused(changed.env("NCCL_ALGO", "Tree"), 2);
     for line in [
-        "\n  --batch-size: 128 then, 64 now\n",
-        "\n  --interface: not set then, lo now\n",
-        "\n  --wire: fp32 then, bf16 now\n",
-        "\n  NCCL_ALGO: Ring then, Tree now\n",
+        "\n--batch-size: 128 then, 64 now\n",
+        "\n--interface: not set then, lo now\n",
+        "\n--wire: fp32 then, bf16 now\n",
+        "\nNCCL_ALGO: Ring then, Tree now\n",
     ] {
         assert!(error.contains(line), "{error}");
     }
@@ -256,7 +261,7 @@ fn what_differs_is_refused_with_both_values() {
     worker.write_all(b"# another\n").expect("written");
     drop(worker);
     let error = refused(sandbox.short_sweep(resume).env("NCCL_ALGO", "Ring"), 2);
-    assert!(error.contains("\n  ringmark-worker (sha256): ") && error.lines().count() == 3, "{error}");
+    assert!(error.contains("\nringmark-worker (sha256): ") && error.lines().count() == 3, "{error}");
     assert_eq!(fs::read_to_string(sandbox.path("out/sweep.json")).expect("read"), before);
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
 }
@@ -268,7 +273,7 @@ fn a_run_on_another_device_fails_with_both_names() {
     fs::write(sandbox.path("device"), "other").expect("written");
     let resume = "--cases 1n1g --runs 2 --resume";
     let error = fails(&mut sandbox.short_sweep(resume));
-    let reason = "it ran on something else than the finished runs:  device 0 of host: processor then, other now";
+    let reason = "it ran on something else than the finished runs: device 0 of host: processor then, other now";
     assert!(error.contains(&format!("1n1g run 2 of 2 failed: {reason}; its log is ")), "{error}");
     assert_eq!(sandbox.failure("1n1g/rn50_b128_fp32_2.log"), reason);
     fs::write(sandbox.path("device"), "processor").expect("written");
@@ -308,7 +313,7 @@ fn the_files_decide_what_is_finished() {
     fs::write(sandbox.path("out/sweep.json"), format!("{before}\"running\", \"since\": 1.0{after}")).expect("written");
 
     let (_, stderr) = sandbox.extract();
-    assert!(stderr.contains("1n1g/rn50_b128_fp32_1.log: finished, but its log is gone: go on"), "{stderr}");
+    assert!(stderr.contains("1n1g/rn50_b128_fp32_1.log: finished, but its log is gone\n"), "{stderr}");
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
     for (run, fault) in [
         (1, "_1.log cannot be read: No such file or directory"),
@@ -446,6 +451,30 @@ fn a_full_disk_is_told_and_loses_no_finished_run() {
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     assert!(sandbox.files("1n1g").is_superset(&names(THREE_RUNS)));
     assert_eq!(sandbox.extract().0, Some(0));
+}
+
+/// Rank 0 of the second run leaves as much room as its record needs.
+const LEAVE_ONE_BLOCK: &str = "
+if [ $name = 1n1g_2 ]; then
+    cat /dev/zero >\"$folder/out/filling\" 2>/dev/null
+    truncate --size=-4096 \"$folder/out/filling\"
+fi
+";
+
+#[test]
+fn a_run_that_only_the_manifest_misses_is_not_repeated() {
+    let sandbox = sandbox();
+    let Some(disk) = Disk::mount(&sandbox) else { return };
+    sandbox.hook(LEAVE_ONE_BLOCK);
+    let error = fails(&mut sandbox.short_sweep(OPTIONS));
+    let manifest = sandbox.path("out/sweep.json").display().to_string();
+    let words = format!("1n1g run 2 of 3 is finished, but {manifest} cannot be written: No space left on device");
+    assert!(error.starts_with(&format!("ringmark: {words}")), "{error}");
+    assert!(matches!(sandbox.states()[1], RunState::Running { .. }));
+    disk.make_room();
+    let stdout = succeeds(&mut told(&error));
+    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("does not count"), "{stdout}");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_3"]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Of a sweep into a folder that holds none yet; writes nothing.
+    /// Of a sweep into a folder that holds none yet, with the command that goes on with it; writes nothing.
     pub fn begin(out: &Path, command: Vec<String>, conditions: Conditions) -> anyhow::Result<Ledger> {
         refuse_used_folder(out).map_err(usage)?;
         Ok(Ledger { out: out.to_owned(), manifest: Manifest::new(command, conditions) })
@@ -48,7 +48,7 @@ impl Ledger {
                 "--resume: the sweep in {} was begun with other values, and its runs could not be compared with new ones:\n{}\n\
                  ask for the same again, or choose another --out",
                 out.display(),
-                lines(&differences, "\n")
+                join(&differences, "\n")
             )));
         }
         if conditions.hosts.len() > manifest.conditions.hosts.len() {
@@ -75,8 +75,11 @@ impl Ledger {
                 RunState::Planned => continue,
                 RunState::Failed { reason } => Some(reason.clone()),
                 RunState::Finished => sound().err().map(|fault| format!("it was finished, but {fault}")),
-                // It may have ended just before its end could be written down.
-                RunState::Running { .. } => sound().err().map(|_| CUT_OFF.to_owned()),
+                // It may have ended, and only that not have been written down; then its log has its name.
+                RunState::Running { .. } => {
+                    let has_ended = run.name.log(out).exists();
+                    sound().err().map(|fault| if has_ended { fault } else { CUT_OFF.to_owned() })
+                }
             };
             if let Some(fault) = &fault {
                 notes.push(format!("{} does not count: {fault}", run.name));
@@ -98,6 +101,11 @@ impl Ledger {
                 None => error,
             }
         })
+    }
+
+    /// The command that goes on with this sweep.
+    pub fn command(&self) -> &[String] {
+        &self.manifest.command
     }
 
     /// What the finished runs ran on: for a check before the next, by [`Found::differences`].
@@ -145,15 +153,15 @@ pub fn find(out: &Path) -> anyhow::Result<Manifest> {
     })
 }
 
-fn lines(differences: &[Difference], separator: &str) -> String {
-    differences.iter().map(|difference| format!("  {difference}")).collect::<Vec<_>>().join(separator)
+fn join(differences: &[Difference], separator: &str) -> String {
+    differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(separator)
 }
 
 fn admit(known: &mut Found, header: &RunHeader) -> Result<(), String> {
     let found = Found::of(header);
     let differences = known.differences(&found);
     if !differences.is_empty() {
-        return Err(format!("it ran on something else than the finished runs:{}", lines(&differences, ";")));
+        return Err(format!("it ran on something else than the finished runs: {}", join(&differences, "; ")));
     }
     known.add(found);
     Ok(())

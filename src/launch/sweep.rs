@@ -77,8 +77,9 @@ pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
     ledger.write(runs.iter().map(|run| run.name))?;
     print_start(config);
     notes.iter().for_each(|note| say(note));
-    run_missing(config, &runs, &mut ledger, &interrupt)
-        .map_err(|error| anyhow!("{error:#}\nwhat is finished stays; go on with: {}", go_on(config, &launcher)))?;
+    run_missing(config, &runs, &mut ledger, &interrupt).map_err(|error| {
+        anyhow!("{error:#}\nwhat is finished stays; go on with: {}", shell_words::join(ledger.command()))
+    })?;
     print_end(config);
     Ok(())
 }
@@ -86,7 +87,7 @@ pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
 /// The ledger of a new sweep, or that of the one to go on with; and what is to be told of its runs.
 fn open_ledger(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<(Ledger, Vec<String>)> {
     let conditions = conditions(config, launcher)?;
-    let command = launcher.surroundings().command.clone();
+    let command = go_on(config, launcher);
     match config.resume {
         true => Ledger::resume(&config.out, command, conditions, config.train.iterations),
         false => Ok((Ledger::begin(&config.out, command, conditions)?, Vec::new())),
@@ -138,7 +139,7 @@ fn sha256(file: &Path) -> anyhow::Result<String> {
 }
 
 /// The command that goes on with this sweep.
-fn go_on(config: &SweepConfig, launcher: &Launcher) -> String {
+fn go_on(config: &SweepConfig, launcher: &Launcher) -> Vec<String> {
     let mut words = launcher.surroundings().command.clone();
     if !words.iter().any(|word| word == "--out" || word.starts_with("--out=")) {
         words.extend(["--out".to_owned(), config.out.display().to_string()]);
@@ -146,7 +147,7 @@ fn go_on(config: &SweepConfig, launcher: &Launcher) -> String {
     if !words.iter().any(|word| word == "--resume") {
         words.push("--resume".to_owned());
     }
-    shell_words::join(words)
+    words
 }
 
 /// Runs what the ledger does not call finished.

@@ -114,15 +114,25 @@ impl Found {
             }
         };
         let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
-        for run in manifest.runs.into_iter().filter(|run| !there.contains(&run.name)) {
+        let mut missing = 0;
+        for run in manifest.runs {
+            let has_log = there.contains(&run.name);
             let what = match run.state {
+                RunState::Finished if has_log => continue,
                 RunState::Planned => "not yet run".to_owned(),
                 RunState::Running { .. } => "under way, or cut off".to_owned(),
                 RunState::Failed { reason } => format!("the run failed: {reason}"),
                 RunState::Finished => "finished, but its log is gone".to_owned(),
             };
-            let what = format!("{what}: go on with the sweep by `ringmark sweep --resume`");
-            self.problems.push(Problem::in_file(run.name.log(Path::new("")), what));
+            missing += 1;
+            if !has_log {
+                self.problems.push(Problem::in_file(run.name.log(Path::new("")), what));
+            }
+        }
+        if missing > 0 {
+            let runs = if missing == 1 { "1 run is".to_owned() } else { format!("{missing} runs are") };
+            let what = format!("{runs} missing: go on with: {}", shell_words::join(manifest.command));
+            self.problems.push(Problem::in_file(MANIFEST, what));
         }
     }
 }

@@ -32,7 +32,7 @@ pub struct Manifest {
     pub kind: String,
     /// [`SCHEMA`].
     pub schema: u32,
-    /// The command line that wrote this, program first.
+    /// The command line that goes on with the sweep, program first.
     pub command: Vec<String>,
     /// What was asked and with which program.
     pub conditions: Conditions,
@@ -339,7 +339,7 @@ mod tests {
         assert!(damaged("").contains("EOF while parsing a value at line 1 column 0"));
         assert!(damaged(&whole[..whole.len() / 2]).contains("EOF while parsing"));
         let error_of_name = damaged(&whole.replace("fp32_2.log", "fp99_2.log"));
-        assert!(error_of_name.contains(&format!("fp99_2.log\" is not the log of a run")), "{error_of_name}");
+        assert!(error_of_name.contains("fp99_2.log\" is not the log of a run"), "{error_of_name}");
         assert!(error_of_name.contains(&format!("at line {line}")), "{error_of_name}");
         assert!(damaged(&whole.replace("\"planned\"", "\"plan\"")).contains("unknown variant `plan`"));
         assert!(damaged(&whole.replace("\"hosts\"", "\"guests\"")).contains("missing field `hosts`"));
