@@ -191,6 +191,8 @@ Examples:
       the same where nothing is installed on b: copies the worker and its libraries there first
   salloc --nodes=2 --gpus-per-node=8 --exclusive ringmark sweep --launcher slurm --cases 1n1g,2n8g
       inside an allocation of Slurm; scripts/slurm.sbatch is a batch script to start from
+  ringmark sweep --hosts a:8,b:8 --out results/rack7 --resume
+      goes on with that sweep after it was interrupted or failed: only what is missing runs
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not";
 
@@ -211,6 +213,10 @@ pub struct SweepOptions {
     /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Go on with the sweep in --out: run only what is missing or failed, and what is asked for besides. Refused where
+    /// options, program or devices are not those it was begun with
+    #[arg(long, requires = "out")]
+    resume: bool,
     /// A short profile for a first look, not a result to quote: two runs, small batch, few iterations
     #[arg(long)]
     quick: bool,
@@ -246,6 +252,7 @@ impl SweepOptions {
             launch,
             cooldown: Duration::from_secs(self.cooldown),
             out: self.out.unwrap_or_else(|| sweep::default_out(&train, SystemTime::now())),
+            resume: self.resume,
             profile: if self.quick { Profile::Quick } else { Profile::Full },
             train,
         })

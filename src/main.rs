@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ringmark::cli::{Cli, Command};
+use ringmark::launch::progress::complain;
 use ringmark::{launch, read};
 use ringmark_record::usage::UsageError;
 
@@ -18,7 +19,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ringmark: {error:#}");
+            complain(&format!("ringmark: {error:#}"));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

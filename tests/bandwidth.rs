@@ -400,7 +400,7 @@ fn a_rank_that_is_killed_takes_all_others_along() {
         let output = File::create(sandbox.path("output")).expect("created");
         command.arg(collective).stdout(Stdio::null()).stderr(output);
         let mut command = command.spawn().expect("starts");
-        let log = sandbox.path("out/1n2g/bandwidth.log");
+        let log = sandbox.path("out/1n2g/bandwidth.log.part");
         wait_until("the table begins", || fs::read_to_string(&log).is_ok_and(|log| log.contains("#wrong")));
         let program = sandbox.worker().display().to_string();
         let processes = processes_of(sandbox.folder.path());

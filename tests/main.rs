@@ -4,6 +4,7 @@ mod architecture;
 mod bandwidth;
 mod cluster;
 mod extract;
+mod resume;
 mod safetensors;
 mod sandbox;
 mod slurm;

@@ -91,7 +91,7 @@ impl Sandbox {
 
 /// Looks again and again; `what` is said where it does not happen.
 pub fn wait_until(what: &str, has_happened: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !has_happened() {
         assert!(Instant::now() < end, "it does not happen that {what}");
         thread::sleep(Duration::from_millis(20));

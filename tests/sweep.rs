@@ -184,7 +184,7 @@ fn a_folder_that_cannot_be_written_is_told_before_anything_starts() {
     let sandbox = with_record(SOUND);
     let mut command = ringmark("sweep --cases 1n1g --out /dev/null/here");
     let error = refused(command.arg("--worker").arg(sandbox.worker()), 1);
-    assert!(error.contains("folder /dev/null/here/1n1g cannot be made: choose an --out"), "{error}");
+    assert!(error.contains("folder /dev/null/here cannot be made: choose an --out"), "{error}");
 }
 
 #[test]
@@ -210,6 +210,9 @@ fn a_sweep_keeps_every_log_and_record() {
     let out = sandbox.path("out").display().to_string();
     assert!(stdout.ends_with(&format!("all runs are in {out}; next: ringmark extract {out}\n")), "{stdout}");
 
+    let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
+    assert!(error.contains("already holds a sweep") && error.contains("by --resume, choose another folder"), "{error}");
+    fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
     let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
     assert!(error.contains("already holds runs") && error.contains("choose another folder"), "{error}");
 }
@@ -244,8 +247,9 @@ fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
     assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "mpirun ended with exit status 3");
     assert!(stderr.contains("    rank 1 of 2: no memory\n"), "{stderr}");
     let log = sandbox.path("out/1n2g/rn50_b128_fp32_1.log").display().to_string();
-    let last = format!("1n2g run 1 of 1 failed: mpirun ended with exit status 3; its log is {log}\n");
-    assert!(stderr.ends_with(&last), "{stderr}");
+    let last = format!("\nringmark: 1n2g run 1 of 1 failed: mpirun ended with exit status 3; its log is {log}\n");
+    let (_, go_on) = stderr.split_once(&last).expect(&stderr);
+    assert!(go_on.starts_with("what is finished stays; go on with: ") && go_on.ends_with(" --resume\n"), "{stderr}");
     assert!(!sandbox.log("1n1g/rn50_b128_fp32_1.log").contains("run failed"));
 }
 

@@ -13,7 +13,7 @@ use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::record::BandwidthRecord;
 use ringmark_record::bandwidth::{figures, lines, options};
 use ringmark_record::case::Case;
-use ringmark_record::files::{BANDWIDTH_LOG, BANDWIDTH_RECORD};
+use ringmark_record::files::{self, BANDWIDTH_LOG, BANDWIDTH_RECORD};
 use ringmark_record::units::GigabytesPerSecond;
 use ringmark_record::usage::usage;
 
@@ -54,12 +54,14 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 /// Refuses what cannot work before anything starts, then runs every case.
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     let mut launcher = Launcher::new(&config.launch, &config.cases)?;
-    refuse_used_folder(config)?;
     if config.launch.dry_run {
+        refuse_used_folder(config)?;
         launcher.copy_commands().iter().for_each(|command| println!("{command}"));
         plan(config, &launcher)?.iter().for_each(|(_, job)| println!("{}", job.command_line()));
         return Ok(());
     }
+    let _lock = launcher.claim(&config.out)?;
+    refuse_used_folder(config)?;
     launcher.prepare(&config.out, &config.cases)?;
     let interrupt = Interrupt::install()?;
     launcher.copy_worker(&interrupt, |line| println!("# {line}"))?;
@@ -89,7 +91,7 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
 fn refuse_used_folder(config: &BandwidthSweep) -> anyhow::Result<()> {
     for case in &config.cases {
         let JobFiles { log, record } = files_of(*case, &config.out, &config.out);
-        if let Some(file) = [log, record].into_iter().find(|file| file.exists()) {
+        if let Some(file) = [files::under_way(&log), log, record].into_iter().find(|file| file.exists()) {
             return Err(usage(anyhow!(
                 "--out {} already holds {}: choose another folder, or move it away",
                 config.out.display(),
@@ -128,15 +130,24 @@ enum Outcome {
     Failed(String),
 }
 
-/// Runs one job and shows its output as it comes. A failure is the last line of the log.
+/// Runs one job and shows its output as it comes. A failure is the last line of the log; where that cannot be written, it
+/// is told nevertheless.
 fn execute(case: Case, job: &PlannedJob, config: &BandwidthSweep, interrupt: &Interrupt) -> anyhow::Result<Outcome> {
     let ended = job.run(&config.launch, interrupt, |line| {
         let mut output = io::stdout().lock();
         output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
-    })?;
+    });
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(error) => {
+            job.close_failed(&format!("{error:#}"));
+            return Err(error);
+        }
+    };
     let outcome = judge(case, job.starter(), ended, job.read_record(BandwidthRecord::read), config.bandwidth.min_busbw);
-    if let Outcome::TooSlow(_, reason) | Outcome::Failed(reason) = &outcome {
-        job.note_failure(reason)?;
+    match &outcome {
+        Outcome::Sound(_) => job.close(None)?,
+        Outcome::TooSlow(_, reason) | Outcome::Failed(reason) => job.close_failed(reason),
     }
     Ok(outcome)
 }

@@ -3,20 +3,22 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{self, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow};
 use ringmark_record::case::Case;
 use ringmark_record::config::DeviceChoice;
-use ringmark_record::log_line;
 use ringmark_record::usage::usage;
+use ringmark_record::{files, log_line, whole_file};
 
+use crate::launch::folder::{self, FolderLock};
 use crate::launch::hosts::{Host, Hosts};
 use crate::launch::interface::Interface;
 use crate::launch::mpirun::{self, Job, MpirunOptions, Surroundings};
 use crate::launch::process::{self, Ended, Interrupt};
+use crate::launch::progress::complain;
 use crate::launch::starter::Starter;
 use crate::launch::sync::Sync;
 use crate::launch::watch::Watch;
@@ -135,7 +137,7 @@ impl Launcher<'_> {
         &self.options
     }
 
-    /// What this process was started in.
+    /// What this process was started with and in.
     pub fn surroundings(&self) -> &Surroundings {
         &self.surroundings
     }
@@ -157,13 +159,20 @@ impl Launcher<'_> {
         }
     }
 
-    /// The last look before the first job: the folder of every case can be written.
+    /// Makes sure that nobody else writes into `out`, until the value is dropped.
+    pub fn claim(&self, out: &Path) -> anyhow::Result<FolderLock> {
+        FolderLock::take(out, &self.surroundings.host_name)
+    }
+
+    /// The last look before the first job, on a folder that was claimed: the folder of every case can be written.
     pub fn prepare(&self, out: &Path, cases: &[Case]) -> anyhow::Result<()> {
+        folder::remove_parts(out);
         for case in cases {
             let folder = out.join(case.to_string());
             fs::create_dir_all(&folder).with_context(|| {
                 format!("folder {} cannot be made: choose an --out that can be written", folder.display())
             })?;
+            folder::remove_parts(&folder);
         }
         Ok(())
     }
@@ -223,21 +232,33 @@ impl PlannedJob {
         &self.files.log
     }
 
-    /// Runs the job to its end, with the time-outs of `config`. Its command goes to the log, and its output to the log and
-    /// to `each_line`, line by line as it comes; an error of `each_line` ends the job.
+    /// The log while the job runs: cut off, it must not be taken for one.
+    fn log_under_way(&self) -> PathBuf {
+        files::under_way(self.log())
+    }
+
+    /// Where the log is at this moment.
+    pub fn log_now(&self) -> PathBuf {
+        let under_way = self.log_under_way();
+        if under_way.exists() { under_way } else { self.log().to_owned() }
+    }
+
+    /// Runs the job to its end, with the time-outs of `config`; [`close`](PlannedJob::close) is the next step, also after
+    /// an error. Its command goes to the log, and its output to the log and to `each_line`, line by line as it comes; an
+    /// error of `each_line` ends the job.
     pub fn run(
         &self,
         config: &LaunchConfig,
         interrupt: &Interrupt,
         mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
     ) -> anyhow::Result<Ended> {
-        let mut log = File::create(self.log()).with_context(|| self.log_not_written())?;
-        writeln!(log, "+ {}", self.command_line()).with_context(|| self.log_not_written())?;
+        let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
+        writeln!(log, "+ {}", self.command_line()).map_err(|error| self.log_not_written(error))?;
         let mut watch = Watch::open(self.ranks, self.is_local, config.stall_timeout)?;
         let report = ["--report-to".to_owned(), watch.driver().to_string()];
         let command = [&self.command[..], &report].concat();
         process::run(self.starter, &command, config.timeout, interrupt, &mut watch, |line| {
-            log.write_all(line).with_context(|| self.log_not_written())?;
+            log.write_all(line).map_err(|error| self.log_not_written(error))?;
             each_line(line)
         })
     }
@@ -252,17 +273,34 @@ impl PlannedJob {
         read(BufReader::new(file)).map_err(|error| format!("record {record}: {error:#}"))
     }
 
-    /// Puts `reason` under the log, as its last line.
-    pub fn note_failure(&self, reason: &str) -> anyhow::Result<()> {
-        let log = OpenOptions::new().append(true).open(self.log());
-        log.and_then(|mut log| writeln!(log, "{}", log_line::write_failure(reason)))
-            .with_context(|| self.log_not_written())
+    /// Gives the log of a job that has ended its name: with `failure` as its last line, where there is one. An error
+    /// leaves it under the name that no reader takes for a run's.
+    pub fn close(&self, failure: Option<&str>) -> anyhow::Result<()> {
+        let close = || -> io::Result<()> {
+            let mut log = OpenOptions::new().read(true).append(true).open(self.log_under_way())?;
+            if let Some(reason) = failure {
+                // What stopped the log may have cut a line.
+                let separator = if ends_with_a_line(&mut log)? { "" } else { "\n" };
+                log.write_all(format!("{separator}{}\n", log_line::write_failure(reason)).as_bytes())?;
+            }
+            log.sync_all()?;
+            whole_file::publish(&self.log_under_way(), self.log())
+        };
+        close().map_err(|error| self.log_not_written(error))
+    }
+
+    /// The same for a job that failed. The failure matters more than what keeps it out of the log, which is told on the
+    /// standard error.
+    pub fn close_failed(&self, reason: &str) {
+        if let Err(error) = self.close(Some(reason)) {
+            complain(&format!("ringmark: {error:#}"));
+        }
     }
 
     /// The end of the log, indented.
     pub fn tail(&self) -> anyhow::Result<String> {
         let mut lines = VecDeque::new();
-        for line in BufReader::new(File::open(self.log())?).split(b'\n') {
+        for line in BufReader::new(File::open(self.log_now())?).split(b'\n') {
             if lines.len() == TAIL {
                 lines.pop_front();
             }
@@ -271,9 +309,19 @@ impl PlannedJob {
         Ok(Vec::from(lines).join("\n"))
     }
 
-    fn log_not_written(&self) -> String {
-        format!("log {} cannot be written", self.log().display())
+    fn log_not_written(&self, error: io::Error) -> anyhow::Error {
+        let cure = folder::cure(&error).map_or(String::new(), |cure| format!(": {cure}"));
+        anyhow!("log {} cannot be written: {error}{cure}", self.log().display())
     }
+}
+
+fn ends_with_a_line(log: &mut File) -> io::Result<bool> {
+    let mut last = [b'\n'];
+    if log.metadata()?.len() > 0 {
+        log.seek(SeekFrom::End(-1))?;
+        log.read_exact(&mut last)?;
+    }
+    Ok(last == [b'\n'])
 }
 
 #[cfg(test)]
@@ -303,12 +351,29 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let job = job(folder.path());
         let lines: Vec<String> = (1..=39).map(|number| format!("line {number}\n")).collect();
-        fs::write(job.log(), lines.concat()).expect("written");
-        job.note_failure("no\nmemory").expect("written");
+        fs::write(job.log_under_way(), lines.concat()).expect("written");
+        job.close(Some("no\nmemory")).expect("written");
         let tail = job.tail().expect("read");
         assert_eq!(tail.lines().count(), TAIL);
         assert!(tail.starts_with("    line 11\n"), "{tail}");
         assert!(tail.ends_with("line 39\n    ringmark: run failed: no memory"), "{tail}");
+    }
+
+    #[test]
+    fn a_log_gets_its_name_when_the_job_has_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let job = job(folder.path());
+        fs::write(job.log_under_way(), "whole\ncut").expect("written");
+        assert!(job.tail().expect("read").ends_with("    cut") && !job.log().exists());
+        job.close(Some("disk full")).expect("written");
+        assert_eq!(fs::read_to_string(job.log()).expect("read"), "whole\ncut\nringmark: run failed: disk full\n");
+        assert!(!job.log_under_way().exists());
+
+        fs::write(job.log_under_way(), "sound\n").expect("written");
+        job.close(None).expect("named");
+        assert_eq!(fs::read_to_string(job.log()).expect("read"), "sound\n");
+        let error = format!("{:#}", job.close(None).expect_err("there is none"));
+        assert!(error.contains("/log cannot be written: No such file"), "{error}");
     }
 
     #[test]

@@ -12,7 +12,9 @@
 //! | [`process`] | starts one job, hands out its lines, ends all of it |
 //! | [`watch`] | where the ranks of a job are, which one died and of what, whether it hangs |
 //! | [`job`] | a planned job with its log and record: what the commands below have in common |
-//! | [`progress`] | what the terminal shows of a training run while it goes |
+//! | [`folder`] | the folder of results: held by one command, old attempts put aside, what to do where it takes no more |
+//! | [`ledger`] | a sweep's manifest while it runs, and what of an earlier sweep still counts |
+//! | [`progress`] | what the terminal shows of a training run while it goes, and of a sweep |
 //! | [`doctor`] | looks at every host before a job does |
 //! | [`interface`] | which network the hosts use among themselves |
 //! | [`sweep`] | plans every training run, then runs them |
@@ -20,9 +22,11 @@
 
 pub mod bandwidth;
 pub mod doctor;
+pub mod folder;
 pub mod hosts;
 pub mod interface;
 pub mod job;
+pub mod ledger;
 pub mod mpirun;
 pub mod process;
 pub mod progress;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use ringmark_record::case::Case;
+use ringmark_record::environment::is_allowed;
 use ringmark_record::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::hosts::Host;
@@ -33,6 +34,10 @@ pub struct Surroundings {
     pub host_name: String,
     /// Cores that this process may use, at least 1.
     pub cores: u32,
+    /// This process's command line, program first.
+    pub command: Vec<String>,
+    /// Variables on which figures may depend, with their values: those that a record may hold.
+    pub settings: BTreeMap<String, String>,
     /// Whether Open MPI must be told that this is a container: it is one, and the user has not said how to copy.
     pub container: bool,
     /// Slurm's variables, `SLURM_*` and `SRUN_*`, which it sets inside an allocation.
@@ -68,6 +73,11 @@ impl Surroundings {
                 .and_then(Result::ok)
                 .unwrap_or_default(),
             cores: thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
+            command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            settings: env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+                .filter(|(name, _)| is_allowed(name))
+                .collect(),
             container: in_container && !copy_is_chosen,
             slurm: env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

@@ -1,10 +1,23 @@
 //! What the terminal shows of a run while it goes, and the mean that is told when it is done. Not for the figures of
 //! a sweep: those are read from the files.
 
+use std::io::{self, Write};
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ringmark_record::log_line::{self, Line};
 use ringmark_record::stats::summary;
 use ringmark_record::units::ImagesPerSecond;
+
+/// Prints a line on the standard output. What it says is in the files as well: where it cannot be written, on a disk that
+/// is full, say, nothing ends for it.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
+/// The same on the standard error.
+pub fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
 
 /// Follows a run by the lines of its iterations.
 pub struct RunProgress {

@@ -1,23 +1,27 @@
-//! Plans every run of a sweep, then runs them one after the other. The first failure stops the sweep; what was
-//! finished before it stays.
+//! Plans every run of a sweep, then runs those that are missing, one after the other. The first failure stops the sweep;
+//! what was finished before it stays, and the same command with `--resume` goes on.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_record::case::Case;
 use ringmark_record::config::TrainConfig;
 use ringmark_record::files::RunName;
+use ringmark_record::manifest::Conditions;
 use ringmark_record::options;
 use ringmark_record::run::{Profile, RunRecord, Warning};
 use ringmark_record::units::ImagesPerSecond;
-use ringmark_record::usage::usage;
 
 use crate::launch::doctor;
+use crate::launch::interface::Interface;
 use crate::launch::job::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
-use crate::launch::process::Interrupt;
-use crate::launch::progress::RunProgress;
+use crate::launch::ledger::{self, Ledger};
+use crate::launch::process::{Ended, Interrupt};
+use crate::launch::progress::{RunProgress, complain, say};
 
 const QUICK: &str = "quick profile: a first look, not a result to quote";
 
@@ -34,6 +38,8 @@ pub struct SweepConfig {
     pub cooldown: Duration,
     /// Folder of the logs and records.
     pub out: PathBuf,
+    /// Go on with the sweep that the folder holds.
+    pub resume: bool,
     /// How the runs are meant.
     pub profile: Profile,
     /// What each run is asked to do. Paths in it are absolute: ranks on other hosts start in another folder.
@@ -49,55 +55,127 @@ pub fn default_out(train: &TrainConfig, now: SystemTime) -> PathBuf {
 struct Run {
     /// `1n2g run 3 of 5`.
     title: String,
+    name: RunName,
     job: PlannedJob,
 }
 
-/// Refuses what cannot work before anything starts, then runs every case as often as asked.
+/// Refuses what cannot work before anything starts, then runs every case as often as asked, but for what is finished.
 pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
     let mut launcher = Launcher::new(&config.launch, &config.cases)?;
-    refuse_used_folder(&config.out)?;
     if config.launch.dry_run {
+        let (ledger, _) = open_ledger(config, &launcher)?;
         launcher.copy_commands().iter().for_each(|command| println!("{command}"));
-        print_commands(config, &plan(config, &launcher)?);
+        let runs = plan(config, &launcher)?;
+        print_commands(config, runs.iter().filter(|run| !ledger.is_finished(run.name)));
         return Ok(());
     }
+    if config.resume {
+        // Before a folder is made for nothing.
+        ledger::find(&config.out)?;
+    }
+    let _lock = launcher.claim(&config.out)?;
+    let (mut ledger, notes) = open_ledger(config, &launcher)?;
     launcher.prepare(&config.out, &config.cases)?;
     let interrupt = Interrupt::install()?;
-    launcher.copy_worker(&interrupt, |line| println!("{line}"))?;
+    launcher.copy_worker(&interrupt, say)?;
     if config.launch.doctor {
         let line = doctor::before_jobs(&mut launcher, config.train.device, &config.out, &interrupt)?;
-        line.iter().for_each(|line| println!("{line}"));
+        line.iter().for_each(|line| say(line));
     }
     let runs = plan(config, &launcher)?;
+    ledger.write(runs.iter().map(|run| run.name))?;
     print_start(config);
-    for (index, run) in runs.iter().enumerate() {
-        if index > 0 {
-            interrupt.sleep(config.cooldown);
-        }
-        ensure!(!interrupt.asked(), "interrupted; finished runs are in {}", config.out.display());
-        let start = Instant::now();
-        let (speed, warnings) = execute(run, config, &interrupt)?;
-        println!("{}: {speed:.2} (mean after warm-up), {:.0} s", run.title, start.elapsed().as_secs_f64());
-        for warning in warnings {
-            println!("    warning: {}", warning.text);
-        }
-    }
+    notes.iter().for_each(|note| say(note));
+    run_missing(config, &runs, &mut ledger, &interrupt).map_err(|error| {
+        anyhow!("{error:#}\nwhat is finished stays; go on with: {}", shell_words::join(ledger.command()))
+    })?;
     print_end(config);
     Ok(())
 }
 
-/// Two sweeps in one folder could not be told apart afterwards.
-fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
-    for folder in fs::read_dir(out).into_iter().flatten().flatten() {
-        for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
-            if RunName::parse(&file.path()).is_some() {
-                return Err(usage(anyhow!(
-                    "--out {} already holds runs ({}): choose another folder, or move it away",
-                    out.display(),
-                    file.path().display()
-                )));
-            }
+/// The ledger of a new sweep, or that of the one to go on with; and what is to be told of its runs.
+fn open_ledger(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<(Ledger, Vec<String>)> {
+    let conditions = conditions(config, launcher)?;
+    let command = go_on(config, launcher);
+    match config.resume {
+        true => Ledger::resume(&config.out, command, conditions, config.train.iterations),
+        false => Ok((Ledger::begin(&config.out, command, conditions)?, Vec::new())),
+    }
+}
+
+/// Everything that changes figures and is known here.
+fn conditions(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Conditions> {
+    let (surroundings, mpirun) = (launcher.surroundings(), &config.launch.mpirun);
+    let train = TrainConfig { save: None, record: None, ..config.train.clone() };
+    let mut options: BTreeMap<String, String> =
+        options::settings(&train).into_iter().map(|(name, value)| (format!("--{name}"), value)).collect();
+    let quick = if config.profile == Profile::Quick { "yes" } else { "" };
+    for (name, value) in [
+        ("--quick", quick.to_owned()),
+        ("--cooldown", config.cooldown.as_secs().to_string()),
+        ("--launcher", config.launch.starter.program().to_owned()),
+        ("--interface", mpirun.interface.as_ref().map(Interface::to_string).unwrap_or_default()),
+        ("--launcher-args", shell_words::join(&mpirun.more)),
+    ] {
+        options.insert(name.to_owned(), value);
+    }
+    let hosts = config.launch.hosts.all();
+    if hosts.iter().any(|host| surroundings.is_here(host)) {
+        options.insert("this machine".to_owned(), surroundings.host_name.clone());
+        if config.train.threads.is_none() {
+            options.insert("cores of this machine".to_owned(), surroundings.cores.to_string());
         }
+    }
+    options.retain(|_, value| !value.is_empty());
+    let programs =
+        [("ringmark", env!("CARGO_PKG_VERSION").to_owned()), ("ringmark-worker (sha256)", sha256(launcher.worker())?)];
+    Ok(Conditions {
+        hosts: hosts.iter().map(|host| host.name.clone()).collect(),
+        options,
+        variables: surroundings.settings.clone(),
+        programs: programs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    })
+}
+
+/// By the program that every Linux has, so that anybody can compare.
+fn sha256(file: &Path) -> anyhow::Result<String> {
+    let hash = || -> anyhow::Result<String> {
+        let output = Command::new("sha256sum").stdin(File::open(file)?).stderr(Stdio::inherit()).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let hash = text.split_whitespace().next().filter(|_| output.status.success());
+        Ok(hash.context("it ended without a hash")?.to_owned())
+    };
+    hash().with_context(|| format!("sha256sum of {} failed", file.display()))
+}
+
+/// The command that goes on with this sweep.
+fn go_on(config: &SweepConfig, launcher: &Launcher) -> Vec<String> {
+    let mut words = launcher.surroundings().command.clone();
+    if !words.iter().any(|word| word == "--out" || word.starts_with("--out=")) {
+        words.extend(["--out".to_owned(), config.out.display().to_string()]);
+    }
+    if !words.iter().any(|word| word == "--resume") {
+        words.push("--resume".to_owned());
+    }
+    words
+}
+
+/// Runs what the ledger does not call finished.
+fn run_missing(config: &SweepConfig, runs: &[Run], ledger: &mut Ledger, interrupt: &Interrupt) -> anyhow::Result<()> {
+    let missing: Vec<&Run> = runs.iter().filter(|run| !ledger.is_finished(run.name)).collect();
+    if config.resume {
+        say(&format!("{} of {} runs are finished", runs.len() - missing.len(), runs.len()));
+    }
+    for (index, run) in missing.into_iter().enumerate() {
+        if index > 0 {
+            interrupt.sleep(config.cooldown);
+        }
+        ensure!(!interrupt.asked(), "interrupted");
+        let start = Instant::now();
+        let (speed, warnings) = execute(run, config, interrupt, ledger)?;
+        let seconds = start.elapsed().as_secs_f64();
+        say(&format!("{}: {speed:.2} (mean after warm-up), {seconds:.0} s", run.title));
+        warnings.iter().for_each(|warning| say(&format!("    warning: {}", warning.text)));
     }
     Ok(())
 }
@@ -115,40 +193,74 @@ fn plan(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Vec<Run>> {
         if config.profile == Profile::Quick {
             arguments.push("--quick".to_owned());
         }
-        Run { title: format!("{case} run {run} of {runs}"), job: launcher.plan(case, train.threads, arguments, files) }
+        Run {
+            title: format!("{case} run {run} of {runs}"),
+            name,
+            job: launcher.plan(case, train.threads, arguments, files),
+        }
     };
     Ok(config.cases.iter().flat_map(|case| (1..=*runs).map(|run| plan_run(*case, run))).collect())
 }
 
-/// Runs one job; the run's speed, and what its record warns of. Whatever makes the run invalid is an error here and the last line of the log.
-fn execute(run: &Run, config: &SweepConfig, interrupt: &Interrupt) -> anyhow::Result<(ImagesPerSecond, Vec<Warning>)> {
-    let Run { title, job } = run;
+/// Runs one job; the run's speed, and what its record warns of. Whatever makes the run invalid is an error here, the last
+/// line of the log, and in the ledger; where those cannot be written any more, it is an error here all the same.
+fn execute(
+    run: &Run,
+    config: &SweepConfig,
+    interrupt: &Interrupt,
+    ledger: &mut Ledger,
+) -> anyhow::Result<(ImagesPerSecond, Vec<Warning>)> {
+    let Run { title, name, job } = run;
+    ledger.start(*name)?;
     let mut progress = RunProgress::new(title.clone(), config.train.iterations, config.train.warmup);
     let ended = job.run(&config.launch, interrupt, |line| {
         progress.line(&String::from_utf8_lossy(line));
         Ok(())
-    })?;
+    });
     let speed = progress.finish();
 
-    let warnings = ended.failure(job.starter()).map_or_else(|| warnings_of_sound_run(job), Err);
-    let reason = match (warnings, speed) {
-        (Ok(warnings), Some(speed)) => return Ok((speed, warnings)),
+    let outcome = match ended {
+        Ok(ended) => judge(job, &ended, ledger),
+        Err(error) => Err(format!("{error:#}")),
+    };
+    let reason = match (outcome, speed) {
+        (Ok(warnings), Some(speed)) => match job.close(None) {
+            Ok(()) => {
+                ledger.end(*name, None).map_err(|error| anyhow!("{title} is finished, but {error:#}"))?;
+                return Ok((speed, warnings));
+            }
+            Err(error) => format!("{error:#}"),
+        },
         (Ok(_), None) => "the log has no iteration after warm-up".to_owned(),
         (Err(reason), _) => reason,
     };
-    job.note_failure(&reason)?;
-    let log = job.log().display();
-    eprintln!("{title}: the last lines of {log}:\n{}", job.tail()?);
+    job.close_failed(&reason);
+    if let Err(error) = ledger.end(*name, Some(&reason)) {
+        complain(&format!("ringmark: {error:#}"));
+    }
+    let log = job.log_now().display().to_string();
+    let tail = job.tail().unwrap_or_else(|error| format!("    {error:#}"));
+    complain(&format!("{title}: the last lines of {log}:\n{tail}"));
     bail!("{title} failed: {reason}; its log is {log}")
 }
 
-/// What the record warns of; why it says that the run does not count, or that there is no record.
-fn warnings_of_sound_run(job: &PlannedJob) -> Result<Vec<Warning>, String> {
-    let record = job.read_record(RunRecord::read)?;
-    record.failure().map_or_else(|| Ok(record.end.map(|end| end.warnings).unwrap_or_default()), Err)
+/// What the record of a sound run warns of; or why the run does not count, or that there is no record, or that it belongs
+/// elsewhere.
+fn judge(job: &PlannedJob, ended: &Ended, ledger: &mut Ledger) -> Result<Vec<Warning>, String> {
+    let record = job.read_record(RunRecord::read);
+    if let Some(words) = ended.failure(job.starter()) {
+        // Of a job that ended by itself the record knows why it failed, and the launcher only that it did.
+        let recorded = record.ok().filter(|_| matches!(ended, Ended::Exited(_))).and_then(|record| record.failure());
+        return Err(recorded.unwrap_or(words));
+    }
+    let record = record?;
+    if let Some(failure) = record.failure().or_else(|| ledger.admit(&record.header).err()) {
+        return Err(failure);
+    }
+    Ok(record.end.map(|end| end.warnings).unwrap_or_default())
 }
 
-fn print_commands(config: &SweepConfig, runs: &[Run]) {
+fn print_commands<'a>(config: &SweepConfig, runs: impl Iterator<Item = &'a Run>) {
     if config.profile == Profile::Quick {
         println!("# {QUICK}");
     }
@@ -160,7 +272,7 @@ fn print_commands(config: &SweepConfig, runs: &[Run]) {
 fn print_start(config: &SweepConfig) {
     let SweepConfig { cases, runs, out, train, .. } = config;
     let cases: Vec<String> = cases.iter().map(Case::to_string).collect();
-    println!(
+    say(&format!(
         "sweep of {}, {runs} {} each: batch {}, {}, {} iterations of which {} warm-up, device {}; logs and records in {}",
         cases.join(" "),
         if *runs == 1 { "run" } else { "runs" },
@@ -170,18 +282,18 @@ fn print_start(config: &SweepConfig) {
         train.warmup,
         train.device,
         out.display()
-    );
+    ));
     if config.profile == Profile::Quick {
-        println!("{QUICK}");
+        say(QUICK);
     }
 }
 
 fn print_end(config: &SweepConfig) {
     if config.profile == Profile::Quick {
-        println!("{QUICK}");
+        say(QUICK);
     }
     let out = config.out.display().to_string();
-    println!("all runs are in {out}; next: ringmark extract {}", shell_words::quote(&out));
+    say(&format!("all runs are in {out}; next: ringmark extract {}", shell_words::quote(&out)));
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! Which files of a folder are runs. Reads names alone; what looks like a log and is no run becomes a [`Problem`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use ringmark_record::case::Case;
-use ringmark_record::files::{BANDWIDTH_LOG, MODEL, RunName};
+use ringmark_record::files::{BANDWIDTH_LOG, MANIFEST, MODEL, RunName};
+use ringmark_record::manifest::{Manifest, RunState};
 use ringmark_record::usage::usage;
 
 use crate::read::problem::Problem;
@@ -28,7 +29,7 @@ pub struct FoundRun {
 pub struct Found {
     /// In the order of their paths.
     pub runs: Vec<FoundRun>,
-    /// Logs that are no run, records without a log, folders that cannot be read.
+    /// Logs that are no run, records without a log, folders that cannot be read, runs that a sweep still owes.
     pub problems: Vec<Problem>,
 }
 
@@ -50,6 +51,7 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
         }
     }
     found.leave_out_second_logs();
+    found.miss_runs(root);
     if found.runs.is_empty() {
         bail!("{} holds no runs: looked for {PATTERN}{}", root.display(), hint(root, &found.problems));
     }
@@ -95,6 +97,43 @@ impl Found {
                 false
             }
         });
+    }
+}
+
+impl Found {
+    /// What the sweep's manifest, where there is one, says of runs that have no log. Of those that have one it says no more
+    /// than their files do.
+    fn miss_runs(&mut self, root: &Path) {
+        let manifest = match Manifest::find(root) {
+            Ok(None) => return,
+            Ok(Some(manifest)) => manifest,
+            Err(error) => {
+                // The first is the path.
+                let what: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+                return self.problems.push(Problem::in_file(MANIFEST, what.join(": ")));
+            }
+        };
+        let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
+        let mut missing = 0;
+        for run in manifest.runs {
+            let has_log = there.contains(&run.name);
+            let what = match run.state {
+                RunState::Finished if has_log => continue,
+                RunState::Planned => "not yet run".to_owned(),
+                RunState::Running { .. } => "under way, or cut off".to_owned(),
+                RunState::Failed { reason } => format!("the run failed: {reason}"),
+                RunState::Finished => "finished, but its log is gone".to_owned(),
+            };
+            missing += 1;
+            if !has_log {
+                self.problems.push(Problem::in_file(run.name.log(Path::new("")), what));
+            }
+        }
+        if missing > 0 {
+            let runs = if missing == 1 { "1 run is".to_owned() } else { format!("{missing} runs are") };
+            let what = format!("{runs} missing: go on with: {}", shell_words::join(manifest.command));
+            self.problems.push(Problem::in_file(MANIFEST, what));
+        }
     }
 }
 

@@ -1,7 +1,14 @@
 //! Where a run's log and record lie: `<root>/<case>/rn50_b<batch>_<dtype>_<run>.log`, DLPerf's names, with the
-//! record beside the log under the same stem and `.jsonl`; and those of a bandwidth run, one a case.
+//! record beside the log under the same stem and `.jsonl`; those of a bandwidth run, one a case; and what else a folder
+//! of results holds.
 
+use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
 use crate::config::Dtype;
@@ -15,8 +22,31 @@ pub const BANDWIDTH_LOG: &str = "bandwidth.log";
 /// Record of a case's bandwidth run, beside its log.
 pub const BANDWIDTH_RECORD: &str = "bandwidth.json";
 
-/// What a log's path says of the run in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// What a sweep was asked and how far it is, in its folder: see [`crate::manifest`].
+pub const MANIFEST: &str = "sweep.json";
+
+/// Held by the command that writes into the folder.
+pub const LOCK: &str = ".ringmark.lock";
+
+/// Name of a log while its job runs: neither DLPerf's extractor, which takes `*.log`, nor ours takes it for a run's.
+pub fn under_way(log: &Path) -> PathBuf {
+    with_suffix(log, ".part")
+}
+
+/// Name of the log or record of an earlier attempt, from 1; no extractor takes it for a run's.
+pub fn of_attempt(file: &Path, attempt: u32) -> PathBuf {
+    with_suffix(file, &format!(".{attempt}"))
+}
+
+fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(file);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// What a log's path says of the run in it; written as that path below its root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct RunName {
     /// Taken from the folder.
     pub case: Case,
@@ -58,6 +88,35 @@ impl RunName {
     }
 }
 
+impl fmt::Display for RunName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.log(Path::new("")).display().fmt(formatter)
+    }
+}
+
+impl FromStr for RunName {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<RunName> {
+        let name = RunName::parse(Path::new(text)).filter(|name| name.to_string() == text);
+        name.with_context(|| format!("{text:?} is not the log of a run, as 1n1g/{MODEL}_b128_fp32_1.log"))
+    }
+}
+
+impl TryFrom<String> for RunName {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> anyhow::Result<RunName> {
+        text.parse()
+    }
+}
+
+impl From<RunName> for String {
+    fn from(name: RunName) -> String {
+        name.to_string()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +128,19 @@ mod tests {
         assert_eq!(path, Path::new("results/a/2n8g/rn50_b128_fp16_3.log"));
         assert_eq!(RunName::parse(&path), Some(name));
         assert_eq!(RunName::parse(&name.record(Path::new("."))), Some(name));
+        assert_eq!(name.to_string(), "2n8g/rn50_b128_fp16_3.log");
+        assert_eq!(name.to_string().parse::<RunName>().expect("a name"), name);
+        assert!("a/2n8g/rn50_b128_fp16_3.log".parse::<RunName>().is_err());
+    }
+
+    #[test]
+    fn neither_a_run_under_way_nor_an_earlier_attempt_is_taken_for_a_run() {
+        for path in
+            [under_way(Path::new("1n1g/rn50_b128_fp32_1.log")), of_attempt(Path::new("1n1g/rn50_b128_fp32_1.log"), 2)]
+        {
+            assert_eq!(RunName::parse(&path), None, "{}", path.display());
+            assert_ne!(path.extension().expect("one"), "log");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | [`options`] | what may be typed about training, shared by both programs |
 //! | [`bandwidth`] | all-reduce alone: configuration, options, record and the lines that are printed |
 //! | [`files`] | where a run's log and record lie, under DLPerf's names |
+//! | [`manifest`] | what a sweep was asked, what it ran with, and how far each run is: writer, parser and comparison |
 //! | [`log_line`] | DLPerf's line of an iteration, writer and parser |
 //! | [`run`] | the run record (JSON Lines), writer and parser |
 //! | [`heartbeat`] | what a rank tells the driver while it runs |
@@ -31,6 +32,7 @@ pub mod heartbeat;
 pub mod host_use;
 pub mod inspection;
 pub mod log_line;
+pub mod manifest;
 pub mod options;
 pub mod run;
 pub mod stats;

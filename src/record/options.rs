@@ -151,60 +151,71 @@ impl TrainOptions {
     }
 }
 
+/// Options that are followed by no value.
+const FLAGS: [&str; 2] = ["autotune", "freeze-batch-norm"];
+
 /// The words that start `ringmark-worker train` with this configuration: only what differs from the default.
 pub fn arguments(config: &TrainConfig) -> Vec<String> {
-    let default = TrainConfig::default();
-    let mut words = Vec::new();
-    let mut option = |name: &str, value: String, default: String| {
-        if value != default {
-            words.extend([format!("--{name}"), value]);
-        }
-    };
-    let number = |value: &Option<u32>| value.map_or(String::new(), |value| value.to_string());
-    let path = |value: &Option<PathBuf>| value.as_ref().map_or(String::new(), |value| value.display().to_string());
-    let fault = |value: &Option<Fault>| value.map_or(String::new(), |value| value.to_string());
-
-    option("batch-size", config.batch_size.to_string(), default.batch_size.to_string());
-    option("dtype", config.dtype.to_string(), default.dtype.to_string());
-    option("device", config.device.to_string(), default.device.to_string());
-    option("layout", config.layout.to_string(), default.layout.to_string());
-    option("iters", config.iterations.to_string(), default.iterations.to_string());
-    option("warmup", config.warmup.to_string(), default.warmup.to_string());
-    option("image-size", config.image_size.to_string(), default.image_size.to_string());
-    option("overlap", config.overlap.to_string(), default.overlap.to_string());
-    option("threads", number(&config.threads), number(&default.threads));
-    option("seed", config.seed.to_string(), default.seed.to_string());
-    option("lr", config.learning_rate.to_string(), default.learning_rate.to_string());
-    option("momentum", config.momentum.to_string(), default.momentum.to_string());
-    option("weight-decay", config.weight_decay.to_string(), default.weight_decay.to_string());
-    option("lr-warmup-iters", number(&config.learning_rate_warmup), number(&default.learning_rate_warmup));
-    option("loss-scale", config.loss_scale.to_string(), default.loss_scale.to_string());
-    option("data", path(&config.data), path(&default.data));
-    option("init", path(&config.init), path(&default.init));
-    option("save", path(&config.save), path(&default.save));
-    option("record", path(&config.record), path(&default.record));
-    option("inject", fault(&config.inject), fault(&default.inject));
-    words.extend(exchange_arguments(&config.exchange));
-    if config.autotune {
-        words.push("--autotune".to_owned());
-    }
-    if config.freeze_batch_norm {
-        words.push("--freeze-batch-norm".to_owned());
-    }
-    words
+    changed(settings(config), settings(&TrainConfig::default()))
 }
 
 /// The words for this exchange: only what differs from the default.
 pub fn exchange_arguments(config: &ExchangeConfig) -> Vec<String> {
-    let default = ExchangeConfig::default();
-    let pairs = [
-        ("collective", config.collective.to_string(), default.collective.to_string()),
-        ("wire", config.wire.to_string(), default.wire.to_string()),
-        ("bucket-mb", config.bucket_mb.to_string(), default.bucket_mb.to_string()),
-        ("piece-kb", config.piece_kb.to_string(), default.piece_kb.to_string()),
+    changed(exchange_settings(config), exchange_settings(&ExchangeConfig::default()))
+}
+
+fn changed(settings: Vec<(&str, String)>, defaults: Vec<(&str, String)>) -> Vec<String> {
+    let mut words = Vec::new();
+    for ((name, value), (_, default)) in settings.into_iter().zip(defaults) {
+        if value != default {
+            words.push(format!("--{name}"));
+            words.extend((!FLAGS.contains(&name)).then_some(value));
+        }
+    }
+    words
+}
+
+/// Every option of `ringmark-worker train` with its value as it is typed: empty where there is none, and a flag's is
+/// `yes`.
+pub fn settings(config: &TrainConfig) -> Vec<(&'static str, String)> {
+    let number = |value: &Option<u32>| value.map_or(String::new(), |value| value.to_string());
+    let path = |value: &Option<PathBuf>| value.as_ref().map_or(String::new(), |value| value.display().to_string());
+    let flag = |value: bool| if value { "yes".to_owned() } else { String::new() };
+    let mut settings = vec![
+        ("batch-size", config.batch_size.to_string()),
+        ("dtype", config.dtype.to_string()),
+        ("device", config.device.to_string()),
+        ("layout", config.layout.to_string()),
+        ("iters", config.iterations.to_string()),
+        ("warmup", config.warmup.to_string()),
+        ("image-size", config.image_size.to_string()),
+        ("overlap", config.overlap.to_string()),
+        ("threads", number(&config.threads)),
+        ("seed", config.seed.to_string()),
+        ("lr", config.learning_rate.to_string()),
+        ("momentum", config.momentum.to_string()),
+        ("weight-decay", config.weight_decay.to_string()),
+        ("lr-warmup-iters", number(&config.learning_rate_warmup)),
+        ("loss-scale", config.loss_scale.to_string()),
+        ("data", path(&config.data)),
+        ("init", path(&config.init)),
+        ("save", path(&config.save)),
+        ("record", path(&config.record)),
+        ("inject", config.inject.map_or(String::new(), |fault| fault.to_string())),
     ];
-    let changed = pairs.into_iter().filter(|(_, value, default)| value != default);
-    changed.flat_map(|(name, value, _)| [format!("--{name}"), value]).collect()
+    settings.extend(exchange_settings(&config.exchange));
+    settings.push(("autotune", flag(config.autotune)));
+    settings.push(("freeze-batch-norm", flag(config.freeze_batch_norm)));
+    settings
+}
+
+fn exchange_settings(config: &ExchangeConfig) -> Vec<(&'static str, String)> {
+    vec![
+        ("collective", config.collective.to_string()),
+        ("wire", config.wire.to_string()),
+        ("bucket-mb", config.bucket_mb.to_string()),
+        ("piece-kb", config.piece_kb.to_string()),
+    ]
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{BufWriter, IntoInnerError};
+use std::io::{self, BufWriter, IntoInnerError};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -33,7 +33,7 @@ pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> 
             return content(path);
         }
         let part = part_of(path).context("this is no name of a file")?;
-        let written = content(&part).and_then(|()| Ok(fs::rename(&part, path)?));
+        let written = content(&part).and_then(|()| Ok(publish(&part, path)?));
         if written.is_err() {
             // There is none where it could not be made.
             let _ = fs::remove_file(&part);
@@ -41,6 +41,25 @@ pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> 
         written
     };
     write().with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// Gives `part`, which is complete, its name `path` in the same folder. After it not even a power cut takes it back, where
+/// the file system can promise that.
+pub fn publish(part: &Path, path: &Path) -> io::Result<()> {
+    fs::rename(part, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The file is there whole by now or was before: a folder that cannot be synchronized takes nothing from it.
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    Ok(())
+}
+
+/// Whether this is the name of a part file, which only a writer that was killed leaves.
+pub fn is_part(path: &Path) -> bool {
+    let words = || {
+        let (name, process) = path.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(".part")?.rsplit_once('.')?;
+        Some(!name.is_empty() && process.parse::<u32>().is_ok())
+    };
+    words().unwrap_or(false)
 }
 
 /// `.<name>.<process>.part` in the same folder: on the same file system, and no other process's.
@@ -109,10 +128,19 @@ mod tests {
             output.write_all(b"half")?;
             output.flush()?;
             assert!(!folder.path().exists());
-            assert_eq!(folder.names().len(), 1);
+            assert!(matches!(&folder.names()[..], [part] if is_part(Path::new(part))));
             Ok(())
         })
         .expect("written");
+    }
+
+    #[test]
+    fn part_files_are_told_from_others() {
+        assert!(is_part(Path::new("results/1n1g/.rn50_b128_fp32_1.jsonl.4711.part")));
+        for name in ["result.json", ".result.json.part", ".result.json.x.part", "rn50_b128_fp32_1.log.part", ".4.part"]
+        {
+            assert!(!is_part(Path::new(name)), "{name}");
+        }
     }
 
     #[test]

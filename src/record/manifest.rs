@@ -1,0 +1,431 @@
+//! The manifest of a sweep, `sweep.json` in its folder: what was asked, what the finished runs ran with, and the state of
+//! every run. Writer, parser, and the comparison that tells whether two runs may stand in one sweep.
+//!
+//! Not for figures: those come from logs and records alone. What the manifest says of a finished run is no more than
+//! what its files say, so losing it loses no figure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::environment::RankPlace;
+use crate::files::{MANIFEST, RunName};
+use crate::run::RunHeader;
+use crate::units::Seconds;
+use crate::whole_file;
+
+/// Version of this file format; a reader refuses any other.
+pub const SCHEMA: u32 = 1;
+
+/// What the file is, in its first field.
+pub const KIND: &str = "ringmark-sweep";
+
+/// A whole sweep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`KIND`].
+    pub kind: String,
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The command line that goes on with the sweep, program first.
+    pub command: Vec<String>,
+    /// What was asked and with which program.
+    pub conditions: Conditions,
+    /// What the finished runs ran on.
+    pub found: Found,
+    /// In the order in which they were asked for; none twice.
+    pub runs: Vec<RunOfSweep>,
+}
+
+/// What figures depend on and is known before a run; by name, without what is not set.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Conditions {
+    /// In the order they are used. A case takes the first of them, so that a longer list changes no run.
+    pub hosts: Vec<String>,
+    /// Options, defaults included.
+    pub options: BTreeMap<String, String>,
+    /// Allow-listed variables of the environment: see [`crate::environment::is_allowed`].
+    pub variables: BTreeMap<String, String>,
+    /// Versions and hashes of our own programs.
+    pub programs: BTreeMap<String, String>,
+}
+
+/// What records say that runs ran on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Found {
+    /// Versions of what is not ours, by name.
+    pub software: BTreeMap<String, String>,
+    /// In the order of the ranks on them.
+    pub hosts: Vec<FoundHost>,
+}
+
+/// One host of finished runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FoundHost {
+    /// As it calls itself.
+    pub name: String,
+    /// Name of the device of each local rank.
+    pub devices: Vec<String>,
+}
+
+/// One run and how far it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunOfSweep {
+    /// Path of its log below the folder.
+    #[serde(rename = "log")]
+    pub name: RunName,
+    /// How far it is.
+    #[serde(flatten)]
+    pub state: RunState,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum RunState {
+    /// Not begun.
+    Planned,
+    /// Begun. Where nobody writes into the folder any more, it was cut off.
+    Running {
+        /// Seconds since 1970 UTC.
+        since: Seconds,
+    },
+    /// Its log and record are complete and sound.
+    Finished,
+    /// It does not count.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A value that is not what it was; prints as `--batch-size: 128 then, 64 now`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// Option, variable, program or device.
+    pub what: String,
+    /// `None` where it was not set.
+    pub then: Option<String>,
+    /// `None` where it is not set.
+    pub now: Option<String>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
+        write!(formatter, "{}: {} then, {} now", self.what, word(&self.then), word(&self.now))
+    }
+}
+
+impl Difference {
+    fn new(what: impl Into<String>, then: Option<&String>, now: Option<&String>) -> Option<Difference> {
+        (then != now).then(|| Difference { what: what.into(), then: then.cloned(), now: now.cloned() })
+    }
+}
+
+impl Conditions {
+    /// Everything that is not now as it was then; hosts only as far as both lists go.
+    pub fn differences(&self, now: &Conditions) -> Vec<Difference> {
+        let hosts = self.hosts.iter().zip(&now.hosts).enumerate();
+        let mut found: Vec<Difference> = hosts
+            .filter_map(|(index, (then, now))| Difference::new(format!("host {}", index + 1), Some(then), Some(now)))
+            .collect();
+        let pairs = [(&self.options, &now.options), (&self.variables, &now.variables), (&self.programs, &now.programs)];
+        for (then, now) in pairs {
+            let names: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
+            found.extend(names.into_iter().filter_map(|name| Difference::new(name, then.get(name), now.get(name))));
+        }
+        found
+    }
+}
+
+impl Found {
+    /// What one run's record says.
+    pub fn of(header: &RunHeader) -> Found {
+        let environment = &header.environment;
+        let versions = [
+            ("ringmark-worker", Some(&environment.ringmark_version)),
+            ("libtorch", Some(&environment.libtorch_version)),
+            ("MPI", Some(&environment.mpi_version)),
+            ("NCCL", environment.nccl_version.as_ref()),
+            ("NVIDIA driver", environment.driver_version.as_ref()),
+        ];
+        let version = |(name, version): (&str, Option<&String>)| {
+            Some((name.to_owned(), version.filter(|version| !version.is_empty())?.clone()))
+        };
+        Found { software: versions.into_iter().filter_map(version).collect(), hosts: hosts_of(&header.ranks) }
+    }
+
+    /// Where `now` is something else, as far as both say anything: a case of one rank tells nothing of a second device.
+    pub fn differences(&self, now: &Found) -> Vec<Difference> {
+        let mut found: Vec<Difference> = Vec::new();
+        for (index, (then, now)) in self.hosts.iter().zip(&now.hosts).enumerate() {
+            found.extend(Difference::new(format!("name of host {}", index + 1), Some(&then.name), Some(&now.name)));
+            for (rank, (then, device)) in then.devices.iter().zip(&now.devices).enumerate() {
+                found.extend(Difference::new(format!("device {rank} of {}", now.name), Some(then), Some(device)));
+            }
+        }
+        for (name, then) in &self.software {
+            let now = now.software.get(name);
+            found.extend(now.and_then(|now| Difference::new(name, Some(then), Some(now))));
+        }
+        found
+    }
+
+    /// Adds what `more`, which does not differ, knows besides.
+    pub fn add(&mut self, more: Found) {
+        for (index, host) in more.hosts.into_iter().enumerate() {
+            match self.hosts.get_mut(index) {
+                None => self.hosts.push(host),
+                Some(known) if known.devices.len() < host.devices.len() => *known = host,
+                Some(_) => {}
+            }
+        }
+        self.software.extend(more.software);
+    }
+}
+
+fn hosts_of(ranks: &[RankPlace]) -> Vec<FoundHost> {
+    let mut hosts: Vec<FoundHost> = Vec::new();
+    for place in ranks {
+        let device = place.device_name.clone();
+        match hosts.iter_mut().find(|host| host.name == place.host) {
+            Some(host) => host.devices.push(device),
+            None => hosts.push(FoundHost { name: place.host.clone(), devices: vec![device] }),
+        }
+    }
+    hosts
+}
+
+impl Manifest {
+    /// Of a sweep that has not begun.
+    pub fn new(command: Vec<String>, conditions: Conditions) -> Manifest {
+        Manifest {
+            kind: KIND.to_owned(),
+            schema: SCHEMA,
+            command,
+            conditions,
+            found: Found::default(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// The run of this name, which is added where it is not there.
+    pub fn run(&mut self, name: RunName) -> &mut RunOfSweep {
+        let known = self.runs.iter().position(|run| run.name == name);
+        let index = known.unwrap_or_else(|| {
+            self.runs.push(RunOfSweep { name, state: RunState::Planned });
+            self.runs.len() - 1
+        });
+        &mut self.runs[index]
+    }
+
+    /// Whether this run is said to be finished.
+    pub fn is_finished(&self, name: RunName) -> bool {
+        self.runs.iter().any(|run| run.name == name && run.state == RunState::Finished)
+    }
+
+    /// Replaces the manifest of `folder`, which is there whole at any time.
+    pub fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        whole_file::write(&folder.join(MANIFEST), |output| {
+            serde_json::to_writer_pretty(&mut *output, self)?;
+            Ok(output.write_all(b"\n")?)
+        })
+    }
+
+    /// The manifest of `folder`; `None` where there is none. Errors name the file, and the line where one is to blame.
+    pub fn find(folder: &Path) -> anyhow::Result<Option<Manifest>> {
+        let path = folder.join(MANIFEST);
+        let read = match File::open(&path) {
+            Ok(file) => Manifest::read(BufReader::new(file)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            Err(error) => Err(error.into()),
+        };
+        read.map(Some).with_context(|| path.display().to_string())
+    }
+
+    /// Reads a manifest.
+    pub fn read(mut input: impl Read) -> anyhow::Result<Manifest> {
+        let mut text = String::new();
+        input.read_to_string(&mut text).context("the manifest cannot be read")?;
+        check_schema(&text)?;
+        let manifest: Manifest = serde_json::from_str(&text).context("the manifest is damaged")?;
+        let mut names = BTreeSet::new();
+        if let Some(run) = manifest.runs.iter().find(|run| !names.insert(run.name)) {
+            bail!("the manifest is damaged: it has {} twice", run.name);
+        }
+        Ok(manifest)
+    }
+}
+
+/// A manifest of another version may not even parse; say so instead of naming a missing field.
+fn check_schema(text: &str) -> anyhow::Result<()> {
+    #[derive(Deserialize)]
+    struct Schema {
+        kind: String,
+        schema: u32,
+    }
+    let head: Schema = serde_json::from_str(text).context("the manifest is damaged")?;
+    ensure!(head.kind == KIND, "a sweep's manifest is of kind {KIND:?}, this is {:?}", head.kind);
+    ensure!(
+        head.schema == SCHEMA,
+        "manifest format {} where this ringmark reads {SCHEMA}: use the ringmark that wrote it",
+        head.schema
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TrainConfig;
+    use crate::environment::{DeviceKind, Environment};
+    use crate::run::{self, Profile};
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn manifest() -> Manifest {
+        let conditions = Conditions {
+            hosts: vec!["a".to_owned(), "b".to_owned()],
+            options: map(&[("--batch-size", "128"), ("--dtype", "fp32")]),
+            variables: map(&[("NCCL_ALGO", "Ring")]),
+            programs: map(&[("ringmark", "0.1.0")]),
+        };
+        let mut manifest = Manifest::new(vec!["ringmark".to_owned(), "sweep".to_owned()], conditions);
+        let states = [
+            RunState::Finished,
+            RunState::Failed { reason: "interrupted".to_owned() },
+            RunState::Running { since: Seconds(1.5) },
+            RunState::Planned,
+        ];
+        for (run, state) in (1..).zip(states) {
+            manifest.run(format!("1n2g/rn50_b128_fp32_{run}.log").parse().expect("a name")).state = state;
+        }
+        manifest
+    }
+
+    fn error(text: &str) -> String {
+        format!("{:#}", Manifest::read(text.as_bytes()).expect_err("refused"))
+    }
+
+    fn lines(differences: &[Difference]) -> Vec<String> {
+        differences.iter().map(Difference::to_string).collect()
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        let text = serde_json::to_string_pretty(&manifest()).expect("it serializes");
+        assert_eq!(Manifest::read(text.as_bytes()).expect("sound"), manifest());
+        assert!(manifest().is_finished("1n2g/rn50_b128_fp32_1.log".parse().expect("a name")));
+        assert!(!manifest().is_finished("1n2g/rn50_b128_fp32_2.log".parse().expect("a name")));
+    }
+
+    #[test]
+    fn damage_is_named_with_its_place() {
+        let whole = serde_json::to_string_pretty(&manifest()).expect("it serializes");
+        let line = 1 + whole.lines().position(|line| line.contains("fp32_2.log")).expect("it is there");
+        let damaged = |text: &str| {
+            let error = error(text);
+            assert!(error.starts_with("the manifest is damaged: "), "{error}");
+            error
+        };
+        assert!(damaged("").contains("EOF while parsing a value at line 1 column 0"));
+        assert!(damaged(&whole[..whole.len() / 2]).contains("EOF while parsing"));
+        let error_of_name = damaged(&whole.replace("fp32_2.log", "fp99_2.log"));
+        assert!(error_of_name.contains("fp99_2.log\" is not the log of a run"), "{error_of_name}");
+        assert!(error_of_name.contains(&format!("at line {line}")), "{error_of_name}");
+        assert!(damaged(&whole.replace("\"planned\"", "\"plan\"")).contains("unknown variant `plan`"));
+        assert!(damaged(&whole.replace("\"hosts\"", "\"guests\"")).contains("missing field `hosts`"));
+        assert!(damaged(&whole.replace("fp32_2.log", "fp32_1.log")).contains("it has 1n2g/rn50_b128_fp32_1.log twice"));
+        assert!(error(&whole.replace("\"schema\": 1", "\"schema\": 9")).contains("manifest format 9"));
+        assert!(error(&whole.replace(KIND, "other")).contains("this is \"other\""));
+    }
+
+    #[test]
+    fn every_condition_that_differs_is_named_with_both_values() {
+        let then = manifest().conditions;
+        assert_eq!(then.differences(&then), []);
+        let now = Conditions {
+            hosts: vec!["a".to_owned(), "c".to_owned()],
+            options: map(&[("--batch-size", "64"), ("--dtype", "fp32"), ("--interface", "ib0")]),
+            variables: BTreeMap::new(),
+            programs: map(&[("ringmark", "0.2.0")]),
+        };
+        assert_eq!(
+            lines(&then.differences(&now)),
+            [
+                "host 2: b then, c now",
+                "--batch-size: 128 then, 64 now",
+                "--interface: not set then, ib0 now",
+                "NCCL_ALGO: Ring then, not set now",
+                "ringmark: 0.1.0 then, 0.2.0 now",
+            ]
+        );
+    }
+
+    #[test]
+    fn more_hosts_or_fewer_are_no_difference() {
+        let then = manifest().conditions;
+        for hosts in [&["a"][..], &["a", "b", "c"]] {
+            let now = Conditions { hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), ..then.clone() };
+            assert_eq!(then.differences(&now), []);
+        }
+    }
+
+    /// What a record says of ranks on these hosts, each on this device.
+    fn found(places: &[(&str, &str)]) -> Found {
+        let place = |(rank, (host, device)): (u32, &(&str, &str))| RankPlace {
+            rank,
+            local_rank: 0,
+            host: (*host).to_owned(),
+            device: DeviceKind::Cuda,
+            device_name: (*device).to_owned(),
+            threads: 1,
+            process: 1,
+        };
+        Found::of(&RunHeader {
+            schema: run::SCHEMA,
+            case: "1n1g".parse().expect("a case"),
+            run: 1,
+            profile: Profile::Full,
+            started: Seconds(0.0),
+            config: TrainConfig::default(),
+            collective: String::new(),
+            buckets: Vec::new(),
+            tuning: None,
+            environment: Environment { libtorch_version: "2.11.0".to_owned(), ..Environment::default() },
+            ranks: (0..).zip(places).map(place).collect(),
+        })
+    }
+
+    #[test]
+    fn devices_are_compared_as_far_as_both_runs_have_them() {
+        let mut known = Found::default();
+        for more in [&[("a", "H100")][..], &[("a", "H100"), ("a", "H100")], &[("a", "H100"), ("b", "H100")]] {
+            assert_eq!(known.differences(&found(more)), []);
+            known.add(found(more));
+        }
+        let devices: Vec<usize> = known.hosts.iter().map(|host| host.devices.len()).collect();
+        assert_eq!(devices, [2, 1]);
+        let other = found(&[("a", "H100"), ("a", "A100"), ("c", "H100")]);
+        assert_eq!(
+            lines(&known.differences(&other)),
+            ["device 1 of a: H100 then, A100 now", "name of host 2: b then, c now"]
+        );
+    }
+
+    #[test]
+    fn software_is_compared_where_both_runs_name_it() {
+        let known = found(&[]);
+        assert_eq!(known.software, map(&[("libtorch", "2.11.0")]));
+        let now = Found { software: map(&[("NCCL", "2.28.9"), ("libtorch", "2.12.0")]), hosts: Vec::new() };
+        assert_eq!(lines(&known.differences(&now)), ["libtorch: 2.11.0 then, 2.12.0 now"]);
+    }
+}

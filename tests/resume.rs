@@ -1,0 +1,584 @@
+//! What a sweep leaves when it is interrupted, killed, or its disk fills up, and how `--resume` goes on. Under real mpirun;
+//! first with a shell script in the worker's place, then with the real one.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, Uid};
+use ringmark_record::config::TrainConfig;
+use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
+use ringmark_record::manifest::{Manifest, RunState};
+use ringmark_record::run::{Iteration, Profile, RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::units::{Bytes, Seconds};
+
+use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
+use crate::{processes_of, turn};
+
+/// Rank 0 of a sound run of 4 iterations, which notes that it ran. `hook` may be a script of the test's: it knows `$name`
+/// (`1n1g_2`) and the record's path.
+const SOUND: &str = "
+[ $rank = 0 ] || exit 0
+case=$(basename \"$(dirname \"$record\")\")
+run=${record##*_}
+run=${run%.jsonl}
+name=${case}_$run
+echo $name >>\"$folder/ran\"
+line() { printf 'INFO:root:Epoch[0] Batch[%d]\\tSpeed: 20.50 samples/sec\\n' $1; }
+line 1
+if [ -f \"$folder/hook\" ]; then . \"$folder/hook\"; fi
+line 2
+line 3
+line 4
+device=$(cat \"$folder/device\")
+change=\"s/\\\"case\\\":\\\"1n1g\\\",\\\"run\\\":1/\\\"case\\\":\\\"$case\\\",\\\"run\\\":$run/; s/DEVICE/$device/\"
+sed \"$change\" \"$folder/record.jsonl\" >\"$record\" || exit 1
+";
+
+/// A hook that stops in the middle of the second run, the first time.
+const HANG_IN_SECOND: &str = "
+if [ $name = 1n1g_2 ] && [ ! -e \"$folder/hung\" ]; then touch \"$folder/hung\"; sleep 1000; fi
+";
+
+const OPTIONS: &str = "--cases 1n1g --runs 3";
+
+/// With the worker [`SOUND`].
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new(SOUND);
+    let iteration = |iteration| Iteration {
+        iteration,
+        step: vec![Seconds(0.5)],
+        forward: vec![Seconds(0.25)],
+        backward: vec![Seconds(0.125)],
+        exposed_allreduce: vec![Seconds(0.0)],
+        optimizer: vec![Seconds(0.125)],
+        loss: vec![6.9],
+        loss_scale: 1.0,
+        skipped: false,
+    };
+    let place = RankPlace {
+        rank: 0,
+        local_rank: 0,
+        host: "host".to_owned(),
+        device: DeviceKind::Cpu,
+        device_name: "DEVICE".to_owned(),
+        threads: 1,
+        process: 1,
+    };
+    let record = RunRecord {
+        header: RunHeader {
+            schema: SCHEMA,
+            case: "1n1g".parse().expect("a case"),
+            run: 1,
+            profile: Profile::Full,
+            started: Seconds(0.0),
+            config: TrainConfig { iterations: 4, warmup: 1, ..TrainConfig::default() },
+            collective: "solo".to_owned(),
+            buckets: vec![Bytes(8)],
+            tuning: None,
+            environment: Environment::default(),
+            ranks: vec![place],
+        },
+        iterations: (1..=4).map(iteration).collect(),
+        end: Some(RunEnd {
+            failure: None,
+            iterations: 4,
+            skipped_steps: 0,
+            wall: Seconds(2.0),
+            parameter_checksums: vec!["00ff".to_owned()],
+            peak_memory: vec![Bytes(1)],
+        }),
+    };
+    record.write(File::create(sandbox.path("record.jsonl")).expect("created")).expect("written");
+    fs::write(sandbox.path("device"), "processor").expect("written");
+    sandbox
+}
+
+impl Sandbox {
+    /// `ringmark sweep` with this worker into the folder `out`, of runs as short as [`SOUND`]'s.
+    fn short_sweep(&self, options: &str) -> Command {
+        let mut command = ringmark("sweep --iters 4 --warmup 1 --device cpu --hosts localhost:2");
+        command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
+        command
+    }
+
+    fn hook(&self, script: &str) {
+        fs::write(self.path("hook"), script).expect("written");
+    }
+
+    /// The runs that the worker was started for, in order.
+    fn ran(&self) -> Vec<String> {
+        fs::read_to_string(self.path("ran")).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    fn states(&self) -> Vec<RunState> {
+        let manifest = Manifest::find(&self.path("out")).expect("readable").expect("there is one");
+        manifest.runs.into_iter().map(|run| run.state).collect()
+    }
+
+    /// Names in the folder of a case, sorted.
+    fn files(&self, case: &str) -> BTreeSet<String> {
+        let entries = fs::read_dir(self.path("out").join(case)).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name")).collect()
+    }
+
+    /// Starts a sweep that stops in the middle of its second run.
+    fn start_hanging(&self) -> Child {
+        self.hook(HANG_IN_SECOND);
+        let error = File::create(self.path("stderr")).expect("created");
+        let child = self.short_sweep(OPTIONS).stdout(Stdio::null()).stderr(error).spawn().expect("starts");
+        wait_until("the second run begins", || self.path("hung").exists());
+        child
+    }
+
+    /// Exit status and standard error of `ringmark extract` of the folder, whose results go elsewhere.
+    fn extract(&self) -> (Option<i32>, String) {
+        let (status, _, stderr) =
+            run(ringmark("extract").arg(self.path("out")).arg("--out").arg(self.path("extracted")));
+        (status, stderr)
+    }
+}
+
+fn names(names: &str) -> BTreeSet<String> {
+    words(names).map(str::to_owned).collect()
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let (status, stdout, stderr) = run(command);
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    stdout
+}
+
+/// Exit status 1; the standard error.
+fn fails(command: &mut Command) -> String {
+    let (status, stdout, stderr) = run(command);
+    assert_eq!(status, Some(1), "{stdout}{stderr}");
+    stderr
+}
+
+/// The command that the last words of a sweep tell.
+fn told(stderr: &str) -> Command {
+    let line = stderr.trim_end().lines().last().expect("a line");
+    let line = line.strip_prefix("what is finished stays; go on with: ").expect(stderr);
+    let words = shell_words::split(line).expect("words of a shell");
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::null());
+    command
+}
+
+const THREE_RUNS: &str = "rn50_b128_fp32_1.jsonl rn50_b128_fp32_1.log rn50_b128_fp32_2.jsonl rn50_b128_fp32_2.log \
+                          rn50_b128_fp32_3.jsonl rn50_b128_fp32_3.log";
+
+#[test]
+fn an_interrupted_sweep_tells_the_command_that_goes_on() {
+    let sandbox = sandbox();
+    let mut sweep = sandbox.start_hanging();
+    assert!(matches!(sandbox.states()[..], [RunState::Finished, RunState::Running { .. }, RunState::Planned]));
+    assert!(sandbox.files("1n1g").contains("rn50_b128_fp32_2.log.part"));
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sandbox.failure("1n1g/rn50_b128_fp32_2.log"), "interrupted");
+    let interrupted = RunState::Failed { reason: "interrupted".to_owned() };
+    assert_eq!(sandbox.states(), [RunState::Finished, interrupted, RunState::Planned]);
+
+    let (status, stderr) = sandbox.extract();
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("1n1g/rn50_b128_fp32_2.log:3: the run failed: interrupted"), "{stderr}");
+    assert!(
+        stderr.contains(
+            "1n1g/rn50_b128_fp32_3.log: not yet run\nnot in the figures: sweep.json: 2 runs are missing: go on with: "
+        ),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("rn50_b128_fp32_1"), "{stderr}");
+
+    let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
+    let stdout = succeeds(&mut told(&stderr));
+    assert!(
+        stdout.contains("1n1g/rn50_b128_fp32_2.log does not count: interrupted\n1 of 3 runs are finished\n"),
+        "{stdout}"
+    );
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
+    // Nothing of the interrupted run is lost, and nothing but it is there besides a whole sweep's.
+    let mut expected = names(THREE_RUNS);
+    expected.insert("rn50_b128_fp32_2.log.1".to_owned());
+    assert_eq!(sandbox.files("1n1g"), expected);
+    assert!(sandbox.log("1n1g/rn50_b128_fp32_2.log.1").ends_with("ringmark: run failed: interrupted\n"));
+    assert_eq!(sandbox.extract().0, Some(0));
+}
+
+#[test]
+fn a_killed_sweep_leaves_no_log_that_is_taken_for_a_run() {
+    let sandbox = sandbox();
+    let mut sweep = sandbox.start_hanging();
+    sweep.kill().expect("it runs");
+    sweep.wait().expect("ended");
+    for (process, _) in processes_of(sandbox.folder.path()) {
+        // It may have ended by itself.
+        let _ = kill(process, Signal::SIGKILL);
+    }
+    wait_until("the job has ended", || sandbox.left().is_empty());
+    let stale = sandbox.path("out/1n1g/.rn50_b128_fp32_2.jsonl.77.part");
+    fs::write(&stale, "half").expect("written");
+
+    assert_eq!(sandbox.files("1n1g").iter().filter(|name| name.ends_with(".log")).count(), 1);
+    let (status, stderr) = sandbox.extract();
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("1n1g/rn50_b128_fp32_2.log: under way, or cut off\n"), "{stderr}");
+
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
+    assert!(stdout.contains("_2.log does not count: ringmark was ended in the middle of it\n"), "{stdout}");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
+    let mut expected = names(THREE_RUNS);
+    expected.insert("rn50_b128_fp32_2.log.part.1".to_owned());
+    assert_eq!(sandbox.files("1n1g"), expected);
+    assert_eq!(sandbox.extract().0, Some(0));
+}
+
+#[test]
+fn what_differs_is_refused_with_both_values() {
+    let sandbox = sandbox();
+    succeeds(sandbox.short_sweep("--cases 1n1g --runs 1").env("NCCL_ALGO", "Ring"));
+    let before = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
+    let resume = "--cases 1n1g --runs 2 --resume";
+    let mut changed = sandbox.short_sweep(&format!("{resume} --batch-size 64 --interface lo --wire bf16"));
+    let error = refused(changed.env("NCCL_ALGO", "Tree"), 2);
+    for line in [
+        "\n--batch-size: 128 then, 64 now\n",
+        "\n--interface: not set then, lo now\n",
+        "\n--wire: fp32 then, bf16 now\n",
+        "\nNCCL_ALGO: Ring then, Tree now\n",
+    ] {
+        assert!(error.contains(line), "{error}");
+    }
+    assert_eq!(error.lines().count(), 1 + 4 + 1, "{error}");
+
+    let mut worker = OpenOptions::new().append(true).open(sandbox.worker()).expect("opened");
+    worker.write_all(b"# another\n").expect("written");
+    drop(worker);
+    let error = refused(sandbox.short_sweep(resume).env("NCCL_ALGO", "Ring"), 2);
+    assert!(error.contains("\nringmark-worker (sha256): ") && error.lines().count() == 3, "{error}");
+    assert_eq!(fs::read_to_string(sandbox.path("out/sweep.json")).expect("read"), before);
+    assert_eq!(sandbox.ran(), ["1n1g_1"]);
+}
+
+#[test]
+fn a_run_on_another_device_fails_with_both_names() {
+    let sandbox = sandbox();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    fs::write(sandbox.path("device"), "other").expect("written");
+    let resume = "--cases 1n1g --runs 2 --resume";
+    let error = fails(&mut sandbox.short_sweep(resume));
+    let reason = "it ran on something else than the finished runs: device 0 of host: processor then, other now";
+    assert!(error.contains(&format!("1n1g run 2 of 2 failed: {reason}; its log is ")), "{error}");
+    assert_eq!(sandbox.failure("1n1g/rn50_b128_fp32_2.log"), reason);
+    fs::write(sandbox.path("device"), "processor").expect("written");
+    succeeds(&mut sandbox.short_sweep(resume));
+    assert!(sandbox.files("1n1g").contains("rn50_b128_fp32_2.jsonl.1"));
+}
+
+#[test]
+fn more_may_be_asked_for_and_less() {
+    let sandbox = sandbox();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    let resume = "--cases 1n2g,1n1g --runs 2 --resume";
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{resume} --dry-run")));
+    let names: Vec<&str> = stdout.lines().map(|line| line.split_once(" --case ").expect("a run").1).collect();
+    assert_eq!(names, ["1n2g --run 1", "1n2g --run 2", "1n1g --run 2"]);
+    assert_eq!(sandbox.ran(), ["1n1g_1"]);
+    let stdout = succeeds(&mut sandbox.short_sweep(resume));
+    assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n2g_1", "1n2g_2", "1n1g_2"]);
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --resume"));
+    assert!(stdout.contains("\n1 of 1 runs are finished\n"), "{stdout}");
+    assert_eq!((sandbox.ran().len(), sandbox.states()), (4, vec![RunState::Finished; 4]));
+}
+
+#[test]
+fn the_files_decide_what_is_finished() {
+    let sandbox = sandbox();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4"));
+    let file = |name: &str| sandbox.path("out/1n1g").join(name);
+    fs::remove_file(file("rn50_b128_fp32_1.log")).expect("removed");
+    let record = fs::read(file("rn50_b128_fp32_2.jsonl")).expect("read");
+    fs::write(file("rn50_b128_fp32_2.jsonl"), &record[..record.len() - 20]).expect("written");
+    fs::copy(file("rn50_b128_fp32_4.jsonl"), file("rn50_b128_fp32_3.jsonl")).expect("copied");
+    // The last ended, and ringmark was killed before it could say so.
+    let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
+    let (before, after) = manifest.rsplit_once("\"finished\"").expect("the last run");
+    fs::write(sandbox.path("out/sweep.json"), format!("{before}\"running\", \"since\": 1.0{after}")).expect("written");
+
+    let (_, stderr) = sandbox.extract();
+    assert!(stderr.contains("1n1g/rn50_b128_fp32_1.log: finished, but its log is gone\n"), "{stderr}");
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
+    for (run, fault) in [
+        (1, "_1.log cannot be read: No such file or directory"),
+        (2, "its record says that it failed: stopped after iteration 4, without an end line"),
+        (3, "_3.jsonl cannot be used: it is that of another run"),
+    ] {
+        let line =
+            stdout.lines().find(|line| line.starts_with(&format!("1n1g/rn50_b128_fp32_{run}.log does not count: ")));
+        assert!(line.is_some_and(|line| line.contains("it was finished, but") && line.contains(fault)), "{stdout}");
+    }
+    assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
+    assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2", "1n1g_3"]);
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
+    assert_eq!(sandbox.extract().0, Some(0));
+}
+
+#[test]
+fn there_must_be_a_readable_manifest() {
+    let sandbox = sandbox();
+    let mut resume = sandbox.short_sweep("--cases 1n1g --resume");
+    let error = refused(&mut resume, 2);
+    assert!(error.contains("holds no sweep to go on with (no sweep.json): leave out --resume"), "{error}");
+    assert!(!sandbox.path("out").exists());
+    let error = refused(ringmark("sweep --resume --cases 1n1g --worker").arg(sandbox.worker()), 2);
+    assert!(error.contains("--out <FOLDER>"), "{error}");
+
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
+    let line = 1 + manifest.lines().position(|line| line.contains("\"--dtype\"")).expect("it is there");
+    fs::write(sandbox.path("out/sweep.json"), manifest.replace("\"fp32\"", "32")).expect("written");
+    let error = refused(&mut resume, 1);
+    let place = format!("{}: the manifest is damaged: ", sandbox.path("out/sweep.json").display());
+    assert!(error.contains(&place) && error.contains(&format!("at line {line} ")), "{error}");
+    let (status, stderr) = sandbox.extract();
+    assert_eq!(status, Some(1));
+    assert!(stderr.starts_with("not in the figures: sweep.json: the manifest is damaged: "), "{stderr}");
+    assert!(sandbox.path("extracted/out_result.json").exists());
+}
+
+#[test]
+fn two_commands_never_write_into_one_folder() {
+    let sandbox = sandbox();
+    let mut sweep = sandbox.start_hanging();
+    let process = format!("is in use by ringmark (process {} on host ", sweep.id());
+    for options in ["--cases 1n1g", "--cases 1n1g --runs 3 --resume", "--cases 1n1g --batch-size 64"] {
+        let error = refused(&mut sandbox.short_sweep(options), 2);
+        assert!(error.contains(&process) && error.contains("wait until it has ended"), "{error}");
+    }
+    let mut bandwidth = ringmark("bandwidth --device cpu --cases 1n1g");
+    let error = refused(bandwidth.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
+    assert!(error.contains(&process), "{error}");
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
+}
+
+/// A small disk of its own in the place of a sandbox's results.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// `None`, with a word of why, where this user may not mount one.
+    fn mount(sandbox: &Sandbox) -> Option<Disk> {
+        let path = sandbox.path("out");
+        fs::create_dir(&path).expect("made");
+        let mut mount = Command::new("mount");
+        mount.args(words("-t tmpfs -o size=256k ringmark-test")).arg(&path);
+        if !Uid::effective().is_root() || !mount.output().is_ok_and(|output| output.status.success()) {
+            eprintln!("not tested: a disk is mounted by root alone");
+            return None;
+        }
+        Some(Disk(path))
+    }
+
+    /// Writes until no more than so many bytes go onto it.
+    fn fill_but(&self, free: u64) {
+        let mut file = File::create(self.0.join("filling")).expect("created");
+        while file.write_all(&[0; 512]).is_ok() {}
+        let length = file.metadata().expect("it is there").len();
+        file.set_len(length - free).expect("shortened");
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.0.join("filling")).expect("removed");
+    }
+
+    fn remount(&self, how: &str) {
+        let mount = Command::new("mount").arg("-o").arg(format!("remount,{how}")).arg(&self.0).output();
+        let mount = mount.expect("it starts");
+        assert!(mount.status.success(), "{}", String::from_utf8_lossy(&mount.stderr));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // The folder is removed next.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
+    }
+}
+
+/// Rank 0 fills the disk in its second run, and then has more to say than a begun block takes.
+const FILL_IN_SECOND: &str = "
+if [ $name = 1n1g_2 ] && [ ! -e \"$folder/filled\" ]; then
+    touch \"$folder/filled\"
+    cat /dev/zero >\"$folder/out/filling\" 2>/dev/null
+    for word in 1 2 3 4 5 6 7 8; do printf '%01000d\\n' 0; done
+fi
+";
+
+#[test]
+fn a_full_disk_is_told_and_loses_no_finished_run() {
+    let sandbox = sandbox();
+    let Some(disk) = Disk::mount(&sandbox) else { return };
+    sandbox.hook(FILL_IN_SECOND);
+    let error = fails(&mut sandbox.short_sweep(OPTIONS));
+    let log = sandbox.path("out/1n1g/rn50_b128_fp32_2.log").display().to_string();
+    let reason =
+        format!("log {log} cannot be written: No space left on device (os error 28): make room there, or choose");
+    assert!(error.contains(&format!("\nringmark: 1n1g run 2 of 3 failed: {reason}")), "{error}");
+    // Neither the log nor the manifest could take the reason.
+    assert!(error.contains("sweep.json cannot be written: No space left on device"), "{error}");
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+    assert!(!Path::new(&log).exists());
+
+    // No run begins while the disk is full, and what is there can be read.
+    let resume = format!("{OPTIONS} --resume");
+    let still = fails(&mut sandbox.short_sweep(&resume));
+    assert!(still.contains("No space left on device") && still.contains("make room there"), "{still}");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
+    let (status, stderr) = sandbox.extract();
+    assert_eq!(status, Some(1));
+    assert!(!stderr.contains("rn50_b128_fp32_1"), "{stderr}");
+
+    disk.make_room();
+    succeeds(&mut told(&error));
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
+    assert!(sandbox.files("1n1g").is_superset(&names(THREE_RUNS)));
+    assert_eq!(sandbox.extract().0, Some(0));
+}
+
+/// Rank 0 of the second run leaves as much room as its record needs.
+const LEAVE_ONE_BLOCK: &str = "
+if [ $name = 1n1g_2 ]; then
+    cat /dev/zero >\"$folder/out/filling\" 2>/dev/null
+    truncate --size=-4096 \"$folder/out/filling\"
+fi
+";
+
+#[test]
+fn a_run_that_only_the_manifest_misses_is_not_repeated() {
+    let sandbox = sandbox();
+    let Some(disk) = Disk::mount(&sandbox) else { return };
+    sandbox.hook(LEAVE_ONE_BLOCK);
+    let error = fails(&mut sandbox.short_sweep(OPTIONS));
+    let manifest = sandbox.path("out/sweep.json").display().to_string();
+    let words = format!("1n1g run 2 of 3 is finished, but {manifest} cannot be written: No space left on device");
+    assert!(error.starts_with(&format!("ringmark: {words}")), "{error}");
+    assert!(matches!(sandbox.states()[1], RunState::Running { .. }));
+    disk.make_room();
+    let stdout = succeeds(&mut told(&error));
+    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("does not count"), "{stdout}");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_3"]);
+}
+
+#[test]
+fn a_read_only_folder_is_told_and_loses_no_finished_run() {
+    let sandbox = sandbox();
+    let Some(disk) = Disk::mount(&sandbox) else { return };
+    disk.remount("ro");
+    let advice = "cannot be written: Read-only file system (os error 30): make it writable, or choose another --out";
+    let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 1"), 1);
+    assert!(error.contains(advice), "{error}");
+    disk.remount("rw");
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    disk.remount("ro");
+    let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"), 1);
+    assert!(error.contains(advice), "{error}");
+    assert_eq!(sandbox.extract().0, Some(0));
+    disk.remount("rw");
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
+}
+
+#[test]
+fn a_bandwidth_command_keeps_the_log_of_a_killed_one() {
+    let sandbox = Sandbox::new("exit 1");
+    fs::create_dir_all(sandbox.path("out/1n1g")).expect("made");
+    let part = sandbox.path("out/1n1g/bandwidth.log.part");
+    fs::write(&part, "what was measured\n").expect("written");
+    let mut command = ringmark("bandwidth --device cpu --cases 1n1g");
+    let error = refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
+    assert!(error.contains(&format!("already holds {}", part.display())), "{error}");
+}
+
+// --- the real worker ----------------------------------------------------------------------------------------------------
+
+/// `ringmark sweep` of one case with the real worker into the folder `out`.
+fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
+    let mut command = ringmark("sweep --device cpu --batch-size 2 --image-size 32 --warmup 2 --threads 1");
+    command.args(words("--hosts localhost:2 --cases 1n2g")).args(words(options));
+    command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path(out));
+    command
+}
+
+#[test]
+fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let part = sandbox.path("out/1n2g/rn50_b2_fp32_2.log.part");
+    let begins = || fs::read_to_string(&part).is_ok_and(|log| log.contains("Batch[1]"));
+    let options = "--iters 6 --runs 3";
+    let mut sweep =
+        real_sweep(&sandbox, "out", options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    wait_until("the first run ends", || sandbox.path("out/1n2g/rn50_b2_fp32_1.log").exists());
+    wait_until("the second run begins", begins);
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+    let (status, stdout, stderr) = run(real_sweep(&sandbox, "out", options).arg("--resume"));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("\n1 of 3 runs are finished\n"), "{stdout}");
+    let (status, ..) = run(&mut real_sweep(&sandbox, "whole", options));
+    assert_eq!(status, Some(0));
+
+    let files = |out: &str| -> BTreeSet<String> {
+        let entries = fs::read_dir(sandbox.path(out).join("1n2g")).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name")).collect()
+    };
+    let mut expected = files("whole");
+    expected.insert("rn50_b2_fp32_2.log.1".to_owned());
+    assert_eq!(files("out"), expected);
+    let checksums = |out: &str| -> Vec<Vec<String>> {
+        let record = |number: u32| {
+            let text = fs::read(sandbox.path(out).join(format!("1n2g/rn50_b2_fp32_{number}.jsonl"))).expect("read");
+            RunRecord::read(&text[..]).expect("a record").end.expect("an end").parameter_checksums
+        };
+        (1..=3).map(record).collect()
+    };
+    assert_eq!(checksums("out"), checksums("whole"));
+    let found = |out: &str| Manifest::find(&sandbox.path(out)).expect("readable").expect("there is one").found;
+    assert_eq!(found("out"), found("whole"));
+    assert_eq!(found("out").hosts[0].devices.len(), 2);
+    assert_eq!(sandbox.extract().0, Some(1), "there is no 1n1g");
+}
+
+#[test]
+fn a_record_that_does_not_fit_the_disk_is_told_by_its_rank() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let Some(disk) = Disk::mount(&sandbox) else { return };
+    // A block each for the lock, the manifest, its part file and then the log; the record needs two.
+    disk.fill_but(4 * 4096);
+    let stderr = fails(&mut real_sweep(&sandbox, "out", "--iters 12 --runs 1"));
+    let record = sandbox.path("out/1n2g/rn50_b2_fp32_1.jsonl");
+    let words = format!("{} cannot be written: No space left on device", record.display());
+    let line = stderr.lines().find(|line| line.contains(&words)).expect(&stderr);
+    assert!(line.contains("rank 0"), "{line}");
+    assert!(
+        stderr.contains("ringmark: 1n2g run 1 of 1 failed: mpirun ended with exit status 1; its log is "),
+        "{stderr}"
+    );
+    assert_eq!(sandbox.failure("1n2g/rn50_b2_fp32_1.log"), "mpirun ended with exit status 1");
+    assert_eq!(sandbox.files("1n2g"), names("rn50_b2_fp32_1.log"));
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+    disk.make_room();
+    let (status, _, stderr) = run(&mut told(&stderr));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert_eq!(sandbox.states(), [RunState::Finished]);
+}
