@@ -165,9 +165,9 @@ impl PlannedJob {
         if under_way.exists() { under_way } else { self.log().to_owned() }
     }
 
-    /// Runs the job to its end; [`close`](PlannedJob::close) is the next step, also after an error. Its command goes to
-    /// the log, and its output to the log and to `each_line`, line by line as it comes; an error of `each_line` ends the
-    /// job.
+    /// Runs the job to its end; [`close`](PlannedJob::close) is the next step, also after an error. Its command goes
+    /// to the log, and its output to the log and to `each_line`, line by line as it comes; an error of `each_line`
+    /// ends the job.
     pub fn run(
         &self,
         timeout: Option<Duration>,

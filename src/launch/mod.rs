@@ -7,7 +7,7 @@
 //! | [`mpirun`] | case, hosts and configuration turned into mpirun's command line; starts nothing |
 //! | [`process`] | starts one job, hands out its lines, ends all of it |
 //! | [`job`] | a planned job with its log and record: what the commands below have in common |
-//! | [`folder`] | the folder of results: held by one command, old attempts put aside, what to do where it takes no more |
+//! | [`folder`] | the folder of results: held by one command, old attempts put aside, its errors with their cures |
 //! | [`ledger`] | a sweep's manifest while it runs, and what of an earlier sweep still counts |
 //! | [`progress`] | what the terminal shows of a training run while it goes, and of a sweep |
 //! | [`sweep`] | plans every training run, then runs them |
