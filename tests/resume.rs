@@ -1,5 +1,5 @@
-//! What a sweep leaves when it is interrupted, killed, or its disk fills up, and how `--resume` goes on. Under real mpirun;
-//! first with a shell script in the worker's place, then with the real one.
+//! What a sweep leaves when it is interrupted, killed, or its disk fills up, and how `--resume` goes on. Under real
+//! mpirun; first with a shell script in the worker's place, then with the real one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -18,8 +18,8 @@ use ringmark_record::units::{Bytes, Seconds};
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, turn};
 
-/// Rank 0 of a sound run of 4 iterations, which notes that it ran. `hook` may be a script of the test's: it knows `$name`
-/// (`1n1g_2`) and the record's path.
+/// Rank 0 of a sound run of 4 iterations, which notes that it ran. `hook` may be a script of the test's: it knows
+/// `$name` (`1n1g_2`) and the record's path.
 const SOUND: &str = "
 [ $rank = 0 ] || exit 0
 case=$(basename \"$(dirname \"$record\")\")

@@ -130,8 +130,8 @@ enum Outcome {
     Failed(String),
 }
 
-/// Runs one job and shows its output as it comes. A failure is the last line of the log; where that cannot be written, it
-/// is told nevertheless.
+/// Runs one job and shows its output as it comes. A failure is the last line of the log; where that cannot be written,
+/// it is told nevertheless.
 fn execute(case: Case, job: &PlannedJob, config: &BandwidthSweep, interrupt: &Interrupt) -> anyhow::Result<Outcome> {
     let ended = job.run(&config.launch, interrupt, |line| {
         let mut output = io::stdout().lock();

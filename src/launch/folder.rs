@@ -1,5 +1,5 @@
-//! The folder of results: held by one command at a time, cleared of what a killed one left, and what to do where it takes
-//! no more. Not for what is in its files.
+//! The folder of results: held by one command at a time, cleared of what a killed one left, and what to do where it
+//! takes no more. Not for what is in its files.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
@@ -19,8 +19,8 @@ use crate::launch::progress::complain;
 /// The right to write into a folder. It ends with the value, or when this process and the mpirun that it started have
 /// ended, in whatever way: the kernel takes it back.
 ///
-/// On NFS it holds between hosts as well, unless the folder is mounted with `nolock` or `local_lock`; there, and on file
-/// systems without locks, two sweeps from two hosts are not kept apart.
+/// On NFS it holds between hosts as well, unless the folder is mounted with `nolock` or `local_lock`; there, and on
+/// file systems without locks, two sweeps from two hosts are not kept apart.
 #[derive(Debug)]
 pub struct FolderLock {
     file: File,
@@ -34,7 +34,8 @@ impl Drop for FolderLock {
 }
 
 impl FolderLock {
-    /// Makes the folder where it is not there; refuses one that another command is writing into. `host` is this machine.
+    /// Makes the folder where it is not there; refuses one that another command is writing into. `host` is this
+    /// machine.
     pub fn take(folder: &Path, host: &str) -> anyhow::Result<FolderLock> {
         fs::create_dir_all(folder).with_context(|| {
             format!("folder {} cannot be made: choose an --out that can be written", folder.display())
@@ -76,7 +77,8 @@ fn in_use(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
             let number = process.parse().map(Pid::from_raw);
             if there == host && number.is_ok_and(|process| kill(process, None) == Err(nix::errno::Errno::ESRCH)) {
                 anyhow!(
-                    "--out {out} is still in use by a job of {who}, which was killed: wait until that mpirun has ended, or end it"
+                    "--out {out} is still in use by a job of {who}, which was killed: wait until that mpirun has ended, \
+                     or end it"
                 )
             } else {
                 anyhow!("--out {out} is in use by {who}: wait until it has ended, or choose another folder")

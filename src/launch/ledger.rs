@@ -1,5 +1,5 @@
-//! A sweep's manifest while the sweep runs: what of an earlier one still counts, and the state of every run, on the disk
-//! before anything depends on it. Not for running anything, nor for the file's format.
+//! A sweep's manifest while the sweep runs: what of an earlier one still counts, and the state of every run, on the
+//! disk before anything depends on it. Not for running anything, nor for the file's format.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -33,8 +33,8 @@ impl Ledger {
         Ok(Ledger { out: out.to_owned(), manifest: Manifest::new(command, conditions) })
     }
 
-    /// Of the sweep that the folder holds, where it was begun under these conditions; writes nothing. With it comes a line
-    /// for every run that was begun and does not count: it is missing again. A run has `iterations`.
+    /// Of the sweep that the folder holds, where it was begun under these conditions; writes nothing. With it comes a
+    /// line for every run that was begun and does not count: it is missing again. A run has `iterations`.
     pub fn resume(
         out: &Path,
         command: Vec<String>,
@@ -45,7 +45,7 @@ impl Ledger {
         let differences = manifest.conditions.differences(&conditions);
         if !differences.is_empty() {
             return Err(usage(anyhow!(
-                "--resume: the sweep in {} was begun with other values, and its runs could not be compared with new ones:\n{}\n\
+                "--resume: the sweep in {} was begun with other values, new runs could not be compared with its own:\n{}\n\
                  ask for the same again, or choose another --out",
                 out.display(),
                 join(&differences, "\n")

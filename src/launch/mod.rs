@@ -12,7 +12,7 @@
 //! | [`process`] | starts one job, hands out its lines, ends all of it |
 //! | [`watch`] | where the ranks of a job are, which one died and of what, whether it hangs |
 //! | [`job`] | a planned job with its log and record: what the commands below have in common |
-//! | [`folder`] | the folder of results: held by one command, old attempts put aside, what to do where it takes no more |
+//! | [`folder`] | the folder of results: held by one command, old attempts put aside, its errors with their cures |
 //! | [`ledger`] | a sweep's manifest while it runs, and what of an earlier sweep still counts |
 //! | [`progress`] | what the terminal shows of a training run while it goes, and of a sweep |
 //! | [`doctor`] | looks at every host before a job does |

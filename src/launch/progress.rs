@@ -8,8 +8,8 @@ use ringmark_record::log_line::{self, Line};
 use ringmark_record::stats::summary;
 use ringmark_record::units::ImagesPerSecond;
 
-/// Prints a line on the standard output. What it says is in the files as well: where it cannot be written, on a disk that
-/// is full, say, nothing ends for it.
+/// Prints a line on the standard output. What it says is in the files as well: where it cannot be written, on a disk
+/// that is full, say, nothing ends for it.
 pub fn say(text: &str) {
     let _ = writeln!(io::stdout(), "{text}");
 }

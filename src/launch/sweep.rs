@@ -1,5 +1,5 @@
-//! Plans every run of a sweep, then runs those that are missing, one after the other. The first failure stops the sweep;
-//! what was finished before it stays, and the same command with `--resume` goes on.
+//! Plans every run of a sweep, then runs those that are missing, one after the other. The first failure stops the
+//! sweep; what was finished before it stays, and the same command with `--resume` goes on.
 
 use std::collections::BTreeMap;
 use std::fs::File;

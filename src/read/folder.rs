@@ -101,8 +101,8 @@ impl Found {
 }
 
 impl Found {
-    /// What the sweep's manifest, where there is one, says of runs that have no log. Of those that have one it says no more
-    /// than their files do.
+    /// What the sweep's manifest, where there is one, says of runs that have no log. Of those that have one it says no
+    /// more than their files do.
     fn miss_runs(&mut self, root: &Path) {
         let manifest = match Manifest::find(root) {
             Ok(None) => return,

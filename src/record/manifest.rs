@@ -1,5 +1,5 @@
-//! The manifest of a sweep, `sweep.json` in its folder: what was asked, what the finished runs ran with, and the state of
-//! every run. Writer, parser, and the comparison that tells whether two runs may stand in one sweep.
+//! The manifest of a sweep, `sweep.json` in its folder: what was asked, what the finished runs ran with, and the state
+//! of every run. Writer, parser, and the comparison that tells whether two runs may stand in one sweep.
 //!
 //! Not for figures: those come from logs and records alone. What the manifest says of a finished run is no more than
 //! what its files say, so losing it loses no figure.

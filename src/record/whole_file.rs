@@ -43,8 +43,8 @@ pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> 
     write().with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// Gives `part`, which is complete, its name `path` in the same folder. After it not even a power cut takes it back, where
-/// the file system can promise that.
+/// Gives `part`, which is complete, its name `path` in the same folder. After it not even a power cut takes it back,
+/// where the file system can promise that.
 pub fn publish(part: &Path, path: &Path) -> io::Result<()> {
     fs::rename(part, path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
