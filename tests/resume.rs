@@ -55,6 +55,7 @@ fn sandbox() -> Sandbox {
         backward: vec![Seconds(0.125)],
         exposed_allreduce: vec![Seconds(0.0)],
         optimizer: vec![Seconds(0.125)],
+        before_allreduce: vec![Seconds(0.375)],
         loss: vec![6.9],
         loss_scale: 1.0,
         skipped: false,
@@ -90,6 +91,9 @@ fn sandbox() -> Sandbox {
             wall: Seconds(2.0),
             parameter_checksums: vec!["00ff".to_owned()],
             peak_memory: vec![Bytes(1)],
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
         }),
     };
     record.write(File::create(sandbox.path("record.jsonl")).expect("created")).expect("written");

@@ -20,10 +20,11 @@ use nix::unistd::Pid;
 use ringmark_record::config::DeviceChoice;
 use ringmark_record::usage::usage;
 
+use crate::launch::doctor::ssh::{self, Refusal};
 use crate::launch::hosts::Host;
 use crate::launch::mpirun::{MpirunOptions, Surroundings};
 use crate::launch::process::Interrupt;
-use crate::launch::remote::Remote;
+use crate::launch::remote::{Answer, Remote};
 
 /// What every worker links that is not of its host.
 const TORCH: &str = "libtorch_cpu.so";
@@ -91,7 +92,7 @@ impl Sync {
             "rsync is not on PATH, and --sync copies with it: install it (apt-get install rsync)"
         );
         let copy = |host: &Host| {
-            let outcome = self.copy(host, &Remote::new(host, options, surroundings), interrupt);
+            let outcome = self.copy(host, options, surroundings, interrupt);
             if let Ok(done) = &outcome {
                 report(&format!("sync to {}:{}: {done}", host.name, self.folder.display()));
             }
@@ -121,8 +122,9 @@ impl Sync {
             ["rsync", "--recursive", "--relative", "--copy-links", "--perms", "--times", "--checksum", "--stats"]
                 .map(str::to_owned)
                 .into();
-        words.extend(["--no-human-readable".to_owned(), "--exclude=*.a".to_owned()]);
-        words.push("--exclude=libtorch_python.so".to_owned());
+        // Seconds without a word from the host.
+        words.extend(["--timeout=300", "--no-human-readable"].map(str::to_owned));
+        words.extend(["--exclude=*.a", "--exclude=libtorch_python.so"].map(str::to_owned));
         let folder = self.folder.display();
         let destination = match remote.ssh() {
             Some(ssh) => {
@@ -138,7 +140,14 @@ impl Sync {
     }
 
     /// What was done on one host, or why it failed with the host's name.
-    fn copy(&self, host: &Host, remote: &Remote, interrupt: &Interrupt) -> anyhow::Result<String> {
+    fn copy(
+        &self,
+        host: &Host,
+        options: &MpirunOptions,
+        surroundings: &Surroundings,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<String> {
+        let remote = &Remote::new(host, options, surroundings);
         if remote.is_here() {
             let folder = self.folder.display();
             fs::create_dir_all(&self.folder).with_context(|| {
@@ -146,9 +155,14 @@ impl Sync {
             })?;
         }
         let start = Instant::now();
-        let (status, output) = run(&self.command(host, remote), interrupt).context("rsync cannot be run")?;
+        let mut command = self.command(host, remote);
+        // As a process of its own, rsync would go on where this one is killed.
+        if let Some(program) = surroundings.find("setpriv") {
+            command.splice(..0, [program.display().to_string(), "--pdeathsig=TERM".to_owned()]);
+        }
+        let (status, output) = run(&command, interrupt).context("rsync cannot be run")?;
         if !status.success() && !interrupt.asked() {
-            bail!("{}", self.failure(host, status, &output, remote));
+            bail!("{}", self.failure(host, status, &output, remote, options));
         }
         Ok(match transferred(&output) {
             Some((0, _)) => "equal".to_owned(),
@@ -162,7 +176,14 @@ impl Sync {
     }
 
     /// What failed on a host, and what to do.
-    fn failure(&self, host: &Host, status: ExitStatus, output: &str, remote: &Remote) -> String {
+    fn failure(
+        &self,
+        host: &Host,
+        status: ExitStatus,
+        output: &str,
+        remote: &Remote,
+        options: &MpirunOptions,
+    ) -> String {
         let (host, folder) = (&host.name, self.folder.display());
         let has = |words: &[&str]| words.iter().any(|words| output.contains(words));
         // Whoever fails speaks first, after ssh's warnings; rsync's last lines are about what it has not heard.
@@ -180,9 +201,12 @@ impl Sync {
                 "{host} cannot write {folder} ({reason}): choose a --sync folder that may be written on every host"
             );
         }
-        if status.code() == Some(255) {
-            let ssh = remote.ssh().map(shell_words::join).unwrap_or_default();
-            return format!("{host} cannot be reached for --sync ({reason}): `{ssh} {host} true` must work");
+        // Nobody spoke rsync's language there.
+        if !remote.is_here() && (status.code() == Some(255) || has(&["(0 bytes received so far)"])) {
+            let of_ssh: Vec<&str> = output.lines().filter(|line| !line.starts_with("rsync")).collect();
+            let answer = Answer { status: Some(status), stderr: of_ssh.join("\n"), ..Answer::default() };
+            let Refusal { what, cure } = ssh::refusal(&answer, host, options.ssh_port);
+            return format!("{host}: {what}: {cure}");
         }
         format!("copying to {folder} on {host} failed: rsync ended with {status}: {reason}")
     }
@@ -384,9 +408,9 @@ mod tests {
             sync().command_lines(&[host("a"), host("b")], &options(), &surroundings()),
             [
                 "mkdir -p /opt/rm && rsync --recursive --relative --copy-links --perms --times --checksum --stats \
-                 --no-human-readable '--exclude=*.a' '--exclude=libtorch_python.so' /build/./worker \
+                 '--timeout=300' --no-human-readable '--exclude=*.a' '--exclude=libtorch_python.so' /build/./worker \
                  /p/./torch/lib/libtorch_cpu.so /opt/rm/",
-                "rsync --recursive --relative --copy-links --perms --times --checksum --stats --no-human-readable \
+                "rsync --recursive --relative --copy-links --perms --times --checksum --stats '--timeout=300' --no-human-readable \
                  '--exclude=*.a' '--exclude=libtorch_python.so' --rsh 'ssh -p 2222 -x -T -o '\\''BatchMode=yes'\\'' -o \
                  '\\''ConnectTimeout=5'\\'' -o '\\''StrictHostKeyChecking=no'\\''' '--rsync-path=mkdir -p /opt/rm && rsync' \
                  /build/./worker /p/./torch/lib/libtorch_cpu.so b:/opt/rm/"
@@ -407,17 +431,23 @@ mod tests {
     fn each_failure_names_the_host_and_the_cure() {
         let failure = |status: i32, output: &str| {
             let remote = Remote::new(&host("b"), &options(), &surroundings());
-            sync().failure(&host("b"), ExitStatus::from_raw(status << 8), output, &remote)
+            sync().failure(&host("b"), ExitStatus::from_raw(status << 8), output, &remote, &options())
         };
         let missing = failure(127, "bash: line 1: rsync: command not found\nrsync: connection unexpectedly closed\n");
         assert!(missing.starts_with("b has no rsync") && missing.contains("apt-get install rsync"), "{missing}");
-        let full = failure(11, "rsync: [receiver] write failed on \"/opt/rm/x\": No space left on device (28)\n");
+        let full = failure(
+            11,
+            "  1,234  3%  1.0MB/s\nrsync: [receiver] write failed on \"/opt/rm/x\": No space left on device (28)\n",
+        );
         assert!(full.starts_with("b has no space left in /opt/rm: make room"), "{full}");
         let denied = failure(12, "Warning: x\nmkdir: cannot create directory '/opt/rm': Permission denied\n");
         assert!(denied.starts_with("b cannot write /opt/rm (mkdir: cannot create directory"), "{denied}");
         let away = failure(255, "ssh: connect to host b port 2222: No route to host\nrsync error: unexplained\n");
-        assert!(away.contains("(ssh: connect to host b port 2222: No route to host): `ssh -p 2222"), "{away}");
-        assert!(away.ends_with(" b true` must work"), "{away}");
+        assert!(away.starts_with("b: it cannot be reached (ssh: connect to host b port 2222: No route"), "{away}");
+        let unknown =
+            "ssh: Could not resolve hostname b\nrsync: connection unexpectedly closed (0 bytes received so far)";
+        let unknown = failure(12, unknown);
+        assert!(unknown.starts_with("b: its name is unknown here (ssh: Could not resolve hostname b): "), "{unknown}");
         assert!(
             failure(23, "some files vanished\n").ends_with("rsync ended with exit status: 23: some files vanished")
         );

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use ringmark_record::case::Case;
 use ringmark_record::config::TrainConfig;
 use ringmark_record::environment::{DeviceKind, Environment, RankPlace, is_allowed};
@@ -30,6 +30,16 @@ pub fn header(
 ) -> Result<RunHeader> {
     let ranks = places(world, own);
     let nodes = ranks.iter().filter(|place| place.local_rank == 0).count() as u32;
+    if let Some(case) = label.case {
+        // Ranks whose launcher and MPI library do not speak to each other are each a job of its own, and train.
+        ensure!(
+            case.ranks() == world.ranks(),
+            "case {case} has {} ranks and MPI shows {}: start it by the mpirun of the MPI library that ringmark-worker has \
+             (ldd tells), or by an srun with its PMIx",
+            case.ranks(),
+            world.ranks()
+        );
+    }
     let case = label.case.unwrap_or(Case { nodes, gpus_per_node: world.ranks().div_ceil(nodes) });
     Ok(RunHeader {
         schema: SCHEMA,

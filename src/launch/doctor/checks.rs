@@ -661,7 +661,7 @@ pub fn of_ways(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], 
 
     let slow: Vec<&Way> = peers::slow(ways).into_iter().map(|number| &ways[number]).collect();
     let pairs: Vec<(usize, usize)> = slow.iter().map(|way| (way.from, way.to)).collect();
-    let median = peers::median_speed(ways).unwrap_or_default();
+    let usual = peers::usual_speed(ways).unwrap_or_default();
     for (number, its) in peers::blame(&pairs) {
         let describe = |index: &usize| {
             let way = slow[*index];
@@ -672,7 +672,7 @@ pub fn of_ways(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], 
             format!("{} to {} {speed:.3}", name(way.from), name(way.to))
         };
         let its: Vec<String> = its.iter().map(describe).collect();
-        let what = format!("its ways are slow: {}; half of all carry {median:.3} or more", its.join(", "));
+        let what = format!("its ways are slow: {}; a quarter of all carry {usual:.3} or more", its.join(", "));
         let cure = "look at its cable, port and duplex (ethtool), at other traffic, and at MTU: ping -M do -s 8972";
         findings.add(number, Check::Speed, Severity::Warning, what, cure);
     }
@@ -715,5 +715,458 @@ pub fn megabytes(bytes: Bytes) -> String {
     match bytes.0 as f64 / 1e6 {
         small if small < 1e4 => format!("{small:.0} MB"),
         large => format!("{:.0} GB", large / 1e3),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::net::Ipv4Addr;
+
+    use ipnet::Ipv4Net;
+    use ringmark_record::inspection;
+    use ringmark_record::units::Seconds;
+
+    use super::*;
+    use crate::launch::doctor::probe::Space;
+    use crate::launch::doctor::ssh::Refusal;
+    use crate::launch::interface::Place;
+
+    fn library(version: &str) -> Library {
+        Library { version: version.to_owned(), path: format!("/lib/{version}.so"), bytes: Bytes(1000) }
+    }
+
+    /// Hosts `a`, `b`, ... without a GPU, with nothing wrong.
+    pub(crate) fn hosts(count: u8) -> Vec<HostFacts> {
+        (0..count).map(host).collect()
+    }
+
+    fn host(number: u8) -> HostFacts {
+        let plenty = Some(Space { size: Bytes(100_000_000_000), free: Bytes(50_000_000_000) });
+        let host = char::from(b'a' + number).to_string();
+        let address = Ipv4Net::new(Ipv4Addr::new(10, 77, 0, number + 1), 24).expect("a prefix");
+        HostFacts {
+            slots: 2,
+            ssh: Some(Seconds(0.12)),
+            probe: Some(Probe {
+                name: host.clone(),
+                worker: WorkerFile::Hash("0123456789abcdef".to_owned()),
+                orted: true,
+                mpirun: "mpirun (Open MPI) 4.1.4".to_owned(),
+                shared_memory: plenty,
+                temporary: plenty,
+                results: plenty,
+                results_folder: Some(true),
+                gpus: Gpus::None,
+                ..Probe::default()
+            }),
+            inspection: Some(Inspection {
+                ringmark_version: "0.1.0".to_owned(),
+                libtorch: library("2.11.0"),
+                mpi: library("Open MPI v4.1.4"),
+                cuda_missing: Some("no NVIDIA driver".to_owned()),
+                interfaces: vec![inspection::Interface {
+                    name: "eth0".to_owned(),
+                    addresses: vec![address],
+                    is_up: true,
+                    link_megabits: Some(10_000),
+                    ..inspection::Interface::default()
+                }],
+                processor: "AMD EPYC".to_owned(),
+                cores: 2,
+                ..Inspection::default()
+            }),
+            clock_ahead: Some(Seconds(0.001)),
+            host,
+            ..HostFacts::default()
+        }
+    }
+
+    pub(crate) fn h100(index: u32) -> Gpu {
+        Gpu {
+            index: index.to_string(),
+            uuid: format!("GPU-{index}"),
+            name: "NVIDIA H100 80GB HBM3".to_owned(),
+            driver: "550.54.15".to_owned(),
+            memory: Some(Bytes(85_520_809_984)),
+            memory_used: Some(Bytes(500_000_000)),
+            clock: Some(345),
+            clock_maximum: Some(1980),
+            clock_set: Some(1980),
+            clock_default: Some(1980),
+            uncorrected_errors: Some(0),
+            slow_reasons: Some(0x1),
+            processes: Vec::new(),
+        }
+    }
+
+    /// The same with two H100 and two InfiniBand ports each.
+    pub(crate) fn gpu_hosts(count: u8) -> Vec<HostFacts> {
+        let mut hosts = hosts(count);
+        for number in 0..hosts.len() {
+            probe(&mut hosts, number).gpus = Gpus::There(vec![h100(0), h100(1)]);
+            probe(&mut hosts, number).topology = vec!["GPU0 GPU1".to_owned(), "GPU0 X NV18".to_owned()];
+            probe(&mut hosts, number).ports = vec![port(1, "ACTIVE", "LinkUp"), port(2, "ACTIVE", "LinkUp")];
+            let found = inspection(&mut hosts, number);
+            (found.cuda_missing, found.devices) = (None, 2);
+            (found.nccl, found.nccl_copies) = (Some(library("2.28.9")), vec!["/lib/libnccl.so.2".to_owned()]);
+            found.cuda_runtime = Some("13.0".to_owned());
+        }
+        hosts
+    }
+
+    fn port(number: u32, state: &str, physical: &str) -> Port {
+        Port {
+            name: format!("mlx5_{number}:1"),
+            state: state.to_owned(),
+            physical: physical.to_owned(),
+            layer: "InfiniBand".to_owned(),
+            rate: "400 Gb/sec (4X NDR)".to_owned(),
+        }
+    }
+
+    pub(crate) fn probe(hosts: &mut [HostFacts], number: usize) -> &mut Probe {
+        hosts[number].probe.as_mut().expect("one")
+    }
+
+    fn inspection(hosts: &mut [HostFacts], number: usize) -> &mut Inspection {
+        hosts[number].inspection.as_mut().expect("one")
+    }
+
+    fn found_for(hosts: &[HostFacts], device: DeviceChoice) -> Vec<Finding> {
+        let worker = Path::new("/opt/ringmark-worker");
+        of_hosts(hosts, &Asked { worker, device, results: Some(Path::new("/results")), has_results: true })
+    }
+
+    /// The one finding: host, check, severity, words.
+    fn only(hosts: &[HostFacts]) -> (String, Check, Severity, String) {
+        let mut findings = found_for(hosts, DeviceChoice::Auto);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        let Finding { host, check, severity, what, cure, .. } = findings.remove(0);
+        assert!(!cure.is_empty());
+        (host, check, severity, what)
+    }
+
+    fn told(hosts: &[HostFacts], host: &str, check: Check, severity: Severity, words: &str) {
+        let found = only(hosts);
+        assert_eq!((found.0.as_str(), found.1, found.2), (host, check, severity), "{}", found.3);
+        assert!(found.3.contains(words), "{}", found.3);
+    }
+
+    #[test]
+    fn nothing_is_said_of_hosts_that_are_well() {
+        for device in [DeviceChoice::Auto, DeviceChoice::Cpu] {
+            assert_eq!(found_for(&hosts(3), device), []);
+            assert_eq!(found_for(&gpu_hosts(3), device), []);
+        }
+        assert_eq!(found_for(&gpu_hosts(3), DeviceChoice::Cuda), []);
+    }
+
+    #[test]
+    fn a_host_that_was_not_reached_is_told_once() {
+        let mut hosts = hosts(3);
+        let refusal = Refusal { what: "it cannot be reached".to_owned(), cure: "switch it on".to_owned() };
+        hosts[1] = HostFacts { host: "b".to_owned(), refusal: Some(refusal.clone()), ..HostFacts::default() };
+        told(&hosts, "b", Check::Ssh, Severity::Error, "it cannot be reached");
+
+        let mut hosts = super::tests::hosts(2);
+        hosts[1].warning = Some(refusal);
+        told(&hosts, "b", Check::Ssh, Severity::Warning, "it cannot be reached");
+        hosts[1].warning = None;
+        hosts[1].ssh = Some(Seconds(7.3));
+        told(&hosts, "b", Check::Ssh, Severity::Warning, "ssh takes 7.3 s");
+        hosts[1].ssh = None;
+        probe(&mut hosts, 1).stopped_after = Some("memlock_kib".to_owned());
+        told(&hosts, "b", Check::Ssh, Severity::Error, "it stops answering after memlock_kib");
+    }
+
+    #[test]
+    fn mpirun_needs_its_daemon_and_distinct_names() {
+        let mut hosts = hosts(3);
+        probe(&mut hosts, 2).orted = false;
+        told(&hosts, "c", Check::Mpirun, Severity::Error, "does not find orted");
+        // Of its own machine mpirun starts no daemon.
+        hosts[2].is_here = true;
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        probe(&mut hosts, 2).name = "a".to_owned();
+        told(&hosts, "c", Check::Mpirun, Severity::Error, "it calls itself a, as a does");
+        probe(&mut hosts, 2).name = "c".to_owned();
+        probe(&mut hosts, 0).mpirun = "mpirun (Open MPI) 5.0.1".to_owned();
+        told(
+            &hosts,
+            "a",
+            Check::Mpirun,
+            Severity::Error,
+            "(Open MPI) 5.0.1, 2 of 3 hosts have mpirun (Open MPI) 4.1.4",
+        );
+    }
+
+    #[test]
+    fn the_worker_is_the_same_everywhere_and_starts() {
+        let mut hosts = hosts(3);
+        probe(&mut hosts, 1).worker = WorkerFile::Hash("fedcba9876543210".to_owned());
+        told(&hosts, "b", Check::Worker, Severity::Error, "SHA-256 is fedcba987654, 2 of 3 hosts have 0123456789ab");
+        probe(&mut hosts, 1).worker = WorkerFile::Unknown;
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        hosts[1].inspection = None;
+        probe(&mut hosts, 1).worker = WorkerFile::Missing;
+        told(&hosts, "b", Check::Worker, Severity::Error, "there is no /opt/ringmark-worker");
+        probe(&mut hosts, 1).worker = WorkerFile::Refused;
+        told(&hosts, "b", Check::Worker, Severity::Error, "may not be executed");
+        probe(&mut hosts, 1).worker = WorkerFile::Hash("0123456789abcdef".to_owned());
+        hosts[1].worker_failure = Some("error while loading shared libraries: libtorch_cpu.so".to_owned());
+        told(&hosts, "b", Check::Worker, Severity::Error, "does not start: error while loading shared libraries");
+        assert!(found_for(&hosts, DeviceChoice::Auto)[0].cure.contains("scripts/setup.sh"));
+    }
+
+    #[test]
+    fn libraries_are_the_same_everywhere() {
+        for (change, severity, words) in [
+            (
+                (|hosts| inspection(hosts, 2).libtorch = library("2.10.0")) as fn(&mut Vec<HostFacts>),
+                Severity::Error,
+                "libtorch is 2.10.0",
+            ),
+            (
+                |hosts| inspection(hosts, 2).libtorch.bytes = Bytes(999),
+                Severity::Error,
+                "libtorch is 2.11.0 (999 bytes)",
+            ),
+            (|hosts| inspection(hosts, 2).mpi = library("Open MPI v5"), Severity::Error, "MPI is Open MPI v5"),
+            (|hosts| inspection(hosts, 2).nccl = Some(library("2.30.3")), Severity::Error, "NCCL is 2.30.3"),
+            (
+                |hosts| inspection(hosts, 2).cuda_runtime = Some("12.6".to_owned()),
+                Severity::Error,
+                "CUDA runtime is 12.6",
+            ),
+            (
+                |hosts| {
+                    let gpu = |index| Gpu { driver: "570.1".to_owned(), ..h100(index) };
+                    probe(hosts, 2).gpus = Gpus::There(vec![gpu(0), gpu(1)]);
+                },
+                Severity::Warning,
+                "NVIDIA driver is 570.1; 2 of 3 hosts have 550.54.15",
+            ),
+            (
+                |hosts| inspection(hosts, 2).nccl_copies.push("/usr/lib/libnccl.so.2".to_owned()),
+                Severity::Error,
+                "2 copies of NCCL: /lib/libnccl.so.2, /usr/lib/libnccl.so.2",
+            ),
+        ] {
+            let mut hosts = gpu_hosts(3);
+            change(&mut hosts);
+            told(&hosts, "c", Check::Versions, severity, words);
+        }
+    }
+
+    #[test]
+    fn where_it_is_even_the_first_host_is_right() {
+        let mut hosts = hosts(2);
+        inspection(&mut hosts, 0).mpi = library("Open MPI v5");
+        told(&hosts, "b", Check::Versions, Severity::Error, "MPI is Open MPI v4.1.4; 1 of 2 hosts have Open MPI v5");
+    }
+
+    #[test]
+    fn devices_are_as_many_as_ranks_and_of_one_kind() {
+        let mut hosts = gpu_hosts(3);
+        hosts[1].slots = 4;
+        told(&hosts, "b", Check::Gpus, Severity::Error, "4 ranks are to run there, it shows 2 GPUs");
+        hosts[1].slots = 1;
+        let old = Gpu { name: "Tesla V100-SXM2-16GB".to_owned(), ..h100(1) };
+        probe(&mut hosts, 1).gpus = Gpus::There(vec![h100(0), old]);
+        told(
+            &hosts,
+            "b",
+            Check::Gpus,
+            Severity::Warning,
+            "it has 1 x NVIDIA H100 80GB HBM3 and 1 x Tesla V100-SXM2-16GB, 2 of 3 hosts have 2 x NVIDIA H100 80GB HBM3",
+        );
+
+        let mut mixed = gpu_hosts(2);
+        mixed.push(host(2));
+        (0..2).for_each(|number| probe(&mut mixed, number).ports.clear());
+        told(&mixed, "c", Check::Gpus, Severity::Error, "it has no GPU, other hosts have");
+        assert_eq!(found_for(&mixed, DeviceChoice::Cpu), []);
+        assert_eq!(found_for(&super::tests::hosts(2), DeviceChoice::Cuda).len(), 2);
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_used_is_told_with_its_reason() {
+        let mut hosts = gpu_hosts(2);
+        inspection(&mut hosts, 1).cuda_missing = Some("no CUDA half of libtorch".to_owned());
+        inspection(&mut hosts, 1).nccl = None;
+        told(&hosts, "b", Check::Gpus, Severity::Error, "cannot use them: no CUDA half of libtorch");
+        // With none to use anywhere, a job runs on the CPU.
+        let mut alone = hosts.split_off(1);
+        told(&alone, "b", Check::Gpus, Severity::Warning, "cannot use them");
+        probe(&mut alone, 0).topology.clear();
+        probe(&mut alone, 0).gpus = Gpus::Hang;
+        told(&alone, "b", Check::Gpus, Severity::Warning, "nvidia-smi does not answer");
+        probe(&mut alone, 0).gpus = Gpus::Fail("couldn't communicate with the NVIDIA driver".to_owned());
+        told(&alone, "b", Check::Gpus, Severity::Warning, "nvidia-smi fails: couldn't communicate");
+    }
+
+    #[test]
+    fn a_gpu_is_free_at_full_clock_and_without_errors() {
+        let faults: [(&str, fn(&mut Gpu)); 10] = [
+            ("GPU 1: others use it: python3 (process 7, 900 MiB)", |gpu| {
+                gpu.processes.push("python3 (process 7, 900 MiB)".to_owned());
+            }),
+            ("GPU 1: 40.0 GB of 85.5 GB are taken, by nobody", |gpu| gpu.memory_used = Some(Bytes(40_000_000_000))),
+            ("GPU 1: its clock is held down: hardware slowdown (345 of 1980 MHz)", |gpu| gpu.slow_reasons = Some(0x8)),
+            ("too hot (software slowdown)", |gpu| gpu.slow_reasons = Some(0x20)),
+            ("too hot (hardware slowdown)", |gpu| gpu.slow_reasons = Some(0x40)),
+            ("power brake", |gpu| gpu.slow_reasons = Some(0x80)),
+            ("power cap", |gpu| gpu.slow_reasons = Some(0x5)),
+            ("an application clock is set", |gpu| (gpu.slow_reasons, gpu.clock_set) = (Some(0x2), Some(1200))),
+            ("it is set to 1200 MHz for applications, 1980 is the default", |gpu| gpu.clock_set = Some(1200)),
+            ("3 errors of its memory could not be corrected", |gpu| gpu.uncorrected_errors = Some(3)),
+        ];
+        for (words, break_it) in faults {
+            let mut hosts = gpu_hosts(2);
+            let mut gpu = h100(1);
+            break_it(&mut gpu);
+            probe(&mut hosts, 1).gpus = Gpus::There(vec![h100(0), gpu]);
+            told(&hosts, "b", Check::GpuState, Severity::Warning, words);
+            assert_eq!(found_for(&hosts, DeviceChoice::Cpu), []);
+        }
+        let at_work = |clock| gpu_faults(&Gpu { slow_reasons: Some(0), clock: Some(clock), ..h100(0) });
+        assert_eq!(at_work(1950), []);
+        assert_eq!(at_work(1410)[0].0, "it runs at 1410 of 1980 MHz, and says no reason");
+        // A driver that tells nothing is not at fault.
+        assert_eq!(gpu_faults(&Gpu::default()), []);
+    }
+
+    #[test]
+    fn topologies_are_equal() {
+        let mut hosts = gpu_hosts(3);
+        probe(&mut hosts, 0).topology[1] = "GPU0 X PHB".to_owned();
+        let words = "`GPU0 X PHB`, 2 of 3 hosts have `GPU0 X NV18`";
+        told(&hosts, "a", Check::Topology, Severity::Warning, words);
+    }
+
+    #[test]
+    fn processors_count_where_there_is_no_gpu() {
+        let mut hosts = hosts(3);
+        inspection(&mut hosts, 2).cores = 1;
+        told(&hosts, "c", Check::Gpus, Severity::Warning, "it has 1 cores of AMD EPYC, 2 of 3 hosts have 2 cores");
+        let mut hosts = gpu_hosts(3);
+        inspection(&mut hosts, 2).cores = 1;
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+    }
+
+    #[test]
+    fn limits_of_memory_matter_where_they_are_used() {
+        let mut hosts = gpu_hosts(2);
+        probe(&mut hosts, 1).memlock = Some(Bytes(8_388_608));
+        told(&hosts, "b", Check::Memlock, Severity::Warning, "may lock 8 MB of memory only");
+        let mut hosts = super::tests::hosts(2);
+        probe(&mut hosts, 1).memlock = Some(Bytes(8_388_608));
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+
+        // A container's 64 MB do for two ranks without GPUs and not for two with.
+        let small = Some(Space { size: Bytes(64 << 20), free: Bytes(64 << 20) });
+        probe(&mut hosts, 0).shared_memory = small;
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        let mut hosts = gpu_hosts(2);
+        probe(&mut hosts, 0).shared_memory = small;
+        told(&hosts, "a", Check::SharedMemory, Severity::Warning, "has 67 MB free, the ranks there may need 134 MB");
+    }
+
+    #[test]
+    fn there_is_room_for_the_results_where_they_are_written() {
+        let space = |free| Some(Space { size: Bytes(1 << 40), free: Bytes(free) });
+        let mut hosts = hosts(2);
+        probe(&mut hosts, 1).results = space(0);
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        probe(&mut hosts, 0).results = space(500_000_000);
+        told(&hosts, "a", Check::Disk, Severity::Warning, "500 MB are free for the results in /results");
+        probe(&mut hosts, 0).results = space(5_000_000);
+        told(&hosts, "a", Check::Disk, Severity::Error, "5 MB are free");
+        probe(&mut hosts, 0).results = space(1 << 40);
+        probe(&mut hosts, 1).temporary = space(1_000_000);
+        told(&hosts, "b", Check::Disk, Severity::Warning, "temporary files has 1 MB free");
+        probe(&mut hosts, 1).temporary = None;
+        probe(&mut hosts, 0).results_folder = Some(false);
+        told(&hosts, "a", Check::Disk, Severity::Error, "/results cannot be written to");
+        probe(&mut hosts, 0).results_folder = None;
+        told(&hosts, "a", Check::Disk, Severity::Error, "which is on this machine alone");
+    }
+
+    #[test]
+    fn clocks_agree() {
+        let mut hosts = hosts(2);
+        hosts[1].clock_ahead = Some(Seconds(-3.24));
+        told(&hosts, "b", Check::Clock, Severity::Warning, "its clock is 3.2 s behind this machine's");
+    }
+
+    #[test]
+    fn infiniband_is_up_and_equal() {
+        let mut hosts = gpu_hosts(3);
+        probe(&mut hosts, 2).ports[1] = port(2, "DOWN", "Disabled");
+        let words = "are 400 Gb/sec (4X NDR) (mlx5_1:1 ACTIVE, mlx5_2:1 DOWN (Disabled)), 2 of 3 hosts have 400 Gb/sec";
+        told(&hosts, "c", Check::Infiniband, Severity::Warning, words);
+        // A port that is down on every host is not meant to be used.
+        (0..2).for_each(|number| probe(&mut hosts, number).ports[1] = port(2, "DOWN", "Disabled"));
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        (0..3).for_each(|number| probe(&mut hosts, number).ports = vec![port(1, "INIT", "LinkUp")]);
+        let findings = found_for(&hosts, DeviceChoice::Auto);
+        assert_eq!(findings.len(), 3);
+        assert_eq!(findings[0].what, "none of its InfiniBand and RoCE ports is up: mlx5_1:1 INIT (LinkUp)");
+    }
+
+    pub(crate) fn network(count: u8) -> CommonNetwork {
+        let place = |number| Place { interface: "eth0".to_owned(), address: Ipv4Addr::new(10, 77, 0, number + 1) };
+        let network = "10.77.0.0/24".parse().ok();
+        CommonNetwork { network, places: (0..count).map(place).collect(), is_named: true }
+    }
+
+    pub(crate) fn open(from: usize, to: usize, speed: Option<f64>) -> Way {
+        let outcome = Outcome::Open { latency: Seconds(0.00002), speed: speed.map(GigabytesPerSecond), detour: None };
+        Way { from, to, outcome }
+    }
+
+    fn of(hosts: &[HostFacts], ways: &[Way]) -> Vec<(String, Check, Severity, String)> {
+        let present: Vec<usize> = (0..hosts.len()).collect();
+        let findings = of_ways(hosts, &network(hosts.len() as u8), &present, ways);
+        findings.into_iter().map(|found| (found.host, found.check, found.severity, found.what)).collect()
+    }
+
+    #[test]
+    fn a_way_that_is_closed_is_told_with_both_ends() {
+        let closed = |from, to| Way { from, to, outcome: Outcome::Closed("no answer within 3 s".to_owned()) };
+        let ways = [open(0, 1, None), closed(1, 2), closed(2, 0)];
+        let what = "no connection on eth0, 10.77.0.0/24: b to c (no answer within 3 s), c to a (no answer within 3 s)";
+        assert_eq!(of(&hosts(3), &ways), [("c".to_owned(), Check::Peers, Severity::Error, what.to_owned())]);
+    }
+
+    #[test]
+    fn slow_ways_are_laid_at_their_host_s_door() {
+        for count in 3..6 {
+            let bad = count - 1;
+            let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+            let speed = |from, to| if from == bad || to == bad { 0.012 } else { 0.118 };
+            let ways = pairs.filter(|(from, to)| from != to).map(|(from, to)| open(from, to, Some(speed(from, to))));
+            let found = of(&hosts(count as u8), &ways.collect::<Vec<_>>());
+            let [(host, Check::Speed, Severity::Warning, what)] = found.as_slice() else { panic!("{found:?}") };
+            assert_eq!(host, ["c", "d", "e"][bad - 2]);
+            assert!(what.starts_with(&format!("its ways are slow: a to {host} 0.012 GB/s, ")), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_link_slower_than_the_others_and_a_detour_are_told() {
+        let mut hosts = hosts(3);
+        inspection(&mut hosts, 1).interfaces[0].link_megabits = Some(100);
+        let detour = Some(Ipv4Addr::new(10, 1, 0, 1));
+        let outcome = Outcome::Open { latency: Seconds(0.00002), speed: None, detour };
+        let found = of(&hosts, &[Way { from: 0, to: 1, outcome }]);
+        let what: Vec<(&str, &str)> = found.iter().map(|found| (found.0.as_str(), found.3.as_str())).collect();
+        assert_eq!(
+            what,
+            [
+                ("b", "its link on eth0 runs at 100 Mbit/s, 2 of 3 hosts have 10000"),
+                ("a", "its packets to b leave from 10.1.0.1, not from eth0 (10.77.0.1)"),
+            ]
+        );
     }
 }

@@ -225,3 +225,123 @@ pub fn summary(examination: &Examination) -> String {
         examination.took.0
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ringmark_record::config::DeviceChoice;
+
+    use super::*;
+    use crate::launch::doctor::checks::Asked;
+    use crate::launch::doctor::checks::tests::{gpu_hosts, h100, hosts, network, open, probe};
+    use crate::launch::doctor::host::HostFacts;
+    use crate::launch::doctor::probe::Gpu;
+    use crate::launch::doctor::ssh::Refusal;
+
+    fn examination(hosts: Vec<HostFacts>) -> Examination {
+        let asked = Asked { worker: Path::new("/w"), device: DeviceChoice::Auto, results: None, has_results: false };
+        let count = hosts.len();
+        let ways = (0..count).map(|from| open(from, (from + 1) % count, Some(1.25)));
+        Examination {
+            findings: checks::of_hosts(&hosts, &asked),
+            network: Some(network(count as u8)),
+            network_reason: "the hosts' names lead there".to_owned(),
+            other_networks: vec!["ib0, 10.2.0.0/16".to_owned()],
+            left_out: vec!["docker0".to_owned()],
+            present: (0..count).collect(),
+            ways: ways.collect(),
+            took: Seconds(2.345),
+            interface: None,
+            hosts,
+        }
+    }
+
+    fn broken() -> Examination {
+        let mut hosts = gpu_hosts(3);
+        hosts[0].is_here = true;
+        let busy = Gpu { processes: vec!["python3 (process 7, 900 MiB)".to_owned()], ..h100(1) };
+        probe(&mut hosts, 1).gpus = Gpus::There(vec![h100(0), busy]);
+        let refusal = Refusal { what: "it cannot be reached".to_owned(), cure: "switch it on".to_owned() };
+        hosts[2] = HostFacts { host: "c".to_owned(), refusal: Some(refusal), ..HostFacts::default() };
+        examination(hosts)
+    }
+
+    #[test]
+    fn every_host_has_a_line_and_every_check_a_column() {
+        assert_eq!(
+            table(&broken(), 120),
+            "\
+host  ssh     mpirun  worker  versions  GPUs      GPU state  topology  memlock   /dev/shm  disk   clock  interface
+a     here    ok      ok      ok        2 x H100  ok         ok        no limit  50 GB     50 GB  here   eth0 10.77.0.1
+b     0.12 s  ok      ok      ok        2 x H100  warn       ok        no limit  50 GB     50 GB  +1 ms  eth0 10.77.0.2
+c     FAIL    ?       ?       ?         ?         ?          ?         ?         ?         ?      ?      eth0 10.77.0.3
+
+host  reaches  slowest way       IB
+a     1 of 1   1.25 GB/s, 20 us  2 of 2 up
+b     1 of 1   1.25 GB/s, 20 us  2 of 2 up
+c     1 of 1   1.25 GB/s, 20 us  ?"
+        );
+    }
+
+    #[test]
+    fn without_gpus_the_gpu_columns_say_so_and_nothing_else_changes() {
+        let text = table(&examination(hosts(2)), 120);
+        let line = text.lines().nth(1).expect("host a");
+        assert_eq!(line.matches("no GPU").count(), 3, "{text}");
+        assert!(!text.contains("FAIL") && !text.contains("warn") && !text.contains('?'), "{text}");
+    }
+
+    #[test]
+    fn the_tables_keep_to_the_width() {
+        for width in [40, 60, 80, 100] {
+            let text = table(&broken(), width);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
+            assert_eq!(text.split("\n\n").map(|block| block.lines().count()).max(), Some(4), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_share_a_fault_share_its_line_and_faults_a_cure() {
+        let mut examination = broken();
+        let other = |number: usize, host: &str, what: &str| Finding {
+            number,
+            host: host.to_owned(),
+            what: what.to_owned(),
+            ..examination.findings[1].clone()
+        };
+        let what = examination.findings[1].what.clone();
+        let more = [other(0, "a", &what), other(0, "a", "GPU 0: others use it: vim")];
+        examination.findings.extend(more);
+        assert_eq!(
+            findings(&examination.findings).join("\n"),
+            "\
+error: c, ssh: it cannot be reached
+    cure: switch it on
+warning: b a, GPU state: GPU 1: others use it: python3 (process 7, 900 MiB)
+warning: a, GPU state: GPU 0: others use it: vim
+    cure: wait for them or end them: what they take is missing from every figure"
+        );
+        assert_eq!(summary(&examination), "3 hosts: 1 error, 3 warnings, 2.3 s");
+        assert_eq!(
+            examination.interface_line().expect("several hosts"),
+            "interface: eth0, 10.77.0.0/24 (the hosts' names lead there); --interface may choose ib0, 10.2.0.0/16 as \
+             well; left out: docker0, inside each host"
+        );
+    }
+
+    #[test]
+    fn names_of_gpus_are_short() {
+        for (name, short) in [
+            ("NVIDIA H100 80GB HBM3", "1 x H100"),
+            ("NVIDIA A100-SXM4-80GB", "1 x A100-SXM4-80GB"),
+            ("Tesla V100-SXM2-16GB", "1 x V100-SXM2-16GB"),
+            ("NVIDIA GeForce RTX 4090", "1 x RTX 4090"),
+            ("NVIDIA RTX 6000 Ada Generation", "1 x RTX 6000 Ada G"),
+        ] {
+            let mut hosts = hosts(1);
+            probe(&mut hosts, 0).gpus = Gpus::There(vec![Gpu { name: name.to_owned(), ..h100(0) }]);
+            assert_eq!(gpus(&hosts[0]).as_deref(), Some(short));
+        }
+    }
+}
