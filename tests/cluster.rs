@@ -10,11 +10,11 @@ use ringmark_record::run::RunRecord;
 use crate::{turn, worker};
 
 /// Hosts that are taken down when the test ends, however it ends.
-struct Cluster;
+pub struct Cluster;
 
 impl Cluster {
     /// `None`, with a word of why, where this user may not make hosts.
-    fn up(hosts: u32) -> Option<Cluster> {
+    pub fn up(hosts: u32) -> Option<Cluster> {
         if !Uid::effective().is_root() {
             eprintln!("not tested: hosts on one machine are made by root alone");
             return None;
@@ -26,7 +26,7 @@ impl Cluster {
 
     /// Runs workers with so many ranks on each host, with `words`.
     fn worker(&self, ranks: &[u32], words: &[&str]) -> Output {
-        let host = |(index, ranks): (usize, &u32)| format!("ringmark-{}:{ranks}", index + 1);
+        let host = |(index, ranks): (usize, &u32)| format!("{}:{ranks}", host(index + 1));
         let hosts = ranks.iter().enumerate().map(host).collect::<Vec<_>>().join(",");
         let (all, program) = (ranks.iter().sum::<u32>().to_string(), worker());
         let mut command =
@@ -44,12 +44,19 @@ impl Drop for Cluster {
     }
 }
 
-fn cluster(words: &[&str]) -> Output {
+/// The name of host `number`, from 1.
+pub fn host(number: usize) -> String {
+    format!("{}-{number}", std::env::var("CLUSTER_NAME").unwrap_or_else(|_| "ringmark".to_owned()))
+}
+
+/// The script's answer to `words`.
+pub fn cluster(words: &[&str]) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.sh");
     Command::new(script).args(words).output().expect("the script starts")
 }
 
-fn succeed(output: &Output) {
+/// Shows what `output` says where it is a failure.
+pub fn succeed(output: &Output) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }
@@ -73,7 +80,7 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
         succeed(&cluster.worker(ranks, &words));
         let record = BandwidthRecord::read(std::fs::File::open(&json).expect("written")).expect("a record");
         let hosts: Vec<&str> = record.ranks.iter().map(|place| place.host.as_str()).collect();
-        assert!(hosts.contains(&"ringmark-1") && hosts.contains(&"ringmark-2"), "{hosts:?}");
+        assert!(hosts.contains(&host(1).as_str()) && hosts.contains(&host(2).as_str()), "{hosts:?}");
         assert_eq!((record.collective.as_str(), record.failure), ("shared-memory", None));
         for result in &record.results {
             for (side, timing) in result.sides() {
