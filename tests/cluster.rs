@@ -22,7 +22,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Plain hosts.
-    fn up(hosts: u32) -> Option<Cluster> {
+    pub fn up(hosts: u32) -> Option<Cluster> {
         Cluster::made_by("cluster.sh", hosts)
     }
 
@@ -50,7 +50,8 @@ impl Cluster {
         command
     }
 
-    fn call(&self, words: &[&str]) -> Output {
+    /// Its answer to `words`.
+    pub fn call(&self, words: &[&str]) -> Output {
         self.command(words).output().expect("the script starts")
     }
 
