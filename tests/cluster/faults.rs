@@ -29,9 +29,10 @@ struct Sweep {
 }
 
 /// What came of it.
+#[derive(Debug)]
 struct Outcome {
     status: Option<i32>,
-    /// Of the standard error.
+    /// Of the standard error: why it failed, and how to go on.
     last_line: String,
     /// From the fault to the end of the driver.
     time: Duration,
@@ -76,7 +77,9 @@ impl Sweep {
     fn end(&mut self, since: Instant) -> Outcome {
         loop {
             if let Some(status) = self.driver.try_wait().expect("a child") {
-                let last_line = self.complaints().lines().last().unwrap_or_default().to_owned();
+                let complaints = self.complaints();
+                let reason = complaints.lines().rev().take_while(|line| !line.starts_with("    ")).collect::<Vec<_>>();
+                let last_line = reason.into_iter().rev().collect::<Vec<_>>().join(" | ");
                 return Outcome { status: status.code(), last_line, time: since.elapsed() };
             }
             assert!(since.elapsed() < PATIENCE, "the driver goes on: {}\n{}", self.complaints(), self.log("4n1g"));
@@ -278,4 +281,71 @@ fn a_host_with_half_a_processor_is_named_and_the_others_are_not() {
     let quota = warned(WarningKind::Quota);
     assert!(quota[0].contains("held back by the CPU quota"), "{:?}", end.warnings);
     empty_after(Instant::now());
+}
+
+#[test]
+fn a_full_disk_ends_the_run_and_the_sweep_goes_on_when_there_is_room() {
+    let _turn = turn();
+    let Some(cluster) = Cluster::up(4) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let mounted = out.display().to_string();
+    // Room for the lock, the manifest and the first case, seen by the first host alone, where driver and rank 0 run.
+    let line = format!("mount -t tmpfs -o size=400k none {mounted}");
+    succeed(&cluster.call(&["on", "1", "sh", "-euc", &line]));
+    let filled = folder.path().join("filled");
+    let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", "");
+    // Wait for the second case, whose log then finds no room.
+    let log = format!("{mounted}/4n1g/rn50_b2_fp32_1.log.part");
+    let fill = format!("until test -s {log}; do sleep 0.05; done; dd if=/dev/zero of={mounted}/filler bs=4k || true");
+    let since = Instant::now();
+    let filler = cluster.call(&["on", "1", "sh", "-uc", &format!("{fill}; touch {}", filled.display())]);
+    assert!(filled.exists(), "{filler:?}");
+    let since = since.max(Instant::now());
+    let outcome = sweep.end(since);
+    let said = sweep.complaints();
+    let words = said.lines().find(|line| line.contains("No space left")).unwrap_or_default().to_owned();
+    println!("{:<34} {:>5.1} s  {words}", "full disk at the results", outcome.time.as_secs_f64());
+    assert_eq!(outcome.status, Some(1), "{said}");
+    assert!(!words.is_empty() && said.contains("go on with: "), "{said}");
+    empty_after(since);
+
+    succeed(&cluster.call(&["on", "1", "rm", &format!("{mounted}/filler")]));
+    let again = command(&cluster, "1n1g,4n1g", &out, "--resume").output().expect("starts");
+    succeed(&again);
+    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(said.contains("1 of 2 runs are finished"), "{said}");
+    succeed(&cluster.call(&["on", "1", env!("CARGO_BIN_EXE_ringmark"), "extract", &mounted, "--out", "/tmp"]));
+}
+
+#[test]
+fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
+    let _turn = turn();
+    let Some(cluster) = Cluster::up(4) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", "");
+    sweep.reach("4n1g");
+
+    let since = Instant::now();
+    let second = command(&cluster, "1n1g,4n1g", &sweep.out, "--resume").output().expect("starts");
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    println!("{:<34} {:>5.1} s  {}", "two sweeps into one folder", since.elapsed().as_secs_f64(), said.trim());
+    assert_eq!(second.status.code(), Some(2), "{said}");
+    assert!(said.contains("is in use by"), "{said}");
+
+    sweep.signal(Signal::SIGINT);
+    let outcome = sweep.end(Instant::now());
+    tell("interrupted in the middle of a run", &outcome);
+    assert!(outcome.last_line.contains("go on with: ") && outcome.last_line.ends_with("--resume"), "{outcome:?}");
+    let first = fs::read(sweep.out.join("1n1g/rn50_b2_fp32_1.jsonl")).expect("it was finished");
+    let since = Instant::now();
+    let again = command(&cluster, "1n1g,4n1g", &sweep.out, "--resume").output().expect("starts");
+    succeed(&again);
+    println!("{:<34} {:>5.1} s  {}", "resumed", since.elapsed().as_secs_f64(), "1 of 2 runs are finished");
+    assert!(String::from_utf8_lossy(&again.stdout).contains("1 of 2 runs are finished"), "{again:?}");
+    assert_eq!(fs::read(sweep.out.join("1n1g/rn50_b2_fp32_1.jsonl")).expect("still there"), first);
+    let (status, table, problems) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&sweep.out));
+    assert_eq!(status, Some(0), "{table}\n{problems}");
+    empty_after(since);
 }
