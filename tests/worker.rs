@@ -690,46 +690,44 @@ fn a_straggler_is_named_in_log_record_and_table_and_its_victim_is_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let mut sweep = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-    // Three times its own forward is more than another test's noise.
+    // Four times its own forward is more than what other work on this machine does to the other rank's.
     sweep.args(words(
-        "sweep --device cpu --hosts localhost:2 --cases 1n1g,1n2g --runs 2 --batch-size 2 --image-size 32 --iters 24 \
-         --warmup 4 --threads 1 --inject slow:1:300",
+        "sweep --device cpu --hosts localhost:2 --cases 1n2g --runs 1 --batch-size 2 --image-size 32 --iters 24 --warmup 4 \
+         --threads 1 --inject slow:1:400",
     ));
     sweep.arg("--worker").arg(in_folder(&folder)).arg("--out").arg(&out).env("OMP_NUM_THREADS", "1");
     let sweep = Run { command: sweep, folder }.finish();
     assert_eq!(sweep.status, Some(0), "{}", sweep.stderr);
 
-    let mut text = String::new();
-    for run in 1..=2 {
-        let path = out.join(format!("1n2g/rn50_b2_fp32_{run}"));
-        let record = File::open(path.with_extension("jsonl")).expect("a record");
-        let record = RunRecord::read(BufReader::new(record)).expect("a record");
-        let end = record.end.as_ref().expect("an end");
-        if end.host_use[0].cores_of_ranks < 2 {
-            eprintln!("not tested: two ranks take turns on one core");
-            return;
-        }
-        let named: Vec<_> = end.warnings.iter().filter(|warning| warning.kind == WarningKind::Straggler).collect();
-        let [warning] = named.as_slice() else { panic!("{:?}", end.warnings) };
-        let host = &record.header.ranks[1].host;
-        assert_eq!(warning.about, format!("rank 1 on host {host}"));
-        assert!(warning.text.starts_with(&format!("rank 1 on host {host} is a straggler: in ")), "{warning:?}");
-        let log = fs::read_to_string(path.with_extension("log")).expect("a log");
-        assert!(log.contains(&format!("\n# warning: {}\n", warning.text)), "{log}");
-        assert!(!log.contains("rank 0 on host"), "{log}");
-        assert!(sweep.stdout.contains(&format!("\n    warning: {}\n", warning.text)), "{}", sweep.stdout);
-        text.clone_from(&warning.text);
-        // The one waits for the other.
-        let exposed = |rank: usize| -> f64 { record.iterations.iter().map(|one| one.exposed_allreduce[rank].0).sum() };
-        assert!(exposed(0) > exposed(1), "{} {}", exposed(0), exposed(1));
+    let path = out.join("1n2g/rn50_b2_fp32_1");
+    let record = File::open(path.with_extension("jsonl")).expect("a record");
+    let record = RunRecord::read(BufReader::new(record)).expect("a record");
+    let end = record.end.as_ref().expect("an end");
+    if end.host_use[0].cores_of_ranks < 2 {
+        eprintln!("not tested: two ranks take turns on one core");
+        return;
     }
-    let about = text.split(" is a straggler").next().expect("a name");
+    let named: Vec<_> = end.warnings.iter().filter(|warning| warning.kind == WarningKind::Straggler).collect();
+    let [warning] = named.as_slice() else { panic!("{:?}", record.iterations) };
+    let about = format!("rank 1 on host {}", record.header.ranks[1].host);
+    assert_eq!(warning.about, about);
+    let text = &warning.text;
+    assert!(text.starts_with(&format!("{about} is a straggler: in ")), "{text}");
+    // The one waits for the other.
+    let exposed = |rank: usize| -> f64 { record.iterations.iter().map(|one| one.exposed_allreduce[rank].0).sum() };
+    assert!(exposed(0) > exposed(1), "{} {}", exposed(0), exposed(1));
+
+    let log = fs::read_to_string(path.with_extension("log")).expect("a log");
+    assert!(log.contains(&format!("\n# warning: {text}\n")), "{log}");
+    assert!(sweep.stdout.contains(&format!("\n    warning: {text}\n")), "{}", sweep.stdout);
     let extract = Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&out).output().expect("starts");
     let table = String::from_utf8(extract.stdout).expect("UTF-8");
-    assert!(extract.status.success(), "warnings change no exit status: {table}");
-    assert!(table.contains(&format!("WARNING: 1n2g, 2 of 2 runs, here run 1: {about} is a straggler")), "{table}");
+    assert!(table.contains(&format!("\nWARNING: 1n2g: {text}\n")), "{table}");
     let row = table.lines().find(|line| line.starts_with("1n2g")).expect("a row");
-    assert_eq!(row.split_whitespace().nth(2), Some("2/2!"), "{table}");
+    assert_eq!(row.split_whitespace().nth(2), Some("1/1!"), "{table}");
+    for output in [&log, &sweep.stdout, &table] {
+        assert!(!output.contains("rank 0 on host"), "{output}");
+    }
 }
 
 // --- what is refused, and what is linked --------------------------------------------------------------------------------

@@ -70,13 +70,13 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let ranks = &record.header.ranks;
     let crowded = crowded_hosts(ranks, end);
     found.extend(crowded.values().cloned());
-    found.extend(slow_ranks(counted, ranks, |host| crowded.contains_key(host)));
+    found.extend(slow_ranks(counted, ranks, end, |host| crowded.contains_key(host)));
     if end.rank_use.len() == ranks.len() {
         found.extend(quotas(ranks, end));
         found.extend(heat(ranks, end));
-        found.extend(other_load(ranks, end));
         found.extend(memory(ranks, end));
     }
+    found.extend(other_load(ranks, end));
     found.extend(steal(end));
     found.extend(drift(counted, end));
     found.extend(outliers(counted));
@@ -144,23 +144,28 @@ fn crowded_hosts(ranks: &[RankPlace], end: &RunEnd) -> BTreeMap<String, Warning>
         } else {
             return None;
         };
+        let ranks = ranks.iter().filter(|place| place.host == host.host).count().max(1) as u32;
+        let fewer = match cores * own / threads / ranks {
+            0 => String::new(),
+            fitting => format!(", or --threads {fitting}"),
+        };
         let text = format!(
             "the ranks of host {}{what} have {threads} threads and {cores} cores: they take turns, and who of them is slow \
-             cannot be told: choose fewer ranks, or --threads {}",
-            host.host,
-            (cores * own / threads / count(ranks, &host.host)).max(1)
+             cannot be told: choose fewer ranks{fewer}",
+            host.host
         );
         Some((host.host.clone(), warning(WarningKind::Oversubscribed, format!("host {}", host.host), text)))
     };
     end.host_use.iter().filter_map(crowded).collect()
 }
 
-fn count(ranks: &[RankPlace], host: &str) -> u32 {
-    ranks.iter().filter(|place| place.host == host).count().max(1) as u32
-}
-
 /// Stragglers by own compute time alone, among the ranks whose hosts are not crowded.
-fn slow_ranks(counted: &[Iteration], ranks: &[RankPlace], is_crowded: impl Fn(&str) -> bool) -> Vec<Warning> {
+fn slow_ranks(
+    counted: &[Iteration],
+    ranks: &[RankPlace],
+    end: &RunEnd,
+    is_crowded: impl Fn(&str) -> bool,
+) -> Vec<Warning> {
     let is_judged = |place: &RankPlace| place.device == DeviceKind::Cuda || !is_crowded(&place.host);
     let judged: Vec<usize> = (0..ranks.len()).filter(|rank| is_judged(&ranks[*rank])).collect();
     if counted.iter().any(|iteration| iteration.before_allreduce.len() != ranks.len()) {
@@ -173,6 +178,8 @@ fn slow_ranks(counted: &[Iteration], ranks: &[RankPlace], is_crowded: impl Fn(&s
     let exposed = of_judged(|iteration| &iteration.exposed_allreduce);
     let mut found = straggler::stragglers(&own, &exposed, &steps(counted));
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
+    // Single slow iterations on a host with other load are that load's doing, and it is named.
+    found.retain(|straggler| straggler.kind == Kind::Chronic || !is_loaded(&ranks[straggler.rank], ranks, end));
     let of_kind = |kind: Kind, rank: usize| found.iter().find(|found| (found.kind, found.rank) == (kind, rank));
 
     let mut warnings = Vec::new();
@@ -329,12 +336,34 @@ fn machines(end: &RunEnd) -> impl Iterator<Item = &HostUse> {
     judged.filter(|host| host.cores > 0 && host.elapsed >= SHORTEST)
 }
 
+/// Cores that processes which are not the run's kept busy.
+fn other_cores(machine: &HostUse, ranks: &[RankPlace], end: &RunEnd) -> f64 {
+    if end.rank_use.len() != ranks.len() {
+        return 0.0;
+    }
+    let is_here = |place: &RankPlace| host_of(place, end).is_some_and(|host| host.machine == machine.machine);
+    let here = ranks.iter().zip(&end.rank_use).filter(|(place, _)| is_here(place));
+    let own: f64 = here.map(|(_, used)| used.core_time.0).sum();
+    (machine.busy.0 - own).max(0.0) / machine.elapsed.0
+}
+
+/// Share of the machine's core time.
+fn stolen(machine: &HostUse) -> f64 {
+    machine.steal.0 / machine.elapsed.0 / f64::from(machine.cores)
+}
+
+/// Whether a rank that computes on cores shares them with anything that is warned of.
+fn is_loaded(place: &RankPlace, ranks: &[RankPlace], end: &RunEnd) -> bool {
+    let is_loaded = |host: &HostUse| {
+        let share = other_cores(host, ranks, end) / f64::from(host.cores);
+        host.elapsed >= SHORTEST && (share >= OTHER_LOAD || stolen(host) >= STEAL)
+    };
+    place.device == DeviceKind::Cpu && host_of(place, end).is_some_and(is_loaded)
+}
+
 fn other_load(ranks: &[RankPlace], end: &RunEnd) -> Vec<Warning> {
     let warn = |machine: &HostUse| {
-        let is_here = |place: &RankPlace| host_of(place, end).is_some_and(|host| host.machine == machine.machine);
-        let here = ranks.iter().zip(&end.rank_use).filter(|(place, _)| is_here(place));
-        let own: f64 = here.map(|(_, used)| used.core_time.0).sum();
-        let cores = (machine.busy.0 - own).max(0.0) / machine.elapsed.0;
+        let cores = other_cores(machine, ranks, end);
         let share = cores / f64::from(machine.cores);
         let text = format!(
             "other processes took {} of host {}'s core time ({cores:.1} of {} cores): stop them, or repeat the run when they \
@@ -350,14 +379,13 @@ fn other_load(ranks: &[RankPlace], end: &RunEnd) -> Vec<Warning> {
 
 fn steal(end: &RunEnd) -> Vec<Warning> {
     let warn = |machine: &HostUse| {
-        let share = machine.steal.0 / machine.elapsed.0 / f64::from(machine.cores);
         let text = format!(
             "the hypervisor gave {} of host {}'s core time to other virtual machines: choose an instance with cores of its \
              own, or repeat the run",
-            percent(share),
+            percent(stolen(machine)),
             machine.host
         );
-        (share >= STEAL).then(|| warning(WarningKind::Steal, format!("host {}", machine.host), text))
+        (stolen(machine) >= STEAL).then(|| warning(WarningKind::Steal, format!("host {}", machine.host), text))
     };
     machines(end).filter_map(warn).collect()
 }
@@ -648,6 +676,15 @@ mod tests {
             "rank 1 on host c",
             "rank 1 on host c is slow at times: in 10.0 % of the iterations (20-22, 31, 40), 2.00 times",
         );
+        // Where the host has other load it is that which is told, unless the rank is always slow.
+        let busy = |record: &mut RunRecord| end(record).host_use[0].busy = Seconds(6.0 * 2.9);
+        busy(&mut at_times);
+        assert_eq!(only(&at_times).0, WarningKind::OtherLoad);
+        let mut always = record(&TWO);
+        slow_down(&mut always, &[1], 2.0, |_| true);
+        busy(&mut always);
+        let kinds: Vec<WarningKind> = warnings(&always, 10).iter().map(|warning| warning.kind).collect();
+        assert_eq!(kinds, [WarningKind::Straggler, WarningKind::OtherLoad]);
         // In warm-up everybody may be late.
         let mut early = record(&TWO);
         slow_down(&mut early, &[1], 10.0, |iteration| iteration <= 10);
@@ -664,7 +701,17 @@ mod tests {
             WarningKind::Oversubscribed,
             "host d",
             "the ranks of host d have 2 threads and 1 cores: they take turns, and who of them is slow cannot be told: choose \
-             fewer ranks, or --threads 1",
+             fewer ranks",
+        );
+        let mut threads = record(&[("a", 2)]);
+        threads.header.ranks.iter_mut().for_each(|place| place.threads = 4);
+        assert!(
+            only(&threads).2.ends_with(
+                "have 8 threads and 4 cores: they take turns, and who of them is slow cannot be \
+             told: choose fewer ranks, or --threads 2"
+            ),
+            "{}",
+            only(&threads).2
         );
         // Its neighbours are judged, without it.
         let mut neighbour = record(&[("c", 3), ("d", 3)]);

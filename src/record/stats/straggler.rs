@@ -5,14 +5,18 @@
 //!
 //! ```text
 //! q(r, i) = t(r, i) / median of t(s, i) over the other ranks s
-//! noise   = 1.4826 x median over ranks r of (median over i of |q(r, i) - median over i of q(r, i)|)
+//! noise   = 1.4826 / sqrt(2) x median over ranks r of (median over i of |q(r, i + 1) - q(r, i)|)
 //! ```
+//!
+//! (the robust standard deviation of a difference of two, so that a rank which becomes slow in the middle of the run and
+//! stays so is no noise)
 //!
 //! and rank r is
 //!
 //! - **chronic** where `q > 1 + THRESHOLD` in at least `CHRONIC_SHARE` of the iterations, and in more than chance gives a
 //!   rank whose true median is just there: `P(Binomial(n, 1/2) >= count) < CHANCE / ranks` (a sign test: no distribution
-//!   of the noise is assumed). One iteration proves nothing against noise here, all of them together do.
+//!   of the noise is assumed), and where the median of q is above 1 by more than `ALL_NOISE` x noise. One iteration
+//!   proves nothing here, all of them together do.
 //! - **slow at times** or **once** where single iterations are beyond the threshold *and* `SINGLE_NOISE` x noise, each of
 //!   them by itself, and what they cost matters: `sum of (t - median of the others)` over them is at least `LOSS` of the
 //!   run's time and half the time that one iteration takes to its first all-reduce. Once is one stretch of iterations, at
@@ -39,6 +43,10 @@ pub const CHRONIC_SHARE: f64 = 2.0 / 3.0;
 
 /// Probability with which a run in which no rank is slow may name one: one in a hundred, over all its ranks.
 pub const CHANCE: f64 = 0.01;
+
+/// The median over iterations must be so many standard deviations of one iteration above 1. Far more than its own error;
+/// but on a host with other work the luck of two equal ranks differs by nearly one, for minutes (measured).
+pub const ALL_NOISE: f64 = 1.5;
 
 /// A single iteration counts by itself from this many standard deviations on: 100 iterations of 32 ranks are thousands of
 /// comparisons, and tails are heavier than a normal distribution's.
@@ -87,14 +95,15 @@ pub fn stragglers(own: &[Vec<f64>], exposed: &[Vec<f64>], step: &[f64]) -> Vec<S
     }
     let others: Vec<Vec<f64>> = (0..own.len()).map(|rank| medians_of_others(own, rank)).collect();
     let ratios: Vec<Vec<f64>> = own.iter().zip(&others).map(|(own, others)| divided(own, others)).collect();
-    let deviations: Vec<f64> = ratios.iter().filter_map(|ratios| deviation(ratios)).collect();
-    let noise = median(&deviations).unwrap_or(0.0);
+    let noises: Vec<f64> = ratios.iter().filter_map(|ratios| noise(ratios)).collect();
+    let noise = median(&noises).unwrap_or(0.0);
     let found = |rank: usize| {
         let ratios = &ratios[rank];
         let slow_beyond =
             |limit: f64| -> Vec<usize> { (0..ratios.len()).filter(|iteration| ratios[*iteration] > limit).collect() };
         let slow = slow_beyond(1.0 + THRESHOLD);
-        let (kind, slow) = if is_chronic(slow.len(), ratios.len(), own.len()) {
+        let stands_out = median(ratios)? - 1.0 > ALL_NOISE * noise;
+        let (kind, slow) = if stands_out && is_chronic(slow.len(), ratios.len(), own.len()) {
             (Kind::Chronic, slow)
         } else {
             let slow = slow_beyond(1.0 + THRESHOLD.max(SINGLE_NOISE * noise));
@@ -131,6 +140,12 @@ pub fn deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
     Some(MAD_TO_DEVIATION * median(&distances)?)
+}
+
+/// Of one rank's ratios.
+fn noise(ratios: &[f64]) -> Option<f64> {
+    let differences: Vec<f64> = ratios.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
+    Some(MAD_TO_DEVIATION * median(&differences)? / 2f64.sqrt())
 }
 
 fn is_chronic(slow: usize, iterations: usize, ranks: usize) -> bool {
@@ -292,7 +307,7 @@ mod tests {
         }
         // A single iteration that costs nothing to speak of.
         assert_eq!(run((8, 100), 0.02, 7, |rank, index| if (rank, index) == (1, 57) { 1.3 } else { 1.0 }), []);
-        let at_times = |rank: usize, index: usize| if rank == 1 && index % 5 == 0 { 1.5 } else { 1.0 };
+        let at_times = |rank: usize, index: usize| if rank == 1 && index.is_multiple_of(5) { 1.5 } else { 1.0 };
         let found = run((8, 100), 0.02, 7, at_times);
         assert_eq!(kinds(&found), [(1, Kind::Occasional)]);
         assert_eq!(found[0].share, 0.2);
@@ -308,6 +323,21 @@ mod tests {
         // Half of all ranks.
         let found = run((8, 100), 0.03, 3, |rank, _| if rank >= 4 { 1.4 } else { 1.0 });
         assert_eq!(found.iter().map(|straggler| straggler.rank).collect::<Vec<_>>(), [4, 5, 6, 7]);
+    }
+
+    /// What a host that has other things to do makes of two equal ranks: every rank has its stretches, and one of them the
+    /// worse luck. Ratios near those that were measured with two ranks and eight other processes on two cores, three times.
+    #[test]
+    fn bad_luck_on_a_busy_host_is_no_straggler() {
+        let ratios = [
+            0.88, 0.88, 0.92, 0.90, 0.81, 1.57, 0.47, 0.87, 0.74, 1.00, 0.64, 0.84, 0.79, 0.88, 0.91, 1.10, 2.49, 0.97,
+            0.92, 0.97, 0.83, 0.77, 0.74, 0.90, 1.01, 0.85, 1.12, 0.94, 1.08, 0.70,
+        ];
+        let own = [ratios.map(|ratio| 0.2 * ratio).repeat(3), vec![0.2; 90]];
+        // The second took longer by more than the threshold in two thirds of the iterations, and not by chance.
+        let slow = ratios.iter().filter(|ratio| 1.0 / **ratio > 1.0 + THRESHOLD).count() * 3;
+        assert!(is_chronic(slow, 90, 2), "{slow}");
+        assert!(judged(&own).iter().all(|found| found.kind != Kind::Chronic), "{:?}", judged(&own));
     }
 
     #[test]
@@ -327,8 +357,10 @@ mod tests {
         assert_eq!(kinds(&found), [(3, Kind::Chronic)]);
         assert!((0.7..0.95).contains(&found[0].share), "{found:?}");
         // From the middle on: too often for an accident, too seldom for always.
-        let found = run((4, 100), 0.02, 1, |rank, index| if rank == 3 && index >= 50 { 1.3 } else { 1.0 });
-        assert_eq!(kinds(&found), [(3, Kind::Occasional)]);
+        for ranks in [2, 4] {
+            let late = |rank: usize, index: usize| if rank == 1 && index >= 50 { 1.4 } else { 1.0 };
+            assert_eq!(kinds(&run((ranks, 100), 0.02, 1, late)), [(1, Kind::Occasional)]);
+        }
     }
 
     #[test]
