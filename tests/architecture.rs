@@ -50,7 +50,7 @@ fn the_wings_never_import_each_other() {
 
 #[test]
 fn inside_run_imports_go_one_way() {
-    const ABOVE_FFI: [&str; 8] = [
+    const ABOVE_FFI: [&str; 10] = [
         "crate::model",
         "crate::data",
         "crate::flat_parameters",
@@ -59,6 +59,8 @@ fn inside_run_imports_go_one_way() {
         "crate::rank",
         "crate::world",
         "crate::device",
+        "crate::network",
+        "crate::agent",
     ];
     absent("src/run/ffi", &ABOVE_FFI, &[]);
     absent("src/run/model", &["crate::collective", "crate::step", "crate::rank", "crate::data"], &[]);

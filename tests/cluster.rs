@@ -19,7 +19,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Plain hosts.
-    fn up(hosts: u32) -> Option<Cluster> {
+    pub fn up(hosts: u32) -> Option<Cluster> {
         Cluster::made_by("cluster.sh", hosts)
     }
 
@@ -35,11 +35,6 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Name of a host, from 1 on.
-    pub fn host(number: usize) -> String {
-        format!("{}-{number}", std::env::var("CLUSTER_NAME").as_deref().unwrap_or("ringmark"))
-    }
-
     /// The script, called with `words`.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(self.script));
@@ -53,8 +48,8 @@ impl Cluster {
 
     /// Runs workers with so many ranks on each host, with `words`.
     fn worker(&self, ranks: &[u32], words: &[&str]) -> Output {
-        let host = |(index, ranks): (usize, &u32)| format!("{}:{ranks}", Cluster::host(index + 1));
-        let hosts = ranks.iter().enumerate().map(host).collect::<Vec<_>>().join(",");
+        let share = |(index, ranks): (usize, &u32)| format!("{}:{ranks}", host(index + 1));
+        let hosts = ranks.iter().enumerate().map(share).collect::<Vec<_>>().join(",");
         let (all, program) = (ranks.iter().sum::<u32>().to_string(), worker());
         let mut command =
             vec!["run", "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", &all];
@@ -71,6 +66,18 @@ impl Drop for Cluster {
     }
 }
 
+/// The name of host `number`, from 1.
+pub fn host(number: usize) -> String {
+    format!("{}-{number}", std::env::var("CLUSTER_NAME").unwrap_or_else(|_| "ringmark".to_owned()))
+}
+
+/// The script's answer to `words`.
+pub fn cluster(words: &[&str]) -> Output {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster.sh");
+    Command::new(script).args(words).output().expect("the script starts")
+}
+
+/// Shows what `output` says where it is a failure.
 pub fn succeed(output: &Output) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
@@ -95,7 +102,7 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
         succeed(&cluster.worker(ranks, &words));
         let record = BandwidthRecord::read(std::fs::File::open(&json).expect("written")).expect("a record");
         let hosts: Vec<&str> = record.ranks.iter().map(|place| place.host.as_str()).collect();
-        assert!([1, 2].iter().all(|number| hosts.contains(&Cluster::host(*number).as_str())), "{hosts:?}");
+        assert!(hosts.contains(&host(1).as_str()) && hosts.contains(&host(2).as_str()), "{hosts:?}");
         assert_eq!((record.collective.as_str(), record.failure), ("shared-memory", None));
         for result in &record.results {
             for (side, timing) in result.sides() {
@@ -130,7 +137,7 @@ fn a_copy_runs_where_nothing_is_installed() {
     let _turn = turn();
     let Some(cluster) = Cluster::up(2) else { return };
     let sandbox = Sandbox::real();
-    let (first, second) = (Cluster::host(1), Cluster::host(2));
+    let (first, second) = (host(1), host(2));
     let on = |host: &str, command: &str| succeed(&cluster.call(&["run", "ssh", host, command]));
     // The hosts share a disk: each gets its own folder for the copy, and the second loses libtorch and the program.
     let copy = sandbox.path("copy");

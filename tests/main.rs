@@ -3,6 +3,7 @@
 mod architecture;
 mod bandwidth;
 mod cluster;
+mod doctor;
 mod extract;
 mod safetensors;
 mod sandbox;

@@ -20,7 +20,7 @@ use crate::launch::remote::{Remote, Running};
 const TICK: Duration = Duration::from_millis(50);
 
 /// How long an order may take beyond what it asks for.
-const ANSWER: Duration = Duration::from_secs(12);
+const ANSWER: Duration = Duration::from_secs(15);
 
 /// A started agent.
 pub struct Agent {
@@ -92,24 +92,27 @@ impl Agent {
 
     fn next_line(&mut self, patience: Duration) -> Result<String, String> {
         let end = Instant::now() + patience;
-        loop {
+        while Instant::now() < end && !self.interrupt.asked() {
             match self.replies.recv_timeout(TICK) {
                 Ok(line) => return Ok(line),
-                Err(RecvTimeoutError::Timeout) if self.interrupt.asked() => return Err("interrupted".to_owned()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("it says nothing for {} s", patience.as_secs()));
-                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // Its output is closed: it is about to exit, or is not what it should be.
                 Err(RecvTimeoutError::Disconnected) => {
-                    let status =
-                        self.running.process.wait().map_or_else(|_| String::new(), |status| status.to_string());
-                    // Its last words may still be on their way.
                     thread::sleep(TICK);
-                    let words = self.complaints();
-                    return Err(if words.is_empty() { format!("it ended with {status}") } else { words });
+                    if let Ok(Some(status)) = self.running.process.try_wait() {
+                        // Its last words may still be on their way.
+                        thread::sleep(TICK);
+                        let words = self.complaints();
+                        return Err(if words.is_empty() { format!("it ended with {status}") } else { words });
+                    }
                 }
             }
         }
+        Err(if self.interrupt.asked() {
+            "interrupted".to_owned()
+        } else {
+            format!("it says nothing for {} s", patience.as_secs())
+        })
     }
 
     /// The last line of its standard error.

@@ -263,6 +263,8 @@ fn check_worker(findings: &mut Findings, worker: &Path) {
             _ => {}
         }
         if let Some(words) = &host.worker_failure {
+            // The loader begins with the name as well.
+            let words = words.strip_prefix(&format!("{worker}: ")).unwrap_or(words);
             let cure = if words.contains("shared libraries") || words.contains("symbol") || words.contains("version `")
             {
                 "run scripts/setup.sh there, so that the libraries lie where they do here, or let --sync bring them"
@@ -441,19 +443,19 @@ fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
     for (_, reason, cure) in SLOW_REASONS.iter().filter(|(bit, ..)| reasons & bit != 0) {
         faults.push((format!("its clock is held down: {reason}{clocks}"), (*cure).to_owned()));
     }
-    if let (Some(set), Some(default)) = (gpu.clock_set, gpu.clock_default) {
-        if set < default && reasons & 0x2 == 0 {
-            let what = format!("it is set to {set} MHz for applications, {default} is the default");
-            faults.push((what, "nvidia-smi -rac".to_owned()));
-        }
+    if let (Some(set), Some(default)) = (gpu.clock_set, gpu.clock_default)
+        && set < default
+        && reasons & 0x2 == 0
+    {
+        let what = format!("it is set to {set} MHz for applications, {default} is the default");
+        faults.push((what, "nvidia-smi -rac".to_owned()));
     }
     // An idle device lowers its clock by itself.
-    let is_at_work = gpu.slow_reasons == Some(0);
-    if let (true, Some(clock), Some(maximum)) = (is_at_work, gpu.clock, gpu.clock_maximum) {
-        if f64::from(clock) < CLOCK_SHARE * f64::from(maximum) {
-            let what = format!("it runs at {clock} of {maximum} MHz, and says no reason");
-            faults.push((what, "see whether its clock is locked: nvidia-smi -rgc lets it go".to_owned()));
-        }
+    if let (Some(0), Some(clock), Some(maximum)) = (gpu.slow_reasons, gpu.clock, gpu.clock_maximum)
+        && f64::from(clock) < CLOCK_SHARE * f64::from(maximum)
+    {
+        let what = format!("it runs at {clock} of {maximum} MHz, and says no reason");
+        faults.push((what, "see whether its clock is locked: nvidia-smi -rgc lets it go".to_owned()));
     }
     if let Some(count) = gpu.uncorrected_errors.filter(|count| *count > 0) {
         let what = format!("{count} errors of its memory could not be corrected since the driver was loaded (ECC)");
@@ -1007,7 +1009,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_gpu_is_free_at_full_clock_and_without_errors() {
-        let faults: [(&str, fn(&mut Gpu)); 10] = [
+        type Fault = (&'static str, fn(&mut Gpu));
+        let faults: [Fault; 10] = [
             ("GPU 1: others use it: python3 (process 7, 900 MiB)", |gpu| {
                 gpu.processes.push("python3 (process 7, 900 MiB)".to_owned());
             }),
