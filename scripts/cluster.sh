@@ -10,7 +10,7 @@
 #   scripts/cluster.sh quota N PERCENT  gives so much of a processor to all that ssh starts on host N; none: no limit
 #   scripts/cluster.sh down             ends every process on the hosts and removes all of it
 #
-# Needs root; installs what is missing of iproute2, OpenSSH and util-linux. All its files are in /run/ringmark-cluster.
+# Needs root; installs what is missing of iproute2, OpenSSH, rsync and util-linux. All its files are in /run/ringmark-cluster.
 # CLUSTER_NAME=other makes a second cluster beside the first: other-1, other-2, ... and /run/other-cluster.
 set -euo pipefail
 
@@ -35,6 +35,7 @@ missing_packages() {
     command -v ip >/dev/null && command -v tc >/dev/null || echo iproute2
     command -v ssh >/dev/null && command -v ssh-keygen >/dev/null || echo openssh-client
     command -v sshd >/dev/null || echo openssh-server
+    command -v rsync >/dev/null || echo rsync
     command -v nsenter >/dev/null && command -v unshare >/dev/null || echo util-linux
 }
 

@@ -96,7 +96,7 @@ fn a_dry_run_prints_every_command_and_starts_nothing() {
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines.len(), 2, "{stdout}");
     for (line, (case, hosts)) in lines.iter().zip([("1n2g", "-np 2 -H a:2 "), ("2n2g", "-np 4 -H a:2,b:2 ")]) {
-        assert!(line.contains(hosts) && line.contains("NCCL_SOCKET_IFNAME=ib0"), "{line}");
+        assert!(line.contains(hosts) && line.contains("NCCL_SOCKET_IFNAME==ib0"), "{line}");
         let arguments = format!(
             "/worker bandwidth --begin 1048576 --end 1073741824 --factor 2 --device cpu --iters 7 \
              --json {out}/{case}/bandwidth.json --min-busbw 2.5 --wire bf16"

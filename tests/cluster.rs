@@ -38,11 +38,6 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Name of a host, from 1 on.
-    pub fn host(number: usize) -> String {
-        format!("{}-{number}", std::env::var("CLUSTER_NAME").as_deref().unwrap_or("ringmark"))
-    }
-
     /// The script, called with `words`.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(self.script));
@@ -75,6 +70,7 @@ impl Drop for Cluster {
     }
 }
 
+/// Shows what `output` says where it is a failure.
 pub fn succeed(output: &Output) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
@@ -134,7 +130,7 @@ fn a_copy_runs_where_nothing_is_installed() {
     let _turn = turn();
     let Some(cluster) = Cluster::up(2) else { return };
     let sandbox = Sandbox::real();
-    let (first, second) = (Cluster::host(1), Cluster::host(2));
+    let (first, second) = (host(1), host(2));
     let on = |host: &str, command: &str| succeed(&cluster.call(&["run", "ssh", host, command]));
     // The hosts share a disk: each gets its own folder for the copy, and the second loses libtorch and the program.
     let copy = sandbox.path("copy");

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::run::RunRecord;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, host};
 use crate::sandbox::{HANGING, Sandbox, wait_until, words};
 use crate::{processes_of, turn, worker};
 
@@ -59,7 +59,7 @@ fn the_batch_script_trains(cluster: &Cluster) {
         let record = RunRecord::read(&fs::read(record).expect(case)[..]).expect("a record");
         assert_eq!(record.failure(), None);
         let places: Vec<&str> = record.header.ranks.iter().map(|place| place.host.as_str()).collect();
-        assert_eq!(places, hosts.iter().map(|number| Cluster::host(*number)).collect::<Vec<_>>());
+        assert_eq!(places, hosts.iter().map(|number| host(*number)).collect::<Vec<_>>());
         let variables = &record.header.environment.variables;
         assert_eq!(variables.get("CUDA_VISIBLE_DEVICES").map(String::as_str), Some(gpus), "{variables:?}");
         assert_eq!(variables.get("OMPI_MCA_btl_tcp_if_include").map(String::as_str), Some("eth0"), "{variables:?}");
@@ -74,14 +74,14 @@ fn a_rank_that_fails_is_srun_s_failure(cluster: &Cluster) {
     // srun has the highest status of all ranks, those included that it ended because of this one; its words tell.
     assert!(sandbox.failure(LOG).starts_with("srun ended with exit status "), "{}", sandbox.failure(LOG));
     let said = sandbox.log(LOG);
-    assert!(said.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", Cluster::host(2))), "{said}");
+    assert!(said.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", host(2))), "{said}");
     wait_until("no rank is left", || sandbox.left().is_empty());
 
     // More ranks than GPUs are refused before anything starts.
     let output = sweep(cluster, &Sandbox::new("exit 1"), "--cases 2n4g").output().expect("starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    let slots = format!("case 2n4g needs 4 slots a host, {} has 2", Cluster::host(1));
+    let slots = format!("case 2n4g needs 4 slots a host, {} has 2", host(1));
     assert!(said.contains(&slots), "{said}");
 }
 

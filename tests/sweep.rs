@@ -158,7 +158,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("--runs 0", "0 is not in 1..=10000"),
         ("--batch-size 0", "--batch-size 0 is out of range: choose 1 to 65536"),
         ("--warmup 120", "--warmup 120 leaves none of --iters 120 to measure"),
-        ("--cases 1n1g --mpirun-args 'open", "--mpirun-args \"'open\": missing closing quote"),
+        ("--cases 1n1g --mpirun-args 'open", "--launcher-args \"'open\": missing closing quote"),
         ("--cases 1n1g --worker /nowhere/worker", "--worker /nowhere/worker is no program"),
     ] {
         let error = refused(ringmark("sweep").args(words(options)).arg("--out").arg(sandbox.path("out")), 2);

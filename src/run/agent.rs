@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long another host may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
+
+/// How long it may take until a slow link has carried what was handed to the kernel.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// What is handed to the kernel at a time.
+const BLOCK_BYTES: usize = 256 << 10;
 
 /// Bytes there and back whose median is the latency, and those before them that do not count.
 const PINGS: (usize, usize) = (100, 10);
@@ -128,7 +134,7 @@ fn serve(mut stream: TcpStream) -> io::Result<()> {
         }
         stream.write_all(&byte)?;
     }
-    let mut block = vec![0; 1 << 20];
+    let mut block = vec![0; BLOCK_BYTES];
     let mut count: u64 = 0;
     loop {
         match stream.read(&mut block) {
@@ -174,12 +180,13 @@ fn latency(stream: &mut TcpStream) -> io::Result<Seconds> {
 /// Sends for `time`, then waits until the other end has counted all of it.
 fn speed(stream: &mut TcpStream, time: Seconds) -> io::Result<GigabytesPerSecond> {
     stream.write_all(&[SEND])?;
-    let block = vec![0; 1 << 20];
+    let block = vec![0; BLOCK_BYTES];
     let start = Instant::now();
     while start.elapsed().as_secs_f64() < time.0 {
         stream.write_all(&block)?;
     }
-    stream.shutdown(std::net::Shutdown::Write)?;
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(DRAIN))?;
     let mut count = [0; 8];
     stream.read_exact(&mut count)?;
     Ok(GigabytesPerSecond(u64::from_le_bytes(count) as f64 / start.elapsed().as_secs_f64() / 1e9))

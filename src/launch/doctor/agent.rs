@@ -20,7 +20,7 @@ use crate::launch::remote::{Remote, Running};
 const TICK: Duration = Duration::from_millis(50);
 
 /// How long an order may take beyond what it asks for.
-const ANSWER: Duration = Duration::from_secs(12);
+const ANSWER: Duration = Duration::from_secs(15);
 
 /// A started agent.
 pub struct Agent {

@@ -1009,7 +1009,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_gpu_is_free_at_full_clock_and_without_errors() {
-        let faults: [(&str, fn(&mut Gpu)); 10] = [
+        type Fault = (&'static str, fn(&mut Gpu));
+        let faults: [Fault; 10] = [
             ("GPU 1: others use it: python3 (process 7, 900 MiB)", |gpu| {
                 gpu.processes.push("python3 (process 7, 900 MiB)".to_owned());
             }),
