@@ -213,6 +213,9 @@ fn an_agent_obeys_and_ends_with_its_input() {
 
 // --- several hosts ------------------------------------------------------------------------------------------------------
 
+/// Where Debian's Open MPI looks for what holds on a host.
+const MPI_SETTINGS: &str = "/etc/openmpi/openmpi-mca-params.conf";
+
 /// Four hosts, with the worker in a folder of its own that can be changed on one of them alone.
 struct Hospital {
     sandbox: Sandbox,
@@ -303,6 +306,25 @@ fn four_hosts_that_are_well_reach_each_other() {
         let log = fs::read_to_string(out.path().join("2n1g/rn50_b2_fp32_1.log")).expect("a log");
         assert!(log.contains(command_line) && log.contains("\n# NCCL_SOCKET_IFNAME==eth0\n"), "{log}");
     }
+
+    // Open MPI is not told which to use where it was told which not to: it would use none.
+    let file = hospital.sandbox.path("mca-params.conf");
+    let settings = fs::read_to_string(MPI_SETTINGS).unwrap_or_default();
+    fs::write(&file, settings + "\nbtl_tcp_if_exclude = lo,docker0\n").expect("written");
+    on(2, &format!("mount --bind {} {MPI_SETTINGS}", file.display()));
+    let out = tempfile::tempdir().expect("a folder");
+    let (status, text) = hospital.ringmark(&format!("sweep {all} {training} --out {}", out.path().display()));
+    assert_eq!(status, Some(0), "{text}");
+    let reason = "but Open MPI is not told so: it follows btl_tcp_if_exclude=lo,docker0 in ";
+    assert!(text.contains(&format!("{reason}{MPI_SETTINGS} on {}", host(2))), "{text}");
+    let log = fs::read_to_string(out.path().join("2n1g/rn50_b2_fp32_1.log")).expect("a log");
+    assert!(!log.contains("btl_tcp_if_include"), "{log}");
+    let (status, text) = hospital.ringmark(&format!("doctor --quick {all} --interface eth0"));
+    assert!(
+        status == Some(1) && text.contains("Open MPI takes no interface to use beside btl_tcp_if_exclude"),
+        "{text}"
+    );
+    on(2, &format!("umount -l {MPI_SETTINGS}"));
 
     // One link of a hundredth of the others' speed.
     on(3, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 64k latency 50ms");

@@ -689,6 +689,15 @@ pub fn wrong_interface(hosts: &[HostFacts], number: usize, what: String) -> Find
     findings.found.remove(0)
 }
 
+/// The finding that `setting`, on host `number`, does not go with an interface that was named.
+pub fn two_opinions(hosts: &[HostFacts], number: usize, setting: &str) -> Finding {
+    let mut findings = Findings { hosts, found: Vec::new() };
+    let what = format!("Open MPI takes no interface to use beside {setting}");
+    let cure = "take that setting away, or leave --interface out";
+    findings.add(number, Check::Interface, Severity::Error, what, cure);
+    findings.found.remove(0)
+}
+
 /// What each host has, by its number, of those that have it.
 fn values<T>(hosts: &[HostFacts], read: impl Fn(&HostFacts) -> Option<T>) -> Vec<(usize, T)> {
     hosts.iter().enumerate().filter_map(|(number, host)| Some((number, read(host)?))).collect()

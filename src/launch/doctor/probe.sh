@@ -1,5 +1,6 @@
 # What a host says of itself, one `key=value` a line, and nothing that changes it. Needs no more than a POSIX shell.
-# What may hang comes last and under a limit, so that the rest is known. $1: the worker, $2: the folder of the results.
+# What may hang comes last and under a limit, so that the rest is known. $1: the worker, $2: the folder of the results,
+# $3: not empty where there are several hosts.
 echo ringmark-probe=1
 echo "connection=$SSH_CONNECTION"
 echo "clock=$(date +%s.%N)"
@@ -23,6 +24,12 @@ elif command -v sha256sum >/dev/null; then echo "worker_sha256=$(sha256sum <"$1"
 fi
 if command -v orted >/dev/null; then echo "orted=$(command -v orted)"; fi
 echo "mpirun=$(mpirun --version 2>/dev/null | head -n 1)"
+# Which interfaces a file on this host tells Open MPI to use or to leave, where that matters.
+if [ -n "$3" ] && command -v ompi_info >/dev/null; then
+    limited 3 ompi_info --param btl tcp --level 9 --parsable 2>/dev/null | awk -F : '
+        $5 ~ /^btl_tcp_if_/ && $6 == "value" { value = $7 }
+        $5 ~ /^btl_tcp_if_/ && $6 == "source" && sub(/^file \(/, "", $7) { print "mpi_setting=" $5 "=" value " in " $7 }'
+fi
 space shm /dev/shm
 space temporary "${TMPDIR:-/tmp}"
 if [ -n "$2" ]; then
