@@ -44,7 +44,7 @@ fn told(examination: &Value) -> Vec<&str> {
     findings.iter().map(|finding| finding["what"].as_str().expect("words")).collect()
 }
 
-// --- this machine -------------------------------------------------------------------------------------------------------
+// --- this machine ----------------------------------------------------------------------------------------------------
 
 #[test]
 fn this_machine_is_well() {
@@ -74,7 +74,9 @@ fn this_machine_is_well() {
 /// Two H100 as a driver of 2024 shows them, the second of them busy and hot.
 const TWO_GPUS: &str = r#"
 case "$*" in
-    *--query-gpu=*clocks_event_reasons*) [ -z "$old" ] || { echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2; }; rows=1 ;;
+    *--query-gpu=*clocks_event_reasons*)
+        [ -z "$old" ] || { echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2; }
+        rows=1 ;;
     *--query-gpu=*) rows=1 ;;
     *--query-compute-apps=*) echo 'GPU-bb, 4711, 70000, /usr/bin/python3' ;;
     'topo -m') printf '\t\033[4mGPU0\tGPU1\033[0m\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n' ;;
@@ -198,7 +200,7 @@ fn an_agent_obeys_and_ends_with_its_input() {
     agent.args(["agent", "--device", "cpu"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut agent = agent.spawn().expect("starts");
     let mut orders = agent.stdin.take().expect("a pipe");
-    let orders_text = "{\"Listen\":\"127.0.0.1\"}\n\"Clock\"\n{\"Listen\":\"192.0.2.1\"}\n";
+    let orders_text = "{\"Listen\":\"127.0.0.1\"}\n\"Clock\"\n{\"Listen\":\"198.51.100.1\"}\n";
     std::io::Write::write_all(&mut orders, orders_text.as_bytes()).expect("taken");
     drop(orders);
     let output = agent.wait_with_output().expect("it ends");
@@ -208,10 +210,10 @@ fn an_agent_obeys_and_ends_with_its_input() {
     assert_eq!(lines[0]["libtorch"]["version"], "2.11.0");
     assert!(lines[1]["Listening"].as_u64().expect("a port") > 0);
     assert!(lines[2]["Clock"].as_f64().expect("seconds") > 1.7e9);
-    assert!(lines[3]["Failed"].as_str().expect("a reason").contains("address 192.0.2.1 cannot be listened on"));
+    assert!(lines[3]["Failed"].as_str().expect("a reason").contains("address 198.51.100.1 cannot be listened on"));
 }
 
-// --- several hosts ------------------------------------------------------------------------------------------------------
+// --- several hosts ---------------------------------------------------------------------------------------------------
 
 /// Where Debian's Open MPI looks for what holds on a host.
 const MPI_SETTINGS: &str = "/etc/openmpi/openmpi-mca-params.conf";

@@ -24,8 +24,8 @@ const AT_ONCE: usize = 64;
 /// The script's limit: ssh's own, and that of nvidia-smi in it.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(14);
 
-/// What the agent may take to speak: libtorch's CPU half, or its CUDA half too, which is gigabytes on a disk that may be
-/// far away.
+/// What the agent may take to speak: libtorch's CPU half, or its CUDA half too, which is gigabytes on a disk that may
+/// be far away.
 const AGENT_LIMIT: (Duration, Duration) = (Duration::from_secs(12), Duration::from_secs(40));
 
 /// Exchanges from which the one with the shortest way tells the clock.
