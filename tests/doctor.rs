@@ -406,6 +406,17 @@ fn every_fault_of_a_host_is_told_with_its_cure() {
     let (status, text) = hospital.ringmark(&format!("doctor --quick {all}"));
     let message = format!("warning: {two}, /dev/shm: /dev/shm has 1 MB free, the ranks there may need 17 MB");
     assert!(status == Some(0) && text.contains(&message), "{text}");
+    // InfiniBand, as the kernel shows it.
+    let port = hospital.sandbox.path("class/infiniband/mlx5_0/ports/1");
+    fs::create_dir_all(&port).expect("made");
+    let port_says =
+        [("state", "1: DOWN"), ("phys_state", "2: Polling"), ("link_layer", "InfiniBand"), ("rate", "10 Gb/sec")];
+    port_says.iter().for_each(|(file, text)| fs::write(port.join(file), format!("{text}\n")).expect("written"));
+    on(2, &format!("mount --bind {} /sys/class", hospital.sandbox.path("class").display()));
+    let (status, text) = hospital.ringmark(&format!("doctor --quick {all}"));
+    let message = "none of its InfiniBand and RoCE ports is up: mlx5_0:1 DOWN (Polling)";
+    assert!(status == Some(0) && text.contains(&format!("warning: {two}, IB: {message}")), "{text}");
+
     // An agent needs a moment to leave.
     wait_until("no agent is left", || hospital.sandbox.left().is_empty());
 }
