@@ -16,7 +16,8 @@ use ringmark_record::run::Profile;
 use ringmark_record::usage::usage;
 
 use crate::launch::bandwidth::{self, BandwidthSweep};
-use crate::launch::doctor::{Depth, DoctorConfig};
+use crate::launch::doctor::DoctorConfig;
+use crate::launch::doctor::network::Depth;
 use crate::launch::hosts::{self, Hosts};
 use crate::launch::interface::Interface;
 use crate::launch::job::LaunchConfig;

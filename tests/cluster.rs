@@ -52,7 +52,7 @@ impl Cluster {
 
     /// Runs workers with so many ranks on each host, with `words`.
     fn worker(&self, ranks: &[u32], words: &[&str]) -> Output {
-        let host = |(index, ranks): (usize, &u32)| format!("{}:{ranks}", Cluster::host(index + 1));
+        let host = |(index, ranks): (usize, &u32)| format!("{}:{ranks}", host(index + 1));
         let hosts = ranks.iter().enumerate().map(host).collect::<Vec<_>>().join(",");
         let (all, program) = (ranks.iter().sum::<u32>().to_string(), worker());
         let mut command =
@@ -68,6 +68,11 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.call(&["down"]);
     }
+}
+
+/// Name of host `number`, from 1 on.
+pub fn host(number: usize) -> String {
+    format!("{}-{number}", std::env::var("CLUSTER_NAME").as_deref().unwrap_or("ringmark"))
 }
 
 /// Shows what `output` says where it is a failure.
@@ -95,7 +100,7 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
         succeed(&cluster.worker(ranks, &words));
         let record = BandwidthRecord::read(std::fs::File::open(&json).expect("written")).expect("a record");
         let hosts: Vec<&str> = record.ranks.iter().map(|place| place.host.as_str()).collect();
-        assert!([1, 2].iter().all(|number| hosts.contains(&Cluster::host(*number).as_str())), "{hosts:?}");
+        assert!([1, 2].iter().all(|number| hosts.contains(&host(*number).as_str())), "{hosts:?}");
         assert_eq!((record.collective.as_str(), record.failure), ("shared-memory", None));
         for result in &record.results {
             for (side, timing) in result.sides() {

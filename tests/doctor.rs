@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, succeed};
+use crate::cluster::{Cluster, host, succeed};
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::turn;
 
@@ -44,7 +44,7 @@ fn told(examination: &Value) -> Vec<&str> {
     findings.iter().map(|finding| finding["what"].as_str().expect("words")).collect()
 }
 
-// --- this machine -------------------------------------------------------------------------------------------------------
+// --- this machine ----------------------------------------------------------------------------------------------------
 
 #[test]
 fn this_machine_is_well() {
@@ -74,7 +74,9 @@ fn this_machine_is_well() {
 /// Two H100 as a driver of 2024 shows them, the second of them busy and hot.
 const TWO_GPUS: &str = r#"
 case "$*" in
-    *--query-gpu=*clocks_event_reasons*) [ -z "$old" ] || { echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2; }; rows=1 ;;
+    *--query-gpu=*clocks_event_reasons*)
+        [ -z "$old" ] || { echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2; }
+        rows=1 ;;
     *--query-gpu=*) rows=1 ;;
     *--query-compute-apps=*) echo 'GPU-bb, 4711, 70000, /usr/bin/python3' ;;
     'topo -m') printf '\t\033[4mGPU0\tGPU1\033[0m\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n' ;;
@@ -198,7 +200,7 @@ fn an_agent_obeys_and_ends_with_its_input() {
     agent.args(["agent", "--device", "cpu"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut agent = agent.spawn().expect("starts");
     let mut orders = agent.stdin.take().expect("a pipe");
-    let orders_text = "{\"Listen\":\"127.0.0.1\"}\n\"Clock\"\n{\"Listen\":\"192.0.2.1\"}\n";
+    let orders_text = "{\"Listen\":\"127.0.0.1\"}\n\"Clock\"\n{\"Listen\":\"198.51.100.1\"}\n";
     std::io::Write::write_all(&mut orders, orders_text.as_bytes()).expect("taken");
     drop(orders);
     let output = agent.wait_with_output().expect("it ends");
@@ -208,10 +210,13 @@ fn an_agent_obeys_and_ends_with_its_input() {
     assert_eq!(lines[0]["libtorch"]["version"], "2.11.0");
     assert!(lines[1]["Listening"].as_u64().expect("a port") > 0);
     assert!(lines[2]["Clock"].as_f64().expect("seconds") > 1.7e9);
-    assert!(lines[3]["Failed"].as_str().expect("a reason").contains("address 192.0.2.1 cannot be listened on"));
+    assert!(lines[3]["Failed"].as_str().expect("a reason").contains("address 198.51.100.1 cannot be listened on"));
 }
 
-// --- several hosts ------------------------------------------------------------------------------------------------------
+// --- several hosts ---------------------------------------------------------------------------------------------------
+
+/// Where Debian's Open MPI looks for what holds on a host.
+const MPI_SETTINGS: &str = "/etc/openmpi/openmpi-mca-params.conf";
 
 /// Four hosts, with the worker in a folder of its own that can be changed on one of them alone.
 struct Hospital {
@@ -264,7 +269,7 @@ impl Hospital {
 }
 
 fn hosts(numbers: &[usize]) -> String {
-    let hosts: Vec<String> = numbers.iter().map(|number| format!("{}:1", Cluster::host(*number))).collect();
+    let hosts: Vec<String> = numbers.iter().map(|number| format!("{}:1", host(*number))).collect();
     format!("--hosts {}", hosts.join(","))
 }
 
@@ -281,7 +286,7 @@ fn four_hosts_that_are_well_reach_each_other() {
     let network = "interface: eth0, 10.77.0.0/24 (the hosts' names lead there); left out: docker0, inside each host\n";
     assert!(text.contains(network), "{text}");
     for number in 1..=4 {
-        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(&Cluster::host(number))).collect();
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(&host(number))).collect();
         assert!(lines[0].ends_with(&format!("eth0 10.77.0.{number}")), "{text}");
         assert_eq!(words(lines[0]).nth(1) == Some("here"), number == 1, "{text}");
         assert!(lines[1].contains("3 of 3") && lines[1].contains(" GB/s, ") && lines[1].ends_with(" none"), "{text}");
@@ -303,13 +308,32 @@ fn four_hosts_that_are_well_reach_each_other() {
         assert!(log.contains(command_line) && log.contains("\n# NCCL_SOCKET_IFNAME==eth0\n"), "{log}");
     }
 
+    // Open MPI is not told which to use where it was told which not to: it would use none.
+    let file = hospital.sandbox.path("mca-params.conf");
+    let settings = fs::read_to_string(MPI_SETTINGS).unwrap_or_default();
+    fs::write(&file, settings + "\nbtl_tcp_if_exclude = lo,docker0\n").expect("written");
+    hospital.on(2, &format!("mount --bind {} {MPI_SETTINGS}", file.display()));
+    let out = tempfile::tempdir().expect("a folder");
+    let (status, text) = hospital.ringmark(&format!("sweep {all} {training} --out {}", out.path().display()));
+    assert_eq!(status, Some(0), "{text}");
+    let reason = "but Open MPI is not told so: it follows btl_tcp_if_exclude=lo,docker0 in ";
+    assert!(text.contains(&format!("{reason}{MPI_SETTINGS} on {}", host(2))), "{text}");
+    let log = fs::read_to_string(out.path().join("2n1g/rn50_b2_fp32_1.log")).expect("a log");
+    assert!(!log.contains("btl_tcp_if_include"), "{log}");
+    let (status, text) = hospital.ringmark(&format!("doctor --quick {all} --interface eth0"));
+    assert!(
+        status == Some(1) && text.contains("Open MPI takes no interface to use beside btl_tcp_if_exclude"),
+        "{text}"
+    );
+    hospital.on(2, &format!("umount -l {MPI_SETTINGS}"));
+
     // One link of a hundredth of the others' speed.
     hospital.on(3, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 64k latency 50ms");
     let (status, text) = hospital.ringmark(&format!("doctor {all}"));
     assert_eq!(status, Some(0), "{text}");
     let line = text.lines().find(|line| line.contains("slowest way: its ways are slow")).unwrap_or_default();
     println!("20 Mbit/s on host 3:\n    {line}");
-    assert!(line.starts_with(&format!("warning: {}, ", Cluster::host(3))), "{text}");
+    assert!(line.starts_with(&format!("warning: {}, ", host(3))), "{text}");
 }
 
 #[test]
@@ -318,7 +342,7 @@ fn every_fault_of_a_host_is_told_with_its_cure() {
     let Some(hospital) = Hospital::open() else { return };
     let (all, pair) = (hosts(&[1, 2, 3, 4]), hosts(&[1, 2]));
     let worker = hospital.sandbox.worker().display().to_string();
-    let (two, three) = (Cluster::host(2), Cluster::host(3));
+    let (two, three) = (host(2), host(3));
 
     // The way there.
     let unknown = format!("{pair},no-such-host:1");
@@ -366,7 +390,7 @@ fn every_fault_of_a_host_is_told_with_its_cure() {
         hospital.on(2, "ip link add extra0 type bridge; ip address add 10.9.0.2/16 dev extra0; ip link set extra0 up");
         let (status, text) = hospital.ringmark(&format!("doctor --quick {pair} --interface {interface}"));
         hospital.on(2, "ip link delete extra0");
-        let message = format!("error: {}, interface: {words}eth0 10.77.0.1/24, lo 127.0.0.1/8", Cluster::host(1));
+        let message = format!("error: {}, interface: {words}eth0 10.77.0.1/24, lo 127.0.0.1/8", host(1));
         assert!(status == Some(1) && text.contains(&message), "{text}");
     }
     let closed = format!("{three}, reaches: no connection on eth0, 10.77.0.0/24: {two} to {three} (No route to host");
@@ -376,19 +400,30 @@ fn every_fault_of_a_host_is_told_with_its_cure() {
     // What is written.
     let full = hospital.sandbox.path("full").display().to_string();
     let breaking = format!("mkdir {full}; mount -t tmpfs -o size=1m none {full}");
-    let message = format!("{}, disk: 1 MB are free for the results in {full}", Cluster::host(1));
+    let message = format!("{}, disk: 1 MB are free for the results in {full}", host(1));
     hospital.fault(1, &breaking, &format!("umount {full}"), &format!("{all} --out {full}"), &message);
     hospital.on(2, "mount -o remount,size=1m /dev/shm");
     let (status, text) = hospital.ringmark(&format!("doctor --quick {all}"));
     let message = format!("warning: {two}, /dev/shm: /dev/shm has 1 MB free, the ranks there may need 17 MB");
     assert!(status == Some(0) && text.contains(&message), "{text}");
+    // InfiniBand, as the kernel shows it.
+    let port = hospital.sandbox.path("class/infiniband/mlx5_0/ports/1");
+    fs::create_dir_all(&port).expect("made");
+    let port_says =
+        [("state", "1: DOWN"), ("phys_state", "2: Polling"), ("link_layer", "InfiniBand"), ("rate", "10 Gb/sec")];
+    port_says.iter().for_each(|(file, text)| fs::write(port.join(file), format!("{text}\n")).expect("written"));
+    hospital.on(2, &format!("mount --bind {} /sys/class", hospital.sandbox.path("class").display()));
+    let (status, text) = hospital.ringmark(&format!("doctor --quick {all}"));
+    let message = "none of its InfiniBand and RoCE ports is up: mlx5_0:1 DOWN (Polling)";
+    assert!(status == Some(0) && text.contains(&format!("warning: {two}, IB: {message}")), "{text}");
+
     // An agent needs a moment to leave.
     wait_until("no agent is left", || hospital.sandbox.left().is_empty());
 }
 
 /// Where the cluster's files are.
 fn state() -> String {
-    let name = Cluster::host(1);
+    let name = host(1);
     format!("/run/{}-cluster", name.strip_suffix("-1").expect("it ends so"))
 }
 

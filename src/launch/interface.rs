@@ -242,8 +242,8 @@ pub fn named(interface: &Interface, hosts: &[HostNetworks]) -> Result<CommonNetw
         let Place { interface, address } = &places[second];
         let (first, interfaces) = (hosts[first].host, described(hosts[second].interfaces));
         let fault = format!(
-            "its address on {interface}, {address}, is that of host {first} too, so {interface} leads into each host and \
-             not out of it; it has {interfaces}"
+            "its address on {interface}, {address}, is that of host {first} too, so {interface} leads into each \
+             host and not out of it; it has {interfaces}"
         );
         return Err(vec![(second, fault)]);
     }
@@ -397,7 +397,8 @@ mod tests {
         assert_eq!(faults.len(), 2);
         assert_eq!(faults[1], (1, format!("no interface has an address in 10.9.0.0/16; {it_has}")));
         assert_eq!(refused("lo", given)[1], (1, format!("interface lo leads to the host itself alone; {it_has}")));
-        let shared = "its address on docker0, 172.17.0.1, is that of host a too, so docker0 leads into each host and not out of it";
+        let shared = "its address on docker0, 172.17.0.1, is that of host a too, so docker0 leads into each host and \
+                      not out of it";
         assert_eq!(refused("docker0", given), [(1, format!("{shared}; {it_has}"))]);
         with(given, |hosts| {
             let network = named(&"10.1.0.0/24".parse().expect("a network"), hosts).expect("both are in it");

@@ -48,6 +48,8 @@ pub struct Surroundings {
     pub ssh_agent: Option<String>,
     /// The interface that the environment gives Open MPI.
     pub tcp_interface: Option<String>,
+    /// The interfaces that the environment forbids Open MPI.
+    pub tcp_excluded: Option<String>,
     /// `LD_LIBRARY_PATH`, where it is set.
     pub library_path: Option<String>,
 }
@@ -86,6 +88,7 @@ impl Surroundings {
             addresses: own_addresses(),
             ssh_agent: env::var("OMPI_MCA_plm_rsh_agent").ok(),
             tcp_interface: env::var("OMPI_MCA_btl_tcp_if_include").ok(),
+            tcp_excluded: env::var("OMPI_MCA_btl_tcp_if_exclude").ok(),
             library_path: env::var("LD_LIBRARY_PATH").ok(),
         }
     }

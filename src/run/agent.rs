@@ -1,5 +1,5 @@
-//! `ringmark doctor`'s hand on a host: tells what the worker finds there, then measures the ways to other hosts as it is
-//! told. No rank: it never joins a job, and it ends with the ssh that started it.
+//! `ringmark doctor`'s hand on a host: tells what the worker finds there, then measures the ways to other hosts as it
+//! is told. No rank: it never joins a job, and it ends with the ssh that started it.
 
 use std::fs;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
@@ -216,7 +216,7 @@ mod tests {
         let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, taken.port());
         let error = format!("{:#}", obey(Order::Measure { to, send: None }).expect_err("nobody listens"));
         assert!(error.starts_with("Connection refused"), "{error}");
-        assert!(obey(Order::Listen(Ipv4Addr::new(192, 0, 2, 1))).is_err(), "no address of this machine");
+        assert!(obey(Order::Listen(Ipv4Addr::new(198, 51, 100, 1))).is_err(), "no address of this machine");
     }
 
     #[test]

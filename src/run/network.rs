@@ -61,8 +61,8 @@ mod tests {
     #[test]
     fn the_loopback_is_found_by_its_network() {
         assert_eq!(interface_in("127.0.0.0/8").expect("every host has one"), "lo");
-        let error = format!("{:#}", interface_in("192.0.2.0/24").expect_err("a network for documents"));
-        assert!(error.contains("192.0.2.0/24: this host has no address in it, only ") && error.contains("lo 127."));
+        let error = format!("{:#}", interface_in("198.51.100.0/24").expect_err("a network for documents"));
+        assert!(error.contains("198.51.100.0/24: this host has no address in it, only ") && error.contains("lo 127."));
         let error = format!("{:#}", interface_in("lo").expect_err("a name"));
         assert_eq!(error, "RINGMARK_INTERFACE=lo is no network: write it as 10.77.0.0/24, or unset it");
         let loopback = interfaces().expect("there are some").into_iter().find(|interface| interface.name == "lo");

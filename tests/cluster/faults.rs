@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use ringmark_record::run::{RunRecord, WarningKind};
 use ringmark_record::stats::summary::median;
 
-use crate::cluster::{Cluster, succeed};
+use crate::cluster::{Cluster, host, succeed};
 use crate::sandbox::{run, words};
 use crate::{turn, worker};
 
@@ -99,7 +99,7 @@ impl Drop for Sweep {
 fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Command {
     let mut command = cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--cases", cases]);
     if !options.contains("--hosts") {
-        let hosts: Vec<String> = (1..=4).map(|number| format!("{}:1", Cluster::host(number))).collect();
+        let hosts: Vec<String> = (1..=4).map(|number| format!("{}:1", host(number))).collect();
         command.args(["--hosts", &hosts.join(",")]);
     }
     if !options.contains("--worker") {
@@ -113,8 +113,8 @@ fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Command
 }
 
 /// The processes of a host, but for its sshd, which keeps a session of its own until it finds that a link is gone.
-fn processes_on(host: usize) -> Vec<(Pid, String)> {
-    let output = Command::new("ip").args(["netns", "pids", &Cluster::host(host)]).output().expect("ip starts");
+fn processes_on(number: usize) -> Vec<(Pid, String)> {
+    let output = Command::new("ip").args(["netns", "pids", &host(number)]).output().expect("ip starts");
     let numbers = String::from_utf8_lossy(&output.stdout).into_owned();
     let process = |number: &str| {
         let line = fs::read(format!("/proc/{number}/cmdline")).ok().filter(|line| !line.is_empty())?;
@@ -124,10 +124,10 @@ fn processes_on(host: usize) -> Vec<(Pid, String)> {
 }
 
 /// The rank on a host.
-fn rank_on(host: usize) -> Pid {
+fn rank_on(number: usize) -> Pid {
     let program = worker().display().to_string();
     let of_rank = |(_, line): &&(Pid, String)| line.starts_with(&program);
-    processes_on(host).iter().find(of_rank).expect("a rank").0
+    processes_on(number).iter().find(of_rank).expect("a rank").0
 }
 
 /// How long it takes until none of our processes is left on any host.
@@ -172,8 +172,7 @@ fn a_rank_that_is_killed_is_named_with_its_signal() {
     let _turn = turn();
     let kill = |_: &Cluster, _: &Sweep| kill(rank_on(3), Signal::SIGKILL).expect("it runs");
     let Some((outcome, _folder)) = break_a_run("rank killed by SIGKILL", kill) else { return };
-    let words =
-        &format!("failed: rank 2 of 4 on host {} was killed by signal 9 (SIGKILL) in iteration ", Cluster::host(3));
+    let words = &format!("failed: rank 2 of 4 on host {} was killed by signal 9 (SIGKILL) in iteration ", host(3));
     assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
     assert_eq!(outcome.status, Some(1));
     assert!(outcome.time < Duration::from_secs(10), "{:?}", outcome.time);
@@ -184,8 +183,7 @@ fn a_rank_that_is_stopped_is_named_and_its_victims_are_not() {
     let _turn = turn();
     let stop = |_: &Cluster, _: &Sweep| kill(rank_on(3), Signal::SIGSTOP).expect("it runs");
     let Some((outcome, _folder)) = break_a_run("rank stopped by SIGSTOP", stop) else { return };
-    let words =
-        &format!("failed: no progress for 10 s: rank 2 of 4 on host {} has not been heard for ", Cluster::host(3));
+    let words = &format!("failed: no progress for 10 s: rank 2 of 4 on host {} has not been heard for ", host(3));
     assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
     assert!(outcome.last_line.contains("; ranks 0-1, 3 wait for it in iteration "), "{}", outcome.last_line);
     assert_eq!(outcome.status, Some(1));
@@ -198,11 +196,7 @@ fn a_link_that_goes_down_is_named_by_its_host() {
         succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", "down"]));
     };
     let Some((outcome, _folder)) = break_a_run("link of a host down", cut) else { return };
-    assert!(
-        outcome.last_line.contains(&format!("host {} has not been heard for ", Cluster::host(3))),
-        "{}",
-        outcome.last_line
-    );
+    assert!(outcome.last_line.contains(&format!("host {} has not been heard for ", host(3))), "{}", outcome.last_line);
     assert!(outcome.last_line.contains("its host or link is down; ranks 0-1, 3 wait for it"), "{}", outcome.last_line);
     assert_eq!(outcome.status, Some(1));
 }
@@ -277,7 +271,7 @@ fn a_host_with_half_a_processor_is_named_and_the_others_are_not() {
     let slow = warned(WarningKind::Straggler);
     println!("{:<34} {:>5.1} s  {}", "half a processor on a host", time.as_secs_f64(), slow.join("; "));
     assert_eq!(slow.len(), 1, "{:?}", end.warnings);
-    assert!(slow[0].starts_with(&format!("rank 1 on host {} is a straggler", Cluster::host(2))), "{slow:?}");
+    assert!(slow[0].starts_with(&format!("rank 1 on host {} is a straggler", host(2))), "{slow:?}");
     let quota = warned(WarningKind::Quota);
     assert!(quota[0].contains("held back by the CPU quota"), "{:?}", end.warnings);
     empty_after(Instant::now());
@@ -291,14 +285,16 @@ fn a_full_disk_ends_the_run_and_the_sweep_goes_on_when_there_is_room() {
     let out = folder.path().join("out");
     fs::create_dir(&out).expect("made");
     let mounted = out.display().to_string();
-    // Room for the lock, the manifest and the first case, seen by the first host alone, where driver and rank 0 run.
-    let line = format!("mount -t tmpfs -o size=400k none {mounted}");
+    // Seen by the first host alone, where driver and rank 0 run.
+    let line = format!("mount -t tmpfs -o size=200m none {mounted}");
     succeed(&cluster.call(&["on", "1", "sh", "-euc", &line]));
     let filled = folder.path().join("filled");
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", "");
     // Wait for the second case, whose log then finds no room.
     let log = format!("{mounted}/4n1g/rn50_b2_fp32_1.log.part");
-    let fill = format!("until test -s {log}; do sleep 0.05; done; dd if=/dev/zero of={mounted}/filler bs=4k || true");
+    let fill = format!(
+        "for i in $(seq 2000); do test -s {log} && break; sleep 0.05; done; dd if=/dev/zero of={mounted}/filler bs=4k"
+    );
     let since = Instant::now();
     let filler = cluster.call(&["on", "1", "sh", "-uc", &format!("{fill}; touch {}", filled.display())]);
     assert!(filled.exists(), "{filler:?}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::cluster::{Cluster, succeed};
+use crate::cluster::{Cluster, host, succeed};
 use crate::sandbox::{run, words};
 use crate::{turn, worker};
 
@@ -13,7 +13,7 @@ fn a_sweep_from_a_hostfile_ends_in_a_table_of_efficiency() {
     let Some(cluster) = Cluster::up(4) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let (hostfile, out) = (folder.path().join("hosts"), folder.path().join("out"));
-    let lines: Vec<String> = (1..=4).map(|number| format!("{} slots=2\n", Cluster::host(number))).collect();
+    let lines: Vec<String> = (1..=4).map(|number| format!("{} slots=2\n", host(number))).collect();
     fs::write(&hostfile, lines.concat()).expect("written");
 
     let mut sweep =

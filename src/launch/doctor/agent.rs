@@ -32,7 +32,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts `worker` on the host; it has `patience` to tell what it found. `Err` says in its own words why it did not.
+    /// Starts `worker` on the host; it has `patience` to tell what it found. `Err` says in its own words why it did
+    /// not.
     pub fn start(
         remote: &Remote,
         worker: &Path,
@@ -74,7 +75,7 @@ impl Agent {
         Ok((agent, inspection))
     }
 
-    /// Gives `order`, which may take `time`, and waits for the reply. A failure that the agent tells is an error as well.
+    /// Gives `order`, which may take `time`, and waits for the reply. A failure that the agent tells is an error too.
     pub fn ask(&mut self, order: &Order, time: Duration) -> Result<Reply, String> {
         let mut line = serde_json::to_string(order).map_err(|error| error.to_string())?;
         line.push('\n');

@@ -220,7 +220,8 @@ fn check_mpirun(findings: &mut Findings) {
                 let first = &findings.hosts[*first].host;
                 let what =
                     format!("it calls itself {}, as {first} does: Open MPI takes the two for one host", probe.name);
-                let cure = "give each host a name of its own (hostnamectl set-hostname), or take the second name of one host out of --hosts";
+                let cure =
+                    "give each host a name of its own (hostnamectl set-hostname); if it is one host, name it once";
                 findings.add(number, Check::Mpirun, Severity::Error, what, cure);
             }
             None => {
@@ -383,7 +384,8 @@ fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
         let devices = usable_devices(host).unwrap_or_else(|| probe.gpus.list().len() as u32);
         if devices < host.slots {
             let what = format!("{} ranks are to run there, it shows {devices} GPUs", host.slots);
-            let cure = "lower its slots in --hosts, or look for the missing ones: nvidia-smi -L, CUDA_VISIBLE_DEVICES, Xid in dmesg";
+            let cure =
+                "lower its slots in --hosts, or look for the missing: nvidia-smi -L, CUDA_VISIBLE_DEVICES, dmesg";
             findings.add(number, Check::Gpus, Severity::Error, what, cure);
         }
     }
@@ -689,6 +691,15 @@ pub fn wrong_interface(hosts: &[HostFacts], number: usize, what: String) -> Find
     findings.found.remove(0)
 }
 
+/// The finding that `setting`, on host `number`, does not go with an interface that was named.
+pub fn two_opinions(hosts: &[HostFacts], number: usize, setting: &str) -> Finding {
+    let mut findings = Findings { hosts, found: Vec::new() };
+    let what = format!("Open MPI takes no interface to use beside {setting}");
+    let cure = "take that setting away, or leave --interface out";
+    findings.add(number, Check::Interface, Severity::Error, what, cure);
+    findings.found.remove(0)
+}
+
 /// What each host has, by its number, of those that have it.
 fn values<T>(hosts: &[HostFacts], read: impl Fn(&HostFacts) -> Option<T>) -> Vec<(usize, T)> {
     hosts.iter().enumerate().filter_map(|(number, host)| Some((number, read(host)?))).collect()
@@ -980,7 +991,7 @@ pub(crate) mod tests {
             "b",
             Check::Gpus,
             Severity::Warning,
-            "it has 1 x NVIDIA H100 80GB HBM3 and 1 x Tesla V100-SXM2-16GB, 2 of 3 hosts have 2 x NVIDIA H100 80GB HBM3",
+            "it has 1 x NVIDIA H100 80GB HBM3 and 1 x Tesla V100-SXM2-16GB, 2 of 3 hosts have 2 x NVIDIA H100",
         );
 
         let mut mixed = gpu_hosts(2);

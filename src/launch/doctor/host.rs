@@ -24,8 +24,8 @@ const AT_ONCE: usize = 64;
 /// The script's limit: ssh's own, and that of nvidia-smi in it.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(14);
 
-/// What the agent may take to speak: libtorch's CPU half, or its CUDA half too, which is gigabytes on a disk that may be
-/// far away.
+/// What the agent may take to speak: libtorch's CPU half, or its CUDA half too, which is gigabytes on a disk that may
+/// be far away.
 const AGENT_LIMIT: (Duration, Duration) = (Duration::from_secs(12), Duration::from_secs(40));
 
 /// Exchanges from which the one with the shortest way tells the clock.
@@ -64,6 +64,8 @@ pub struct Visit<'a> {
     pub results: Option<&'a Path>,
     /// What the ranks are to use.
     pub device: DeviceChoice,
+    /// Whether there are several hosts, so that it matters which network they use.
+    pub several: bool,
     /// What the user said about ssh.
     pub options: &'a MpirunOptions,
     /// Where we are.
@@ -109,7 +111,8 @@ impl Visit<'_> {
 
     fn run_script(&self, remote: &Remote, facts: &mut HostFacts) {
         let results = self.results.map(|folder| folder.display().to_string()).unwrap_or_default();
-        let words = ["sh", "-s", "--", &self.worker.display().to_string(), &results];
+        let several = if self.several { "several" } else { "" };
+        let words = ["sh", "-s", "--", &self.worker.display().to_string(), &results, several];
         let answer = match remote.run(&words, SCRIPT.as_bytes(), SCRIPT_LIMIT, self.interrupt) {
             Ok(answer) => answer,
             Err(error) => {

@@ -57,6 +57,11 @@ pub enum Outcome {
 }
 
 impl Way {
+    /// Whether it leads there.
+    pub fn is_open(&self) -> bool {
+        matches!(self.outcome, Outcome::Open { .. })
+    }
+
     fn speed(&self) -> Option<f64> {
         match self.outcome {
             Outcome::Open { speed, .. } => speed.map(|speed| speed.0),

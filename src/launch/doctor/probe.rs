@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ringmark_record::units::{Bytes, Seconds};
 use serde::Serialize;
 
-/// For `sh -s -- WORKER FOLDER`.
+/// For `sh -s -- WORKER FOLDER SEVERAL`.
 pub const SCRIPT: &str = include_str!("probe.sh");
 
 /// The script's first line: what comes before it is the host's own greeting.
@@ -31,6 +31,8 @@ pub struct Probe {
     pub orted: bool,
     /// What mpirun says of itself, empty where there is none.
     pub mpirun: String,
+    /// What files there tell Open MPI about interfaces, as `btl_tcp_if_exclude=lo in /etc/...`; asked of several hosts.
+    pub mpi_settings: Vec<String>,
     /// /dev/shm.
     pub shared_memory: Option<Space>,
     /// The folder of temporary files.
@@ -181,6 +183,7 @@ impl Probe {
             },
             orted: first("orted").is_some(),
             mpirun: text("mpirun"),
+            mpi_settings: all("mpi_setting").iter().map(|setting| (*setting).to_owned()).collect(),
             shared_memory: first("shm_kib").and_then(space),
             temporary: first("temporary_kib").and_then(space),
             results: first("results_kib").and_then(space),

@@ -1,11 +1,13 @@
 # What a host says of itself, one `key=value` a line, and nothing that changes it. Needs no more than a POSIX shell.
-# What may hang comes last and under a limit, so that the rest is known. $1: the worker, $2: the folder of the results.
+# What may hang comes last and under a limit, so that the rest is known. $1: the worker, $2: the folder of the results,
+# $3: not empty where there are several hosts.
 echo ringmark-probe=1
 echo "connection=$SSH_CONNECTION"
 echo "clock=$(date +%s.%N)"
 echo "name=$(hostname 2>/dev/null || uname -n)"
 echo "kernel=$(uname -sr)"
-echo "memlock_kib=$(ulimit -l)"
+# Not in every shell; then nothing is known of it.
+echo "memlock_kib=$(ulimit -l 2>/dev/null)"
 
 limited() {
     if command -v timeout >/dev/null; then timeout -k 1 "$@"; else shift && "$@"; fi
@@ -23,6 +25,14 @@ elif command -v sha256sum >/dev/null; then echo "worker_sha256=$(sha256sum <"$1"
 fi
 if command -v orted >/dev/null; then echo "orted=$(command -v orted)"; fi
 echo "mpirun=$(mpirun --version 2>/dev/null | head -n 1)"
+# Which interfaces a file on this host tells Open MPI to use or to leave, where that matters.
+if [ -n "$3" ] && command -v ompi_info >/dev/null; then
+    limited 3 ompi_info --param btl tcp --level 9 --parsable 2>/dev/null | awk -F : '
+        $5 ~ /^btl_tcp_if_/ && $6 == "value" { value = $7 }
+        $5 ~ /^btl_tcp_if_/ && $6 == "source" && sub(/^file \(/, "", $7) {
+            print "mpi_setting=" $5 "=" value " in " $7
+        }'
+fi
 space shm /dev/shm
 space temporary "${TMPDIR:-/tmp}"
 if [ -n "$2" ]; then
@@ -32,7 +42,9 @@ fi
 for port in /sys/class/infiniband/*/ports/*; do
     [ -d "$port" ] || continue
     device=${port%/ports/*}
-    echo "port=${device##*/}:${port##*/}|$(cat "$port/state")|$(cat "$port/phys_state")|$(cat "$port/link_layer")|$(cat "$port/rate")"
+    line="${device##*/}:${port##*/}"
+    for file in state phys_state link_layer rate; do line="$line|$(cat "$port/$file")"; done
+    echo "port=$line"
 done
 
 command -v nvidia-smi >/dev/null || { echo "gpus=none" && echo "end=1" && exit 0; }
@@ -41,7 +53,8 @@ basic=index,uuid,name,driver_version,memory.total,memory.used
 full=$basic,clocks.current.sm,clocks.max.sm,ecc.errors.uncorrected.volatile.total
 clocks=clocks.applications.graphics,clocks.default_applications.graphics
 # Drivers before 535 call the reasons by another name, and one to come may not know what this one does.
-for fields in "$full,$clocks,clocks_event_reasons.active" "$full,$clocks,clocks_throttle_reasons.active" "$full" "$basic"; do
+all=$full,$clocks
+for fields in "$all,clocks_event_reasons.active" "$all,clocks_throttle_reasons.active" "$full" "$basic"; do
     gpus=$(query "--query-gpu=$fields")
     status=$?
     case $gpus in *"not a valid field"*) ;; *) break ;; esac

@@ -109,14 +109,14 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
         Check::Clock if host.is_here => Some("here".to_owned()),
         Check::Clock => host.clock_ahead.map(clock),
         Check::Interface => {
-            let Some(place) = examination.place(number) else {
+            let Some(place) = examination.network.place(number) else {
                 return (examination.hosts.len() == 1).then(|| "-".to_owned());
             };
             Some(format!("{} {}", place.interface, place.address))
         }
         Check::Peers => {
-            let from_here = || examination.ways.iter().filter(|way| way.from == number);
-            let open = from_here().filter(|way| matches!(way.outcome, Outcome::Open { .. })).count();
+            let from_here = || examination.network.ways.iter().filter(|way| way.from == number);
+            let open = from_here().filter(|way| way.is_open()).count();
             match from_here().count() {
                 0 if examination.hosts.len() == 1 => Some("-".to_owned()),
                 0 => None,
@@ -161,7 +161,7 @@ fn clock(ahead: Seconds) -> String {
 /// What the slowest way from or to a host carries, and the longest latency; that alone where no speed was measured.
 fn slowest(examination: &Examination, number: usize) -> Option<String> {
     let (mut least, mut longest) = (None, None);
-    for way in examination.ways.iter().filter(|way| way.from == number || way.to == number) {
+    for way in examination.network.ways.iter().filter(|way| way.from == number || way.to == number) {
         if let Outcome::Open { latency, speed, .. } = &way.outcome {
             let is_more = |other: &Seconds| latency.0 > other.0;
             longest = Some(longest.filter(|other| !is_more(other)).unwrap_or(*latency));
@@ -236,6 +236,7 @@ mod tests {
     use crate::launch::doctor::checks::Asked;
     use crate::launch::doctor::checks::tests::{gpu_hosts, h100, hosts, network, open, probe};
     use crate::launch::doctor::host::HostFacts;
+    use crate::launch::doctor::network::NetworkFacts;
     use crate::launch::doctor::probe::Gpu;
     use crate::launch::doctor::ssh::Refusal;
 
@@ -245,14 +246,16 @@ mod tests {
         let ways = (0..count).map(|from| open(from, (from + 1) % count, Some(1.25)));
         Examination {
             findings: checks::of_hosts(&hosts, &asked),
-            network: Some(network(count as u8)),
-            network_reason: "the hosts' names lead there".to_owned(),
-            other_networks: vec!["ib0, 10.2.0.0/16".to_owned()],
-            left_out: vec!["docker0".to_owned()],
-            present: (0..count).collect(),
-            ways: ways.collect(),
+            network: NetworkFacts {
+                chosen: Some(network(count as u8)),
+                reason: "the hosts' names lead there".to_owned(),
+                others: vec!["ib0, 10.2.0.0/16".to_owned()],
+                left_out: vec!["docker0".to_owned()],
+                present: (0..count).collect(),
+                ways: ways.collect(),
+                interface: None,
+            },
             took: Seconds(2.345),
-            interface: None,
             hosts,
         }
     }
@@ -324,7 +327,7 @@ warning: a, GPU state: GPU 0: others use it: vim
         );
         assert_eq!(summary(&examination), "3 hosts: 1 error, 3 warnings, 2.3 s");
         assert_eq!(
-            examination.interface_line().expect("several hosts"),
+            examination.network.line().expect("several hosts"),
             "interface: eth0, 10.77.0.0/24 (the hosts' names lead there); --interface may choose ib0, 10.2.0.0/16 as \
              well; left out: docker0, inside each host"
         );

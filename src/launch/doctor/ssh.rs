@@ -33,7 +33,7 @@ const REFUSALS: [(&[&str], &str, &str); 8] = [
     (
         &["Connection timed out", "Operation timed out", "No route to host", "Network is unreachable", "Host is down"],
         "it cannot be reached",
-        "see that it is switched on and cabled, that its address is right (getent hosts HOST) and no firewall drops port PORT",
+        "see that it is on and cabled, that its address is right (getent hosts HOST) and no firewall drops port PORT",
     ),
     (
         &["Permission denied", "Too many authentication failures"],
@@ -93,9 +93,10 @@ pub fn warning(stderr: &str, host: &str) -> Option<Refusal> {
     })
 }
 
-/// The last line that says something.
+/// The last line that says something; ssh's notice that it has met the host is not one.
 pub fn last_words(stderr: &str) -> String {
-    stderr.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned()
+    let says_something = |line: &&str| !line.is_empty() && !line.starts_with("Warning: Permanently added");
+    stderr.lines().map(str::trim).rfind(says_something).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
