@@ -2,13 +2,15 @@
 # Four hosts on this machine (scripts/cluster.sh): the main job on them, then every fault we know of, each with the time
 # until somebody says so and the words. A part of scripts/test.sh, which leaves it out where it is not run by root.
 #
-#   scripts/test_cluster.sh [NAME]     tests whose name holds NAME, all of them by default
+#   scripts/test_cluster.sh [NAME...]     tests whose names hold one of these; by default cluster:: doctor:: slurm::
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if ((EUID != 0)); then
-    echo "test_cluster: network namespaces need root: sudo scripts/test_cluster.sh" >&2
+    echo 'test_cluster: network namespaces need root. With cargo and a target folder apart from your own:
+    sudo env "PATH=$PATH" "HOME=$HOME" CARGO_TARGET_DIR=/tmp/ringmark-root scripts/test_cluster.sh' >&2
     exit 2
 fi
 "$root/scripts/setup.sh"
 cd "$root"
-exec cargo test --workspace --test ringmark "cluster::${1:-}" -- --nocapture --test-threads 1
+if (($# == 0)); then set -- cluster:: doctor:: slurm::; fi
+exec cargo test --workspace --test ringmark -- --nocapture --test-threads 1 "$@"

@@ -128,14 +128,15 @@ pub struct LaunchOptions {
     /// Longest time of a run; one that takes longer is ended and has failed [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
     timeout: Option<u64>,
-    /// Longest time without progress of any rank: then the rank that hangs is named and the run ended; 0 waits for ever
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u64).range(..=31_536_000))]
+    /// Longest time in which no rank comes on (three times as long at the start): then the rank that hangs is named and the
+    /// run ended; from 6, or 0 to wait for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
     stall_timeout: u64,
     /// Print every command and start nothing
     #[arg(long)]
     dry_run: bool,
-    /// Start without `ringmark doctor --quick` on the hosts, as with --launcher slurm; MPI and NCCL then choose their
-    /// network themselves
+    /// Do not look at the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their network themselves. With
+    /// --launcher slurm it is never done
     #[arg(long)]
     no_doctor: bool,
 }
@@ -151,6 +152,14 @@ impl LaunchOptions {
             doctor: config.doctor && !self.no_doctor,
             ..config
         })
+    }
+}
+
+/// A rank counts as silent after five seconds.
+fn stall_timeout(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seconds @ (0 | 6..=31_536_000)) => Ok(seconds),
+        _ => Err("choose 6 to 31536000 seconds, or 0 to wait for ever".to_owned()),
     }
 }
 
@@ -195,14 +204,17 @@ Examples:
   ringmark sweep --hosts a:8,b:8 --out results/rack7 --resume
       goes on with that sweep after it was interrupted or failed: only what is missing runs
   ringmark sweep --hosts localhost:8 --dry-run
-      the command lines of eight ranks on one machine, GPUs or not";
+      the command lines of eight ranks on one machine, GPUs or not
+
+Exit status 1 says that a run failed or that the hosts are not well, 2 that something was asked wrongly or that --out is
+in use.";
 
 /// Options of `ringmark sweep`.
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_EXAMPLES)]
 pub struct SweepOptions {
     /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g
-    /// [default: 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g; with --quick those that fit the hosts]
+    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
     /// Runs of each case [default: 5; with --quick 2]
@@ -234,7 +246,7 @@ impl SweepOptions {
     pub fn into_config(self) -> anyhow::Result<SweepConfig> {
         let machine = Machine::read(self.train.device);
         let launch = self.launch.into_config(&machine)?;
-        let dlperf = Case::DLPERF.into_iter().filter(|case| !self.quick || launch.hosts.fit(*case));
+        let dlperf = Case::DLPERF.into_iter().filter(|case| launch.hosts.fit(*case));
         let cases = self.cases.unwrap_or_else(|| dlperf.collect());
         refuse_repeated(&cases, ", and set --runs for more runs").map_err(usage)?;
 

@@ -3,10 +3,10 @@
 //! | room | what it is for |
 //! |---|---|
 //! | [`cli`] | what was typed, turned into configuration; nothing below it sees clap |
-//! | [`launch`] | what to run where; starts it through mpirun, watches it, keeps what it wrote |
+//! | [`launch`] | what to run where; starts it through mpirun or srun, watches it, keeps what it wrote |
 //! | [`read`] | turns what was written into figures |
 //!
-//! The hall between them is the package `ringmark-record` (`src/record`); the process that mpirun starts is the
+//! The hall between them is the package `ringmark-record` (`src/record`); the process that they start is the
 //! package `ringmark-worker` (`src/run`). `launch` and `read` never import each other: they meet only in files.
 
 pub mod cli;

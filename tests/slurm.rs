@@ -72,7 +72,7 @@ fn a_rank_that_fails_is_srun_s_failure(cluster: &Cluster) {
     let output = sweep(cluster, &sandbox, "--cases 2n2g").output().expect("starts");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     // srun has the highest status of all ranks, those included that it ended because of this one; its words tell.
-    assert!(sandbox.failure(LOG).starts_with("srun ended with exit status "), "{}", sandbox.failure(LOG));
+    assert_eq!(sandbox.failure(LOG), "rank 3 of 4 ended with exit status 7");
     let said = sandbox.log(LOG);
     assert!(said.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", host(2))), "{said}");
     wait_until("no rank is left", || sandbox.left().is_empty());
@@ -88,7 +88,7 @@ fn a_rank_that_fails_is_srun_s_failure(cluster: &Cluster) {
 /// Ranks on two hosts that do not mind SIGTERM; only Slurm can reach those of the other host.
 fn no_rank_outlives_its_sweep(cluster: &Cluster) {
     for (ending, reason) in [
-        ("time", "timed out after 4 s"),
+        ("time", "timed out after 4 s; no rank has reported"),
         ("interrupt", "interrupted"),
         ("srun stopped", "interrupted"),
         ("srun killed", "srun was ended by signal 9"),

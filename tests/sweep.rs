@@ -13,7 +13,7 @@ use ringmark_record::log_line::{self, Line};
 use ringmark_record::run::{Profile, RunEnd, RunHeader, RunRecord, SCHEMA};
 use ringmark_record::units::{Bytes, Seconds};
 
-use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, words};
+use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
 
 /// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
 const SOUND: &str = "
@@ -244,10 +244,10 @@ fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 1"));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("1n1g run 1 of 1: 20.50 images/s"), "{stdout}");
-    assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "mpirun ended with exit status 3");
+    assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "rank 1 of 2 ended with exit status 3");
     assert!(stderr.contains("    rank 1 of 2: no memory\n"), "{stderr}");
     let log = sandbox.path("out/1n2g/rn50_b128_fp32_1.log").display().to_string();
-    let last = format!("\nringmark: 1n2g run 1 of 1 failed: mpirun ended with exit status 3; its log is {log}\n");
+    let last = format!("\nringmark: 1n2g run 1 of 1 failed: rank 1 of 2 ended with exit status 3; its log is {log}\n");
     let (_, go_on) = stderr.split_once(&last).expect(&stderr);
     assert!(go_on.starts_with("what is finished stays; go on with: ") && go_on.ends_with(" --resume\n"), "{stderr}");
     assert!(!sandbox.log("1n1g/rn50_b128_fp32_1.log").contains("run failed"));
@@ -304,4 +304,37 @@ fn an_mpirun_that_is_killed_leaves_no_rank() {
     assert_eq!(status, Some(1), "{stderr}");
     assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "mpirun was ended by signal 9");
     assert_eq!(sandbox.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_rank_that_dies_or_stops_is_named_with_its_place() {
+    let _turn = crate::turn();
+    for (signal, words) in [
+        (Signal::SIGKILL, "was killed by signal 9 (SIGKILL) in iteration "),
+        (Signal::SIGSTOP, "no progress for 6 s: rank 1 of 2 on host "),
+    ] {
+        let sandbox = Sandbox::real();
+        let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 6";
+        let training = "--device cpu --batch-size 2 --image-size 32 --iters 100000 --warmup 1 --threads 1";
+        let mut sweep = ringmark(&format!("sweep --no-doctor {options} {training}"));
+        sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+        let log = sandbox.path("out/1n2g/rn50_b2_fp32_1.log.part");
+        wait_until("iterations are done", || {
+            fs::read_to_string(&log).is_ok_and(|log| log.matches("Epoch[0] Batch[").count() > 2)
+        });
+        let own = sandbox.worker().display().to_string();
+        let is_rank_1 = |process: &Pid| {
+            let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == b"OMPI_COMM_WORLD_RANK=1")
+        };
+        let ranks = crate::processes_of(sandbox.folder.path()).into_iter();
+        let mut ranks = ranks.filter(|(_, line)| line.starts_with(&own)).map(|(process, _)| process);
+        kill(ranks.find(is_rank_1).expect("rank 1"), signal).expect("it runs");
+        assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+        let reason = sandbox.failure("1n2g/rn50_b2_fp32_1.log");
+        assert!(reason.contains("rank 1 of 2 on host ") && reason.contains(words), "{reason}");
+        assert!(signal == Signal::SIGKILL || reason.contains("; rank 0 waits for it in iteration "), "{reason}");
+        assert_eq!(sandbox.left(), Vec::<String>::new());
+    }
 }

@@ -165,7 +165,7 @@ fn judge(
         Err(missing) => return Outcome::Failed(ended.failure(starter).unwrap_or(missing)),
     };
     // Of a job that ended by itself the record knows why it failed, and mpirun or srun only that it did.
-    let recorded = record.failure.clone().filter(|_| matches!(ended, Ended::Exited(_)));
+    let recorded = record.failure.clone().filter(|_| matches!(ended, Ended::Exited(..)));
     match recorded.or_else(|| ended.failure(starter)) {
         None => Outcome::Sound(record),
         Some(reason) => {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     fn exited(code: i32) -> Ended {
-        Ended::Exited(ExitStatus::from_raw(code << 8))
+        Ended::Exited(ExitStatus::from_raw(code << 8), None)
     }
 
     const MINIMUM: Option<GigabytesPerSecond> = Some(GigabytesPerSecond(1000.0));

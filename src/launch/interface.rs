@@ -14,6 +14,11 @@ use serde::Serialize;
 const INNER: [&str; 11] =
     ["docker", "br-", "virbr", "veth", "vnet", "cni", "flannel", "cali", "lxcbr", "lxdbr", "podman"];
 
+/// Whether an interface of this name leads into its host and not out of it.
+pub fn is_inner(name: &str) -> bool {
+    INNER.iter().any(|start| name.starts_with(start))
+}
+
 /// An interface by its name, or the network that it has an address in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Interface {

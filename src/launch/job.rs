@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::net::IpAddr;
 use std::path::{self, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -102,7 +103,15 @@ impl Launcher<'_> {
         let starter = self.config.starter;
         let command = starter.command_line(&job, &self.surroundings);
         let is_local = hosts.iter().all(|host| self.surroundings.is_here(host));
-        PlannedJob { files, first_host: hosts[0].name.clone(), ranks: case.ranks(), is_local, starter, command }
+        let is_of_others = |address: &&IpAddr| match address {
+            IpAddr::V4(four) => !four.is_loopback() && !four.is_link_local(),
+            IpAddr::V6(six) => !six.is_loopback() && !six.is_unicast_link_local(),
+        };
+        let addresses = match is_local {
+            true => Vec::new(),
+            false => self.surroundings.addresses.iter().filter(is_of_others).copied().collect(),
+        };
+        PlannedJob { files, first_host: hosts[0].name.clone(), ranks: case.ranks(), addresses, starter, command }
     }
 
     /// What ranks run on their hosts: the worker, or its copy there.
@@ -210,8 +219,8 @@ pub struct PlannedJob {
     /// Where rank 0 runs, which writes the record.
     first_host: String,
     ranks: u32,
-    /// Whether all ranks run on this machine.
-    is_local: bool,
+    /// This machine's, at which ranks on other hosts reach it; none where all run here.
+    addresses: Vec<IpAddr>,
     starter: Starter,
     command: Vec<String>,
 }
@@ -254,7 +263,7 @@ impl PlannedJob {
     ) -> anyhow::Result<Ended> {
         let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
         writeln!(log, "+ {}", self.command_line()).map_err(|error| self.log_not_written(error))?;
-        let mut watch = Watch::open(self.ranks, self.is_local, config.stall_timeout)?;
+        let mut watch = Watch::open(self.ranks, &self.addresses, config.stall_timeout)?;
         let report = ["--report-to".to_owned(), watch.driver().to_string()];
         let command = [&self.command[..], &report].concat();
         process::run(self.starter, &command, config.timeout, interrupt, &mut watch, |line| {
@@ -334,7 +343,7 @@ mod tests {
             files,
             first_host: "a".to_owned(),
             ranks: 1,
-            is_local: true,
+            addresses: Vec::new(),
             starter: Starter::Mpirun,
             command: vec!["mpirun".to_owned(), "a b".to_owned()],
         }

@@ -14,7 +14,7 @@ use ringmark_record::environment::is_allowed;
 use ringmark_record::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::hosts::Host;
-use crate::launch::interface::Interface;
+use crate::launch::interface::{self, Interface};
 
 /// MPI's name for shared memory by process-to-process copy, which a container's seccomp rules forbid.
 pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
@@ -42,7 +42,7 @@ pub struct Surroundings {
     pub container: bool,
     /// Slurm's variables, `SLURM_*` and `SRUN_*`, which it sets inside an allocation.
     pub slurm: BTreeMap<String, String>,
-    /// This machine's own addresses.
+    /// This machine's own addresses, those of bridges inside it last.
     pub addresses: Vec<IpAddr>,
     /// What Open MPI is to use in the place of ssh, where the environment says so.
     pub ssh_agent: Option<String>,
@@ -104,14 +104,18 @@ impl Surroundings {
     }
 }
 
-/// Of every interface that is up; none where the kernel does not tell.
+/// Of every interface; none where the kernel does not tell.
 fn own_addresses() -> Vec<IpAddr> {
     let address = |interface: nix::ifaddrs::InterfaceAddress| {
         let address = interface.address?;
         let four = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-        four.or_else(|| Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())))
+        let address = four.or_else(|| Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())))?;
+        Some((interface::is_inner(&interface.interface_name), address))
     };
-    nix::ifaddrs::getifaddrs().map(|interfaces| interfaces.filter_map(address).collect()).unwrap_or_default()
+    let interfaces = nix::ifaddrs::getifaddrs().map(|interfaces| interfaces.filter_map(address).collect());
+    let mut addresses: Vec<(bool, IpAddr)> = interfaces.unwrap_or_default();
+    addresses.sort_by_key(|(is_inner, address)| (*is_inner, address.is_ipv6()));
+    addresses.into_iter().map(|(_, address)| address).collect()
 }
 
 /// Whether `path` is a file that may be executed.

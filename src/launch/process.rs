@@ -61,10 +61,10 @@ impl Interrupt {
 /// How a job ended. In every case none of its processes is left on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// By itself.
-    Exited(ExitStatus),
-    /// A rank died or failed, or the job hung and was ended: in words.
-    Failed(String),
+    /// By itself; and of a failure which rank caused it, where that is known.
+    Exited(ExitStatus, Option<String>),
+    /// It was ended because a rank hung or had died: in words.
+    Stopped(String),
     /// It ran longer than allowed and was ended; and where its ranks were.
     TimedOut(Duration, String),
     /// The user asked for it.
@@ -76,12 +76,13 @@ impl Ended {
     pub fn failure(&self, starter: Starter) -> Option<String> {
         let program = starter.program();
         match self {
-            Ended::Exited(status) if status.success() => None,
-            Ended::Exited(status) => Some(match (status.code(), status.signal()) {
+            Ended::Exited(status, _) if status.success() => None,
+            Ended::Exited(_, Some(reason)) => Some(reason.clone()),
+            Ended::Exited(status, None) => Some(match (status.code(), status.signal()) {
                 (Some(code), _) => format!("{program} ended with exit status {code}"),
                 (None, signal) => format!("{program} was ended by signal {}", signal.unwrap_or_default()),
             }),
-            Ended::Failed(reason) => Some(reason.clone()),
+            Ended::Stopped(reason) => Some(reason.clone()),
             Ended::TimedOut(limit, places) => Some(format!("timed out after {} s; {places}", limit.as_secs())),
             Ended::Interrupted => Some("interrupted".to_owned()),
         }
@@ -113,13 +114,13 @@ pub fn run(
             Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
         }
         if let Some(status) = job.leader.try_wait()? {
-            break Ended::Exited(status);
+            break Ended::Exited(status, None);
         }
         if interrupt.asked() {
             break Ended::Interrupted;
         }
         if let Some(reason) = watch.verdict() {
-            break Ended::Failed(reason);
+            break Ended::Stopped(reason);
         }
         if let Some((limit, _)) = deadline.filter(|(_, end)| Instant::now() >= *end) {
             break Ended::TimedOut(limit, watch.whereabouts());
@@ -131,7 +132,7 @@ pub fn run(
         each_line(watch, line)?;
     }
     Ok(match ended {
-        Ended::Exited(status) if !status.success() => watch.explanation().map_or(ended, Ended::Failed),
+        Ended::Exited(status, _) if !status.success() => Ended::Exited(status, watch.explanation()),
         ended => ended,
     })
 }
@@ -276,11 +277,11 @@ mod tests {
 
     #[test]
     fn each_end_says_why() {
-        let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw)).failure(Starter::Mpirun);
+        let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw), None).failure(Starter::Mpirun);
         assert_eq!(exited(0), None);
         assert_eq!(exited(3 << 8).as_deref(), Some("mpirun ended with exit status 3"));
         assert_eq!(exited(9).as_deref(), Some("mpirun was ended by signal 9"));
-        let srun = Ended::Exited(ExitStatus::from_raw(3 << 8)).failure(Starter::Slurm(GpusOfStep::Unknown));
+        let srun = Ended::Exited(ExitStatus::from_raw(3 << 8), None).failure(Starter::Slurm(GpusOfStep::Unknown));
         assert_eq!(srun.as_deref(), Some("srun ended with exit status 3"));
         let timed_out = Ended::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned());
         let words = "timed out after 90 s; no rank has reported";

@@ -65,6 +65,9 @@ pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
     if config.launch.dry_run {
         let (ledger, _) = open_ledger(config, &launcher)?;
         launcher.copy_commands().iter().for_each(|command| println!("{command}"));
+        if config.launch.doctor && launcher.hosts().len() > 1 && launcher.options().interface.is_none() {
+            println!("# and, unless --no-doctor, words for the network that the doctor finds");
+        }
         let runs = plan(config, &launcher)?;
         print_commands(config, runs.iter().filter(|run| !ledger.is_finished(run.name)));
         return Ok(());
@@ -75,13 +78,13 @@ pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
     }
     let _lock = launcher.claim(&config.out)?;
     let (mut ledger, notes) = open_ledger(config, &launcher)?;
-    launcher.prepare(&config.out, &config.cases)?;
     let interrupt = Interrupt::install()?;
     launcher.copy_worker(&interrupt, say)?;
     if config.launch.doctor {
         let line = doctor::before_jobs(&mut launcher, config.train.device, &config.out, &interrupt)?;
         line.iter().for_each(|line| say(line));
     }
+    launcher.prepare(&config.out, &config.cases)?;
     let runs = plan(config, &launcher)?;
     ledger.write(runs.iter().map(|run| run.name))?;
     print_start(config);
@@ -250,7 +253,7 @@ fn judge(job: &PlannedJob, ended: &Ended, ledger: &mut Ledger) -> Result<Vec<War
     let record = job.read_record(RunRecord::read);
     if let Some(words) = ended.failure(job.starter()) {
         // Of a job that ended by itself the record knows why it failed, and the launcher only that it did.
-        let recorded = record.ok().filter(|_| matches!(ended, Ended::Exited(_))).and_then(|record| record.failure());
+        let recorded = record.ok().filter(|_| matches!(ended, Ended::Exited(..))).and_then(|record| record.failure());
         return Err(recorded.unwrap_or(words));
     }
     let record = record?;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, Seconds};
@@ -16,11 +16,13 @@ pub const INTERVAL: Seconds = Seconds(1.0);
 /// What the driver answers to the first line of a rank that it expects.
 pub const WELCOME: &str = "welcome";
 
-/// Where the driver of a job listens: `token@address:port,address:port`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where the driver of a job listens: `token@seconds@address:port,address:port`.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Driver {
     /// Known to this job alone, so that no other process is taken for one of its ranks.
     pub token: String,
+    /// How long a rank looks for a driver that its network has lost before it ends; one that has closed is gone at once.
+    pub patience: Seconds,
     /// In the order in which a rank tries them: from another host not each may lead here.
     pub addresses: Vec<SocketAddr>,
 }
@@ -28,7 +30,7 @@ pub struct Driver {
 impl fmt::Display for Driver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
-        write!(formatter, "{}@{}", self.token, addresses.join(","))
+        write!(formatter, "{}@{}@{}", self.token, self.patience.0, addresses.join(","))
     }
 }
 
@@ -36,11 +38,14 @@ impl FromStr for Driver {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Driver> {
-        let (token, addresses) =
-            text.split_once('@').with_context(|| format!("{text:?} is not of the form token@address:port"))?;
+        let mut words = text.splitn(3, '@');
+        let (Some(token), Some(patience), Some(addresses)) = (words.next(), words.next(), words.next()) else {
+            bail!("{text:?} is not of the form token@seconds@address:port");
+        };
         let address = |word: &str| word.parse().with_context(|| format!("{word:?} is no address:port"));
         Ok(Driver {
             token: token.to_owned(),
+            patience: Seconds(patience.parse().with_context(|| format!("{patience:?} are no seconds"))?),
             addresses: addresses.split(',').map(address).collect::<anyhow::Result<_>>()?,
         })
     }
@@ -79,7 +84,9 @@ pub struct Heartbeat {
     pub iteration: u32,
     /// What the rank does in it.
     pub phase: Phase,
-    /// Stretches that went over the network or from memory to memory since the start.
+    /// Whether it waits for other ranks there.
+    pub is_waiting: bool,
+    /// Gradients that were ready and pieces of sums that went through since the start: what goes on inside a phase.
     pub pieces: u64,
     /// Processor time that the process has used.
     pub processor_time: Seconds,
@@ -88,9 +95,9 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Before the loop, and not yet waiting for the other ranks: a slow disk may keep a rank here for long.
-    pub fn is_starting(&self) -> bool {
-        self.iteration == 0 && self.phase < Phase::Ready && !self.phase.is_waiting()
+    /// Before or after the timed loop, where a slow disk may keep a rank, and all that wait for it, for long.
+    pub fn is_outside_loop(&self) -> bool {
+        self.iteration == 0 || self.phase == Phase::Finishing
     }
 }
 
@@ -123,14 +130,6 @@ pub enum Phase {
     Optimizer,
     /// Bringing all ranks' results together.
     Finishing,
-}
-
-impl Phase {
-    /// Whether a rank waits for others here.
-    pub fn is_waiting(self) -> bool {
-        use Phase::{AllReduce, Connecting, Finishing, Joining, Ready};
-        matches!(self, Joining | Connecting | Ready | AllReduce { .. } | Finishing)
-    }
 }
 
 impl fmt::Display for Phase {
@@ -174,6 +173,7 @@ mod tests {
         let heartbeat = Heartbeat {
             iteration: 7,
             phase: Phase::AllReduce { bucket: 2 },
+            is_waiting: true,
             pieces: 12,
             processor_time: Seconds(1.5),
             available_memory: Bytes(1 << 30),
@@ -191,18 +191,16 @@ mod tests {
 
     #[test]
     fn the_driver_s_addresses_are_read_as_they_were_written() {
-        let text = "12ab@10.77.0.1:4000,[::1]:4000";
+        let text = "12ab@60@10.77.0.1:4000,[::1]:4000";
         let driver: Driver = text.parse().expect("one of ours");
         assert_eq!((driver.addresses.len(), driver.to_string().as_str()), (2, text));
-        for text in ["10.77.0.1:4000", "t@host:1", "t@", "t@10.0.0.1"] {
+        for text in ["10.77.0.1:4000", "t@60@host:1", "t@60@", "t@10.0.0.1:1", "t@x@10.0.0.1:1"] {
             assert!(text.parse::<Driver>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn who_waits_is_told_from_who_works() {
-        assert!(Phase::AllReduce { bucket: 0 }.is_waiting() && Phase::Ready.is_waiting());
-        assert!(!Phase::Backward.is_waiting() && !Phase::Data.is_waiting());
+    fn phases_are_in_their_order() {
         assert!(Phase::AllReduce { bucket: 0 } < Phase::AllReduce { bucket: 1 });
     }
 }

@@ -58,7 +58,7 @@ pub struct Conditions {
 /// What records say that runs ran on.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Found {
-    /// Versions of what is not ours, by name.
+    /// Versions of what is not ours, by name, and the network that MPI was told to use.
     pub software: BTreeMap<String, String>,
     /// In the order of the ranks on them.
     pub hosts: Vec<FoundHost>,
@@ -154,6 +154,7 @@ impl Found {
             ("MPI", Some(&environment.mpi_version)),
             ("NCCL", environment.nccl_version.as_ref()),
             ("NVIDIA driver", environment.driver_version.as_ref()),
+            ("network of MPI", environment.variables.get("OMPI_MCA_btl_tcp_if_include")),
         ];
         let version = |(name, version): (&str, Option<&String>)| {
             Some((name.to_owned(), version.filter(|version| !version.is_empty())?.clone()))

@@ -53,7 +53,7 @@ pub fn search(
         }
     }
     let Trial { bucket_mb, piece_kb, .. } = trials[chosen];
-    set(ExchangeConfig { bucket_mb, piece_kb, ..config.exchange }, step);
+    set(ExchangeConfig { bucket_mb, piece_kb, ..config.exchange }, step)?;
     for (named, before) in tensors.buffers.iter().zip(&statistics) {
         named.tensor.shallow_clone().f_copy_(before)?;
     }
@@ -68,7 +68,7 @@ fn better(trials: &[Trial], chosen: usize) -> usize {
 
 /// Median over a few steps of the slowest rank's time.
 fn attempt(exchange: ExchangeConfig, world: &World, device: Device, step: &mut Step) -> Result<Trial> {
-    set(exchange, step);
+    set(exchange, step)?;
     let mut times = Vec::new();
     for number in 0..=STEPS {
         let timed = Stretch::begin(device, world)?;
@@ -83,9 +83,9 @@ fn attempt(exchange: ExchangeConfig, world: &World, device: Device, step: &mut S
     Ok(Trial { bucket_mb: exchange.bucket_mb, piece_kb: exchange.piece_kb, step })
 }
 
-fn set(exchange: ExchangeConfig, step: &Step) {
+fn set(exchange: ExchangeConfig, step: &Step) -> Result<()> {
     let plan = BucketPlan::new(&step.flat.lengths(), exchange.bucket());
-    step.reducer.set_sizes(plan, exchange.piece_kb);
+    step.reducer.set_sizes(plan, exchange.piece_kb)
 }
 
 #[cfg(test)]

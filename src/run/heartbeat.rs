@@ -6,10 +6,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
@@ -22,9 +22,12 @@ use ringmark_record::units::Seconds;
 use crate::environment;
 use crate::world;
 
-/// What is sent and not acknowledged for so long will not arrive: the link to the driver is down. Its kernel
-/// acknowledges even while the driver is stopped.
+/// What is sent and not acknowledged for so long does not arrive: the link to the driver is down, or the driver has been
+/// stopped for so many minutes that its kernel holds no more.
 const LINK_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Between two tries to find a driver that the network has lost.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// For one of the driver's addresses to answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
@@ -35,6 +38,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Iteration (32 bits), phase (8), bucket (24): one word, so that no reader sees half of a change.
 static POSITION: AtomicU64 = AtomicU64::new(0);
 static PIECES: AtomicU64 = AtomicU64::new(0);
+/// [`Waiting`]s that there are.
+static WAITS: AtomicU32 = AtomicU32::new(0);
 
 /// The connection, once there is one.
 static DRIVER: Mutex<Option<TcpStream>> = Mutex::new(None);
@@ -70,9 +75,24 @@ pub fn enter_in(iteration: u32, phase: Phase) {
     POSITION.store(u64::from(iteration) << 32 | code << 24 | u64::from(bucket), Ordering::Relaxed);
 }
 
-/// A stretch of a sum has gone through, so that a slow network is told from a dead one.
+/// A gradient is ready, or a piece of a sum has gone through: what is slow is told from what is stuck.
 pub fn piece_is_through() {
     PIECES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// This rank waits for others until the value is dropped.
+pub struct Waiting(());
+
+/// From here on this rank waits for others; besides, it does so in every [`Phase::AllReduce`].
+pub fn wait() -> Waiting {
+    WAITS.fetch_add(1, Ordering::Relaxed);
+    Waiting(())
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 fn now() -> Heartbeat {
@@ -86,6 +106,7 @@ fn now() -> Heartbeat {
     Heartbeat {
         iteration: (position >> 32) as u32,
         phase,
+        is_waiting: WAITS.load(Ordering::Relaxed) > 0 || matches!(phase, Phase::AllReduce { .. }),
         pieces: PIECES.load(Ordering::Relaxed),
         processor_time: Seconds(processor_time as f64 / 1e6),
         available_memory: environment::available_memory(),
@@ -95,22 +116,48 @@ fn now() -> Heartbeat {
 /// Tells `driver` where this rank is from now on, before MPI is there to ask: the rank's number is the launcher's.
 pub fn begin(driver: Option<Driver>) {
     let Some(driver) = driver else { return };
+    let hello = Message::Hello {
+        token: driver.token.clone(),
+        rank: environment::launched_rank(),
+        host: environment::host_name(),
+        process: std::process::id(),
+    };
+    let name = format!("ringmark-worker: rank {} on host {}", environment::launched_rank(), environment::host_name());
+    // The thread asks for no variable: libraries that are loaded beside it may set some.
     thread::spawn(move || {
-        let hello = Message::Hello {
-            token: driver.token,
-            rank: environment::launched_rank(),
-            host: environment::host_name(),
-            process: std::process::id(),
-        };
-        match driver.addresses.iter().find_map(|address| connect(*address, &hello)) {
-            Some(stream) => report(stream),
+        let mut stream = find(&driver, &hello);
+        if stream.is_none() {
             // It trains all the same, and mpirun's words still reach the driver.
-            None => world::complain(&format!(
-                "ringmark-worker: none of the driver's addresses answers on host {}: a hang of this rank will not be named",
-                environment::host_name()
-            )),
+            world::complain(&format!("{name}: none of the driver's addresses answers, a hang here will not be named"));
+        }
+        while let Some(connection) = stream {
+            let lost = Instant::now();
+            stream = match report(connection) {
+                Lost::Over => return,
+                Lost::Closed => None,
+                // A link that is down for a moment must not end a run.
+                Lost::Silent => std::iter::from_fn(|| (lost.elapsed().as_secs_f64() < driver.patience.0).then_some(()))
+                    .find_map(|()| {
+                        thread::sleep(PAUSE);
+                        find(&driver, &hello)
+                    }),
+            };
+            if stream.is_none() && !IS_OVER.load(Ordering::Relaxed) {
+                world::complain(&format!("{name} has lost the driver and ends"));
+                end_without_driver();
+            }
         }
     });
+}
+
+/// How a connection ended.
+enum Lost {
+    /// This rank has said its last word.
+    Over,
+    /// The driver has closed it, or is gone.
+    Closed,
+    /// Nothing arrives.
+    Silent,
 }
 
 /// This rank's last word.
@@ -124,53 +171,48 @@ pub fn end(message: &Message) {
 }
 
 /// A connection to a driver that knows this job; others may listen at the same address.
+fn find(driver: &Driver, hello: &Message) -> Option<TcpStream> {
+    driver.addresses.iter().find_map(|address| connect(*address, hello))
+}
+
 fn connect(address: SocketAddr, hello: &Message) -> Option<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).ok()?;
     stream.set_read_timeout(Some(CONNECT_PATIENCE)).ok()?;
-    stream.set_write_timeout(Some(CONNECT_PATIENCE)).ok()?;
     stream.write_all(hello.line().as_bytes()).ok()?;
     let mut answer = [0; WELCOME.len() + 1];
     stream.read_exact(&mut answer).ok()?;
+    setsockopt(&stream, sockopt::TcpUserTimeout, &(LINK_PATIENCE.as_millis() as u32)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs_f64(INTERVAL.0))).ok()?;
     (answer.strip_suffix(b"\n") == Some(WELCOME.as_bytes())).then_some(stream)
 }
 
-/// Reports until the connection or the process ends.
-fn report(mut stream: TcpStream) {
-    let prepared = setsockopt(&stream, sockopt::TcpUserTimeout, &(LINK_PATIENCE.as_millis() as u32)).is_ok()
-        && stream.set_read_timeout(Some(Duration::from_secs_f64(INTERVAL.0))).is_ok();
-    let Some(own) = stream.try_clone().ok().filter(|_| prepared) else { return };
-    *DRIVER.lock().unwrap_or_else(PoisonError::into_inner) = Some(own);
+/// Reports until the connection ends.
+fn report(mut stream: TcpStream) -> Lost {
+    *DRIVER.lock().unwrap_or_else(PoisonError::into_inner) = stream.try_clone().ok();
     let mut nothing = [0; 64];
     loop {
         let line = Message::At(now()).line();
         let sent = {
             let driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
             if IS_OVER.load(Ordering::Relaxed) {
-                return;
+                return Lost::Over;
             }
-            driver.as_ref().map(|mut driver| driver.write_all(line.as_bytes()))
+            driver.as_ref().map_or(Ok(()), |mut driver| driver.write_all(line.as_bytes()))
         };
         // Sleeps for an interval, or wakes at once where the other end closes.
-        let answered = match stream.read(&mut nothing) {
-            Ok(length) => length > 0,
-            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted),
-        };
-        if !(answered && matches!(sent, Some(Ok(())))) {
-            break;
+        let answer = sent.and_then(|()| stream.read(&mut nothing));
+        match answer.map_err(|error| error.kind()) {
+            Ok(1..) | Err(ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
+                return Lost::Silent;
+            }
+            _ => return Lost::Closed,
         }
-    }
-    if !IS_OVER.load(Ordering::Relaxed) {
-        end_without_driver();
     }
 }
 
 /// Ends this process and, where it is of Open MPI, the daemon that started it: cut off from mpirun, it would stay.
 fn end_without_driver() {
-    world::complain(&format!(
-        "ringmark-worker: rank {} on host {} has lost the driver and ends",
-        environment::launched_rank(),
-        environment::host_name()
-    ));
     let parent = getppid();
     if matches!(environment::program_of(parent.as_raw()).as_str(), "orted" | "mpirun" | "orterun" | "prterun" | "prted")
     {

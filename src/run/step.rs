@@ -97,7 +97,9 @@ impl Step {
 
     /// Forward, backward and all-reduce, without the update: only running statistics change.
     pub fn rehearse(&self) -> Result<()> {
+        heartbeat::enter(Phase::Forward);
         let loss = self.forward()?;
+        heartbeat::enter(Phase::Backward);
         self.reducer.begin();
         self.backward(&loss, 0)?;
         self.reducer.finish()

@@ -13,6 +13,9 @@ use crate::ffi::shim::{self, Event, Stream};
 use crate::heartbeat;
 use crate::world::World;
 
+/// Between two questions to the device: little processor time, so that a host that waits is not taken for one at work.
+const PAUSE: Duration = Duration::from_micros(500);
+
 /// A point in time of host or device.
 pub enum Mark {
     /// On the host.
@@ -228,7 +231,7 @@ impl StepTimer {
             if !next.is_done()? {
                 let phase = iteration.phase(check()?)?;
                 heartbeat::enter_in(self.over + 1, phase);
-                std::thread::sleep(Duration::from_micros(200));
+                std::thread::sleep(PAUSE);
                 continue;
             }
             let blocked = iteration.blocked.as_secs_f64();

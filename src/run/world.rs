@@ -55,7 +55,9 @@ impl World {
     /// run that does not count, for the reason that `work` returns, fails on every rank, and rank 0 says why.
     pub fn live(work: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
         heartbeat::enter(Phase::Joining);
+        let waiting = heartbeat::wait();
         let world = World::join()?;
+        drop(waiting);
         heartbeat::enter(Phase::Preparing);
         let outcome = work(&world);
         heartbeat::end(&match &outcome {
@@ -124,11 +126,13 @@ impl World {
 
     /// Returns when every rank is here.
     pub fn barrier(&self) {
+        let _waiting = heartbeat::wait();
         self.communicator.barrier();
     }
 
     /// As [`barrier`](World::barrier), for ranks that share their cores: who waits leaves the core to those that work.
     pub fn patient_barrier(&self) {
+        let _waiting = heartbeat::wait();
         let mut request = self.communicator.immediate_barrier();
         while let Err(waiting) = request.test() {
             request = waiting;
@@ -138,6 +142,7 @@ impl World {
 
     /// Overwrites `values` with rank 0's.
     pub fn broadcast<T: Equivalence>(&self, values: &mut [T]) {
+        let _waiting = heartbeat::wait();
         // MPI counts in 32-bit integers.
         for piece in values.chunks_mut(1 << 28) {
             self.communicator.process_at_rank(0).broadcast_into(piece);
@@ -146,11 +151,13 @@ impl World {
 
     /// Overwrites `values` with those of this host's rank 0.
     pub fn broadcast_on_host<T: Equivalence>(&self, values: &mut [T]) {
+        let _waiting = heartbeat::wait();
         self.node.process_at_rank(0).broadcast_into(values);
     }
 
     /// The ranks that have this one's local rank on their hosts, for those that `take_part`.
     pub fn with_same_local_rank(&self, take_part: bool) -> Option<SimpleCommunicator> {
+        let _waiting = heartbeat::wait();
         let color = if take_part { Color::with_value(self.node.rank()) } else { Color::undefined() };
         self.communicator.split_by_color_with_key(color, self.rank() as i32)
     }
@@ -160,6 +167,7 @@ impl World {
         if values.is_empty() {
             return vec![Vec::new(); self.ranks() as usize];
         }
+        let _waiting = heartbeat::wait();
         let mut all = vec![0.0; values.len() * self.ranks() as usize];
         self.communicator.all_gather_into(values, &mut all[..]);
         all.chunks(values.len()).map(<[f64]>::to_vec).collect()
@@ -169,6 +177,7 @@ impl World {
     pub fn gather_text(&self, text: &str) -> Vec<String> {
         let lengths = self.gather(&[text.len() as f64]).concat();
         let longest = lengths.iter().copied().fold(1.0, f64::max) as usize;
+        let _waiting = heartbeat::wait();
         let mut padded = text.as_bytes().to_vec();
         padded.resize(longest, 0);
         let mut all = vec![0u8; longest * self.ranks() as usize];

@@ -194,7 +194,7 @@ fn check_ssh(findings: &mut Findings) {
         }
         if let Some(last) = host.probe.as_ref().and_then(|probe| probe.stopped_after.as_ref()) {
             let what = format!("it stops answering after {last}: what it is asked next hangs");
-            let cure = "run the lines of src/launch/doctor/probe.sh there: a file system that does not answer hangs so";
+            let cure = "log in and see which of df, ompi_info and nvidia-smi hangs: a file system that does not answer does so";
             findings.add(number, Check::Ssh, Severity::Error, what, cure);
         }
         if let Some(time) = host.ssh.filter(|time| time.0 > SSH_SECONDS) {

@@ -167,7 +167,8 @@ fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<
         };
         return Err(hosts.iter().enumerate().map(fault).collect());
     }
-    let by_words = visit.options.more.iter().any(|word| word.contains("_tcp_if_")).then(|| "--mpirun-args".to_owned());
+    let by_words =
+        visit.options.more.iter().any(|word| word.contains("_tcp_if_")).then(|| "--launcher-args".to_owned());
     let by_variable = visit.surroundings.tcp_interface.as_ref().map(|text| format!("{VARIABLE}={text}"));
     let settled =
         by_words.or(by_variable).or_else(|| settings(visit, facts).into_iter().next().map(|(_, setting)| setting));

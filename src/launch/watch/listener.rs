@@ -10,9 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::InterfaceFlags;
 use ringmark_record::heartbeat::{Driver, Heartbeat, Message, WELCOME};
+use ringmark_record::units::Seconds;
 
 /// Longest line that a rank sends, in bytes: a reason for its failure is the longest.
 const LONGEST_LINE: u64 = 1 << 16;
@@ -23,16 +22,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What is heard of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// It is there: host and process number.
-    Joined(String, u32),
+    /// It is there, on a connection of this number: host and process number.
+    Joined(u64, String, u32),
     /// Where it is.
     At(Heartbeat),
     /// It ends the job, and why.
     Failed(String),
     /// It has done its work.
     Done,
-    /// Its connection ended.
-    Left,
+    /// This connection of it ended.
+    Left(u64),
 }
 
 /// Open until it is dropped; then every connection closes, which ends the ranks that are still there.
@@ -49,21 +48,22 @@ struct Connections {
 }
 
 impl Listener {
-    /// Listens on a port that the kernel chooses: on this machine's addresses, or for itself alone.
-    pub fn open(is_local: bool) -> anyhow::Result<Listener> {
-        let loopback = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let bound = match is_local {
-            true => loopback(),
+    /// Listens on a port that the kernel chooses, for ranks that reach this machine at `addresses`; for those of this
+    /// machine alone where there are none.
+    pub fn open(addresses: &[IpAddr], patience: Seconds) -> anyhow::Result<Listener> {
+        let bound = match addresses {
+            [] => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)),
             // Takes IPv4 as well where the machine has both.
-            false => {
+            _ => {
                 TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
             }
         };
         let listener = bound.context("no port to listen on for the ranks' reports")?;
         let port = listener.local_addr()?.port();
-        let addresses = if is_local { vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] } else { own_addresses() };
-        let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect();
-        let driver = Driver { token: token(), addresses };
+        let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        let addresses = if addresses.is_empty() { &local } else { addresses };
+        let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
+        let driver = Driver { token: token(), patience, addresses };
         let (sender, events) = mpsc::channel();
         let connections = Arc::new(Mutex::new(Connections::default()));
         let (token, of_thread) = (driver.token.clone(), Arc::clone(&connections));
@@ -102,32 +102,8 @@ fn token() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// This machine's addresses by which others may reach it, those of containers' bridges last.
-fn own_addresses() -> Vec<IpAddr> {
-    let mut addresses: Vec<(bool, IpAddr)> = Vec::new();
-    for interface in getifaddrs().into_iter().flatten() {
-        let flags = interface.flags;
-        if !flags.contains(InterfaceFlags::IFF_UP) || flags.contains(InterfaceFlags::IFF_LOOPBACK) {
-            continue;
-        }
-        let address = interface.address.and_then(|address| {
-            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-            // A link-local address means nothing on another host.
-            let v6 = address.as_sockaddr_in6().map(|v6| v6.ip()).filter(|ip| !ip.is_unicast_link_local());
-            v4.or(v6.map(IpAddr::V6))
-        });
-        let is_bridge =
-            ["docker", "br-", "virbr", "veth", "cni"].iter().any(|name| interface.interface_name.starts_with(name));
-        addresses.extend(address.map(|address| (is_bridge, address)));
-    }
-    // A machine without a network still has itself.
-    addresses.push((true, IpAddr::V4(Ipv4Addr::LOCALHOST)));
-    addresses.sort_by_key(|(is_bridge, address)| (*is_bridge, address.is_ipv6()));
-    addresses.into_iter().map(|(_, address)| address).collect()
-}
-
 fn accept(listener: &TcpListener, token: &str, events: &Sender<(u32, Event)>, connections: &Arc<Mutex<Connections>>) {
-    for stream in listener.incoming() {
+    for (number, stream) in (0..).zip(listener.incoming()) {
         let Ok(stream) = stream else {
             // Out of descriptors, say: others may close theirs.
             thread::sleep(Duration::from_millis(100));
@@ -145,13 +121,13 @@ fn accept(listener: &TcpListener, token: &str, events: &Sender<(u32, Event)>, co
         let (token, events) = (token.to_owned(), events.clone());
         thread::spawn(move || {
             // Whoever is no rank of this job is left alone.
-            let _ = serve(&stream, &token, &events);
+            let _ = serve(number, &stream, &token, &events);
         });
     }
 }
 
 /// Hands out what one rank says; `None` when it is no rank of this job, or gone.
-fn serve(mut stream: &TcpStream, token: &str, events: &Sender<(u32, Event)>) -> Option<()> {
+fn serve(number: u64, mut stream: &TcpStream, token: &str, events: &Sender<(u32, Event)>) -> Option<()> {
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let mut input = BufReader::new(stream);
     let Message::Hello { token: theirs, rank, host, process } = next(&mut input)? else { return None };
@@ -160,8 +136,12 @@ fn serve(mut stream: &TcpStream, token: &str, events: &Sender<(u32, Event)>) -> 
     }
     stream.write_all(format!("{WELCOME}\n").as_bytes()).ok()?;
     stream.set_read_timeout(None).ok()?;
-    events.send((rank, Event::Joined(host, process))).ok()?;
+    // A rank that found the welcome too late speaks on another connection, and never on this one.
+    let mut joining = Some(Event::Joined(number, host, process));
     while let Some(message) = next(&mut input) {
+        if let Some(joined) = joining.take() {
+            events.send((rank, joined)).ok()?;
+        }
         let event = match message {
             Message::At(heartbeat) => Event::At(heartbeat),
             Message::Failed { reason } => Event::Failed(reason),
@@ -170,7 +150,10 @@ fn serve(mut stream: &TcpStream, token: &str, events: &Sender<(u32, Event)>) -> 
         };
         events.send((rank, event)).ok()?;
     }
-    events.send((rank, Event::Left)).ok()
+    if joining.is_none() {
+        events.send((rank, Event::Left(number))).ok()?;
+    }
+    Some(())
 }
 
 fn next(input: &mut BufReader<&TcpStream>) -> Option<Message> {
@@ -184,7 +167,7 @@ mod tests {
     use std::time::Instant;
 
     use ringmark_record::heartbeat::Phase;
-    use ringmark_record::units::{Bytes, Seconds};
+    use ringmark_record::units::Bytes;
 
     use super::*;
 
@@ -208,15 +191,16 @@ mod tests {
 
     #[test]
     fn a_rank_is_heard_until_it_is_gone() {
-        let listener = Listener::open(true).expect("a port");
+        let listener = Listener::open(&[], Seconds(60.0)).expect("a port");
         let mut rank = hello(&listener, &listener.driver().token);
         let mut answer = String::new();
         rank.read_line(&mut answer).expect("an answer");
         assert_eq!(answer, "welcome\n");
-        assert_eq!(wait(&listener), (3, Event::Joined("b".to_owned(), 7)));
+        assert_eq!(listener.heard(), None);
         let heartbeat = Heartbeat {
             iteration: 1,
             phase: Phase::Forward,
+            is_waiting: false,
             pieces: 0,
             processor_time: Seconds(0.5),
             available_memory: Bytes(1),
@@ -224,15 +208,16 @@ mod tests {
         for message in [Message::At(heartbeat), Message::Failed { reason: "no memory".to_owned() }] {
             rank.get_mut().write_all(message.line().as_bytes()).expect("sent");
         }
+        assert_eq!(wait(&listener), (3, Event::Joined(0, "b".to_owned(), 7)));
         assert_eq!(wait(&listener), (3, Event::At(heartbeat)));
         assert_eq!(wait(&listener), (3, Event::Failed("no memory".to_owned())));
         drop(rank);
-        assert_eq!(wait(&listener), (3, Event::Left));
+        assert_eq!(wait(&listener), (3, Event::Left(0)));
     }
 
     #[test]
     fn a_stranger_is_not_heard() {
-        let listener = Listener::open(true).expect("a port");
+        let listener = Listener::open(&[], Seconds(60.0)).expect("a port");
         let mut stranger = hello(&listener, "guessed");
         assert_eq!(stranger.read_line(&mut String::new()).expect("closed"), 0);
         assert_eq!(listener.heard(), None);
@@ -240,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_ranks_see_the_end_of_the_listener() {
-        let listener = Listener::open(false).expect("a port");
+        let listener = Listener::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], Seconds(60.0)).expect("a port");
         let local = Driver {
             addresses: vec![*listener.driver().addresses.last().expect("loopback")],
             ..listener.driver().clone()
@@ -248,6 +233,7 @@ mod tests {
         let mut stream = TcpStream::connect(local.addresses[0]).expect("it listens");
         let hello = Message::Hello { token: local.token.clone(), rank: 0, host: "a".to_owned(), process: 1 };
         stream.write_all(hello.line().as_bytes()).expect("sent");
+        stream.write_all(Message::Done.line().as_bytes()).expect("sent");
         wait(&listener);
         drop(listener);
         let mut rest = String::new();

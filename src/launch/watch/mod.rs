@@ -11,24 +11,37 @@ mod judge;
 mod launcher_words;
 mod listener;
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use ringmark_record::heartbeat::Driver;
+use ringmark_record::units::Seconds;
 
 use crate::launch::watch::judge::Judge;
 use crate::launch::watch::listener::Listener;
+
+/// How long a rank looks for a driver that never gives up on it.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Between two looks there is no more than the writing of a line; after so long something else was between them.
+const ABSENCE: Duration = Duration::from_secs(2);
 
 /// The eyes on one job.
 pub struct Watch {
     listener: Listener,
     judge: Judge,
+    /// When it was last looked.
+    looked: Instant,
 }
 
 impl Watch {
-    /// Listens for `ranks` ranks; `is_local` where all of them run on this machine. A job without any progress for
-    /// `stall_timeout` hangs.
-    pub fn open(ranks: u32, is_local: bool, stall_timeout: Option<Duration>) -> anyhow::Result<Watch> {
-        Ok(Watch { listener: Listener::open(is_local)?, judge: Judge::new(ranks, stall_timeout, Instant::now()) })
+    /// Listens for `ranks` ranks, which reach this machine at `addresses`; none where all of them run on it. A job without
+    /// any progress for `stall_timeout` hangs.
+    pub fn open(ranks: u32, addresses: &[IpAddr], stall_timeout: Option<Duration>) -> anyhow::Result<Watch> {
+        let patience = Seconds(stall_timeout.unwrap_or(PATIENCE).as_secs_f64());
+        let now = Instant::now();
+        let listener = Listener::open(addresses, patience)?;
+        Ok(Watch { listener, judge: Judge::new(ranks, stall_timeout, now), looked: now })
     }
 
     /// What the ranks need to reach us.
@@ -43,14 +56,20 @@ impl Watch {
 
     /// Why the job has to be ended now, where it has.
     pub fn verdict(&mut self) -> Option<String> {
+        let now = Instant::now();
+        if now - self.looked > ABSENCE {
+            // This program was stopped: what was said meanwhile is not heard yet.
+            self.judge.excuse(now);
+        }
+        self.looked = now;
         self.hear();
-        self.judge.verdict(Instant::now())
+        self.judge.verdict(now)
     }
 
     /// Which rank failed first and why, of a job that failed by itself; `None` where no rank said and none was seen.
     pub fn explanation(&mut self) -> Option<String> {
         self.hear();
-        self.judge.explanation()
+        self.judge.explanation(Instant::now())
     }
 
     /// Where the ranks are, for a job that takes too long.

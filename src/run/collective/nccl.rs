@@ -16,6 +16,7 @@ use crate::collective::Collective;
 use crate::collective::memory::Memory;
 use crate::ffi::nccl::{Communicator, Nccl};
 use crate::ffi::shim::{Event, Stream};
+use crate::heartbeat;
 use crate::world::World;
 
 /// One communicator over all ranks.
@@ -41,6 +42,7 @@ impl NcclRing {
             _ => [0; _],
         };
         world.broadcast(&mut id);
+        let _waiting = heartbeat::wait();
         let communicator = Communicator::new(nccl, device, world.rank(), world.ranks(), id)?;
         Ok(NcclRing {
             communicator,

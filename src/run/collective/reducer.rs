@@ -29,6 +29,8 @@ struct State {
     /// Every parameter's place in the wire.
     destinations: Vec<Tensor>,
     collective: Box<dyn Collective>,
+    /// Sums that were done when the plan was made.
+    earlier_sums: usize,
     overlap: bool,
 
     /// Gradients that each bucket still waits for.
@@ -64,17 +66,20 @@ impl GradientReducer {
             parameters,
             destinations,
             collective,
+            earlier_sums: 0,
         };
         let reducer: &'static GradientReducer = Box::leak(Box::new(GradientReducer { state: Mutex::new(state) }));
         shim::observe_gradients(&reducer.state().parameters, reducer)?;
         Ok(reducer)
     }
 
-    /// Reduces in other buckets, and other pieces of MPI calls, from the next step on.
-    pub fn set_sizes(&self, plan: BucketPlan, piece_kb: u32) {
+    /// Reduces in other buckets, and other pieces of MPI calls, from the next step on; none is under way.
+    pub fn set_sizes(&self, plan: BucketPlan, piece_kb: u32) -> Result<()> {
         let state = &mut *self.state();
+        state.earlier_sums = state.collective.check()?;
         state.plan = plan;
         state.collective.set_piece(piece_kb);
+        Ok(())
     }
 
     /// Sizes of the buckets as fp32, in the order of backward.
@@ -90,7 +95,7 @@ impl GradientReducer {
     /// Looks for errors of sums that are under way; the bucket that is being summed.
     pub fn check(&self) -> Result<u32> {
         let state = &mut *self.state();
-        let done = state.collective.check()?;
+        let done = state.collective.check()? - state.earlier_sums;
         Ok((done % state.plan.buckets.len().max(1)) as u32)
     }
 
@@ -150,6 +155,7 @@ impl State {
         let Some(bucket) = self.plan.buckets.iter().position(holds) else {
             bail!("parameter {parameter} is in no bucket");
         };
+        heartbeat::piece_is_through();
         self.missing[bucket] -= 1;
         while self.missing.get(self.filled) == Some(&0) {
             let Bucket { parameters, elements } = self.plan.buckets[self.filled].clone();

@@ -94,7 +94,8 @@ impl NcclLog {
 
 /// `dlopen`: a library that is loaded already is that one again, whatever folder it came from.
 fn open(name: &str) -> Result<&'static Library, String> {
-    // SAFETY: the initializers of the driver, libtorch_cuda and NCCL may run at any time before other threads start.
+    // SAFETY: the initializers of the driver, libtorch_cuda and NCCL may run at any time before there are threads that
+    // use them; the heartbeat's does not, and asks for no variable that they may set.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))?;
     Ok(Box::leak(Box::new(library)))
