@@ -173,7 +173,7 @@ fn a_sweep_does_not_start_on_a_host_that_is_not_well() {
         let what = format!("error: localhost, worker: {worker} does not start: no such library\n    cure: ");
         assert!(error.starts_with(&what), "{error}");
         assert!(error.contains("nothing was started. `ringmark doctor` shows more, --no-doctor leaves this out"));
-        assert_eq!(fs::read_dir(out.join("1n1g")).expect("made before").count(), 0);
+        assert!(!out.join("1n1g").exists());
     }
 }
 

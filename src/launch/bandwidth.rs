@@ -62,7 +62,6 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     }
     let _lock = launcher.claim(&config.out)?;
     refuse_used_folder(config)?;
-    launcher.prepare(&config.out, &config.cases)?;
     let interrupt = Interrupt::install()?;
     launcher.copy_worker(&interrupt, |line| println!("# {line}"))?;
     if config.launch.doctor {
@@ -70,6 +69,7 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
         let line = doctor::before_jobs(&mut launcher, device, &config.out, &interrupt)?;
         line.iter().for_each(|line| println!("# {line}"));
     }
+    launcher.prepare(&config.out, &config.cases)?;
     let jobs = plan(config, &launcher)?;
     let mut outcomes = Vec::new();
     for (case, job) in &jobs {
