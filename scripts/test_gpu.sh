@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # GPU tests of ringmark-worker: CUDA against CPU, every precision, NCCL with one rank and with two, overlap by events,
-# all-reduce alone.
+# all-reduce alone, and what the driver says of a rank that is killed or stopped.
 #
 #   scripts/test_gpu.sh [--worker FILE] [--keep FOLDER]
 #
@@ -377,6 +377,46 @@ WRAPPER
     fi
 }
 two_ranks
+
+# --- a rank of two that is killed or stopped while NCCL sums: the driver names it ---
+fault() {
+    local signal=$1 words=$2 program=$worker ringmark driver rank second said
+    ringmark=$(dirname "$worker")/ringmark
+    if [[ ! -x $ringmark ]]; then
+        skip "a rank that gets SIG$signal: there is no ringmark beside the worker"
+        return
+    fi
+    if [[ $gpus -lt 2 ]]; then
+        program=$folder/worker_on_one_gpu.sh
+        printf '#!/usr/bin/env bash\nexec %q %q "$@"\n' "$folder/as_two_hosts.sh" "$worker" >"$program"
+        chmod +x "$program"
+    fi
+    timeout -k 10 300 "$ringmark" sweep --no-doctor --cases 1n2g --hosts localhost:2 --runs 1 --stall-timeout 20 \
+        --worker "$program" --out "$folder/fault_$signal" --device cuda --batch-size 8 --image-size 64 \
+        --iters 100000 --warmup 1 >"fault_$signal.log" 2>&1 &
+    driver=$!
+    for ((second = 0; second < 90; second++)); do
+        if grep -qs 'Batch\[3\]' "fault_$signal"/1n2g/*.log.part || ! kill -0 "$driver" 2>/dev/null; then break; fi
+        sleep 1
+    done
+    for rank in $(pgrep -f "^$worker train"); do
+        if tr '\0' '\n' <"/proc/$rank/environ" | grep -qx OMPI_COMM_WORLD_RANK=1; then kill "-$signal" "$rank"; fi
+    done
+    wait "$driver" || true
+    said=$(grep '^ringmark: 1n2g run 1 of 1 failed: ' "fault_$signal.log" || true)
+    if [[ $said == *"$words"* && -z $(pgrep -f "^$worker train") ]]; then
+        pass "a rank that gets SIG$signal: $said"
+    else
+        fail "a rank that gets SIG$signal: ${said:-no word of it}, see below"
+        tail_of "fault_$signal"
+    fi
+}
+if ! command -v mpirun >/dev/null || [[ ! -s nccl_2.jsonl ]]; then
+    skip "ranks that are killed or stopped: two ranks do not run by NCCL here"
+else
+    fault KILL "rank 1 of 2 on host $(hostname) was killed by signal 9 (SIGKILL) in iteration "
+    fault STOP "no progress for 20 s: rank 1 of 2 on host $(hostname) (process "
+fi
 
 echo "test_gpu.sh: $passed passed, $failed failed, $skipped skipped"
 [[ $failed == 0 ]]
