@@ -18,18 +18,10 @@ readonly NAME=${CLUSTER_NAME:-ringmark}
 readonly STATE=/run/$NAME-cluster SWITCH=$NAME-switch
 # No interface or route of the machine itself leads to the hosts, so these addresses collide with nothing.
 readonly NETWORK=10.77.0
-# Root's PATH lacks it after a plain `su`.
-PATH=$PATH:/usr/sbin:/sbin
 
-say() { echo "cluster: $*" >&2; }
-fail() {
-    say "$1"
-    exit "${2:-1}"
-}
-usage() {
-    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
-    exit "$1"
-}
+here=$(dirname "${BASH_SOURCE[0]}")
+# shellcheck source=scripts/common.sh
+source "$here/common.sh"
 
 missing_packages() {
     command -v ip >/dev/null && command -v tc >/dev/null || echo iproute2
@@ -38,10 +30,6 @@ missing_packages() {
     command -v rsync >/dev/null || echo rsync
     command -v nsenter >/dev/null && command -v unshare >/dev/null || echo util-linux
 }
-
-here=$(dirname "${BASH_SOURCE[0]}")
-# shellcheck source=scripts/packages.sh
-source "$here/packages.sh"
 
 # --- up and down ---------------------------------------------------------------------------------------------------
 

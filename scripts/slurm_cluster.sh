@@ -15,21 +15,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here NAME=${CLUSTER_NAME:-ringmark}
 readonly CLUSTER=/run/$NAME-cluster
 readonly STATE=$CLUSTER/slurm
-# Root's PATH lacks it after a plain `su`.
-PATH=$PATH:/usr/sbin:/sbin
-
-say() { echo "slurm_cluster: $*" >&2; }
-fail() {
-    say "$1"
-    exit "${2:-1}"
-}
-usage() {
-    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
-    exit "$1"
-}
-
-# shellcheck source=scripts/packages.sh
-source "$here/packages.sh"
+# shellcheck source=scripts/common.sh
+source "$here/common.sh"
 
 missing_packages() {
     command -v slurmctld >/dev/null || echo slurmctld

@@ -64,11 +64,8 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     refuse_used_folder(config)?;
     let interrupt = Interrupt::install()?;
     launcher.copy_worker(&interrupt, |line| println!("# {line}"))?;
-    if config.launch.doctor {
-        let device = config.bandwidth.device;
-        let line = doctor::before_jobs(&mut launcher, device, &config.out, &interrupt)?;
-        line.iter().for_each(|line| println!("# {line}"));
-    }
+    let line = doctor::before_jobs(&mut launcher, &config.out, &interrupt)?;
+    line.iter().for_each(|line| println!("# {line}"));
     launcher.prepare(&config.out, &config.cases)?;
     let jobs = plan(config, &launcher)?;
     let mut outcomes = Vec::new();
@@ -137,13 +134,7 @@ fn execute(case: Case, job: &PlannedJob, config: &BandwidthSweep, interrupt: &In
         let mut output = io::stdout().lock();
         output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
     });
-    let ended = match ended {
-        Ok(ended) => ended,
-        Err(error) => {
-            job.close_failed(&format!("{error:#}"));
-            return Err(error);
-        }
-    };
+    let ended = ended.inspect_err(|error| job.close_failed(&format!("{error:#}")))?;
     let outcome = judge(case, job.starter(), ended, job.read_record(BandwidthRecord::read), config.bandwidth.min_busbw);
     match &outcome {
         Outcome::Sound(_) => job.close(None)?,

@@ -114,6 +114,11 @@ impl Launcher<'_> {
         PlannedJob { files, first_host: hosts[0].name.clone(), ranks: case.ranks(), addresses, starter, command }
     }
 
+    /// Where and how, as it was asked for.
+    pub fn config(&self) -> &LaunchConfig {
+        self.config
+    }
+
     /// What ranks run on their hosts: the worker, or its copy there.
     pub fn program(&self) -> &Path {
         self.sync.as_ref().map_or(&self.worker, Sync::worker)

@@ -108,11 +108,6 @@ impl Ledger {
         &self.manifest.command
     }
 
-    /// What the finished runs ran on: for a check before the next, by [`Found::differences`].
-    pub fn found(&self) -> &Found {
-        &self.manifest.found
-    }
-
     /// Whether this run need not run again.
     pub fn is_finished(&self, run: RunName) -> bool {
         self.manifest.is_finished(run)

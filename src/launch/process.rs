@@ -15,9 +15,8 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid};
 
-use crate::launch::watch::Watch;
-
 use crate::launch::starter::Starter;
+use crate::launch::watch::Watch;
 
 /// How often a waiting loop looks at the clock, the child and the interrupt.
 const TICK: Duration = Duration::from_millis(20);

@@ -80,10 +80,8 @@ pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
     let (mut ledger, notes) = open_ledger(config, &launcher)?;
     let interrupt = Interrupt::install()?;
     launcher.copy_worker(&interrupt, say)?;
-    if config.launch.doctor {
-        let line = doctor::before_jobs(&mut launcher, config.train.device, &config.out, &interrupt)?;
-        line.iter().for_each(|line| say(line));
-    }
+    let line = doctor::before_jobs(&mut launcher, &config.out, &interrupt)?;
+    line.iter().for_each(|line| say(line));
     launcher.prepare(&config.out, &config.cases)?;
     let runs = plan(config, &launcher)?;
     ledger.write(runs.iter().map(|run| run.name))?;

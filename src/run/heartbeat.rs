@@ -7,7 +7,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// What the parent gets to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Iteration (32 bits), phase (8), bucket (24): one word, so that no reader sees half of a change.
-static POSITION: AtomicU64 = AtomicU64::new(0);
+/// Iteration and phase.
+static POSITION: Mutex<(u32, Phase)> = Mutex::new((0, Phase::Starting));
 static PIECES: AtomicU64 = AtomicU64::new(0);
 /// [`Waiting`]s that there are.
 static WAITS: AtomicU32 = AtomicU32::new(0);
@@ -46,33 +46,19 @@ static DRIVER: Mutex<Option<TcpStream>> = Mutex::new(None);
 /// Set when this rank has said its last word: what happens to the connection then means nothing.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-const PHASES: [Phase; 11] = [
-    Phase::Starting,
-    Phase::Joining,
-    Phase::Preparing,
-    Phase::Connecting,
-    Phase::Data,
-    Phase::Ready,
-    Phase::Forward,
-    Phase::Backward,
-    Phase::AllReduce { bucket: 0 },
-    Phase::Optimizer,
-    Phase::Finishing,
-];
-
 /// This rank is in `phase` of the same iteration now.
 pub fn enter(phase: Phase) {
-    enter_in((POSITION.load(Ordering::Relaxed) >> 32) as u32, phase);
+    position().1 = phase;
 }
 
 /// This rank is in `phase` of `iteration` now.
 pub fn enter_in(iteration: u32, phase: Phase) {
-    let (name, bucket) = match phase {
-        Phase::AllReduce { bucket } => (Phase::AllReduce { bucket: 0 }, bucket.min(0x00ff_ffff)),
-        phase => (phase, 0),
-    };
-    let code = PHASES.iter().position(|known| *known == name).unwrap_or_default() as u64;
-    POSITION.store(u64::from(iteration) << 32 | code << 24 | u64::from(bucket), Ordering::Relaxed);
+    *position() = (iteration, phase);
+}
+
+/// The other side holds it for no longer than a copy takes.
+fn position() -> MutexGuard<'static, (u32, Phase)> {
+    POSITION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A gradient is ready, or a piece of a sum has gone through: what is slow is told from what is stuck.
@@ -96,15 +82,11 @@ impl Drop for Waiting {
 }
 
 fn now() -> Heartbeat {
-    let position = POSITION.load(Ordering::Relaxed);
-    let phase = match PHASES[(position >> 24 & 0xff) as usize] {
-        Phase::AllReduce { .. } => Phase::AllReduce { bucket: (position & 0x00ff_ffff) as u32 },
-        phase => phase,
-    };
+    let (iteration, phase) = *position();
     let processor_time = getrusage(UsageWho::RUSAGE_SELF)
         .map_or(0, |usage| usage.user_time().num_microseconds() + usage.system_time().num_microseconds());
     Heartbeat {
-        iteration: (position >> 32) as u32,
+        iteration,
         phase,
         is_waiting: WAITS.load(Ordering::Relaxed) > 0 || matches!(phase, Phase::AllReduce { .. }),
         pieces: PIECES.load(Ordering::Relaxed),
@@ -131,16 +113,10 @@ pub fn begin(driver: Option<Driver>) {
             world::complain(&format!("{name}: none of the driver's addresses answers, a hang here will not be named"));
         }
         while let Some(connection) = stream {
-            let lost = Instant::now();
             stream = match report(connection) {
                 Lost::Over => return,
                 Lost::Closed => None,
-                // A link that is down for a moment must not end a run.
-                Lost::Silent => std::iter::from_fn(|| (lost.elapsed().as_secs_f64() < driver.patience.0).then_some(()))
-                    .find_map(|()| {
-                        thread::sleep(PAUSE);
-                        find(&driver, &hello)
-                    }),
+                Lost::Silent => find_again(&driver, &hello),
             };
             if stream.is_none() && !IS_OVER.load(Ordering::Relaxed) {
                 world::complain(&format!("{name} has lost the driver and ends"));
@@ -173,6 +149,18 @@ pub fn end(message: &Message) {
 /// A connection to a driver that knows this job; others may listen at the same address.
 fn find(driver: &Driver, hello: &Message) -> Option<TcpStream> {
     driver.addresses.iter().find_map(|address| connect(*address, hello))
+}
+
+/// The same after the network has lost it: a link that is down for a moment must not end a run.
+fn find_again(driver: &Driver, hello: &Message) -> Option<TcpStream> {
+    let lost = Instant::now();
+    while lost.elapsed().as_secs_f64() < driver.patience.0 {
+        thread::sleep(PAUSE);
+        if let Some(stream) = find(driver, hello) {
+            return Some(stream);
+        }
+    }
+    None
 }
 
 fn connect(address: SocketAddr, hello: &Message) -> Option<TcpStream> {

@@ -105,8 +105,11 @@ fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Command
     if !options.contains("--worker") {
         command.arg("--worker").arg(worker());
     }
-    let small = "--runs 1 --device cpu --batch-size 2 --image-size 32 --threads 1 --stall-timeout 10";
+    let small = "--runs 1 --device cpu --batch-size 2 --image-size 32 --threads 1";
     command.arg("--out").arg(out).args(words(small));
+    if !options.contains("--stall-timeout") {
+        command.args(words("--stall-timeout 10"));
+    }
     if !options.contains("--iters") {
         command.args(words("--iters 40 --warmup 4"));
     }
@@ -202,6 +205,28 @@ fn a_link_that_goes_down_is_named_by_its_host() {
     assert!(outcome.last_line.contains(&format!("host {} (process ", host(3))), "{}", outcome.last_line);
     assert!(outcome.last_line.contains("its host or link is down; ranks 0-1, 3 wait for it"), "{}", outcome.last_line);
     assert_eq!(outcome.status, Some(1));
+}
+
+#[test]
+fn a_link_that_comes_back_lets_the_run_go_on() {
+    let _turn = turn();
+    let Some(cluster) = Cluster::up(4) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut sweep = Sweep::start(&cluster, folder.path(), "4n1g", "--stall-timeout 40 --iters 200 --warmup 4");
+    sweep.reach("4n1g");
+    // A rank looks for the driver for so long from the loss on, however old the connection was.
+    thread::sleep(Duration::from_secs(40));
+    let since = Instant::now();
+    let link = |state| succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", state]));
+    link("down");
+    // Longer than a rank waits for the driver's kernel to acknowledge: it loses the connection, and finds the driver again.
+    thread::sleep(Duration::from_secs(12));
+    link("up");
+    let outcome = sweep.end(since);
+    tell("link of a host down for 12 s", &outcome);
+    assert_eq!(outcome.status, Some(0), "{}", sweep.complaints());
+    assert!(!sweep.log("4n1g").contains("has lost the driver"), "{}", sweep.log("4n1g"));
+    empty_after(Instant::now());
 }
 
 #[test]

@@ -36,7 +36,7 @@ use crate::launch::doctor::checks::{Asked, Finding, Severity};
 use crate::launch::doctor::host::{HostFacts, Visit};
 use crate::launch::doctor::network::{Depth, NetworkFacts};
 use crate::launch::hosts::{Host, Hosts};
-use crate::launch::job::{self, Launcher};
+use crate::launch::job::{self, LaunchConfig, Launcher};
 use crate::launch::mpirun::{MpirunOptions, Surroundings};
 use crate::launch::process::Interrupt;
 use crate::launch::sync::Sync;
@@ -131,14 +131,13 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The quick part, on the hosts that jobs use: warnings are told, errors stop; the network is `launcher`'s from then
-/// on. The line that says which it is.
-pub fn before_jobs(
-    launcher: &mut Launcher,
-    device: DeviceChoice,
-    out: &Path,
-    interrupt: &Interrupt,
-) -> anyhow::Result<Option<String>> {
+/// The quick part, where it is asked for, on the hosts that jobs use: warnings are told, errors stop; the network is
+/// `launcher`'s from then on. The line that says which it is.
+pub fn before_jobs(launcher: &mut Launcher, out: &Path, interrupt: &Interrupt) -> anyhow::Result<Option<String>> {
+    let LaunchConfig { doctor, device, .. } = *launcher.config();
+    if !doctor {
+        return Ok(None);
+    }
     let results = job::absolute_out(out)?;
     let hosts = launcher.hosts();
     let visit = Visit {

@@ -1,8 +1,23 @@
-# For scripts that source it: Debian packages installed by root, without the services that come with them.
+# For the scripts that make hosts, which source it: how they speak and fail, and Debian packages installed by root, without
+# the services that come with them.
 # shellcheck shell=bash
 
+# Root's PATH lacks it after a plain `su`.
+PATH=$PATH:/usr/sbin:/sbin
+
+say() { echo "$(basename "$0" .sh): $*" >&2; }
+fail() {
+    say "$1"
+    exit "${2:-1}"
+}
+# The head of the script itself.
+usage() {
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
+    exit "$1"
+}
+
 # Installs what the function $1 prints, Debian's names of what is missing. Services $2... that come with it are started
-# neither now nor at boot; one that is there already stays as it is. Uses the caller's say and fail.
+# neither now nor at boot; one that is there already stays as it is.
 install_packages() {
     local list=$1 missing command log service policy=/usr/sbin/policy-rc.d worked=yes new_services=()
     shift
