@@ -79,7 +79,7 @@ fn each_tool_stays_in_its_room() {
         "src",
         &["clap::"],
         &[
-            "src/cli.rs",
+            "src/cli",
             "src/main.rs",
             "src/run/cli.rs",
             "src/run/main.rs",

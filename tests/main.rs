@@ -6,6 +6,7 @@ mod cluster;
 mod doctor;
 mod extract;
 mod resume;
+mod runs;
 mod safetensors;
 mod sandbox;
 mod slurm;

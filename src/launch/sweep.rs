@@ -186,7 +186,7 @@ fn plan(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Vec<Run>> {
     let SweepConfig { train, out, runs, .. } = config;
     let out_of_record = job::absolute_out(out)?;
     let plan_run = |case: Case, run: u32| {
-        let name = RunName { case, batch_size: train.batch_size, dtype: train.dtype, run };
+        let name = RunName { baseline: false, case, batch_size: train.batch_size, dtype: train.dtype, run };
         let files = JobFiles { log: name.log(out), record: name.record(&out_of_record) };
         let mut arguments = vec!["train".to_owned()];
         arguments.extend(options::arguments(&TrainConfig { record: Some(files.record.clone()), ..train.clone() }));

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::case::Case;
-use ringmark_record::config::Dtype;
-use ringmark_record::files::MODEL;
+use ringmark_record::config::{CollectiveChoice, Dtype};
+use ringmark_record::files::{MODEL, RunName};
 use ringmark_record::run::{Profile, Warning};
 use ringmark_record::stats::scaling::{efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
-use ringmark_record::units::{ImagesPerSecond, Seconds};
+use ringmark_record::units::ImagesPerSecond;
 use serde_json::Value;
 
 use crate::read::problem::Problem;
@@ -70,6 +70,8 @@ pub struct CaseRuns {
     pub figures: Option<Figures>,
     /// What was seen in its counted runs, once each however many runs have it; the gravest first.
     pub warnings: Vec<String>,
+    /// The same ranks without communication, its figures relative to the same base; `None` where no such run was found.
+    pub baseline: Option<Box<CaseRuns>>,
 }
 
 /// Figures of one case over its counted runs.
@@ -93,7 +95,23 @@ pub struct Figures {
     pub times: Option<StepTimes>,
 }
 
+impl Conditions {
+    /// Of the baselines of these runs.
+    fn without_exchange(&self) -> Conditions {
+        let mut conditions = self.clone();
+        if let Some(recorded) = &mut conditions.recorded {
+            recorded.config.exchange.collective = CollectiveChoice::None;
+        }
+        conditions
+    }
+}
+
 impl CaseRuns {
+    fn new(case: Case, mut runs: Vec<Run>) -> CaseRuns {
+        runs.sort_by_key(|run| run.found.name.run);
+        CaseRuns { case, warnings: case_warnings(case, &runs), runs, figures: None, baseline: None }
+    }
+
     /// Runs that count.
     pub fn counted(&self) -> impl Iterator<Item = &Measured> {
         self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
@@ -122,7 +140,7 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>) -> Ex
 /// A log without a record does not say how many iterations were asked for: the number that most logs of its case have
 /// is taken for it, and a log with fewer was cut off.
 fn leave_out_cut_off(runs: &mut [Run]) {
-    let key = |run: &Run| (run.found.name.case, run.found.name.dtype, run.found.name.batch_size);
+    let key = |run: &Run| RunName { run: 0, ..run.found.name };
     let mut lengths: BTreeMap<_, BTreeMap<usize, usize>> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.recorded.is_none()) {
         if let Ok(measured) = &run.outcome {
@@ -145,16 +163,20 @@ fn leave_out_cut_off(runs: &mut [Run]) {
     }
 }
 
-/// Sorts runs by their conditions. A run that does not count makes no table of its own while there is one of its
-/// precision and batch size: it may have failed before it could record its conditions.
-fn group(runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
+/// Sorts runs by their conditions; a baseline goes to the runs that it is the baseline of. A run that does not count makes
+/// no table of its own while there is one of its precision and batch size: it may have failed before it could record its
+/// conditions.
+fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
     let mut groups: Vec<(Conditions, Vec<Run>)> = Vec::new();
-    let (counted, left_out): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.outcome.is_ok());
-    for run in counted.into_iter().chain(left_out) {
+    runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
+    for run in runs {
         let own = conditions(&run);
         let alike = |known: &Conditions| (known.dtype, known.batch_size) == (own.dtype, own.batch_size);
-        let equal = groups.iter().position(|(known, _)| *known == own);
-        let index = equal.or_else(|| match run.outcome {
+        let belongs = |known: &Conditions| match run.found.name.baseline {
+            true => *known == own || known.without_exchange() == own,
+            false => *known == own,
+        };
+        let index = groups.iter().position(|(known, _)| belongs(known)).or_else(|| match run.outcome {
             Ok(_) => None,
             Err(_) => groups.iter().position(|(known, _)| alike(known)),
         });
@@ -183,15 +205,21 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
     let device_names = runs.iter().filter_map(|run| run.recorded.as_ref()).flat_map(|run| run.device_names.clone());
     let device_names: BTreeSet<String> = device_names.collect();
     let software = differing_software(&runs);
-    let mut cases: BTreeMap<(u32, Case), Vec<Run>> = BTreeMap::new();
-    for run in runs {
-        cases.entry((run.found.name.case.ranks(), run.found.name.case)).or_default().push(run);
+    // Baselines of nothing are runs like any other.
+    let only_baselines = runs.iter().all(|run| run.found.name.baseline);
+    let (baselines, runs): (Vec<Run>, Vec<Run>) =
+        runs.into_iter().partition(|run| run.found.name.baseline && !only_baselines);
+    let mut baselines = by_case(baselines);
+    let mut cases = by_case(runs);
+    for key in baselines.keys() {
+        cases.entry(*key).or_default();
     }
     let mut cases: Vec<CaseRuns> = cases
         .into_iter()
-        .map(|((_, case), mut runs)| {
-            runs.sort_by_key(|run| run.found.name.run);
-            CaseRuns { case, warnings: case_warnings(case, &runs), runs, figures: None }
+        .map(|(key, runs)| {
+            let (_, case) = key;
+            let baseline = baselines.remove(&key).map(|runs| Box::new(CaseRuns::new(case, runs)));
+            CaseRuns { baseline, ..CaseRuns::new(case, runs) }
         })
         .collect();
     // Cases are in order of their ranks, so the first with a counted run is 1n1g where there is one.
@@ -199,6 +227,9 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
     if let Some(base) = base {
         for case in &mut cases {
             case.figures = case_figures(case, base);
+            if let Some(baseline) = &mut case.baseline {
+                baseline.figures = case_figures(baseline, base);
+            }
         }
     }
     let mut group = Group {
@@ -213,6 +244,16 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
     };
     group.warnings = warnings(&group, software);
     group
+}
+
+/// In the order of the tables: by ranks, then nodes.
+fn by_case(runs: Vec<Run>) -> BTreeMap<(u32, Case), Vec<Run>> {
+    let mut cases: BTreeMap<(u32, Case), Vec<Run>> = BTreeMap::new();
+    for run in runs {
+        let case = run.found.name.case;
+        cases.entry((case.ranks(), case)).or_default().push(run);
+    }
+    cases
 }
 
 fn median_speed(case: &CaseRuns) -> Option<f64> {
@@ -238,18 +279,10 @@ fn case_figures(case: &CaseRuns, (base, base_speed): (Case, f64)) -> Option<Figu
     })
 }
 
+/// Over runs; `None` unless every counted run has a record.
 fn mean_times(case: &CaseRuns) -> Option<StepTimes> {
     let times = case.counted().map(|run| run.times).collect::<Option<Vec<StepTimes>>>()?;
-    let average = |part: fn(&StepTimes) -> Seconds| {
-        mean(&times.iter().map(|times| part(times).0).collect::<Vec<f64>>()).map(Seconds)
-    };
-    Some(StepTimes {
-        step: average(|times| times.step)?,
-        forward: average(|times| times.forward)?,
-        backward: average(|times| times.backward)?,
-        exposed_allreduce: average(|times| times.exposed_allreduce)?,
-        optimizer: average(|times| times.optimizer)?,
-    })
+    StepTimes::mean(&times)
 }
 
 /// The same trouble in several runs is one warning, told as the first of them has it.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use ringmark_record::case::Case;
-use ringmark_record::files::{BANDWIDTH_LOG, MANIFEST, MODEL, RunName};
+use ringmark_record::files::{BANDWIDTH_LOG, BASELINE, MANIFEST, MODEL, RunName};
 use ringmark_record::manifest::{Manifest, RunState};
 use ringmark_record::usage::usage;
 
@@ -33,22 +33,17 @@ pub struct Found {
     pub problems: Vec<Problem>,
 }
 
-/// Looks for `<case>/rn50_b<batch>_<dtype>_<run>.log` below `root`. An error where there is none at all.
+/// Looks for `<case>/rn50_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. An error where there is none at all.
 pub fn find(root: &Path) -> anyhow::Result<Found> {
     check_is_folder(root).map_err(usage)?;
     let mut found = Found::default();
-    for path in entries(root).with_context(|| format!("{} cannot be read", root.display()))? {
-        if path.is_dir() {
-            match entries(&path) {
-                Ok(files) => files.iter().for_each(|file| found.take(root, file)),
-                Err(error) => found.problems.push(Problem::in_file(
-                    below(root, &path),
-                    format!("the folder cannot be read: {error}: change its permissions"),
-                )),
-            }
-        } else {
-            found.take(root, &path);
-        }
+    let paths = entries(root).with_context(|| format!("{} cannot be read", root.display()))?;
+    let baselines = root.join(BASELINE);
+    for path in paths.iter().filter(|path| **path != baselines) {
+        found.look_at(root, path);
+    }
+    for path in entries(&baselines).unwrap_or_default() {
+        found.look_at(root, &path);
     }
     found.leave_out_second_logs();
     found.miss_runs(root);
@@ -66,6 +61,20 @@ fn check_is_folder(root: &Path) -> anyhow::Result<()> {
 }
 
 impl Found {
+    /// A file, or the files of a folder.
+    fn look_at(&mut self, root: &Path, path: &Path) {
+        if !path.is_dir() {
+            return self.take(root, path);
+        }
+        match entries(path) {
+            Ok(files) => files.iter().for_each(|file| self.take(root, file)),
+            Err(error) => self.problems.push(Problem::in_file(
+                below(root, path),
+                format!("the folder cannot be read: {error}: change its permissions"),
+            )),
+        }
+    }
+
     /// Sorts one file into runs, problems, or neither.
     fn take(&mut self, root: &Path, file: &Path) {
         let path = below(root, file);

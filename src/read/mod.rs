@@ -4,16 +4,20 @@
 //! |---|---|
 //! | [`extract`] | the way from a folder of runs to table, JSON, CSV and Markdown |
 //! | [`folder`] | which files are runs, and which were taken for something else |
+//! | [`log`] | one log, line by line |
 //! | [`run`] | one run, from its log and the record beside it |
 //! | [`figures`] | runs into groups of equal conditions, cases, speedup and efficiency |
 //! | [`table`] | figures for people: terminal and Markdown |
 //! | [`export`] | figures for programs: DLPerf's JSON with our fields, and CSV |
+//! | [`peers`] | result files of other benchmarks |
 //! | [`problem`] | what keeps a file or a run out of the figures, with its place |
 
 pub mod export;
 pub mod extract;
 pub mod figures;
 pub mod folder;
+pub mod log;
+pub mod peers;
 pub mod problem;
 pub mod run;
 pub mod table;

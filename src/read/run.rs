@@ -1,24 +1,21 @@
-//! One run: its log read line by line, the record beside it, and whether it counts. Not for comparing runs.
+//! One run: its log, the record beside it, and whether it counts. Not for comparing runs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
 use ringmark_record::config::{DeviceChoice, TrainConfig};
-use ringmark_record::environment::DeviceKind;
+use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
 use ringmark_record::files::RunName;
-use ringmark_record::log_line::{self, Line};
 use ringmark_record::run::{Iteration, Profile, RunHeader, RunRecord, Warning};
-use ringmark_record::stats::summary::{harmonic_mean, mean};
+use ringmark_record::stats::summary::{Spread, harmonic_mean, mean};
 use ringmark_record::units::{ImagesPerSecond, Seconds};
 use ringmark_record::validity;
 
 use crate::read::folder::FoundRun;
+use crate::read::log::{self, Log};
 use crate::read::problem::Problem;
-
-/// Longest piece of a log that is looked at as one line, in bytes; keeps a file without line ends out of memory.
-const LONGEST_LINE: u64 = 1 << 20;
 
 /// A run that was found, counted or not.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +37,12 @@ pub struct Recorded {
     pub device_names: BTreeSet<String>,
     /// Versions of what ran.
     pub software: String,
+    /// What rank 0 found.
+    pub environment: Environment,
+    /// Start, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// Engine that summed the gradients.
+    pub collective: String,
 }
 
 /// Conditions that two runs of one measurement share.
@@ -65,8 +68,12 @@ pub struct Measured {
     /// All images over all time. With a record `batch x ranks x iterations / mean over ranks of the summed step time`,
     /// without one the harmonic mean of the log's speeds.
     pub images_over_time: ImagesPerSecond,
-    /// Where the time went.
+    /// Where the time went, over all ranks; `None` without a record.
     pub times: Option<StepTimes>,
+    /// Step times by rank, then by iteration, warm-up included. Without a record of rank 0 alone, from the log's speeds.
+    pub steps: Vec<Vec<Seconds>>,
+    /// Every rank; none without a record.
+    pub ranks: Vec<RankTimes>,
     /// Mean loss over ranks in the last iteration.
     pub last_loss: Option<f64>,
     /// Updates skipped for a gradient that was not finite.
@@ -86,11 +93,62 @@ pub struct StepTimes {
     pub backward: Seconds,
     /// All-reduce that backward did not hide.
     pub exposed_allreduce: Seconds,
+    /// Part of `exposed_allreduce` that went by until the slowest rank was there: in every iteration the rank's time less
+    /// the shortest of all ranks, since who comes last waits for nobody.
+    pub waiting: Seconds,
     /// Weight update.
     pub optimizer: Seconds,
 }
 
+/// One rank of a run, over the iterations after warm-up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankTimes {
+    /// Where it ran.
+    pub place: RankPlace,
+    /// Means over its iterations.
+    pub times: StepTimes,
+    /// Own compute time over its iterations, in seconds: until it joins its first all-reduce. `None` in records that were
+    /// written before it was measured.
+    pub own_compute: Option<Spread>,
+}
+
+impl Measured {
+    /// Time of every iteration, warm-up included: the mean over ranks, whose sum is the run's time.
+    pub fn iteration_times(&self) -> Vec<Seconds> {
+        let ranks = self.steps.len() as f64;
+        let iteration = |index: usize| Seconds(self.steps.iter().map(|steps| steps[index].0).sum::<f64>() / ranks);
+        (0..self.iterations).map(iteration).collect()
+    }
+
+    /// Step times of all ranks after warm-up in one list, as PyTorch's benchmark takes its percentiles.
+    pub fn pooled_steps(&self) -> Vec<f64> {
+        self.steps.iter().flat_map(|steps| &steps[self.warmup..]).map(|step| step.0).collect()
+    }
+}
+
 impl StepTimes {
+    /// Mean of each part over several; `None` for none.
+    pub fn mean<'a>(all: impl IntoIterator<Item = &'a StepTimes> + Clone) -> Option<StepTimes> {
+        let average = |part: fn(&StepTimes) -> Seconds| {
+            mean(&all.clone().into_iter().map(|times| part(times).0).collect::<Vec<f64>>()).map(Seconds)
+        };
+        Some(StepTimes {
+            step: average(|times| times.step)?,
+            forward: average(|times| times.forward)?,
+            backward: average(|times| times.backward)?,
+            exposed_allreduce: average(|times| times.exposed_allreduce)?,
+            waiting: average(|times| times.waiting)?,
+            optimizer: average(|times| times.optimizer)?,
+        })
+    }
+
+    /// What lies in the step and in none of its phases: what the loop, timing and recording cost. Below zero where the
+    /// phases are longer than the step.
+    pub fn other(&self) -> Seconds {
+        let phases = [self.forward, self.backward, self.exposed_allreduce, self.optimizer];
+        Seconds(self.step.0 - phases.iter().map(|phase| phase.0).sum::<f64>())
+    }
+
     /// Share of the step that is exposed all-reduce, 0 to 1.
     pub fn exposed_share(&self) -> f64 {
         self.exposed_allreduce.0 / self.step.0
@@ -104,7 +162,7 @@ pub fn to_hundredths(value: f64) -> f64 {
 
 /// Reads the run at `root`/`found.log`; `warmup` overrides what the record (or else DLPerf) says.
 pub fn read(root: &Path, found: &FoundRun, warmup: Option<u32>) -> Run {
-    let log = read_log(root, &found.log);
+    let log = log::read(root, &found.log);
     let record = read_record(root, &found.log);
     let recorded = record.as_ref().ok().and_then(Option::as_ref).map(|record| recorded(&record.header, warmup));
     let outcome = log.and_then(|log| measure(found, log, record, warmup));
@@ -143,23 +201,33 @@ fn measure(
         );
         return Err(Problem::in_file(&found.log, what));
     }
-    let speeds = &log.speeds[warmup..];
-    let measured = |iterations_after: Option<&[Iteration]>| {
-        let images = f64::from(found.name.batch_size) * f64::from(found.name.case.ranks());
-        let times = iterations_after.and_then(step_times);
-        let over_time = times.map(|times| images / times.step.0).or_else(|| harmonic_mean(speeds))?;
+    let images = f64::from(found.name.batch_size) * f64::from(found.name.case.ranks());
+    let measured = || {
+        let (ranks, steps) = match &record {
+            Some(RunRecord { header, iterations, .. }) => {
+                (rank_times(&header.ranks, &iterations[warmup..]), steps(header.ranks.len(), iterations))
+            }
+            None => (Vec::new(), vec![log.speeds.iter().map(|speed| Seconds(images / speed)).collect()]),
+        };
+        let times = StepTimes::mean(ranks.iter().map(|rank| &rank.times));
+        let over_time = times.map(|times| images / times.step.0).or_else(|| harmonic_mean(&log.speeds[warmup..]))?;
         Some(Measured {
             iterations,
             warmup,
-            speed: ImagesPerSecond(to_hundredths(mean(speeds)?)),
+            speed: ImagesPerSecond(to_hundredths(mean(&log.speeds[warmup..])?)),
             images_over_time: ImagesPerSecond(over_time),
             times,
-            last_loss: iterations_after.map_or(log.last_loss, |all| mean(&all.last()?.loss)),
+            steps,
+            ranks,
+            last_loss: match &record {
+                Some(record) => mean(&record.iterations.last()?.loss),
+                None => log.last_loss,
+            },
             skipped_steps: record.as_ref().and_then(|record| Some(record.end.as_ref()?.skipped_steps)),
             warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
         })
     };
-    measured(record.as_ref().map(|record| &record.iterations[warmup..]))
+    measured()
         .filter(|measured| measured.images_over_time.0.is_finite())
         .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))
 }
@@ -202,19 +270,34 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
     Ok(())
 }
 
-/// Mean over ranks and iterations; every iteration has the same ranks, so this is the mean over all values.
-fn step_times(iterations: &[Iteration]) -> Option<StepTimes> {
-    let average = |list: fn(&Iteration) -> &[Seconds]| {
-        let values: Vec<f64> = iterations.iter().flat_map(list).map(|time| time.0).collect();
-        mean(&values).map(Seconds)
+/// Every rank's times over these iterations, of which each has the same ranks.
+fn rank_times(places: &[RankPlace], iterations: &[Iteration]) -> Vec<RankTimes> {
+    let shortest = |list: &[Seconds]| list.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
+    let shortest: Vec<f64> = iterations.iter().map(|iteration| shortest(&iteration.exposed_allreduce)).collect();
+    let of_rank = |(rank, place): (usize, &RankPlace)| {
+        let average = |list: fn(&Iteration) -> &[Seconds]| {
+            let values: Vec<f64> = iterations.iter().map(|iteration| list(iteration)[rank].0).collect();
+            mean(&values)
+        };
+        let exposed_allreduce = average(|iteration| &iteration.exposed_allreduce)?;
+        let times = StepTimes {
+            step: Seconds(average(|iteration| &iteration.step)?),
+            forward: Seconds(average(|iteration| &iteration.forward)?),
+            backward: Seconds(average(|iteration| &iteration.backward)?),
+            exposed_allreduce: Seconds(exposed_allreduce),
+            // Rounding must not make it less than nothing.
+            waiting: Seconds((exposed_allreduce - mean(&shortest)?).max(0.0)),
+            optimizer: Seconds(average(|iteration| &iteration.optimizer)?),
+        };
+        let own = iterations.iter().filter_map(|iteration| Some(iteration.before_allreduce.get(rank)?.0));
+        Some(RankTimes { place: place.clone(), times, own_compute: Spread::of(&own.collect::<Vec<f64>>()) })
     };
-    Some(StepTimes {
-        step: average(|iteration| &iteration.step)?,
-        forward: average(|iteration| &iteration.forward)?,
-        backward: average(|iteration| &iteration.backward)?,
-        exposed_allreduce: average(|iteration| &iteration.exposed_allreduce)?,
-        optimizer: average(|iteration| &iteration.optimizer)?,
-    })
+    places.iter().enumerate().filter_map(of_rank).collect()
+}
+
+/// By rank, then by iteration.
+fn steps(ranks: usize, iterations: &[Iteration]) -> Vec<Vec<Seconds>> {
+    (0..ranks).map(|rank| iterations.iter().map(|iteration| iteration.step[rank]).collect()).collect()
 }
 
 fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
@@ -241,6 +324,9 @@ fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
             .filter_map(|(name, version)| Some(format!("{name} {}", version.filter(|version| !version.is_empty())?)))
             .collect::<Vec<_>>()
             .join(", "),
+        environment: environment.clone(),
+        started: header.started,
+        collective: header.collective.clone(),
     }
 }
 
@@ -256,85 +342,6 @@ fn read_record(root: &Path, log: &Path) -> Result<Option<RunRecord>, Problem> {
     }
 }
 
-/// What a log says.
-#[derive(Debug, Default)]
-struct Log {
-    /// Of every iteration in order, warm-up included, in images/s over all ranks.
-    speeds: Vec<f64>,
-    /// On the last iteration's line, where it has one.
-    last_loss: Option<f64>,
-    /// The launcher's word that the run failed.
-    failure: Option<Problem>,
-    /// The first thing that makes the speeds incomplete or ambiguous.
-    damage: Option<Problem>,
-}
-
-/// Reads a log of any length and content; an error where the file itself cannot be read.
-fn read_log(root: &Path, path: &Path) -> Result<Log, Problem> {
-    let unreadable = |error: std::io::Error| Problem::in_file(path, format!("the log cannot be read: {error}"));
-    let mut input = BufReader::new(File::open(root.join(path)).map_err(unreadable)?);
-    let mut log = Log::default();
-    let mut bytes = Vec::new();
-    let mut last_batch = 0;
-    let mut number = 0;
-    loop {
-        bytes.clear();
-        if (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut bytes).map_err(unreadable)? == 0 {
-            break;
-        }
-        number += 1;
-        let text = String::from_utf8_lossy(&bytes);
-        let text = text.trim_end();
-        let damage = match log_line::parse(text) {
-            Line::Other => None,
-            Line::Failed(reason) => {
-                let what = format!("the run failed: {reason}: repeat it");
-                log.failure.get_or_insert_with(|| Problem::in_line(path, number, what));
-                None
-            }
-            Line::Malformed => Some(format!("an iteration without a speed, {:?}: repeat the run", excerpt(text))),
-            Line::Iteration { batch, speed } => {
-                // Some writers count from 0; after the first line the numbers have to go up by one.
-                let due = if log.speeds.is_empty() { batch.min(1) } else { last_batch + 1 };
-                let damage = (batch != due).then(|| out_of_order(batch, due));
-                let loss = log_line::loss(text);
-                let damage = damage.or_else(|| not_finite(batch, loss));
-                log.speeds.push(speed.0);
-                log.last_loss = loss;
-                last_batch = batch;
-                damage
-            }
-        };
-        if let Some(what) = damage {
-            log.damage.get_or_insert_with(|| Problem::in_line(path, number, what));
-        }
-    }
-    if log.speeds.is_empty() && log.damage.is_none() {
-        let what = match number {
-            0 => "the log is empty: the run ended before it wrote anything, repeat it",
-            _ => "no iteration in the log: the run ended before its first one, repeat it",
-        };
-        log.damage = Some(Problem::in_file(path, what));
-    }
-    Ok(log)
-}
-
-fn out_of_order(batch: u32, due: u32) -> String {
-    let cause = if batch < due { "two outputs in one log" } else { "lines are missing" };
-    format!("Batch[{batch}] where Batch[{due}] is due: {cause}, repeat the run")
-}
-
-fn not_finite(batch: u32, loss: Option<f64>) -> Option<String> {
-    let loss = loss.filter(|loss| !loss.is_finite())?;
-    Some(format!("the loss of Batch[{batch}] is {loss}: repeat the run, with a smaller --lr if it stays so"))
-}
-
-/// The first characters of a line, enough to recognize it.
-fn excerpt(text: &str) -> String {
-    const LENGTH: usize = 60;
-    if text.chars().count() <= LENGTH { text.to_owned() } else { text.chars().take(LENGTH).chain(['…']).collect() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,11 +351,5 @@ mod tests {
         for (value, rounded) in [(384.194, 384.19), (0.125, 0.12), (0.375, 0.38), (2.0, 2.0)] {
             assert_eq!(to_hundredths(value), rounded);
         }
-    }
-
-    #[test]
-    fn a_long_line_is_shortened_between_characters() {
-        assert_eq!(excerpt("short"), "short");
-        assert_eq!(excerpt(&"é".repeat(70)), format!("{}…", "é".repeat(60)));
     }
 }

@@ -1,6 +1,6 @@
 //! What one training run is asked to do: validated once, every default and every range in this file.
 //!
-//! [`crate::options`] holds what was typed; nothing below the two `cli.rs` sees anything but this.
+//! [`crate::options`] holds what was typed; nothing below the two rooms called `cli` sees anything but this.
 
 use std::fmt;
 use std::path::PathBuf;

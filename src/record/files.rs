@@ -1,6 +1,6 @@
 //! Where a run's log and record lie: `<root>/<case>/rn50_b<batch>_<dtype>_<run>.log`, DLPerf's names, with the
-//! record beside the log under the same stem and `.jsonl`; those of a bandwidth run, one a case; and what else a folder
-//! of results holds.
+//! record beside the log under the same stem and `.jsonl`; the same below `<root>/no-communication` for baselines; those
+//! of a bandwidth run, one a case; and what else a folder of results holds.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -15,6 +15,10 @@ use crate::config::Dtype;
 
 /// DLPerf's short name of ResNet50-v1b, the first word of every file name and the top key of its JSON.
 pub const MODEL: &str = "rn50";
+
+/// Folder, in that of a sweep, of the same cases without any exchange of gradients. One level deeper than DLPerf's
+/// extractor looks.
+pub const BASELINE: &str = "no-communication";
 
 /// Log of a case's bandwidth run, in the case's folder.
 pub const BANDWIDTH_LOG: &str = "bandwidth.log";
@@ -48,6 +52,8 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RunName {
+    /// Whether its ranks exchange nothing: the baseline of its case, in [`BASELINE`].
+    pub baseline: bool,
     /// Taken from the folder.
     pub case: Case,
     /// Images a rank and iteration.
@@ -70,15 +76,19 @@ impl RunName {
     }
 
     fn with_extension(&self, root: &Path, extension: &str) -> PathBuf {
-        let RunName { case, batch_size, dtype, run } = self;
+        let RunName { baseline, case, batch_size, dtype, run } = self;
+        let root = if *baseline { root.join(BASELINE) } else { root.to_owned() };
         root.join(case.to_string()).join(format!("{MODEL}_b{batch_size}_{dtype}_{run}.{extension}"))
     }
 
-    /// Reads `.../<case>/rn50_b<batch>_<dtype>_<run>.<any extension>`; `None` for any other path.
+    /// Reads `.../<case>/rn50_b<batch>_<dtype>_<run>.<any extension>`; `None` for any other path. It is a baseline's where
+    /// the folder of the case lies in one that is called [`BASELINE`].
     pub fn parse(path: &Path) -> Option<RunName> {
-        let case = path.parent()?.file_name()?.to_str()?.parse().ok()?;
+        let folder = path.parent()?;
+        let case = folder.file_name()?.to_str()?.parse().ok()?;
         let mut words = path.file_stem()?.to_str()?.strip_prefix(MODEL)?.strip_prefix("_b")?.split('_');
         let name = RunName {
+            baseline: folder.parent().and_then(Path::file_name).is_some_and(|name| name == BASELINE),
             case,
             batch_size: words.next()?.parse().ok()?,
             dtype: words.next()?.parse().ok()?,
@@ -123,7 +133,8 @@ mod tests {
 
     #[test]
     fn a_log_is_found_again_by_its_name() {
-        let name = RunName { case: Case { nodes: 2, gpus_per_node: 8 }, batch_size: 128, dtype: Dtype::Fp16, run: 3 };
+        let case = Case { nodes: 2, gpus_per_node: 8 };
+        let name = RunName { baseline: false, case, batch_size: 128, dtype: Dtype::Fp16, run: 3 };
         let path = name.log(Path::new("results/a"));
         assert_eq!(path, Path::new("results/a/2n8g/rn50_b128_fp16_3.log"));
         assert_eq!(RunName::parse(&path), Some(name));
@@ -131,6 +142,9 @@ mod tests {
         assert_eq!(name.to_string(), "2n8g/rn50_b128_fp16_3.log");
         assert_eq!(name.to_string().parse::<RunName>().expect("a name"), name);
         assert!("a/2n8g/rn50_b128_fp16_3.log".parse::<RunName>().is_err());
+        let baseline = RunName { baseline: true, ..name };
+        assert_eq!(baseline.to_string(), "no-communication/2n8g/rn50_b128_fp16_3.log");
+        assert_eq!(baseline.to_string().parse::<RunName>().expect("a name"), baseline);
     }
 
     #[test]

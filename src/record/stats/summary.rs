@@ -50,6 +50,33 @@ pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     Some(below + place.fract() * (above - below))
 }
 
+/// The percentiles that PyTorch's DDP benchmark prints of iteration times, and so do we.
+pub const STEP_PERCENTS: [u32; 4] = [50, 75, 90, 95];
+
+/// The middle nine tenths of a list.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// 5th percentile.
+    pub low: f64,
+    /// Median.
+    pub middle: f64,
+    /// 95th percentile.
+    pub high: f64,
+}
+
+impl Spread {
+    /// `None` for an empty list.
+    ///
+    /// Of 0, 1, .. 100: 5, 50 and 95.
+    pub fn of(values: &[f64]) -> Option<Spread> {
+        Some(Spread {
+            low: percentile(values, 5.0)?,
+            middle: percentile(values, 50.0)?,
+            high: percentile(values, 95.0)?,
+        })
+    }
+}
+
 /// Sample standard deviation, `sqrt(sum((x - mean)^2) / (n - 1))`. `None` for fewer than two values.
 ///
 /// `standard_deviation([1, 2, 6]) = sqrt((4 + 1 + 9) / 2) = 2.6458`.
@@ -81,6 +108,8 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(percentile(&[6.0, 1.0, 2.0], 75.0), Some(4.0));
+        let hundred: Vec<f64> = (0..=100).rev().map(f64::from).collect();
+        assert_eq!(Spread::of(&hundred), Some(Spread { low: 5.0, middle: 50.0, high: 95.0 }));
         assert!((standard_deviation(&VALUES).expect("three values") - 7f64.sqrt()).abs() < 1e-12);
         assert!((coefficient_of_variation(&VALUES).expect("three values") - 7f64.sqrt() / 3.0).abs() < 1e-12);
     }
@@ -100,6 +129,7 @@ mod tests {
         assert_eq!(mean(&[]), None);
         assert_eq!(median(&[]), None);
         assert_eq!(percentile(&[], 50.0), None);
+        assert_eq!(Spread::of(&[]), None);
         assert_eq!(percentile(&VALUES, 101.0), None);
         assert_eq!(percentile(&VALUES, f64::NAN), None);
         assert_eq!(percentile(&[7.0], 99.0), Some(7.0));

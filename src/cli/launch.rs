@@ -1,11 +1,11 @@
-//! What was typed, turned into configuration; the only room of this package that knows clap.
+//! Options of the commands that start something, with what is filled in where nothing was typed.
 
 use std::path::{self, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, value_parser};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, value_parser};
 use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::options::BandwidthOptions;
 use ringmark_record::case::Case;
@@ -24,42 +24,6 @@ use crate::launch::job::LaunchConfig;
 use crate::launch::mpirun::{MpirunOptions, Surroundings};
 use crate::launch::starter::{self, Starter};
 use crate::launch::sweep::{self, SweepConfig};
-use crate::read::extract::{ExtractConfig, Format};
-
-/// Benchmark of data-parallel training: how fast, how well does it scale, where is the rest lost.
-#[derive(Debug, Parser)]
-#[command(name = "ringmark", version, about)]
-pub struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// What to do.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Train every case several times through mpirun or Slurm and keep all logs and records
-    Sweep(Box<SweepOptions>),
-    /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun or Slurm
-    Bandwidth(Box<BandwidthCommand>),
-    /// Look at every host: ssh, programs, devices, network; say what is wrong and what to do about it
-    Doctor(DoctorOptions),
-    /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
-    Extract(ExtractOptions),
-    /// Become a command that ends with the process of this number, its parent; how mpirun is started
-    #[command(hide = true)]
-    Leash(LeashOptions),
-}
-
-/// What stands behind `ringmark leash`.
-#[derive(Debug, Args)]
-pub struct LeashOptions {
-    /// Process number of the parent
-    pub driver: i32,
-    /// The command
-    #[arg(last = true, required = true)]
-    pub command: Vec<String>,
-}
 
 /// Which hosts, and how they are reached.
 #[derive(Debug, Args)]
@@ -368,40 +332,5 @@ impl DoctorOptions {
             self.hosts.into_config(&Machine::read(Some(self.device)))?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
         Ok(DoctorConfig { hosts, worker, sync, mpirun, out: self.out, device, depth, json: self.json })
-    }
-}
-
-const EXTRACT_EXAMPLES: &str = "\
-Examples:
-  ringmark extract results/first
-      the table, and results/first/first_result.json, .csv and .md
-  ringmark extract logs/ngc/mxnet/resnet50 --out result
-      DLPerf's own logs
-  ringmark extract results/first --format csv > first.csv
-
-Exit status 1 says that figures are not complete: what is not in them, and why, is on the standard error.";
-
-/// Options of `ringmark extract`.
-#[derive(Debug, Args)]
-#[command(after_help = EXTRACT_EXAMPLES)]
-pub struct ExtractOptions {
-    /// Folder that holds CASE/rn50_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) beside each
-    #[arg(value_name = "FOLDER")]
-    folder: PathBuf,
-    /// Folder for NAME_result.json, .csv and .md, NAME being the last part of FOLDER [default: FOLDER]
-    #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
-    /// First iterations of a run to leave out [default: as its record says, 20 without one]
-    #[arg(long, value_name = "N")]
-    warmup: Option<u32>,
-    /// What to print; the files are written in any case
-    #[arg(long, default_value = "table", value_parser = PossibleValuesParser::new(Format::WORDS).try_map(|word| word.parse::<Format>()))]
-    format: Format,
-}
-
-impl ExtractOptions {
-    /// Takes what was typed as it is; whether the folder is there is found out by reading it.
-    pub fn into_config(self) -> ExtractConfig {
-        ExtractConfig { folder: self.folder, out: self.out, warmup: self.warmup, format: self.format }
     }
 }

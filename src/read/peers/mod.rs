@@ -1,0 +1,7 @@
+//! Result files of other benchmarks, as their own programs write them. Not for ours, and not for comparing.
+//!
+//! | room | what it is for |
+//! |---|---|
+//! | [`pytorch_ddp`] | the JSON of PyTorch's `benchmarks/distributed/ddp`, which its `diff.py` reads |
+
+pub mod pytorch_ddp;

@@ -1,0 +1,84 @@
+//! The JSON of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py --json`), which its `diff.py` reads.
+
+use std::io::Read;
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+
+/// A whole file. `diff.py` shows every field but the results side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DdpBenchmark {
+    /// `torch.__version__`.
+    pub pytorch_version: String,
+    /// `torch.version.cuda`; `null` of a build for CPUs.
+    pub cuda_version: Option<String>,
+    /// `nccl`, `gloo`.
+    pub distributed_backend: String,
+    /// Bucket size of DistributedDataParallel in MiB.
+    pub bucket_size: f64,
+    /// One a model.
+    pub benchmark_results: Vec<ModelResult>,
+}
+
+/// All groups of one model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelResult {
+    /// Name in torchvision.
+    pub model: String,
+    /// Images a rank and iteration.
+    pub batch_size: u32,
+    /// By number of ranks. The first is one rank without DistributedDataParallel: `diff.py` skips it, by its place.
+    pub result: Vec<GroupResult>,
+}
+
+/// One group of ranks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupResult {
+    /// From 0.
+    pub ranks: Vec<u32>,
+    /// Seconds of every measured iteration of every rank, in one list.
+    pub measurements: Vec<f64>,
+}
+
+impl DdpBenchmark {
+    /// Reads a file; an error names the field, and the line where the JSON itself is broken.
+    pub fn read(input: impl Read) -> anyhow::Result<DdpBenchmark> {
+        let file: DdpBenchmark = serde_json::from_reader(input).context("not a file of PyTorch's DDP benchmark")?;
+        for model in &file.benchmark_results {
+            for group in &model.result {
+                let wrong = group.measurements.iter().find(|time| **time <= 0.0);
+                ensure!(
+                    wrong.is_none(),
+                    "{} with {} ranks has an iteration of {} s, which is no time",
+                    model.model,
+                    group.ranks.len(),
+                    wrong.copied().unwrap_or_default()
+                );
+            }
+        }
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"{"pytorch_version": "1.4.0a0+05140f0", "cuda_version": "10.0", "distributed_backend": "nccl",
+        "bucket_size": 25, "benchmark_results": [{"model": "resnet50", "batch_size": 32, "result": [
+        {"ranks": [0], "measurements": [0.097, 0.098]}, {"ranks": [0, 1], "measurements": [0.1, 0.101]}]}]}"#;
+
+    #[test]
+    fn python_s_own_file_is_read() {
+        let file = DdpBenchmark::read(FILE.as_bytes()).expect("sound");
+        assert_eq!(file.benchmark_results[0].result[1].measurements, [0.1, 0.101]);
+    }
+
+    #[test]
+    fn other_content_is_refused_by_name() {
+        let error = |text: &str| format!("{:#}", DdpBenchmark::read(text.as_bytes()).expect_err("refused"));
+        assert!(error("{}").contains("pytorch_version"));
+        assert!(error(&FILE.replace("0.101", "-0.101")).contains("resnet50 with 2 ranks has an iteration of -0.101 s"));
+        assert!(error(&FILE.replace("0.101", "NaN")).contains("line 3"));
+    }
+}

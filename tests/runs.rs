@@ -1,0 +1,151 @@
+//! Folders of results made by tests: records of sound runs and the logs that go with them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ringmark_record::config::{CollectiveChoice, TrainConfig};
+use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
+use ringmark_record::files::RunName;
+use ringmark_record::log_line;
+use ringmark_record::run::{Iteration, Profile, RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
+use tempfile::TempDir;
+
+/// A folder called `first` that goes away with its value.
+pub struct Folder {
+    pub parent: TempDir,
+}
+
+impl Folder {
+    pub fn new() -> Folder {
+        let folder = Folder { parent: TempDir::new().expect("a temporary folder") };
+        fs::create_dir(folder.path()).expect("an empty place");
+        folder
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.parent.path().join("first")
+    }
+
+    /// Writes a file of any content below the folder.
+    pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path().join(path);
+        fs::create_dir_all(path.parent().expect("below the folder")).expect("a folder");
+        fs::write(path, content).expect("a writable folder");
+    }
+
+    /// Writes a log alone, as DLPerf does.
+    pub fn log(&self, path: &str, speeds: &[f64]) {
+        self.write(path, dlperf_log(speeds));
+    }
+
+    /// Writes the log and the record of one run; one with `--collective none` is a baseline.
+    pub fn run(&self, record: &RunRecord) {
+        let header = &record.header;
+        let name = RunName {
+            baseline: header.config.exchange.collective == CollectiveChoice::None,
+            case: header.case,
+            batch_size: header.config.batch_size,
+            dtype: header.config.dtype,
+            run: header.run,
+        };
+        let images = f64::from(name.batch_size * name.case.ranks());
+        let mut log = String::from("ringmark-worker 0.1.0\n");
+        for iteration in &record.iterations {
+            let speed = ImagesPerSecond(images / iteration.step[0].0);
+            log.push_str(&log_line::write(iteration.iteration, speed, iteration.loss[0]));
+            log.push('\n');
+        }
+        let mut lines = Vec::new();
+        record.write(&mut lines).expect("memory takes it");
+        let below = |path: PathBuf| path.to_str().expect("ASCII").to_owned();
+        self.write(&below(name.log(Path::new(""))), log);
+        self.write(&below(name.record(Path::new(""))), lines);
+    }
+}
+
+/// DLPerf's log of these speeds: a header, a line an iteration, other lines between them.
+pub fn dlperf_log(speeds: &[f64]) -> String {
+    let mut log = String::from("Warning: Permanently added '10.11.0.3' to the list of known hosts.\n");
+    for (index, speed) in speeds.iter().enumerate() {
+        let batch = index + 1;
+        log.push_str(&format!("INFO:root:Epoch[0] Batch[{batch}]\tSpeed: {speed:.2} samples/sec\n"));
+        if batch % 50 == 0 {
+            log.push_str("INFO:root:Epoch[0] Time cost=12.3\n");
+        }
+    }
+    log
+}
+
+/// A sound run on the CPU: 4 images a rank, 6 iterations of which 2 are warm-up.
+pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
+    let case: ringmark_record::case::Case = case.parse().expect("a case");
+    let ranks = case.ranks();
+    let each = |value: f64| vec![Seconds(value); ranks as usize];
+    let iteration = |iteration: u32| {
+        let step = if iteration <= 2 { 4.0 * step } else { step * (1.0 + 0.01 * f64::from(iteration)) };
+        let exposed = if ranks == 1 { 0.0 } else { 0.125 * step };
+        Iteration {
+            iteration,
+            step: each(step),
+            forward: each(0.25 * step),
+            backward: each(0.5 * step),
+            exposed_allreduce: each(exposed),
+            optimizer: each(0.0625 * step),
+            before_allreduce: each(0.375 * step),
+            loss: vec![7.0 - f64::from(iteration) / 8.0; ranks as usize],
+            loss_scale: 1.0,
+            skipped: false,
+        }
+    };
+    let iterations: Vec<Iteration> = (1..=6).map(iteration).collect();
+    let wall = Seconds(iterations.iter().map(|iteration| iteration.step[0].0).sum());
+    RunRecord {
+        header: RunHeader {
+            schema: SCHEMA,
+            case,
+            run,
+            profile: Profile::Full,
+            started: Seconds(1.7e9),
+            config: TrainConfig {
+                batch_size: 4,
+                iterations: 6,
+                warmup: 2,
+                image_size: 64,
+                seed: i64::from(run),
+                ..TrainConfig::default()
+            },
+            collective: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
+            buckets: vec![Bytes(102_228_128)],
+            tuning: None,
+            environment: Environment {
+                ringmark_version: "0.1.0".to_owned(),
+                libtorch_version: "2.11.0".to_owned(),
+                ..Environment::default()
+            },
+            ranks: (0..ranks)
+                .map(|rank| RankPlace {
+                    rank,
+                    local_rank: rank,
+                    host: "a".to_owned(),
+                    device: DeviceKind::Cpu,
+                    device_name: "Processor of a laptop".to_owned(),
+                    threads: 1,
+                    process: 100 + rank,
+                })
+                .collect(),
+        },
+        iterations,
+        end: Some(RunEnd {
+            failure: None,
+            iterations: 6,
+            skipped_steps: 0,
+            wall,
+            parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
+            peak_memory: vec![Bytes(1_000_000); ranks as usize],
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
+        }),
+    }
+}
