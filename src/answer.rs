@@ -4,7 +4,8 @@
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use ringmark_record::usage::usage;
 use ringmark_record::whole_file;
 use serde::Serialize;
 
@@ -37,6 +38,14 @@ impl Json {
         *self == Json::Instead
     }
 
+    /// Refuses a file whose folder is not there, before work is done for it.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let Json::File(path) = self else { return Ok(()) };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let check = ensure_folder(folder).with_context(|| format!("--json {} cannot be written", path.display()));
+        check.map_err(usage)
+    }
+
     /// Writes `value` where it is asked for; whether that was in the place of the table.
     pub fn give(&self, value: &impl Serialize) -> anyhow::Result<bool> {
         self.give_text(|| Ok(serde_json::to_string_pretty(value)? + "\n"))
@@ -54,6 +63,11 @@ impl Json {
         }
         Ok(self.is_instead())
     }
+}
+
+fn ensure_folder(folder: &Path) -> anyhow::Result<()> {
+    ensure!(folder.is_dir(), "there is no folder {}: make it, or choose another", folder.display());
+    Ok(())
 }
 
 /// To the standard output, as it is. A closed pipe (`| head`) is no failure.

@@ -58,6 +58,7 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 
 /// Refuses what cannot work before anything starts, then runs every case.
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
+    config.json.check()?;
     let mut launcher = Launcher::new(&config.launch, &config.cases)?;
     if config.launch.dry_run {
         refuse_used_folder(config)?;

@@ -61,6 +61,7 @@ impl FromStr for Format {
 
 /// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
+    config.json.check()?;
     let extraction = read(&config.folder, config.warmup)?;
     if !config.json.give_text(|| export::json(&extraction))? {
         answer::print(&render(&extraction, config.format)?)?;

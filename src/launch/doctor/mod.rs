@@ -86,6 +86,7 @@ impl Examination {
 
 /// Looks, shows what was found; an error where a job would fail.
 pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
+    config.json.check()?;
     let surroundings = Surroundings::read();
     let worker = job::find_worker(config.worker.as_deref(), &surroundings)?;
     let results = config.out.as_deref().map(job::absolute_out).transpose()?;
