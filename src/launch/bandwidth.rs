@@ -66,8 +66,8 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     launcher.copy_worker(&interrupt, |line| println!("# {line}"))?;
     let line = doctor::before_jobs(&mut launcher, &config.out, &interrupt)?;
     line.iter().for_each(|line| println!("# {line}"));
-    launcher.prepare(&config.out, &config.cases)?;
     let jobs = plan(config, &launcher)?;
+    launcher.prepare(&config.out, jobs.iter().map(|(_, job)| job.log()))?;
     let mut outcomes = Vec::new();
     for (case, job) in &jobs {
         ensure!(!interrupt.asked(), "interrupted; finished cases are in {}", config.out.display());
