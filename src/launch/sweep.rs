@@ -294,7 +294,7 @@ fn print_start(config: &SweepConfig) {
     ));
     if config.ddp_suite {
         let is_alone = config.cases.iter().any(|case| suite::baseline(*case, train).is_none());
-        let alone = if is_alone { ", but for 1n1g, which has none either way" } else { "" };
+        let alone = if is_alone { ", but for 1n1g, where one rank exchanges nothing anyway" } else { "" };
         say(&format!("after each run the same ranks without communication{alone}"));
     }
     if config.profile == Profile::Quick {

@@ -231,11 +231,11 @@ const COLUMNS: [&str; 30] = [
     "exposed_allreduce_s",
     "exposed_allreduce_share",
     "optimizer_s",
-    "warnings",
-    "run_warnings",
     "runs_without_communication",
     "step_without_communication_s",
     "communication_cost",
+    "warnings",
+    "run_warnings",
 ];
 
 /// One line a case, all groups below each other; a figure that does not exist is an empty field.
@@ -286,10 +286,10 @@ fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
         time(|times| times.exposed_allreduce.0),
         time(StepTimes::exposed_share),
         time(|times| times.optimizer.0),
-        group.warnings.join("; "),
-        case.warnings.len().to_string(),
         text(case.baseline.as_ref().map(|baseline| baseline.counted().count())),
         text(case.baseline.as_ref().and_then(|baseline| Some(baseline.figures.as_ref()?.times?.step.0))),
         text(case.communication_cost()),
+        group.warnings.join("; "),
+        case.warnings.len().to_string(),
     ]
 }

@@ -38,8 +38,8 @@ const MARK: &str = "!";
 const TIMES_TITLE: &str = "Time of an iteration, mean over ranks and runs";
 const TIMES_LEGEND: &str = "exposed: all-reduce that backward did not hide; share: of the step";
 
-const COSTS_TITLE: &str = "Step with communication, and of the same ranks without";
-const COSTS_LEGEND: &str = "cost: how much longer it is, waiting for each other included";
+const COSTS_TITLE: &str = "Time of an iteration of the same ranks, with communication and without";
+const COSTS_LEGEND: &str = "cost: how much longer it is with it, waiting for each other included";
 
 /// Every group as aligned columns, made for 80 of them.
 pub fn terminal(extraction: &Extraction) -> String {
