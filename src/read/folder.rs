@@ -40,10 +40,12 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
     let paths = entries(root).with_context(|| format!("{} cannot be read", root.display()))?;
     let baselines = root.join(BASELINE);
     for path in &paths {
-        match entries(path) {
-            // A folder that cannot be read is told of.
-            Ok(below) if *path == baselines => below.iter().for_each(|path| found.look_at(root, path)),
-            _ => found.look_at(root, path),
+        if *path == baselines
+            && let Ok(below) = entries(path)
+        {
+            below.iter().for_each(|path| found.look_at(root, path));
+        } else {
+            found.look_at(root, path);
         }
     }
     found.leave_out_second_logs();
