@@ -11,6 +11,7 @@ mod runs;
 mod safetensors;
 mod sandbox;
 mod slurm;
+mod suite;
 mod sweep;
 mod worker;
 
