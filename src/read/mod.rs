@@ -7,6 +7,7 @@
 //! | [`log`] | one log, line by line |
 //! | [`run`] | one run, from its log and the record beside it |
 //! | [`figures`] | runs into groups of equal conditions, cases, speedup and efficiency |
+//! | [`loss`] | where the time of larger cases goes: parts of the scaling loss |
 //! | [`table`] | figures for people: terminal and Markdown |
 //! | [`export`] | figures for programs: DLPerf's JSON with our fields, and CSV |
 //! | [`peers`] | result files of other benchmarks |
@@ -18,6 +19,7 @@ pub mod extract;
 pub mod figures;
 pub mod folder;
 pub mod log;
+pub mod loss;
 pub mod peers;
 pub mod problem;
 pub mod published;

@@ -2,5 +2,6 @@
 
 pub mod busbw;
 pub mod scaling;
+pub mod scaling_loss;
 pub mod straggler;
 pub mod summary;
