@@ -34,7 +34,8 @@ pub fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseLoss> {
     Some(CaseLoss { case: case.case, base, ideal: ImagesPerSecond(images / loss.base_step), loss })
 }
 
-fn runs(case: &CaseRuns, batch_size: u32) -> Vec<RunStep> {
+/// Step of every counted run.
+pub fn runs(case: &CaseRuns, batch_size: u32) -> Vec<RunStep> {
     let images = f64::from(batch_size) * f64::from(case.case.ranks());
     case.counted().map(|run| run_step(run, images)).collect()
 }

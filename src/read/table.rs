@@ -105,7 +105,7 @@ fn legend(extraction: &Extraction, word: &str) -> String {
 }
 
 /// What was measured, on what, and how.
-fn title(group: &Group) -> Vec<String> {
+pub fn title(group: &Group) -> Vec<String> {
     let conditions = &group.conditions;
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
     let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);

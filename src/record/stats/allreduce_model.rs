@@ -17,7 +17,7 @@
 //! Worked: 8 ranks of one host, 4 MB, 5 us, 10 GB/s: `14 x 5 us + 1.75 x 4 MB / 10 GB/s = 70 + 700 = 770 us`.
 //!
 //! **The trend.** What was measured in a reference case grows to a larger one by one of two laws, or by any mixture of
-//! them: `value = slow + mix x (fast - slow)`, mix from 0 to 1. Smaller measured cases allow only some mixtures (those that
+//! them: `value = slow + mix x (fast - slow)`, mix from 0 to 1. Other measured cases allow only some mixtures (those that
 //! meet their values within their margins), and only these make the band. Where none does, the distance of the nearest,
 //! over the doublings of ranks between the two, is added to both sides for each doubling that follows.
 //!
@@ -213,7 +213,7 @@ pub struct Observed {
     pub ranks: u32,
     /// Measured, in seconds.
     pub value: f64,
-    /// 95 % margin of it and the reference's together; infinite where it is not known.
+    /// 95 % margin of it and the reference's together; infinite where that is not known.
     pub margin: f64,
     /// By the slow law.
     pub slow: f64,
@@ -232,10 +232,10 @@ pub struct Trend {
 }
 
 impl Trend {
-    /// From a reference of so many ranks, where the laws meet, and the smaller cases.
-    pub fn new(reference_ranks: u32, smaller: &[Observed]) -> Trend {
+    /// From a reference of so many ranks, where the laws meet, and other cases.
+    pub fn new(reference_ranks: u32, others: &[Observed]) -> Trend {
         let mut trend = Trend { mixes: (0.0, 1.0), unexplained: 0.0, reference_ranks };
-        for case in smaller.iter().filter(|case| case.ranks < reference_ranks) {
+        for case in others.iter().filter(|case| case.ranks != reference_ranks) {
             let range = case.fast - case.slow;
             let mix_of = |value: f64| if range == 0.0 { f64::NAN } else { (value - case.slow) / range };
             let ends = (mix_of(case.value - case.margin), mix_of(case.value + case.margin));
@@ -257,8 +257,7 @@ impl Trend {
             if range != 0.0 {
                 trend.mixes = (nearest, nearest);
             }
-            let doublings = (f64::from(reference_ranks) / f64::from(case.ranks)).log2();
-            trend.unexplained = trend.unexplained.max(off.max(0.0) / doublings);
+            trend.unexplained = trend.unexplained.max(off.max(0.0) / trend.doublings(case.ranks));
         }
         trend
     }
@@ -266,8 +265,12 @@ impl Trend {
     /// At a case of so many ranks, where the laws have these values.
     pub fn at(&self, ranks: u32, slow: f64, fast: f64) -> Band {
         let value = |mix: f64| slow + mix * (fast - slow);
-        let doublings = (f64::from(ranks) / f64::from(self.reference_ranks)).log2().max(0.0);
-        Band::between(value(self.mixes.0), value(self.mixes.1)).widened(self.unexplained * doublings)
+        Band::between(value(self.mixes.0), value(self.mixes.1)).widened(self.unexplained * self.doublings(ranks))
+    }
+
+    /// Between the reference and so many ranks.
+    fn doublings(&self, ranks: u32) -> f64 {
+        (f64::from(ranks) / f64::from(self.reference_ranks)).log2().abs()
     }
 }
 
