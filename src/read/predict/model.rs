@@ -16,7 +16,7 @@
 //! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
 //!
 //! The band is both extremes together, wider by the 95 % margins of the runs (of one run to come: `t x s x sqrt(1 + 1/r)`
-//! with the spread s of r runs) and of the line. The middle is half way between the extremes: nothing says more. No band
+//! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the extremes: nothing says more. No band
 //! is faster than the base, which no rank can do without working less.
 
 use ringmark_record::case::Case;
@@ -119,6 +119,7 @@ fn base_step(evidence: &Evidence) -> f64 {
 
 fn prediction(evidence: &Evidence, case: Case, step: Band) -> Prediction {
     let base = base_step(evidence);
+    let step = Band { low: step.low.max(step.mid.min(base)), ..step };
     let efficiency = Band { low: base / step.high, mid: base / step.mid, high: base / step.low };
     Prediction { case, step, efficiency, losses: Vec::new(), reference: None }
 }
@@ -157,9 +158,8 @@ fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> 
         Some(phases) => with_records(evidence, case, reference, &phases, &hosts),
         None => without_records(evidence, case, reference, &hosts)?,
     };
-    let floor = grown.step.mid.min(base_step(evidence));
-    let step = Band { low: grown.step.low.max(floor), ..grown.step };
-    Ok(Prediction { losses: grown.losses, reference: Some(reference.case), ..prediction(evidence, case, step) })
+    let predicted = prediction(evidence, case, grown.step);
+    Ok(Prediction { losses: grown.losses, reference: Some(reference.case), ..predicted })
 }
 
 /// Of every run; `None` unless all have them.
@@ -324,9 +324,10 @@ fn grown_transfer(
     }
 }
 
-/// What the line's own error adds to what grows.
+/// What the line's own error adds: that of its growth, and as much of the whole as the measured sizes were off the line.
 fn line_margin(evidence: &Evidence, case: Case, from: Case, line: Option<&Line>) -> f64 {
-    line.map_or(0.0, |line| finite(line.margin(evidence.cost(case) - evidence.cost(from))))
+    let (before, after) = (evidence.cost(from), evidence.cost(case));
+    line.map_or(0.0, |line| finite(line.margin(after - before)).hypot(line.residual * line.time(after)))
 }
 
 /// The command that would measure what is missing, hosts to be filled in.
@@ -393,7 +394,12 @@ pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
     let on_one_host: Vec<Case> = on_one_host.filter(|case| case.gpus_per_node <= largest.gpus_per_node).collect();
     let last = of((SEARCH_LIMIT / largest.gpus_per_node).max(largest.nodes).max(2));
     let first = |end: fn(Band) -> f64| -> Result<Option<Case>, Refusal> {
-        let is_under = |case: Case| Ok(end(predict(evidence, case)?.efficiency) < efficiency);
+        let is_under = |case: Case| {
+            let predicted = predict(evidence, case)?;
+            // What was measured has no ends.
+            let of = predicted.reference.map_or(predicted.efficiency.mid, |_| end(predicted.efficiency));
+            Ok(of < efficiency)
+        };
         for case in &on_one_host {
             if is_under(*case)? {
                 return Ok(Some(*case));
