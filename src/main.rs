@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Command::Extract(options) => read::extract::run(&options.into_config()),
         Command::Completions(options) => options.print(),
         Command::Man(options) => options.write(),
+        Command::Predict(options) => read::predict::run(&options.into_config()),
         Command::Leash(options) => launch::process::leash(options.driver, &options.command),
     };
     match outcome {

@@ -6,6 +6,7 @@ mod cluster;
 mod doctor;
 mod extract;
 mod generate;
+mod predict;
 mod resume;
 mod runs;
 mod safetensors;

@@ -10,18 +10,20 @@ use ringmark_record::environment::DeviceKind;
 use ringmark_record::units::Seconds;
 
 use crate::read::figures::{CaseRuns, Extraction, Group};
+use crate::read::loss;
 
 /// A column's name, and its unit where it has one (a speedup's is its base, where that is not 1n1g).
 type Header = (&'static str, String);
 
 /// A table before it is known where it is shown.
-struct Columns {
+pub struct Columns {
     headers: Vec<Header>,
     rows: Vec<Vec<String>>,
 }
 
 impl Columns {
-    fn new(headers: &[(&'static str, &str)], rows: Vec<Vec<String>>) -> Columns {
+    /// Headers are names and units; every row has as many cells.
+    pub fn new(headers: &[(&'static str, &str)], rows: Vec<Vec<String>>) -> Columns {
         Columns { headers: headers.iter().map(|(name, unit)| (*name, (*unit).to_owned())).collect(), rows }
     }
 }
@@ -55,6 +57,10 @@ pub fn terminal(extraction: &Extraction) -> String {
             paragraphs.push(format!("{COSTS_TITLE}\n({COSTS_LEGEND})"));
             paragraphs.push(aligned(&costs));
         }
+        if let Some(columns) = loss::columns(group) {
+            paragraphs.push(format!("{}\n({})", loss::title(group), loss::LEGEND.join("\n")));
+            paragraphs.push(aligned(&columns));
+        }
         let warnings: Vec<String> = warnings(group).map(|warning| format!("WARNING: {warning}")).collect();
         if !warnings.is_empty() {
             paragraphs.push(warnings.join("\n"));
@@ -80,6 +86,10 @@ pub fn markdown(extraction: &Extraction) -> String {
         if let Some(costs) = costs(group) {
             paragraphs.push(format!("{COSTS_TITLE} ({COSTS_LEGEND}):"));
             paragraphs.push(piped(&costs));
+        }
+        if let Some(columns) = loss::columns(group) {
+            paragraphs.push(format!("{} ({}):", loss::title(group), loss::LEGEND.join(" ")));
+            paragraphs.push(piped(&columns));
         }
     }
     paragraphs.push(legend(extraction, "Warning"));
@@ -108,7 +118,7 @@ fn legend(extraction: &Extraction, word: &str) -> String {
 }
 
 /// What was measured, on what, and how.
-pub(super) fn title(group: &Group) -> Vec<String> {
+pub fn title(group: &Group) -> Vec<String> {
     let conditions = &group.conditions;
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
     let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
@@ -226,8 +236,10 @@ fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
 }
 
 /// For a terminal: units below the names, numbers to the right.
-fn aligned(columns: &Columns) -> String {
-    let headers = columns.headers.iter().map(|(name, unit)| format!("{name}\n{unit}"));
+pub fn aligned(columns: &Columns) -> String {
+    let has_units = columns.headers.iter().any(|(_, unit)| !unit.is_empty());
+    let header = |(name, unit): &Header| if has_units { format!("{name}\n{unit}") } else { (*name).to_owned() };
+    let headers = columns.headers.iter().map(header);
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('-')));
     table.set_header(headers).add_rows(&columns.rows);
@@ -241,7 +253,7 @@ fn aligned(columns: &Columns) -> String {
 }
 
 /// For Markdown: one line of headers, numbers to the right.
-fn piped(columns: &Columns) -> String {
+pub fn piped(columns: &Columns) -> String {
     let headers = columns.headers.iter().map(|(name, unit)| match unit.as_str() {
         "" => (*name).to_owned(),
         unit => format!("{name} ({unit})"),
