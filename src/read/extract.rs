@@ -98,8 +98,8 @@ fn name_of(folder: &Path) -> anyhow::Result<String> {
     Ok(last.to_string_lossy().into_owned())
 }
 
-/// A closed pipe (`| head`) is no failure.
-fn print(text: &str) -> anyhow::Result<()> {
+/// To the standard output; a closed pipe (`| head`) is no failure.
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -9,9 +9,12 @@
 //! | [`figures`] | runs into groups of equal conditions, cases, speedup and efficiency |
 //! | [`table`] | figures for people: terminal and Markdown |
 //! | [`export`] | figures for programs: DLPerf's JSON with our fields, and CSV |
+//! | [`diff`] | two results against each other |
+//! | [`surroundings`] | what runs ran on and with, as words |
 //! | [`peers`] | result files of other benchmarks |
 //! | [`problem`] | what keeps a file or a run out of the figures, with its place |
 
+pub mod diff;
 pub mod export;
 pub mod extract;
 pub mod figures;
@@ -20,4 +23,5 @@ pub mod log;
 pub mod peers;
 pub mod problem;
 pub mod run;
+pub mod surroundings;
 pub mod table;
