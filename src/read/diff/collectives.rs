@@ -222,6 +222,6 @@ fn words(options: &Value) -> BTreeMap<String, String> {
 /// In the largest unit that leaves a whole number: `128 MiB`.
 fn size(bytes: Bytes) -> String {
     let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    let unit = units.into_iter().find(|(_, unit)| bytes.0 > 0 && bytes.0 % unit == 0);
+    let unit = units.into_iter().find(|(_, unit)| bytes.0 > 0 && bytes.0.is_multiple_of(*unit));
     unit.map_or_else(|| format!("{} B", bytes.0), |(name, unit)| format!("{} {name}", bytes.0 / unit))
 }

@@ -19,16 +19,14 @@ pub mod side;
 pub mod table;
 pub mod training;
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
 use ringmark_record::stats::comparison::{Thresholds, Verdict};
-use ringmark_record::whole_file;
 
+use crate::answer::{self, Json};
 use crate::read::diff::outcome::Outcome;
-use crate::read::extract;
 
 /// What `ringmark diff` is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,8 +43,8 @@ pub struct DiffConfig {
     pub fail_on: Vec<FailOn>,
     /// What is printed.
     pub format: Format,
-    /// Where everything goes as JSON; `-` is the standard output, in the place of the table.
-    pub json: Option<PathBuf>,
+    /// Where everything goes as JSON.
+    pub json: Json,
 }
 
 /// What makes the exit status 1 though everything was compared.
@@ -107,23 +105,18 @@ impl FromStr for Format {
 /// Compares and prints. An error after everything else was printed where either side is not complete, or where that was
 /// found which the exit status is to tell.
 pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
+    config.json.check()?;
     let base = side::read(&config.base).context("BASE")?;
     let test = side::read(&config.test).context("TEST")?;
     let pairing = pairing::pair([&base, &test], config.force)?;
     let outcome = Outcome::of([&base, &test], pairing, config.thresholds);
 
-    let mut text = match config.format {
-        Format::Table => table::terminal(&outcome),
-        Format::Markdown => table::markdown(&outcome),
-    };
-    if let Some(path) = &config.json {
-        let json = serde_json::to_string_pretty(&outcome)? + "\n";
-        match path == Path::new("-") {
-            true => text = json,
-            false => whole_file::write(path, |file| Ok(file.write_all(json.as_bytes())?))?,
-        }
+    if !config.json.give(&outcome)? {
+        answer::print(&match config.format {
+            Format::Table => table::terminal(&outcome),
+            Format::Markdown => table::markdown(&outcome),
+        })?;
     }
-    extract::print(&text)?;
     for (name, side) in [("BASE", &outcome.base), ("TEST", &outcome.test)] {
         side.left_out.iter().for_each(|what| eprintln!("not compared, {name}: {what}"));
     }

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use ringmark_record::usage::usage;
 
 use crate::read::diff::collectives::PROGRAM;
-use crate::read::diff::side::{Case, Difference, Kind, Set, Side};
+use crate::read::diff::side::{Case, Difference, Kind, Must, Set, Side};
 use crate::read::surroundings::Surroundings;
 
 /// Everything that has a partner, and everything that has none.
@@ -82,7 +82,7 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
 
 /// What must be equal and is not; what one side does not know is in nobody's way.
 fn in_the_way(base: &Set, test: &Set) -> Vec<Difference> {
-    let differs = |((what, base), (_, test)): (&(&str, Option<String>), &(&str, Option<String>))| {
+    let differs = |((what, base), (_, test)): (&Must, &Must)| {
         let (base, test) = (base.as_ref()?, test.as_ref()?);
         (base != test).then(|| Difference { name: (*what).to_owned(), base: base.clone(), test: test.clone() })
     };

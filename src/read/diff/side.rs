@@ -70,14 +70,15 @@ pub struct Set {
     /// What was measured, where there can be several: tables of different names are never compared.
     pub name: String,
     /// What must be equal to be compared, unless that is forced; a value may be unknown.
-    pub must: Vec<(&'static str, Option<String>)>,
+    pub must: Vec<Must>,
     /// Options. Which of several tables of one name is meant is told by them.
     pub settings: BTreeMap<String, String>,
     /// In the order in which they are shown.
     pub cases: Vec<Case>,
-    /// What a reader of the figures must know.
-    pub warnings: Vec<String>,
 }
+
+/// What it is, and its value where that is known.
+pub type Must = (&'static str, Option<String>);
 
 /// What is compared with its namesake.
 #[derive(Debug, Default)]
@@ -128,6 +129,24 @@ impl Side {
             self.sets.len() - 1
         });
         &mut self.sets[place]
+    }
+
+    /// Takes in the runs of another part of the same side.
+    fn absorb(&mut self, part: Side) {
+        for set in part.sets {
+            let like = Set { name: set.name, must: set.must, settings: set.settings, ..Set::default() };
+            let known = self.set(like);
+            for case in set.cases {
+                let known = known.case(&case.name);
+                known.runs.extend(case.runs);
+                known.warnings.extend(case.warnings);
+                for (name, words) in case.surroundings {
+                    known.surroundings.entry(name).or_default().extend(words);
+                }
+            }
+        }
+        self.started.extend(part.started);
+        self.left_out.extend(part.left_out);
     }
 
     /// Runs of its case that has most.
@@ -265,16 +284,17 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
     let mut side = Side { left_out, ..Side::new(path, kind) };
     for file in files {
         let open = || Ok(BufReader::new(File::open(file)?));
+        let mut part = Side::new(path, kind);
         let taken = open().and_then(|input| match content {
-            Content::Result => training::take_result(&mut side, input),
-            Content::PytorchDdp => pytorch::take(&mut side, input),
-            Content::Bandwidth => collectives::take_record(&mut side, file, input),
-            Content::NcclTests => collectives::take_nccl_tests(&mut side, file, input),
+            Content::Result => training::take_result(&mut part, input),
+            Content::PytorchDdp => pytorch::take(&mut part, input),
+            Content::Bandwidth => collectives::take_record(&mut part, file, input),
+            Content::NcclTests => collectives::take_nccl_tests(&mut part, file, input),
         });
         match taken.with_context(|| file.display().to_string()) {
             // One of several that is broken takes nothing from the others.
             Err(error) if files.len() > 1 => side.left_out.push(format!("{error:#}")),
-            taken => taken?,
+            taken => taken.map(|()| side.absorb(part))?,
         }
     }
     if side.sets.iter().all(|set| set.cases.is_empty()) {

@@ -211,7 +211,8 @@ mod tests {
         assert_eq!(NcclTests::read(first.as_bytes()).expect("sound").results.len(), 2);
         let short = r#"{"version":1,"start_time":"x","args":["alltoall_perf"],"env":[],"nccl_version":22605}"#;
         let short = NcclTests::read(short.as_bytes()).expect("sound");
-        assert_eq!((short.collective(), short.nccl().as_str(), short.config), ("alltoall", "2.26.5", None));
+        assert_eq!((short.collective(), short.nccl().as_str()), ("alltoall", "2.26.5"));
+        assert_eq!((short.config, short.results.len()), (None, 0));
     }
 
     #[test]
