@@ -73,6 +73,8 @@ pub struct Set {
     pub must: Vec<Must>,
     /// Options. Which of several tables of one name is meant is told by them.
     pub settings: BTreeMap<String, String>,
+    /// Those that tell it from others of its side, for its title.
+    pub apart: Vec<String>,
     /// In the order in which they are shown.
     pub cases: Vec<Case>,
 }
@@ -131,6 +133,18 @@ impl Side {
         &mut self.sets[place]
     }
 
+    /// Tables of one title get the settings into it that tell them apart.
+    fn tell_apart(&mut self) {
+        let apart = |set: &Set| {
+            let others = || self.sets.iter().filter(|other| other.title() == set.title());
+            let differs = |name: &String, value: &String| others().any(|other| other.settings.get(name) != Some(value));
+            let settings = set.settings.iter().filter(|(name, value)| differs(name, value));
+            settings.map(|(name, value)| format!("{name} {value}")).collect()
+        };
+        let all: Vec<Vec<String>> = self.sets.iter().map(apart).collect();
+        self.sets.iter_mut().zip(all).for_each(|(set, apart)| set.apart = apart);
+    }
+
     /// Takes in the runs of another part of the same side.
     fn absorb(&mut self, part: Side) {
         for set in part.sets {
@@ -175,7 +189,7 @@ impl Set {
             })
         });
         let name = Some(self.name.clone()).filter(|name| !name.is_empty());
-        name.into_iter().chain(values).collect::<Vec<_>>().join(", ")
+        name.into_iter().chain(values).chain(self.apart.clone()).collect::<Vec<_>>().join(", ")
     }
 
     /// The case of this name, made where there is none.
@@ -214,18 +228,20 @@ pub fn read(path: &Path) -> anyhow::Result<Side> {
     let metadata = fs::metadata(path)
         .with_context(|| format!("{} cannot be read: give a folder of results or a JSON file", path.display()))
         .map_err(usage)?;
-    match metadata.is_dir() {
-        true => read_folder(path),
+    let mut side = match metadata.is_dir() {
+        true => read_folder(path)?,
         false => match content(path).with_context(|| path.display().to_string())? {
-            Some(content) => read_files(path, content, &[path.to_owned()], Vec::new()),
+            Some(content) => read_files(path, content, &[path.to_owned()], Vec::new())?,
             None => {
                 let known = [Content::Result, Content::PytorchDdp, Content::NcclTests, Content::Bandwidth];
                 let known = known.map(Content::words).join(", ");
                 let what = format!("{} is no {known}: give one, or a folder of them or of logs", path.display());
-                Err(usage(anyhow::Error::msg(what)))
+                return Err(usage(anyhow::Error::msg(what)));
             }
         },
-    }
+    };
+    side.tell_apart();
+    Ok(side)
 }
 
 fn read_folder(path: &Path) -> anyhow::Result<Side> {

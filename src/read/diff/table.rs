@@ -33,14 +33,13 @@ fn show(outcome: &Outcome, look: Look) -> String {
     let mut paragraphs =
         vec![look.lines([side("BASE", &outcome.base), side("TEST", &outcome.test)].map(|side| look.foreign(&side)))];
     for table in outcome.tables.iter().filter(|table| !table.forced.is_empty()) {
-        paragraphs.push(look.warning("not comparable, and compared because of --force"));
-        paragraphs.push(differences(&table.forced, look));
+        let forced = look.warning("not comparable, and compared because of --force");
+        paragraphs.push(look.under(&forced, differences(&table.forced, look)));
     }
     if outcome.differences.is_empty() && outcome.tables.iter().all(|table| table.differences.is_empty()) {
         paragraphs.push("What differs: nothing that both sides tell of.".to_owned());
     } else if !outcome.differences.is_empty() {
-        paragraphs.push(look.heading("What differs"));
-        paragraphs.push(differences(&outcome.differences, look));
+        paragraphs.push(look.under(&look.heading("What differs"), differences(&outcome.differences, look)));
     }
     for table in &outcome.tables {
         paragraphs.push(look.heading(&look.foreign(&table.title)));
@@ -169,21 +168,22 @@ fn significant(figure: f64) -> String {
 fn legend(outcome: &Outcome, look: Look) -> String {
     let percent = |share: f64| trimmed(share * 100.0);
     let confidence = percent(1.0 - outcome.significance);
-    let times = match outcome.cases().any(|(_, case)| !case.percentiles_seconds.is_empty()) {
-        true => ["Above 0 TEST is faster in the first line of a case,", "and slower in those of times (ms)."],
-        false => ["Above 0 TEST is faster;", "times differ by the reciprocal."],
+    let signs = match outcome.cases().any(|(_, case)| !case.percentiles_seconds.is_empty()) {
+        true => "above 0 TEST is faster in the first line of a case, and slower in the lines of times (ms)",
+        false => "above 0 TEST is faster; times differ by the reciprocal",
     };
-    let band = match outcome.noise {
-        0.0 => "0".to_owned(),
-        noise => format!("the band of {} to +{} %", percent(1.0 / (1.0 + noise) - 1.0), percent(noise)),
+    let verdict = match outcome.noise {
+        0.0 => "above 0, below it, or neither".to_owned(),
+        noise => {
+            let low = percent(1.0 / (1.0 + noise) - 1.0);
+            format!("beyond the noise of {low} to +{} %, within it, or neither", percent(noise))
+        }
     };
-    let beyond = if outcome.noise == 0.0 { "on one side of" } else { "beyond or within" };
-    let power = format!("{:.0} %", POWER * 100.0);
     let words = format!(
-        "BASE, TEST: medians over runs. difference: of the runs' geometric means, in % of BASE, with its {confidence} % \
-         interval (Welch's t-test, one figure a run). {} {} verdict: the whole interval lies {beyond} {band}. smallest: \
-         what these runs would have shown, in {power} of such measurements.",
-        times[0], times[1]
+        "BASE and TEST are medians over runs. The difference is of the runs' geometric means, in % of BASE, with its \
+         {confidence} % interval (Welch's t-test, one figure a run): {signs}. The verdict says where the whole interval \
+         lies: {verdict}. Smallest: what these runs would have shown, in {:.0} % of such measurements.",
+        POWER * 100.0
     );
     look.wrapped(&words)
 }
@@ -255,6 +255,10 @@ impl Look {
 
     fn heading(self, text: &str) -> String {
         if self == Look::Markdown { format!("### {text}") } else { text.to_owned() }
+    }
+
+    fn under(self, heading: &str, text: String) -> String {
+        format!("{heading}{}{text}", if self == Look::Markdown { "\n\n" } else { "\n" })
     }
 
     fn warning(self, text: &str) -> String {

@@ -156,9 +156,13 @@ fn of_run(run: &ResultRun, images: f64) -> Option<RunFigures> {
     RunFigures::of(images / mean, Seconds(mean), percentiles)
 }
 
-/// As it was typed.
+/// A value without quotes; 25 and 25.0 are the same.
 pub fn word(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Value::String(word) => word.clone(),
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
+    }
 }
 
 /// A time in seconds since 1970 as UTC: `2026-11-21 19:17:43`.
