@@ -280,6 +280,14 @@ fn nothing_in_common_is_told_with_what_there_is() {
         "{}",
         output.stderr
     );
+    let failed = sweep(&["1n1g"], 0.5, |run| run.end = None);
+    let output = diff(failed.path(), test.path(), &[]);
+    assert_eq!(output.status, 1);
+    assert!(
+        output.stderr.contains("holds no run that counts\n") && output.stderr.contains("without an end line"),
+        "{}",
+        output.stderr
+    );
     empty.write("notes.json", "{\"a\": 1}");
     diff(empty.path().join("notes.json"), test.path(), &[])
         .is_refused(&["notes.json is no result of ringmark extract"]);
@@ -304,6 +312,8 @@ fn what_is_wrong_with_the_runs_is_told() {
         "  inject: not set -> slow:0:50",
     ];
     diff(base.path(), test.path(), &[]).tells(&words);
+    diff(base.path(), test.path(), &[])
+        .tells(&["  runs           3!        3!", "!: these runs count, but read the warnings."]);
     diff(base.path(), test.path(), &["--format", "markdown"]).tells(&["**Warning:** BASE: quick profile"]);
 }
 
@@ -450,7 +460,7 @@ fn files_of_nccl_tests_are_paired_by_message() {
     assert_eq!(json["tables"][0]["title"], "all_reduce sum, 2 ranks on one host, float, cuda");
     assert_eq!(json["differences"], json!([{"name": "NCCL_ALGO", "base": "Ring", "test": "Tree"}]), "nothing of HOME");
     assert_eq!(json["only_in_test"], json!(["16 B out", "16 B in"]));
-    diff(base.path(), test.path(), &[]).tells(&["GB/s busbw", "-9.09", "times differ by the reciprocal"]);
+    diff(base.path(), test.path(), &[]).tells(&["GB/s are of bus", "-9.09", "times differ by the reciprocal"]);
 
     // Another collective is nothing to compare with.
     base.write("all.json", nccl_tests("all_gather_perf", &[], &[(8, 10.0)], 0.0));

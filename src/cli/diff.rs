@@ -19,10 +19,10 @@ Examples:
   ringmark diff runs/nccl-2.27 runs/nccl-2.28
       folders of JSON files of nccl-tests (-J) or of PyTorch's DDP benchmark, each file a run
 
-The verdict is by where the whole 95 % interval lies: beyond the noise, within it, or neither. The unit is the run:
-make 3 to 10 of each side.
+The verdict is by where the whole 95 % interval lies: beyond the noise, within it, or neither. \
+One run is one value: make 3 to 10 of each side, in turns where the machine is not left alone.
 
-Exit status 1 says that --fail-on found something or that runs were left out, 2 that the sides must not be compared or
+Exit status 1 says that --fail-on found something or that runs were left out, 2 that the sides must not be compared or \
 that something was asked wrongly.";
 
 /// Options of `ringmark diff`.

@@ -5,7 +5,7 @@ use ringmark_record::stats::summary::{STEP_PERCENTS, median};
 use serde::{Serialize, Serializer};
 
 use crate::read::diff::pairing::{Pair, Pairing};
-use crate::read::diff::side::{Case, Difference, RunFigures, Side};
+use crate::read::diff::side::{Case, Difference, Kind, RunFigures, Side};
 
 /// All of it.
 #[derive(Debug, Serialize)]
@@ -52,6 +52,9 @@ pub struct Table {
     pub forced: Vec<Difference>,
     /// What differs in options and surroundings, beyond what differs in all tables.
     pub differences: Vec<Difference>,
+    /// What was measured.
+    #[serde(skip)]
+    pub kind: Kind,
     /// Of the throughput.
     pub unit: &'static str,
     /// In the order of BASE.
@@ -66,6 +69,10 @@ pub struct CaseOutcome {
     /// What the throughput comes to.
     #[serde(serialize_with = "word")]
     pub verdict: Verdict,
+    /// Whether something is to be known of its runs: see the warnings of the side.
+    pub base_is_warned: bool,
+    /// As of BASE.
+    pub test_is_warned: bool,
     /// Why there could be no other verdict, or why it is not to be trusted.
     pub note: Option<String>,
     /// Of the runs; positive differences are better.
@@ -177,6 +184,7 @@ impl Table {
             title: pair.sets[0].title(),
             forced: pair.forced.clone(),
             differences: pair.differences(),
+            kind: pair.kind,
             unit: pair.kind.unit(),
             cases: pair.cases.iter().filter_map(|case| CaseOutcome::of(case, pair, thresholds)).collect(),
         }
@@ -199,10 +207,13 @@ impl CaseOutcome {
             let comparison = compare(&values[0], &values[1], thresholds)?;
             Some(Percentile { percent, row: Row::of(values, comparison)? })
         };
+        // Two programs take them of different things.
         let percents = STEP_PERCENTS.into_iter().enumerate().filter(|_| !pair.is_of_two_programs());
         Some(CaseOutcome {
             name: base.name.clone(),
             verdict: speeds.verdict(thresholds.noise),
+            base_is_warned: !base.warnings.is_empty(),
+            test_is_warned: !test.warnings.is_empty(),
             note: note(base.runs.len(), test.runs.len(), &times),
             throughput: Row::of(figures(&|run| Some(run.throughput))?, speeds)?,
             mean_seconds: Row::of(mean, times)?,

@@ -46,6 +46,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
             ensure!(!names[..place].contains(name), "two results of {} with {name}", model.model);
             let images = f64::from(model.batch_size) * group.ranks.len() as f64;
             let figures = mean(&group.measurements)
+                .filter(|_| !group.ranks.is_empty())
                 .and_then(|mean| RunFigures::of(images / mean, Seconds(mean), step_percentiles(&group.measurements)));
             match figures {
                 Some(figures) => set.case(name).runs.push(figures),

@@ -59,7 +59,7 @@ impl Kind {
     pub fn unit(self) -> &'static str {
         match self {
             Kind::Training | Kind::PytorchDdp => "images/s",
-            Kind::Collectives => "GB/s busbw",
+            Kind::Collectives => "GB/s",
         }
     }
 }
@@ -240,6 +240,10 @@ pub fn read(path: &Path) -> anyhow::Result<Side> {
             }
         },
     };
+    if side.sets.iter().all(|set| set.cases.is_empty()) {
+        let more: String = side.left_out.iter().map(|what| format!("\n  {what}")).collect();
+        bail!("{} holds no run that counts{more}", path.display());
+    }
     side.tell_apart();
     Ok(side)
 }
@@ -312,10 +316,6 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
             Err(error) if files.len() > 1 => side.left_out.push(format!("{error:#}")),
             taken => taken.map(|()| side.absorb(part))?,
         }
-    }
-    if side.sets.iter().all(|set| set.cases.is_empty()) {
-        let more: String = side.left_out.iter().map(|what| format!("\n  {what}")).collect();
-        bail!("{} holds no run that counts{more}", path.display());
     }
     Ok(side)
 }

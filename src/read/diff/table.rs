@@ -3,11 +3,14 @@
 use ringmark_record::stats::comparison::{POWER, Verdict, for_all};
 
 use crate::read::diff::outcome::{CaseOutcome, Outcome, Row, SideOutcome, Table};
-use crate::read::diff::side::Difference;
+use crate::read::diff::side::{Difference, Kind};
 use crate::read::table::{Columns, aligned, piped};
 
 /// Columns of a terminal that everything is made for.
 const WIDTH: usize = 80;
+
+/// Behind the number of runs of a side with warnings.
+const MARK: &str = "!";
 
 /// From so many wrong verdicts by chance on, a word is said of them.
 const EXPECTED_WRONG: f64 = 0.5;
@@ -78,7 +81,11 @@ fn side(name: &str, side: &SideOutcome) -> String {
     let started = match &side.started {
         None => String::new(),
         Some((first, last)) if first == last => format!(", begun {first}"),
-        Some((first, last)) => format!(", begun {first} to {last}"),
+        Some((first, last)) => {
+            // On one day the second date says nothing.
+            let same_day = first.split_once(' ').zip(last.split_once(' ')).filter(|(first, last)| first.0 == last.0);
+            format!(", begun {first} to {}", same_day.map_or(last.as_str(), |(_, (_, time))| time))
+        }
     };
     format!("{name}  {}, {runs}{started}", side.path)
 }
@@ -112,25 +119,32 @@ fn differences(differences: &[Difference], look: Look) -> String {
 fn columns(table: &Table, look: Look) -> Columns {
     let headers =
         [("", ""), ("BASE", table.unit), ("TEST", table.unit), ("difference", "%"), ("verdict", ""), ("smallest", "%")];
-    Columns::new(&headers, table.cases.iter().flat_map(|case| rows(case, look)).collect())
+    Columns::new(&headers, table.cases.iter().flat_map(|case| rows(table, case, look)).collect())
 }
 
-fn rows(case: &CaseOutcome, look: Look) -> Vec<Vec<String>> {
+fn rows(table: &Table, case: &CaseOutcome, look: Look) -> Vec<Vec<String>> {
     let row = |name: String, row: &Row, unit: f64, verdict: String, smallest: String| {
         let figure = |figure: f64| significant(figure * unit);
         vec![name, figure(row.base), figure(row.test), interval(row), verdict, smallest]
     };
-    let smallest =
-        case.throughput.smallest.map_or_else(|| "-".to_owned(), |smallest| format!("{:.2}", smallest * 100.0));
+    let smallest = case.throughput.smallest.map_or_else(|| "-".to_owned(), |share| percent(share).replace('+', ""));
     let verdict = look.strong(words(case.verdict), case.verdict);
     let mut rows = vec![row(look.foreign(&case.name), &case.throughput, 1.0, verdict, smallest)];
-    if !case.percentiles_seconds.is_empty() {
+    if has_iterations(table, case) {
         let time = |name: String, times: &Row| row(look.indented(&name), times, 1e3, String::new(), String::new());
-        rows.push(look.runs(case.throughput.base_runs.len(), case.throughput.test_runs.len()));
+        let [base, test] =
+            [(&case.throughput.base_runs, case.base_is_warned), (&case.throughput.test_runs, case.test_is_warned)]
+                .map(|(runs, is_warned)| format!("{}{}", runs.len(), if is_warned { MARK } else { "" }));
+        rows.push([look.indented("runs"), base, test].into_iter().chain([const { String::new() }; 3]).collect());
         rows.push(time("mean ms".to_owned(), &case.mean_seconds));
         rows.extend(case.percentiles_seconds.iter().map(|of| time(format!("p{} ms", of.percent), &of.row)));
     }
     rows
+}
+
+/// Whether the times of iterations are shown: of training, where they are what is waited for. Messages are many.
+fn has_iterations(table: &Table, case: &CaseOutcome) -> bool {
+    table.kind != Kind::Collectives && !case.percentiles_seconds.is_empty()
 }
 
 fn words(verdict: Verdict) -> &'static str {
@@ -144,33 +158,39 @@ fn words(verdict: Verdict) -> &'static str {
 
 /// `-2.90 [-14.1, +8.31]`, in percent.
 fn interval(row: &Row) -> String {
-    let percent = |share: f64| match share * 100.0 {
-        huge if huge >= 1000.0 => "> +999".to_owned(),
-        percent => {
-            // Three digits, so that three numbers fit twenty columns.
-            let decimals = if percent.abs() < 9.995 { 2 } else { usize::from(percent.abs() < 99.95) };
-            format!("{percent:+.decimals$}")
-        }
-    };
     match (row.low, row.high) {
         (Some(low), Some(high)) => format!("{} [{}, {}]", percent(row.difference), percent(low), percent(high)),
         _ => percent(row.difference),
     }
 }
 
-/// Five digits, at most four of them behind the point, so that it fits eight columns.
+/// Three digits of a percentage, so that three numbers fit twenty columns.
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        huge if huge >= 1000.0 => "> +999".to_owned(),
+        percent => {
+            let decimals = if percent.abs() < 9.995 { 2 } else { usize::from(percent.abs() < 99.95) };
+            format!("{percent:+.decimals$}")
+        }
+    }
+}
+
+/// Five digits, fewer of what is small, so that it fits eight columns.
 fn significant(figure: f64) -> String {
-    let before = if figure >= 1.0 { figure.log10().floor() as usize + 1 } else { 1 };
-    format!("{figure:.*}", 5_usize.saturating_sub(before))
+    let decimals = match figure {
+        small if small < 0.1 => 6,
+        _ => 4_usize.saturating_sub(figure.log10().max(0.0) as usize),
+    };
+    format!("{figure:.decimals$}")
 }
 
 /// What the words and the signs mean.
 fn legend(outcome: &Outcome, look: Look) -> String {
     let percent = |share: f64| trimmed(share * 100.0);
     let confidence = percent(1.0 - outcome.significance);
-    let signs = match outcome.cases().any(|(_, case)| !case.percentiles_seconds.is_empty()) {
+    let signs = match outcome.cases().any(|(table, case)| has_iterations(table, case)) {
         true => "above 0 TEST is faster in the first line of a case, and slower in the lines of times (ms)",
-        false => "above 0 TEST is faster; times differ by the reciprocal",
+        false => "above 0 TEST is faster; times differ by the reciprocal; GB/s are of bus bandwidth",
     };
     let verdict = match outcome.noise {
         0.0 => "above 0, below it, or neither".to_owned(),
@@ -185,7 +205,14 @@ fn legend(outcome: &Outcome, look: Look) -> String {
          lies: {verdict}. Smallest: what these runs would have shown, in {:.0} % of such measurements.",
         POWER * 100.0
     );
-    look.wrapped(&words)
+    let is_marked = |(table, case): (&Table, &CaseOutcome)| {
+        has_iterations(table, case) && (case.base_is_warned || case.test_is_warned)
+    };
+    let mark = match outcome.cases().any(is_marked) {
+        true => format!(" {MARK}: these runs count, but read the warnings."),
+        false => String::new(),
+    };
+    look.wrapped(&(words + &mark))
 }
 
 /// Many cases are many chances.
@@ -244,7 +271,7 @@ impl Look {
         match self {
             Look::Terminal => seen.collect(),
             Look::Markdown => seen.fold(String::new(), |mut escaped, sign| {
-                if matches!(sign, '|' | '<' | '>' | '`' | '*' | '_' | '[' | '\\') {
+                if matches!(sign, '|' | '<' | '>' | '`' | '*' | '[' | '\\') {
                     escaped.push('\\');
                 }
                 escaped.push(sign);
@@ -286,10 +313,42 @@ impl Look {
         let tells = matches!(verdict, Verdict::Faster | Verdict::Slower);
         if self == Look::Markdown && tells { format!("**{words}**") } else { words.to_owned() }
     }
+}
 
-    /// A row of how many runs there are.
-    fn runs(self, base: usize, test: usize) -> Vec<String> {
-        let blank = String::new;
-        vec![self.indented("runs"), base.to_string(), test.to_string(), blank(), blank(), blank()]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_fit_their_columns() {
+        let expected = [
+            (0.0, "0.000000"),
+            (0.0008, "0.000800"),
+            (0.5, "0.5000"),
+            (9.5325, "9.5325"),
+            (12.3154, "12.315"),
+            (9579.74, "9579.7"),
+            (123456.7, "123457"),
+        ];
+        for (figure, text) in expected {
+            assert_eq!(significant(figure), text);
+            assert!(text.len() <= 8);
+        }
+        for (share, text) in
+            [(-0.029, "-2.90"), (0.099949, "+9.99"), (0.09996, "+10.0"), (-0.99951, "-100"), (12.0, "> +999")]
+        {
+            assert_eq!(percent(share), text);
+        }
+        for (number, text) in
+            [(1.0, "1"), (0.25, "0.25"), (-0.990099, "-0.99"), (95.0, "95"), (99.9, "99.9"), (0.0125, "0.0125")]
+        {
+            assert_eq!(trimmed(number), text);
+        }
+    }
+
+    #[test]
+    fn long_words_have_a_line_of_their_own() {
+        let word = "x".repeat(100);
+        assert_eq!(wrapped(&format!("a {word} b c")), format!("a\n{word}\nb c"));
     }
 }

@@ -28,6 +28,9 @@
 //! test of 3 against 3 runs can never reach p < 0.05 (its smallest two-sided p is 2 / (6 choose 3) = 0.1), and a
 //! bootstrap of 3 against 3 runs holds the truth in 80 % where it says 95 %.
 //!
+//! What it cannot know: a spread within each side says nothing of what changed between them. Where one side ran on a warm
+//! machine or beside other work, that is a difference like any other: run both sides in turns.
+//!
 //! **One run** on either side has no variance: there is a ratio, but no interval and no verdict.
 //!
 //! **Runs that are equal to the last digit** on both sides have a spread of 0 and the interval has no width: real runs
