@@ -7,7 +7,7 @@ use std::process::Command;
 use ringmark::read::{export, extract};
 use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
-use ringmark_record::config::{Dtype, Fault};
+use ringmark_record::config::{CollectiveChoice, Dtype, Fault};
 use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
 use ringmark_record::run::{Profile, RunRecord};
 use ringmark_record::stats::comparison::{Thresholds, Verdict, compare};
@@ -150,6 +150,45 @@ fn a_folder_and_its_json_say_the_same() {
     // A folder that extract has written its result into is not a mixture.
     fs::copy(result(&base), base.path().join("first_result.json")).expect("copied");
     assert_eq!(pathless(diff(base.path(), test.path(), &["--json"])), folders);
+}
+
+#[test]
+fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
+    let suite = |step: f64, exchange: f64| {
+        let folder = sweep(&["1n1g"], step, |_| {});
+        for run in 1..=3 {
+            let factor = 1.0 + f64::from(run) / 1000.0;
+            let mut silent = record("1n2g", run, step * factor);
+            silent.header.config.exchange.collective = CollectiveChoice::None;
+            silent.header.collective = "none".to_owned();
+            folder.run(&silent);
+            folder.run(&record("1n2g", run, (step + exchange) * factor));
+        }
+        folder
+    };
+    let (base, test) = (suite(0.5, 0.05), suite(0.5, 0.1));
+    let verdicts = |expected: &[(&str, &str)]| {
+        expected.iter().map(|(name, verdict)| ((*name).to_owned(), (*verdict).to_owned())).collect::<Vec<_>>()
+    };
+    // The communication it is that became slower.
+    let expected = verdicts(&[("1n1g", "no_difference"), ("1n2g", "slower"), ("1n2g no-comm", "no_difference")]);
+    assert_eq!(diff(base.path(), test.path(), &["--json"]).verdicts(), expected);
+
+    let files = Folder::new();
+    for (name, folder) in [("base.json", &base), ("test.json", &test)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
+        let output =
+            command.arg("extract").arg(folder.path()).args(["--format", "pytorch-ddp"]).output().expect("it starts");
+        files.write(name, output.stdout);
+    }
+    let output = diff(files.path().join("base.json"), files.path().join("test.json"), &["--json"]);
+    let names = ["1 rank, no DDP", "1 rank", "2 ranks", "2 ranks, no-comm"];
+    assert_eq!(output.verdicts(), verdicts(&names.map(|name| (name, "too_noisy"))), "one file is one run");
+    let json = output.json();
+    assert_eq!(json["tables"][0]["title"], "resnet50, fp32, batch size 4, image size 64, cpu");
+    let change =
+        |case: usize| json["tables"][0]["cases"][case]["mean_seconds"]["difference"].as_f64().expect("a number");
+    assert!((change(2) - 0.05 / 0.55).abs() < 1e-3 && change(3).abs() < 1e-9, "{json}");
 }
 
 #[test]

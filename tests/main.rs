@@ -12,6 +12,7 @@ mod runs;
 mod safetensors;
 mod sandbox;
 mod slurm;
+mod suite;
 mod sweep;
 mod worker;
 

@@ -14,6 +14,8 @@ Examples:
   ringmark extract logs/ngc/mxnet/resnet50 --out result
       DLPerf's own logs
   ringmark extract results/first --format csv > first.csv
+  ringmark extract results/first --format pytorch-ddp > first.json
+      for diff.py of PyTorch's DDP benchmark; --format pytorch-ddp-lines prints its lines
 
 Exit status 1 says that figures are not complete: what is not in them, and why, is on the standard error.";
 

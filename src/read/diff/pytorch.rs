@@ -1,4 +1,5 @@
-//! Files of PyTorch's DDP benchmark as a side: each is one run of every model and group of ranks in it.
+//! Files of PyTorch's DDP benchmark as a side, its own and ringmark's: each is one run of every model and group of ranks in
+//! it.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::read::diff::side::{RunFigures, Set, Side};
 use crate::read::diff::training::word;
-use crate::read::peers::pytorch_ddp::{DdpBenchmark, GroupResult};
+use crate::read::peers::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult};
 
 /// Takes in one file.
 pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
@@ -19,37 +20,49 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
     input.read_to_end(&mut text)?;
     let file = DdpBenchmark::read(&text[..])?;
     // What diff.py shows side by side: every field but the results.
-    let mut fields: BTreeMap<String, Value> = serde_json::from_slice(&text)?;
-    let results = fields.remove("benchmark_results").unwrap_or_default();
+    let fields: BTreeMap<String, Value> = serde_json::from_slice(&text)?;
     let mut settings: BTreeMap<String, String> =
         fields.iter().map(|(name, value)| (name.clone(), word(value))).collect();
-    // PyTorch's own files do not name these, ringmark's do.
-    let precision = settings.remove("precision");
-    let image_size = settings.remove("image_size");
+    for told_elsewhere in ["benchmark_results", "precision", "image_size"] {
+        settings.remove(told_elsewhere);
+    }
+    // PyTorch's own files do not name it; where ringmark's name several it is not known which is whose.
+    let image_size = file.ours.as_ref().map(|ours| ours.image_size.clone()).filter(|size| !size.contains('/'));
     let device = if file.cuda_version.is_some() { DeviceKind::Cuda } else { DeviceKind::Cpu };
+    let is_quick = file.ours.as_ref().is_some_and(|ours| ours.profile.contains("quick"));
+    let warnings =
+        if is_quick { vec!["quick profile: a first look, too short to be quoted".to_owned()] } else { vec![] };
     let mut seen = Vec::new();
-    for (place, model) in file.benchmark_results.iter().enumerate() {
-        let own_precision = results[place]["ringmark"]["dtype"].as_str().map(str::to_owned);
-        let must = vec![
-            ("precision", own_precision.or_else(|| precision.clone())),
-            ("batch size", Some(model.batch_size.to_string())),
-            ("image size", image_size.clone()),
-            ("device", Some(device.to_string())),
-        ];
-        let set = Set { name: model.model.clone(), must, settings: settings.clone(), ..Set::default() };
-        ensure!(!seen.contains(&set.title()), "two results of {}: which is meant is not clear", set.title());
-        seen.push(set.title());
+    for model in &file.benchmark_results {
+        let like = Set {
+            name: model.model.clone(),
+            must: vec![
+                ("precision", model.ringmark.as_ref().map(|ours| ours.dtype.to_string())),
+                ("batch size", Some(model.batch_size.to_string())),
+                ("image size", image_size.clone()),
+                ("device", Some(device.to_string())),
+            ],
+            settings: settings.clone(),
+            ..Set::default()
+        };
+        ensure!(!seen.contains(&like.title()), "two results of {}: which is meant is not clear", like.title());
+        seen.push(like.title());
+        let set = side.set(like);
         let mut left_out = Vec::new();
-        let set = side.set(set);
-        let names = names(&model.result, &results[place]["result"]);
-        for (place, (group, name)) in model.result.iter().zip(&names).enumerate() {
-            ensure!(!names[..place].contains(name), "two results of {} with {name}", model.model);
+        let named = named(model);
+        for (place, (name, group)) in named.iter().enumerate() {
+            let is_twice = named[..place].iter().any(|(other, _)| other == name);
+            ensure!(!is_twice, "two results of {} with {name}", model.model);
             let images = f64::from(model.batch_size) * group.ranks.len() as f64;
             let figures = mean(&group.measurements)
                 .filter(|_| !group.ranks.is_empty())
                 .and_then(|mean| RunFigures::of(images / mean, Seconds(mean), step_percentiles(&group.measurements)));
             match figures {
-                Some(figures) => set.case(name).runs.push(figures),
+                Some(figures) => {
+                    let case = set.case(name);
+                    case.runs.push(figures);
+                    case.warnings.clone_from(&warnings);
+                }
                 // Of ringmark, where there was no 1n1g to stand in this place.
                 None if place == 0 && group.measurements.is_empty() => {}
                 None => left_out.push(format!("{} with {name} has no measurements", model.model)),
@@ -61,17 +74,22 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
 }
 
 /// By number of ranks. The first of one rank runs without DistributedDataParallel: by its place, as the file says it
-/// nowhere else. Of ringmark's files the case tells several of the same number apart.
-fn names(groups: &[GroupResult], fields: &Value) -> Vec<String> {
-    let name = |(place, group): (usize, &GroupResult)| {
+/// nowhere else. In ringmark's files the case tells several of one number apart.
+fn named(model: &ModelResult) -> Vec<(String, &GroupResult)> {
+    let name = |group: &GroupResult, others: &[GroupResult]| {
         let ranks = group.ranks.len();
-        let alike = groups.iter().skip(1).filter(|other| other.ranks.len() == ranks).count();
-        match (place, ranks, fields[place]["case"].as_str()) {
-            (0, 1, _) => "1 rank, no DDP".to_owned(),
-            (_, 1, _) => "1 rank".to_owned(),
-            (_, several, Some(case)) if alike > 1 => format!("{several} ranks, {case}"),
-            (_, several, _) => format!("{several} ranks"),
-        }
+        let words = if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
+        let alike = others.iter().filter(|other| other.ranks.len() == ranks).count();
+        group.case.filter(|_| alike > 1).map_or(words.clone(), |case| format!("{words}, {case}"))
     };
-    groups.iter().enumerate().map(name).collect()
+    let is_without_ddp = |group: &&GroupResult| group.ranks.len() == 1;
+    let (first, others) = match model.result.split_first().filter(|(first, _)| is_without_ddp(first)) {
+        Some((first, others)) => (Some(("1 rank, no DDP".to_owned(), first)), others),
+        None => (None, &model.result[..]),
+    };
+    let silent = model.ringmark.iter().flat_map(|ours| {
+        let groups = &ours.without_communication;
+        groups.iter().map(|group| (format!("{}, no-comm", name(group, groups)), group))
+    });
+    first.into_iter().chain(others.iter().map(|group| (name(group, others), group))).chain(silent).collect()
 }

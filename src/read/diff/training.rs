@@ -125,8 +125,7 @@ fn take_case(side: &mut Side, set: &mut Set, name: Case, case: ResultCase) -> an
     let warnings = case.warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref()).collect();
     let mut parts = vec![(name.to_string(), case.runs, warnings)];
     parts.extend(
-        case.without_communication
-            .map(|baseline| (format!("{name} without communication"), baseline.runs, baseline.warnings)),
+        case.without_communication.map(|baseline| (format!("{name} no-comm"), baseline.runs, baseline.warnings)),
     );
     for (name, runs, warnings) in parts {
         let mut figures = Vec::new();
