@@ -3,6 +3,7 @@
 mod architecture;
 mod bandwidth;
 mod cluster;
+mod diff;
 mod doctor;
 mod extract;
 mod generate;

@@ -13,12 +13,15 @@
 //! | [`ddp_suite`] | figures for users of PyTorch's DDP suite: the JSON for its diff.py, and its lines |
 //! | [`predict`] | larger cases from measured ones, as a band |
 //! | [`bandwidth`] | the folder of a bandwidth command |
+//! | [`diff`] | two results against each other |
+//! | [`surroundings`] | what runs ran on and with, as words |
 //! | [`peers`] | result files of other benchmarks |
 //! | [`published`] | rows that others published, with their sources |
 //! | [`problem`] | what keeps a file or a run out of the figures, with its place |
 
 pub mod bandwidth;
 pub mod ddp_suite;
+pub mod diff;
 pub mod export;
 pub mod extract;
 pub mod figures;
@@ -30,4 +33,5 @@ pub mod predict;
 pub mod problem;
 pub mod published;
 pub mod run;
+pub mod surroundings;
 pub mod table;
