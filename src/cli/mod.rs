@@ -3,7 +3,7 @@
 //! | room | what it is for |
 //! |---|---|
 //! | [`launch`] | the commands that start something: sweep, bandwidth, doctor |
-//! | [`read`] | the commands that read what was written: extract |
+//! | [`read`] | the commands that read what was written: extract, report |
 
 pub mod launch;
 pub mod read;
@@ -11,7 +11,7 @@ pub mod read;
 use clap::{Args, Parser, Subcommand};
 
 use crate::cli::launch::{BandwidthCommand, DoctorOptions, SweepOptions};
-use crate::cli::read::ExtractOptions;
+use crate::cli::read::{ExtractOptions, ReportOptions};
 
 /// Benchmark of data-parallel training: how fast, how well does it scale, where is the rest lost.
 #[derive(Debug, Parser)]
@@ -33,6 +33,8 @@ pub enum Command {
     Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
+    /// Show one result or several: a page with charts, Markdown, or tables with bars
+    Report(ReportOptions),
     /// Become a command that ends with the process of this number, its parent; how mpirun is started
     #[command(hide = true)]
     Leash(LeashOptions),

@@ -99,7 +99,7 @@ fn name_of(folder: &Path) -> anyhow::Result<String> {
 }
 
 /// A closed pipe (`| head`) is no failure.
-fn print(text: &str) -> anyhow::Result<()> {
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

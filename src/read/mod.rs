@@ -10,6 +10,8 @@
 //! | [`table`] | figures for people: terminal and Markdown |
 //! | [`export`] | figures for programs: DLPerf's JSON with our fields, and CSV |
 //! | [`peers`] | result files of other benchmarks |
+//! | [`published`] | rows that others published, with their sources |
+//! | [`report`] | one page, or tables with bars, of one result or several |
 //! | [`problem`] | what keeps a file or a run out of the figures, with its place |
 
 pub mod export;
@@ -19,5 +21,7 @@ pub mod folder;
 pub mod log;
 pub mod peers;
 pub mod problem;
+pub mod published;
+pub mod report;
 pub mod run;
 pub mod table;

@@ -1,0 +1,132 @@
+//! The first screen: how fast, how efficient, what is lost, and whether to believe it.
+
+use ringmark_record::case::Case;
+
+use crate::read::figures::{CaseRuns, Figures, Group};
+use crate::read::report::content::series::{self, Series, Setting};
+use crate::read::report::content::words::{big, count, percent};
+use crate::read::report::document::{Figure, Headline, Trust};
+use crate::read::report::results::ResultFolder;
+use crate::read::table;
+
+/// A spread of the runs from which the last digits say nothing.
+const WIDE_SPREAD: f64 = 0.03;
+
+/// One a series.
+pub fn headlines(results: &[ResultFolder], settings: &[Setting]) -> Vec<Headline> {
+    let of_setting = |setting: &Setting| -> Vec<Headline> {
+        setting.series.iter().map(|series| headline(&results[series.style.colour], setting, series)).collect()
+    };
+    settings.iter().flat_map(of_setting).collect()
+}
+
+fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headline {
+    let group = series.group;
+    let (trust, reasons) = trust(result, group);
+    Headline {
+        style: series.style,
+        name: series.name.clone(),
+        what: format!("ResNet50-v1b, {}: {}", setting.title, series::device(group)),
+        figures: figures(group),
+        trust,
+        reasons,
+    }
+}
+
+/// The largest case that has figures.
+fn largest(group: &Group) -> Option<(&CaseRuns, &Figures)> {
+    group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))
+}
+
+fn figures(group: &Group) -> Vec<Figure> {
+    let process = table::process(group);
+    let Some((case, figures)) = largest(group) else {
+        return vec![Figure {
+            label: "Speed",
+            value: "\u{2013}".to_owned(),
+            unit: "",
+            note: "no run counts".to_owned(),
+        }];
+    };
+    let ranks = case.case.ranks();
+    let name = case.case;
+    let mut shown = vec![Figure {
+        label: "Speed",
+        value: big(figures.median_speed.0),
+        unit: "images/s",
+        note: format!("{name}, {} a {process}", big(figures.per_gpu.0)),
+    }];
+    if let Some(times) = figures.times {
+        let exposed = format!("of which all-reduce that nothing hides {} %", percent(times.exposed_share()));
+        shown.push(Figure { label: "Step", value: big(times.step.0 * 1e3), unit: "ms", note: exposed });
+    }
+    let base = group.base.unwrap_or(Case::SINGLE);
+    if base == name {
+        let note = "one case alone: nothing to scale from".to_owned();
+        shown.push(Figure { label: "Efficiency", value: "\u{2013}".to_owned(), unit: "", note });
+        return shown;
+    }
+    let ideal = f64::from(ranks) / f64::from(base.ranks());
+    shown.push(Figure {
+        label: "Efficiency",
+        value: percent(figures.efficiency),
+        unit: "%",
+        note: format!("speedup {:.2} of {ideal} over {base}", figures.speedup),
+    });
+    shown.push(Figure {
+        label: if figures.efficiency > 1.0 { "Gained" } else { "Lost" },
+        value: percent((1.0 - figures.efficiency).abs()),
+        unit: "%",
+        note: String::new(),
+    });
+    shown
+}
+
+/// Whether to believe the figures, and what speaks for or against it, the gravest first.
+fn trust(result: &ResultFolder, group: &Group) -> (Trust, Vec<String>) {
+    let counted: usize = group.cases.iter().map(|case| case.counted().count()).sum();
+    let runs: usize = group.cases.iter().map(|case| case.runs.len()).sum();
+    let mut trust = Trust::Sound;
+    let mut reasons = Vec::new();
+    let mut lower = |to: Trust, reason: String| {
+        trust = if trust == Trust::NotToQuote { trust } else { to };
+        reasons.push(reason);
+    };
+    if counted == 0 {
+        lower(Trust::NotToQuote, "no run counts".to_owned());
+    }
+    if group.is_quick() {
+        lower(Trust::NotToQuote, "quick profile, a first look".to_owned());
+    }
+    if group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.config.inject.is_some()) {
+        lower(Trust::NotToQuote, "a fault was put in on purpose".to_owned());
+    }
+    if runs > counted {
+        lower(Trust::WithCare, format!("{} left out", count(runs - counted, "run")));
+    }
+    // A run that was left out is a problem too, and told already.
+    let others = result.problems.len().saturating_sub(runs - counted);
+    if others > 0 {
+        lower(Trust::WithCare, format!("{} in the folder", count(others, "other problem")));
+    }
+    // The quick profile has said so.
+    let of_group = group.warnings.len() - usize::from(group.is_quick());
+    let warnings = of_group + group.cases.iter().map(|case| case.warnings.len()).sum::<usize>();
+    if warnings > 0 {
+        lower(Trust::WithCare, count(warnings, "warning"));
+    }
+    let cases = || group.cases.iter().filter(|case| case.figures.is_some());
+    if counted > 0 && cases().any(|case| case.counted().count() == 1) {
+        lower(Trust::WithCare, "one run of a case has no spread".to_owned());
+    }
+    let spread = cases().filter_map(|case| case.figures.as_ref()?.cv).fold(f64::NAN, f64::max);
+    if spread > WIDE_SPREAD {
+        lower(Trust::WithCare, format!("the runs of a case differ by {} % (CV)", percent(spread)));
+    } else if spread.is_finite() {
+        reasons.push(format!("runs of a case differ by {} % at most (CV)", percent(spread)));
+    }
+    if counted > 0 {
+        reasons.push(format!("{counted} of {} count", count(runs, "run")));
+    }
+    (trust, reasons)
+}
