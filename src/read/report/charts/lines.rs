@@ -19,8 +19,8 @@ pub struct LineChart {
     pub y: Axis,
     /// Series in the order of the key.
     pub series: Vec<LineSeries>,
-    /// Values that need a place on the upward axis besides, as 0 or 100 %.
-    pub y_holds: Vec<f64>,
+    /// Where the upward axis begins at the latest, and ends at the earliest; values beyond widen it to the next round number.
+    pub y_ends: [Option<f64>; 2],
     /// What the thin lines are.
     pub ideal_name: &'static str,
 }
@@ -105,17 +105,17 @@ impl LineChart {
     /// The drawing.
     pub fn draw(&self) -> Markup {
         let below = if self.x.marks.iter().any(|(_, _, below)| !below.is_empty()) { 56.0 } else { 42.0 };
-        let frame = Frame::new(520.0, 310.0, [56.0, 18.0, 26.0, below]);
+        let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, below]);
         let of_x = || self.points().map(|point| point.x);
-        let of_y = || self.points().map(|point| point.y).chain(self.y_holds.iter().copied());
-        let ideals = self.series.iter().flat_map(|series| series.ideal.iter().map(|(_, y)| *y));
+        let of_y = self.points().map(|point| point.y);
         let x = match self.x.kind {
             Kind::Logarithmic => Scale::logarithmic(of_x(), frame.across()),
-            Kind::Linear => Scale::linear(of_x(), false, frame.across()),
+            Kind::Linear => Scale::linear(of_x(), [None; 2], frame.across()),
         };
+        let of_y = of_y.chain(self.series.iter().flat_map(|series| series.ideal.iter().map(|(_, y)| *y)));
         let y = match self.y.kind {
-            Kind::Logarithmic => Scale::logarithmic(of_y().chain(ideals), frame.up()),
-            Kind::Linear => Scale::linear(of_y().chain(ideals), false, frame.up()),
+            Kind::Logarithmic => Scale::logarithmic(of_y, frame.up()),
+            Kind::Linear => Scale::linear(of_y, self.y_ends, frame.up()),
         };
         let marks = match self.x.marks.is_empty() {
             false => self.x.marks.iter().map(|(at, label, below)| (x.at(*at), label.clone(), below.clone())).collect(),
@@ -203,7 +203,7 @@ mod tests {
                 ideal: vec![(1.0, 1.0), (2.0, f64::NAN)],
                 is_reference: false,
             }],
-            y_holds: Vec::new(),
+            y_ends: [None; 2],
             ideal_name: "without loss",
         }
     }

@@ -59,7 +59,7 @@ impl RankChart {
     pub fn draw(&self) -> Markup {
         let frame = Frame::new(520.0, 300.0, [56.0, 10.0, 26.0, 56.0]);
         let ranks = || self.hosts.iter().flat_map(|host| &host.ranks);
-        let y = Scale::linear(ranks().flat_map(|rank| [rank.spread.low, rank.spread.high]), false, frame.up());
+        let y = Scale::linear(ranks().flat_map(|rank| [rank.spread.low, rank.spread.high]), [None; 2], frame.up());
         let slot = (frame.right - frame.left) / ranks().count().max(1) as f64;
         let starts = self.hosts.iter().scan(frame.left, |next, host| {
             let start = *next;

@@ -33,14 +33,17 @@ impl Scale {
         Scale { kind, domain, range }
     }
 
-    /// A linear axis that holds all values and ends at round numbers; from 0 where `from_zero`.
-    pub fn linear(values: impl IntoIterator<Item = f64>, from_zero: bool, range: [f64; 2]) -> Scale {
+    /// A linear axis that holds all values: it begins and ends at `ends` where these are given and hold them, otherwise at
+    /// round numbers.
+    pub fn linear(values: impl IntoIterator<Item = f64>, ends: [Option<f64>; 2], range: [f64; 2]) -> Scale {
+        let values = values.into_iter().chain(ends.into_iter().flatten());
         let [low, high] = extent(values).unwrap_or([0.0, 1.0]);
-        let low = if from_zero { low.min(0.0) } else { low };
         let loose = Scale::new(Kind::Linear, [low, high], range);
         let step = loose.step(5);
-        let [low, high] = loose.domain;
-        Scale { domain: [(low / step).floor() * step, (high / step).ceil() * step], ..loose }
+        let [loose_low, loose_high] = loose.domain;
+        let low = if ends[0] == Some(low) && high > low { low } else { (loose_low / step).floor() * step };
+        let high = if ends[1] == Some(high) && high > low { high } else { (loose_high / step).ceil() * step };
+        Scale { domain: [low, high], ..loose }
     }
 
     /// A logarithmic axis that holds all positive values, with some air.
@@ -122,13 +125,16 @@ mod tests {
 
     #[test]
     fn ends_and_ticks_are_round() {
-        let scale = Scale::linear([3.0, 97.0], true, [0.0, 100.0]);
+        let scale = Scale::linear([3.0, 97.0], [Some(0.0), None], [0.0, 100.0]);
         assert_eq!(scale.domain(), [0.0, 100.0]);
         assert_eq!(scale.ticks(5), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!([scale.at(0.0), scale.at(50.0), scale.at(500.0)], [0.0, 50.0, 100.0]);
-        let scale = Scale::linear([612.3, 641.0], false, [100.0, 0.0]);
+        let scale = Scale::linear([612.3, 641.0], [None; 2], [100.0, 0.0]);
         assert_eq!(scale.domain(), [610.0, 650.0]);
         assert_eq!(scale.at(630.0), 50.0);
+        let ends = [Some(50.0), Some(105.0)];
+        assert_eq!(Scale::linear([93.0, 100.0], ends, [0.0, 1.0]).domain(), [50.0, 105.0]);
+        assert_eq!(Scale::linear([93.0, 112.0], ends, [0.0, 1.0]).domain(), [50.0, 120.0]);
     }
 
     #[test]
@@ -142,10 +148,10 @@ mod tests {
     #[test]
     fn nothing_and_what_is_no_number_have_a_place() {
         for scale in [
-            Scale::linear([], true, [0.0, 9.0]),
-            Scale::linear([f64::NAN, f64::INFINITY], false, [0.0, 9.0]),
-            Scale::linear([5.0], false, [0.0, 9.0]),
-            Scale::linear([0.0, 0.0], true, [0.0, 9.0]),
+            Scale::linear([], [Some(0.0), None], [0.0, 9.0]),
+            Scale::linear([f64::NAN, f64::INFINITY], [None; 2], [0.0, 9.0]),
+            Scale::linear([5.0], [None; 2], [0.0, 9.0]),
+            Scale::linear([0.0, 0.0], [Some(0.0), None], [0.0, 9.0]),
             Scale::logarithmic([], [0.0, 9.0]),
             Scale::logarithmic([0.0, -1.0, f64::NAN], [0.0, 9.0]),
             Scale::logarithmic([5.0], [0.0, 9.0]),

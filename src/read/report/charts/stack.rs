@@ -72,7 +72,7 @@ impl StackChart {
         let rows = self.groups.iter().map(|group| group.bars.len() + usize::from(several)).sum::<usize>();
         let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [76.0, 62.0, 10.0, 42.0]);
         let lengths = self.groups.iter().flat_map(|group| group.bars.iter().map(StackBar::length));
-        let x = Scale::linear(lengths, true, frame.across());
+        let x = Scale::linear(lengths, [Some(0.0), None], frame.across());
         let marks: Vec<_> = x.ticks(5).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect();
         let mut row = 0.0;
         let mut next_row = || {

@@ -132,7 +132,7 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
             x: x(),
             y,
             series,
-            y_holds: vec![0.0],
+            y_ends: [Some(0.0), None],
             ideal_name: "what the memory allows",
         })
     };

@@ -39,11 +39,16 @@ struct Times {
     outliers: Vec<(usize, f64)>,
 }
 
-/// One a case.
+/// One a case; the first says how they are read.
 pub fn blocks(setting: &Setting, series: &Series) -> Vec<Block> {
     let runs: usize = series.group.cases.iter().map(|case| case.counted().count()).sum();
     let each = (STRETCHES_IN_ALL / runs.max(1)).clamp(FEWEST, STRETCHES);
-    series.group.cases.iter().filter_map(|case| block(setting, series, case, each)).collect()
+    let mut blocks: Vec<Block> =
+        series.group.cases.iter().filter_map(|case| block(setting, series, case, each)).collect();
+    if let Some(first) = blocks.first_mut() {
+        first.note = NOTE.to_owned();
+    }
+    blocks
 }
 
 fn block(setting: &Setting, series: &Series, case: &CaseRuns, each: usize) -> Option<Block> {
@@ -77,11 +82,7 @@ fn block(setting: &Setting, series: &Series, case: &CaseRuns, each: usize) -> Op
         })
     };
     let title = format!("Iterations of {}", setting.named(series, case.case));
-    Some(Block {
-        charts: runs.iter().map(chart).collect(),
-        table: Some(table(series, &runs)),
-        ..Block::new(title, NOTE)
-    })
+    Some(Block { charts: runs.iter().map(chart).collect(), table: Some(table(series, &runs)), ..Block::new(title, "") })
 }
 
 fn times(measured: &Measured) -> Option<Times> {

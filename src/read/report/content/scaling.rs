@@ -189,7 +189,7 @@ fn throughput(lines: &[Line]) -> Chart {
         |line: &Line| line.ends().map(|ranks| (ranks, line.base.1 * ranks / f64::from(line.base.0.ranks()))).to_vec();
     let series =
         lines.iter().map(|line| line.series(|speed, _| speed, |speed| format!("{speed:.2} images/s"), ideal(line)));
-    chart("Throughput", "images/s", lines, [Kind::Logarithmic; 2], series.collect(), &[])
+    chart("Throughput", "images/s", lines, [Kind::Logarithmic; 2], series.collect(), [None; 2])
 }
 
 fn speedups(lines: &[Line]) -> Chart {
@@ -197,7 +197,7 @@ fn speedups(lines: &[Line]) -> Chart {
     let series = lines
         .iter()
         .map(|line| line.series(|speed, _| line.speedup(speed), |value| format!("{value:.2} times"), ideal(line)));
-    chart("Speedup", "times the smallest case", lines, [Kind::Linear; 2], series.collect(), &[0.0])
+    chart("Speedup", "times the smallest case", lines, [Kind::Linear; 2], series.collect(), [Some(0.0), None])
 }
 
 fn efficiencies(lines: &[Line]) -> Chart {
@@ -209,7 +209,7 @@ fn efficiencies(lines: &[Line]) -> Chart {
     let lowest =
         extent(series.iter().flat_map(|series| &series.points).map(|point| point.y)).map_or(0.0, |[low, _]| low);
     let floor = if lowest < 50.0 { 0.0 } else { 50.0 };
-    chart("Scaling efficiency", "%", lines, [Kind::Logarithmic, Kind::Linear], series, &[floor, 100.0])
+    chart("Scaling efficiency", "%", lines, [Kind::Logarithmic, Kind::Linear], series, [Some(floor), Some(105.0)])
 }
 
 /// Every run of a single case.
@@ -238,7 +238,7 @@ fn by_run(lines: &[Line]) -> Chart {
         x: Axis::new("run", Kind::Linear),
         y: Axis::new("images/s", Kind::Linear),
         series: series.collect(),
-        y_holds: Vec::new(),
+        y_ends: [None; 2],
         ideal_name: "median",
     })
 }
@@ -249,7 +249,7 @@ fn chart(
     lines: &[Line],
     [x, y]: [Kind; 2],
     series: Vec<LineSeries>,
-    y_holds: &[f64],
+    y_ends: [Option<f64>; 2],
 ) -> Chart {
     let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
     let description = series.iter().filter_map(last).collect::<Vec<_>>().join("; ");
@@ -259,7 +259,7 @@ fn chart(
         x: ranks_axis(lines, x),
         y: Axis::new(unit, y),
         series,
-        y_holds: y_holds.to_vec(),
+        y_ends,
         ideal_name: "without loss",
     })
 }
