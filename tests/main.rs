@@ -5,6 +5,7 @@ mod bandwidth;
 mod cluster;
 mod doctor;
 mod extract;
+mod generate;
 mod resume;
 mod runs;
 mod safetensors;

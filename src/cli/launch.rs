@@ -256,6 +256,8 @@ Examples:
       8 bytes to 128 MB on this machine, nccl-tests' table
   ringmark bandwidth --hosts a:8,b:8 --interface ib0 -b 1M -e 1G -f 4 --min-busbw 40
       1n2g to 2n8g; exit status 1 where a case's average is below 40 GB/s
+  ringmark bandwidth --cases 1n8g --json | jq '.cases[0].average_busbw'
+      one figure for a program
   ringmark bandwidth --model resnet50_v1b --cases 1n2g --optimizer sgd
       the gradients of ResNet50-v1b in training's buckets, and the update: MXNet's measure.py
 
@@ -275,6 +277,9 @@ pub struct BandwidthCommand {
     /// Folder for CASE/bandwidth.log and CASE/bandwidth.json [default: results/TIME_bandwidth]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Write the figures of all cases as JSON; without FILE to the standard output, in the place of the tables
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
     /// What every rank is asked to do.
     #[command(flatten)]
     bandwidth: BandwidthOptions,
@@ -289,7 +294,7 @@ impl BandwidthCommand {
         let config = self.bandwidth.apply(BandwidthConfig::default());
         config.validate().map_err(usage)?;
         let out = self.out.unwrap_or_else(|| bandwidth::default_out(SystemTime::now()));
-        Ok(BandwidthSweep { cases, launch, out, bandwidth: config })
+        Ok(BandwidthSweep { cases, launch, out, json: self.json.into(), bandwidth: config })
     }
 }
 
@@ -331,6 +336,6 @@ impl DoctorOptions {
         let LaunchConfig { hosts, worker, mpirun, sync, device, .. } =
             self.hosts.into_config(&Machine::read(Some(self.device)))?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
-        Ok(DoctorConfig { hosts, worker, sync, mpirun, out: self.out, device, depth, json: self.json })
+        Ok(DoctorConfig { hosts, worker, sync, mpirun, out: self.out, device, depth, json: self.json.into() })
     }
 }

@@ -1,13 +1,14 @@
 //! The way from a folder of runs to what a reader sees: find, read, work out, render, write.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use ringmark_record::whole_file;
 
+use crate::answer::{self, Json};
 use crate::read::figures::{self, Extraction};
 use crate::read::{export, folder, run, table};
 
@@ -22,6 +23,8 @@ pub struct ExtractConfig {
     pub warmup: Option<u32>,
     /// What is printed.
     pub format: Format,
+    /// Where JSON goes besides.
+    pub json: Json,
 }
 
 /// What is printed; the files are written in any case.
@@ -58,8 +61,11 @@ impl FromStr for Format {
 
 /// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
+    config.json.check()?;
     let extraction = read(&config.folder, config.warmup)?;
-    print(&render(&extraction, config.format)?)?;
+    if !config.json.give_text(|| export::json(&extraction))? {
+        answer::print(&render(&extraction, config.format)?)?;
+    }
     for problem in &extraction.problems {
         eprintln!("not in the figures: {problem}");
     }
@@ -96,15 +102,6 @@ fn name_of(folder: &Path) -> anyhow::Result<String> {
     let whole = fs::canonicalize(folder).with_context(|| format!("{} cannot be resolved", folder.display()))?;
     let last = whole.file_name().unwrap_or(whole.as_os_str());
     Ok(last.to_string_lossy().into_owned())
-}
-
-/// A closed pipe (`| head`) is no failure.
-pub(super) fn print(text: &str) -> anyhow::Result<()> {
-    let mut output = io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.context("cannot write to the standard output"),
-    }
 }
 
 /// Writes `<name>_result.json` (DLPerf's name), `.csv` and `.md` into `out`, which is made where it is not there.
