@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::run(&config)),
         Command::Extract(options) => read::extract::run(&options.into_config()),
         Command::Report(options) => read::report::run(&options.into_config()),
+        Command::Predict(options) => read::predict::run(&options.into_config()),
         Command::Completions(options) => options.print(),
         Command::Man(options) => options.write(),
         Command::Leash(options) => launch::process::leash(options.driver, &options.command),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`generate`] | the commands made of the definitions themselves: completions, man |
 //! | [`launch`] | the commands that start something: sweep, bandwidth, doctor |
-//! | [`read`] | the commands that read what was written: extract, report |
+//! | [`read`] | the commands that read what was written: extract, report, predict |
 
 pub mod generate;
 pub mod launch;
@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::{BandwidthCommand, DoctorOptions, SweepOptions};
-use crate::cli::read::{ExtractOptions, ReportOptions};
+use crate::cli::read::{ExtractOptions, PredictOptions, ReportOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,6 +47,8 @@ pub enum Command {
     Extract(ExtractOptions),
     /// Show one result or several: a page with charts, Markdown, or tables with bars
     Report(ReportOptions),
+    /// Say what larger cases would do, from a sweep and a bandwidth result, each as a band
+    Predict(PredictOptions),
     /// Print a script by which a shell completes commands and options
     Completions(CompletionsOptions),
     /// Write man pages of all commands

@@ -12,11 +12,13 @@ use ringmark_record::case::Case;
 use ringmark_record::config::Dtype;
 use ringmark_record::environment::DeviceKind;
 use ringmark_record::run::{Profile, Warning};
+use ringmark_record::stats::scaling_loss::Part;
 use ringmark_record::units::{ImagesPerSecond, Seconds};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::read::figures::{CaseRuns, Extraction, Figures, Group, settings};
+use crate::read::loss::{self, JsonLoss};
 use crate::read::run::{Run, StepTimes, to_hundredths};
 
 /// One case in the JSON; the first four fields are DLPerf's, in its order. Speeds in images/s over all ranks.
@@ -45,6 +47,8 @@ struct JsonCase {
     profile: Option<Profile>,
     runs_counted: usize,
     seconds_per_iteration: Option<JsonTimes>,
+    /// Against the base; `null` for the base itself.
+    scaling_loss: Option<JsonLoss>,
     /// Of the table, then of the case's runs.
     warnings: Vec<String>,
     runs: Vec<JsonRun>,
@@ -142,6 +146,7 @@ fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
         profile: recorded.map(|recorded| recorded.profile),
         runs_counted: case.counted().count(),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
+        scaling_loss: loss::of_case(group, case).as_ref().map(JsonLoss::from),
         warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
         runs: case.runs.iter().map(JsonRun::from).collect(),
         settings: settings(&group.conditions),
@@ -173,8 +178,8 @@ impl Serialize for Cases<'_> {
 }
 
 /// Columns of the CSV, units in their names: `images_per_s` over all ranks, `s` seconds, shares from 0 to 1; `run_warnings`
-/// is the number of those that the tables list for the case's runs.
-const COLUMNS: [&str; 27] = [
+/// is the number of those that the tables list for the case's runs; `lost` is the step less that of the base, and its parts.
+const COLUMNS: [&str; 35] = [
     "group",
     "dtype",
     "batch_size_per_device",
@@ -200,6 +205,14 @@ const COLUMNS: [&str; 27] = [
     "exposed_allreduce_s",
     "exposed_allreduce_share",
     "optimizer_s",
+    "lost_s",
+    "lost_compute_s",
+    "lost_compute_crowded_s",
+    "lost_compute_overlapped_s",
+    "lost_transfer_s",
+    "lost_waiting_s",
+    "lost_optimizer_s",
+    "lost_other_s",
     "warnings",
     "run_warnings",
 ];
@@ -226,6 +239,8 @@ fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
     let times = figures.and_then(|figures| figures.times);
     let time = |time: fn(&StepTimes) -> f64| text(times.as_ref().map(time));
     let recorded = group.conditions.recorded.as_ref();
+    let loss = loss::of_case(group, case);
+    let lost = |part| text(loss.as_ref().and_then(|loss| Some(loss.part(part)?.mean)));
     [
         group.label.clone(),
         group.conditions.dtype.to_string(),
@@ -252,6 +267,14 @@ fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
         time(|times| times.exposed_allreduce.0),
         time(StepTimes::exposed_share),
         time(|times| times.optimizer.0),
+        text(loss.as_ref().map(|loss| loss.loss.total.mean)),
+        lost(Part::Compute),
+        lost(Part::ComputeCrowded),
+        lost(Part::ComputeOverlapped),
+        lost(Part::Transfer),
+        lost(Part::Waiting),
+        lost(Part::Optimizer),
+        lost(Part::Other),
         group.warnings.join("; "),
         case.warnings.len().to_string(),
     ]

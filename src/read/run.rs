@@ -11,7 +11,7 @@ use ringmark_record::files::RunName;
 use ringmark_record::host_use::HostUse;
 use ringmark_record::run::{Iteration, Profile, RunHeader, RunRecord, Warning};
 use ringmark_record::stats::summary::{Spread, harmonic_mean, mean};
-use ringmark_record::units::{ImagesPerSecond, Seconds};
+use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::validity;
 
 use crate::read::folder::FoundRun;
@@ -44,6 +44,8 @@ pub struct Recorded {
     pub started: Seconds,
     /// Engine that summed the gradients.
     pub collective: String,
+    /// Sizes of the gradient buckets as fp32, in the order of backward.
+    pub buckets: Vec<Bytes>,
 }
 
 /// Conditions that two runs of one measurement share.
@@ -334,6 +336,7 @@ fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
         environment: environment.clone(),
         started: header.started,
         collective: header.collective.clone(),
+        buckets: header.buckets.clone(),
     }
 }
 

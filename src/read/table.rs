@@ -10,12 +10,13 @@ use ringmark_record::environment::DeviceKind;
 use ringmark_record::units::Seconds;
 
 use crate::read::figures::{CaseRuns, Extraction, Group};
+use crate::read::loss;
 
 /// A column's name, and its unit where it has one (a speedup's is its base, where that is not 1n1g).
 type Header = (String, String);
 
 /// A table before it is known where it is shown.
-pub(super) struct Columns {
+pub struct Columns {
     headers: Vec<Header>,
     rows: Vec<Vec<String>>,
     /// Columns of words, which stand on the left; numbers stand on the right.
@@ -24,13 +25,13 @@ pub(super) struct Columns {
 
 impl Columns {
     /// Words in the first column, numbers in the others.
-    pub(super) fn new(headers: &[(&str, &str)], rows: Vec<Vec<String>>) -> Columns {
+    pub fn new(headers: &[(&str, &str)], rows: Vec<Vec<String>>) -> Columns {
         let headers = headers.iter().map(|(name, unit)| ((*name).to_owned(), (*unit).to_owned())).collect();
         Columns { headers, rows, words: BTreeSet::from([0]) }
     }
 
     /// The same with words in these columns.
-    pub(super) fn with_words(self, columns: impl IntoIterator<Item = usize>) -> Columns {
+    pub fn with_words(self, columns: impl IntoIterator<Item = usize>) -> Columns {
         Columns { words: columns.into_iter().collect(), ..self }
     }
 }
@@ -57,6 +58,10 @@ pub fn terminal(extraction: &Extraction) -> String {
             paragraphs.push(format!("{TIMES_TITLE}\n({TIMES_LEGEND})"));
             paragraphs.push(aligned(&times));
         }
+        if let Some(columns) = loss::columns(group) {
+            paragraphs.push(format!("{}\n({})", loss::title(group), loss::LEGEND.join("\n")));
+            paragraphs.push(aligned(&columns));
+        }
         let warnings: Vec<String> = warnings(group).map(|warning| format!("WARNING: {warning}")).collect();
         if !warnings.is_empty() {
             paragraphs.push(warnings.join("\n"));
@@ -78,6 +83,10 @@ pub fn markdown(extraction: &Extraction) -> String {
         if let Some(times) = times(group) {
             paragraphs.push(format!("{TIMES_TITLE} ({TIMES_LEGEND}):"));
             paragraphs.push(piped(&times));
+        }
+        if let Some(columns) = loss::columns(group) {
+            paragraphs.push(format!("{} ({}):", loss::title(group), loss::LEGEND.join(" ")));
+            paragraphs.push(piped(&columns));
         }
     }
     paragraphs.push(legend(extraction, "Warning"));
@@ -104,7 +113,7 @@ fn legend(extraction: &Extraction, word: &str) -> String {
 }
 
 /// What was measured, on what, and how.
-fn title(group: &Group) -> Vec<String> {
+pub fn title(group: &Group) -> Vec<String> {
     let conditions = &group.conditions;
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
     let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
@@ -133,7 +142,7 @@ fn title(group: &Group) -> Vec<String> {
 }
 
 /// What a rank drives.
-pub(super) fn process(group: &Group) -> &'static str {
+pub fn process(group: &Group) -> &'static str {
     match &group.conditions.recorded {
         Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
         _ => "GPU",
@@ -207,8 +216,10 @@ fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
 }
 
 /// For a terminal: units below the names, numbers to the right.
-pub(super) fn aligned(columns: &Columns) -> String {
-    let headers = columns.headers.iter().map(|(name, unit)| format!("{name}\n{unit}"));
+pub fn aligned(columns: &Columns) -> String {
+    let has_units = columns.headers.iter().any(|(_, unit)| !unit.is_empty());
+    let header = |(name, unit): &Header| if has_units { format!("{name}\n{unit}") } else { name.clone() };
+    let headers = columns.headers.iter().map(header);
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('-')));
     table.set_header(headers).add_rows(&columns.rows);
@@ -222,7 +233,7 @@ pub(super) fn aligned(columns: &Columns) -> String {
 }
 
 /// For Markdown: one line of headers, numbers to the right.
-pub(super) fn piped(columns: &Columns) -> String {
+pub fn piped(columns: &Columns) -> String {
     let headers = columns.headers.iter().map(|(name, unit)| match unit.as_str() {
         "" => name.clone(),
         unit => format!("{name} ({unit})"),

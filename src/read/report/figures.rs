@@ -1,12 +1,13 @@
 //! The figures of a report for programs: what `ringmark extract` writes of each result, and bandwidths beside it.
 
-use ringmark_record::bandwidth::record::Timing;
+use ringmark_record::bandwidth::record::{BandwidthRecord, Timing};
+use ringmark_record::case::Case;
 use ringmark_record::stats::busbw::busbw;
 use ringmark_record::units::{Bytes, GigabytesPerSecond, Seconds};
 use serde::Serialize;
 
 use crate::read::export::Groups;
-use crate::read::report::results::{BandwidthRun, ResultFolder};
+use crate::read::report::results::ResultFolder;
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -43,20 +44,20 @@ struct Message<'a> {
     wrong: Option<u64>,
 }
 
-/// One document, an object a result.
-pub fn json(results: &[ResultFolder]) -> anyhow::Result<String> {
+/// An object a result.
+pub fn of(results: &[ResultFolder]) -> impl Serialize {
     let results = results.iter().map(|result| OneResult {
         name: &result.name,
         groups: Groups(&result.groups),
         bandwidth: result.bandwidth.iter().map(bandwidth).collect(),
         left_out: result.problems.iter().map(ToString::to_string).collect(),
     });
-    Ok(serde_json::to_string_pretty(&Report { results: results.collect() })? + "\n")
+    Report { results: results.collect() }
 }
 
-fn bandwidth(run: &BandwidthRun) -> Bandwidth<'_> {
-    let ranks = run.case.ranks();
-    let messages = run.record.results.iter().flat_map(|message| {
+fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
+    let ranks = case.ranks();
+    let messages = record.results.iter().flat_map(|message| {
         let side = move |(side, timing): (&'static str, Option<&Timing>)| {
             let timing = timing?;
             let seconds = timing.mean();
@@ -71,5 +72,5 @@ fn bandwidth(run: &BandwidthRun) -> Bandwidth<'_> {
         };
         message.sides().into_iter().filter_map(side)
     });
-    Bandwidth { case: run.case.to_string(), ranks, collective: &run.record.collective, messages: messages.collect() }
+    Bandwidth { case: case.to_string(), ranks, collective: &record.collective, messages: messages.collect() }
 }

@@ -25,7 +25,7 @@ use std::str::FromStr;
 use anyhow::bail;
 use ringmark_record::whole_file;
 
-use crate::read::extract::print;
+use crate::answer::{self, Json};
 use crate::read::report::document::Document;
 
 /// Columns of a table that goes to no terminal.
@@ -44,8 +44,8 @@ pub struct ReportConfig {
     pub warmup: Option<u32>,
     /// Whether rows that others published stand beside those that were measured alike.
     pub published: bool,
-    /// Where the figures go as JSON; `-` for standard output in the place of the report.
-    pub json: Option<PathBuf>,
+    /// Where the figures go as JSON.
+    pub json: Json,
 }
 
 /// How a report is shown.
@@ -89,19 +89,16 @@ impl FromStr for Format {
 
 /// Reads, writes and prints; an error where anything was left out, after everything else was written.
 pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
+    config.json.check()?;
     let results = results::read(&config.folders, config.warmup)?;
-    let is_for_programs = config.json.as_deref() == Some(Path::new("-"));
-    if let Some(path) = &config.json {
-        let json = figures::json(&results)?;
-        if is_for_programs { print(&json)? } else { write(path, &json)? }
-    }
+    let is_instead = config.json.give(&figures::of(&results))?;
     let document = content::document(&results, config.published);
     match &config.out {
         Some(path) => write(path, &render(&document, config.format, WIDTH))?,
-        None if is_for_programs => {}
+        None if is_instead => {}
         None => {
             let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
-            print(&render(&document, config.format, width))?;
+            answer::print(&render(&document, config.format, width))?;
         }
     }
     let problems = results.iter().flat_map(|result| result.problems.iter().map(move |problem| (&result.name, problem)));

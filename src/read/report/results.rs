@@ -1,18 +1,16 @@
 //! What the folders of a report hold: runs of sweeps, bandwidth runs, or both; each under a name of its own.
 
-use std::fs::{self, File};
-use std::io::{BufReader, ErrorKind};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use ringmark_record::bandwidth::record::BandwidthRecord;
 use ringmark_record::case::Case;
-use ringmark_record::files::BANDWIDTH_RECORD;
 use ringmark_record::usage::usage;
 
-use crate::read::extract;
 use crate::read::figures::Group;
 use crate::read::problem::Problem;
+use crate::read::{bandwidth, extract};
 
 /// One folder.
 #[derive(Debug, PartialEq)]
@@ -21,19 +19,10 @@ pub struct ResultFolder {
     pub name: String,
     /// Runs of training; none in a folder of bandwidth runs.
     pub groups: Vec<Group>,
-    /// Bandwidth runs that count, by ranks.
-    pub bandwidth: Vec<BandwidthRun>,
+    /// Bandwidth runs that count, by ranks, then nodes.
+    pub bandwidth: Vec<(Case, BandwidthRecord)>,
     /// What is not in the figures, and why.
     pub problems: Vec<Problem>,
-}
-
-/// One case of `ringmark bandwidth`.
-#[derive(Debug, PartialEq)]
-pub struct BandwidthRun {
-    /// Nodes and ranks.
-    pub case: Case,
-    /// All of it.
-    pub record: BandwidthRecord,
 }
 
 /// Reads every folder; an error where one holds nothing at all.
@@ -43,43 +32,15 @@ pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<Resu
 }
 
 fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
-    let mut problems = Vec::new();
-    let bandwidth = bandwidth_runs(folder, &mut problems);
-    let has_bandwidth = !(bandwidth.is_empty() && problems.is_empty());
-    let groups = match extract::read(folder, warmup) {
-        Ok(extraction) => {
-            problems.splice(0..0, extraction.problems);
-            extraction.groups
-        }
+    let bandwidth = bandwidth::find(folder)?;
+    let (groups, mut problems) = match extract::read(folder, warmup) {
+        Ok(extraction) => (extraction.groups, extraction.problems),
         // A folder of bandwidth runs alone has none of training.
-        Err(_) if has_bandwidth => Vec::new(),
+        Err(_) if !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => Default::default(),
         Err(error) => return Err(error),
     };
-    Ok(ResultFolder { name, groups, bandwidth, problems })
-}
-
-/// Every `<case>/bandwidth.json` of a sound run; the others become problems.
-fn bandwidth_runs(folder: &Path, problems: &mut Vec<Problem>) -> Vec<BandwidthRun> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut cases: Vec<Case> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    cases.sort_by_key(|case| (case.ranks(), *case));
-    let mut runs = Vec::new();
-    for case in cases {
-        let path = Path::new(&case.to_string()).join(BANDWIDTH_RECORD);
-        let record = match File::open(folder.join(&path)) {
-            Ok(file) => BandwidthRecord::read(BufReader::new(file)),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
-            Err(error) => Err(error.into()),
-        };
-        match record {
-            Err(error) => problems.push(Problem::in_file(path, format!("the record cannot be used: {error:#}"))),
-            Ok(BandwidthRecord { failure: Some(failure), .. }) => {
-                problems.push(Problem::in_file(path, format!("the run failed: {failure}: repeat it")));
-            }
-            Ok(record) => runs.push(BandwidthRun { case, record }),
-        }
-    }
-    runs
+    problems.extend(bandwidth.problems);
+    Ok(ResultFolder { name, groups, bandwidth: bandwidth.cases, problems })
 }
 
 /// As few last parts of each path as tell it from all others.

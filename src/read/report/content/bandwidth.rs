@@ -1,7 +1,7 @@
 //! All-reduce alone: bus bandwidth and time by message size, of the folders that hold bandwidth runs.
 
 use ringmark_record::bandwidth::config::Messages;
-use ringmark_record::bandwidth::record::{MessageResult, Timing};
+use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::case::Case;
 use ringmark_record::environment::DeviceKind;
 use ringmark_record::stats::busbw::busbw;
@@ -13,7 +13,7 @@ use crate::read::report::charts::lines::{Axis, LineChart, LineSeries, Point};
 use crate::read::report::charts::scale::Kind;
 use crate::read::report::content::words::percent;
 use crate::read::report::document::{Block, Column, Row, Section, Style, Table};
-use crate::read::report::results::{BandwidthRun, ResultFolder};
+use crate::read::report::results::ResultFolder;
 
 /// Marks of sizes that a chart has room for.
 const MARKS: usize = 7;
@@ -25,7 +25,8 @@ const NOTE: &str = "Bus bandwidth is size / time x 2(n \u{2212} 1) / n of the me
 struct Line<'a> {
     name: String,
     style: Style,
-    run: &'a BandwidthRun,
+    case: Case,
+    record: &'a BandwidthRecord,
     side: &'static str,
     /// By size.
     messages: Vec<(&'a MessageResult, &'a Timing)>,
@@ -34,18 +35,17 @@ struct Line<'a> {
 /// `None` where there is no bandwidth run.
 pub fn section(results: &[ResultFolder]) -> Option<Section> {
     let runs = || {
-        results
-            .iter()
-            .enumerate()
-            .flat_map(|(number, result)| result.bandwidth.iter().map(move |run| (number, result, run)))
+        results.iter().enumerate().flat_map(|(number, result)| {
+            result.bandwidth.iter().map(move |(case, record)| (number, result, *case, record))
+        })
     };
     runs().next()?;
     let mut blocks = Vec::new();
     for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
         let mut lines: Vec<Line> = Vec::new();
-        for (number, result, run) in runs().filter(|(_, _, run)| device_of(run) == device) {
-            let name = if results.len() > 1 { format!("{}, {}", result.name, run.case) } else { run.case.to_string() };
-            lines.extend(sides(number, &name, run));
+        for (number, result, case, record) in runs().filter(|(.., record)| device_of(record) == device) {
+            let name = if results.len() > 1 { format!("{}, {case}", result.name) } else { case.to_string() };
+            lines.extend(sides(number, &name, case, record));
         }
         for (index, line) in lines.iter_mut().enumerate() {
             line.style.shape = index;
@@ -58,17 +58,17 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
             blocks.push(block(device, &lines));
         }
     }
-    let note = runs().filter_map(|(_, result, run)| limit(result, run)).collect::<Vec<_>>().join(" ");
+    let note = runs().filter_map(|(_, result, case, record)| limit(result, case, record)).collect::<Vec<_>>().join(" ");
     Some(Section { title: "All-reduce alone".to_owned(), note, blocks })
 }
 
-fn device_of(run: &BandwidthRun) -> DeviceKind {
-    run.record.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device)
+fn device_of(record: &BandwidthRecord) -> DeviceKind {
+    record.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device)
 }
 
-fn sides<'a>(colour: usize, name: &str, run: &'a BandwidthRun) -> Vec<Line<'a>> {
+fn sides<'a>(colour: usize, name: &str, case: Case, record: &'a BandwidthRecord) -> Vec<Line<'a>> {
     let mut lines: Vec<Line> = Vec::new();
-    for message in &run.record.results {
+    for message in &record.results {
         for (side, timing) in message.sides() {
             let Some(timing) = timing.filter(|timing| timing.mean().is_some()) else { continue };
             match lines.iter_mut().find(|line| line.side == side) {
@@ -76,7 +76,8 @@ fn sides<'a>(colour: usize, name: &str, run: &'a BandwidthRun) -> Vec<Line<'a>> 
                 None => lines.push(Line {
                     name: format!("{name}, {side}"),
                     style: Style { colour, shape: 0 },
-                    run,
+                    case,
+                    record,
                     side,
                     messages: vec![(message, timing)],
                 }),
@@ -87,11 +88,11 @@ fn sides<'a>(colour: usize, name: &str, run: &'a BandwidthRun) -> Vec<Line<'a>> 
 }
 
 /// What the host's memory allows, where it was measured.
-fn limit(result: &ResultFolder, run: &BandwidthRun) -> Option<String> {
-    let memory = run.record.memory.as_ref()?;
+fn limit(result: &ResultFolder, case: Case, record: &BandwidthRecord) -> Option<String> {
+    let memory = record.memory.as_ref()?;
     Some(format!(
         "{}, {}: the host's memory moves {:.1} GB/s and allows {:.1} GB/s of bus bandwidth.",
-        result.name, run.case, memory.rate.0, memory.busbw.0
+        result.name, case, memory.rate.0, memory.busbw.0
     ))
 }
 
@@ -104,10 +105,9 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
     let point =
         |line: &Line, (message, timing): &(&MessageResult, &Timing), value: fn(Case, Bytes, f64) -> f64, unit: &str| {
             let pooled = timing.pooled();
-            let time =
-                |percent: f64| value(line.run.case, message.bytes, percentile(&pooled, percent).unwrap_or(f64::NAN));
+            let time = |percent: f64| value(line.case, message.bytes, percentile(&pooled, percent).unwrap_or(f64::NAN));
             let [low, high] = [time(5.0).min(time(95.0)), time(5.0).max(time(95.0))];
-            let y = value(line.run.case, message.bytes, timing.mean().map_or(f64::NAN, |mean| mean.0));
+            let y = value(line.case, message.bytes, timing.mean().map_or(f64::NAN, |mean| mean.0));
             let tip = format!(
                 "{}, {}: {y:.3} {unit}, nine tenths of the samples {low:.3} to {high:.3}",
                 line.name,
@@ -148,8 +148,7 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
 
 /// Across the sizes of a line.
 fn memory_line(line: &Line) -> Vec<(f64, f64)> {
-    let (Some(memory), Some(first), Some(last)) =
-        (&line.run.record.memory, line.messages.first(), line.messages.last())
+    let (Some(memory), Some(first), Some(last)) = (&line.record.memory, line.messages.first(), line.messages.last())
     else {
         return Vec::new();
     };
@@ -208,12 +207,12 @@ fn table(lines: &[Line]) -> Table {
     let rows = lines.iter().flat_map(|line| {
         line.messages.iter().map(move |(message, timing)| {
             let mean = timing.mean().map_or(f64::NAN, |mean| mean.0);
-            let rate = rate(line.run.case, message.bytes, mean);
-            let memory = line.run.record.memory.as_ref().map(|memory| percent(rate / memory.busbw.0));
+            let rate = rate(line.case, message.bytes, mean);
+            let memory = line.record.memory.as_ref().map(|memory| percent(rate / memory.busbw.0));
             let is_wrong = timing.wrong.is_some_and(|wrong| wrong > 0);
             let cells = vec![
                 line.name.clone(),
-                match line.run.record.config.messages {
+                match line.record.config.messages {
                     Messages::Sizes { .. } => size(message.bytes),
                     Messages::Gradients(model) => format!("{model}, {}", size(message.bytes)),
                 },

@@ -42,7 +42,7 @@ fn recorded(result: &ResultFolder) -> impl Iterator<Item = &Recorded> {
 /// What rank 0 found, of runs and of bandwidth runs.
 fn environments(result: &ResultFolder) -> impl Iterator<Item = &Environment> {
     let runs = recorded(result).map(|recorded| &recorded.environment);
-    runs.chain(result.bandwidth.iter().map(|run| &run.record.environment))
+    runs.chain(result.bandwidth.iter().map(|(_, record)| &record.environment))
 }
 
 fn facts(names: &[&str]) -> Facts {
@@ -77,11 +77,12 @@ fn machine(result: &ResultFolder) -> Facts {
         "no CUDA because",
     ]);
     let devices = recorded(result).flat_map(|recorded| recorded.device_names.iter().cloned());
-    let ranks = result.bandwidth.iter().flat_map(|run| run.record.ranks.iter().map(|rank| rank.device_name.clone()));
+    let ranks =
+        result.bandwidth.iter().flat_map(|(_, record)| record.ranks.iter().map(|rank| rank.device_name.clone()));
     devices.chain(ranks).for_each(|name| add(&mut found, "devices", name));
     let engines = recorded(result).map(|recorded| recorded.collective.clone());
     engines
-        .chain(result.bandwidth.iter().map(|run| run.record.collective.clone()))
+        .chain(result.bandwidth.iter().map(|(_, record)| record.collective.clone()))
         .for_each(|name| add(&mut found, "all-reduce by", name));
     for environment in environments(result) {
         let optional = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -108,8 +109,9 @@ fn machine(result: &ResultFolder) -> Facts {
 
 /// From the start of the first run to that of the last.
 fn period(result: &ResultFolder) -> String {
-    let starts =
-        recorded(result).map(|recorded| recorded.started).chain(result.bandwidth.iter().map(|run| run.record.started));
+    let starts = recorded(result)
+        .map(|recorded| recorded.started)
+        .chain(result.bandwidth.iter().map(|(_, record)| record.started));
     let days: BTreeSet<String> = starts.filter_map(day_and_minute).collect();
     match (days.first(), days.last()) {
         (Some(first), Some(last)) if first != last => format!("{first} to {last} UTC"),
@@ -191,7 +193,7 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     let mut hosts: BTreeMap<&str, Host> = BTreeMap::new();
     let measured = || result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| case.counted());
     let places = measured().flat_map(|run| &run.ranks).map(|rank| &rank.place);
-    for place in places.chain(result.bandwidth.iter().flat_map(|run| &run.record.ranks)) {
+    for place in places.chain(result.bandwidth.iter().flat_map(|(_, record)| &record.ranks)) {
         let host = hosts.entry(&place.host).or_default();
         host.ranks.insert(place.local_rank);
         host.devices.insert(&place.device_name);
