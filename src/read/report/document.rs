@@ -47,13 +47,15 @@ pub struct Headline {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     /// What it is.
-    pub label: &'static str,
+    pub label: String,
     /// `23.5`, or a dash.
     pub value: String,
     /// `images/s`; may be empty.
     pub unit: &'static str,
     /// What stands below it.
     pub note: String,
+    /// Classes and shares of a bar of its parts; may be empty.
+    pub parts: Vec<(&'static str, f64)>,
 }
 
 /// Whether figures may be quoted.
@@ -72,7 +74,7 @@ impl Trust {
     pub fn words(self) -> &'static str {
         match self {
             Trust::Sound => "Sound",
-            Trust::WithCare => "Read the findings",
+            Trust::WithCare => "With care",
             Trust::NotToQuote => "Not to be quoted",
         }
     }
@@ -107,8 +109,8 @@ pub struct Block {
     pub title: String,
     /// How to read it; may be empty.
     pub note: String,
-    /// Side by side where there is room.
-    pub charts: Vec<Chart>,
+    /// Rows of charts; those of a row stand side by side where there is room.
+    pub charts: Vec<Vec<Chart>>,
     /// The same in numbers.
     pub table: Option<Table>,
     /// Lines to be shown as they are, as a topology's.

@@ -3,7 +3,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::read::report::charts::frame;
+use crate::read::report::charts::{Chart, frame};
 use crate::read::report::document::{Block, Document, Findings, Headline, Row, Section, Table, Trust};
 
 const STYLE: &str = include_str!("style.css");
@@ -21,7 +21,7 @@ const POLICY: &str = concat!(
 const SHORT: usize = 16;
 
 /// Lines up to which findings are open.
-const FEW: usize = 8;
+const FEW: usize = 12;
 
 /// The whole page.
 pub fn html(document: &Document) -> String {
@@ -85,6 +85,11 @@ fn headline(headline: &Headline) -> Markup {
                     div class="figure" {
                         p class="name" { (figure.label) }
                         p class="value" { (figure.value) @if !figure.unit.is_empty() { " " span { (figure.unit) } } }
+                        @if !figure.parts.is_empty() {
+                            div class="parts" aria-hidden="true" {
+                                @for (class, share) in &figure.parts { i class=(class) style={ "flex-grow:" (frame::px(100.0 * share)) } {} }
+                            }
+                        }
                         p class="note" { (figure.note) }
                     }
                 }
@@ -135,8 +140,8 @@ fn block(block: &Block) -> Markup {
         article {
             h3 { (block.title) }
             @if !block.note.is_empty() { p class="note" { (block.note) } }
-            @if !block.charts.is_empty() {
-                div class="charts" { @for chart in &block.charts { (chart.draw()) } }
+            @for charts in &block.charts {
+                div class=(charts.first().map_or("charts", Chart::row_class)) { @for chart in charts { (chart.draw()) } }
             }
             @if let Some(table) = &block.table { (self::table(table)) }
             @if !block.lines.is_empty() { pre { (block.lines.join("\n")) } }

@@ -45,22 +45,28 @@ pub enum Chart {
 impl Chart {
     /// A figure: caption, key, drawing.
     pub fn draw(&self) -> Markup {
-        match self {
-            Chart::Lines(chart) => figure("", &chart.title, chart.key(), chart.draw()),
-            Chart::Stack(chart) => figure("", &chart.title, chart.key(), chart.draw()),
-            Chart::Timeline(chart) => figure("small", &chart.title, html! {}, chart.draw()),
-            Chart::Ranks(chart) => figure("", &chart.title, chart.key(), chart.draw()),
-            Chart::Waterfall(chart) => figure("", &chart.title, chart.key(), chart.draw()),
+        let (title, key, drawing) = match self {
+            Chart::Lines(chart) => (&chart.title, chart.key(), chart.draw()),
+            Chart::Stack(chart) => (&chart.title, chart.key(), chart.draw()),
+            Chart::Timeline(chart) => (&chart.title, html! {}, chart.draw()),
+            Chart::Ranks(chart) => (&chart.title, chart.key(), chart.draw()),
+            Chart::Waterfall(chart) => (&chart.title, html! {}, chart.draw()),
+        };
+        html! {
+            figure {
+                figcaption { (title) }
+                (key)
+                (drawing)
+            }
         }
     }
-}
 
-fn figure(class: &str, title: &str, key: Markup, drawing: Markup) -> Markup {
-    html! {
-        figure class=(class) {
-            figcaption { (title) }
-            (key)
-            (drawing)
+    /// Class of a row of such charts: how much room each needs.
+    pub fn row_class(&self) -> &'static str {
+        match self {
+            Chart::Lines(_) => "charts",
+            Chart::Timeline(_) => "charts small",
+            Chart::Stack(_) | Chart::Ranks(_) | Chart::Waterfall(_) => "charts large",
         }
     }
 }

@@ -66,18 +66,22 @@ impl RankChart {
             *next += slot * host.ranks.len() as f64;
             Some((start, *next))
         });
+        let starts: Vec<(f64, f64)> = starts.collect();
         // Numbers stand below as many ranks as there is room for.
         let every = (26.0 / slot).ceil().max(1.0) as usize;
         frame.svg(&self.title, &self.description, html! {
-            @for (index, (host, (start, end))) in self.hosts.iter().zip(starts).enumerate() {
+            @for (index, (host, (start, end))) in self.hosts.iter().zip(&starts).enumerate() {
                 g {
                     title { (host.name) }
                     rect class=(if index % 2 == 0 { "host even" } else { "host" })
-                        x=(px(start)) y=(px(frame.top)) width=(px(end - start)) height=(px(frame.bottom - frame.top)) {}
+                        x=(px(*start)) y=(px(frame.top)) width=(px(end - start)) height=(px(frame.bottom - frame.top)) {}
                     @if let Some(name) = fitting(&host.name, end - start) {
                         text class="tick middle faint" x=(px((start + end) / 2.0)) y=(px(frame.bottom + 33.0)) { (name) }
                     }
                 }
+            }
+            (frame.values(&y, &self.axis, number))
+            @for (host, (start, _)) in self.hosts.iter().zip(&starts) {
                 @for (number, rank) in host.ranks.iter().enumerate() {
                     @let x = start + slot * (number as f64 + 0.5);
                     (draw_rank(rank, x, slot, &y))
@@ -86,7 +90,6 @@ impl RankChart {
                     }
                 }
             }
-            (frame.values(&y, &self.axis, number))
             (frame.marks(&[], "rank, by host"))
         })
     }

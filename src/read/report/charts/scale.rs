@@ -41,8 +41,9 @@ impl Scale {
         let loose = Scale::new(Kind::Linear, [low, high], range);
         let step = loose.step(5);
         let [loose_low, loose_high] = loose.domain;
-        let low = if ends[0] == Some(low) && high > low { low } else { (loose_low / step).floor() * step };
-        let high = if ends[1] == Some(high) && high > low { high } else { (loose_high / step).ceil() * step };
+        let is_end = |end: Option<f64>, value: f64| end.is_some_and(|end| (end - value).abs() <= 1e-9 * end.abs());
+        let low = if is_end(ends[0], low) && high > low { low } else { (loose_low / step).floor() * step };
+        let high = if is_end(ends[1], high) && high > low { high } else { (loose_high / step).ceil() * step };
         Scale { domain: [low, high], ..loose }
     }
 

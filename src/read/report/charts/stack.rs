@@ -21,6 +21,8 @@ pub struct StackChart {
     pub description: String,
     /// Name of the axis, with its unit.
     pub axis: String,
+    /// Where the axis ends at the earliest.
+    pub end: Option<f64>,
     /// Class (that of its colour) and name, from left to right.
     pub parts: Vec<(&'static str, &'static str)>,
     /// Bars of each series.
@@ -72,7 +74,7 @@ impl StackChart {
         let rows = self.groups.iter().map(|group| group.bars.len() + usize::from(several)).sum::<usize>();
         let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [76.0, 62.0, 10.0, 42.0]);
         let lengths = self.groups.iter().flat_map(|group| group.bars.iter().map(StackBar::length));
-        let x = Scale::linear(lengths, [Some(0.0), None], frame.across());
+        let x = Scale::linear(lengths, [Some(0.0), self.end], frame.across());
         let marks: Vec<_> = x.ticks(5).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect();
         let mut row = 0.0;
         let mut next_row = || {
@@ -152,6 +154,7 @@ mod tests {
             title: String::new(),
             description: String::new(),
             axis: "ms".to_owned(),
+            end: None,
             parts: vec![("forward", "a"), ("backward", "b"), ("waiting", "c"), ("other", "d")],
             groups: vec![group],
         };

@@ -90,7 +90,7 @@ pub fn stretches(steps: &[Vec<Seconds>], warmup: usize, count: usize) -> Vec<Str
 impl Timeline {
     /// The drawing.
     pub fn draw(&self) -> Markup {
-        let frame = Frame::new(280.0, 150.0, [44.0, 8.0, 20.0, 24.0]);
+        let frame = Frame::new(300.0, 150.0, [44.0, 6.0, 20.0, 20.0]);
         let y = Scale::new(super::scale::Kind::Linear, self.domain, frame.up());
         let width = (frame.right - frame.left) / self.iterations.max(1) as f64;
         // Iteration n fills the n-th of equal places.
@@ -99,15 +99,14 @@ impl Timeline {
         let upper = self.stretches.iter().map(|stretch| (middle(stretch), y.at(stretch.longest)));
         let lower = self.stretches.iter().rev().map(|stretch| (middle(stretch), y.at(stretch.shortest)));
         let line = self.stretches.iter().map(|stretch| (middle(stretch), y.at(stretch.middle)));
-        let ends = [1, self.iterations]
-            .map(|iteration| (start(iteration) + width / 2.0, iteration.to_string(), String::new()));
-        let ends = if self.iterations > 1 { &ends[..] } else { &ends[..self.iterations.min(1)] };
         frame.svg(&self.title, &self.description, html! {
             @if self.warmup > 0 {
                 rect class="warmup" x=(px(frame.left)) y=(px(frame.top)) width=(px(start(self.warmup + 1) - frame.left)) height=(px(frame.bottom - frame.top)) {}
             }
             (frame.values(&y, "ms", number))
-            (frame.marks(ends, ""))
+            (frame.marks(&[], ""))
+            text class="tick" x=(px(frame.left)) y=(px(frame.bottom + 15.0)) { "1" }
+            text class="tick end" x=(px(frame.right)) y=(px(frame.bottom + 15.0)) { (self.iterations) }
             path class="band" d=(path(upper.chain(lower))) {}
             path class="usual" d=(path([(start(self.warmup + 1), y.at(self.usual)), (frame.right, y.at(self.usual))])) {}
             path class="middle-line" d=(path(line)) {}

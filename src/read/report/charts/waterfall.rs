@@ -2,13 +2,13 @@
 
 use maud::{Markup, html};
 
-use crate::read::report::charts::frame::{self, Frame, path, px};
+use crate::read::report::charts::frame::{Frame, path, px};
 use crate::read::report::charts::lines::number;
 use crate::read::report::charts::scale::{Kind, Scale, extent};
 use crate::read::report::charts::stack::short;
 
-const ROW: f64 = 30.0;
-const BAR: f64 = 20.0;
+const ROW: f64 = 26.0;
+const BAR: f64 = 18.0;
 
 /// The whole chart.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,16 +36,13 @@ pub struct Part {
     pub class: &'static str,
     /// Below 0 where it makes the step shorter.
     pub value: f64,
+    /// The true value lies within this of it; `None` where that is not known.
+    pub margin: Option<f64>,
     /// What is shown under the pointer.
     pub tip: String,
 }
 
 impl Waterfall {
-    /// None: every bar has its name beside it.
-    pub fn key(&self) -> Markup {
-        frame::key([])
-    }
-
     /// The drawing.
     pub fn draw(&self) -> Markup {
         let rows = self.parts.len() + 2;
@@ -59,7 +56,11 @@ impl Waterfall {
                 Some((part, start, *sum))
             })
             .collect();
-        let corners = steps.iter().flat_map(|(_, start, end)| [*start, *end]).chain([self.from.1, self.to.1]);
+        let ends = |part: &Part, end: f64| [end - part.margin.unwrap_or(0.0), end + part.margin.unwrap_or(0.0)];
+        let corners = steps
+            .iter()
+            .flat_map(|(part, start, end)| [*start].into_iter().chain(ends(part, *end)))
+            .chain([self.from.1, self.to.1]);
         let [low, high] = extent(corners).unwrap_or([0.0, 1.0]);
         // What is lost is what is shown: the axis begins at 0 only where that leaves it visible.
         let air = 0.12 * (high - low).max(0.02 * high.abs());
@@ -87,8 +88,10 @@ impl Waterfall {
                     rect class={ "area " (part.class) } x=(px(left)) y=(px(top)) width=(px((right - left).max(1.0))) height=(px(BAR)) {}
                     @if part.class == "waiting" { rect class="hatch" x=(px(left)) y=(px(top)) width=(px(right - left)) height=(px(BAR)) {} }
                 }
-                text class="label end" x=(px(frame.left - 8.0)) y=(px(top + 15.0)) { (part.label) }
-                text class="label" x=(px(right + 6.0)) y=(px(top + 15.0)) { (signed(part.value)) }
+                @let [low, high] = ends(part, *end).map(|end| x.at(end));
+                @if part.margin.is_some() { path class="whisker" d=(path([(low, top + BAR / 2.0), (high, top + BAR / 2.0)])) {} }
+                text class="label end" x=(px(frame.left - 8.0)) y=(px(top + 13.5)) { (part.label) }
+                text class="label" x=(px(right.max(high) + 6.0)) y=(px(top + 13.5)) { (signed(part.value)) }
             }
             @if let Some((_, _, end)) = steps.last() {
                 @let top = top(rows - 1);
@@ -103,7 +106,7 @@ fn whole((label, value): &(String, f64), top: f64, x: &Scale, from_zero: bool) -
     let left = if from_zero { x.at(0.0) } else { x.at(x.domain()[0]) };
     let width = (x.at(*value) - left).max(0.0);
     html! {
-        text class="label end" x=(px(x.at(x.domain()[0]) - 8.0)) y=(px(top + 15.0)) { (label) }
+        text class="label end" x=(px(x.at(x.domain()[0]) - 8.0)) y=(px(top + 13.5)) { (label) }
         g {
             title { (label) ": " (short(*value)) " ms" }
             rect class="area whole" x=(px(left)) y=(px(top)) width=(px(width)) height=(px(BAR)) {}
@@ -112,13 +115,18 @@ fn whole((label, value): &(String, f64), top: f64, x: &Scale, from_zero: bool) -
             // The bar goes on to the left, to 0.
             path class="break" d=(path([(left + 9.0, top - 2.0), (left + 5.0, top + BAR / 2.0), (left + 9.0, top + BAR / 2.0), (left + 5.0, top + BAR + 2.0)])) {}
         }
-        text class="label strong" x=(px(left + width + 6.0)) y=(px(top + 15.0)) { (short(*value)) }
+        text class="label strong" x=(px(left + width + 6.0)) y=(px(top + 13.5)) { (short(*value)) }
     }
 }
 
-/// With its sign, and a true minus.
+/// With its sign, and a true minus; what rounds to nothing has none.
 pub fn signed(value: f64) -> String {
-    if value < 0.0 { format!("\u{2212}{}", short(-value)) } else { format!("+{}", short(value)) }
+    let text = short(value.abs());
+    match value {
+        _ if text == "0.00" => text,
+        ..0.0 => format!("\u{2212}{text}"),
+        _ => format!("+{text}"),
+    }
 }
 
 #[cfg(test)]
@@ -126,8 +134,13 @@ mod tests {
     use super::*;
 
     fn chart(from: f64, parts: &[f64], to: f64) -> String {
-        let part =
-            |value: &f64| Part { label: "<i>".to_owned(), class: "forward", value: *value, tip: "<u>".to_owned() };
+        let part = |value: &f64| Part {
+            label: "<i>".to_owned(),
+            class: "forward",
+            value: *value,
+            margin: Some(0.5),
+            tip: "<u>".to_owned(),
+        };
         let chart = Waterfall {
             title: String::new(),
             description: String::new(),
@@ -147,6 +160,11 @@ mod tests {
         }
         assert!(drawn.contains("class=\"break\""), "the axis does not begin at 0");
         assert!(!chart(1.0, &[5.0], 6.0).contains("class=\"break\""));
+    }
+
+    #[test]
+    fn signs_are_shown_where_there_is_something() {
+        assert_eq!([1.5, -1.5, -0.001, 0.0].map(signed), ["+1.50", "\u{2212}1.50", "0.00", "0.00"]);
     }
 
     #[test]

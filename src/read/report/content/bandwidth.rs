@@ -143,7 +143,7 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
         chart("Time by size", Axis::new("\u{b5}s", Kind::Logarithmic), times),
     ];
     let title = format!("Bandwidth on {}", if device == DeviceKind::Cpu { "CPUs" } else { "GPUs" });
-    Block { charts, table: Some(table(lines)), ..Block::new(title, NOTE) }
+    Block { charts: vec![charts], table: Some(table(lines)), ..Block::new(title, NOTE) }
 }
 
 /// Across the sizes of a line.

@@ -1,8 +1,11 @@
 //! The first screen: how fast, how efficient, what is lost, and whether to believe it.
 
 use ringmark_record::case::Case;
+use ringmark_record::stats::scaling_loss::Part;
 
 use crate::read::figures::{CaseRuns, Figures, Group};
+use crate::read::loss::{self, CaseLoss};
+use crate::read::report::content;
 use crate::read::report::content::series::{self, Series, Setting};
 use crate::read::report::content::words::{big, count, percent};
 use crate::read::report::document::{Figure, Headline, Trust};
@@ -11,6 +14,9 @@ use crate::read::table;
 
 /// A spread of the runs from which the last digits say nothing.
 const WIDE_SPREAD: f64 = 0.03;
+
+/// Parts of a loss below this share are not worth a word.
+const SMALL: f64 = 0.05;
 
 /// One a series.
 pub fn headlines(results: &[ResultFolder], settings: &[Setting]) -> Vec<Headline> {
@@ -39,47 +45,62 @@ fn largest(group: &Group) -> Option<(&CaseRuns, &Figures)> {
 }
 
 fn figures(group: &Group) -> Vec<Figure> {
-    let process = table::process(group);
-    let Some((case, figures)) = largest(group) else {
-        return vec![Figure {
-            label: "Speed",
-            value: "\u{2013}".to_owned(),
-            unit: "",
-            note: "no run counts".to_owned(),
-        }];
+    let figure = |label: String, value: String, unit: &'static str, note: String| Figure {
+        label,
+        value,
+        unit,
+        note,
+        parts: Vec::new(),
     };
-    let ranks = case.case.ranks();
+    let nothing = || "\u{2013}".to_owned();
+    let Some((case, figures)) = largest(group) else {
+        return vec![figure("Speed".to_owned(), nothing(), "", "no run counts".to_owned())];
+    };
     let name = case.case;
-    let mut shown = vec![Figure {
-        label: "Speed",
-        value: big(figures.median_speed.0),
-        unit: "images/s",
-        note: format!("{name}, {} a {process}", big(figures.per_gpu.0)),
-    }];
+    let per_process = format!("{} a {}", big(figures.per_gpu.0), table::process(group));
+    let mut shown = vec![figure(format!("Speed of {name}"), big(figures.median_speed.0), "images/s", per_process)];
     if let Some(times) = figures.times {
-        let exposed = format!("of which all-reduce that nothing hides {} %", percent(times.exposed_share()));
-        shown.push(Figure { label: "Step", value: big(times.step.0 * 1e3), unit: "ms", note: exposed });
+        let exposed = format!("{} % of it all-reduce that nothing hides", percent(times.exposed_share()));
+        shown.push(figure("Step".to_owned(), big(times.step.0 * 1e3), "ms", exposed));
     }
     let base = group.base.unwrap_or(Case::SINGLE);
     if base == name {
         let note = "one case alone: nothing to scale from".to_owned();
-        shown.push(Figure { label: "Efficiency", value: "\u{2013}".to_owned(), unit: "", note });
+        shown.push(figure("Efficiency".to_owned(), nothing(), "", note));
         return shown;
     }
-    let ideal = f64::from(ranks) / f64::from(base.ranks());
-    shown.push(Figure {
-        label: "Efficiency",
-        value: percent(figures.efficiency),
-        unit: "%",
-        note: format!("speedup {:.2} of {ideal} over {base}", figures.speedup),
-    });
-    shown.push(Figure {
-        label: if figures.efficiency > 1.0 { "Gained" } else { "Lost" },
-        value: percent((1.0 - figures.efficiency).abs()),
-        unit: "%",
-        note: String::new(),
-    });
+    let ideal = f64::from(name.ranks()) / f64::from(base.ranks());
+    let speedup = format!("speedup {:.2} of {ideal} over {base}", figures.speedup);
+    shown.push(figure("Efficiency".to_owned(), percent(figures.efficiency), "%", speedup));
+    let lost = 1.0 - figures.efficiency;
+    let label = if lost < 0.0 { "Gained" } else { "Lost" };
+    let (parts, note) = loss::of_case(group, case).map(|loss| parts(&loss)).unwrap_or_default();
+    shown.push(Figure { parts, ..figure(label.to_owned(), percent(lost.abs()), "%", note) });
     shown
+}
+
+/// Shares of what is lost, of the parts that lose: for a bar, and the largest in words.
+fn parts(loss: &CaseLoss) -> (Vec<(&'static str, f64)>, String) {
+    let mut parts: Vec<(Part, f64)> = loss
+        .loss
+        .parts
+        .iter()
+        .filter(|(_, part)| part.mean > 0.0)
+        .map(|(part, difference)| (*part, difference.mean))
+        .collect();
+    let lost: f64 = parts.iter().map(|(_, part)| part).sum();
+    if loss.loss.total.mean <= 0.0 || lost <= 0.0 {
+        return Default::default();
+    }
+    parts.iter_mut().for_each(|(_, part)| *part /= lost);
+    let bar = parts.iter().map(|(part, share)| (content::loss::class(*part), *share)).collect();
+    parts.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    let large = parts.iter().filter(|(_, share)| *share >= SMALL).enumerate();
+    let words = large.map(|(index, (part, share))| {
+        let of_it = if index == 0 { " of it" } else { "" };
+        format!("{:.0} %{of_it} {}", share * 100.0, part.name())
+    });
+    (bar, words.collect::<Vec<_>>().join(", "))
 }
 
 /// Whether to believe the figures, and what speaks for or against it, the gravest first.

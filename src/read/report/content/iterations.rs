@@ -1,6 +1,7 @@
 //! Every iteration of every run over time, a drawing a run; the runs of a case share their axis, so that drift within a run
 //! and from run to run is seen.
 
+use ringmark_record::case::Case;
 use ringmark_record::stats::straggler::deviation;
 use ringmark_record::stats::summary::{median, percentile};
 use ringmark_record::units::Seconds;
@@ -28,7 +29,7 @@ const STRETCHES_IN_ALL: usize = 9000;
 /// Fewest stretches that show anything.
 const FEWEST: usize = 24;
 
-const NOTE: &str = "A drawing a run: the median over ranks in a band from the fastest rank to the slowest. Warm-up is shaded and not in \
+const NOTE: &str = "A drawing a run, titled with its median: the median over ranks in a band from the fastest rank to the slowest. Warm-up is shaded and not in \
                     the figures, the dashed line is the run's median, diamonds are outliers; triangles lie beyond the axis, \
                     which the runs of a case share and which does not begin at 0.";
 
@@ -39,39 +40,47 @@ struct Times {
     outliers: Vec<(usize, f64)>,
 }
 
-/// One a case; the first says how they are read.
-pub fn blocks(setting: &Setting, series: &Series) -> Vec<Block> {
-    let runs: usize = series.group.cases.iter().map(|case| case.counted().count()).sum();
-    let each = (STRETCHES_IN_ALL / runs.max(1)).clamp(FEWEST, STRETCHES);
-    let mut blocks: Vec<Block> =
-        series.group.cases.iter().filter_map(|case| block(setting, series, case, each)).collect();
-    if let Some(first) = blocks.first_mut() {
-        first.note = NOTE.to_owned();
-    }
-    blocks
+/// The runs of one case that count.
+struct CaseTimes<'a> {
+    case: Case,
+    runs: Vec<(u32, &'a Measured, Times)>,
 }
 
-fn block(setting: &Setting, series: &Series, case: &CaseRuns, each: usize) -> Option<Block> {
-    let runs: Vec<(u32, &Measured, Times)> = case
-        .runs
-        .iter()
-        .filter_map(|run| {
-            let measured = run.outcome.as_ref().ok()?;
-            Some((run.found.name.run, measured, times(measured)?))
-        })
-        .collect();
-    if runs.is_empty() {
+/// A row of drawings a case. `None` where no run counts.
+pub fn block(setting: &Setting, series: &Series) -> Option<Block> {
+    let cases: Vec<CaseTimes> =
+        series.group.cases.iter().map(case_times).filter(|case| !case.runs.is_empty()).collect();
+    let runs: usize = cases.iter().map(|case| case.runs.len()).sum();
+    if runs == 0 {
         return None;
     }
-    let domain = domain(&runs);
+    let each = (STRETCHES_IN_ALL / runs).clamp(FEWEST, STRETCHES);
+    let title = if setting.series.len() > 1 {
+        format!("Every iteration of {}", series.name)
+    } else {
+        "Every iteration".to_owned()
+    };
+    let charts = cases.iter().map(|case| charts(case, each)).collect();
+    Some(Block { charts, table: Some(table(series, &cases)), ..Block::new(title, NOTE) })
+}
+
+fn case_times(case: &CaseRuns) -> CaseTimes<'_> {
+    let runs = case.runs.iter().filter_map(|run| {
+        let measured = run.outcome.as_ref().ok()?;
+        Some((run.found.name.run, measured, times(measured)?))
+    });
+    CaseTimes { case: case.case, runs: runs.collect() }
+}
+
+fn charts(case: &CaseTimes, each: usize) -> Vec<Chart> {
+    let domain = domain(&case.runs);
     let chart = |(run, measured, times): &(u32, &Measured, Times)| {
-        let outliers = if times.outliers.is_empty() {
-            String::new()
-        } else {
-            format!(", {}", count(times.outliers.len(), "outlier"))
+        let outliers = match times.outliers.len() {
+            0 => String::new(),
+            far => format!(", {}", count(far, "outlier")),
         };
         Chart::Timeline(Timeline {
-            title: format!("run {run}: median {:.1} ms{outliers}", times.percentiles[0]),
+            title: format!("{}, run {run}: {:.1} ms{outliers}", case.case, times.percentiles[0]),
             description: format!("{} iterations, longest {:.1} ms", measured.iterations, times.ends[1]),
             stretches: stretches(&measured.steps, measured.warmup, each),
             iterations: measured.iterations,
@@ -81,8 +90,7 @@ fn block(setting: &Setting, series: &Series, case: &CaseRuns, each: usize) -> Op
             domain,
         })
     };
-    let title = format!("Iterations of {}", setting.named(series, case.case));
-    Some(Block { charts: runs.iter().map(chart).collect(), table: Some(table(series, &runs)), ..Block::new(title, "") })
+    case.runs.iter().map(chart).collect()
 }
 
 fn times(measured: &Measured) -> Option<Times> {
@@ -103,14 +111,15 @@ fn domain(runs: &[(u32, &Measured, Times)]) -> [f64; 2] {
     let usual = runs.iter().map(|(_, _, times)| times.percentiles[0]).fold(0.0, f64::max);
     let common = runs.iter().map(|(_, _, times)| times.percentiles[3]).fold(0.0, f64::max);
     let longest = runs.iter().map(|(_, _, times)| times.ends[1]).fold(0.0, f64::max);
-    let high = longest.min((low + 3.0 * (common - low)).max(1.25 * usual));
+    let high = longest.min((low + 3.0 * (common - low)).max(1.06 * usual));
     let air = 0.06 * (high - low).max(0.02 * high);
     [low - 2.0 * air, high + air]
 }
 
-fn table(series: &Series, runs: &[(u32, &Measured, Times)]) -> Table {
+fn table(series: &Series, cases: &[CaseTimes]) -> Table {
     let columns = vec![
-        Column::words("run"),
+        Column::words("case"),
+        Column::numbers("run", ""),
         Column::numbers("iterations", ""),
         Column::numbers("warm-up", "").minor(),
         Column::numbers("shortest", "ms").minor(),
@@ -121,13 +130,16 @@ fn table(series: &Series, runs: &[(u32, &Measured, Times)]) -> Table {
         Column::numbers("longest", "ms"),
         Column::numbers("outliers", ""),
     ];
-    let row = |(run, measured, times): &(u32, &Measured, Times)| {
-        let mut cells = vec![run.to_string(), measured.iterations.to_string(), measured.warmup.to_string()];
-        let [shortest, longest] = times.ends;
-        let [p50, p75, p90, p95] = times.percentiles;
-        cells.extend([shortest, p50, p75, p90, p95, longest].map(|time| format!("{time:.2}")));
-        cells.push(times.outliers.len().to_string());
-        Row { cells, bar: Some(p50), style: Some(series.style), is_marked: false }
-    };
-    Table { columns, rows: runs.iter().map(row).collect(), bars: Some("p50") }
+    let rows = cases.iter().flat_map(|case| {
+        case.runs.iter().map(|(run, measured, times)| {
+            let mut cells = vec![case.case.to_string(), run.to_string()];
+            cells.extend([measured.iterations, measured.warmup].map(|number| number.to_string()));
+            let [shortest, longest] = times.ends;
+            let [p50, p75, p90, p95] = times.percentiles;
+            cells.extend([shortest, p50, p75, p90, p95, longest].map(|time| format!("{time:.2}")));
+            cells.push(times.outliers.len().to_string());
+            Row { cells, bar: Some(p50), style: Some(series.style), is_marked: false }
+        })
+    });
+    Table { columns, rows: rows.collect(), bars: Some("p50") }
 }

@@ -6,6 +6,7 @@
 //! | [`headline`] | the first screen: big figures, and whether to believe them |
 //! | [`scaling`] | throughput, speedup, efficiency |
 //! | [`split`] | where the time of a step goes |
+//! | [`loss`] | where the scaling loss goes |
 //! | [`iterations`] | every iteration of every run |
 //! | [`ranks`] | the spread of every rank |
 //! | [`bandwidth`] | all-reduce alone |
@@ -16,6 +17,7 @@ pub mod bandwidth;
 pub mod environment;
 pub mod headline;
 pub mod iterations;
+pub mod loss;
 pub mod ranks;
 pub mod scaling;
 pub mod series;
@@ -44,8 +46,9 @@ pub fn document(results: &[ResultFolder], published: bool) -> Document {
 fn section(setting: &Setting, published: bool) -> Section {
     let mut blocks = vec![scaling::block(setting, published)];
     blocks.extend(split::block(setting));
-    blocks.extend(setting.series.iter().flat_map(|series| iterations::blocks(setting, series)));
-    blocks.extend(setting.series.iter().flat_map(|series| ranks::blocks(setting, series)));
+    blocks.extend(loss::block(setting));
+    blocks.extend(setting.series.iter().filter_map(|series| iterations::block(setting, series)));
+    blocks.extend(setting.series.iter().filter_map(|series| ranks::block(setting, series)));
     Section { title: setting.title.clone(), note: setting.note.clone(), blocks }
 }
 

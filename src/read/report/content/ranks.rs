@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ringmark_record::case::Case;
 use ringmark_record::environment::RankPlace;
 use ringmark_record::stats::straggler::THRESHOLD;
 use ringmark_record::stats::summary::{Spread, median};
@@ -11,7 +12,7 @@ use crate::read::figures::CaseRuns;
 use crate::read::report::charts::Chart;
 use crate::read::report::charts::ranks::{HostOfRanks, RankChart, RankSpread};
 use crate::read::report::content::series::{Series, Setting};
-use crate::read::report::content::words::{list, percent};
+use crate::read::report::content::words::{count, list, percent};
 use crate::read::report::document::{Block, Column, Row, Table};
 use crate::read::run::RankTimes;
 
@@ -26,33 +27,62 @@ struct Rank<'a> {
     is_slow: bool,
 }
 
-/// One a case of several ranks whose records have the ranks' own times.
-pub fn blocks(setting: &Setting, series: &Series) -> Vec<Block> {
-    series.group.cases.iter().filter_map(|case| block(setting, series, case)).collect()
+/// The ranks of one case.
+struct CaseRanks<'a> {
+    case: Case,
+    ranks: Vec<Rank<'a>>,
 }
 
-fn block(setting: &Setting, series: &Series, case: &CaseRuns) -> Option<Block> {
-    let ranks = ranks(case);
-    if ranks.len() < 2 {
+/// A chart a case of several ranks whose records have the ranks' own times. `None` where there is none.
+pub fn block(setting: &Setting, series: &Series) -> Option<Block> {
+    let cases: Vec<CaseRanks> = series.group.cases.iter().map(case_ranks).filter(|case| case.ranks.len() > 1).collect();
+    if cases.is_empty() {
         return None;
     }
-    let slow: Vec<String> = ranks
-        .iter()
-        .filter(|rank| rank.is_slow)
-        .map(|rank| format!("{} on {}", rank.place.rank, rank.place.host))
-        .collect();
-    let verdict = match slow.len() {
-        0 => "None is slow.".to_owned(),
-        1 => format!("Rank {} is slower than the others, which wait for it in every step.", slow[0]),
-        _ => format!("Ranks {} are slower than the others, which wait for them in every step.", list(&slow)),
-    };
     let note = format!(
         "Own compute time of every rank: from the start of an iteration until it joins the first all-reduce, so that no wait \
-         for another is in it. A rank whose median is more than {} % above that of all ranks counts as slow. {verdict}",
-        THRESHOLD * 100.0
+         for another is in it. A rank whose median is more than {} % above that of all ranks counts as slow: the others wait \
+         for it. {}",
+        THRESHOLD * 100.0,
+        verdict(&cases)
     );
+    let title =
+        if setting.series.len() > 1 { format!("Every rank of {}", series.name) } else { "Every rank".to_owned() };
+    Some(Block {
+        charts: vec![cases.iter().map(chart).collect()],
+        table: Some(table(series, &cases)),
+        ..Block::new(title, note)
+    })
+}
+
+fn case_ranks(case: &CaseRuns) -> CaseRanks<'_> {
+    CaseRanks { case: case.case, ranks: ranks(case) }
+}
+
+/// Who is slow, and in which cases.
+fn verdict(cases: &[CaseRanks]) -> String {
+    let mut slow: Vec<(String, Vec<String>)> = Vec::new();
+    for case in cases {
+        for rank in case.ranks.iter().filter(|rank| rank.is_slow) {
+            let name = format!("rank {} on {}", rank.place.rank, rank.place.host);
+            match slow.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, cases)) => cases.push(case.case.to_string()),
+                None => slow.push((name, vec![case.case.to_string()])),
+            }
+        }
+    }
+    match slow.is_empty() {
+        true => "None is slow.".to_owned(),
+        false => {
+            let slow: Vec<String> = slow.iter().map(|(name, cases)| format!("{name} ({})", cases.join(", "))).collect();
+            format!("Slow: {}.", list(&slow))
+        }
+    }
+}
+
+fn chart(case: &CaseRanks) -> Chart {
     let mut hosts: Vec<HostOfRanks> = Vec::new();
-    for rank in &ranks {
+    for rank in &case.ranks {
         let Spread { low, middle, high } = rank.own;
         let place = rank.place;
         let tip = format!(
@@ -65,14 +95,13 @@ fn block(setting: &Setting, series: &Series, case: &CaseRuns) -> Option<Block> {
             None => hosts.push(HostOfRanks { name: place.host.clone(), ranks: vec![drawn] }),
         }
     }
-    let title = format!("Ranks of {}", setting.named(series, case.case));
-    let chart = RankChart {
-        title: "Own compute time of every rank".to_owned(),
-        description: format!("{} ranks on {} hosts. {verdict}", ranks.len(), hosts.len()),
+    let hosts_in_words = count(hosts.len(), "host");
+    Chart::Ranks(RankChart {
+        title: format!("{}: own compute time", case.case),
+        description: format!("{} ranks on {hosts_in_words}", case.ranks.len()),
         axis: "ms".to_owned(),
         hosts,
-    };
-    Some(Block { charts: vec![Chart::Ranks(chart)], table: Some(table(series, &ranks)), ..Block::new(title, note) })
+    })
 }
 
 /// In rank order. A rank that ran on several hosts is one on each.
@@ -114,27 +143,33 @@ fn usual(ranks: &[Rank]) -> f64 {
     median(&ranks.iter().map(|rank| rank.own.middle).collect::<Vec<f64>>()).unwrap_or(f64::INFINITY)
 }
 
-fn table(series: &Series, ranks: &[Rank]) -> Table {
+fn table(series: &Series, cases: &[CaseRanks]) -> Table {
     let columns = vec![
-        Column::words("rank"),
+        Column::words("case"),
+        Column::numbers("rank", ""),
         Column::words("host"),
         Column::words("device").minor(),
         Column::numbers("own p5", "ms").minor(),
         Column::numbers("own p50", "ms"),
         Column::numbers("own p95", "ms"),
-        Column::numbers("to all", "%"),
+        Column::numbers("of usual", "%"),
         Column::numbers("step", "ms").minor(),
         Column::numbers("waiting", "ms"),
         Column::numbers("exposed", "ms"),
     ];
-    let usual = usual(ranks);
-    let row = |rank: &Rank| {
-        let Spread { low, middle, high } = rank.own;
-        let mut cells = vec![rank.place.rank.to_string(), rank.place.host.clone(), rank.place.device_name.clone()];
-        cells.extend([low, middle, high].map(|time| format!("{time:.2}")));
-        cells.push(percent(middle / usual));
-        cells.extend([rank.step, rank.waiting, rank.exposed].map(|time| format!("{time:.2}")));
-        Row { cells, bar: Some(middle), style: Some(series.style), is_marked: rank.is_slow }
-    };
-    Table { columns, rows: ranks.iter().map(row).collect(), bars: Some("own p50") }
+    let mut rows = Vec::new();
+    for case in cases {
+        let usual = usual(&case.ranks);
+        for rank in &case.ranks {
+            let Spread { low, middle, high } = rank.own;
+            let place = rank.place;
+            let mut cells = vec![case.case.to_string(), place.rank.to_string()];
+            cells.extend([place.host.clone(), place.device_name.clone()]);
+            cells.extend([low, middle, high].map(|time| format!("{time:.2}")));
+            cells.push(percent(middle / usual));
+            cells.extend([rank.step, rank.waiting, rank.exposed].map(|time| format!("{time:.2}")));
+            rows.push(Row { cells, bar: Some(middle), style: Some(series.style), is_marked: rank.is_slow });
+        }
+    }
+    Table { columns, rows, bars: Some("own p50") }
 }

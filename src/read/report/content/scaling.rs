@@ -48,11 +48,11 @@ pub fn block(setting: &Setting, published: bool) -> Block {
                         case is from the ideal."
                     .to_owned(),
             );
-            vec![throughput(&lines), speedups(&lines), efficiencies(&lines)]
+            vec![vec![throughput(&lines), speedups(&lines), efficiencies(&lines)]]
         }
         (false, false) => {
             notes.push("There is one case alone, so there is nothing to scale: every run in turn.".to_owned());
-            vec![by_run(&lines)]
+            vec![vec![by_run(&lines)]]
         }
     };
     notes.extend(rows.iter().map(|row| cited(row)));

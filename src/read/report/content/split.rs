@@ -14,14 +14,14 @@ use crate::read::run::StepTimes;
 const PARTS: [(&str, &str); 6] = [
     ("forward", "forward"),
     ("backward", "backward"),
-    ("waiting", "all-reduce: waiting for the slowest"),
-    ("allreduce", "all-reduce: the rest that backward does not hide"),
+    ("waiting", "all-reduce: waiting"),
+    ("transfer", "all-reduce: transfer"),
     ("optimizer", "optimizer"),
     ("other", "other"),
 ];
 
-const NOTE: &str = "Mean over ranks, iterations after warm-up, and runs. All-reduce is what backward did not hide: first the wait \
-                    until the slowest rank has come, then the rest. Other is the loop itself.";
+const NOTE: &str = "Mean over ranks, iterations after warm-up, and runs. Of the all-reduce only what backward did not hide is \
+                    a part of the step: waiting until the slowest rank has come, then transfer. Other is the loop itself.";
 
 fn parts(times: &StepTimes) -> [Seconds; 6] {
     let rest = Seconds(times.exposed_allreduce.0 - times.waiting.0);
@@ -55,40 +55,47 @@ pub fn block(setting: &Setting) -> Option<Block> {
     if groups.is_empty() {
         return None;
     }
-    let bars = groups.iter().map(|(series, steps)| StackGroup {
-        name: series.name.clone(),
-        style: series.style,
-        bars: steps.iter().map(|step| bar(setting, series, step)).collect(),
-    });
-    let chart = StackChart {
-        title: "Where the time of a step goes".to_owned(),
-        description: "a bar a case, cut into the parts of its mean step; the table has the numbers".to_owned(),
-        axis: "ms".to_owned(),
-        parts: PARTS.to_vec(),
-        groups: bars.collect(),
+    let bars = |is_share: bool| {
+        let group = |(series, steps): &(&Series, Vec<Step>)| StackGroup {
+            name: series.name.clone(),
+            style: series.style,
+            bars: steps.iter().map(|step| bar(setting, series, step, is_share)).collect(),
+        };
+        groups.iter().map(group).collect()
     };
+    let chart = |title: &str, axis: &str, is_share: bool| {
+        Chart::Stack(StackChart {
+            title: title.to_owned(),
+            description: "a bar a case, cut into the parts of its mean step; the table has the numbers".to_owned(),
+            axis: axis.to_owned(),
+            end: is_share.then_some(100.0),
+            parts: PARTS.to_vec(),
+            groups: bars(is_share),
+        })
+    };
+    let charts = vec![chart("Mean step", "ms", false), chart("Shares of the step", "%", true)];
     let has_baseline = groups.iter().any(|(_, steps)| steps.iter().any(|step| step.label.ends_with("alone")));
     let note =
         if has_baseline { format!("{NOTE} Alone: the same ranks without communication.") } else { NOTE.to_owned() };
     Some(Block {
-        charts: vec![Chart::Stack(chart)],
+        charts: vec![charts],
         table: Some(table(setting, &groups)),
-        ..Block::new("Step time", note)
+        ..Block::new("Where the time of a step goes", note)
     })
 }
 
-fn bar(setting: &Setting, series: &Series, step: &Step) -> StackBar {
+/// In milliseconds, or in hundredths of the step.
+fn bar(setting: &Setting, series: &Series, step: &Step, is_share: bool) -> StackBar {
     let whole = step.times.step.0;
     let part = |((_, name), time): (&(&str, &str), Seconds)| {
         let share = percent(time.0 / whole);
-        (
-            time.0 * 1e3,
-            format!("{}, {name}: {} ms, {share} % of the step", setting.named(series, &step.label), milliseconds(time)),
-        )
+        let value = if is_share { 100.0 * time.0 / whole } else { time.0 * 1e3 };
+        let which = setting.named(series, &step.label);
+        (value, format!("{which}, {name}: {} ms, {share} % of the step", milliseconds(time)))
     };
     StackBar {
         label: step.label.clone(),
-        total: short(whole * 1e3),
+        total: if is_share { String::new() } else { short(whole * 1e3) },
         values: PARTS.iter().zip(parts(step.times)).map(part).collect(),
     }
 }
@@ -99,7 +106,7 @@ fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)]) -> Table {
     if several {
         columns.insert(0, Column::words("result"));
     }
-    let names = ["forward", "backward", "waiting", "all-reduce", "optimizer", "other"];
+    let names = ["forward", "backward", "waiting", "transfer", "optimizer", "other"];
     columns.extend(names.map(|name| Column::numbers(name, "ms")));
     columns.push(Column::numbers("exposed", "%"));
     let rows = groups.iter().flat_map(|(series, steps)| {
