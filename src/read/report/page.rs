@@ -18,7 +18,7 @@ const POLICY: &str = concat!(
 );
 
 /// Rows up to which a table is open, and printed.
-const SHORT: usize = 16;
+const SHORT: usize = 24;
 
 /// Lines up to which findings are open.
 const FEW: usize = 12;

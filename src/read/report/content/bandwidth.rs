@@ -179,7 +179,7 @@ fn size_marks(lines: &[Line]) -> Vec<(f64, String, String)> {
 }
 
 /// In steps of 1024 where that is a whole number, as sizes are typed; else in MB.
-fn size(bytes: Bytes) -> String {
+pub fn size(bytes: Bytes) -> String {
     let mut value = bytes.0;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if value < 1024 {

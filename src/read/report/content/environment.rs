@@ -16,6 +16,12 @@ use crate::read::run::Recorded;
 /// A fact's name and every value that it has in one result.
 type Facts = Vec<(String, BTreeSet<String>)>;
 
+/// When.
+const MEASURED: &str = "measured";
+
+/// What a rank alone sums with.
+const SOLO: &str = "solo";
+
 /// What each result ran on.
 pub fn section(results: &[ResultFolder]) -> Option<Section> {
     let machines: Vec<Facts> = results.iter().map(machine).collect();
@@ -62,7 +68,7 @@ fn add(facts: &mut Facts, name: &str, value: impl Into<String>) {
 
 fn machine(result: &ResultFolder) -> Facts {
     let mut found = facts(&[
-        "measured",
+        MEASURED,
         "devices",
         "processor",
         "cores",
@@ -83,6 +89,7 @@ fn machine(result: &ResultFolder) -> Facts {
     let engines = recorded(result).map(|recorded| recorded.collective.clone());
     engines
         .chain(result.bandwidth.iter().map(|(_, record)| record.collective.clone()))
+        .filter(|name| name != SOLO)
         .for_each(|name| add(&mut found, "all-reduce by", name));
     for environment in environments(result) {
         let optional = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -102,7 +109,7 @@ fn machine(result: &ResultFolder) -> Facts {
         add(&mut found, "NVIDIA driver", optional(&environment.driver_version));
         add(&mut found, "no CUDA because", optional(&environment.cuda_missing));
     }
-    add(&mut found, "measured", period(result));
+    add(&mut found, MEASURED, period(result));
     found.retain(|(_, values)| !values.is_empty());
     found
 }
@@ -146,10 +153,12 @@ fn variables(result: &ResultFolder) -> Facts {
     found
 }
 
-/// A row a fact, a column a result; what differs is marked.
+/// A row a fact, a column a result that has any; what differs is marked.
 fn comparison(title: &str, results: &[ResultFolder], facts: &[Facts]) -> Option<Block> {
+    let shown: Vec<(&ResultFolder, &Facts)> =
+        results.iter().zip(facts).filter(|(_, facts)| !facts.is_empty()).collect();
     let mut names: Vec<&String> = Vec::new();
-    for (name, _) in facts.iter().flatten() {
+    for (name, _) in shown.iter().flat_map(|(_, facts)| *facts) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -157,24 +166,25 @@ fn comparison(title: &str, results: &[ResultFolder], facts: &[Facts]) -> Option<
     if names.is_empty() {
         return None;
     }
-    let several = results.len() > 1;
     let values = |facts: &Facts, name: &String| -> String {
         let found = facts.iter().find(|(known, _)| known == name).map(|(_, values)| values);
         found.map_or("-".to_owned(), |values| values.iter().cloned().collect::<Vec<_>>().join(" / "))
     };
     let rows = names.iter().map(|name| {
-        let values: Vec<String> = facts.iter().map(|facts| values(facts, name)).collect();
-        let is_marked = values.iter().any(|value| *value != values[0]);
+        let values: Vec<String> = shown.iter().map(|(_, facts)| values(facts, name)).collect();
+        // No two results are of one time.
+        let is_marked = *name != MEASURED && values.iter().any(|value| *value != values[0]);
         Row { cells: [vec![(*name).clone()], values].concat(), is_marked, ..Row::default() }
     });
     let rows: Vec<Row> = rows.collect();
     let different: Vec<String> = rows.iter().filter(|row| row.is_marked).map(|row| row.cells[0].clone()).collect();
-    let note = match (several, different.is_empty()) {
-        (false, _) => String::new(),
-        (true, true) => "The same in all results.".to_owned(),
-        (true, false) => format!("What differs between the results: {}.", list(&different)),
+    let note = match (shown.len(), different.is_empty()) {
+        (1, _) => String::new(),
+        (_, true) => "The same in all results.".to_owned(),
+        (_, false) => format!("What differs between the results: {}.", list(&different)),
     };
-    let heads = results.iter().map(|result| if several { result.name.clone() } else { "value".to_owned() });
+    let several = results.len() > 1;
+    let heads = shown.iter().map(|(result, _)| if several { result.name.clone() } else { "value".to_owned() });
     let columns = std::iter::once("what".to_owned()).chain(heads).map(Column::words).collect();
     Some(Block { table: Some(Table { columns, rows, bars: None }), ..Block::new(title, note) })
 }

@@ -1,14 +1,18 @@
 //! The first screen: how fast, how efficient, what is lost, and whether to believe it.
 
+use std::collections::BTreeSet;
+
+use ringmark_record::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_record::case::Case;
 use ringmark_record::stats::scaling_loss::Part;
+use ringmark_record::units::{Bytes, GigabytesPerSecond};
 
 use crate::read::figures::{CaseRuns, Figures, Group};
 use crate::read::loss::{self, CaseLoss};
 use crate::read::report::content;
 use crate::read::report::content::series::{self, Series, Setting};
 use crate::read::report::content::words::{big, count, percent};
-use crate::read::report::document::{Figure, Headline, Trust};
+use crate::read::report::document::{Figure, Headline, Style, Trust};
 use crate::read::report::results::ResultFolder;
 use crate::read::table;
 
@@ -23,7 +27,44 @@ pub fn headlines(results: &[ResultFolder], settings: &[Setting]) -> Vec<Headline
     let of_setting = |setting: &Setting| -> Vec<Headline> {
         setting.series.iter().map(|series| headline(&results[series.style.colour], setting, series)).collect()
     };
-    settings.iter().flat_map(of_setting).collect()
+    let of_bandwidth = results.iter().enumerate().filter(|(_, result)| result.groups.is_empty()).filter_map(bandwidth);
+    settings.iter().flat_map(of_setting).chain(of_bandwidth).collect()
+}
+
+/// Of a result that holds bandwidth runs alone: its largest case.
+fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
+    let (case, record) = result.bandwidth.last()?;
+    let figure = |label: &str, (size, rate): (Bytes, GigabytesPerSecond)| Figure {
+        label: label.to_owned(),
+        value: big(rate.0),
+        unit: "GB/s",
+        note: format!("bus bandwidth of {} on {case}", content::bandwidth::size(size)),
+        parts: Vec::new(),
+    };
+    let best = best_busbw(&record.results, case.ranks()).map(|best| figure("Fastest message", best));
+    let largest = largest_busbw(&record.results, case.ranks()).map(|largest| figure("Largest message", largest));
+    let wrong = result.bandwidth.iter().filter_map(|(_, record)| wrong(&record.results)).reduce(u64::saturating_add);
+    let mut reasons = vec![match wrong {
+        None => "results were not checked".to_owned(),
+        Some(0) => "every result is right".to_owned(),
+        Some(wrong) => format!("{wrong} elements are wrong"),
+    }];
+    reasons.extend((!result.problems.is_empty()).then(|| count(result.problems.len(), "problem") + " in the folder"));
+    let trust = match (wrong, result.problems.is_empty()) {
+        (Some(0), true) => Trust::Sound,
+        (Some(1..), _) => Trust::NotToQuote,
+        _ => Trust::WithCare,
+    };
+    let devices: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.device_name.as_str()).collect();
+    let devices = devices.into_iter().collect::<Vec<_>>().join(" / ");
+    Some(Headline {
+        style: Style { colour: number, shape: 0 },
+        name: result.name.clone(),
+        what: format!("All-reduce by {}: {devices}", record.collective),
+        figures: best.into_iter().chain(largest).collect(),
+        trust,
+        reasons,
+    })
 }
 
 fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headline {
