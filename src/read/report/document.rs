@@ -107,8 +107,10 @@ pub struct Section {
 pub struct Block {
     /// Heading.
     pub title: String,
-    /// How to read it; may be empty.
+    /// What has to be known of it; may be empty.
     pub note: String,
+    /// How its charts are read, where they are shown; may be empty.
+    pub reading: String,
     /// Rows of charts; those of a row stand side by side where there is room.
     pub charts: Vec<Vec<Chart>>,
     /// The same in numbers.
@@ -120,7 +122,14 @@ pub struct Block {
 impl Block {
     /// Without charts, table and lines yet.
     pub fn new(title: impl Into<String>, note: impl Into<String>) -> Block {
-        Block { title: title.into(), note: note.into(), charts: Vec::new(), table: None, lines: Vec::new() }
+        Block {
+            title: title.into(),
+            note: note.into(),
+            reading: String::new(),
+            charts: Vec::new(),
+            table: None,
+            lines: Vec::new(),
+        }
     }
 }
 

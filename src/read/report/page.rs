@@ -139,7 +139,9 @@ fn block(block: &Block) -> Markup {
     html! {
         article {
             h3 { (block.title) }
-            @if !block.note.is_empty() { p class="note" { (block.note) } }
+            @for note in [&block.note, &block.reading].into_iter().filter(|note| !note.is_empty()) {
+                p class="note" { (note) }
+            }
             @for charts in &block.charts {
                 div class=(charts.first().map_or("charts", Chart::row_class)) { @for chart in charts { (chart.draw()) } }
             }

@@ -29,7 +29,7 @@ const STRETCHES_IN_ALL: usize = 9000;
 /// Fewest stretches that show anything.
 const FEWEST: usize = 24;
 
-const NOTE: &str = "A drawing a run, titled with its median: the median over ranks in a band from the fastest rank to the slowest. Warm-up is shaded and not in \
+const READING: &str = "A drawing a run, titled with its median: the median over ranks in a band from the fastest rank to the slowest. Warm-up is shaded and not in \
                     the figures, the dashed line is the run's median, diamonds are outliers; triangles lie beyond the axis, \
                     which the runs of a case share and which does not begin at 0.";
 
@@ -61,7 +61,7 @@ pub fn block(setting: &Setting, series: &Series) -> Option<Block> {
         "Every iteration".to_owned()
     };
     let charts = cases.iter().map(|case| charts(case, each)).collect();
-    Some(Block { charts, table: Some(table(series, &cases)), ..Block::new(title, NOTE) })
+    Some(Block { charts, table: Some(table(series, &cases)), reading: READING.to_owned(), ..Block::new(title, "") })
 }
 
 fn case_times(case: &CaseRuns) -> CaseTimes<'_> {

@@ -2,19 +2,22 @@
 //! The arithmetic is that of `ringmark_record::stats::scaling_loss`.
 
 use ringmark_record::stats::scaling_loss::{Difference, Part};
+use ringmark_record::units::Seconds;
 
 use crate::read::figures::Group;
 use crate::read::loss::{self, CaseLoss};
 use crate::read::report::charts::Chart;
 use crate::read::report::charts::waterfall::{self, Waterfall, signed};
 use crate::read::report::content::series::{Series, Setting};
-use crate::read::report::content::words::percent;
+use crate::read::report::content::words::{milliseconds, percent};
 use crate::read::report::document::{Block, Column, Row, Table};
 
-const NOTE: &str = "From the mean step of the base to that of the case, in parts that add up: compute is forward and backward \
-                    beyond the base's, waiting is all-reduce until the slowest rank is there, transfer is the all-reduce after \
-                    it that backward does not hide; other was measured and is not explained. A part below 0 is a gain. Thin \
-                    lines and \u{b1} are 95 % confidence over runs. The axis begins at 0 only where the whole bars do.";
+const NOTE: &str = "The mean step of a case less that of the base, in parts that add up: compute is forward and backward beyond \
+                    the base's, waiting is all-reduce until the slowest rank is there, transfer is the all-reduce after it that \
+                    backward does not hide; other was measured and is not explained. A part below 0 is a gain; \u{b1} is 95 % \
+                    confidence over runs.";
+
+const READING: &str = "Thin lines are the confidence. The axis begins at 0 only where the whole bars do.";
 
 const ALONE: &str = "Compute is split by runs of the same ranks without communication: crowded is what sharing a host costs, \
                      overlapped what computing loses while gradients move.";
@@ -43,6 +46,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
     Some(Block {
         charts: series.iter().map(charts).collect(),
         table: Some(table(setting, &series)),
+        reading: READING.to_owned(),
         ..Block::new("Where the scaling loss goes", note)
     })
 }
@@ -97,24 +101,26 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
     let several = setting.series.len() > 1;
     let all = || series.iter().flat_map(|(_, losses)| losses);
     let shown: Vec<Part> = PARTS.into_iter().filter(|part| all().any(|loss| loss.part(*part).is_some())).collect();
-    let mut columns = vec![Column::words("case"), Column::numbers("over", "").minor(), Column::numbers("lost", "ms")];
+    let pair = |name: &str| [Column::numbers(name, "ms"), Column::numbers("\u{b1}", "ms").minor()];
+    let mut columns = vec![Column::words("case"), Column::words("over").minor()];
     if several {
         columns.insert(0, Column::words("result"));
     }
-    columns.extend(shown.iter().map(|part| Column::numbers(part.name(), "ms")));
+    columns.extend(pair("lost").into_iter().chain(shown.iter().flat_map(|part| pair(part.name()))));
     columns.push(Column::numbers("efficiency", "%"));
-    let number = |difference: Option<Difference>| match difference {
-        None => "-".to_owned(),
-        Some(Difference { mean, margin: None }) => format!("{:.2}", mean * 1e3),
-        Some(Difference { mean, margin: Some(margin) }) => format!("{:.2} \u{b1} {:.2}", mean * 1e3, margin * 1e3),
+    let numbers = |difference: Option<Difference>| {
+        let margin = difference.and_then(|difference| difference.margin);
+        let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), |seconds| milliseconds(Seconds(seconds)));
+        [time(difference.map(|difference| difference.mean)), time(margin)]
     };
     let rows = series.iter().flat_map(|(series, losses)| {
         losses.iter().map(|loss| {
-            let mut cells = vec![loss.case.to_string(), loss.base.to_string(), number(Some(loss.loss.total))];
+            let mut cells = vec![loss.case.to_string(), loss.base.to_string()];
             if several {
                 cells.insert(0, series.name.clone());
             }
-            cells.extend(shown.iter().map(|part| number(loss.part(*part))));
+            cells.extend(numbers(Some(loss.loss.total)));
+            cells.extend(shown.iter().flat_map(|part| numbers(loss.part(*part))));
             cells.push(percent(loss.loss.efficiency()));
             Row { cells, bar: Some(loss.loss.total.mean.max(0.0)), style: Some(series.style), is_marked: false }
         })

@@ -16,6 +16,10 @@ use crate::read::report::content::series::{Series, Setting};
 use crate::read::report::content::words::{count, percent};
 use crate::read::report::document::{Block, Column, Row, Style, Table};
 
+const READING: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic axes, on which every \
+                       bend away from the thin line is a loss at that step; speedup shows how far the largest case is from \
+                       the ideal.";
+
 /// One case of one line: its median and every run, in images/s.
 struct Speeds {
     case: Case,
@@ -38,23 +42,14 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     let mut lines: Vec<Line> = setting.series.iter().filter_map(measured).collect();
     lines.extend(rows.iter().enumerate().filter_map(|(index, row)| reference(row, setting.series.len() + index)));
     let several_cases = lines.iter().any(|line| line.cases.len() > 1);
-    let mut notes = Vec::new();
-    let charts = match (lines.is_empty(), several_cases) {
-        (true, _) => Vec::new(),
-        (false, true) => {
-            notes.push(
-                "A line is the median of the runs, a small dot is one run. Throughput has logarithmic axes, on which \
-                        every step of a curve below the thin line is loss at that step; speedup shows how far the last \
-                        case is from the ideal."
-                    .to_owned(),
-            );
-            vec![vec![throughput(&lines), speedups(&lines), efficiencies(&lines)]]
-        }
+    let (reading, charts) = match (lines.is_empty(), several_cases) {
+        (true, _) => ("", Vec::new()),
+        (false, true) => (READING, vec![vec![throughput(&lines), speedups(&lines), efficiencies(&lines)]]),
         (false, false) => {
-            notes.push("There is one case alone, so there is nothing to scale: every run in turn.".to_owned());
-            vec![vec![by_run(&lines)]]
+            ("There is one case alone, so there is nothing to scale: every run in turn.", vec![vec![by_run(&lines)]])
         }
     };
+    let mut notes = Vec::new();
     notes.extend(rows.iter().map(|row| cited(row)));
     if published && rows.is_empty() {
         let rows = DLPERF.map(|row| format!("{} with batch size {}", row.dtype, row.batch_size));
@@ -64,7 +59,12 @@ pub fn block(setting: &Setting, published: bool) -> Block {
         ));
     }
     let title = if several_cases { "Throughput, speedup and efficiency" } else { "Throughput" };
-    Block { charts, table: Some(table(setting, &rows)), ..Block::new(title, notes.join(" ")) }
+    Block {
+        charts,
+        reading: reading.to_owned(),
+        table: Some(table(setting, &rows)),
+        ..Block::new(title, notes.join(" "))
+    }
 }
 
 /// Rows of the same precision and batch size, on GPUs.
@@ -301,7 +301,7 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
                 format!("{} (published)", row.name),
                 case.case.to_string(),
                 ranks.to_string(),
-                if case.runs.is_empty() { "5".to_owned() } else { case.runs.len().to_string() },
+                if case.runs.is_empty() { "-".to_owned() } else { case.runs.len().to_string() },
                 format!("{:.2}", case.median.0),
                 low,
                 high,

@@ -14,8 +14,8 @@ use crate::read::run::StepTimes;
 const PARTS: [(&str, &str); 6] = [
     ("forward", "forward"),
     ("backward", "backward"),
-    ("waiting", "all-reduce: waiting"),
-    ("transfer", "all-reduce: transfer"),
+    ("waiting", "waiting"),
+    ("transfer", "transfer"),
     ("optimizer", "optimizer"),
     ("other", "other"),
 ];

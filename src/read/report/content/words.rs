@@ -2,9 +2,10 @@
 
 use ringmark_record::units::Seconds;
 
-/// In milliseconds, 2 decimals.
+/// In milliseconds, 2 decimals; what rounds to nothing has no sign.
 pub fn milliseconds(time: Seconds) -> String {
-    format!("{:.2}", time.0 * 1e3)
+    let text = format!("{:.2}", time.0 * 1e3);
+    if text == "-0.00" { "0.00".to_owned() } else { text }
 }
 
 /// `92.0`, of 0.92.
@@ -58,6 +59,7 @@ mod tests {
             [9.579, 95.79, 957.9, 9579.74, 95_797_400.0].map(big),
             ["9.58", "95.8", "957.9", "9\u{202f}580", "95\u{202f}797\u{202f}400"]
         );
+        assert_eq!([0.00123, -1e-9, -0.002].map(|time| milliseconds(Seconds(time))), ["1.23", "0.00", "-2.00"]);
         assert_eq!([count(1, "run"), count(0, "run")], ["1 run", "0 runs"]);
         assert_eq!(list(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
     }
