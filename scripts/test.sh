@@ -5,6 +5,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/scripts/setup.sh"
+if ((EUID == 0)); then "$root/scripts/browser.sh"; fi
 cd "$root"
 
 log=$(mktemp)

@@ -2,10 +2,12 @@
 
 mod architecture;
 mod bandwidth;
+mod browser;
 mod cluster;
 mod doctor;
 mod extract;
 mod generate;
+mod report;
 mod resume;
 mod runs;
 mod safetensors;

@@ -124,7 +124,8 @@ impl Line {
     ) -> LineSeries {
         let point = |case: Case, speed: f64, what: &str| {
             let y = value(speed, case);
-            let tip = format!("{}, {case}, {what}: {} ({speed:.2} images/s)", self.name, tip(y));
+            let speed = if y == speed { String::new() } else { format!(" ({speed:.2} images/s)") };
+            let tip = format!("{}, {case}, {what}: {}{speed}", self.name, tip(y));
             Point { x: f64::from(case.ranks()), y, tip }
         };
         let median = |case: &Speeds| {
