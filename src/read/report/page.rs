@@ -20,6 +20,9 @@ const POLICY: &str = concat!(
 /// Rows up to which a table is open, and printed.
 const SHORT: usize = 24;
 
+/// Letters from which words in a table are broken.
+const LONG: usize = 32;
+
 /// Lines up to which findings are open.
 const FEW: usize = 12;
 
@@ -182,7 +185,7 @@ fn row(table: &Table, row: &Row, longest: Option<f64>) -> Markup {
     html! {
         tr class=[row.is_marked.then_some("marked")] {
             @for (cell, column) in row.cells.iter().zip(&table.columns) {
-                td class=[column.is_words.then_some("words")] { (cell) }
+                td class=[column.is_words.then(|| if cell.len() > LONG { "words long" } else { "words" })] { (cell) }
             }
             @if longest.is_some() {
                 td class="bar" {

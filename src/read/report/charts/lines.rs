@@ -130,7 +130,8 @@ impl LineChart {
                     path class={ "ideal " (class(series)) } d=(path(series.ideal.iter().map(|(at, value)| (x.at(*at), y.at(*value))))) {}
                 }
             }
-            @for series in &self.series {
+            // What others measured lies below what was measured here.
+            @for series in self.series.iter().rev() {
                 @let shown = series.points.iter().filter(|point| point.is_finite());
                 path class=(if series.is_reference { "line reference".to_owned() } else { line_class(series.style) }) d=(path(shown.clone().map(place))) {}
                 @for dot in series.dots.iter().filter(|dot| dot.is_finite()) {

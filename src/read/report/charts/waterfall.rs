@@ -57,14 +57,16 @@ impl Waterfall {
             })
             .collect();
         let ends = |part: &Part, end: f64| [end - part.margin.unwrap_or(0.0), end + part.margin.unwrap_or(0.0)];
-        let corners = steps
-            .iter()
-            .flat_map(|(part, start, end)| [*start].into_iter().chain(ends(part, *end)))
-            .chain([self.from.1, self.to.1]);
+        let corners = steps.iter().flat_map(|(_, start, end)| [*start, *end]).chain([self.from.1, self.to.1]);
         let [low, high] = extent(corners).unwrap_or([0.0, 1.0]);
         // What is lost is what is shown: the axis begins at 0 only where that leaves it visible.
-        let air = 0.12 * (high - low).max(0.02 * high.abs());
         let from_zero = low <= 0.0 || high - low > 0.4 * high;
+        let air = 0.12 * (high - low).max(0.02 * high.abs());
+        // Doubt is shown too, but may not crowd out what is known.
+        let whiskers = extent(steps.iter().flat_map(|(part, _, end)| ends(part, *end))).unwrap_or([low, high]);
+        let room = 0.5 * (high - low);
+        let low = low.min(whiskers[0].max(low - room));
+        let high = high.max(whiskers[1].min(high + room));
         let x = Scale::new(
             Kind::Linear,
             [if from_zero { low.min(0.0) } else { low - 2.0 * air }, high + air],

@@ -116,6 +116,7 @@ fn figures(group: &Group) -> Vec<Figure> {
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Gained" } else { "Lost" };
     let (parts, note) = loss::of_case(group, case).map(|loss| parts(&loss)).unwrap_or_default();
+    let note = if figures.times.is_none() { "only records tell where".to_owned() } else { note };
     shown.push(Figure { parts, ..figure(label.to_owned(), percent(lost.abs()), "%", note) });
     shown
 }
@@ -162,6 +163,9 @@ fn trust(result: &ResultFolder, group: &Group) -> (Trust, Vec<String>) {
     }
     if group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.config.inject.is_some()) {
         lower(Trust::NotToQuote, "a fault was put in on purpose".to_owned());
+    }
+    if group.conditions.recorded.is_none() {
+        lower(Trust::WithCare, "logs without records: nothing but speed can be judged".to_owned());
     }
     if runs > counted {
         lower(Trust::WithCare, format!("{} left out", count(runs - counted, "run")));

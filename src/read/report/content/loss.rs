@@ -15,9 +15,10 @@ use crate::read::report::document::{Block, Column, Row, Table};
 const NOTE: &str = "The mean step of a case less that of the base, in parts that add up: compute is forward and backward beyond \
                     the base's, waiting is all-reduce until the slowest rank is there, transfer is the all-reduce after it that \
                     backward does not hide; other was measured and is not explained. A part below 0 is a gain; \u{b1} is 95 % \
-                    confidence over runs.";
+                    confidence over runs. Efficiency by time is step of the base / step of the case.";
 
-const READING: &str = "Thin lines are the confidence. The axis begins at 0 only where the whole bars do.";
+const READING: &str =
+    "Thin lines are the confidence, as far as there is room. The axis begins at 0 only where the whole bars do.";
 
 const ALONE: &str = "Compute is split by runs of the same ranks without communication: crowded is what sharing a host costs, \
                      overlapped what computing loses while gradients move.";
@@ -107,7 +108,7 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
         columns.insert(0, Column::words("result"));
     }
     columns.extend(pair("lost").into_iter().chain(shown.iter().flat_map(|part| pair(part.name()))));
-    columns.push(Column::numbers("efficiency", "%"));
+    columns.push(Column::numbers("efficiency", "% by time"));
     let numbers = |difference: Option<Difference>| {
         let margin = difference.and_then(|difference| difference.margin);
         let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), |seconds| milliseconds(Seconds(seconds)));

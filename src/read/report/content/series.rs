@@ -120,7 +120,7 @@ fn device_kind(device: DeviceKind) -> &'static str {
 /// Names of its devices.
 pub fn device(group: &Group) -> String {
     if group.conditions.recorded.is_none() {
-        return "device unknown, for want of records beside the logs".to_owned();
+        return "no records beside the logs".to_owned();
     }
     group.device_names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
 }
