@@ -1,4 +1,4 @@
-# For the scripts that make hosts, which source it: how they speak and fail, and Debian packages installed by root, without
+# For the scripts that make hosts and install what tests need, which source it: how they speak and fail, and Debian packages installed by root, without
 # the services that come with them.
 # shellcheck shell=bash
 

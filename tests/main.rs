@@ -7,12 +7,14 @@ mod cluster;
 mod doctor;
 mod extract;
 mod generate;
+mod predict;
 mod report;
 mod resume;
 mod runs;
 mod safetensors;
 mod sandbox;
 mod slurm;
+mod suite;
 mod sweep;
 mod worker;
 

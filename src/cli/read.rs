@@ -18,6 +18,8 @@ Examples:
   ringmark extract logs/ngc/mxnet/resnet50 --out result
       DLPerf's own logs
   ringmark extract results/first --format csv > first.csv
+  ringmark extract results/first --format pytorch-ddp > first.json
+      for diff.py of PyTorch's DDP benchmark; --format pytorch-ddp-lines prints its lines
 
 Exit status 1 says that figures are not complete: what is not in them, and why, is on the standard error.";
 
@@ -152,6 +154,6 @@ impl PredictOptions {
     /// Takes what was typed as it is; what can be predicted is found out by reading.
     pub fn into_config(self) -> PredictConfig {
         let PredictOptions { sweep, bandwidth, cases, efficiency_below, backtest, warmup, json } = self;
-        PredictConfig { sweep, bandwidth, cases, efficiency_below, backtest, warmup, json }
+        PredictConfig { sweep, bandwidth, cases, efficiency_below, backtest, warmup, json: json.into() }
     }
 }

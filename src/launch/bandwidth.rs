@@ -76,8 +76,8 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     launcher.copy_worker(&interrupt, |line| tell(&format!("# {line}")))?;
     let line = doctor::before_jobs(&mut launcher, &config.out, &interrupt)?;
     line.iter().for_each(|line| tell(&format!("# {line}")));
-    launcher.prepare(&config.out, &config.cases)?;
     let jobs = plan(config, &launcher)?;
+    launcher.prepare(&config.out, jobs.iter().map(|(_, job)| job.log()))?;
     let mut outcomes = Vec::new();
     for (case, job) in &jobs {
         ensure!(!interrupt.asked(), "interrupted; finished cases are in {}", config.out.display());

@@ -10,7 +10,7 @@ use ringmark_record::whole_file;
 
 use crate::answer::{self, Json};
 use crate::read::figures::{self, Extraction};
-use crate::read::{export, folder, run, table};
+use crate::read::{ddp_suite, export, folder, run, table};
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,11 +38,15 @@ pub enum Format {
     Json,
     /// One line a case.
     Csv,
+    /// The JSON that PyTorch's diff.py reads.
+    PytorchDdp,
+    /// The lines of PyTorch's DDP benchmark.
+    PytorchDdpLines,
 }
 
 impl Format {
     /// Every format as it is typed.
-    pub const WORDS: [&'static str; 4] = ["table", "markdown", "json", "csv"];
+    pub const WORDS: [&'static str; 6] = ["table", "markdown", "json", "csv", "pytorch-ddp", "pytorch-ddp-lines"];
 }
 
 impl FromStr for Format {
@@ -54,6 +58,8 @@ impl FromStr for Format {
             "markdown" => Ok(Format::Markdown),
             "json" => Ok(Format::Json),
             "csv" => Ok(Format::Csv),
+            "pytorch-ddp" => Ok(Format::PytorchDdp),
+            "pytorch-ddp-lines" => Ok(Format::PytorchDdpLines),
             _ => bail!("{text:?} is none of {}", Format::WORDS.join(", ")),
         }
     }
@@ -94,6 +100,8 @@ pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String>
         Format::Markdown => Ok(table::markdown(extraction)),
         Format::Json => export::json(extraction),
         Format::Csv => export::csv(extraction),
+        Format::PytorchDdp => Ok(serde_json::to_string(&ddp_suite::benchmark(extraction)?)? + "\n"),
+        Format::PytorchDdpLines => Ok(ddp_suite::lines(extraction)),
     }
 }
 

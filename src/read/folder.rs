@@ -39,11 +39,14 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
     let mut found = Found::default();
     let paths = entries(root).with_context(|| format!("{} cannot be read", root.display()))?;
     let baselines = root.join(BASELINE);
-    for path in paths.iter().filter(|path| **path != baselines) {
-        found.look_at(root, path);
-    }
-    for path in entries(&baselines).unwrap_or_default() {
-        found.look_at(root, &path);
+    for path in &paths {
+        if *path == baselines
+            && let Ok(below) = entries(path)
+        {
+            below.iter().for_each(|path| found.look_at(root, path));
+        } else {
+            found.look_at(root, path);
+        }
     }
     found.leave_out_second_logs();
     found.miss_runs(root);

@@ -130,11 +130,11 @@ pub fn title(group: &Group) -> String {
 
 /// What stands below the title.
 pub const LEGEND: [&str; 5] = [
-    "crowded: what the same ranks lose without any exchange; overlap: what exchanging",
-    "adds; transfer, waiting: exposed all-reduce after and until the slowest rank is",
-    "there; other: measured, not explained; +-: 95 % confidence, over runs; below 0:",
-    "a gain; images/s: of as many ideal ranks; below the case: its efficiency by",
-    "images/time = step of the base / step of the case",
+    "crowded: what the same ranks lose without any exchange; overlap: what it adds;",
+    "transfer, waiting: exposed all-reduce after and until the slowest rank is there;",
+    "other: measured, not explained; +-: 95 % confidence, over runs; below 0: a gain;",
+    "images/s: of as many ideal ranks; below the case: its efficiency by images/time",
+    "= step of the base / step of the case",
 ];
 
 /// A few lines a case: milliseconds, their confidence, images/s, shares. `None` where no case but the base has records.

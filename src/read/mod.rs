@@ -10,6 +10,7 @@
 //! | [`loss`] | where the time of larger cases goes: parts of the scaling loss |
 //! | [`table`] | figures for people: terminal and Markdown |
 //! | [`export`] | figures for programs: DLPerf's JSON with our fields, and CSV |
+//! | [`ddp_suite`] | figures for users of PyTorch's DDP suite: the JSON for its diff.py, and its lines |
 //! | [`predict`] | larger cases from measured ones, as a band |
 //! | [`bandwidth`] | the folder of a bandwidth command |
 //! | [`peers`] | result files of other benchmarks |
@@ -18,6 +19,7 @@
 //! | [`problem`] | what keeps a file or a run out of the figures, with its place |
 
 pub mod bandwidth;
+pub mod ddp_suite;
 pub mod export;
 pub mod extract;
 pub mod figures;

@@ -25,8 +25,8 @@ const BACKWARD: f64 = 2.0 / 3.0;
 /// Measured cases of equal conditions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// What was measured, for people.
-    pub title: String,
+    /// What was measured and on what, for people, line by line.
+    pub title: Vec<String>,
     /// Key of the group in the JSON of `ringmark extract`.
     pub label: String,
     /// Precision of the step.
@@ -100,7 +100,7 @@ impl Evidence {
         });
         let engine = recorded.map(|recorded| recorded.collective.clone()).filter(|engine| engine != "solo");
         Some(Evidence {
-            title: table::title(group).join("; "),
+            title: table::title(group),
             label: group.label.clone(),
             dtype: group.conditions.dtype,
             batch_size: group.conditions.batch_size,
@@ -122,7 +122,7 @@ impl Evidence {
             CaseEvidence::new(case.case, runs, None)
         };
         Evidence {
-            title: format!("{} ({}; {})", row.name, row.source, row.setup),
+            title: [row.name, row.source, row.setup].map(str::to_owned).into(),
             label: row.name.to_owned(),
             dtype: row.dtype,
             batch_size: row.batch_size,

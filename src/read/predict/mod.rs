@@ -10,14 +10,12 @@ pub mod evidence;
 pub mod model;
 pub mod show;
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
 use ringmark_record::case::Case;
-use ringmark_record::whole_file;
 
-use crate::answer;
+use crate::answer::{self, Json};
 use crate::read::predict::evidence::Evidence;
 use crate::read::predict::model::{Backtest, Prediction, Refusal, Under};
 use crate::read::{bandwidth, extract, published};
@@ -37,8 +35,8 @@ pub struct PredictConfig {
     pub backtest: bool,
     /// First iterations to leave out, instead of what records (or DLPerf) say.
     pub warmup: Option<u32>,
-    /// Also as JSON, to this file; to the standard output in the place of the tables where it is `-`.
-    pub json: Option<PathBuf>,
+    /// Where JSON goes.
+    pub json: Json,
 }
 
 /// All that is said of one group of runs.
@@ -58,19 +56,10 @@ pub struct Outlook {
 
 /// Reads, predicts, prints; an error where something that was asked cannot be said.
 pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
+    config.json.check()?;
     let outlooks: Vec<Outlook> =
         evidence(config)?.into_iter().map(|(evidence, caveat)| outlook(config, evidence, caveat)).collect();
-    let is_for_programs = config.json.as_deref() == Some(Path::new("-"));
-    let json = || anyhow::Ok(serde_json::to_string_pretty(&show::json(&outlooks))? + "\n");
-    match &config.json {
-        Some(_) if is_for_programs => answer::print(&json()?)?,
-        Some(path) => {
-            let json = json()?;
-            whole_file::write(path, |file| Ok(file.write_all(json.as_bytes())?))?;
-        }
-        None => {}
-    }
-    if !is_for_programs {
+    if !config.json.give(&show::json(&outlooks))? {
         answer::print(&show::text(&outlooks))?;
     }
     let refused: Vec<String> = outlooks.iter().flat_map(Outlook::refused).collect();

@@ -3,28 +3,26 @@
 //! A case of k hosts with g ranks each is predicted from the **reference**: the largest measured case of several hosts
 //! with as many ranks each (the nearest below, where it lies between measured ones). What its ranks do on their own
 //! (forward, backward, optimizer, the rest of the step) stays as it is, since it depends on the host and not on how many
-//! hosts there are. What waits for others grows, each between two extremes, of which other measured cases of several
-//! hosts rule out what contradicts them (`ringmark_record::stats::allreduce_model`, the trend):
+//! hosts there are. What depends on the others grows, each part between two extremes:
 //!
 //! ```text
-//!                        slow                              fast
-//! transfer T             the same share of the all-reduce  the same seconds of it are hidden:
-//!   with its line A      stays hidden: T x A' / A          T + (A' - A)
-//! transfer T             all of it bandwidth:              all of it latency: T x steps' / steps, or bandwidth with
-//!   without a line       T x volume' / volume              all of backward hiding it: T + (volume' / volume - 1) (T + b)
-//! waiting W              one rank is the slow one: W       ranks alike vary: W x m(n') / m(n), m the expected maximum
+//!                       least                               most
+//! transfer, with a line the same share stays hidden         not a second more is hidden
+//!           without     all of it bandwidth                 all of it latency, or bandwidth that backward just hid
+//! waiting W             one rank is the slow one: W         ranks alike vary: W x m(n') / m(n), m: expected maximum
 //! ```
 //!
-//! Both extremes of T with a line are exact: the first where the last buckets alone are exposed, the second where the
-//! all-reduce takes longer than backward; T lies between. b is backward's time. Without records the whole of a step beyond
-//! that of one host is T, and the wait, which grows less than latency does, is in it.
+//! (`ringmark_record::stats::allreduce_model` has the formulas and why they are bounds.) Without records all that a step
+//! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
 //!
 //! The band is both extremes together, wider by the 95 % margins of the runs (of one run to come: `t x s x sqrt(1 + 1/r)`
-//! with the spread s of r runs) and of the line. The middle is half way between the extremes: nothing says more. No band
+//! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the extremes: nothing says more. No band
 //! is faster than the base, which no rank can do without working less.
 
 use ringmark_record::case::Case;
-use ringmark_record::stats::allreduce_model::{Band, Line, Observed, Trend, expected_maximum, student};
+use ringmark_record::stats::allreduce_model::{
+    Band, Line, Smaller, expected_maximum, exposed, exposed_without_line, student,
+};
 use ringmark_record::stats::scaling_loss::{Phases, RunStep};
 use ringmark_record::stats::summary::{mean, standard_deviation};
 
@@ -121,6 +119,7 @@ fn base_step(evidence: &Evidence) -> f64 {
 
 fn prediction(evidence: &Evidence, case: Case, step: Band) -> Prediction {
     let base = base_step(evidence);
+    let step = Band { low: step.low.max(step.mid.min(base)), ..step };
     let efficiency = Band { low: base / step.high, mid: base / step.mid, high: base / step.low };
     Prediction { case, step, efficiency, losses: Vec::new(), reference: None }
 }
@@ -159,9 +158,8 @@ fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> 
         Some(phases) => with_records(evidence, case, reference, &phases, &hosts),
         None => without_records(evidence, case, reference, &hosts)?,
     };
-    let floor = grown.step.mid.min(base_step(evidence));
-    let step = Band { low: grown.step.low.max(floor), ..grown.step };
-    Ok(Prediction { losses: grown.losses, reference: Some(reference.case), ..prediction(evidence, case, step) })
+    let predicted = prediction(evidence, case, grown.step);
+    Ok(Prediction { losses: grown.losses, reference: Some(reference.case), ..predicted })
 }
 
 /// Of every run; `None` unless all have them.
@@ -195,21 +193,14 @@ fn with_records(
     hosts: &[&CaseEvidence],
 ) -> Grown {
     let line = evidence.between(case.gpus_per_node);
-    let of_others: Vec<(Case, Vec<(f64, Phases)>)> =
-        hosts.iter().filter_map(|measured| Some((measured.case, phases(measured)?))).collect();
-    let part = |part: fn(&(f64, Phases)) -> f64, laws: &dyn Fn(Case) -> (f64, f64)| {
-        let others: Vec<(Case, Vec<f64>)> =
-            of_others.iter().map(|(case, phases)| (*case, each(phases, part))).collect();
-        grow(case, reference.case, &each(of_reference, part), &others, laws)
-    };
-    let transfer = average(&each(of_reference, TRANSFER));
-    let transfer_laws = transfer_laws(evidence, reference, transfer, line.as_ref());
-    let transfers = part(TRANSFER, &transfer_laws);
+    let values = each(of_reference, TRANSFER);
+    let transfer = average(&values);
+    let others: Vec<(Case, Vec<f64>)> =
+        hosts.iter().filter_map(|measured| Some((measured.case, each(&phases(measured)?, TRANSFER)))).collect();
+    let transfers = grown_transfer(evidence, case, reference, &values, &others, line.as_ref());
     let waiting = average(&each(of_reference, WAITING));
-    let waits = part(WAITING, &|case: Case| {
-        let growth = expected_maximum(case.ranks()) / expected_maximum(reference.case.ranks());
-        (waiting, waiting * growth)
-    });
+    let more_ranks = expected_maximum(case.ranks()) / expected_maximum(reference.case.ranks());
+    let waits = Band::between(waiting, waiting * more_ranks);
 
     let growth = |band: Band, from: f64| if from > 0.0 { band.mid / from } else { 1.0 };
     let (transfer_growth, waiting_growth) = (growth(transfers, transfer), growth(waits, waiting));
@@ -278,13 +269,13 @@ fn without_records(
     let added: Vec<f64> = reference_steps.iter().map(|step| step - host_step).collect();
     // What several hosts save, if they do, does not grow.
     let saved = average(&added).min(0.0);
-    let laws = transfer_laws(evidence, reference, average(&added) - saved, line.as_ref());
-    let of_others: Vec<(Case, Vec<f64>)> = hosts
-        .iter()
-        .map(|other| (other.case, steps(other).iter().map(|step| step - host_step - saved).collect()))
-        .collect();
     let growing: Vec<f64> = added.iter().map(|added| added - saved).collect();
-    let grown = grow(case, reference.case, &growing, &of_others, &laws);
+    let of_other = |other: &&CaseEvidence| {
+        let added = steps(other).iter().map(|step| step - host_step - saved).collect();
+        (other.case, added)
+    };
+    let others: Vec<(Case, Vec<f64>)> = hosts.iter().map(of_other).collect();
+    let grown = grown_transfer(evidence, case, reference, &growing, &others, line.as_ref());
 
     let growth = if average(&growing) > 0.0 { grown.mid / average(&growing) } else { 1.0 };
     let of_reference = growth * margin_of_one(&reference_steps);
@@ -300,57 +291,43 @@ fn finite(margin: f64) -> f64 {
     if margin.is_finite() { margin } else { 0.0 }
 }
 
-/// Slow and fast law of the exposed transfer, by the case.
-fn transfer_laws<'a>(
-    evidence: &'a Evidence,
-    reference: &'a CaseEvidence,
-    transfer: f64,
-    line: Option<&'a Line>,
-) -> impl Fn(Case) -> (f64, f64) + 'a {
-    let from = reference.case;
-    move |case: Case| match line {
+/// The exposed transfer of `case` from its values in the runs of the reference and of the other cases of several hosts,
+/// of which the next smaller one counts.
+fn grown_transfer(
+    evidence: &Evidence,
+    case: Case,
+    reference: &CaseEvidence,
+    values: &[f64],
+    others: &[(Case, Vec<f64>)],
+    line: Option<&Line>,
+) -> Band {
+    let smaller = others.iter().rev().find(|(other, _)| other.nodes < reference.case.nodes);
+    let margin = |other: &[f64]| margin_of_mean(values).hypot(margin_of_mean(other));
+    let (before, after) = (evidence.cost(reference.case), evidence.cost(case));
+    match line {
         Some(line) => {
-            let (before, after) = (line.time(evidence.cost(from)), line.time(evidence.cost(case)));
-            (transfer * after / before, (transfer + after - before).max(0.0))
+            let smaller = smaller.map(|(other, of_other)| Smaller {
+                exposed: average(of_other),
+                margin: margin(of_other),
+                allreduce: line.time(evidence.cost(*other)),
+            });
+            exposed(average(values), line.time(before), smaller, line.time(after))
         }
         None => {
-            let algorithm = evidence.exchange.algorithm;
-            let volume = algorithm.volume(case) / algorithm.volume(from);
-            let steps = algorithm.steps(case) / algorithm.steps(from);
-            let spilled = (transfer + (volume - 1.0) * (transfer + reference.backward)).max(0.0);
-            let latency = transfer * steps;
-            let fast = if case.ranks() > from.ranks() { latency.max(spilled) } else { latency.min(spilled) };
-            (transfer * volume, fast)
+            let smaller = smaller.map(|(other, of_other)| Smaller {
+                exposed: average(of_other),
+                margin: margin(of_other),
+                allreduce: evidence.cost(*other),
+            });
+            exposed_without_line(average(values), reference.backward, before, smaller, after)
         }
     }
 }
 
-/// What the line's own error adds to what grows.
+/// What the line's own error adds: that of its growth, and as much of the whole as the measured sizes were off the line.
 fn line_margin(evidence: &Evidence, case: Case, from: Case, line: Option<&Line>) -> f64 {
-    line.map_or(0.0, |line| finite(line.margin(evidence.cost(case) - evidence.cost(from))))
-}
-
-/// A part's values in the runs of the reference, grown to `case` by the laws, as far as the other cases allow.
-fn grow(
-    case: Case,
-    reference: Case,
-    values: &[f64],
-    others: &[(Case, Vec<f64>)],
-    laws: &dyn Fn(Case) -> (f64, f64),
-) -> Band {
-    let margin = margin_of_mean(values);
-    let observed: Vec<Observed> = others
-        .iter()
-        .filter(|(other, _)| *other != reference)
-        .map(|(other, values)| {
-            let (slow, fast) = laws(*other);
-            let margin = margin + margin_of_mean(values);
-            Observed { ranks: other.ranks(), value: average(values), margin, slow, fast }
-        })
-        .collect();
-    let (slow, fast) = laws(case);
-    let band = Trend::new(reference.ranks(), &observed).at(case.ranks(), slow, fast);
-    Band { low: band.low.max(0.0), mid: band.mid.max(0.0), high: band.high }
+    let (before, after) = (evidence.cost(from), evidence.cost(case));
+    line.map_or(0.0, |line| finite(line.margin(after - before)).hypot(line.residual * line.time(after)))
 }
 
 /// The command that would measure what is missing, hosts to be filled in.
@@ -417,7 +394,12 @@ pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
     let on_one_host: Vec<Case> = on_one_host.filter(|case| case.gpus_per_node <= largest.gpus_per_node).collect();
     let last = of((SEARCH_LIMIT / largest.gpus_per_node).max(largest.nodes).max(2));
     let first = |end: fn(Band) -> f64| -> Result<Option<Case>, Refusal> {
-        let is_under = |case: Case| Ok(end(predict(evidence, case)?.efficiency) < efficiency);
+        let is_under = |case: Case| {
+            let predicted = predict(evidence, case)?;
+            // What was measured has no ends.
+            let of = predicted.reference.map_or(predicted.efficiency.mid, |_| end(predicted.efficiency));
+            Ok(of < efficiency)
+        };
         for case in &on_one_host {
             if is_under(*case)? {
                 return Ok(Some(*case));

@@ -14,8 +14,8 @@ use crate::read::table::{Columns, aligned};
 pub fn text(outlooks: &[Outlook]) -> String {
     let mut paragraphs = Vec::new();
     for outlook in outlooks {
-        paragraphs.push(outlook.evidence.title.replace("; ", "\n"));
-        let predictions: Vec<&Prediction> = outlook.predictions.iter().flatten().collect();
+        paragraphs.push(wrapped(&outlook.evidence.title));
+        let predictions: Vec<&Prediction> = grown(outlook).collect();
         if !predictions.is_empty() {
             paragraphs.push(aligned(&columns(&outlook.evidence, &predictions)));
         }
@@ -23,7 +23,7 @@ pub fn text(outlooks: &[Outlook]) -> String {
             paragraphs.push(words_of_under(under));
         }
         if let Some(Ok(backtest)) = &outlook.backtest {
-            paragraphs.push(aligned(&backtest_columns(&outlook.evidence, backtest)));
+            paragraphs.push(wrapped(&[words_of_backtest(&outlook.evidence, backtest)]));
         }
         paragraphs.push(wrapped(&assumptions(outlook)));
         let warnings: Vec<String> = warnings(outlook).iter().map(|warning| format!("WARNING: {warning}")).collect();
@@ -34,48 +34,45 @@ pub fn text(outlooks: &[Outlook]) -> String {
     paragraphs.join("\n\n") + "\n"
 }
 
-const BAND_HEADERS: [(&str, &str); 6] =
-    [("images/s", "low"), ("", "mid"), ("", "high"), ("efficiency %", "low"), ("", "mid"), ("", "high")];
-
-fn band_cells(evidence: &Evidence, prediction: &Prediction) -> [String; 6] {
-    let Prediction { step, efficiency, .. } = prediction;
-    let speeds = [step.high, step.mid, step.low].map(|step| evidence.speed(prediction.case, step).0);
-    let percent =
-        [efficiency.low, efficiency.mid, efficiency.high].map(|efficiency| format!("{:.1}", efficiency * 100.0));
-    let [low, mid, high] = speeds.map(|speed| if speed < 1e3 { format!("{speed:.2}") } else { format!("{speed:.0}") });
-    let [least, middle, most] = percent;
-    [low, mid, high, least, middle, most]
+/// Of cases, then of the backtest.
+fn grown(outlook: &Outlook) -> impl Iterator<Item = &Prediction> {
+    let backtest = outlook.backtest.iter().flatten().map(|backtest| &backtest.predicted);
+    outlook.predictions.iter().flatten().chain(backtest)
 }
 
 fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
-    let headers: Vec<(&str, &str)> =
-        [("case", ""), ("ranks", "")].into_iter().chain(BAND_HEADERS).chain([("limited by", "")]).collect();
+    let band = [("images/s", "low"), ("", "mid"), ("", "high"), ("efficiency", "low %"), ("", "mid"), ("", "high")];
+    let headers = [("case", ""), ("ranks", "")].into_iter().chain(band).chain([("limited by", "")]);
     let row = |prediction: &&Prediction| {
+        let Prediction { case, step, efficiency, .. } = prediction;
         let limit = match prediction.reference {
             None => "(measured)",
             Some(_) => prediction.limit().map_or("-", Limit::words),
         };
-        let first = [prediction.case.to_string(), prediction.case.ranks().to_string()];
-        first.into_iter().chain(band_cells(evidence, prediction)).chain([limit.to_owned()]).collect()
+        let speeds = [step.high, step.mid, step.low].map(|step| speed(evidence.speed(*case, step)));
+        let percent = [efficiency.low, efficiency.mid, efficiency.high];
+        let percent = percent.map(|efficiency| format!("{:.1}", efficiency * 100.0));
+        let first = [case.to_string(), case.ranks().to_string()];
+        first.into_iter().chain(speeds).chain(percent).chain([limit.to_owned()]).collect()
     };
-    Columns::new(&headers, predictions.iter().map(row).collect())
+    Columns::new(&headers.collect::<Vec<_>>(), predictions.iter().map(row).collect())
 }
 
-fn backtest_columns(evidence: &Evidence, backtest: &Backtest) -> Columns {
-    let headers: Vec<(&str, &str)> = [("backtest", "")]
-        .into_iter()
-        .chain(BAND_HEADERS)
-        .chain([("measured", "images/s"), ("error", "%"), ("in band", "")])
-        .collect();
+fn speed(speed: ImagesPerSecond) -> String {
+    if speed.0 < 1e3 { format!("{:.2}", speed.0) } else { format!("{:.0}", speed.0) }
+}
+
+fn words_of_backtest(evidence: &Evidence, backtest: &Backtest) -> String {
     let case = backtest.predicted.case;
-    let measured = evidence.speed(case, backtest.measured).0;
-    let last = [
-        if measured < 1e3 { format!("{measured:.2}") } else { format!("{measured:.0}") },
-        format!("{:+.1}", backtest.error() * 100.0),
-        if backtest.is_inside() { "yes" } else { "NO" }.to_owned(),
-    ];
-    let row = [case.to_string()].into_iter().chain(band_cells(evidence, &backtest.predicted)).chain(last).collect();
-    Columns::new(&headers, vec![row])
+    let from: Vec<String> = backtest.from.iter().map(Case::to_string).collect();
+    format!(
+        "backtest: {case} predicted from {}; measured were {} images/s: the middle of the band is {:+.1} % off, and the \
+         measured value lies {} the band",
+        from.join(", "),
+        speed(evidence.speed(case, backtest.measured)),
+        backtest.error() * 100.0,
+        if backtest.is_inside() { "in" } else { "OUTSIDE" }
+    )
 }
 
 fn words_of_under(under: &Under) -> String {
@@ -95,26 +92,25 @@ fn words_of_under(under: &Under) -> String {
 fn assumptions(outlook: &Outlook) -> Vec<String> {
     let evidence = &outlook.evidence;
     let mut lines = vec![measured(evidence)];
-    let grown: Vec<&Prediction> = outlook
-        .predictions
-        .iter()
-        .flatten()
-        .chain(outlook.backtest.iter().flatten().map(|backtest| &backtest.predicted))
-        .filter(|prediction| prediction.reference.is_some())
-        .collect();
+    let mut grown = grown(outlook).filter(|prediction| prediction.reference.is_some());
     let searched = outlook.under.iter().flatten().next().map(|under| under.last);
-    let Some(example) = grown.first().map(|prediction| prediction.case).or(searched) else {
+    let Some(example) = grown.next().map(|prediction| prediction.case).or(searched) else {
         return lines;
     };
     let line = evidence.between(example.gpus_per_node);
     lines.extend(evidence.inside().map(|line| words_of_line("inside a host", &line)));
     match &line {
         Some(line) => lines.push(words_of_line("between hosts", line)),
-        None if evidence.bandwidth.is_empty() => lines.push(format!(
-            "no bandwidth result: how much is latency and how much hides in backward is not known, the band is wider; \
-             measure it: ringmark bandwidth --cases {}, then --bandwidth FOLDER",
-            Case { nodes: 2, ..example }
-        )),
+        None if evidence.bandwidth.is_empty() => {
+            let case = Case { nodes: 2, ..example };
+            let advice = format!("; measure it: ringmark bandwidth --cases {case}, then --bandwidth FOLDER");
+            lines.push(format!(
+                "no bandwidth result: how much is latency and how much hides in backward is not known, the band is \
+                 wider{}",
+                // Of other programs' runs it would say nothing.
+                if evidence.buckets.is_empty() { "" } else { &advice }
+            ));
+        }
         None => lines.push(format!(
             "the bandwidth result has no three sizes of a case of several hosts with {} ranks each: measure {}",
             example.gpus_per_node,
@@ -128,8 +124,8 @@ fn assumptions(outlook: &Outlook) -> Vec<String> {
              stays, or grows as the expected maximum of more ranks"
         }
         (true, None) => {
-            "extremes: the exposed all-reduce is all bandwidth, or all latency (or bandwidth that backward just hid); the \
-             wait for the slowest rank stays, or grows as the expected maximum of more ranks"
+            "extremes: the exposed all-reduce is all bandwidth, or all latency (or bandwidth that backward just hid; latency \
+             that it hides is not seen); the wait for the slowest rank stays, or grows as the expected maximum of more ranks"
         }
         (false, _) => {
             "no records: what several hosts add to a step is taken for all-reduce, extremes: all bandwidth, or all latency \
@@ -186,16 +182,9 @@ fn warnings(outlook: &Outlook) -> Vec<String> {
             far.join(", ")
         ));
     }
-    let single: Vec<String> = outlook
-        .predictions
-        .iter()
-        .flatten()
-        .filter_map(|prediction| evidence.case(prediction.reference?))
-        .filter(|case| case.runs.len() == 1)
-        .map(|case| case.case.to_string())
-        .take(1)
-        .collect();
-    warnings.extend(single.first().map(|case| format!("one run of {case}: the spread of runs is not in the band")));
+    let mut references = grown(outlook).filter_map(|prediction| evidence.case(prediction.reference?));
+    let single = references.find(|case| case.runs.len() == 1);
+    warnings.extend(single.map(|case| format!("one run of {}: the spread of runs is not in the band", case.case)));
     warnings
 }
 
@@ -231,7 +220,7 @@ pub struct Json {
 #[derive(Debug, Serialize)]
 struct JsonOutlook {
     group: String,
-    measured_on: String,
+    measured_on: Vec<String>,
     base: Case,
     batch_size_per_device: u32,
     levels: JsonLevels,

@@ -16,13 +16,26 @@
 //!
 //! Worked: 8 ranks of one host, 4 MB, 5 us, 10 GB/s: `14 x 5 us + 1.75 x 4 MB / 10 GB/s = 70 + 700 = 770 us`.
 //!
-//! **The trend.** What was measured in a reference case grows to a larger one by one of two laws, or by any mixture of
-//! them: `value = slow + mix x (fast - slow)`, mix from 0 to 1. Other measured cases allow only some mixtures (those that
-//! meet their values within their margins), and only these make the band. Where none does, the distance of the nearest,
-//! over the doublings of ranks between the two, is added to both sides for each doubling that follows.
+//! **What of it is exposed.** Backward fills buckets, and they are reduced one after the other. If all-reduces take s times
+//! as long, what backward does not hide of them is
 //!
-//! Worked: 12 ms at 4 hosts; slow is constant, fast doubles with the hosts: at 8 hosts 12 to 24 ms. At 2 hosts it was
-//! 9 ms +- 0.6: of fast (6 ms) and slow (12 ms) the mixtures from 0.4 to 0.6 meet it; at 8 hosts that is 16.8 to 19.2 ms.
+//! ```text
+//! T(s) = max over buckets i of (s x w_i - c_i)    w_i: all-reduces from bucket i on, c_i >= 0: backward after i is full
+//! ```
+//!
+//! which is convex, T / s never falls, and no slope is steeper than the whole all-reduce A = w_1. From a reference to a
+//! longer all-reduce A' therefore `T x A' / A <= T' <= T + (A' - A)`: on the left backward hides as large a share as
+//! before (only the last buckets are exposed), on the right not a second more (the all-reduce takes longer than
+//! backward). A smaller measured case raises the left side: the growth from there on can only become steeper.
+//!
+//! Worked: A = 40 ms, T = 10 ms, A' = 60 ms: 15 to 30 ms. With T = 6 ms at A = 30 ms before, the slope is at least 0.4:
+//! 18 to 30 ms.
+//!
+//! Without a line, A is not known, nor how much of it is latency. All of it bandwidth is the left side then, `T x volume' /
+//! volume`; the right side is all of it latency, `T x steps' / steps`, or bandwidth of which all of backward b hid as much
+//! as it could, `T + (volume' / volume - 1) x (T + b)`, whichever is more. With a smaller measured case, its difference
+//! grows in proportion to volume (left) or steps (right). The right side is no bound here: latency that backward hides so
+//! far, and not with more ranks, is seen in no step. It is little unless a step takes 100 us.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
@@ -206,72 +219,56 @@ impl Band {
     }
 }
 
-/// A time in one case, as it was measured and as the two laws have it that meet at the reference.
+/// What a smaller case than the reference had.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Observed {
-    /// Ranks of the case.
-    pub ranks: u32,
-    /// Measured, in seconds.
-    pub value: f64,
-    /// 95 % margin of it and the reference's together; infinite where that is not known.
+pub struct Smaller<A> {
+    /// Exposed all-reduce, in seconds.
+    pub exposed: f64,
+    /// 95 % margin of the difference of this and the reference's; infinite where it is not known.
     pub margin: f64,
-    /// By the slow law.
-    pub slow: f64,
-    /// By the fast law.
-    pub fast: f64,
+    /// The all-reduce.
+    pub allreduce: A,
 }
 
-/// Which mixtures of two laws the measured cases allow.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Trend {
-    /// Smallest and largest.
-    pub mixes: (f64, f64),
-    /// Seconds, for each doubling of ranks, that no mixture explains.
-    pub unexplained: f64,
-    reference_ranks: u32,
+/// Exposed part T' of an all-reduce of `after` seconds, where `exposed` of `before` seconds are in the reference.
+pub fn exposed(exposed: f64, before: f64, smaller: Option<Smaller<f64>>, after: f64) -> Band {
+    let same_share = exposed * after / before;
+    let grown = after - before;
+    let smaller = smaller.filter(|smaller| smaller.margin.is_finite() && smaller.allreduce < before && grown > 0.0);
+    let Some(smaller) = smaller else {
+        return Band::between(same_share, (exposed + grown).max(0.0));
+    };
+    let slope = |margin: f64| (exposed - smaller.exposed + margin) / (before - smaller.allreduce);
+    // Beyond 1 the line is not the whole truth, and what was measured goes on.
+    let steepest = if slope(-smaller.margin) > 1.0 { slope(smaller.margin) } else { 1.0 };
+    Band::between(same_share.max(exposed + slope(-smaller.margin) * grown), exposed + steepest * grown)
 }
 
-impl Trend {
-    /// From a reference of so many ranks, where the laws meet, and other cases.
-    pub fn new(reference_ranks: u32, others: &[Observed]) -> Trend {
-        let mut trend = Trend { mixes: (0.0, 1.0), unexplained: 0.0, reference_ranks };
-        for case in others.iter().filter(|case| case.ranks != reference_ranks) {
-            let range = case.fast - case.slow;
-            let mix_of = |value: f64| if range == 0.0 { f64::NAN } else { (value - case.slow) / range };
-            let ends = (mix_of(case.value - case.margin), mix_of(case.value + case.margin));
-            let (first, last) = (ends.0.min(ends.1), ends.0.max(ends.1));
-            let (low, high) = trend.mixes;
-            if first <= high && last >= low {
-                trend.mixes = (low.max(first), high.min(last));
-                continue;
-            }
-            // Laws that are one here allow all mixtures; whether the case is off shows below.
-            let nearest = if range == 0.0 {
-                low
-            } else if first > high {
-                high
-            } else {
-                low
-            };
-            let off = (case.value - (case.slow + nearest * range)).abs() - case.margin;
-            if range != 0.0 {
-                trend.mixes = (nearest, nearest);
-            }
-            trend.unexplained = trend.unexplained.max(off.max(0.0) / trend.doublings(case.ranks));
-        }
-        trend
+/// The same where no line says how long an all-reduce takes; `backward` seconds may hide it.
+pub fn exposed_without_line(
+    exposed: f64,
+    backward: f64,
+    before: Cost,
+    smaller: Option<Smaller<Cost>>,
+    after: Cost,
+) -> Band {
+    let (volume, steps) = (after.bytes / before.bytes, after.steps / before.steps);
+    let (bandwidth, latency) = (exposed * volume, exposed * steps);
+    let spilled = (exposed + (volume - 1.0) * (exposed + backward)).max(0.0);
+    if steps < 1.0 {
+        return Band::between(latency.min(spilled), bandwidth);
     }
-
-    /// At a case of so many ranks, where the laws have these values.
-    pub fn at(&self, ranks: u32, slow: f64, fast: f64) -> Band {
-        let value = |mix: f64| slow + mix * (fast - slow);
-        Band::between(value(self.mixes.0), value(self.mixes.1)).widened(self.unexplained * self.doublings(ranks))
-    }
-
-    /// Between the reference and so many ranks.
-    fn doublings(&self, ranks: u32) -> f64 {
-        (f64::from(ranks) / f64::from(self.reference_ranks)).log2().abs()
-    }
+    let smaller = smaller.filter(|smaller| smaller.margin.is_finite() && smaller.allreduce.steps < before.steps);
+    let Some(smaller) = smaller else {
+        return Band::between(bandwidth, latency.max(spilled));
+    };
+    let (then, now) = (before - smaller.allreduce, after - before);
+    let goes_on = |ratio: f64, margin: f64| exposed + (exposed - smaller.exposed + margin) * ratio;
+    let low = bandwidth.max(goes_on(now.bytes / then.bytes, -smaller.margin));
+    // The margin alone must not tell more than nothing would.
+    let ratio = now.steps / then.steps;
+    let most = latency.max(goes_on(ratio, 0.0));
+    Band::between(low, spilled.max(goes_on(ratio, smaller.margin).min(most)))
 }
 
 #[cfg(test)]
@@ -370,34 +367,80 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_trend_holds() {
-        let at_two_hosts = Observed { ranks: 16, value: 9e-3, margin: 0.6e-3, slow: 12e-3, fast: 6e-3 };
-        let trend = Trend::new(32, &[at_two_hosts]);
-        close(trend.mixes.0, 0.4);
-        close(trend.mixes.1, 0.6);
-        let band = trend.at(64, 12e-3, 24e-3);
-        close(band.low, 16.8e-3);
-        close(band.mid, 18e-3);
-        close(band.high, 19.2e-3);
-        assert_eq!(Trend::new(32, &[]).at(64, 12e-3, 24e-3), Band::between(24e-3, 12e-3));
+    fn the_worked_exposure_holds() {
+        let band = exposed(10e-3, 40e-3, None, 60e-3);
+        close(band.low, 15e-3);
+        close(band.high, 30e-3);
+        close(band.mid, 22.5e-3);
+        let before = Smaller { exposed: 6e-3, margin: 0.0, allreduce: 30e-3 };
+        close(exposed(10e-3, 40e-3, Some(before), 60e-3).low, 18e-3);
+        close(exposed(10e-3, 40e-3, Some(before), 60e-3).high, 30e-3);
+        // A margin that is not known says nothing; a slope beyond 1 goes on.
+        let unknown = Smaller { margin: f64::INFINITY, ..before };
+        assert_eq!(exposed(10e-3, 40e-3, Some(unknown), 60e-3), band);
+        let steep = exposed(26e-3, 40e-3, Some(before), 60e-3);
+        close(steep.low, 66e-3);
+        close(steep.high, 66e-3);
+        // A shorter all-reduce: the same bounds from the other side.
+        let shorter = exposed(10e-3, 40e-3, None, 36e-3);
+        close(shorter.low, 6e-3);
+        close(shorter.high, 9e-3);
+        assert_eq!(exposed(10e-3, 40e-3, None, 20e-3).low, 0.0);
+    }
+
+    /// The formula in the header, for any buckets: what is measured at one length holds at every longer one.
+    #[test]
+    fn the_bounds_hold_for_any_buckets() {
+        let mut state: u64 = 7;
+        let mut uniform = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        for _ in 0..5000 {
+            let buckets: Vec<(f64, f64)> =
+                (0..1 + (8.0 * uniform()) as usize).map(|_| (uniform(), uniform())).collect();
+            let backward = 4.0 * uniform();
+            let mut full: Vec<f64> = buckets.iter().map(|(_, at)| at * backward).collect();
+            full.sort_by(f64::total_cmp);
+            // The last bucket is full when backward ends.
+            *full.last_mut().expect("one at least") = backward;
+            let of = |scale: f64| {
+                let done =
+                    buckets.iter().zip(&full).fold(0.0, |done: f64, ((time, _), full)| done.max(*full) + scale * time);
+                let all: f64 = buckets.iter().map(|(time, _)| scale * time).sum();
+                (done - backward, all)
+            };
+            let scales = [0.2 + uniform(), 1.3 + uniform(), 2.4 + 4.0 * uniform()];
+            let [(least, small), (middle, before), (truth, after)] = scales.map(of);
+            let smaller = Smaller { exposed: least, margin: 0.0, allreduce: small };
+            for smaller in [None, Some(smaller)] {
+                let band = exposed(middle, before, smaller, after);
+                assert!((band.low - 1e-9..=band.high + 1e-9).contains(&truth), "{truth} in {band:?}, {buckets:?}");
+            }
+            // Downwards from the middle too.
+            let band = exposed(middle, before, None, small);
+            assert!((band.low - 1e-9..=band.high + 1e-9).contains(&least), "{least} in {band:?}, {buckets:?}");
+        }
     }
 
     #[test]
-    fn what_no_mixture_explains_widens_the_band() {
-        // Twice as fast as the fast law from 16 to 32 ranks: 3 ms where it has 6.
-        let off = Observed { ranks: 16, value: 3e-3, margin: 1e-3, slow: 12e-3, fast: 6e-3 };
-        let trend = Trend::new(32, &[off]);
-        assert_eq!(trend.mixes, (1.0, 1.0));
-        close(trend.unexplained, 2e-3);
-        let band = trend.at(128, 12e-3, 48e-3);
-        close(band.low, 44e-3);
-        close(band.high, 52e-3);
-        // Laws that do not differ there allow all, or say by how much they are off.
-        let same = |value| Trend::new(32, &[Observed { ranks: 16, value, margin: 1e-3, slow: 6e-3, fast: 6e-3 }]);
-        assert_eq!((same(6.5e-3).mixes, same(6.5e-3).unexplained), ((0.0, 1.0), 0.0));
-        close(same(9e-3).unexplained, 2e-3);
-        // A margin that is not known allows all.
-        let unknown = Observed { margin: f64::INFINITY, ..off };
-        assert_eq!(Trend::new(32, &[unknown]).mixes, (0.0, 1.0));
+    fn without_a_line_all_bandwidth_and_all_latency_are_the_ends() {
+        let [two, four] = [TWO_HOSTS, FOUR_HOSTS].map(|case| RING.cost(case, &[Bytes(100_000_000)]));
+        let band = exposed_without_line(15e-3, 0.0, two, None, four);
+        close(band.low, 15e-3 * 31.0 / 30.0);
+        close(band.high, 15e-3 * 31.0 / 15.0);
+        // Backward that hid three seconds of bandwidth hides no more.
+        let spilled = exposed_without_line(15e-3, 3.0, two, None, four);
+        close(spilled.high, 15e-3 + 3.015 / 30.0);
+        // From four hosts on, by what two had: half of the difference by volume, twice by steps.
+        let eight = RING.cost(Case { nodes: 8, gpus_per_node: 8 }, &[Bytes(100_000_000)]);
+        let smaller = Smaller { exposed: 15e-3, margin: 1e-3, allreduce: two };
+        let band = exposed_without_line(20e-3, 0.0, four, Some(smaller), eight);
+        close(band.low, 22e-3);
+        close(band.high, 32e-3);
+        assert_eq!(
+            exposed_without_line(20e-3, 0.0, four, None, two),
+            Band::between(20e-3 * 15.0 / 31.0, 20e-3 * 30.0 / 31.0)
+        );
     }
 }
