@@ -7,6 +7,7 @@ use std::process::Command;
 use ringmark::read::report::{Format, content, render, results};
 use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::config::CollectiveChoice;
 use ringmark_record::run::{Profile, RunRecord};
 use ringmark_record::units::{Bytes, Seconds};
 use serde_json::Value;
@@ -113,6 +114,22 @@ fn figures_for_programs_are_those_of_extract() {
     assert_eq!(report(&[path(&folder.path()), "-o", path(&out), "--json", path(&file)]).0, 0);
     assert_eq!(fs::read_to_string(file).expect("written"), stdout);
     assert!(out.is_file());
+}
+
+#[test]
+fn runs_without_communication_stand_beside_their_cases() {
+    let folder = small_folder();
+    for run in [1, 2] {
+        let mut alone = record("1n2g", run, 0.55);
+        alone.header.config.exchange.collective = CollectiveChoice::None;
+        folder.run(&alone);
+    }
+    let page = page(&folder.path());
+    for word in ["1n2g alone", "compute, crowded", "compute, overlapped", "the same ranks without communication"] {
+        assert!(page.contains(word), "no {word:?} in {page}");
+    }
+    // Their runs are not among those of the case.
+    assert_eq!(page.matches("<figcaption>1n2g, run 1: ").count(), 1);
 }
 
 #[test]
