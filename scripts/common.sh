@@ -1,5 +1,5 @@
-# For the scripts that make hosts, which source it: how they speak and fail, and Debian packages installed by root, without
-# the services that come with them.
+# For the scripts that make hosts or install what tests need, which source it: how they speak and fail, and Debian packages
+# installed by root, without the services that come with them.
 # shellcheck shell=bash
 
 # Root's PATH lacks it after a plain `su`.

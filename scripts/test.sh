@@ -5,6 +5,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/scripts/setup.sh"
+if ((EUID == 0)); then "$root/scripts/browser.sh"; fi
 cd "$root"
 
 log=$(mktemp)
@@ -17,4 +18,5 @@ cargo test --workspace --no-fail-fast "$@" | tee "$log" || status=$?
 awk '/^test result: / { programs++; passed += $4; failed += $6; skipped += $8 }
      END { if (programs) printf "\n%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log"
 ((EUID == 0)) || echo 'counted as passed, but not run: several hosts and Slurm, which root alone may make (scripts/test_cluster.sh)' >&2
+"$root/scripts/browser.sh" 2>/dev/null || echo 'counted as passed, but not run: the report in a browser (scripts/browser.sh)' >&2
 exit "$status"

@@ -2,12 +2,14 @@
 
 mod architecture;
 mod bandwidth;
+mod browser;
 mod cluster;
 mod diff;
 mod doctor;
 mod extract;
 mod generate;
 mod predict;
+mod report;
 mod resume;
 mod runs;
 mod safetensors;

@@ -9,6 +9,7 @@ use ringmark_record::case::Case;
 
 use crate::read::extract::{ExtractConfig, Format};
 use crate::read::predict::PredictConfig;
+use crate::read::report::{self, ReportConfig};
 
 const EXTRACT_EXAMPLES: &str = "\
 Examples:
@@ -48,6 +49,57 @@ impl ExtractOptions {
     pub fn into_config(self) -> ExtractConfig {
         let ExtractOptions { folder, out, warmup, format, json } = self;
         ExtractConfig { folder, out, warmup, format, json: json.into() }
+    }
+}
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  ringmark report results/rack7 -o report.html
+      one page that needs no network: charts, tables, warnings, what it ran on
+  ringmark report results/rack7 results/rack9 --published -o report.html
+      two results side by side, with DLPerf's published row where it was measured alike
+  ringmark report results/rack7
+      the same in tables with bars, for a terminal; --format md for a wiki
+  ringmark report results/rack7 results/rack7_bandwidth -o report.html --json report.json
+      sweep and bandwidth on one page, and the figures for a program
+
+Exit status 1 says that figures are not complete: what is not in them, and why, is in the report and on the standard error.";
+
+/// Options of `ringmark report`.
+#[derive(Debug, Args)]
+#[command(after_help = REPORT_EXAMPLES)]
+pub struct ReportOptions {
+    /// Folders that `ringmark sweep` or `ringmark bandwidth` wrote, or of DLPerf's logs
+    #[arg(value_name = "FOLDER", required = true)]
+    folders: Vec<PathBuf>,
+    /// File for the report [default: the standard output]
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// How it is shown [default: html in a FILE, by its name also md; table without one]
+    #[arg(long, value_parser = PossibleValuesParser::new(report::Format::WORDS).try_map(|word| word.parse::<report::Format>()))]
+    format: Option<report::Format>,
+    /// Show what others published beside what was measured alike: precision, batch size, GPUs
+    #[arg(long)]
+    published: bool,
+    /// First iterations of a run to leave out [default: as its record says, 20 without one]
+    #[arg(long, value_name = "N")]
+    warmup: Option<u32>,
+    /// Write the figures as JSON; without FILE to the standard output, in the place of the report
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+impl ReportOptions {
+    /// Chooses the format by the file's name where none was typed.
+    pub fn into_config(self) -> ReportConfig {
+        ReportConfig {
+            format: self.format.unwrap_or_else(|| report::Format::of_file(self.out.as_deref())),
+            folders: self.folders,
+            out: self.out,
+            warmup: self.warmup,
+            published: self.published,
+            json: self.json.into(),
+        }
     }
 }
 

@@ -23,6 +23,18 @@ pub struct BandwidthResult {
 
 /// Reads every case's record below `root`; an error where there is none at all.
 pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
+    let result = find(root)?;
+    if result.cases.is_empty() {
+        let problems: String = result.problems.iter().map(|problem| format!("\n  {problem}")).collect();
+        let what =
+            format!("{} holds no sound <case>/{BANDWIDTH_RECORD}: run ringmark bandwidth{problems}", root.display());
+        return Err(usage(anyhow::anyhow!(what)));
+    }
+    Ok(result)
+}
+
+/// As [`read`], of a folder that may hold other results alone.
+pub fn find(root: &Path) -> anyhow::Result<BandwidthResult> {
     let advice = || format!("{} cannot be read: give the folder that ringmark bandwidth wrote", root.display());
     let folders = fs::read_dir(root).with_context(advice).map_err(usage)?;
     let cases = folders.filter_map(|folder| folder.ok()?.file_name().to_str()?.parse::<Case>().ok());
@@ -34,12 +46,6 @@ pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
             Ok(record) => result.cases.push((case, record)),
             Err(error) => result.problems.push(Problem::in_file(path(case), format!("{error:#}"))),
         }
-    }
-    if result.cases.is_empty() {
-        let problems: String = result.problems.iter().map(|problem| format!("\n  {problem}")).collect();
-        let what =
-            format!("{} holds no sound <case>/{BANDWIDTH_RECORD}: run ringmark bandwidth{problems}", root.display());
-        return Err(usage(anyhow::anyhow!(what)));
     }
     Ok(result)
 }

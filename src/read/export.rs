@@ -217,19 +217,26 @@ fn json_baseline(case: &CaseRuns, baseline: &CaseRuns) -> JsonBaseline {
 
 /// DLPerf's JSON with our fields; cases in the order of the tables.
 pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
-    struct Groups<'a>(&'a [Group]);
-    struct Cases<'a>(&'a Group);
-    impl Serialize for Groups<'_> {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.collect_map(self.0.iter().map(|group| (&group.label, Cases(group))))
-        }
-    }
-    impl Serialize for Cases<'_> {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.collect_map(self.0.cases.iter().map(|case| (case.case.to_string(), json_case(self.0, case))))
-        }
-    }
     Ok(serde_json::to_string_pretty(&Groups(&extraction.groups))? + "\n")
+}
+
+/// What DLPerf's JSON holds: cases by group.
+#[derive(Debug)]
+pub struct Groups<'a>(pub &'a [Group]);
+
+/// Cases by name.
+struct Cases<'a>(&'a Group);
+
+impl Serialize for Groups<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|group| (&group.label, Cases(group))))
+    }
+}
+
+impl Serialize for Cases<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.cases.iter().map(|case| (case.case.to_string(), json_case(self.0, case))))
+    }
 }
 
 /// Columns of the CSV, units in their names: `images_per_s` over all ranks, `s` seconds, shares from 0 to 1; `run_warnings`

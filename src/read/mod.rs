@@ -17,6 +17,7 @@
 //! | [`surroundings`] | what runs ran on and with, as words |
 //! | [`peers`] | result files of other benchmarks |
 //! | [`published`] | rows that others published, with their sources |
+//! | [`report`] | one page, or tables with bars, of one result or several |
 //! | [`problem`] | what keeps a file or a run out of the figures, with its place |
 
 pub mod bandwidth;
@@ -32,6 +33,7 @@ pub mod peers;
 pub mod predict;
 pub mod problem;
 pub mod published;
+pub mod report;
 pub mod run;
 pub mod surroundings;
 pub mod table;

@@ -8,6 +8,7 @@ use std::path::Path;
 use ringmark_record::config::{DeviceChoice, TrainConfig};
 use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
 use ringmark_record::files::RunName;
+use ringmark_record::host_use::HostUse;
 use ringmark_record::run::{Iteration, Profile, RunHeader, RunRecord, Warning};
 use ringmark_record::stats::summary::{Spread, harmonic_mean, mean};
 use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
@@ -77,6 +78,8 @@ pub struct Measured {
     pub steps: Vec<Vec<Seconds>>,
     /// Every rank; none without a record.
     pub ranks: Vec<RankTimes>,
+    /// What every host did meanwhile; none without a record that tells it.
+    pub host_use: Vec<HostUse>,
     /// Mean loss over ranks in the last iteration.
     pub last_loss: Option<f64>,
     /// Updates skipped for a gradient that was not finite.
@@ -234,6 +237,10 @@ fn measure(
             times,
             steps,
             ranks,
+            host_use: record
+                .as_ref()
+                .and_then(|record| Some(record.end.as_ref()?.host_use.clone()))
+                .unwrap_or_default(),
             last_loss: match &record {
                 Some(record) => mean(&record.iterations.last()?.loss),
                 None => log.last_loss,

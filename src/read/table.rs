@@ -13,18 +13,26 @@ use crate::read::figures::{CaseRuns, Extraction, Group};
 use crate::read::loss;
 
 /// A column's name, and its unit where it has one (a speedup's is its base, where that is not 1n1g).
-type Header = (&'static str, String);
+type Header = (String, String);
 
 /// A table before it is known where it is shown.
 pub struct Columns {
     headers: Vec<Header>,
     rows: Vec<Vec<String>>,
+    /// Columns of words, which stand on the left; numbers stand on the right.
+    words: BTreeSet<usize>,
 }
 
 impl Columns {
-    /// Headers are names and units; every row has as many cells.
-    pub fn new(headers: &[(&'static str, &str)], rows: Vec<Vec<String>>) -> Columns {
-        Columns { headers: headers.iter().map(|(name, unit)| (*name, (*unit).to_owned())).collect(), rows }
+    /// Words in the first column, numbers in the others.
+    pub fn new(headers: &[(&str, &str)], rows: Vec<Vec<String>>) -> Columns {
+        let headers = headers.iter().map(|(name, unit)| ((*name).to_owned(), (*unit).to_owned())).collect();
+        Columns { headers, rows, words: BTreeSet::from([0]) }
+    }
+
+    /// The same with words in these columns.
+    pub fn with_words(self, columns: impl IntoIterator<Item = usize>) -> Columns {
+        Columns { words: columns.into_iter().collect(), ..self }
     }
 }
 
@@ -147,7 +155,7 @@ pub fn title(group: &Group) -> Vec<String> {
 }
 
 /// What a rank drives.
-fn process(group: &Group) -> &'static str {
+pub fn process(group: &Group) -> &'static str {
     match &group.conditions.recorded {
         Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
         _ => "GPU",
@@ -238,16 +246,16 @@ fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
 /// For a terminal: units below the names, numbers to the right.
 pub fn aligned(columns: &Columns) -> String {
     let has_units = columns.headers.iter().any(|(_, unit)| !unit.is_empty());
-    let header = |(name, unit): &Header| if has_units { format!("{name}\n{unit}") } else { (*name).to_owned() };
+    let header = |(name, unit): &Header| if has_units { format!("{name}\n{unit}") } else { name.clone() };
     let headers = columns.headers.iter().map(header);
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('-')));
     table.set_header(headers).add_rows(&columns.rows);
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 0));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_padding((2, 0)).set_cell_alignment(CellAlignment::Right);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((if index == 0 { 0 } else { 2 }, 0));
+        if !columns.words.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table.trim_fmt()
 }
@@ -255,16 +263,22 @@ pub fn aligned(columns: &Columns) -> String {
 /// For Markdown: one line of headers, numbers to the right.
 pub fn piped(columns: &Columns) -> String {
     let headers = columns.headers.iter().map(|(name, unit)| match unit.as_str() {
-        "" => (*name).to_owned(),
+        "" => name.clone(),
         unit => format!("{name} ({unit})"),
     });
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
     table.set_header(headers).add_rows(&columns.rows);
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    let is_number = |index: &usize| !columns.words.contains(index);
+    for (_, column) in table.column_iter_mut().enumerate().filter(|(index, _)| is_number(index)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
     let mut lines: Vec<String> = table.lines().collect();
-    if let Some((first, others)) = lines.get(1).and_then(|line| line.split_at_checked(line[1..].find('|')? + 2)) {
-        lines[1] = format!("{first}{}", others.replace("-|", ":|"));
+    if let Some(line) = lines.get_mut(1) {
+        let rules = line.trim_matches('|').split('|').enumerate();
+        let rules =
+            rules.map(|(index, rule)| if is_number(&index) { rule[1..].to_owned() + ":" } else { rule.to_owned() });
+        *line = format!("|{}|", rules.collect::<Vec<_>>().join("|"));
     }
     lines.join("\n")
 }

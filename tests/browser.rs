@@ -1,0 +1,123 @@
+//! A real browser without a display, which shows pages made by tests: Chromium, or Chrome (scripts/browser.sh).
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use tempfile::TempDir;
+
+use crate::processes_of;
+use crate::sandbox::wait_until;
+
+/// What is shown is that of one page: widths of its frames, from left to right, and their height.
+pub const HEIGHT: u32 = 2400;
+
+/// A browser and a folder for its pages.
+pub struct Browser {
+    program: &'static str,
+    /// Pages lie here; the browser's own files too.
+    pub folder: TempDir,
+}
+
+/// A picture of what a browser shows.
+pub struct Picture {
+    width: usize,
+    /// Red, green and blue, row by row.
+    pixels: Vec<[u8; 3]>,
+}
+
+impl Browser {
+    /// `None`, with a word of why, where there is none.
+    pub fn find() -> Option<Browser> {
+        let is_there = |program: &&str| {
+            let version = Command::new(program).arg("--version").stderr(Stdio::null()).output();
+            version.is_ok_and(|output| output.status.success())
+        };
+        let program = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(is_there);
+        if program.is_none() {
+            eprintln!("not tested: there is no Chromium, which scripts/browser.sh installs");
+        }
+        Some(Browser { program: program?, folder: TempDir::new().expect("a temporary folder") })
+    }
+
+    /// Writes a page that shows others (file, width) side by side, and once they are there runs `script` over them.
+    pub fn frames(&self, name: &str, frames: &[(&str, u32)], script: &str) {
+        let frame = |(page, width): &(&str, u32)| {
+            format!("<iframe src='{page}' style='border:0' width={width} height={HEIGHT}></iframe>")
+        };
+        let frames: String = frames.iter().map(frame).collect();
+        let page = format!(
+            "<!doctype html><meta charset=utf-8><body style='margin:0;white-space:nowrap'>{frames}<pre id=said></pre>\
+             <script>onload = () => {{ const said = []; for (const frame of document.querySelectorAll('iframe')) \
+             said.push(({script})(frame)); document.getElementById('said').textContent = JSON.stringify(said); }}</script>"
+        );
+        fs::write(self.folder.path().join(name), page).expect("written");
+    }
+
+    /// What the script of a page of frames said of each; the browser must have nothing to complain of.
+    pub fn said(&self, name: &str, width: u32) -> serde_json::Value {
+        let output = self.run(&["--enable-logging=stderr", "--dump-dom"], name, width);
+        let (page, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let complaint = log.lines().find(|line| line.contains("CONSOLE"));
+        assert_eq!(complaint, None, "the browser complains of a page");
+        let said = page.split_once("<pre id=\"said\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+        serde_json::from_str(said.expect("the script's words").0).expect("JSON")
+    }
+
+    /// What a page looks like, for readers who want it dark or light.
+    pub fn picture(&self, name: &str, width: u32, is_dark: bool) -> Picture {
+        let file = self.folder.path().join("picture.png");
+        let scheme = if is_dark { 0 } else { 1 };
+        let words =
+            [format!("--screenshot={}", file.display()), format!("--blink-settings=preferredColorScheme={scheme}")];
+        self.run(&words.each_ref().map(String::as_str), name, width);
+        let picture = Picture::read(&file);
+        assert_eq!(picture.width, width as usize);
+        picture
+    }
+
+    /// One at a time: it takes more than a core.
+    fn run(&self, words: &[&str], page: &str, width: u32) -> Output {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = self.folder.path();
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", "120", self.program, "--headless", "--disable-gpu", "--hide-scrollbars"]);
+        // A sandbox is made by a user who is not root; these pages are our own. Pages may look at their frames' files.
+        command.args([
+            "--no-sandbox",
+            "--allow-file-access-from-files",
+            "--no-first-run",
+            "--virtual-time-budget=10000",
+        ]);
+        command.arg(format!("--user-data-dir={}", folder.join("browser").display()));
+        command.arg(format!("--window-size={width},{HEIGHT}")).args(words);
+        command.arg(format!("file://{}", folder.join(page).display()));
+        let output = command.output().expect("the browser starts");
+        assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+        wait_until("the browser's processes end", || processes_of(folder).is_empty());
+        output
+    }
+}
+
+impl Picture {
+    fn read(path: &Path) -> Picture {
+        let mut decoder = png::Decoder::new(std::io::BufReader::new(File::open(path).expect("a picture")));
+        decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
+        let mut reader = decoder.read_info().expect("a PNG");
+        let mut bytes = vec![0; reader.output_buffer_size().expect("it fits")];
+        let frame = reader.next_frame(&mut bytes).expect("a frame");
+        let samples = frame.color_type.samples();
+        let pixels = bytes[..frame.buffer_size()].chunks_exact(samples).map(|pixel| [pixel[0], pixel[1], pixel[2]]);
+        Picture { width: frame.width as usize, pixels: pixels.collect() }
+    }
+
+    /// How many pixels between these columns have this colour, within what rounding does to it.
+    pub fn count(&self, columns: std::ops::Range<u32>, colour: u32) -> usize {
+        let [_, wanted @ ..] = colour.to_be_bytes();
+        let is_meant = |pixel: &[u8; 3]| pixel.iter().zip(wanted).all(|(one, other)| one.abs_diff(other) <= 2);
+        let rows = self.pixels.chunks_exact(self.width);
+        rows.flat_map(|row| &row[columns.start as usize..columns.end as usize]).filter(|pixel| is_meant(pixel)).count()
+    }
+}

@@ -1,0 +1,378 @@
+//! `ringmark report` from outside: what is said, that nothing breaks it, and in a real browser what is seen.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ringmark::read::report::{Format, content, render, results};
+use ringmark_record::bandwidth::config::BandwidthConfig;
+use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::config::CollectiveChoice;
+use ringmark_record::run::{Profile, RunRecord};
+use ringmark_record::units::{Bytes, Seconds};
+use serde_json::Value;
+
+use crate::browser::{Browser, HEIGHT, Picture};
+use crate::runs::{Folder, record};
+
+/// `ringmark report` with these words: status, standard output, standard error.
+fn report(words: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("report").args(words).output().expect("it starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("ASCII")
+}
+
+/// A folder of the repository.
+fn committed(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(folder)
+}
+
+/// The page of a folder, made in this process.
+fn page(folder: &Path) -> String {
+    shown(folder, Format::Html)
+}
+
+fn shown(folder: &Path, format: Format) -> String {
+    let results = results::read(&[folder.to_owned()], None).expect("it can be read");
+    render(&content::document(&results, true), format, 100)
+}
+
+/// Two cases of two runs, one of which waits for a slow rank.
+fn small_folder() -> Folder {
+    let folder = Folder::new();
+    for (case, step) in [("1n1g", 0.5), ("1n2g", 0.625)] {
+        folder.run(&record(case, 1, step));
+        folder.run(&record(case, 2, 1.01 * step));
+    }
+    folder
+}
+
+/// A bandwidth record of two ranks.
+fn bandwidth(device: &RunRecord) -> Vec<u8> {
+    let timing = |seconds: f64| Timing { seconds: vec![vec![Seconds(seconds)]; 2], wrong: Some(0), error: vec![0.0] };
+    let message = |(bytes, seconds): (u64, f64)| MessageResult {
+        bytes: Bytes(bytes),
+        count: bytes / 4,
+        element: "float".to_owned(),
+        buckets: vec![Bytes(bytes)],
+        out_of_place: Some(timing(seconds)),
+        in_place: Some(timing(seconds / 2.0)),
+    };
+    let header = &device.header;
+    let mut record = BandwidthRecord::new(
+        Seconds(1.7e9),
+        BandwidthConfig::default(),
+        header.environment.clone(),
+        header.ranks.clone(),
+    );
+    record.collective = "mpi".to_owned();
+    record.results = [(8, 1e-6), (1 << 20, 1e-3)].map(message).into();
+    let mut bytes = Vec::new();
+    record.write(&mut bytes).expect("memory takes it");
+    bytes
+}
+
+#[test]
+fn a_result_is_a_page_markdown_or_tables_by_the_file_s_name() {
+    let folder = small_folder();
+    let out = |name: &str| folder.parent.path().join(name);
+    for (name, begins) in [("a.html", "<!DOCTYPE html>"), ("a.md", "# first\n"), ("a.txt", "first\nResNet50-v1b")] {
+        let (status, stdout, stderr) = report(&[path(&folder.path()), "-o", path(&out(name))]);
+        assert_eq!((status, stdout.as_str()), (0, ""), "{stderr}");
+        let text = fs::read_to_string(out(name)).expect("it was written");
+        assert!(text.starts_with(begins), "{text}");
+        for figure in ["1n2g", "12.19", "1.60", "80.0"] {
+            assert!(text.contains(figure), "{name} lacks {figure}: {text}");
+        }
+    }
+    let (status, stdout, _) = report(&[path(&folder.path())]);
+    assert_eq!(status, 0);
+    assert!(stdout.contains("█") && stdout.starts_with("first\n"), "{stdout}");
+    let (_, stdout, _) = report(&[path(&folder.path()), "--format", "md"]);
+    assert!(stdout.contains("| 1n2g |"), "{stdout}");
+}
+
+#[test]
+fn figures_for_programs_are_those_of_extract() {
+    let folder = small_folder();
+    folder.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
+    let (status, stdout, _) = report(&[path(&folder.path()), "--json"]);
+    assert_eq!(status, 0);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON alone");
+    let result = &json["results"][0];
+    assert_eq!(result["name"], "first");
+    assert_eq!(result["groups"]["rn50"]["1n2g"]["median_speed"], 12.19);
+    let message = &result["bandwidth"][0]["messages"][2];
+    assert_eq!((&message["bytes"], &message["side"]), (&Value::from(1 << 20), &Value::from("out-of-place")));
+    assert!((message["busbw_gb_per_s"].as_f64().expect("a rate") - 1.048576).abs() < 1e-9);
+    let file = folder.parent.path().join("a.json");
+    let out = folder.parent.path().join("a.html");
+    assert_eq!(report(&[path(&folder.path()), "-o", path(&out), "--json", path(&file)]).0, 0);
+    assert_eq!(fs::read_to_string(file).expect("written"), stdout);
+    assert!(out.is_file());
+}
+
+#[test]
+fn runs_without_communication_stand_beside_their_cases() {
+    let folder = small_folder();
+    for run in [1, 2] {
+        let mut alone = record("1n2g", run, 0.55);
+        alone.header.config.exchange.collective = CollectiveChoice::None;
+        folder.run(&alone);
+    }
+    let page = page(&folder.path());
+    for word in ["1n2g alone", "compute, crowded", "compute, overlapped", "the same ranks without communication"] {
+        assert!(page.contains(word), "no {word:?} in {page}");
+    }
+    // Their runs are not among those of the case.
+    assert_eq!(page.matches("<figcaption>1n2g, run 1: ").count(), 1);
+}
+
+#[test]
+fn what_is_missing_is_told_and_the_rest_is_shown() {
+    let folder = small_folder();
+    folder.write("1n2g/rn50_b4_fp32_3.log", "nothing of a run\n");
+    let out = folder.parent.path().join("a.html");
+    let (status, _, stderr) = report(&[path(&folder.path()), "-o", path(&out)]);
+    assert_eq!(status, 1);
+    assert!(stderr.contains("not in the figures: first: 1n2g/rn50_b4_fp32_3.log"), "{stderr}");
+    let page = fs::read_to_string(out).expect("written all the same");
+    assert!(page.contains("Not in the figures (1)") && page.contains("1 run left out") && page.contains("12.19"));
+    let (status, _, stderr) = report(&[path(&folder.parent.path().join("none"))]);
+    assert_eq!(status, 2);
+    assert!(stderr.contains("none cannot be read: give the folder that a sweep wrote"), "{stderr}");
+    let (status, _, stderr) = report(&[path(folder.parent.path())]);
+    assert_eq!(status, 1);
+    assert!(stderr.contains("holds no runs"), "{stderr}");
+}
+
+#[test]
+fn results_stand_side_by_side_and_devices_never_in_one_chart() {
+    let (one, other, third) = (small_folder(), small_folder(), Folder::new());
+    for (case, step) in [("1n1g", 0.1), ("1n2g", 0.11)] {
+        let mut on_gpu = record(case, 1, step);
+        on_gpu.header.ranks.iter_mut().for_each(|rank| rank.device = ringmark_record::environment::DeviceKind::Cuda);
+        third.run(&on_gpu);
+    }
+    let folders = [&one, &other, &third].map(Folder::path);
+    let results = results::read(&folders, None).expect("they can be read");
+    let document = content::document(&results, false);
+    let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
+    assert_eq!(
+        titles,
+        ["fp32, batch size 4 per rank, 64 pixels, CPU", "fp32, batch size 4 per GPU, 64 pixels, GPU", "What it ran on"]
+    );
+    assert_eq!(document.headlines.len(), 3);
+    let names: Vec<&str> = document.headlines.iter().map(|headline| headline.name.as_str()).collect();
+    let parent = |folder: &Folder| path(folder.parent.path().file_name().expect("a name").as_ref()).to_owned();
+    assert_eq!(names, [&one, &other, &third].map(|folder| format!("{}/first", parent(folder))));
+    let page = render(&document, Format::Html, 100);
+    assert!(page.contains("class=\"line s0 d0\"") && page.contains("class=\"line s1 d1\""));
+    let (status, _, stderr) = report(&[path(&folders[0]), path(&folders[0])]);
+    assert!(status == 2 && stderr.contains("is given twice"), "{stderr}");
+}
+
+/// What somebody may call a host.
+const HOSTILE: &str = "\"'><script>document.hacked=1</script><img src=x onerror=document.hacked=1>&amp;`|\u{1b}[31m\n";
+
+/// Every word in it that comes from a file is [`HOSTILE`].
+fn hostile_folder() -> Folder {
+    let folder = Folder::new();
+    for case in ["1n1g", "1n2g", "2n2g"] {
+        for run in [1, 2] {
+            let mut hostile = record(case, run, 0.5);
+            let header = &mut hostile.header;
+            for (number, rank) in header.ranks.iter_mut().enumerate() {
+                rank.host = format!("{HOSTILE}{}", number / 2);
+                rank.device_name = format!("{HOSTILE}{number}");
+            }
+            let environment = &mut header.environment;
+            for word in [
+                &mut environment.processor,
+                &mut environment.system,
+                &mut environment.mpi_version,
+                &mut environment.libtorch_version,
+                &mut environment.ringmark_version,
+                &mut header.collective,
+            ] {
+                *word = HOSTILE.to_owned();
+            }
+            environment.topology = vec![HOSTILE.to_owned(), "```".to_owned()];
+            environment.variables.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
+            if case == "1n2g" {
+                folder.write("1n2g/bandwidth.json", bandwidth(&hostile));
+            }
+            folder.run(&hostile);
+        }
+    }
+    folder.write("1n1g/rn50_<script>document.hacked=1<script>.log", "");
+    folder
+}
+
+#[test]
+fn names_from_files_are_never_markup() {
+    let folder = hostile_folder();
+    let page = page(&folder.path());
+    // The script, and the word in a name.
+    assert_eq!(page.matches("<script").count(), 1, "a name became a script");
+    assert_eq!(page.matches("</script").count(), 1);
+    assert!(!page.contains("<img") && page.contains("&lt;script&gt;document.hacked=1"));
+    // A quote within a title or a label would end it.
+    assert!(!page.contains("=\"\"'>") && page.contains("&quot;'&gt;"));
+    let markdown = shown(&folder.path(), Format::Markdown);
+    // What stands between two fences is no markup; nobody else makes a fence.
+    let parts: Vec<&str> = markdown.split("```").collect();
+    assert_eq!(parts.len(), 3, "{markdown}");
+    assert!(parts[1].contains("<script>") && !parts[0].contains("<script") && !parts[2].contains("<script"));
+    assert!(!parts[0].contains("<img") && !parts[2].contains("<img"));
+    let table = shown(&folder.path(), Format::Table);
+    assert!(table.contains("<script>") && !table.contains('\u{1b}'));
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere() {
+    for folder in [committed("cpu-2-cores"), committed("same-40-times")] {
+        let page = page(&folder);
+        for word in ["http:", "https:", "src=", "@import", "<link", "url(//", "fetch(", "XMLHttpRequest"] {
+            assert!(!page.contains(word), "{word} in the page of {}", folder.display());
+        }
+        let others = page.matches("url(").count() - page.matches("url(#hatch)").count();
+        assert_eq!(others, 0, "a drawing refers to something outside of the page");
+        assert!(page.contains("Content-Security-Policy\" content=\"default-src 'none'"));
+    }
+}
+
+#[test]
+fn little_and_odd_results_have_a_page_too() {
+    let logs = Folder::new();
+    let speeds: Vec<f64> = (0..30).map(|index| 384.0 + f64::from(index % 3)).collect();
+    logs.log("1n1g/rn50_b128_fp32_1.log", &speeds);
+    logs.log("1n2g/rn50_b128_fp32_1.log", &speeds);
+    let one_run = Folder::new();
+    one_run.run(&record("1n2g", 1, 0.5));
+    let nothing_counts = Folder::new();
+    nothing_counts.write("1n1g/rn50_b4_fp32_1.log", "");
+    let quick = Folder::new();
+    let mut first_look = record("1n1g", 1, 0.5);
+    first_look.header.profile = Profile::Quick;
+    quick.run(&first_look);
+    let instant = Folder::new();
+    let mut at_once = record("1n2g", 1, 0.5);
+    for list in at_once.iterations.iter_mut().flat_map(|iteration| [&mut iteration.forward, &mut iteration.backward]) {
+        list.iter_mut().for_each(|time| *time = Seconds(0.0));
+    }
+    at_once.iterations.iter_mut().for_each(|iteration| iteration.before_allreduce.clear());
+    instant.run(&at_once);
+    let bandwidth_alone = Folder::new();
+    bandwidth_alone.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
+    bandwidth_alone.write("1n4g/bandwidth.json", "{}");
+    for (folder, words) in [
+        (&logs, &["device unknown", "DLPerf V100 FP32 b128 (published)", "one run of a case has no spread"][..]),
+        (&one_run, &["There is one case alone", "no run of 1n1g counts", "Every rank"]),
+        (&nothing_counts, &["no run counts", "Not to be quoted"]),
+        (&quick, &["quick profile, a first look", "Not to be quoted"]),
+        (&instant, &["Where the time of a step goes"]),
+        (&bandwidth_alone, &["Bus bandwidth by size", "every result is right", "1n4g/bandwidth.json"]),
+    ] {
+        let page = page(&folder.path());
+        for word in words {
+            assert!(page.contains(word), "no {word:?} in {page}");
+        }
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+        for format in [Format::Markdown, Format::Table] {
+            assert!(!shown(&folder.path(), format).contains("NaN"));
+        }
+    }
+}
+
+#[test]
+fn many_ranks_runs_and_iterations_make_a_small_page() {
+    let folder = Folder::new();
+    for run in 1..=5 {
+        let mut large = record("8n8g", run, 0.5);
+        large.header.config.iterations = 400;
+        let template = large.iterations[2].clone();
+        large.iterations.extend((7..=400).map(|iteration| {
+            let mut next = template.clone();
+            next.iteration = iteration;
+            // One iteration of one rank is an outlier.
+            if (iteration, run) == (333, 3) {
+                next.step[63] = Seconds(77.5);
+            }
+            next
+        }));
+        folder.run(&large);
+    }
+    let page = page(&folder.path());
+    assert!(page.len() < 700_000, "{} bytes", page.len());
+    assert!(page.contains("longest 77500.00 (rank 63 in iteration 333)"), "the outlier is lost");
+}
+
+/// Says of a frame how wide its page is, whether its script ran to its end, what is shown under the pointer, and whether
+/// a name was run.
+const LOOK: &str = "(frame) => { const page = frame.contentDocument, root = page.documentElement; \
+    const ready = Number(root.dataset.ready), mark = page.querySelector('circle.hit') || page.querySelector('rect.hit'); \
+    mark.dispatchEvent(new frame.contentWindow.PointerEvent('pointermove', { bubbles: true, clientX: 60, clientY: 60 })); \
+    const tip = page.querySelector('.tip'); const box = tip.getBoundingClientRect(); \
+    return { width: root.scrollWidth, room: root.clientWidth, ready, tip: tip.textContent, shown: box.width > 0 && box.left >= 0, \
+    hacked: page.hacked === 1 || page.images.length > 0, drawings: page.querySelectorAll('figure > svg').length, \
+    empty: [...page.querySelectorAll('figure > svg')].filter((svg) => svg.getBoundingClientRect().height < 40).length }; }";
+
+const DESKTOP: u32 = 1280;
+const PHONE: u32 = 390;
+
+#[test]
+fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {
+    let Some(browser) = Browser::find() else { return };
+    let folders = ["cpu-2-cores", "same-40-times"].map(committed);
+    let results = results::read(&folders, None).expect("they are committed");
+    let page = render(&content::document(&results, true), Format::Html, 100);
+    fs::write(browser.folder.path().join("page.html"), page).expect("written");
+    fs::write(browser.folder.path().join("hostile.html"), self::page(&hostile_folder().path())).expect("written");
+
+    let widths = [("page.html", DESKTOP), ("page.html", PHONE), ("hostile.html", PHONE)];
+    let all: u32 = widths.iter().map(|(_, width)| width).sum();
+    browser.frames("frames.html", &widths, LOOK);
+    let said = browser.said("frames.html", all);
+    for (frame, (page, width)) in said.as_array().expect("a list").iter().zip(widths) {
+        assert_eq!(frame["room"], width, "{page}: {frame}");
+        assert_eq!(frame["width"], width, "{page} is wider than {width}: {frame}");
+        assert!(frame["ready"].as_u64().is_some_and(|marks| marks > 50), "{page}: its script did not run: {frame}");
+        assert!(frame["tip"].as_str().is_some_and(|tip| tip.contains("images/s")), "{page}: {frame}");
+        assert_eq!(
+            (&frame["shown"], &frame["hacked"], &frame["empty"]),
+            (&true.into(), &false.into(), &0.into()),
+            "{page}: {frame}"
+        );
+        assert!(frame["drawings"].as_u64().is_some_and(|drawings| drawings > 5), "{page}: {frame}");
+    }
+
+    let desk = 0..DESKTOP;
+    let phone = DESKTOP..DESKTOP + PHONE;
+    let paper = |picture: &Picture, columns: &std::ops::Range<u32>, colour: u32| {
+        let area = f64::from((columns.end - columns.start) * HEIGHT);
+        picture.count(columns.clone(), colour) as f64 / area
+    };
+    // Colours of the style sheet: paper, ink, the two results, and parts of a step that these have.
+    let light = (0xffffff, 0x1b1f24, [0x0072b2, 0xd55e00, 0x56b4e9, 0xe69f00, 0x009e73]);
+    let dark = (0x13171c, 0xe6eaef, [0x4db2ec, 0xff8a3d, 0x6fc0ee, 0xe9ab23, 0x1fb58a]);
+    for (is_dark, (background, ink, colours), other) in [(false, light, dark.0), (true, dark, light.0)] {
+        let picture = browser.picture("frames.html", all, is_dark);
+        for columns in [&desk, &phone] {
+            let share = paper(&picture, columns, background);
+            assert!((0.5..0.97).contains(&share), "{share} of the picture is paper, dark: {is_dark}");
+            assert!(paper(&picture, columns, other) < 0.02, "the other paper shows, dark: {is_dark}");
+            let ink = picture.count(columns.clone(), ink);
+            assert!(ink > 2000, "{ink} pixels of ink, dark: {is_dark}");
+        }
+        for colour in colours {
+            let seen = picture.count(desk.clone(), colour);
+            let most = (DESKTOP * HEIGHT / 10) as usize;
+            assert!((60..most).contains(&seen), "{seen} pixels of #{colour:06x}, dark: {is_dark}");
+        }
+    }
+}
