@@ -7,6 +7,7 @@ mod diff;
 mod doctor;
 mod extract;
 mod generate;
+mod predict;
 mod resume;
 mod runs;
 mod safetensors;
