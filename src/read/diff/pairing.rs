@@ -1,7 +1,7 @@
 //! Which table is compared with which, and which case with which: by what they are, never by their place. What must not be
 //! compared is refused here; what has no partner is kept, by name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::anyhow;
 use ringmark_record::usage::usage;
@@ -63,10 +63,12 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
         false => case.name.clone(),
     };
     for (one, other) in tables.pairs {
-        let partner = |set: &'a Set, of: &Case| set.cases.iter().find(|case| case.name == of.name);
-        let cases: Vec<[&Case; 2]> = one.cases.iter().filter_map(|case| Some([case, partner(other, case)?])).collect();
-        for (only, [set, other]) in pairing.only.iter_mut().zip([[one, other], [other, one]]) {
-            let without = set.cases.iter().filter(|case| partner(other, case).is_none());
+        let [of_base, of_test] = [one, other]
+            .map(|set| set.cases.iter().map(|case| (case.name.as_str(), case)).collect::<HashMap<&str, &Case>>());
+        let partner = |case: &'a Case| Some([case, *of_test.get(case.name.as_str())?]);
+        let cases: Vec<[&Case; 2]> = one.cases.iter().filter_map(partner).collect();
+        for (only, (set, others)) in pairing.only.iter_mut().zip([(one, &of_test), (other, &of_base)]) {
+            let without = set.cases.iter().filter(|case| !others.contains_key(case.name.as_str()));
             only.extend(without.map(|case| named(set, case)));
         }
         if !cases.is_empty() {
