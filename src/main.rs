@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Command::Bandwidth(options) => options.into_config().and_then(|config| launch::bandwidth::run(&config)),
         Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::run(&config)),
         Command::Extract(options) => read::extract::run(&options.into_config()),
+        Command::Diff(options) => read::diff::run(&options.into_config()),
         Command::Report(options) => read::report::run(&options.into_config()),
         Command::Predict(options) => read::predict::run(&options.into_config()),
         Command::Completions(options) => options.print(),

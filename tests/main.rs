@@ -4,6 +4,7 @@ mod architecture;
 mod bandwidth;
 mod browser;
 mod cluster;
+mod diff;
 mod doctor;
 mod extract;
 mod generate;

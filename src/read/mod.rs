@@ -13,6 +13,8 @@
 //! | [`ddp_suite`] | figures for users of PyTorch's DDP suite: the JSON for its diff.py, and its lines |
 //! | [`predict`] | larger cases from measured ones, as a band |
 //! | [`bandwidth`] | the folder of a bandwidth command |
+//! | [`diff`] | two results against each other |
+//! | [`surroundings`] | what runs ran on and with, as words |
 //! | [`peers`] | result files of other benchmarks |
 //! | [`published`] | rows that others published, with their sources |
 //! | [`report`] | one page, or tables with bars, of one result or several |
@@ -20,6 +22,7 @@
 
 pub mod bandwidth;
 pub mod ddp_suite;
+pub mod diff;
 pub mod export;
 pub mod extract;
 pub mod figures;
@@ -32,4 +35,5 @@ pub mod problem;
 pub mod published;
 pub mod report;
 pub mod run;
+pub mod surroundings;
 pub mod table;

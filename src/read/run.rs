@@ -118,6 +118,15 @@ pub struct RankTimes {
     pub own_compute: Option<Spread>,
 }
 
+impl Run {
+    /// Mean time of an iteration after warm-up: the run's images are made in so many of it. `None` where the run does not
+    /// count.
+    pub fn mean_iteration(&self) -> Option<Seconds> {
+        let images = f64::from(self.found.name.batch_size) * f64::from(self.found.name.case.ranks());
+        Some(Seconds(images / self.outcome.as_ref().ok()?.images_over_time.0))
+    }
+}
+
 impl Measured {
     /// Time of every iteration, warm-up included: the mean over ranks, whose sum is the run's time.
     pub fn iteration_times(&self) -> Vec<Seconds> {

@@ -2,6 +2,7 @@
 
 pub mod allreduce_model;
 pub mod busbw;
+pub mod comparison;
 pub mod scaling;
 pub mod scaling_loss;
 pub mod straggler;
