@@ -185,7 +185,7 @@ fn check_log(log: &Path, iterations: u32) -> anyhow::Result<()> {
     let mut count = 0;
     for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(|error| anyhow!("cannot be read: {error}"))?;
-        match log_line::parse(&String::from_utf8_lossy(&line)) {
+        match log_line::parse(&line) {
             Line::Iteration { .. } => count += 1,
             Line::Failed(reason) => return Err(anyhow!("says that it failed: {reason}")),
             Line::Malformed | Line::Other => {}

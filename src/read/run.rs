@@ -202,19 +202,20 @@ fn measure(
         return Err(Problem::in_file(&found.log, what));
     }
     let images = f64::from(found.name.batch_size) * f64::from(found.name.case.ranks());
+    let (speed, over_time) = (mean(&log.speeds[warmup..]), harmonic_mean(&log.speeds[warmup..]));
     let measured = || {
         let (ranks, steps) = match &record {
             Some(RunRecord { header, iterations, .. }) => {
                 (rank_times(&header.ranks, &iterations[warmup..]), steps(header.ranks.len(), iterations))
             }
-            None => (Vec::new(), vec![log.speeds.iter().map(|speed| Seconds(images / speed)).collect()]),
+            None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
         };
         let times = StepTimes::mean(ranks.iter().map(|rank| &rank.times));
-        let over_time = times.map(|times| images / times.step.0).or_else(|| harmonic_mean(&log.speeds[warmup..]))?;
+        let over_time = times.map(|times| images / times.step.0).or(over_time)?;
         Some(Measured {
             iterations,
             warmup,
-            speed: ImagesPerSecond(to_hundredths(mean(&log.speeds[warmup..])?)),
+            speed: ImagesPerSecond(to_hundredths(speed?)),
             images_over_time: ImagesPerSecond(over_time),
             times,
             steps,
