@@ -9,7 +9,7 @@ use ringmark_record::whole_file;
 use crate::read::problem::Problem;
 
 /// What is read at once, in bytes: few calls, and still in the processor's cache when it is looked at.
-const BLOCK: usize = 1 << 17;
+pub(super) const BLOCK: usize = 1 << 17;
 
 /// A line that is longer than this and a block, in bytes, is looked at in pieces; keeps a file without line ends out of
 /// memory.

@@ -1,7 +1,6 @@
 //! One run: its log, the record beside it, and whether it counts. Not for comparing runs.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
@@ -11,7 +10,7 @@ use ringmark_record::files::RunName;
 use ringmark_record::run::{Iteration, Profile, RunHeader, RunRecord, Warning};
 use ringmark_record::stats::summary::{Spread, harmonic_mean, mean};
 use ringmark_record::units::{ImagesPerSecond, Seconds};
-use ringmark_record::validity;
+use ringmark_record::{validity, whole_file};
 
 use crate::read::folder::FoundRun;
 use crate::read::log::{self, Log};
@@ -275,6 +274,7 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
 fn rank_times(places: &[RankPlace], iterations: &[Iteration]) -> Vec<RankTimes> {
     let shortest = |list: &[Seconds]| list.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
     let shortest: Vec<f64> = iterations.iter().map(|iteration| shortest(&iteration.exposed_allreduce)).collect();
+    let shortest = mean(&shortest);
     let of_rank = |(rank, place): (usize, &RankPlace)| {
         let average = |list: fn(&Iteration) -> &[Seconds]| {
             let values: Vec<f64> = iterations.iter().map(|iteration| list(iteration)[rank].0).collect();
@@ -287,7 +287,7 @@ fn rank_times(places: &[RankPlace], iterations: &[Iteration]) -> Vec<RankTimes> 
             backward: Seconds(average(|iteration| &iteration.backward)?),
             exposed_allreduce: Seconds(exposed_allreduce),
             // Rounding must not make it less than nothing.
-            waiting: Seconds((exposed_allreduce - mean(&shortest)?).max(0.0)),
+            waiting: Seconds((exposed_allreduce - shortest?).max(0.0)),
             optimizer: Seconds(average(|iteration| &iteration.optimizer)?),
         };
         let own = iterations.iter().filter_map(|iteration| Some(iteration.before_allreduce.get(rank)?.0));
@@ -334,8 +334,8 @@ fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
 /// The record beside a log; `None` where there is none.
 fn read_record(root: &Path, log: &Path) -> Result<Option<RunRecord>, Problem> {
     let path = log.with_extension("jsonl");
-    match File::open(root.join(&path)) {
-        Ok(file) => RunRecord::read(BufReader::new(file))
+    match whole_file::open(&root.join(&path)) {
+        Ok(file) => RunRecord::read(BufReader::with_capacity(log::BLOCK, file))
             .map(Some)
             .map_err(|error| Problem::in_file(&path, format!("the record cannot be used: {error:#}"))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -3,7 +3,7 @@
 //! Lists over ranks are in rank order. Times are wall clock on the CPU and device time by events on CUDA.
 
 use std::fmt;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
@@ -196,6 +196,20 @@ enum Line {
     End(RunEnd),
 }
 
+/// What keeps a file that is no record out of memory: some 500,000 ranks.
+const LONGEST_LINE: u64 = 1 << 27;
+
+impl Line {
+    fn parse(text: &[u8]) -> serde_json::Result<Line> {
+        // Nearly all lines, and the only ones whose time is felt: which kind a line is serde knows only when it has taken
+        // it apart once, so that the numbers would be read twice.
+        match text.starts_with(br#"{"kind":"iteration","#) {
+            true => serde_json::from_slice(text).map(Line::Iteration),
+            false => serde_json::from_slice(text),
+        }
+    }
+}
+
 /// A whole record. `end` is `None` where the file stops before its last line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
@@ -231,18 +245,19 @@ impl RunRecord {
         let mut header = None;
         let mut iterations: Vec<Iteration> = Vec::new();
         let mut end = None;
-        let mut text = String::new();
+        let mut text = Vec::new();
         for number in 1.. {
             text.clear();
-            let length = input.read_line(&mut text).with_context(|| format!("line {number}: cannot be read"))?;
-            if length == 0 {
+            let piece = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut text);
+            if piece.with_context(|| format!("line {number}: cannot be read"))? == 0 {
                 break;
             }
-            let cut_off = !text.ends_with('\n');
+            ensure!((text.len() as u64) < LONGEST_LINE, "line {number}: longer than any line of a run record");
+            let cut_off = !text.ends_with(b"\n");
             if number == 1 {
                 check_schema(&text).context("line 1")?;
             }
-            let line = match serde_json::from_str(&text) {
+            let line = match Line::parse(&text) {
                 Ok(line) => line,
                 Err(_) if cut_off && number > 1 => break,
                 Err(error) => return Err(error).with_context(|| format!("line {number}: not a line of a run record")),
@@ -298,13 +313,13 @@ impl Iteration {
 }
 
 /// A record of another version may not even parse; say so instead of naming a missing field.
-fn check_schema(text: &str) -> anyhow::Result<()> {
+fn check_schema(text: &[u8]) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct Schema {
         kind: String,
         schema: u32,
     }
-    let line: Schema = serde_json::from_str(text).context("not the first line of a run record")?;
+    let line: Schema = serde_json::from_slice(text).context("not the first line of a run record")?;
     ensure!(line.kind == "run", "a run record begins with a run line, this is {:?}", line.kind);
     ensure!(
         line.schema == SCHEMA,

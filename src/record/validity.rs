@@ -70,7 +70,8 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let ranks = &record.header.ranks;
     let crowded = crowded_hosts(ranks, end);
     found.extend(crowded.values().cloned());
-    found.extend(slow_ranks(counted, ranks, end, |host| crowded.contains_key(host)));
+    let steps = steps(counted);
+    found.extend(slow_ranks(counted, &steps, ranks, end, |host| crowded.contains_key(host)));
     if end.rank_use.len() == ranks.len() {
         found.extend(quotas(ranks, end));
         found.extend(heat(ranks, end));
@@ -78,8 +79,8 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     }
     found.extend(other_load(ranks, end));
     found.extend(steal(end));
-    found.extend(drift(counted, end));
-    found.extend(outliers(counted));
+    found.extend(drift(&steps, end));
+    found.extend(outliers(&steps));
     found.extend(skipped(counted));
     found.extend(wall_clock(&record.iterations, end));
     found.sort_by_key(|warning| warning.kind);
@@ -162,6 +163,7 @@ fn crowded_hosts(ranks: &[RankPlace], end: &RunEnd) -> BTreeMap<String, Warning>
 /// Stragglers by own compute time alone, among the ranks whose hosts are not crowded.
 fn slow_ranks(
     counted: &[Iteration],
+    steps: &[f64],
     ranks: &[RankPlace],
     end: &RunEnd,
     is_crowded: impl Fn(&str) -> bool,
@@ -176,7 +178,7 @@ fn slow_ranks(
     };
     let own = of_judged(|iteration| &iteration.before_allreduce);
     let exposed = of_judged(|iteration| &iteration.exposed_allreduce);
-    let mut found = straggler::stragglers(&own, &exposed, &steps(counted));
+    let mut found = straggler::stragglers(&own, &exposed, steps);
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
     // Single slow iterations on a host with other load are that load's doing, and it is named.
     found.retain(|straggler| straggler.kind == Kind::Chronic || !is_loaded(&ranks[straggler.rank], ranks, end));
@@ -420,8 +422,8 @@ fn trend(steps: &[f64]) -> Option<f64> {
     (change.abs() > DRIFT && total.abs() > DRIFT_ERRORS * error && is_trend).then_some(change)
 }
 
-fn drift(counted: &[Iteration], end: &RunEnd) -> Option<Warning> {
-    let change = trend(&steps(counted))?;
+fn drift(steps: &[f64], end: &RunEnd) -> Option<Warning> {
+    let change = trend(steps)?;
     let text = if change < 0.0 {
         format!(
             "the step became {} shorter from the first quarter of the run to the last: the warm-up was too short, or \
@@ -448,10 +450,9 @@ fn fallen_clocks(end: &RunEnd) -> String {
     end.host_use.iter().filter_map(fallen).collect()
 }
 
-fn outliers(counted: &[Iteration]) -> Option<Warning> {
-    let steps = steps(counted);
-    let usual = median(&steps)?;
-    let limit = usual + (OUTLIER * usual).max(OUTLIER_DEVIATIONS * deviation(&steps)?);
+fn outliers(steps: &[f64]) -> Option<Warning> {
+    let usual = median(steps)?;
+    let limit = usual + (OUTLIER * usual).max(OUTLIER_DEVIATIONS * deviation(steps)?);
     let far: Vec<f64> = steps.iter().copied().filter(|step| *step > limit).collect();
     let lost = far.iter().map(|step| step - usual).sum::<f64>() / steps.iter().sum::<f64>();
     let text = format!(

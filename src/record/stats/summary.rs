@@ -39,11 +39,19 @@ pub fn median(values: &[f64]) -> Option<f64> {
 ///
 /// `percentile([6, 1, 2], 75) = 2 + 0.5 x (6 - 2) = 4`.
 pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
+    percentile_of_sorted(&sorted(values), percent)
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted
+}
+
+fn percentile_of_sorted(sorted: &[f64], percent: f64) -> Option<f64> {
     if !(0.0..=100.0).contains(&percent) {
         return None;
     }
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
     let place = percent / 100.0 * sorted.len().checked_sub(1)? as f64;
     let below = sorted.get(place.floor() as usize)?;
     let above = sorted.get(place.ceil() as usize)?;
@@ -69,11 +77,9 @@ impl Spread {
     ///
     /// Of 0, 1, .. 100: 5, 50 and 95.
     pub fn of(values: &[f64]) -> Option<Spread> {
-        Some(Spread {
-            low: percentile(values, 5.0)?,
-            middle: percentile(values, 50.0)?,
-            high: percentile(values, 95.0)?,
-        })
+        let sorted = sorted(values);
+        let percentile = |percent| percentile_of_sorted(&sorted, percent);
+        Some(Spread { low: percentile(5.0)?, middle: percentile(50.0)?, high: percentile(95.0)? })
     }
 }
 
