@@ -101,6 +101,8 @@ fn name_of(folder: &Path) -> anyhow::Result<String> {
 /// A closed pipe (`| head`) is no failure.
 fn print(text: &str) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();
+    // Names in files may hold what a terminal obeys.
+    let text = text.replace(|letter: char| letter.is_control() && letter != '\n', " ");
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome.context("cannot write to the standard output"),

@@ -42,8 +42,11 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
     for path in paths.iter().filter(|path| **path != baselines) {
         found.look_at(root, path);
     }
-    for path in entries(&baselines).unwrap_or_default() {
-        found.look_at(root, &path);
+    if baselines.is_dir() {
+        match entries(&baselines) {
+            Ok(paths) => paths.iter().for_each(|path| found.look_at(root, path)),
+            Err(error) => found.problems.push(unreadable(root, &baselines, &error)),
+        }
     }
     found.leave_out_second_logs();
     found.miss_runs(root);
@@ -68,10 +71,7 @@ impl Found {
         }
         match entries(path) {
             Ok(files) => files.iter().for_each(|file| self.take(root, file)),
-            Err(error) => self.problems.push(Problem::in_file(
-                below(root, path),
-                format!("the folder cannot be read: {error}: change its permissions"),
-            )),
+            Err(error) => self.problems.push(unreadable(root, path, &error)),
         }
     }
 
@@ -151,6 +151,10 @@ fn entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
     paths.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
     Ok(paths)
+}
+
+fn unreadable(root: &Path, folder: &Path, error: &std::io::Error) -> Problem {
+    Problem::in_file(below(root, folder), format!("the folder cannot be read: {error}: change its permissions"))
 }
 
 fn below(root: &Path, path: &Path) -> PathBuf {

@@ -161,8 +161,16 @@ pub fn to_hundredths(value: f64) -> f64 {
 
 /// Reads the run at `root`/`found.log`; `warmup` overrides what the record (or else DLPerf) says.
 pub fn read(root: &Path, found: &FoundRun, warmup: Option<u32>) -> Run {
-    let log = log::read(root, &found.log);
-    let record = read_record(root, &found.log);
+    judge(found, log::read(root, &found.log), read_record(root, &found.log), warmup)
+}
+
+/// The same of a log and a record that are read; `Ok(None)` where there is no record.
+pub fn judge(
+    found: &FoundRun,
+    log: Result<Log, Problem>,
+    record: Result<Option<RunRecord>, Problem>,
+    warmup: Option<u32>,
+) -> Run {
     let recorded = record.as_ref().ok().and_then(Option::as_ref).map(|record| recorded(&record.header, warmup));
     let outcome = log.and_then(|log| measure(found, log, record, warmup));
     Run { found: found.clone(), recorded, outcome }
@@ -227,9 +235,15 @@ fn measure(
             warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
         })
     };
-    measured()
-        .filter(|measured| measured.images_over_time.0.is_finite())
-        .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))
+    let measured = measured().filter(|measured| measured.images_over_time.0.is_finite());
+    let measured = measured
+        .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))?;
+    // What is 0 or without end after rounding can be divided by no more.
+    let speed = measured.speed.0;
+    if speed > 0.0 && speed.is_finite() {
+        return Ok(measured);
+    }
+    Err(Problem::in_file(&found.log, format!("a speed of {speed:.2} images/s is none: the clock of the run is broken")))
 }
 
 /// First iterations to leave out: as typed, else as the run was configured, else DLPerf's 20.
@@ -252,6 +266,9 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
     }
     if header.ranks.len() != header.case.ranks() as usize {
         return Err(format!("{} ranks ran in case {}: repeat the run", header.ranks.len(), header.case));
+    }
+    if let Some((place, rank)) = (0..).zip(&header.ranks).find(|(place, rank)| rank.rank != *place) {
+        return Err(format!("rank {} stands where rank {place} is due: repeat the run", rank.rank));
     }
     if header.ranks.iter().any(|rank| rank.device != header.ranks[0].device) {
         return Err("some ranks ran on the CPU and some on GPUs: repeat the run with --device cpu or cuda".to_owned());
@@ -338,7 +355,8 @@ fn read_record(root: &Path, log: &Path) -> Result<Option<RunRecord>, Problem> {
         Ok(file) => RunRecord::read(BufReader::with_capacity(log::BLOCK, file))
             .map(Some)
             .map_err(|error| Problem::in_file(&path, format!("the record cannot be used: {error:#}"))),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        // A link that leads nowhere is a record that is missing, not none.
+        Err(error) if error.kind() == ErrorKind::NotFound && !root.join(&path).is_symlink() => Ok(None),
         Err(error) => Err(Problem::in_file(&path, format!("the record cannot be read: {error}"))),
     }
 }

@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -242,10 +241,10 @@ impl Manifest {
     /// The manifest of `folder`; `None` where there is none. Errors name the file, and the line where one is to blame.
     pub fn find(folder: &Path) -> anyhow::Result<Option<Manifest>> {
         let path = folder.join(MANIFEST);
-        let read = match File::open(&path) {
-            Ok(file) => Manifest::read(BufReader::new(file)),
+        let read = match whole_file::open(&path) {
+            Ok(file) => Manifest::read(file),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error).context("the manifest cannot be read"),
         };
         read.map(Some).with_context(|| path.display().to_string())
     }

@@ -272,7 +272,11 @@ impl RunRecord {
                     line.check(iterations.len() + 1, ranks).with_context(|| format!("line {number}"))?;
                     iterations.push(line);
                 }
-                Line::End(line) => end = Some(line),
+                Line::End(line) => {
+                    let (hosts, ranks) = (line.host_use.len(), header.as_ref().map_or(0, |header| header.ranks.len()));
+                    ensure!(hosts <= ranks, "line {number}: host_use has {hosts} hosts for {ranks} ranks");
+                    end = Some(line);
+                }
             }
         }
         let header = header.context("the file is empty: the run ended before it wrote anything")?;

@@ -129,23 +129,24 @@ fn hosts(ranks: &[RankPlace]) -> Vec<&str> {
 /// Hosts whose ranks have more threads than cores: who computes how long is then what the scheduler makes of it. Counts for
 /// a host what it may use, and for a machine of several hosts (containers) what all of them share.
 fn crowded_hosts(ranks: &[RankPlace], end: &RunEnd) -> BTreeMap<String, Warning> {
-    let threads = |is_meant: &dyn Fn(&str) -> bool| -> u32 {
+    let threads = |is_meant: &dyn Fn(&str) -> bool| -> u64 {
         let computing = ranks.iter().filter(|place| place.device == DeviceKind::Cpu && is_meant(&place.host));
-        computing.map(|place| place.threads).sum()
+        computing.map(|place| u64::from(place.threads)).sum()
     };
     let crowded = |host: &HostUse| {
         let own = threads(&|name| name == host.host);
         let is_neighbour =
             |name: &str| end.host_use.iter().any(|other| other.host == name && other.machine == host.machine);
         let together = threads(&is_neighbour);
-        let (what, threads, cores) = if own > host.cores_of_ranks {
-            ("", own, host.cores_of_ranks)
-        } else if together > host.cores {
-            (" and the hosts that share its machine", together, host.cores)
+        let (cores_of_ranks, cores) = (u64::from(host.cores_of_ranks), u64::from(host.cores));
+        let (what, threads, cores) = if own > cores_of_ranks {
+            ("", own, cores_of_ranks)
+        } else if together > cores {
+            (" and the hosts that share its machine", together, cores)
         } else {
             return None;
         };
-        let ranks = ranks.iter().filter(|place| place.host == host.host).count().max(1) as u32;
+        let ranks = ranks.iter().filter(|place| place.host == host.host).count().max(1) as u64;
         let fewer = match cores * own / threads / ranks {
             0 => String::new(),
             fitting => format!(", or --threads {fitting}"),
@@ -318,7 +319,7 @@ fn memory(ranks: &[RankPlace], end: &RunEnd) -> Vec<Warning> {
         swaps && end.rank_use[rank].major_faults >= u64::from(end.iterations)
     };
     let warn = |(about, members): (String, Vec<usize>)| {
-        let faults: u64 = members.iter().map(|rank| end.rank_use[*rank].major_faults).sum();
+        let faults = members.iter().map(|rank| end.rank_use[*rank].major_faults).fold(0, u64::saturating_add);
         let text = format!(
             "{about} waited {faults} times for memory from a disk, and the host swaps: choose a smaller --batch-size or \
              fewer ranks, or free memory there"
