@@ -2,9 +2,12 @@
 
 mod architecture;
 mod bandwidth;
+mod broken_input;
 mod cluster;
 mod doctor;
 mod extract;
+#[path = "fuzz/targets.rs"]
+mod fuzz;
 mod resume;
 mod runs;
 mod safetensors;

@@ -251,10 +251,10 @@ impl Manifest {
 
     /// Reads a manifest.
     pub fn read(mut input: impl Read) -> anyhow::Result<Manifest> {
-        let mut text = String::new();
-        input.read_to_string(&mut text).context("the manifest cannot be read")?;
+        let mut text = Vec::new();
+        input.read_to_end(&mut text).context("the manifest cannot be read")?;
         check_schema(&text)?;
-        let manifest: Manifest = serde_json::from_str(&text).context("the manifest is damaged")?;
+        let manifest: Manifest = serde_json::from_slice(&text).context("the manifest is damaged")?;
         let mut names = BTreeSet::new();
         if let Some(run) = manifest.runs.iter().find(|run| !names.insert(run.name)) {
             bail!("the manifest is damaged: it has {} twice", run.name);
@@ -264,13 +264,13 @@ impl Manifest {
 }
 
 /// A manifest of another version may not even parse; say so instead of naming a missing field.
-fn check_schema(text: &str) -> anyhow::Result<()> {
+fn check_schema(text: &[u8]) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct Schema {
         kind: String,
         schema: u32,
     }
-    let head: Schema = serde_json::from_str(text).context("the manifest is damaged")?;
+    let head: Schema = serde_json::from_slice(text).context("the manifest is damaged")?;
     ensure!(head.kind == KIND, "a sweep's manifest is of kind {KIND:?}, this is {:?}", head.kind);
     ensure!(
         head.schema == SCHEMA,

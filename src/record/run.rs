@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::{BufRead, Read, Write};
 use std::str::FromStr;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
@@ -255,12 +255,14 @@ impl RunRecord {
             ensure!((text.len() as u64) < LONGEST_LINE, "line {number}: longer than any line of a run record");
             let cut_off = !text.ends_with(b"\n");
             if number == 1 {
-                check_schema(&text).context("line 1")?;
+                check_schema(text.trim_ascii_end()).context("line 1")?;
             }
-            let line = match Line::parse(&text) {
+            let line = match Line::parse(text.trim_ascii_end()) {
                 Ok(line) => line,
                 Err(_) if cut_off && number > 1 => break,
-                Err(error) => return Err(error).with_context(|| format!("line {number}: not a line of a run record")),
+                Err(error) => {
+                    return Err(in_line(&error)).with_context(|| format!("line {number}: not a line of a run record"));
+                }
             };
             match line {
                 _ if end.is_some() => bail!("line {number}: follows the end of the run"),
@@ -316,6 +318,11 @@ impl Iteration {
     }
 }
 
+/// The place is one in the line, which serde takes for a whole file.
+fn in_line(error: &serde_json::Error) -> anyhow::Error {
+    anyhow!(error.to_string().replace(" at line 1 column", " at column"))
+}
+
 /// A record of another version may not even parse; say so instead of naming a missing field.
 fn check_schema(text: &[u8]) -> anyhow::Result<()> {
     #[derive(Deserialize)]
@@ -323,7 +330,8 @@ fn check_schema(text: &[u8]) -> anyhow::Result<()> {
         kind: String,
         schema: u32,
     }
-    let line: Schema = serde_json::from_slice(text).context("not the first line of a run record")?;
+    let line: Schema =
+        serde_json::from_slice(text).map_err(|error| in_line(&error)).context("not the first line of a run record")?;
     ensure!(line.kind == "run", "a run record begins with a run line, this is {:?}", line.kind);
     ensure!(
         line.schema == SCHEMA,

@@ -147,7 +147,7 @@ fn crowded_hosts(ranks: &[RankPlace], end: &RunEnd) -> BTreeMap<String, Warning>
             return None;
         };
         let ranks = ranks.iter().filter(|place| place.host == host.host).count().max(1) as u64;
-        let fewer = match cores * own / threads / ranks {
+        let fewer = match cores.saturating_mul(own) / threads / ranks {
             0 => String::new(),
             fitting => format!(", or --threads {fitting}"),
         };

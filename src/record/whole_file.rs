@@ -1,6 +1,7 @@
-//! A file that is there whole or not at all: no reader ever sees half of it, not even where the writer is killed.
+//! A file that is there whole or not at all: no reader ever sees half of it, not even where the writer is killed. And how
+//! a reader opens a file.
 //!
-//! Not for logs, which are read while they grow.
+//! Not for writing logs, which are read while they grow.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
