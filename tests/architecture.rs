@@ -77,7 +77,7 @@ fn each_tool_stays_in_its_room() {
     absent("src", &["unsafe "], &["src/run/ffi"]);
     absent(
         "src",
-        &["clap::"],
+        &["clap::", "clap_"],
         &[
             "src/cli",
             "src/main.rs",

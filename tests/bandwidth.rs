@@ -183,9 +183,10 @@ fn a_case_that_fails_stops_those_behind_it() {
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n1g,1n2g,1n4g"));
     assert_eq!(status, Some(1), "{stderr}");
     let log = sandbox.path("out/1n2g/bandwidth.log");
-    // The launcher names the first of the two that it sees.
+    // mpirun names the first of the two that it sees, and nobody where both have ended before it looks.
     let reason = sandbox.failure("1n2g/bandwidth.log");
-    assert!(reason.starts_with("rank ") && reason.ends_with(" of 2 ended with exit status 3"), "{reason}");
+    let named = ["rank 0 of 2", "rank 1 of 2", "mpirun"].map(|who| format!("{who} ended with exit status 3"));
+    assert!(named.contains(&reason), "{reason}");
     assert_eq!(stderr, format!("ringmark: 1n2g failed: {reason}; its log is {}\n", log.display()));
     assert!(stdout.contains("no memory\n"), "{stdout}");
     assert!(stdout.contains(&format!("\n#     1n2g        2          -           -             -  {reason}\n")));
@@ -208,6 +209,31 @@ fn a_case_that_is_too_slow_lets_the_others_run() {
         "{stdout}"
     );
     assert!(stdout.contains("\n#     1n4g        4      15.00       15.00    1000000000  -\n"), "{stdout}");
+}
+
+#[test]
+fn programs_get_the_figures_in_the_place_of_the_tables_or_beside_them() {
+    let sandbox = Sandbox::new(&format!("[ $OMPI_COMM_WORLD_SIZE = 4 ] && exit 3\n{RECORDING}"));
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g,1n4g --json"));
+    assert_eq!(status, Some(1), "{stderr}");
+    let answer: serde_json::Value = serde_json::from_str(&stdout).expect("JSON and nothing else");
+    let [two, four] = &answer["cases"].as_array().expect("a list")[..] else { panic!("{answer}") };
+    let side = &two["sizes"][0]["in_place"];
+    assert_eq!((&two["case"], &two["ranks"], &two["failure"]), (&"1n2g".into(), &2.into(), &serde_json::Value::Null));
+    assert_eq!((&two["average_busbw"], &side["busbw"], &side["p95"]), (&10.0.into(), &10.0.into(), &0.1.into()));
+    assert!(four["failure"].as_str().is_some_and(|failure| failure.contains("exit status 3")), "{four}");
+    assert_eq!((&four["average_busbw"], &four["sizes"]), (&serde_json::Value::Null, &serde_json::json!([])));
+    assert!(stderr.contains("# 1n2g, ranks: 2"), "what is told goes there: {stderr}");
+
+    let sandbox = Sandbox::new(RECORDING);
+    sandbox.write_bandwidth_record("any.json", &record(None));
+    let file = sandbox.path("figures.json");
+    let (status, stdout, stderr) = run(sandbox.bandwidth("--hosts localhost:4 --cases 1n2g --json").arg(&file));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("avg busbw"), "{stdout}");
+    let answer: serde_json::Value = serde_json::from_slice(&fs::read(file).expect("written")).expect("JSON");
+    assert_eq!(answer["cases"][0]["case"], "1n2g");
 }
 
 #[test]

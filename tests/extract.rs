@@ -213,6 +213,20 @@ fn a_small_folder_in_every_format() {
 }
 
 #[test]
+fn json_goes_to_the_standard_output_or_into_a_file_of_any_name() {
+    let folder = small_folder();
+    let json = folder.extract(&["--format", "json"]);
+    assert_eq!(folder.extract(&["--json"]).stdout, json.stdout);
+    let file = folder.path().join("any.json");
+    let output = folder.extract(&["--json", file.to_str().expect("a plain name")]);
+    assert!(output.stdout.starts_with("ResNet50-v1b"), "{}", output.stdout);
+    assert_eq!(fs::read_to_string(file).expect("written"), json.stdout);
+    let output = folder.extract(&["--json", "/no/such/folder/any.json"]);
+    assert_eq!((output.status, output.stdout.as_str()), (2, ""));
+    assert!(output.stderr.contains("there is no folder /no/such/folder: make it"), "{}", output.stderr);
+}
+
+#[test]
 fn every_number_of_the_table_is_in_the_json() {
     let folder = small_folder();
     let output = folder.extract(&[]);

@@ -8,11 +8,13 @@ mod doctor;
 mod extract;
 #[path = "fuzz/targets.rs"]
 mod fuzz;
+mod generate;
 mod resume;
 mod runs;
 mod safetensors;
 mod sandbox;
 mod slurm;
+mod suite;
 mod sweep;
 mod worker;
 

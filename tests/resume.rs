@@ -19,13 +19,15 @@ use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, turn};
 
 /// Rank 0 of a sound run of 4 iterations, which notes that it ran. `hook` may be a script of the test's: it knows
-/// `$name` (`1n1g_2`) and the record's path.
+/// `$name` (`1n1g_2`, a baseline's `none_1n2g_2`) and the record's path.
 const SOUND: &str = "
 [ $rank = 0 ] || exit 0
 case=$(basename \"$(dirname \"$record\")\")
 run=${record##*_}
 run=${run%.jsonl}
 name=${case}_$run
+exchange=auto
+case \"$record\" in */no-communication/*) name=none_$name; exchange=none;; esac
 echo $name >>\"$folder/ran\"
 line() { printf 'INFO:root:Epoch[0] Batch[%d]\\tSpeed: 20.50 samples/sec\\n' $1; }
 line 1
@@ -35,6 +37,7 @@ line 3
 line 4
 device=$(cat \"$folder/device\")
 change=\"s/\\\"case\\\":\\\"1n1g\\\",\\\"run\\\":1/\\\"case\\\":\\\"$case\\\",\\\"run\\\":$run/; s/DEVICE/$device/\"
+change=\"$change; s/\\\"collective\\\":\\\"auto\\\"/\\\"collective\\\":\\\"$exchange\\\"/\"
 sed \"$change\" \"$folder/record.jsonl\" >\"$record\" || exit 1
 ";
 
@@ -332,6 +335,78 @@ fn the_files_decide_what_is_finished() {
     assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2", "1n1g_3"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
     assert_eq!(sandbox.extract().0, Some(0));
+}
+
+const SUITE: &str = "--suite ddp --runs 2";
+
+#[test]
+fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
+    let sandbox = sandbox();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")));
+    assert!(stdout.contains("\n4 of 6 runs are finished\n"), "{stdout}");
+    assert!(stdout.contains("\n1n2g without communication, run 2 of 2: 20.50 images/s"), "{stdout}");
+    assert_eq!(sandbox.ran()[4..], ["none_1n2g_1", "none_1n2g_2"]);
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 6]);
+    // 128 images in the 0.5 s that the record says.
+    let line = |label: &str| {
+        let figures = [50, 75, 90, 95].map(|percent| format!("  p{percent}:  0.500s     256/s"));
+        format!("{label}:{}\n", figures.concat())
+    };
+    let lines = ["   1 GPUs --    1M/1G", "   2 GPUs --   no ddp", "   2 GPUs --    1M/2G"].map(line).concat();
+    assert!(stdout.contains(&lines), "{stdout}");
+    assert!(stdout.ends_with(" --format pytorch-ddp > FILE.json\n"), "{stdout}");
+
+    // Without the suite its baselines are neither run nor lost.
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 3 --resume"));
+    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("without communication"), "{stdout}");
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 7]);
+}
+
+#[test]
+fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
+    let sandbox = sandbox();
+    let hang = HANG_IN_SECOND.replace("1n1g_2", "none_1n2g_1");
+    sandbox.hook(&hang);
+    let error = File::create(sandbox.path("stderr")).expect("created");
+    let mut sweep = sandbox.short_sweep(SUITE).stdout(Stdio::null()).stderr(error).spawn().expect("starts");
+    wait_until("the baseline begins", || sandbox.path("hung").exists());
+    let error = refused(&mut sandbox.short_sweep(&format!("{SUITE} --resume")), 2);
+    assert!(error.contains(" is in use by ringmark (process "), "{error}");
+    assert!(sandbox.files("no-communication/1n2g").contains("rn50_b128_fp32_1.log.part"));
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
+    assert!(stderr.contains("1n2g without communication, run 1 of 2 failed: interrupted; its log is "), "{stderr}");
+    let (status, left_out) = sandbox.extract();
+    assert_eq!(status, Some(1));
+    for problem in ["_1.log:3: the run failed: interrupted", "_2.log: not yet run"] {
+        assert!(left_out.contains(&format!("no-communication/1n2g/rn50_b128_fp32{problem}")), "{left_out}");
+    }
+    // A part file of a record, as a killed worker leaves it, goes away.
+    fs::write(sandbox.path("out/no-communication/1n2g/.rn50_b128_fp32_1.jsonl.77.part"), "half").expect("written");
+
+    let stdout = succeeds(&mut told(&stderr));
+    let note = "no-communication/1n2g/rn50_b128_fp32_1.log does not count: interrupted\n3 of 6 runs are finished\n";
+    assert!(stdout.contains(note), "{stdout}");
+    let order = "1n1g_1 1n1g_2 1n2g_1 none_1n2g_1 none_1n2g_1 1n2g_2 none_1n2g_2";
+    assert_eq!(sandbox.ran(), words(order).collect::<Vec<_>>());
+    let expected = "rn50_b128_fp32_1.jsonl rn50_b128_fp32_1.log rn50_b128_fp32_1.log.1 rn50_b128_fp32_2.jsonl \
+                    rn50_b128_fp32_2.log";
+    assert_eq!(sandbox.files("no-communication/1n2g"), names(expected));
+
+    // A run with communication is none without it, and a folder that has baselines alone is used.
+    let record = sandbox.path("out/1n2g/rn50_b128_fp32_2.jsonl");
+    fs::copy(record, sandbox.path("out/no-communication/1n2g/rn50_b128_fp32_2.jsonl")).expect("copied");
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")));
+    assert!(stdout.contains("no-communication/1n2g/rn50_b128_fp32_2.jsonl cannot be used: it is that of"), "{stdout}");
+    assert_eq!(sandbox.ran().len(), 8);
+    for name in ["sweep.json", "1n1g", "1n2g"] {
+        let path = sandbox.path("out").join(name);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("removed");
+    }
+    let error = refused(&mut sandbox.short_sweep(SUITE), 2);
+    assert!(error.contains("already holds runs") && error.contains("no-communication/1n2g/rn50_"), "{error}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::launch::interface::Interface;
 use crate::launch::job::LaunchConfig;
 use crate::launch::mpirun::{MpirunOptions, Surroundings};
 use crate::launch::starter::{self, Starter};
+use crate::launch::suite;
 use crate::launch::sweep::{self, SweepConfig};
 
 /// Which hosts, and how they are reached.
@@ -167,6 +168,8 @@ Examples:
       inside an allocation of Slurm; scripts/slurm.sbatch is a batch script to start from
   ringmark sweep --hosts a:8,b:8 --out results/rack7 --resume
       goes on with that sweep after it was interrupted or failed: only what is missing runs
+  ringmark sweep --suite ddp --hosts a:8,b:8
+      PyTorch's DDP suite: every case with and without communication, percentiles in its lines
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not
 
@@ -184,6 +187,10 @@ pub struct SweepOptions {
     /// Runs of each case [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
+    /// As PyTorch's DDP benchmark: after each run the same ranks without communication, its percentile lines at the end, and
+    /// its cases by default: 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as the hosts go
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
+    suite: Option<String>,
     /// Where and how.
     #[command(flatten)]
     launch: LaunchOptions,
@@ -210,8 +217,11 @@ impl SweepOptions {
     pub fn into_config(self) -> anyhow::Result<SweepConfig> {
         let machine = Machine::read(self.train.device);
         let launch = self.launch.into_config(&machine)?;
-        let dlperf = Case::DLPERF.into_iter().filter(|case| launch.hosts.fit(*case));
-        let cases = self.cases.unwrap_or_else(|| dlperf.collect());
+        let ddp_suite = self.suite.is_some();
+        let cases = self.cases.unwrap_or_else(|| match ddp_suite {
+            true => suite::default_cases(&launch.hosts),
+            false => Case::DLPERF.into_iter().filter(|case| launch.hosts.fit(*case)).collect(),
+        });
         refuse_repeated(&cases, ", and set --runs for more runs").map_err(usage)?;
 
         let device = match self.train.device {
@@ -222,6 +232,9 @@ impl SweepOptions {
         let profile = if self.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
         let train = with_absolute_paths(self.train.apply(profile))?;
         train.validate().map_err(usage)?;
+        if ddp_suite {
+            suite::check(&train).map_err(usage)?;
+        }
 
         Ok(SweepConfig {
             cases,
@@ -231,6 +244,7 @@ impl SweepOptions {
             out: self.out.unwrap_or_else(|| sweep::default_out(&train, SystemTime::now())),
             resume: self.resume,
             profile: if self.quick { Profile::Quick } else { Profile::Full },
+            ddp_suite,
             train,
         })
     }
@@ -256,6 +270,8 @@ Examples:
       8 bytes to 128 MB on this machine, nccl-tests' table
   ringmark bandwidth --hosts a:8,b:8 --interface ib0 -b 1M -e 1G -f 4 --min-busbw 40
       1n2g to 2n8g; exit status 1 where a case's average is below 40 GB/s
+  ringmark bandwidth --cases 1n8g --json | jq '.cases[0].average_busbw'
+      one figure for a program
   ringmark bandwidth --model resnet50_v1b --cases 1n2g --optimizer sgd
       the gradients of ResNet50-v1b in training's buckets, and the update: MXNet's measure.py
 
@@ -275,6 +291,9 @@ pub struct BandwidthCommand {
     /// Folder for CASE/bandwidth.log and CASE/bandwidth.json [default: results/TIME_bandwidth]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Write the figures of all cases as JSON; without FILE to the standard output, in the place of the tables
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
     /// What every rank is asked to do.
     #[command(flatten)]
     bandwidth: BandwidthOptions,
@@ -289,7 +308,7 @@ impl BandwidthCommand {
         let config = self.bandwidth.apply(BandwidthConfig::default());
         config.validate().map_err(usage)?;
         let out = self.out.unwrap_or_else(|| bandwidth::default_out(SystemTime::now()));
-        Ok(BandwidthSweep { cases, launch, out, bandwidth: config })
+        Ok(BandwidthSweep { cases, launch, out, json: self.json.into(), bandwidth: config })
     }
 }
 
@@ -331,6 +350,6 @@ impl DoctorOptions {
         let LaunchConfig { hosts, worker, mpirun, sync, device, .. } =
             self.hosts.into_config(&Machine::read(Some(self.device)))?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
-        Ok(DoctorConfig { hosts, worker, sync, mpirun, out: self.out, device, depth, json: self.json })
+        Ok(DoctorConfig { hosts, worker, sync, mpirun, out: self.out, device, depth, json: self.json.into() })
     }
 }

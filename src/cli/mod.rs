@@ -2,20 +2,32 @@
 //!
 //! | room | what it is for |
 //! |---|---|
+//! | [`generate`] | the commands made of the definitions themselves: completions, man |
 //! | [`launch`] | the commands that start something: sweep, bandwidth, doctor |
 //! | [`read`] | the commands that read what was written: extract |
 
+pub mod generate;
 pub mod launch;
 pub mod read;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::{BandwidthCommand, DoctorOptions, SweepOptions};
 use crate::cli::read::ExtractOptions;
 
+const EXAMPLES: &str = "\
+Examples:
+  ringmark sweep --quick --out results/first
+      a first look at this machine
+  ringmark extract results/first
+      its table: speed, speedup, efficiency, where the time goes
+
+`ringmark COMMAND --help` has the examples of each command.";
+
 /// Benchmark of data-parallel training: how fast, how well does it scale, where is the rest lost.
 #[derive(Debug, Parser)]
-#[command(name = "ringmark", version, about)]
+#[command(name = "ringmark", version, about, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -33,6 +45,10 @@ pub enum Command {
     Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
+    /// Print a script by which a shell completes commands and options
+    Completions(CompletionsOptions),
+    /// Write man pages of all commands
+    Man(ManOptions),
     /// Become a command that ends with the process of this number, its parent; how mpirun is started
     #[command(hide = true)]
     Leash(LeashOptions),
@@ -46,4 +62,39 @@ pub struct LeashOptions {
     /// The command
     #[arg(last = true, required = true)]
     pub command: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// What people type, of the lines that begin with the program's name, perhaps behind that of another.
+    fn typed(examples: &str) -> impl Iterator<Item = &str> {
+        examples.lines().filter_map(|line| {
+            let line = line.strip_prefix("  ").filter(|line| !line.starts_with(' '))?;
+            let end = [" | ", " > ", " && "].iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len());
+            line[..end].find("ringmark ").map(|start| &line[start..end])
+        })
+    }
+
+    #[test]
+    fn every_command_has_examples_and_they_are_understood() {
+        let program = Cli::command();
+        program.clone().debug_assert();
+        let commands = program.get_subcommands().filter(|command| !command.is_hide_set());
+        for command in commands.chain([&program]) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = typed(&help).collect();
+            assert!(!lines.is_empty(), "{} has no examples", command.get_name());
+            for line in lines {
+                let words = shell_words::split(line).expect("words");
+                assert!(command.get_name() == "ringmark" || words[1] == command.get_name(), "{line}");
+                if let Err(error) = Cli::try_parse_from(words) {
+                    panic!("{line}: {error}");
+                }
+            }
+        }
+    }
 }

@@ -14,6 +14,8 @@ Examples:
   ringmark extract logs/ngc/mxnet/resnet50 --out result
       DLPerf's own logs
   ringmark extract results/first --format csv > first.csv
+  ringmark extract results/first --format pytorch-ddp > first.json
+      for diff.py of PyTorch's DDP benchmark; --format pytorch-ddp-lines prints its lines
 
 Exit status 1 says that figures are not complete: what is not in them, and why, is on the standard error.";
 
@@ -33,11 +35,15 @@ pub struct ExtractOptions {
     /// What to print; the files are written in any case
     #[arg(long, default_value = "table", value_parser = PossibleValuesParser::new(Format::WORDS).try_map(|word| word.parse::<Format>()))]
     format: Format,
+    /// Write what `--format json` prints; without FILE to the standard output, in the place of the table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with = "format")]
+    json: Option<PathBuf>,
 }
 
 impl ExtractOptions {
     /// Takes what was typed as it is; whether the folder is there is found out by reading it.
     pub fn into_config(self) -> ExtractConfig {
-        ExtractConfig { folder: self.folder, out: self.out, warmup: self.warmup, format: self.format }
+        let ExtractOptions { folder, out, warmup, format, json } = self;
+        ExtractConfig { folder, out, warmup, format, json: json.into() }
     }
 }

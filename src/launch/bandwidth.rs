@@ -2,7 +2,7 @@
 //! finished stays; a bus bandwidth below the minimum is a failure that lets the others run.
 //!
 //! Standard output is that of the jobs, and what is added begins with `#`: a program that reads nccl-tests' output can
-//! read this.
+//! read this. With `--json` alone the figures stand there instead, and what is told goes to the standard error.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -10,13 +10,16 @@ use std::time::SystemTime;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_record::bandwidth::config::BandwidthConfig;
+use ringmark_record::bandwidth::figures::{self, SizeFigures};
 use ringmark_record::bandwidth::record::BandwidthRecord;
-use ringmark_record::bandwidth::{figures, lines, options};
+use ringmark_record::bandwidth::{lines, options};
 use ringmark_record::case::Case;
 use ringmark_record::files::{self, BANDWIDTH_LOG, BANDWIDTH_RECORD};
 use ringmark_record::units::GigabytesPerSecond;
 use ringmark_record::usage::usage;
+use serde::Serialize;
 
+use crate::answer::Json;
 use crate::launch::doctor;
 use crate::launch::hosts::Hosts;
 use crate::launch::job::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
@@ -32,6 +35,8 @@ pub struct BandwidthSweep {
     pub launch: LaunchConfig,
     /// Folder of the logs and records.
     pub out: PathBuf,
+    /// Where the figures go for programs.
+    pub json: Json,
     /// What each job is asked to do, but for the place of its record.
     pub bandwidth: BandwidthConfig,
 }
@@ -53,6 +58,7 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 
 /// Refuses what cannot work before anything starts, then runs every case.
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
+    config.json.check()?;
     let mut launcher = Launcher::new(&config.launch, &config.cases)?;
     if config.launch.dry_run {
         refuse_used_folder(config)?;
@@ -63,15 +69,19 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     let _lock = launcher.claim(&config.out)?;
     refuse_used_folder(config)?;
     let interrupt = Interrupt::install()?;
-    launcher.copy_worker(&interrupt, |line| println!("# {line}"))?;
+    let tell = |line: &str| match config.json.is_instead() {
+        true => eprintln!("{line}"),
+        false => println!("{line}"),
+    };
+    launcher.copy_worker(&interrupt, |line| tell(&format!("# {line}")))?;
     let line = doctor::before_jobs(&mut launcher, &config.out, &interrupt)?;
-    line.iter().for_each(|line| println!("# {line}"));
-    launcher.prepare(&config.out, &config.cases)?;
+    line.iter().for_each(|line| tell(&format!("# {line}")));
     let jobs = plan(config, &launcher)?;
+    launcher.prepare(&config.out, jobs.iter().map(|(_, job)| job.log()))?;
     let mut outcomes = Vec::new();
     for (case, job) in &jobs {
         ensure!(!interrupt.asked(), "interrupted; finished cases are in {}", config.out.display());
-        println!("# {case}, ranks: {}, log: {}", case.ranks(), job.log().display());
+        tell(&format!("# {case}, ranks: {}, log: {}", case.ranks(), job.log().display()));
         let outcome = execute(*case, job, config, &interrupt)?;
         let is_last = matches!(outcome, Outcome::Failed(_));
         outcomes.push(outcome);
@@ -79,8 +89,9 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
             break;
         }
     }
-    println!("{}", table(&config.cases, &outcomes));
-    println!("# logs and records are in {}", config.out.display());
+    tell(&table(&config.cases, &outcomes));
+    tell(&format!("# logs and records are in {}", config.out.display()));
+    config.json.give(&answer(&config.cases, &outcomes))?;
     verdict(&jobs, &outcomes)
 }
 
@@ -127,12 +138,26 @@ enum Outcome {
     Failed(String),
 }
 
+impl Outcome {
+    /// Its figures, and why it does not pass.
+    fn parts(&self) -> (Option<&BandwidthRecord>, Option<&str>) {
+        match self {
+            Outcome::Sound(record) => (Some(record), None),
+            Outcome::TooSlow(record, reason) => (Some(record), Some(reason)),
+            Outcome::Failed(reason) => (None, Some(reason)),
+        }
+    }
+}
+
 /// Runs one job and shows its output as it comes. A failure is the last line of the log; where that cannot be written,
 /// it is told nevertheless.
 fn execute(case: Case, job: &PlannedJob, config: &BandwidthSweep, interrupt: &Interrupt) -> anyhow::Result<Outcome> {
-    let ended = job.run(&config.launch, interrupt, |line| {
-        let mut output = io::stdout().lock();
-        output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
+    let ended = job.run(&config.launch, interrupt, |line| match config.json.is_instead() {
+        true => Ok(()),
+        false => {
+            let mut output = io::stdout().lock();
+            output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
+        }
     });
     let ended = ended.inspect_err(|error| job.close_failed(&format!("{error:#}")))?;
     let outcome = judge(case, job.starter(), ended, job.read_record(BandwidthRecord::read), config.bandwidth.min_busbw);
@@ -167,6 +192,43 @@ fn judge(
     }
 }
 
+/// What programs are given.
+#[derive(Debug, Serialize)]
+struct Answer {
+    /// Those that ran, in order.
+    cases: Vec<CaseAnswer>,
+}
+
+/// One case; its samples are in its record.
+#[derive(Debug, Serialize)]
+struct CaseAnswer {
+    case: Case,
+    ranks: u32,
+    /// Engine that summed; `null` where there are no figures.
+    collective: Option<String>,
+    /// In GB/s; `null` without a sample.
+    average_busbw: Option<GigabytesPerSecond>,
+    /// Why it does not pass.
+    failure: Option<String>,
+    sizes: Vec<SizeFigures>,
+}
+
+fn answer(cases: &[Case], outcomes: &[Outcome]) -> Answer {
+    let of_case = |(case, outcome): (&Case, &Outcome)| {
+        let (record, failure) = outcome.parts();
+        let results = record.map(|record| record.results.as_slice()).unwrap_or_default();
+        CaseAnswer {
+            case: *case,
+            ranks: case.ranks(),
+            collective: record.map(|record| record.collective.clone()),
+            average_busbw: figures::average_busbw(results, case.ranks()),
+            failure: failure.map(str::to_owned),
+            sizes: results.iter().map(|result| SizeFigures::of(result, case.ranks())).collect(),
+        }
+    };
+    Answer { cases: cases.iter().zip(outcomes).map(of_case).collect() }
+}
+
 /// One line a case that ran, in GB/s and bytes.
 fn table(cases: &[Case], outcomes: &[Outcome]) -> String {
     let line = |words: [&str; 6]| {
@@ -180,11 +242,8 @@ fn table(cases: &[Case], outcomes: &[Outcome]) -> String {
         line(["", "", "(GB/s)", "(GB/s)", "(B)", ""]),
     ];
     for (case, outcome) in cases.iter().zip(outcomes) {
-        let (record, failure) = match outcome {
-            Outcome::Sound(record) => (Some(record), "-"),
-            Outcome::TooSlow(record, reason) => (Some(record), reason.as_str()),
-            Outcome::Failed(reason) => (None, reason.as_str()),
-        };
+        let (record, failure) = outcome.parts();
+        let failure = failure.unwrap_or("-");
         let results = record.map(|record| record.results.as_slice()).unwrap_or_default();
         let (ranks, none) = (case.ranks(), || "-".to_owned());
         let average = figures::average_busbw(results, ranks).map_or_else(none, |average| format!("{:.2}", average.0));

@@ -1,7 +1,7 @@
 //! What every command of this wing does with a job: finds the programs, plans its command line and files, runs it with
 //! its log, and says that it failed. Not for what a job measures, nor for which jobs there are: each command knows.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::IpAddr;
@@ -178,15 +178,15 @@ impl Launcher<'_> {
         FolderLock::take(out, &self.surroundings.host_name)
     }
 
-    /// The last look before the first job, on a folder that was claimed: the folder of every case can be written.
-    pub fn prepare(&self, out: &Path, cases: &[Case]) -> anyhow::Result<()> {
+    /// The last look before the first job, on a folder that was claimed: the folder of every log can be written.
+    pub fn prepare<'a>(&self, out: &Path, logs: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
         folder::remove_parts(out);
-        for case in cases {
-            let folder = out.join(case.to_string());
-            fs::create_dir_all(&folder).with_context(|| {
+        let folders: BTreeSet<&Path> = logs.into_iter().filter_map(Path::parent).collect();
+        for folder in folders {
+            fs::create_dir_all(folder).with_context(|| {
                 format!("folder {} cannot be made: choose an --out that can be written", folder.display())
             })?;
-            folder::remove_parts(&folder);
+            folder::remove_parts(folder);
         }
         Ok(())
     }

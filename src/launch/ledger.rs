@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
-use ringmark_record::files::{self, MANIFEST, RunName};
+use ringmark_record::files::{self, BASELINE, MANIFEST, RunName};
 use ringmark_record::log_line::{self, Line};
 use ringmark_record::manifest::{Conditions, Difference, Found, Manifest, RunState};
 use ringmark_record::run::{RunHeader, RunRecord};
@@ -170,7 +170,8 @@ fn sound_record(out: &Path, run: RunName, iterations: u32) -> Result<RunRecord, 
     let path = run.record(out);
     let check_record = || -> anyhow::Result<RunRecord> {
         let record = RunRecord::read(BufReader::new(whole_file::open(&path)?))?;
-        ensure!((record.header.case, record.header.run) == (run.case, run.run), "it is that of another run");
+        let is_it = (record.header.case, record.header.run) == (run.case, run.run);
+        ensure!(is_it && !(run.baseline && record.header.exchanges()), "it is that of another run");
         Ok(record)
     };
     let record = check_record().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))?;
@@ -206,7 +207,8 @@ fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
         out.display(),
         manifest.display()
     );
-    for folder in fs::read_dir(out).into_iter().flatten().flatten() {
+    let folders = [out.to_owned(), out.join(BASELINE)].into_iter().flat_map(fs::read_dir);
+    for folder in folders.flatten().flatten() {
         for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
             ensure!(
                 RunName::parse(&file.path()).is_none(),

@@ -18,6 +18,7 @@
 //! | [`doctor`] | looks at every host before a job does |
 //! | [`interface`] | which network the hosts use among themselves |
 //! | [`sweep`] | plans every training run, then runs them |
+//! | [`suite`] | PyTorch's DDP suite: its cases, the runs without communication, its lines |
 //! | [`bandwidth`] | all-reduce alone, once a case |
 
 pub mod bandwidth;
@@ -33,6 +34,7 @@ pub mod progress;
 pub mod remote;
 pub mod slurm;
 pub mod starter;
+pub mod suite;
 pub mod sweep;
 pub mod sync;
 pub mod watch;

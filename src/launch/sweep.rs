@@ -1,5 +1,5 @@
-//! Plans every run of a sweep, then runs those that are missing, one after the other. The first failure stops the
-//! sweep; what was finished before it stays, and the same command with `--resume` goes on.
+//! Plans every run of a sweep, then runs those that are missing, one after the other; a run without communication follows
+//! right after the one it is the baseline of, so that drift meets both alike. The first failure stops the sweep; what was finished before it stays, and the same command with `--resume` goes on.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,6 +22,7 @@ use crate::launch::job::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
 use crate::launch::ledger::{self, Ledger};
 use crate::launch::process::{Ended, Interrupt};
 use crate::launch::progress::{RunProgress, complain, say};
+use crate::launch::suite;
 
 const QUICK: &str = "quick profile: a first look, not a result to quote";
 
@@ -42,6 +43,8 @@ pub struct SweepConfig {
     pub resume: bool,
     /// How the runs are meant.
     pub profile: Profile,
+    /// Whether it is PyTorch's DDP suite: baselines without communication, and its lines at the end.
+    pub ddp_suite: bool,
     /// What each run is asked to do. Paths in it are absolute: ranks on other hosts start in another folder.
     pub train: TrainConfig,
 }
@@ -53,7 +56,7 @@ pub fn default_out(train: &TrainConfig, now: SystemTime) -> PathBuf {
 
 /// One job.
 struct Run {
-    /// `1n2g run 3 of 5`.
+    /// `1n2g run 3 of 5`, `1n2g without communication, run 3 of 5`.
     title: String,
     name: RunName,
     job: PlannedJob,
@@ -82,16 +85,15 @@ pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
     launcher.copy_worker(&interrupt, say)?;
     let line = doctor::before_jobs(&mut launcher, &config.out, &interrupt)?;
     line.iter().for_each(|line| say(line));
-    launcher.prepare(&config.out, &config.cases)?;
     let runs = plan(config, &launcher)?;
+    launcher.prepare(&config.out, runs.iter().map(|run| run.job.log()))?;
     ledger.write(runs.iter().map(|run| run.name))?;
     print_start(config);
     notes.iter().for_each(|note| say(note));
     run_missing(config, &runs, &mut ledger, &interrupt).map_err(|error| {
         anyhow!("{error:#}\nwhat is finished stays; go on with: {}", shell_words::join(ledger.command()))
     })?;
-    print_end(config);
-    Ok(())
+    print_end(config, &runs)
 }
 
 /// The ledger of a new sweep, or that of the one to go on with; and what is to be told of its runs.
@@ -181,12 +183,12 @@ fn run_missing(config: &SweepConfig, runs: &[Run], ledger: &mut Ledger, interrup
     Ok(())
 }
 
-/// Every run in order.
+/// Every run in the order in which they run.
 fn plan(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Vec<Run>> {
     let SweepConfig { train, out, runs, .. } = config;
     let out_of_record = job::absolute_out(out)?;
-    let plan_run = |case: Case, run: u32| {
-        let name = RunName { baseline: false, case, batch_size: train.batch_size, dtype: train.dtype, run };
+    let plan_run = |case: Case, run: u32, baseline: bool, train: &TrainConfig| {
+        let name = RunName { baseline, case, batch_size: train.batch_size, dtype: train.dtype, run };
         let files = JobFiles { log: name.log(out), record: name.record(&out_of_record) };
         let mut arguments = vec!["train".to_owned()];
         arguments.extend(options::arguments(&TrainConfig { record: Some(files.record.clone()), ..train.clone() }));
@@ -195,12 +197,18 @@ fn plan(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Vec<Run>> {
             arguments.push("--quick".to_owned());
         }
         Run {
-            title: format!("{case} run {run} of {runs}"),
+            title: format!("{}{} run {run} of {runs}", name.what(), if baseline { "," } else { "" }),
             name,
             job: launcher.plan(case, train.threads, arguments, files),
         }
     };
-    Ok(config.cases.iter().flat_map(|case| (1..=*runs).map(|run| plan_run(*case, run))).collect())
+    let baseline = |case: Case| config.ddp_suite.then(|| suite::baseline(case, train)).flatten();
+    let numbered = config.cases.iter().flat_map(|case| (1..=*runs).map(|run| (*case, run)));
+    let pair = |(case, run)| {
+        let baseline = baseline(case).map(|train| plan_run(case, run, true, &train));
+        std::iter::once(plan_run(case, run, false, train)).chain(baseline)
+    };
+    Ok(numbered.flat_map(pair).collect())
 }
 
 /// Runs one job; the run's speed, and what its record warns of. Whatever makes the run invalid is an error here, the last
@@ -284,17 +292,32 @@ fn print_start(config: &SweepConfig) {
         train.device,
         out.display()
     ));
+    if config.ddp_suite {
+        let is_alone = config.cases.iter().any(|case| suite::baseline(*case, train).is_none());
+        let alone = if is_alone { ", but for 1n1g, where one rank exchanges nothing anyway" } else { "" };
+        say(&format!("after each run the same ranks without communication{alone}"));
+    }
     if config.profile == Profile::Quick {
         say(QUICK);
     }
 }
 
-fn print_end(config: &SweepConfig) {
+fn print_end(config: &SweepConfig, runs: &[Run]) -> anyhow::Result<()> {
+    if config.ddp_suite {
+        let names: Vec<RunName> = runs.iter().map(|run| run.name).collect();
+        let lines = suite::lines(&config.out, &names, config.train.warmup)?;
+        say(&format!("\n{}\n", lines.join("\n")));
+    }
     if config.profile == Profile::Quick {
         say(QUICK);
     }
     let out = config.out.display().to_string();
-    say(&format!("all runs are in {out}; next: ringmark extract {}", shell_words::quote(&out)));
+    let quoted = shell_words::quote(&out);
+    say(&format!("all runs are in {out}; next: ringmark extract {quoted}"));
+    if config.ddp_suite {
+        say(&format!("for PyTorch's diff.py: ringmark extract {quoted} --format pytorch-ddp > FILE.json"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -45,11 +45,31 @@ struct JsonCase {
     profile: Option<Profile>,
     runs_counted: usize,
     seconds_per_iteration: Option<JsonTimes>,
+    /// `null` where no such run was found.
+    without_communication: Option<JsonBaseline>,
     /// Of the table, then of the case's runs.
     warnings: Vec<String>,
     runs: Vec<JsonRun>,
     /// Options of the runs as their records hold them.
     settings: BTreeMap<String, Value>,
+}
+
+/// The same ranks without communication; speeds are summed over ranks, of which none waits for another.
+#[derive(Debug, Serialize)]
+struct JsonBaseline {
+    median_speed: Option<ImagesPerSecond>,
+    images_over_time: Option<ImagesPerSecond>,
+    images_per_second_per_gpu: Option<ImagesPerSecond>,
+    /// Over the case's base, as the next.
+    speedup_over_base: Option<f64>,
+    efficiency: Option<f64>,
+    cv: Option<f64>,
+    /// The case's step / this step - 1.
+    communication_cost: Option<f64>,
+    runs_counted: usize,
+    seconds_per_iteration: Option<JsonTimes>,
+    warnings: Vec<String>,
+    runs: Vec<JsonRun>,
 }
 
 /// Means over ranks, iterations and runs, in seconds.
@@ -142,9 +162,27 @@ fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
         profile: recorded.map(|recorded| recorded.profile),
         runs_counted: case.counted().count(),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
+        without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
         warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
         runs: case.runs.iter().map(JsonRun::from).collect(),
         settings: settings(&group.conditions),
+    }
+}
+
+fn json_baseline(case: &CaseRuns, baseline: &CaseRuns) -> JsonBaseline {
+    let figures = baseline.figures.as_ref();
+    JsonBaseline {
+        median_speed: figures.map(|figures| figures.median_speed),
+        images_over_time: figures.map(|figures| figures.images_over_time),
+        images_per_second_per_gpu: figures.map(|figures| figures.per_gpu),
+        speedup_over_base: figures.map(|figures| figures.speedup),
+        efficiency: figures.map(|figures| figures.efficiency),
+        cv: figures.and_then(|figures| figures.cv),
+        communication_cost: case.communication_cost(),
+        runs_counted: baseline.counted().count(),
+        seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
+        warnings: baseline.warnings.clone(),
+        runs: baseline.runs.iter().map(JsonRun::from).collect(),
     }
 }
 
@@ -167,7 +205,7 @@ pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
 
 /// Columns of the CSV, units in their names: `images_per_s` over all ranks, `s` seconds, shares from 0 to 1; `run_warnings`
 /// is the number of those that the tables list for the case's runs.
-const COLUMNS: [&str; 27] = [
+const COLUMNS: [&str; 30] = [
     "group",
     "dtype",
     "batch_size_per_device",
@@ -193,6 +231,9 @@ const COLUMNS: [&str; 27] = [
     "exposed_allreduce_s",
     "exposed_allreduce_share",
     "optimizer_s",
+    "runs_without_communication",
+    "step_without_communication_s",
+    "communication_cost",
     "warnings",
     "run_warnings",
 ];
@@ -245,6 +286,9 @@ fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
         time(|times| times.exposed_allreduce.0),
         time(StepTimes::exposed_share),
         time(|times| times.optimizer.0),
+        text(case.baseline.as_ref().map(|baseline| baseline.counted().count())),
+        text(case.baseline.as_ref().and_then(|baseline| Some(baseline.figures.as_ref()?.times?.step.0))),
+        text(case.communication_cost()),
         group.warnings.join("; "),
         case.warnings.len().to_string(),
     ]

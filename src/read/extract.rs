@@ -1,15 +1,16 @@
 //! The way from a folder of runs to what a reader sees: find, read, work out, render, write.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use ringmark_record::whole_file;
 
+use crate::answer::{self, Json};
 use crate::read::figures::{self, Extraction};
-use crate::read::{export, folder, run, table};
+use crate::read::{ddp_suite, export, folder, run, table};
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct ExtractConfig {
     pub warmup: Option<u32>,
     /// What is printed.
     pub format: Format,
+    /// Where JSON goes besides.
+    pub json: Json,
 }
 
 /// What is printed; the files are written in any case.
@@ -35,11 +38,15 @@ pub enum Format {
     Json,
     /// One line a case.
     Csv,
+    /// The JSON that PyTorch's diff.py reads.
+    PytorchDdp,
+    /// The lines of PyTorch's DDP benchmark.
+    PytorchDdpLines,
 }
 
 impl Format {
     /// Every format as it is typed.
-    pub const WORDS: [&'static str; 4] = ["table", "markdown", "json", "csv"];
+    pub const WORDS: [&'static str; 6] = ["table", "markdown", "json", "csv", "pytorch-ddp", "pytorch-ddp-lines"];
 }
 
 impl FromStr for Format {
@@ -51,6 +58,8 @@ impl FromStr for Format {
             "markdown" => Ok(Format::Markdown),
             "json" => Ok(Format::Json),
             "csv" => Ok(Format::Csv),
+            "pytorch-ddp" => Ok(Format::PytorchDdp),
+            "pytorch-ddp-lines" => Ok(Format::PytorchDdpLines),
             _ => bail!("{text:?} is none of {}", Format::WORDS.join(", ")),
         }
     }
@@ -58,8 +67,11 @@ impl FromStr for Format {
 
 /// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
+    config.json.check()?;
     let extraction = read(&config.folder, config.warmup)?;
-    print(&render(&extraction, config.format)?)?;
+    if !config.json.give_text(|| export::json(&extraction))? {
+        answer::print_harmless(&render(&extraction, config.format)?)?;
+    }
     for problem in &extraction.problems {
         eprintln!("not in the figures: {problem}");
     }
@@ -88,6 +100,8 @@ pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String>
         Format::Markdown => Ok(table::markdown(extraction)),
         Format::Json => export::json(extraction),
         Format::Csv => export::csv(extraction),
+        Format::PytorchDdp => Ok(serde_json::to_string(&ddp_suite::benchmark(extraction)?)? + "\n"),
+        Format::PytorchDdpLines => Ok(ddp_suite::lines(extraction)),
     }
 }
 
@@ -96,17 +110,6 @@ fn name_of(folder: &Path) -> anyhow::Result<String> {
     let whole = fs::canonicalize(folder).with_context(|| format!("{} cannot be resolved", folder.display()))?;
     let last = whole.file_name().unwrap_or(whole.as_os_str());
     Ok(last.to_string_lossy().into_owned())
-}
-
-/// A closed pipe (`| head`) is no failure.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut output = io::stdout().lock();
-    // Names in files may hold what a terminal obeys.
-    let text = text.replace(|letter: char| letter.is_control() && letter != '\n', " ");
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.context("cannot write to the standard output"),
-    }
 }
 
 /// Writes `<name>_result.json` (DLPerf's name), `.csv` and `.md` into `out`, which is made where it is not there.

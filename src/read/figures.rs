@@ -8,7 +8,7 @@ use ringmark_record::case::Case;
 use ringmark_record::config::{CollectiveChoice, Dtype};
 use ringmark_record::files::{MODEL, RunName};
 use ringmark_record::run::{Profile, Warning};
-use ringmark_record::stats::scaling::{efficiency, speedup};
+use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
 use ringmark_record::units::ImagesPerSecond;
 use serde_json::Value;
@@ -109,12 +109,18 @@ impl Conditions {
 impl CaseRuns {
     fn new(case: Case, mut runs: Vec<Run>) -> CaseRuns {
         runs.sort_by_key(|run| run.found.name.run);
-        CaseRuns { case, warnings: case_warnings(case, &runs), runs, figures: None, baseline: None }
+        CaseRuns { case, warnings: case_warnings(&runs), runs, figures: None, baseline: None }
     }
 
     /// Runs that count.
     pub fn counted(&self) -> impl Iterator<Item = &Measured> {
         self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
+    }
+
+    /// How much longer its step is than that of its baseline, as a share; `None` unless both have records.
+    pub fn communication_cost(&self) -> Option<f64> {
+        let step = |case: &CaseRuns| Some(case.figures.as_ref()?.times?.step);
+        Some(communication_cost(step(self)?, step(self.baseline.as_ref()?)?))
     }
 }
 
@@ -286,7 +292,7 @@ fn mean_times(case: &CaseRuns) -> Option<StepTimes> {
 }
 
 /// The same trouble in several runs is one warning, told as the first of them has it.
-fn case_warnings(case: Case, runs: &[Run]) -> Vec<String> {
+fn case_warnings(runs: &[Run]) -> Vec<String> {
     let counted: Vec<(u32, &Measured)> =
         runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?))).collect();
     let mut seen: BTreeMap<_, Vec<(u32, &Warning)>> = BTreeMap::new();
@@ -295,6 +301,7 @@ fn case_warnings(case: Case, runs: &[Run]) -> Vec<String> {
             seen.entry((warning.kind, &warning.about)).or_default().push((*run, warning));
         }
     }
+    let what = runs.first().map(|run| run.found.name.what()).unwrap_or_default();
     let tell = |seen: Vec<(u32, &Warning)>| {
         let (run, first) = seen[0];
         let how_often = match (seen.len(), counted.len()) {
@@ -302,7 +309,7 @@ fn case_warnings(case: Case, runs: &[Run]) -> Vec<String> {
             (1, _) => format!(", run {run}"),
             (times, of) => format!(", {times} of {of} runs, here run {run}"),
         };
-        format!("{case}{how_often}: {}", first.text)
+        format!("{what}{how_often}: {}", first.text)
     };
     seen.into_values().map(tell).collect()
 }

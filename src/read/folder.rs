@@ -39,13 +39,13 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
     let mut found = Found::default();
     let paths = entries(root).with_context(|| format!("{} cannot be read", root.display()))?;
     let baselines = root.join(BASELINE);
-    for path in paths.iter().filter(|path| **path != baselines) {
-        found.look_at(root, path);
-    }
-    if baselines.is_dir() {
-        match entries(&baselines) {
-            Ok(paths) => paths.iter().for_each(|path| found.look_at(root, path)),
-            Err(error) => found.problems.push(unreadable(root, &baselines, &error)),
+    for path in &paths {
+        if *path == baselines
+            && let Ok(below) = entries(path)
+        {
+            below.iter().for_each(|path| found.look_at(root, path));
+        } else {
+            found.look_at(root, path);
         }
     }
     found.leave_out_second_logs();
@@ -71,7 +71,10 @@ impl Found {
         }
         match entries(path) {
             Ok(files) => files.iter().for_each(|file| self.take(root, file)),
-            Err(error) => self.problems.push(unreadable(root, path, &error)),
+            Err(error) => self.problems.push(Problem::in_file(
+                below(root, path),
+                format!("the folder cannot be read: {error}: change its permissions"),
+            )),
         }
     }
 
@@ -151,10 +154,6 @@ fn entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
     paths.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
     Ok(paths)
-}
-
-fn unreadable(root: &Path, folder: &Path, error: &std::io::Error) -> Problem {
-    Problem::in_file(below(root, folder), format!("the folder cannot be read: {error}: change its permissions"))
 }
 
 fn below(root: &Path, path: &Path) -> PathBuf {

@@ -9,9 +9,11 @@
 //! | [`figures`] | runs into groups of equal conditions, cases, speedup and efficiency |
 //! | [`table`] | figures for people: terminal and Markdown |
 //! | [`export`] | figures for programs: DLPerf's JSON with our fields, and CSV |
+//! | [`ddp_suite`] | figures for users of PyTorch's DDP suite: the JSON for its diff.py, and its lines |
 //! | [`peers`] | result files of other benchmarks |
 //! | [`problem`] | what keeps a file or a run out of the figures, with its place |
 
+pub mod ddp_suite;
 pub mod export;
 pub mod extract;
 pub mod figures;

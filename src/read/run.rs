@@ -62,7 +62,8 @@ pub struct Measured {
     pub iterations: usize,
     /// First iterations that were left out.
     pub warmup: usize,
-    /// Mean of rates: the arithmetic mean of the log's speeds, 2 decimals (DLPerf's speed of a run).
+    /// Mean of rates: the arithmetic mean of the log's speeds, 2 decimals (DLPerf's speed of a run). Of a baseline with a
+    /// record the sum over ranks of each one's own.
     pub speed: ImagesPerSecond,
     /// All images over all time. With a record `batch x ranks x iterations / mean over ranks of the summed step time`,
     /// without one the harmonic mean of the log's speeds.
@@ -222,7 +223,10 @@ fn measure(
         Some(Measured {
             iterations,
             warmup,
-            speed: ImagesPerSecond(to_hundredths(speed?)),
+            speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
+                true => alone(found.name.batch_size, &steps, warmup)?,
+                false => speed?,
+            })),
             images_over_time: ImagesPerSecond(over_time),
             times,
             steps,
@@ -246,6 +250,12 @@ fn measure(
     Err(Problem::in_file(&found.log, format!("a speed of {speed:.2} images/s is none: the clock of the run is broken")))
 }
 
+/// Mean of rates of ranks that do not wait for each other: the sum of their own, where a log counts on rank 0 alone.
+fn alone(batch_size: u32, steps: &[Vec<Seconds>], warmup: usize) -> Option<f64> {
+    let rate = |step: &Seconds| f64::from(batch_size) / step.0;
+    steps.iter().map(|steps| mean(&steps[warmup..].iter().map(rate).collect::<Vec<f64>>())).sum()
+}
+
 /// First iterations to leave out: as typed, else as the run was configured, else DLPerf's 20.
 fn warmup_of(header: Option<&RunHeader>, typed: Option<u32>) -> u32 {
     typed.or(header.map(|header| header.config.warmup)).unwrap_or_else(|| TrainConfig::default().warmup)
@@ -262,6 +272,12 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
         return Err(format!(
             "is of case {}, batch size {}, {}, and its name says otherwise: give it its own name back",
             header.case, config.batch_size, config.dtype
+        ));
+    }
+    if name.baseline && header.exchanges() {
+        let collective = &header.collective;
+        return Err(format!(
+            "is of a run with communication ({collective}), and its folder says otherwise: move it back"
         ));
     }
     if header.ranks.len() != header.case.ranks() as usize {

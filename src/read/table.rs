@@ -38,6 +38,9 @@ const MARK: &str = "!";
 const TIMES_TITLE: &str = "Time of an iteration, mean over ranks and runs";
 const TIMES_LEGEND: &str = "exposed: all-reduce that backward did not hide; share: of the step";
 
+const COSTS_TITLE: &str = "Time of an iteration of the same ranks, with communication and without";
+const COSTS_LEGEND: &str = "cost: how much longer it is with it, waiting for each other included";
+
 /// Every group as aligned columns, made for 80 of them.
 pub fn terminal(extraction: &Extraction) -> String {
     let mut paragraphs = Vec::new();
@@ -47,6 +50,10 @@ pub fn terminal(extraction: &Extraction) -> String {
         if let Some(times) = times(group) {
             paragraphs.push(format!("{TIMES_TITLE}\n({TIMES_LEGEND})"));
             paragraphs.push(aligned(&times));
+        }
+        if let Some(costs) = costs(group) {
+            paragraphs.push(format!("{COSTS_TITLE}\n({COSTS_LEGEND})"));
+            paragraphs.push(aligned(&costs));
         }
         let warnings: Vec<String> = warnings(group).map(|warning| format!("WARNING: {warning}")).collect();
         if !warnings.is_empty() {
@@ -70,6 +77,10 @@ pub fn markdown(extraction: &Extraction) -> String {
             paragraphs.push(format!("{TIMES_TITLE} ({TIMES_LEGEND}):"));
             paragraphs.push(piped(&times));
         }
+        if let Some(costs) = costs(group) {
+            paragraphs.push(format!("{COSTS_TITLE} ({COSTS_LEGEND}):"));
+            paragraphs.push(piped(&costs));
+        }
     }
     paragraphs.push(legend(extraction, "Warning"));
     if !extraction.problems.is_empty() {
@@ -80,22 +91,24 @@ pub fn markdown(extraction: &Extraction) -> String {
     paragraphs.join("\n\n") + "\n"
 }
 
-/// Of the table, then of its cases.
+/// Of the table, then of its cases, each with its baseline.
 fn warnings(group: &Group) -> impl Iterator<Item = &String> {
-    group.warnings.iter().chain(group.cases.iter().flat_map(|case| &case.warnings))
+    let cases = group.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()));
+    group.warnings.iter().chain(cases.flat_map(|case| &case.warnings))
 }
 
 /// `word` is what the warnings of the runs begin with.
 fn legend(extraction: &Extraction, word: &str) -> String {
     let mut lines: Vec<String> = LEGEND.map(str::to_owned).into();
-    if extraction.groups.iter().flat_map(|group| &group.cases).any(|case| !case.warnings.is_empty()) {
+    let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
+    if extraction.groups.iter().any(is_marked) {
         lines.push(format!("{MARK}: these runs count, but read the lines that begin with {word}."));
     }
     lines.join("\n")
 }
 
 /// What was measured, on what, and how.
-fn title(group: &Group) -> Vec<String> {
+pub(super) fn title(group: &Group) -> Vec<String> {
     let conditions = &group.conditions;
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
     let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
@@ -149,11 +162,7 @@ fn speeds(group: &Group) -> Columns {
 }
 
 fn speed_row(case: &CaseRuns) -> Vec<String> {
-    let name = [
-        case.case.to_string(),
-        case.case.ranks().to_string(),
-        format!("{}/{}{}", case.counted().count(), case.runs.len(), if case.warnings.is_empty() { "" } else { MARK }),
-    ];
+    let name = [case.case.to_string(), case.case.ranks().to_string(), runs(case)];
     let figures = match &case.figures {
         None => vec!["-".to_owned(); 6],
         Some(figures) => vec![
@@ -166,6 +175,25 @@ fn speed_row(case: &CaseRuns) -> Vec<String> {
         ],
     };
     name.into_iter().chain(figures).collect()
+}
+
+/// Those that count of those that were found.
+fn runs(case: &CaseRuns) -> String {
+    format!("{}/{}{}", case.counted().count(), case.runs.len(), if case.warnings.is_empty() { "" } else { MARK })
+}
+
+/// `None` where no case has a baseline.
+fn costs(group: &Group) -> Option<Columns> {
+    let step = |case: &CaseRuns| Some(format!("{:.2}", case.figures.as_ref()?.times?.step.0 * 1e3));
+    let row = |case: &CaseRuns| {
+        let baseline = case.baseline.as_ref()?;
+        let cost = case.communication_cost().map(|cost| format!("{:.1}", cost * 100.0));
+        let figures = [step(case), step(baseline), cost].map(|figure| figure.unwrap_or("-".to_owned()));
+        Some([case.case.to_string(), runs(baseline)].into_iter().chain(figures).collect())
+    };
+    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(row).collect();
+    let headers = [("case", ""), ("runs without", ""), ("step with", "ms"), ("without", "ms"), ("cost", "%")];
+    (!rows.is_empty()).then(|| Columns::new(&headers, rows))
 }
 
 /// `None` where no case has records.

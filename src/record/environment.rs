@@ -58,6 +58,10 @@ pub struct Environment {
     pub mpi_version: String,
     /// Version of NCCL, where it is loaded.
     pub nccl_version: Option<String>,
+    /// Version of the CUDA runtime that libtorch was built for and has loaded; `None` of a build for CPUs, and in older
+    /// records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuda_version: Option<String>,
     /// Version of the NVIDIA driver, where there is one.
     pub driver_version: Option<String>,
     /// Why CUDA is not used, where it is not.

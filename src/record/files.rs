@@ -75,6 +75,11 @@ impl RunName {
         self.with_extension(root, "jsonl")
     }
 
+    /// What messages and tables call its case: `1n2g`, or `1n2g without communication`.
+    pub fn what(&self) -> String {
+        format!("{}{}", self.case, if self.baseline { " without communication" } else { "" })
+    }
+
     fn with_extension(&self, root: &Path, extension: &str) -> PathBuf {
         let RunName { baseline, case, batch_size, dtype, run } = self;
         let root = if *baseline { root.join(BASELINE) } else { root.to_owned() };
@@ -143,6 +148,7 @@ mod tests {
         assert_eq!(name.to_string().parse::<RunName>().expect("a name"), name);
         assert!("a/2n8g/rn50_b128_fp16_3.log".parse::<RunName>().is_err());
         let baseline = RunName { baseline: true, ..name };
+        assert_eq!((name.what(), baseline.what()), ("2n8g".to_owned(), "2n8g without communication".to_owned()));
         assert_eq!(baseline.to_string(), "no-communication/2n8g/rn50_b128_fp16_3.log");
         assert_eq!(baseline.to_string().parse::<RunName>().expect("a name"), baseline);
     }

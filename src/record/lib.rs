@@ -12,6 +12,7 @@
 //! | [`files`] | where a run's log and record lie, under DLPerf's names |
 //! | [`manifest`] | what a sweep was asked, what it ran with, and how far each run is: writer, parser and comparison |
 //! | [`log_line`] | DLPerf's line of an iteration, writer and parser |
+//! | [`ddp_line`] | the lines of PyTorch's DDP benchmark: percentiles of the iteration time |
 //! | [`run`] | the run record (JSON Lines), writer and parser |
 //! | [`heartbeat`] | what a rank tells the driver while it runs |
 //! | [`host_use`] | what hosts and ranks did while the iterations ran, by the counters of kernel and driver |
@@ -26,6 +27,7 @@
 pub mod bandwidth;
 pub mod case;
 pub mod config;
+pub mod ddp_line;
 pub mod environment;
 pub mod files;
 pub mod heartbeat;

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
-use crate::config::{TrainConfig, words};
+use crate::config::{CollectiveChoice, TrainConfig, words};
 use crate::environment::{Environment, RankPlace};
 use crate::host_use::{HostUse, RankUse};
 use crate::units::{Bytes, Seconds};
@@ -54,6 +54,13 @@ pub struct RunHeader {
     pub environment: Environment,
     /// Every rank.
     pub ranks: Vec<RankPlace>,
+}
+
+impl RunHeader {
+    /// Whether the ranks were asked to exchange gradients.
+    pub fn exchanges(&self) -> bool {
+        self.config.exchange.collective != CollectiveChoice::None
+    }
 }
 
 /// The search of `--autotune`.

@@ -71,7 +71,8 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let crowded = crowded_hosts(ranks, end);
     found.extend(crowded.values().cloned());
     let steps = steps(counted);
-    found.extend(slow_ranks(counted, &steps, ranks, end, |host| crowded.contains_key(host)));
+    let is_crowded = |host: &str| crowded.contains_key(host);
+    found.extend(slow_ranks(counted, &steps, ranks, end, is_crowded, record.header.exchanges()));
     if end.rank_use.len() == ranks.len() {
         found.extend(quotas(ranks, end));
         found.extend(heat(ranks, end));
@@ -161,13 +162,15 @@ fn crowded_hosts(ranks: &[RankPlace], end: &RunEnd) -> BTreeMap<String, Warning>
     end.host_use.iter().filter_map(crowded).collect()
 }
 
-/// Stragglers by own compute time alone, among the ranks whose hosts are not crowded.
+/// Stragglers by own compute time alone, among the ranks whose hosts are not crowded. Where no rank `exchanges` anything
+/// nobody waits for them.
 fn slow_ranks(
     counted: &[Iteration],
     steps: &[f64],
     ranks: &[RankPlace],
     end: &RunEnd,
     is_crowded: impl Fn(&str) -> bool,
+    exchanges: bool,
 ) -> Vec<Warning> {
     let is_judged = |place: &RankPlace| place.device == DeviceKind::Cuda || !is_crowded(&place.host);
     let judged: Vec<usize> = (0..ranks.len()).filter(|rank| is_judged(&ranks[*rank])).collect();
@@ -189,14 +192,14 @@ fn slow_ranks(
     for kind in [Kind::Chronic, Kind::Occasional, Kind::Once] {
         for (about, members) in subjects(ranks, |rank| of_kind(kind, rank).is_some()) {
             let members: Vec<&Straggler> = members.into_iter().filter_map(|rank| of_kind(kind, rank)).collect();
-            warnings.push(slow(kind, about, &members, counted));
+            warnings.push(slow(kind, about, &members, counted, exchanges));
         }
     }
     warnings
 }
 
 /// One warning for a rank, or for all ranks of a host.
-fn slow(kind: Kind, about: String, members: &[&Straggler], counted: &[Iteration]) -> Warning {
+fn slow(kind: Kind, about: String, members: &[&Straggler], counted: &[Iteration], exchanges: bool) -> Warning {
     let average = |part: fn(&Straggler) -> f64| {
         mean(&members.iter().map(|straggler| part(straggler)).collect::<Vec<f64>>()).unwrap_or_default()
     };
@@ -210,31 +213,35 @@ fn slow(kind: Kind, about: String, members: &[&Straggler], counted: &[Iteration]
     };
     let iterations = members.first().map(|first| stretches(&first.iterations, counted)).unwrap_or_default();
     let times = format!("{factor:.2} times the others' own compute time");
+    let waited = |who: &str, wait: Seconds| match exchanges {
+        true => format!("; {who} waited {} for it", milliseconds(wait)),
+        false => String::new(),
+    };
     let (kind, text) = match kind {
         Kind::Chronic => (
             WarningKind::Straggler,
             format!(
-                "{about} is a straggler{several}: in {} of the iterations, {times}; each of these waited {} for it: \
-                 look for other processes, a CPU quota, heat or a low clock there, or leave it out",
+                "{about} is a straggler{several}: in {} of the iterations, {times}{}: look for other processes, a CPU \
+                 quota, heat or a low clock there, or leave it out",
                 percent(share),
-                milliseconds(wait)
+                waited("each of these", wait)
             ),
         ),
         Kind::Occasional => (
             WarningKind::SlowAtTimes,
             format!(
-                "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}; each of these \
-                 waited {} for it: look for what else runs there now and then",
+                "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}{}: look for what \
+                 else runs there now and then",
                 percent(share),
-                milliseconds(wait)
+                waited("each of these", wait)
             ),
         ),
         Kind::Once => (
             WarningKind::SlowOnce,
             format!(
-                "{about} was slow once{several}: in iteration {iterations}, {times}; the others waited {} for it: repeat \
-                 the run; if it does not come again, it was no fault of the rank",
-                milliseconds(Seconds(average(|one| one.wait * one.iterations.len() as f64)))
+                "{about} was slow once{several}: in iteration {iterations}, {times}{}: repeat the run; if it does not \
+                 come again, it was no fault of the rank",
+                waited("the others", Seconds(average(|one| one.wait * one.iterations.len() as f64)))
             ),
         ),
     };
@@ -499,7 +506,7 @@ fn milliseconds(time: Seconds) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::TrainConfig;
+    use crate::config::{CollectiveChoice, TrainConfig};
     use crate::environment::Environment;
     use crate::host_use::{GpuUse, RankUse};
     use crate::run::{Profile, RunHeader, SCHEMA};
@@ -660,6 +667,13 @@ mod tests {
             WarningKind::Straggler,
             "host d",
             "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times",
+        );
+        slow.header.config.exchange.collective = CollectiveChoice::None;
+        expect(
+            &slow,
+            WarningKind::Straggler,
+            "host d",
+            "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times the others' own compute time: look",
         );
         let mut once = record(&TWO);
         slow_down(&mut once, &[1], 10.0, |iteration| iteration == 57);

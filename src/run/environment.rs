@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::cli::RunLabel;
 use crate::device::DeviceOfRank;
 use crate::ffi::nccl::Nccl;
-use crate::ffi::shim;
+use crate::ffi::{libraries, shim};
 use crate::world::World;
 
 /// The record's first line; every rank calls it, because it gathers where all of them are.
@@ -82,6 +82,7 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
         libtorch_version: shim::libtorch_version(),
         mpi_version: mpi_version(),
         nccl_version: nccl.map(Nccl::version).transpose()?,
+        cuda_version: libraries::cuda_runtime_version(),
         driver_version: is_cuda
             .then(|| output("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"])?.pop())
             .flatten(),

@@ -119,7 +119,7 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
     }
     let checksums = &end.parameter_checksums;
     let differs = checksums.iter().position(|checksum| checksum != &checksums[0]);
-    if let (Some(rank), true) = (differs, header.collective != "none") {
+    if let (Some(rank), true) = (differs, header.exchanges()) {
         return Some(format!(
             "rank {rank} on host {} ended with other weights than rank 0 ({} and {}): gradients were not exchanged correctly",
             header.ranks[rank].host, checksums[rank], checksums[0]

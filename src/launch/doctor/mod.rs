@@ -21,16 +21,15 @@ pub mod probe;
 pub mod report;
 pub mod ssh;
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use ringmark_record::config::DeviceChoice;
 use ringmark_record::units::Seconds;
-use ringmark_record::whole_file;
 use serde::Serialize;
 
+use crate::answer::{self, Json};
 use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::checks::{Asked, Finding, Severity};
 use crate::launch::doctor::host::{HostFacts, Visit};
@@ -62,7 +61,7 @@ pub struct DoctorConfig {
     /// How much to measure.
     pub depth: Depth,
     /// Where to write all of it; `-` for standard output in the place of the table.
-    pub json: Option<PathBuf>,
+    pub json: Json,
 }
 
 /// What was found.
@@ -87,6 +86,7 @@ impl Examination {
 
 /// Looks, shows what was found; an error where a job would fail.
 pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
+    config.json.check()?;
     let surroundings = Surroundings::read();
     let worker = job::find_worker(config.worker.as_deref(), &surroundings)?;
     let results = config.out.as_deref().map(job::absolute_out).transpose()?;
@@ -107,25 +107,16 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     };
     let examination = examine(&visit, config.hosts.all(), config.depth)?;
 
-    let is_for_programs = config.json.as_deref() == Some(Path::new("-"));
-    let mut text = String::new();
-    if let Some(path) = &config.json {
-        let json = serde_json::to_string_pretty(&examination)? + "\n";
-        match is_for_programs {
-            true => text = json,
-            false => whole_file::write(path, |file| Ok(file.write_all(json.as_bytes())?))?,
-        }
-    }
-    if !is_for_programs {
+    if !config.json.give(&examination)? {
         let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
-        text = report::table(&examination, width) + "\n\n";
+        let mut text = report::table(&examination, width) + "\n\n";
         let lines = examination.network.line().into_iter().chain(report::findings(&examination.findings));
         lines.for_each(|line| text += &(line + "\n"));
+        answer::print(&text)?;
     }
-    io::stdout().write_all(text.as_bytes()).context("cannot write to the standard output")?;
     let summary = report::summary(&examination);
     ensure!(!examination.has_errors(), "{summary}: a job on these hosts would fail");
-    if !is_for_programs {
+    if !config.json.is_instead() {
         println!("{summary}: a job may run on these hosts");
     }
     Ok(())

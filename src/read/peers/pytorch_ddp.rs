@@ -3,6 +3,8 @@
 use std::io::Read;
 
 use anyhow::{Context, ensure};
+use ringmark_record::case::Case;
+use ringmark_record::config::Dtype;
 use serde::{Deserialize, Serialize};
 
 /// A whole file. `diff.py` shows every field but the results side by side.
@@ -16,6 +18,9 @@ pub struct DdpBenchmark {
     pub distributed_backend: String,
     /// Bucket size of DistributedDataParallel in MiB.
     pub bucket_size: f64,
+    /// What is the same in every file of PyTorch's, and not in ours: `diff.py` shows it beside the rest.
+    #[serde(flatten)]
+    pub ours: Option<OurConditions>,
     /// One a model.
     pub benchmark_results: Vec<ModelResult>,
 }
@@ -27,6 +32,9 @@ pub struct ModelResult {
     pub model: String,
     /// Images a rank and iteration.
     pub batch_size: u32,
+    /// Ours alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ringmark: Option<OurResult>,
     /// By number of ranks. The first is one rank without DistributedDataParallel: `diff.py` skips it, by its place.
     pub result: Vec<GroupResult>,
 }
@@ -36,8 +44,35 @@ pub struct ModelResult {
 pub struct GroupResult {
     /// From 0.
     pub ranks: Vec<u32>,
+    /// Ours alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub case: Option<Case>,
     /// Seconds of every measured iteration of every rank, in one list.
     pub measurements: Vec<f64>,
+}
+
+/// Top-level fields of files that ringmark wrote; several values have ` / ` between them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OurConditions {
+    /// `fp32` (IEEE), `tf32` (what PyTorch's benchmark does by default on GPUs that have it), `bf16`, `fp16`.
+    pub precision: String,
+    /// Height and width in pixels: 224 in PyTorch's benchmark.
+    pub image_size: String,
+    /// Names of the devices.
+    pub device: String,
+    /// `full`, or `quick`: not a result to quote.
+    pub profile: String,
+}
+
+/// What PyTorch's schema has no place for, and `diff.py` does not look at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OurResult {
+    /// Name of the group of equal conditions, as in the other outputs.
+    pub label: String,
+    /// Precision of the step.
+    pub dtype: Dtype,
+    /// The groups of several ranks without communication.
+    pub without_communication: Vec<GroupResult>,
 }
 
 impl DdpBenchmark {

@@ -1,17 +1,111 @@
-//! What all sizes of a run come to together: its average and its best bus bandwidth, and its wrong elements.
+//! What a run's samples come to: the rates and the spread of each size; of all sizes together their average and best bus
+//! bandwidth, and their wrong elements.
 //!
 //! Not for text, which is in [`crate::bandwidth::lines`].
 
+use serde::Serialize;
+
 use crate::bandwidth::record::{MessageResult, Timing};
-use crate::stats::busbw::busbw;
-use crate::stats::summary;
-use crate::units::{Bytes, GigabytesPerSecond};
+use crate::stats::busbw::{algbw, busbw};
+use crate::stats::summary::{coefficient_of_variation, mean, percentile};
+use crate::units::{Bytes, GigabytesPerSecond, Seconds};
+
+/// One size for programs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SizeFigures {
+    /// Size of the reduced array.
+    pub bytes: Bytes,
+    /// Its elements.
+    pub count: u64,
+    /// Element type as nccl-tests calls it.
+    pub element: String,
+    /// `None` where it was not measured.
+    pub out_of_place: Option<SideFigures>,
+    /// `None` where it was not measured.
+    pub in_place: Option<SideFigures>,
+}
+
+/// One side of a size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SideFigures {
+    /// Mean over ranks and iterations.
+    pub time: Seconds,
+    /// Of that mean.
+    pub algbw: GigabytesPerSecond,
+    /// Of that mean.
+    pub busbw: GigabytesPerSecond,
+    /// Elements that differ from the exact sum; `None` where nothing was checked.
+    pub wrong: Option<u64>,
+    /// How the times spread.
+    #[serde(flatten)]
+    pub spread: TimeSpread,
+}
+
+/// How the times of one side spread; percentiles are over all ranks and iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct TimeSpread {
+    /// Median.
+    pub p50: Seconds,
+    /// 95th percentile.
+    pub p95: Seconds,
+    /// 99th percentile.
+    pub p99: Seconds,
+    /// Shortest.
+    pub min: Seconds,
+    /// Longest.
+    pub max: Seconds,
+    /// Coefficient of variation over iterations, of the means over ranks; `None` for one iteration.
+    pub cv_iterations: Option<f64>,
+    /// Coefficient of variation over ranks, of the means over iterations; `None` for one rank.
+    pub cv_ranks: Option<f64>,
+}
+
+impl SizeFigures {
+    /// Of `result`, measured by so many ranks.
+    pub fn of(result: &MessageResult, ranks: u32) -> SizeFigures {
+        let side = |timing: Option<&Timing>| {
+            let timing = timing?;
+            let time = timing.mean()?;
+            Some(SideFigures {
+                time,
+                algbw: algbw(result.bytes, time),
+                busbw: busbw(result.bytes, time, ranks),
+                wrong: timing.wrong,
+                spread: TimeSpread::of(timing)?,
+            })
+        };
+        SizeFigures {
+            bytes: result.bytes,
+            count: result.count,
+            element: result.element.clone(),
+            out_of_place: side(result.out_of_place.as_ref()),
+            in_place: side(result.in_place.as_ref()),
+        }
+    }
+}
+
+impl TimeSpread {
+    /// `None` without a sample.
+    pub fn of(timing: &Timing) -> Option<TimeSpread> {
+        let pooled = timing.pooled();
+        let time = |percent| percentile(&pooled, percent).map(Seconds);
+        Some(TimeSpread {
+            p50: time(50.0)?,
+            p95: time(95.0)?,
+            p99: time(99.0)?,
+            min: time(0.0)?,
+            max: time(100.0)?,
+            cv_iterations: coefficient_of_variation(&timing.by_iteration()),
+            cv_ranks: coefficient_of_variation(&timing.by_rank()),
+        })
+    }
+}
 
 /// Mean of every bus bandwidth in the table, both sides of all sizes: nccl-tests' `Avg bus bandwidth`. `None` without
 /// a sample.
 pub fn average_busbw(results: &[MessageResult], ranks: u32) -> Option<GigabytesPerSecond> {
     let rates: Vec<f64> = rates(results, ranks).map(|(_, rate)| rate.0).collect();
-    summary::mean(&rates).map(GigabytesPerSecond)
+    mean(&rates).map(GigabytesPerSecond)
 }
 
 /// The size that went fastest on either side, and how fast.
@@ -40,7 +134,6 @@ fn timings(results: &[MessageResult]) -> impl Iterator<Item = (Bytes, &Timing)> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Seconds;
 
     /// 2 GB in so many seconds on either side: 2 GB/s algbw and, with two ranks, busbw in 1 s.
     fn result(out_of_place: Option<f64>, in_place: Option<f64>, wrong: Option<u64>) -> MessageResult {
@@ -63,6 +156,15 @@ mod tests {
         assert_eq!(best_busbw(&results, 2), Some((Bytes(2_000_000_000), GigabytesPerSecond(4.0))));
         assert_eq!(wrong(&results), Some(4));
         assert_eq!(average_busbw(&results, 1), Some(GigabytesPerSecond(0.0)));
+    }
+
+    #[test]
+    fn a_size_has_its_rates_and_their_spread() {
+        let figures = SizeFigures::of(&result(None, Some(0.5), Some(2)), 2);
+        let side = figures.in_place.expect("it was measured");
+        assert_eq!((figures.out_of_place, side.wrong), (None, Some(2)));
+        assert_eq!((side.algbw.0, side.busbw.0, side.spread.p99), (4.0, 4.0, Seconds(0.5)));
+        assert_eq!((side.spread.cv_iterations, side.spread.cv_ranks), (None, Some(0.0)));
     }
 
     #[test]

@@ -4,10 +4,9 @@
 //! Every function returns its lines without the last newline. What is not nccl-tests' or measure.py's begins with `#`,
 //! so that programs that read their output skip it. Unlike theirs, no line ends in blanks.
 
-use crate::bandwidth::figures;
+use crate::bandwidth::figures::{self, TimeSpread};
 use crate::bandwidth::record::{MemoryLimit, MessageResult, Timing};
 use crate::stats::busbw::{algbw, busbw, card_rate};
-use crate::stats::summary;
 use crate::units::{Bytes, GigabytesPerSecond, Seconds};
 
 /// What stands in place of a figure that there is none of, as in nccl-tests.
@@ -87,14 +86,10 @@ pub fn spread(results: &[MessageResult]) -> String {
 
 /// `None` without a sample.
 fn spread_row(bytes: Bytes, side: &str, timing: &Timing) -> Option<String> {
-    let pooled = timing.pooled();
-    let time = |percent| summary::percentile(&pooled, percent).map(|seconds| fitted(seconds * 1e6, 7));
-    let times = [time(50.0)?, time(95.0)?, time(99.0)?, time(0.0)?, time(100.0)?];
-    let variation = |means: &[f64]| {
-        summary::coefficient_of_variation(means)
-            .map_or(NONE.to_owned(), |variation| format!("{:.2}", variation * 100.0))
-    };
-    let (iterations, ranks) = (variation(&timing.by_iteration()), variation(&timing.by_rank()));
+    let TimeSpread { p50, p95, p99, min, max, cv_iterations, cv_ranks } = TimeSpread::of(timing)?;
+    let times = [p50, p95, p99, min, max].map(|time| fitted(time.0 * 1e6, 7));
+    let variation = |cv: Option<f64>| cv.map_or(NONE.to_owned(), |cv| format!("{:.2}", cv * 100.0));
+    let (iterations, ranks) = (variation(cv_iterations), variation(cv_ranks));
     let times = columns(times.each_ref().map(String::as_str));
     Some(format!("# {:>10}  {side:>12}{times}  {iterations:>13}  {ranks:>8}", bytes.0))
 }

@@ -1,6 +1,6 @@
 //! How throughput grows with ranks.
 
-use crate::units::ImagesPerSecond;
+use crate::units::{ImagesPerSecond, Seconds};
 
 /// Speedup, `throughput(case) / throughput(base)`: with medians over runs and 1n1g as the base, DLPerf's.
 ///
@@ -14,6 +14,14 @@ pub fn speedup(case: ImagesPerSecond, base: ImagesPerSecond) -> f64 {
 /// DLPerf's FP32 row: `efficiency(24.93, 32, 1) = 0.779`.
 pub fn efficiency(speedup: f64, ranks: u32, base_ranks: u32) -> f64 {
     speedup * f64::from(base_ranks) / f64::from(ranks)
+}
+
+/// What communication costs, `step with / step without - 1`: how much longer an iteration is than that of the same ranks
+/// when they exchange nothing, waiting for each other included.
+///
+/// `communication_cost(0.110 s, 0.100 s) = 0.1`. Below 0 where noise is larger than the cost.
+pub fn communication_cost(with: Seconds, without: Seconds) -> f64 {
+    with.0 / without.0 - 1.0
 }
 
 #[cfg(test)]
@@ -40,5 +48,10 @@ mod tests {
     fn efficiency_is_the_share_of_the_ideal() {
         assert!((efficiency(24.93, 32, 1) - 0.779).abs() < 1e-3);
         assert_eq!(efficiency(2.0, 16, 8), 1.0);
+    }
+
+    #[test]
+    fn communication_costs_what_the_step_is_longer() {
+        assert!((communication_cost(Seconds(0.110), Seconds(0.100)) - 0.1).abs() < 1e-12);
     }
 }

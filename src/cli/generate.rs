@@ -1,0 +1,72 @@
+//! Shell completions and man pages, made of the definitions of the commands, so that they cannot say anything else.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, Command, CommandFactory, ValueHint};
+use clap_complete::Shell;
+
+use crate::answer;
+use crate::cli::Cli;
+
+/// The program without its hidden commands, which clap_complete would offer.
+fn for_people() -> Command {
+    let program = Cli::command();
+    let shown = program.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let empty = Command::new("ringmark").version(env!("CARGO_PKG_VERSION")).subcommands(shown);
+    let about = program.get_about().cloned().unwrap_or_default();
+    let examples = program.get_after_help().cloned().unwrap_or_default();
+    empty.about(about).after_help(examples)
+}
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  ringmark completions bash > ~/.local/share/bash-completion/completions/ringmark
+      for one user's bash, from the next shell on
+  ringmark completions zsh > ~/.zfunc/_ringmark
+      for zsh, where fpath has ~/.zfunc";
+
+/// Options of `ringmark completions`.
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_EXAMPLES)]
+pub struct CompletionsOptions {
+    /// Whose completions
+    shell: Shell,
+}
+
+impl CompletionsOptions {
+    /// Prints the script.
+    pub fn print(&self) -> anyhow::Result<()> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut for_people(), "ringmark", &mut script);
+        answer::print(&String::from_utf8(script)?)
+    }
+}
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  ringmark man ~/.local/share/man/man1
+      then: man ringmark-sweep
+  ringmark man . && man -l ringmark.1
+      without installing anything";
+
+/// Options of `ringmark man`.
+#[derive(Debug, Args)]
+#[command(after_help = MAN_EXAMPLES)]
+pub struct ManOptions {
+    /// Folder for ringmark.1 and a page for every command; made where it is not there
+    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    folder: PathBuf,
+}
+
+impl ManOptions {
+    /// Writes the pages.
+    pub fn write(&self) -> anyhow::Result<()> {
+        let write = || {
+            fs::create_dir_all(&self.folder)?;
+            clap_mangen::generate_to(for_people(), &self.folder)
+        };
+        write().with_context(|| format!("the pages cannot be written to {}", self.folder.display()))
+    }
+}

@@ -1,0 +1,66 @@
+//! The lines of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py`): percentiles of the iteration time
+//! and the images a second of one rank, a line for each group of ranks. Character for character as its writer has them.
+
+use crate::case::Case;
+use crate::stats::summary::{STEP_PERCENTS, percentile};
+
+/// torchvision's name of ResNet50-v1b, which PyTorch's benchmark calls its model by.
+pub const MODEL: &str = "resnet50";
+
+/// What stands above the lines of one model.
+pub fn title(batch_size: u32) -> String {
+    format!("Benchmark: {MODEL} with batch size {batch_size}")
+}
+
+/// Names of the columns.
+pub fn header() -> String {
+    format!("{:22}{}", "", format!("{:>14}{:>10}", "sec/iter", "ex/sec").repeat(STEP_PERCENTS.len()))
+}
+
+/// What the line of a case is called: `1M/8G`, or `no ddp` for ranks that exchange nothing.
+pub fn label(case: Case, baseline: bool) -> String {
+    match baseline {
+        true => "  no ddp".to_owned(),
+        false => format!("   {}M/{}G", case.nodes, case.gpus_per_node),
+    }
+}
+
+/// The line of these iteration times, in seconds and of all ranks; `None` where there is none.
+pub fn write(case: Case, baseline: bool, batch_size: u32, steps: &[f64]) -> Option<String> {
+    let mut line = format!("{:4} GPUs -- {}:", case.ranks(), label(case, baseline));
+    for percent in STEP_PERCENTS {
+        let seconds = percentile(steps, percent.into())?;
+        // Cut off, not rounded.
+        let examples = (f64::from(batch_size) / seconds) as u64;
+        line.push_str(&format!("  p{percent:02}:  {seconds:.3}s  {examples:6}/s"));
+    }
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_are_pytorch_s() {
+        // As PyTorch's README shows them.
+        let shown = "                            sec/iter    ex/sec      sec/iter    ex/sec      sec/iter    ex/sec      sec/iter    ex/sec";
+        assert_eq!(header(), shown);
+        let case = |text: &str| text.parse::<Case>().expect("a case");
+        let line = |text, baseline, step| write(case(text), baseline, 32, &[step]).expect("one");
+        let shown = "   1 GPUs --   no ddp:  p50:  0.097s     329/s  p75:  0.097s     329/s  p90:  0.097s     329/s  p95:  0.097s     329/s";
+        assert_eq!(line("1n1g", true, 0.0971), shown);
+        let shown = "  16 GPUs --    2M/8G:  p50:  0.104s     306/s  p75:  0.104s     306/s  p90:  0.104s     306/s  p95:  0.104s     306/s";
+        assert_eq!(line("2n8g", false, 0.1044), shown);
+        assert_eq!(title(32), "Benchmark: resnet50 with batch size 32");
+    }
+
+    #[test]
+    fn percentiles_are_numpy_s() {
+        // numpy.percentile([0.1, 0.2, 0.4, 0.3], [50, 75, 90, 95]) = 0.25, 0.325, 0.37, 0.385.
+        let line = write(Case::SINGLE, false, 8, &[0.1, 0.2, 0.4, 0.3]).expect("four");
+        let shown = "   1 GPUs --    1M/1G:  p50:  0.250s      32/s  p75:  0.325s      24/s  p90:  0.370s      21/s  p95:  0.385s      20/s";
+        assert_eq!(line, shown);
+        assert_eq!(write(Case::SINGLE, false, 8, &[]), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! `ringmark completions` and `ringmark man`: what the shells and man make of them.
+
+use std::fs;
+use std::process::Command;
+
+use crate::sandbox::{refused, ringmark, run};
+
+/// What bash would offer behind these words.
+fn offered(script: &str, words: &[&str]) -> Vec<String> {
+    let last = words.len() - 1;
+    let words: Vec<String> = words.iter().map(|word| shell_words::quote(word).into_owned()).collect();
+    let program = format!(
+        "{script}\nCOMP_WORDS=({}); COMP_CWORD={last}; _ringmark ringmark {} {}; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        words.join(" "),
+        words[last],
+        words[last - 1],
+    );
+    let (status, stdout, stderr) = run(Command::new("bash").args(["--norc", "-c", &program]));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    stdout.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_commands_options_and_their_values() {
+    let (status, script, stderr) = run(&mut ringmark("completions bash"));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert_eq!(offered(&script, &["ringmark", "swe"]), ["sweep"]);
+    assert_eq!(offered(&script, &["ringmark", "sweep", "--dty"]), ["--dtype"]);
+    assert_eq!(offered(&script, &["ringmark", "sweep", "--dtype", "b"]), ["bf16"]);
+    assert_eq!(offered(&script, &["ringmark", "leas"]), [""], "what is not meant for people is not offered");
+}
+
+#[test]
+fn every_shell_has_a_script_and_an_unknown_one_a_sentence() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let (status, script, stderr) = run(&mut ringmark(&format!("completions {shell}")));
+        assert_eq!(status, Some(0), "{stderr}");
+        assert!(script.contains("ringmark") && script.contains("hostfile"), "{shell}: {script}");
+    }
+    let error = refused(&mut ringmark("completions tcsh"), 2);
+    assert!(error.contains("tcsh") && error.contains("zsh"), "{error}");
+}
+
+#[test]
+fn there_is_a_page_for_every_command_with_its_options_and_examples() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = folder.path().join("man1");
+    let (status, stdout, stderr) = run(ringmark("man").arg(&pages));
+    assert_eq!((status, stdout.as_str(), stderr.as_str()), (Some(0), "", ""));
+    for (page, word) in [("ringmark.1", "sweep"), ("ringmark-sweep.1", "hostfile"), ("ringmark-extract.1", "warmup")] {
+        let text = fs::read_to_string(pages.join(page)).expect(page);
+        assert!(text.starts_with(".") && text.contains(".TH") && text.contains(word), "{page}: {text}");
+        assert!(text.contains("Examples:"), "{page}: {text}");
+    }
+    assert!(!pages.join("ringmark-leash.1").exists());
+
+    let file = folder.path().join("file");
+    fs::write(&file, "").expect("written");
+    let error = refused(ringmark("man").arg(&file), 1);
+    assert!(error.contains("the pages cannot be written to") && error.contains("file"), "{error}");
+}

@@ -1,0 +1,331 @@
+//! PyTorch's DDP suite from the outside: `ringmark sweep --suite ddp`, and what `ringmark extract` makes of it. How such a
+//! sweep goes on is in `resume`.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::Path;
+
+use ringmark::read::peers::pytorch_ddp::{DdpBenchmark, GroupResult};
+use ringmark_record::config::{CollectiveChoice, Dtype};
+use ringmark_record::files::RunName;
+use ringmark_record::run::{Profile, RunRecord};
+use ringmark_record::units::Seconds;
+use serde_json::Value;
+
+use crate::runs::{Folder, dlperf_log, record};
+use crate::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::turn;
+
+#[test]
+fn a_dry_run_prints_the_baselines_between_the_runs() {
+    let sandbox = Sandbox::new("exit 1");
+    let mut command =
+        ringmark("sweep --dry-run --suite ddp --cases 1n1g,2n8g --runs 2 --hosts a:8,b:8 --interface ib0");
+    command.args(words("--save /shared/weights"));
+    command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    let (status, stdout, stderr) = run(&mut command);
+    assert_eq!(status, Some(0), "{stderr}");
+    let folder = sandbox.folder.path().to_str().expect("a plain name");
+    assert_golden("dry_run_suite.txt", &stdout.replace(folder, "/FOLDER"));
+    assert!(!sandbox.path("out").exists());
+
+    // One rank has a baseline where an engine is chosen for it.
+    let (_, stdout, _) = run(command.args(words("--collective mpi")));
+    assert_eq!(stdout.matches(" --collective none --case 1n1g ").count(), 2, "{stdout}");
+}
+
+#[test]
+fn a_suite_that_is_none_is_refused() {
+    let error = refused(&mut ringmark("sweep --suite ddp --collective none --hosts localhost:2"), 2);
+    assert!(error.contains("compares with --collective none by itself: leave --collective none out"), "{error}");
+    let error = refused(&mut ringmark("sweep --suite horovod"), 2);
+    assert!(error.contains("'horovod'") && error.contains("[possible values: ddp]"), "{error}");
+}
+
+/// Compares with a file in tests/golden; `UPDATE_GOLDEN=1 cargo test` writes it anew.
+fn assert_golden(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a writable working tree");
+        fs::write(&path, actual).expect("a writable working tree");
+    }
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    assert!(golden == actual, "{name} is not as it was:\n{actual}");
+}
+
+/// Two runs of 1n1g and 1n2g, and of 1n2g without communication, whose steps are `slower` times longer.
+fn suite(slower: f64) -> Folder {
+    let folder = Folder::new();
+    for (number, noise) in [(1, 1.0), (2, 1.02)] {
+        folder.run(&record("1n1g", number, 0.5 * slower * noise));
+        folder.run(&record("1n2g", number, 0.5625 * slower * noise));
+        folder.run(&baseline(number, 0.5 * slower * noise));
+    }
+    folder
+}
+
+/// Without an all-reduce, and ranks that end with weights of their own.
+fn baseline(number: u32, step: f64) -> RunRecord {
+    let mut baseline = record("1n2g", number, step);
+    baseline.header.config.exchange.collective = CollectiveChoice::None;
+    baseline.header.collective = "none".to_owned();
+    for iteration in &mut baseline.iterations {
+        iteration.exposed_allreduce.fill(Seconds(0.0));
+    }
+    baseline.end.as_mut().expect("an end").parameter_checksums[1] = "00fe".to_owned();
+    baseline
+}
+
+/// Exit status 0, the standard output.
+fn extract(folder: &Path, options: &str) -> String {
+    let (status, stdout, stderr) = run(ringmark("extract").arg(folder).args(words(options)));
+    assert_eq!(status, Some(0), "{stderr}");
+    stdout
+}
+
+fn benchmark(folder: &Path) -> DdpBenchmark {
+    DdpBenchmark::read(extract(folder, "--format pytorch-ddp").as_bytes()).expect("PyTorch's schema")
+}
+
+#[test]
+fn tables_show_what_communication_costs() {
+    let folder = suite(1.0);
+    let table = extract(&folder.path(), "");
+    assert_golden("extract/suite_table.txt", &table);
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    assert_golden("extract/suite_lines.txt", &extract(&folder.path(), "--format pytorch-ddp-lines"));
+    assert!(extract(&folder.path(), "--format markdown").contains("\n| 1n2g |          2/2 |"));
+
+    let text = fs::read_to_string(folder.path().join("first_result.json")).expect("written");
+    let result: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(result["rn50"]["1n1g"]["without_communication"], Value::Null);
+    let without = &result["rn50"]["1n2g"]["without_communication"];
+    assert_eq!((&without["runs_counted"], &without["efficiency"]), (&Value::from(2), &Value::from(1.0)));
+    // 0.5625 / 0.5 - 1.
+    let is_cost = |cost: f64| (cost - 0.125).abs() < 1e-9;
+    assert!(without["communication_cost"].as_f64().is_some_and(is_cost), "{without}");
+    assert_eq!(without["runs"][1]["log"], "no-communication/1n2g/rn50_b4_fp32_2.log");
+    let csv = fs::read_to_string(folder.path().join("first_result.csv")).expect("written");
+    let fields: Vec<&str> = csv.lines().nth(2).expect("1n2g").rsplit(',').collect();
+    assert!(fields[2].parse().is_ok_and(is_cost) && fields[4] == "2", "{csv}");
+    assert!(csv.lines().nth(1).is_some_and(|line| line.ends_with(",,,,,0")), "{csv}");
+}
+
+#[test]
+fn a_baseline_s_speed_is_that_of_all_its_ranks() {
+    let folder = suite(1.0);
+    let mut uneven = baseline(3, 0.5);
+    for iteration in &mut uneven.iterations {
+        iteration.step = vec![Seconds(1.0), Seconds(0.25)];
+    }
+    folder.run(&uneven);
+    extract(&folder.path(), "");
+    let text = fs::read_to_string(folder.path().join("first_result.json")).expect("written");
+    let result: Value = serde_json::from_str(&text).expect("JSON");
+    // 4 / 1 + 4 / 0.25, where the log has 8 / 1.
+    assert_eq!(result["rn50"]["1n2g"]["without_communication"]["runs"][2]["speed"], 20.0);
+}
+
+#[test]
+fn what_is_wrong_with_a_baseline_is_told_as_its_own() {
+    let folder = suite(1.0);
+    let with = record("1n2g", 3, 0.5);
+    folder.run(&with);
+    for extension in ["log", "jsonl"] {
+        let path = |root: &Path| root.join(format!("1n2g/rn50_b4_fp32_3.{extension}"));
+        fs::rename(path(&folder.path()), path(&folder.path().join("no-communication"))).expect("moved");
+    }
+    let mut long = baseline(4, 0.5);
+    let last = long.iterations[5].clone();
+    long.iterations.resize(24, last);
+    for (number, iteration) in (1..).zip(&mut long.iterations) {
+        iteration.iteration = number;
+        iteration.before_allreduce[1].0 *= 2.0;
+    }
+    long.header.config.iterations = 24;
+    long.end.as_mut().expect("an end").iterations = 24;
+    long.header.run = 1;
+    folder.run(&long);
+    let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()));
+    assert_eq!(status, Some(1));
+    assert!(
+        stderr.contains(
+            "no-communication/1n2g/rn50_b4_fp32_3.jsonl: is of a run with communication (mpi), and its folder says otherwise"
+        ),
+        "{stderr}"
+    );
+    let warning = "WARNING: 1n2g without communication: rank 1 on host a is a straggler: in 100.0 % of the iterations, 2.00 \
+                   times the others' own compute time: look for";
+    assert!(stdout.contains(warning), "{stdout}");
+}
+
+/// The rows that PyTorch's `diff.py` prints, worked out anew: groups by their places but the first, the 75th and 95th
+/// percentile of `test` on a straight line between neighbours, and how much lower than `base` they are.
+fn rows(base: &DdpBenchmark, test: &DdpBenchmark) -> Vec<String> {
+    let percentile = |group: &GroupResult, share: f64| {
+        let mut sorted = group.measurements.clone();
+        sorted.sort_by(f64::total_cmp);
+        let place = share * (sorted.len() - 1) as f64;
+        let rest = place - place.floor();
+        sorted[place.floor() as usize] * (1.0 - rest) + sorted[place.ceil() as usize] * rest
+    };
+    let mut rows = Vec::new();
+    for (base, test) in base.benchmark_results.iter().zip(&test.benchmark_results) {
+        assert_eq!((&base.model, base.batch_size), (&test.model, test.batch_size), "or it is skipped");
+        for (one, other) in base.result.iter().zip(&test.result).skip(1) {
+            assert_eq!(one.ranks, other.ranks, "or it is skipped");
+            let figures = [0.75, 0.95].map(|share| {
+                let (one, other) = (percentile(one, share), percentile(other, share));
+                let change = -100.0 * (other - one) / one;
+                format!("{other:.3}s {}/s {change:+.1}%", (f64::from(test.batch_size) / other) as u64)
+            });
+            rows.push(format!("{} GPUs: {}", one.ranks.len(), figures.join(" ")));
+        }
+    }
+    rows
+}
+
+#[test]
+fn pytorch_s_diff_finds_what_was_changed() {
+    let (base, test) = (benchmark(&suite(1.0).path()), benchmark(&suite(1.1).path()));
+    // 1n2g: 0.5625 x 1.1 x (1.03, 1.04, 1.05, 1.06) in the first run, 1.02 times that in the second, of two ranks each; by
+    // numpy.percentile 0.584842 and 0.592697, 0.657948 and 0.668993.
+    let expected = ["1 GPUs: 0.585s 6/s -10.0% 0.593s 6/s -10.0%", "2 GPUs: 0.658s 6/s -10.0% 0.669s 5/s -10.0%"];
+    assert_eq!(rows(&base, &test), expected, "and the first group is skipped");
+
+    assert_eq!((base.pytorch_version.as_str(), base.cuda_version.as_deref()), ("2.11.0", None));
+    assert_eq!(base.distributed_backend, "mpi");
+    // 25 MB in MiB.
+    assert_eq!(base.bucket_size, 25e6 / 1_048_576.0);
+    let ours = base.ours.expect("ours");
+    assert_eq!(
+        [ours.precision, ours.image_size, ours.device, ours.profile],
+        ["fp32", "64", "Processor of a laptop", "full"].map(str::to_owned)
+    );
+    let [model] = &base.benchmark_results[..] else { panic!("one group of conditions") };
+    assert_eq!((model.model.as_str(), model.batch_size), ("resnet50", 4));
+    let places: Vec<(usize, usize)> =
+        model.result.iter().map(|group| (group.ranks.len(), group.measurements.len())).collect();
+    // Ranks, and two runs of four iterations after warm-up of each: 1n1g is without and with communication alike.
+    assert_eq!(places, [(1, 8), (1, 8), (2, 16)]);
+    assert_eq!(model.result[0], model.result[1]);
+    let ringmark = model.ringmark.as_ref().expect("ours");
+    let [without] = &ringmark.without_communication[..] else { panic!("of 1n2g alone") };
+    assert_eq!((ringmark.dtype, without.ranks.as_slice(), without.measurements.len()), (Dtype::Fp32, &[0, 1][..], 16));
+}
+
+#[test]
+fn the_fields_of_the_file_are_those_that_diff_py_reads() {
+    let folder = suite(1.0);
+    let file: Value = serde_json::from_str(&extract(&folder.path(), "--format pytorch-ddp")).expect("JSON");
+    let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>().join(" ");
+    // It shows each of these in a column of 20, all but the results.
+    assert_eq!(
+        names(&file),
+        "benchmark_results bucket_size cuda_version device distributed_backend image_size precision profile pytorch_version"
+    );
+    let model = &file["benchmark_results"][0];
+    assert_eq!(names(model), "batch_size model result ringmark");
+    assert_eq!(names(&model["result"][2]), "case measurements ranks");
+}
+
+#[test]
+fn an_own_baseline_of_one_rank_is_the_first_group() {
+    let folder = suite(1.0);
+    let mut alone = record("1n1g", 1, 0.25);
+    alone.header.config.exchange.collective = CollectiveChoice::None;
+    folder.run(&alone);
+    let first = &benchmark(&folder.path()).benchmark_results[0].result[0];
+    assert_eq!((first.ranks.len(), first.measurements.len()), (1, 4));
+    let lines = extract(&folder.path(), "--format pytorch-ddp-lines");
+    let labels: Vec<&str> = lines.lines().filter_map(|line| Some(line.split_once(":  p50:")?.0)).collect();
+    assert_eq!(
+        labels,
+        ["   1 GPUs --   no ddp", "   1 GPUs --    1M/1G", "   2 GPUs --   no ddp", "   2 GPUs --    1M/2G"]
+    );
+}
+
+#[test]
+fn several_conditions_are_several_groups_as_far_as_the_file_has_room() {
+    let folder = suite(1.0);
+    let mut half = record("1n1g", 3, 0.25);
+    half.header.config.dtype = Dtype::Bf16;
+    half.header.profile = Profile::Quick;
+    folder.run(&half);
+    let file = benchmark(&folder.path());
+    let dtypes: Vec<Dtype> =
+        file.benchmark_results.iter().filter_map(|model| Some(model.ringmark.as_ref()?.dtype)).collect();
+    assert_eq!(dtypes, [Dtype::Fp32, Dtype::Bf16]);
+    let ours = file.ours.expect("ours");
+    assert_eq!((ours.precision.as_str(), ours.profile.as_str()), ("bf16 / fp32", "full / quick"));
+
+    let refused = |folder: &Folder, words: &str| {
+        let (status, stdout, stderr) = run(ringmark("extract --format pytorch-ddp").arg(folder.path()));
+        assert_eq!((status, stdout.as_str()), (Some(1), ""));
+        assert!(stderr.contains(words), "{stderr}");
+    };
+    half.header.config.exchange.bucket_mb = 5.0;
+    folder.run(&half);
+    refused(&folder, "first has runs of several bucket sizes, of which PyTorch's file holds one");
+    let logs = Folder::new();
+    logs.write("1n1g/rn50_b128_fp32_1.log", dlperf_log(&[100.0; 120]));
+    refused(&logs, "rn50 has logs alone, and no record that tells version and bucket size");
+    // Its lines need no more than the log.
+    let lines = extract(&logs.path(), "--format pytorch-ddp-lines");
+    assert!(lines.contains("   1 GPUs --    1M/1G:  p50:  1.280s     100/s"), "{lines}");
+}
+
+#[test]
+fn without_one_rank_the_first_place_is_empty_and_the_others_keep_theirs() {
+    let folder = suite(1.0);
+    fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
+    let (status, stdout, _) = run(ringmark("extract --format pytorch-ddp").arg(folder.path()));
+    assert_eq!(status, Some(1), "there is no 1n1g to compare with");
+    let file = DdpBenchmark::read(stdout.as_bytes()).expect("PyTorch's schema");
+    let groups = &file.benchmark_results[0].result;
+    assert_eq!((groups[0].measurements.len(), groups[1].ranks.len(), groups.len()), (0, 2, 2));
+}
+
+#[test]
+fn the_real_worker_without_communication_and_all_that_comes_of_it() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let out = sandbox.path("out");
+    let training = "--device cpu --batch-size 2 --image-size 32 --iters 4 --warmup 1 --threads 1";
+    let mut sweep = ringmark(&format!("sweep --suite ddp --no-doctor --hosts localhost:2 --runs 1 {training}"));
+    let (status, stdout, stderr) = run(sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let alone =
+        "after each run the same ranks without communication, but for 1n1g, where one rank exchanges nothing anyway";
+    assert!(stdout.contains(alone), "{stdout}");
+
+    let read = |name: &str| {
+        let name: RunName = name.parse().expect("a name");
+        RunRecord::read(BufReader::new(File::open(name.record(&out)).expect("there"))).expect("sound")
+    };
+    let with = read("1n2g/rn50_b2_fp32_1.log");
+    let without = read("no-communication/1n2g/rn50_b2_fp32_1.log");
+    assert_eq!((with.header.collective.as_str(), without.header.collective.as_str()), ("shared-memory", "none"));
+    assert!(without.header.started > with.header.started);
+    let weights = |record: &RunRecord| record.end.clone().expect("an end").parameter_checksums;
+    assert_eq!(weights(&with)[0], weights(&with)[1]);
+    assert_ne!(weights(&without)[0], weights(&without)[1], "each rank trained alone");
+    assert!(!out.join("no-communication/1n1g").exists());
+
+    // The sweep's own lines, by the other wing.
+    let lines = extract(&out, "--format pytorch-ddp-lines");
+    let (_, lines) = lines.split_once("\n\n").expect("what was measured, then the lines");
+    assert_eq!(lines.lines().filter(|line| line.contains(" GPUs -- ")).count(), 3, "{lines}");
+    assert!(stdout.contains(lines), "{stdout}\n{lines}");
+    let file = benchmark(&out);
+    assert!(file.pytorch_version.starts_with("2.11"), "{}", file.pytorch_version);
+    assert_eq!(file.distributed_backend, "shared-memory");
+    let lengths: Vec<usize> = file.benchmark_results[0].result.iter().map(|group| group.measurements.len()).collect();
+    assert_eq!(lengths, [3, 3, 6]);
+    let steps = |record: &RunRecord| record.iterations[1].step[1].0;
+    let ringmark = file.benchmark_results[0].ringmark.as_ref().expect("ours");
+    assert!(ringmark.without_communication[0].measurements.contains(&steps(&without)));
+    assert!(file.benchmark_results[0].result[2].measurements.contains(&steps(&with)));
+    assert!(extract(&out, "").contains("\n1n2g           1/1"));
+}
