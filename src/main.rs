@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Command::Bandwidth(options) => options.into_config().and_then(|config| launch::bandwidth::run(&config)),
         Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::run(&config)),
         Command::Extract(options) => read::extract::run(&options.into_config()),
+        Command::Diff(options) => read::diff::run(&options.into_config()),
         Command::Completions(options) => options.print(),
         Command::Man(options) => options.write(),
         Command::Leash(options) => launch::process::leash(options.driver, &options.command),

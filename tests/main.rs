@@ -4,6 +4,7 @@ mod architecture;
 mod bandwidth;
 mod broken_input;
 mod cluster;
+mod diff;
 mod doctor;
 mod extract;
 #[path = "fuzz/targets.rs"]

@@ -2,16 +2,19 @@
 //!
 //! | room | what it is for |
 //! |---|---|
+//! | [`diff`] | the command that compares what was written: diff |
 //! | [`generate`] | the commands made of the definitions themselves: completions, man |
 //! | [`launch`] | the commands that start something: sweep, bandwidth, doctor |
 //! | [`read`] | the commands that read what was written: extract |
 
+pub mod diff;
 pub mod generate;
 pub mod launch;
 pub mod read;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::{BandwidthCommand, DoctorOptions, SweepOptions};
 use crate::cli::read::ExtractOptions;
@@ -45,6 +48,8 @@ pub enum Command {
     Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
+    /// Compare two results: what differs, by how much, and how sure that is
+    Diff(DiffOptions),
     /// Print a script by which a shell completes commands and options
     Completions(CompletionsOptions),
     /// Write man pages of all commands

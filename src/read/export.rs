@@ -12,12 +12,14 @@ use ringmark_record::case::Case;
 use ringmark_record::config::Dtype;
 use ringmark_record::environment::DeviceKind;
 use ringmark_record::run::{Profile, Warning};
+use ringmark_record::stats::summary::step_percentiles;
 use ringmark_record::units::{ImagesPerSecond, Seconds};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::read::figures::{CaseRuns, Extraction, Figures, Group, settings};
 use crate::read::run::{Run, StepTimes, to_hundredths};
+use crate::read::surroundings::{self, Surroundings};
 
 /// One case in the JSON; the first four fields are DLPerf's, in its order. Speeds in images/s over all ranks.
 #[derive(Debug, Serialize)]
@@ -52,6 +54,8 @@ struct JsonCase {
     runs: Vec<JsonRun>,
     /// Options of the runs as their records hold them.
     settings: BTreeMap<String, Value>,
+    /// Devices, hosts, versions and variables of the counted runs.
+    surroundings: Surroundings,
 }
 
 /// The same ranks without communication; speeds are summed over ranks, of which none waits for another.
@@ -92,13 +96,27 @@ struct JsonRun {
     status: Status,
     /// Why the run does not count, with file and line.
     left_out: Option<String>,
+    /// Seconds since 1970 UTC; `null` where there is no record.
+    started: Option<Seconds>,
     iterations: Option<usize>,
     warmup: Option<usize>,
     speed: Option<ImagesPerSecond>,
     images_over_time: Option<ImagesPerSecond>,
+    iteration_seconds: Option<JsonIterations>,
     last_loss: Option<f64>,
     skipped_steps: Option<u32>,
     warnings: Vec<Warning>,
+}
+
+/// Times of a run's iterations after warm-up, over all ranks, in seconds.
+#[derive(Debug, Serialize)]
+struct JsonIterations {
+    /// `images / mean` is the run's images over time.
+    mean: f64,
+    p50: f64,
+    p75: f64,
+    p90: f64,
+    p95: f64,
 }
 
 /// Whether a run is in the figures.
@@ -130,10 +148,15 @@ impl From<&Run> for JsonRun {
             log: run.found.log.display().to_string(),
             status: if measured.is_some() { Status::Counted } else { Status::LeftOut },
             left_out: run.outcome.as_ref().err().map(ToString::to_string),
+            started: run.recorded.as_ref().map(|recorded| recorded.started),
             iterations: measured.map(|measured| measured.iterations),
             warmup: measured.map(|measured| measured.warmup),
             speed: measured.map(|measured| measured.speed),
             images_over_time: measured.map(|measured| ImagesPerSecond(to_hundredths(measured.images_over_time.0))),
+            iteration_seconds: measured.and_then(|measured| {
+                let [p50, p75, p90, p95] = step_percentiles(&measured.pooled_steps())?;
+                Some(JsonIterations { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
+            }),
             last_loss: measured.and_then(|measured| measured.last_loss),
             skipped_steps: measured.and_then(|measured| measured.skipped_steps),
             warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
@@ -166,6 +189,7 @@ fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
         warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
         runs: case.runs.iter().map(JsonRun::from).collect(),
         settings: settings(&group.conditions),
+        surroundings: surroundings::of_runs(&case.runs),
     }
 }
 

@@ -137,7 +137,7 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>) -> Ex
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
     let mut groups: Vec<Group> = group(runs).into_iter().map(|(conditions, runs)| figures(conditions, runs)).collect();
     for group in &groups {
-        problems.extend(missing_base(group).map(|what| Problem::in_file(Case::SINGLE.to_string(), what)));
+        problems.extend(base_problem(group));
     }
     label(&mut groups);
     Extraction { name: name.to_owned(), groups, problems }
@@ -319,7 +319,7 @@ fn warnings(group: &Group, software: Vec<String>) -> Vec<String> {
     if group.is_quick() {
         warnings.push("quick profile: a first look, too short to be quoted".to_owned());
     }
-    warnings.extend(missing_base(group));
+    warnings.extend(group.base.and_then(missing_base));
     if let Some(fault) = group.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject) {
         warnings.push(format!("a fault was put in on purpose, {fault}: figures of a test"));
     }
@@ -337,10 +337,15 @@ fn warnings(group: &Group, software: Vec<String>) -> Vec<String> {
     warnings
 }
 
+/// That the figures are not complete without 1n1g; `None` where it is there, or nothing is.
+pub fn base_problem(group: &Group) -> Option<Problem> {
+    Some(Problem::in_file(Case::SINGLE.to_string(), missing_base(group.base?)?))
+}
+
 /// Speedup over anything but 1n1g is not what its readers take it for.
-fn missing_base(group: &Group) -> Option<String> {
-    let base = group.base.filter(|base| *base != Case::SINGLE)?;
-    Some(format!("no run of 1n1g counts: speedup and efficiency are relative to {base}: sweep 1n1g as well"))
+pub fn missing_base(base: Case) -> Option<String> {
+    (base != Case::SINGLE)
+        .then(|| format!("no run of 1n1g counts: speedup and efficiency are relative to {base}: sweep 1n1g as well"))
 }
 
 /// Versions that the counted runs were made with, where there is more than one.

@@ -10,10 +10,13 @@
 //! | [`table`] | figures for people: terminal and Markdown |
 //! | [`export`] | figures for programs: DLPerf's JSON with our fields, and CSV |
 //! | [`ddp_suite`] | figures for users of PyTorch's DDP suite: the JSON for its diff.py, and its lines |
+//! | [`diff`] | two results against each other |
+//! | [`surroundings`] | what runs ran on and with, as words |
 //! | [`peers`] | result files of other benchmarks |
 //! | [`problem`] | what keeps a file or a run out of the figures, with its place |
 
 pub mod ddp_suite;
+pub mod diff;
 pub mod export;
 pub mod extract;
 pub mod figures;
@@ -22,4 +25,5 @@ pub mod log;
 pub mod peers;
 pub mod problem;
 pub mod run;
+pub mod surroundings;
 pub mod table;

@@ -9,7 +9,7 @@ use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
 use ringmark_record::files::RunName;
 use ringmark_record::run::{Iteration, Profile, RunHeader, RunRecord, Warning};
 use ringmark_record::stats::summary::{Spread, harmonic_mean, mean};
-use ringmark_record::units::{ImagesPerSecond, Seconds};
+use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::{validity, whole_file};
 
 use crate::read::folder::FoundRun;
@@ -42,6 +42,8 @@ pub struct Recorded {
     pub started: Seconds,
     /// Engine that summed the gradients.
     pub collective: String,
+    /// Sizes of the gradient buckets as fp32, in the order of backward.
+    pub buckets: Vec<Bytes>,
 }
 
 /// Conditions that two runs of one measurement share.
@@ -110,6 +112,15 @@ pub struct RankTimes {
     /// Own compute time over its iterations, in seconds: until it joins its first all-reduce. `None` in records that were
     /// written before it was measured.
     pub own_compute: Option<Spread>,
+}
+
+impl Run {
+    /// Mean time of an iteration after warm-up: the run's images are made in so many of it. `None` where the run does not
+    /// count.
+    pub fn mean_iteration(&self) -> Option<Seconds> {
+        let images = f64::from(self.found.name.batch_size) * f64::from(self.found.name.case.ranks());
+        Some(Seconds(images / self.outcome.as_ref().ok()?.images_over_time.0))
+    }
 }
 
 impl Measured {
@@ -361,6 +372,7 @@ fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
         environment: environment.clone(),
         started: header.started,
         collective: header.collective.clone(),
+        buckets: header.buckets.clone(),
     }
 }
 

@@ -15,13 +15,14 @@ use crate::read::figures::{CaseRuns, Extraction, Group};
 type Header = (&'static str, String);
 
 /// A table before it is known where it is shown.
-struct Columns {
+pub struct Columns {
     headers: Vec<Header>,
     rows: Vec<Vec<String>>,
 }
 
 impl Columns {
-    fn new(headers: &[(&'static str, &str)], rows: Vec<Vec<String>>) -> Columns {
+    /// Headers are names and units; every row has as many cells.
+    pub fn new(headers: &[(&'static str, &str)], rows: Vec<Vec<String>>) -> Columns {
         Columns { headers: headers.iter().map(|(name, unit)| (*name, (*unit).to_owned())).collect(), rows }
     }
 }
@@ -226,8 +227,10 @@ fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
 }
 
 /// For a terminal: units below the names, numbers to the right.
-fn aligned(columns: &Columns) -> String {
-    let headers = columns.headers.iter().map(|(name, unit)| format!("{name}\n{unit}"));
+pub fn aligned(columns: &Columns) -> String {
+    let has_units = columns.headers.iter().any(|(_, unit)| !unit.is_empty());
+    let header = |(name, unit): &Header| if has_units { format!("{name}\n{unit}") } else { (*name).to_owned() };
+    let headers = columns.headers.iter().map(header);
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('-')));
     table.set_header(headers).add_rows(&columns.rows);
@@ -241,7 +244,7 @@ fn aligned(columns: &Columns) -> String {
 }
 
 /// For Markdown: one line of headers, numbers to the right.
-fn piped(columns: &Columns) -> String {
+pub fn piped(columns: &Columns) -> String {
     let headers = columns.headers.iter().map(|(name, unit)| match unit.as_str() {
         "" => (*name).to_owned(),
         unit => format!("{name} ({unit})"),

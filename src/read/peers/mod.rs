@@ -2,6 +2,8 @@
 //!
 //! | room | what it is for |
 //! |---|---|
+//! | [`nccl_tests`] | the JSON of nccl-tests (`-J`) |
 //! | [`pytorch_ddp`] | the JSON of PyTorch's `benchmarks/distributed/ddp`, which its `diff.py` reads |
 
+pub mod nccl_tests;
 pub mod pytorch_ddp;

@@ -39,27 +39,30 @@ pub fn median(values: &[f64]) -> Option<f64> {
 ///
 /// `percentile([6, 1, 2], 75) = 2 + 0.5 x (6 - 2) = 4`.
 pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
-    percentile_of_sorted(&sorted(values), percent)
+    percentiles(values, [percent]).map(|[percentile]| percentile)
 }
 
-fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted
-}
-
-fn percentile_of_sorted(sorted: &[f64], percent: f64) -> Option<f64> {
-    if !(0.0..=100.0).contains(&percent) {
+/// Several of one list, which is sorted once.
+pub fn percentiles<const COUNT: usize>(values: &[f64], percents: [f64; COUNT]) -> Option<[f64; COUNT]> {
+    if values.is_empty() || percents.iter().any(|percent| !(0.0..=100.0).contains(percent)) {
         return None;
     }
-    let place = percent / 100.0 * sorted.len().checked_sub(1)? as f64;
-    let below = sorted.get(place.floor() as usize)?;
-    let above = sorted.get(place.ceil() as usize)?;
-    Some(below + place.fract() * (above - below))
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    Some(percents.map(|percent| {
+        let place = percent / 100.0 * (sorted.len() - 1) as f64;
+        let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+        below + place.fract() * (above - below)
+    }))
 }
 
 /// The percentiles that PyTorch's DDP benchmark prints of iteration times, and so do we.
 pub const STEP_PERCENTS: [u32; 4] = [50, 75, 90, 95];
+
+/// Those of a list of iteration times, in the order of [`STEP_PERCENTS`]. `None` for an empty list.
+pub fn step_percentiles(times: &[f64]) -> Option<[f64; STEP_PERCENTS.len()]> {
+    percentiles(times, STEP_PERCENTS.map(f64::from))
+}
 
 /// The middle nine tenths of a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,9 +80,8 @@ impl Spread {
     ///
     /// Of 0, 1, .. 100: 5, 50 and 95.
     pub fn of(values: &[f64]) -> Option<Spread> {
-        let sorted = sorted(values);
-        let percentile = |percent| percentile_of_sorted(&sorted, percent);
-        Some(Spread { low: percentile(5.0)?, middle: percentile(50.0)?, high: percentile(95.0)? })
+        let [low, middle, high] = percentiles(values, [5.0, 50.0, 95.0])?;
+        Some(Spread { low, middle, high })
     }
 }
 

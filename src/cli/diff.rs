@@ -1,0 +1,92 @@
+//! Options of `ringmark diff`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use ringmark_record::stats::comparison::Thresholds;
+
+use crate::read::diff::{DiffConfig, FailOn, Format};
+
+const EXAMPLES: &str = "\
+Examples:
+  ringmark diff results/before results/after
+      two sweeps, case by case
+  ringmark diff results/before results/after --fail-on slower,missing --json diff.json
+      in CI: exit status 1 where a case is slower, or is missing
+  ringmark diff results/old_result.json results/new --noise 3% --format markdown
+      what extract wrote against a folder, for a pull request
+  ringmark diff runs/nccl-2.27 runs/nccl-2.28
+      folders of JSON files of nccl-tests (-J) or of PyTorch's DDP benchmark, each file a run
+
+The verdict is by where the whole 95 % interval lies: beyond the noise, within it, or neither. The unit is the run:
+make 3 to 10 of each side.
+
+Exit status 1 says that --fail-on found something or that runs were left out, 2 that the sides must not be compared or
+that something was asked wrongly.";
+
+/// Options of `ringmark diff`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DiffOptions {
+    /// What to compare with: a folder of logs and records (also DLPerf's), of bandwidth records, of JSON files of nccl-tests
+    /// or of PyTorch's DDP benchmark; or one such file, or NAME_result.json
+    #[arg(value_name = "BASE")]
+    base: PathBuf,
+    /// What to compare: of the same kind
+    #[arg(value_name = "TEST")]
+    test: PathBuf,
+    /// Differences that do not matter
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = noise)]
+    noise: f64,
+    /// Chance that an interval misses the truth
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = significance)]
+    significance: f64,
+    /// Exit status 1 also where a case is slower, is too noisy to tell, or is missing in TEST
+    #[arg(
+        long,
+        value_name = "WHAT,..",
+        value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(FailOn::WORDS).try_map(|word| word.parse::<FailOn>())
+    )]
+    fail_on: Vec<FailOn>,
+    /// Compare different devices, batch sizes, precisions or image sizes all the same
+    #[arg(long)]
+    force: bool,
+    /// What to print
+    #[arg(long, default_value = "table", value_parser = PossibleValuesParser::new(Format::WORDS).try_map(|word| word.parse::<Format>()))]
+    format: Format,
+    /// Write everything as JSON; without FILE to the standard output, in the place of the table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+impl DiffOptions {
+    /// Takes what was typed as it is; what lies there is found out by reading it.
+    pub fn into_config(self) -> DiffConfig {
+        let DiffOptions { base, test, noise, significance, fail_on, force, format, json } = self;
+        DiffConfig {
+            base,
+            test,
+            thresholds: Thresholds { significance, noise },
+            force,
+            fail_on,
+            format,
+            json: json.into(),
+        }
+    }
+}
+
+fn noise(text: &str) -> Result<f64, String> {
+    percent(text).filter(|noise| (0.0..=1.0).contains(noise)).ok_or_else(|| "choose 0% to 100%, as 1.5%".to_owned())
+}
+
+fn significance(text: &str) -> Result<f64, String> {
+    let chosen = percent(text).filter(|significance| (1e-6..=0.5).contains(significance));
+    chosen.ok_or_else(|| "choose 0.0001% to 50%, as 1%".to_owned())
+}
+
+/// A share; only with its sign, since 0.01 could mean either.
+fn percent(text: &str) -> Option<f64> {
+    Some(text.strip_suffix('%')?.trim().parse::<f64>().ok()? / 100.0)
+}

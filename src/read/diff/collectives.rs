@@ -1,0 +1,227 @@
+//! All-reduce and the like alone as a side: records of `ringmark bandwidth` and files of nccl-tests. Each is one run of every
+//! message in it. They measure the same in the same way, so that one may be compared with the other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use ringmark_record::bandwidth::config::{Messages, OptimizerChoice};
+use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::environment::DeviceKind;
+use ringmark_record::stats::busbw::{algbw, busbw};
+use ringmark_record::stats::summary::{mean, step_percentiles};
+use ringmark_record::units::{Bytes, Seconds};
+use serde_json::Value;
+
+use crate::read::diff::side::{RunFigures, Set, Side};
+use crate::read::diff::training::{moment, word};
+use crate::read::peers::nccl_tests::{self as peers, Message, NcclTests, VERSIONS};
+use crate::read::surroundings::{self, Surroundings};
+
+/// Setting that names what measured.
+pub const PROGRAM: &str = "program";
+
+/// Takes in one record of `ringmark bandwidth`.
+pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Result<()> {
+    let record = BandwidthRecord::read(input)?;
+    if let Some(failure) = &record.failure {
+        bail!("the run failed: {failure}: repeat it");
+    }
+    let ranks = record.ranks.len() as u32;
+    let hosts: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.host.as_str()).collect();
+    let device = record.ranks.first().map(|rank| rank.device).context("a record without ranks")?;
+    let mut around = Surroundings::new();
+    surroundings::add_environment(&mut around, &record.environment);
+    surroundings::add_ranks(&mut around, &record.ranks);
+    surroundings::add(&mut around, "sums by", &record.collective);
+    side.started.insert(moment(record.started));
+
+    let mut settings = words(&serde_json::to_value(&record.config)?);
+    // Which messages there are is seen in their names; where files lie does not matter; what was left to the program is
+    // told by what it chose.
+    for of_no_interest in ["messages", "json", "min_busbw", "device"] {
+        settings.remove(of_no_interest);
+    }
+    let optimizer = settings.remove("optimizer").filter(|optimizer| *optimizer != OptimizerChoice::None.to_string());
+    settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
+    settings.extend(nccl_variables(&record.environment.variables));
+    let gradients = match record.config.messages {
+        Messages::Sizes { .. } => String::new(),
+        Messages::Gradients(model) => format!(" of {model}"),
+    };
+    for result in &record.results {
+        let set = side.set(Set {
+            name: name("all_reduce", "sum", ranks, hosts.len()),
+            must: vec![
+                ("element type", Some(result.element.clone())),
+                ("device", Some(device.to_string())),
+                ("optimizer", optimizer.clone()),
+            ],
+            settings: settings.clone(),
+            ..Set::default()
+        });
+        let mut left_out = Vec::new();
+        for (place, timing) in [("out", &result.out_of_place), ("in", &result.in_place)] {
+            let Some(timing) = timing else { continue };
+            let message = format!("{}{gradients} {place}", size(result.bytes));
+            match of_record(result, timing, ranks) {
+                Ok(figures) => {
+                    let case = set.case(&message);
+                    case.surroundings.clone_from(&around);
+                    case.runs.push(figures);
+                }
+                Err(why) => left_out.push(format!("{}: {message}: {why}", file.display())),
+            }
+        }
+        side.left_out.extend(left_out);
+    }
+    Ok(())
+}
+
+fn of_record(result: &MessageResult, timing: &Timing, ranks: u32) -> Result<RunFigures, String> {
+    check_wrong(timing.wrong)?;
+    let time = timing.mean().unwrap_or_default();
+    // One rank has nothing to send, and no bus bandwidth.
+    let rate = if ranks > 1 { busbw(result.bytes, time, ranks) } else { algbw(result.bytes, time) };
+    RunFigures::of(rate.0, time, step_percentiles(&timing.pooled())).ok_or_else(|| format!("a time of {time}"))
+}
+
+/// Takes in one file of nccl-tests.
+pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Result<()> {
+    let read = NcclTests::read(input)?;
+    if !VERSIONS.contains(&read.version) {
+        let (first, last) = (VERSIONS.start(), VERSIONS.end());
+        bail!("format {} of nccl-tests where this ringmark reads {first} to {last}", read.version);
+    }
+    let Some(config) = read.config.as_ref().filter(|_| !read.results.is_empty()) else {
+        let said = read.errors.iter().find(|error| !error.is_empty());
+        bail!("no results: the test failed{}", said.map(|error| format!(": {error}")).unwrap_or_default());
+    };
+    let mut around = Surroundings::new();
+    for device in &config.devices {
+        surroundings::add(&mut around, "host", &device.hostname);
+        surroundings::add(&mut around, "device name", &device.device_info);
+    }
+    for (name, value) in read.variables() {
+        surroundings::add(&mut around, name, value);
+    }
+    side.started.extend(read.start_time.clone());
+
+    let mut settings = words(&Value::Object(config.options.clone().into_iter().collect()));
+    for seen_in_the_messages in ["minimum_bytes", "maximum_bytes", "step_bytes", "step_factor"] {
+        settings.remove(seen_in_the_messages);
+    }
+    settings.insert(PROGRAM.to_owned(), "nccl-tests".to_owned());
+    settings.insert("NCCL".to_owned(), read.nccl());
+    settings.extend(nccl_variables(&read.variables()));
+    for cycles in same_message(&read.results) {
+        let message = cycles[0];
+        let mut what = name(read.collective(), &message.redop, config.ranks(), config.hosts().len());
+        if config.groups() > 1 {
+            what += &format!(", {} groups at once", config.groups());
+        }
+        if message.root.trim() != "-1" {
+            what += &format!(", root {}", message.root.trim());
+        }
+        let set = side.set(Set {
+            name: what,
+            must: vec![
+                ("element type", Some(message.element.clone())),
+                ("device", Some(DeviceKind::Cuda.to_string())),
+                ("optimizer", None),
+            ],
+            settings: settings.clone(),
+            ..Set::default()
+        });
+        let mut left_out = Vec::new();
+        let places: [(_, Pick<peers::Timing>, Pick<peers::Iterations>); 2] = [
+            ("out", |message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
+            ("in", |message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
+        ];
+        for (place, timing, iterations) in places {
+            let timings: Vec<&peers::Timing> = cycles.iter().filter_map(|cycle| timing(cycle)).collect();
+            if timings.is_empty() {
+                continue;
+            }
+            let iterations = cycles.iter().filter_map(|cycle| iterations(cycle));
+            let message = format!("{} {place}", size(Bytes(message.size)));
+            match of_nccl_tests(&timings, iterations) {
+                Ok(figures) => {
+                    let case = set.case(&message);
+                    case.surroundings.clone_from(&around);
+                    case.runs.push(figures);
+                }
+                Err(why) => left_out.push(format!("{}: {message}: {why}", file.display())),
+            }
+        }
+        side.left_out.extend(left_out);
+    }
+    Ok(())
+}
+
+type Pick<Part> = fn(&Message) -> Option<&Part>;
+
+/// Cycles (`-N`) of one process are one run, of their mean.
+fn of_nccl_tests<'a>(
+    cycles: &[&peers::Timing],
+    iterations: impl Iterator<Item = &'a peers::Iterations>,
+) -> Result<RunFigures, String> {
+    let all = |figure: fn(&peers::Timing) -> Option<f64>| {
+        cycles.iter().map(|timing| figure(timing)).collect::<Option<Vec<f64>>>().and_then(|figures| mean(&figures))
+    };
+    cycles.iter().try_for_each(|timing| check_wrong(timing.nwrong.map(|wrong| wrong.ceil() as u64)))?;
+    let time = all(|timing| timing.time).ok_or("no time (-C has the processor's written instead: leave it out)")?;
+    let rate = all(|timing| timing.bus_bw).ok_or("no bus bandwidth")?;
+    let times: Vec<f64> = iterations
+        .flat_map(|iterations| iterations.times_us.iter().skip(iterations.skipped_iterations))
+        .map(|microseconds| microseconds * 1e-6)
+        .collect();
+    RunFigures::of(rate, Seconds(time * 1e-6), step_percentiles(&times)).ok_or_else(|| format!("a time of {time} us"))
+}
+
+/// Results of one message, in the order in which the messages first come.
+fn same_message(results: &[Message]) -> Vec<Vec<&Message>> {
+    let mut places = HashMap::new();
+    let mut messages: Vec<Vec<&Message>> = Vec::new();
+    for result in results {
+        let place =
+            *places.entry((result.size, &result.element, &result.redop, &result.root)).or_insert(messages.len());
+        match messages.get_mut(place) {
+            Some(message) => message.push(result),
+            None => messages.push(vec![result]),
+        }
+    }
+    messages
+}
+
+fn check_wrong(wrong: Option<u64>) -> Result<(), String> {
+    match wrong {
+        None | Some(0) => Ok(()),
+        Some(wrong) => Err(format!("{wrong} wrong elements: what is not summed right has no speed")),
+    }
+}
+
+fn name(collective: &str, operation: &str, ranks: u32, hosts: usize) -> String {
+    let operation = if operation == "none" { String::new() } else { format!(" {operation}") };
+    let hosts = if hosts == 1 { "one host".to_owned() } else { format!("{hosts} hosts") };
+    format!("{collective}{operation}, {ranks} ranks on {hosts}")
+}
+
+/// Those that change what NCCL does are conditions, as options are.
+fn nccl_variables<Text: AsRef<str> + Ord>(variables: &BTreeMap<Text, Text>) -> Vec<(String, String)> {
+    let of_nccl = variables.iter().filter(|(name, _)| name.as_ref().starts_with("NCCL_"));
+    of_nccl.map(|(name, value)| (name.as_ref().to_owned(), value.as_ref().to_owned())).collect()
+}
+
+fn words(options: &Value) -> BTreeMap<String, String> {
+    let options = options.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    options.map(|(name, value)| (name.clone(), word(value))).collect()
+}
+
+/// In the largest unit that leaves a whole number: `128 MiB`.
+fn size(bytes: Bytes) -> String {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = units.into_iter().find(|(_, unit)| bytes.0 > 0 && bytes.0.is_multiple_of(*unit));
+    unit.map_or_else(|| format!("{} B", bytes.0), |(name, unit)| format!("{} {name}", bytes.0 / unit))
+}

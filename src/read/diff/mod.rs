@@ -1,0 +1,150 @@
+//! Two results against each other: what differs in how they were made, and how sure it is that one is faster. The test is in
+//! [`ringmark_record::stats::comparison`].
+//!
+//! | room | what it is for |
+//! |---|---|
+//! | [`side`] | BASE or TEST, whatever it was read from, told by its content |
+//! | [`training`] | training runs as a side: a folder of logs and records, or the JSON that extract made of it |
+//! | [`pytorch`] | files of PyTorch's DDP benchmark as a side |
+//! | [`collectives`] | records of `ringmark bandwidth` and files of nccl-tests as a side |
+//! | [`pairing`] | which is compared with which, and what must not be |
+//! | [`outcome`] | differences, intervals, verdicts; the JSON |
+//! | [`table`] | the same for people: terminal and Markdown |
+
+pub mod collectives;
+pub mod outcome;
+pub mod pairing;
+pub mod pytorch;
+pub mod side;
+pub mod table;
+pub mod training;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
+use ringmark_record::stats::comparison::{Thresholds, Verdict};
+
+use crate::answer::{self, Json};
+use crate::read::diff::outcome::Outcome;
+
+/// What `ringmark diff` is asked to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiffConfig {
+    /// What is compared with.
+    pub base: PathBuf,
+    /// What is compared.
+    pub test: PathBuf,
+    /// When a difference counts.
+    pub thresholds: Thresholds,
+    /// Whether what must be equal may differ.
+    pub force: bool,
+    /// What else makes the exit status 1.
+    pub fail_on: Vec<FailOn>,
+    /// What is printed.
+    pub format: Format,
+    /// Where everything goes as JSON.
+    pub json: Json,
+}
+
+/// What makes the exit status 1 though everything was compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailOn {
+    /// A case is slower.
+    Slower,
+    /// A case is too noisy to tell.
+    Noisy,
+    /// BASE has a case that TEST has not.
+    Missing,
+}
+
+impl FailOn {
+    /// Every value as it is typed.
+    pub const WORDS: [&'static str; 3] = ["slower", "noisy", "missing"];
+}
+
+impl FromStr for FailOn {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<FailOn> {
+        match text {
+            "slower" => Ok(FailOn::Slower),
+            "noisy" => Ok(FailOn::Noisy),
+            "missing" => Ok(FailOn::Missing),
+            _ => bail!("{text:?} is none of {}", FailOn::WORDS.join(", ")),
+        }
+    }
+}
+
+/// What is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Aligned columns for a terminal.
+    Table,
+    /// Markdown, to be posted to a pull request.
+    Markdown,
+}
+
+impl Format {
+    /// Every format as it is typed.
+    pub const WORDS: [&'static str; 2] = ["table", "markdown"];
+}
+
+impl FromStr for Format {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Format> {
+        match text {
+            "table" => Ok(Format::Table),
+            "markdown" => Ok(Format::Markdown),
+            _ => bail!("{text:?} is none of {}", Format::WORDS.join(", ")),
+        }
+    }
+}
+
+/// Compares and prints. An error after everything else was printed where either side is not complete, or where that was
+/// found which the exit status is to tell.
+pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
+    config.json.check()?;
+    let base = side::read(&config.base).context("BASE")?;
+    let test = side::read(&config.test).context("TEST")?;
+    let pairing = pairing::pair([&base, &test], config.force)?;
+    let outcome = Outcome::of([&base, &test], pairing, config.thresholds);
+
+    if !config.json.give(&outcome)? {
+        answer::print(&match config.format {
+            Format::Table => table::terminal(&outcome),
+            Format::Markdown => table::markdown(&outcome),
+        })?;
+    }
+    for (name, side) in [("BASE", &outcome.base), ("TEST", &outcome.test)] {
+        side.left_out.iter().for_each(|what| eprintln!("not compared, {name}: {what}"));
+    }
+    let failures = failures(&outcome, &config.fail_on);
+    ensure!(failures.is_empty(), "{}", failures.join("; "));
+    Ok(())
+}
+
+/// What the exit status tells of.
+fn failures(outcome: &Outcome, fail_on: &[FailOn]) -> Vec<String> {
+    let of = |verdict: Verdict| {
+        let cases =
+            outcome.cases().filter(|(_, case)| case.verdict == verdict).map(|(table, case)| outcome.name(table, case));
+        cases.collect::<Vec<_>>().join(", ")
+    };
+    let asked = |what: FailOn| {
+        let (what, cases) = match what {
+            FailOn::Slower => ("slower", of(Verdict::Slower)),
+            FailOn::Noisy => ("too noisy to tell", of(Verdict::TooNoisy)),
+            FailOn::Missing => ("not in TEST", outcome.only_in_base.join(", ")),
+        };
+        (!cases.is_empty()).then(|| format!("{what}: {cases}"))
+    };
+    let left_out = outcome.base.left_out.len() + outcome.test.left_out.len();
+    let incomplete = match left_out {
+        0 => None,
+        1 => Some("the comparison is not complete: see the message above".to_owned()),
+        several => Some(format!("the comparison is not complete: see the {several} messages above")),
+    };
+    fail_on.iter().filter_map(|what| asked(*what)).chain(incomplete).collect()
+}

@@ -1,0 +1,225 @@
+//! The JSON of nccl-tests (`all_reduce_perf -J FILE` and its other programs), formats 1 to 3.
+//!
+//! Format 2 added what `-P` measures of single iterations, format 3 how many of them it leaves out; what is read here has
+//! been the same in all. A test that fails ends its file early: what is missing then is `null` or absent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+use anyhow::{Context, ensure};
+use ringmark_record::environment;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Formats that are known.
+pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=3;
+
+/// A whole file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct NcclTests {
+    /// Of the format.
+    pub version: u32,
+    /// Local time, `2025-11-21 19:31:18`.
+    pub start_time: Option<String>,
+    /// The command line; the first is the program, which says which collective was measured.
+    pub args: Vec<String>,
+    /// `NAME=VALUE`, of which those are kept that [`environment::is_allowed`] lets through: the file holds all, secrets
+    /// included.
+    pub env: Vec<String>,
+    /// As `ncclGetVersion` has it: 22809 is 2.28.9.
+    pub nccl_version: u32,
+    /// `None` where the test failed before it knew.
+    pub config: Option<Config>,
+    /// In the order of measurement; with `-N` each size once a cycle.
+    #[serde(default)]
+    pub results: Vec<Message>,
+    /// What NCCL said last; empty strings where it said nothing.
+    #[serde(default)]
+    pub errors: Vec<String>,
+}
+
+/// What was asked, and on what.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Config {
+    /// Threads of a process.
+    pub nthreads: u32,
+    /// GPUs of a thread.
+    pub ngpus: u32,
+    /// One a process, its first, however many GPUs it drives.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// Options by their names in the file.
+    #[serde(flatten)]
+    pub options: BTreeMap<String, Value>,
+}
+
+/// First GPU of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Device {
+    /// Communicator it belongs to, where there are several at once.
+    pub group: i32,
+    /// Where it is.
+    pub hostname: String,
+    /// Marketing name.
+    pub device_info: String,
+}
+
+/// One size.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Message {
+    /// Bytes.
+    pub size: u64,
+    /// `float`, `half`, `bfloat16`.
+    #[serde(rename = "type")]
+    pub element: String,
+    /// `sum`; `none` where nothing is reduced.
+    pub redop: String,
+    /// Rank, padded with blanks; -1 where there is none.
+    pub root: String,
+    /// With different memory for input and output.
+    pub out_of_place: Option<Timing>,
+    /// With the output in the input's place.
+    pub in_place: Option<Timing>,
+    /// With `-P`.
+    pub out_of_place_per_iter: Option<Iterations>,
+    /// With `-P`.
+    pub in_place_per_iter: Option<Iterations>,
+}
+
+/// Means over iterations and ranks.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Timing {
+    /// Microseconds; `None` where `-C` had the processor's time written in its place.
+    #[serde(default, deserialize_with = "number")]
+    pub time: Option<f64>,
+    /// GB/s.
+    #[serde(default, deserialize_with = "number")]
+    pub bus_bw: Option<f64>,
+    /// Wrong elements; `None` where nothing was checked.
+    #[serde(default, deserialize_with = "number")]
+    pub nwrong: Option<f64>,
+}
+
+/// Every iteration.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Iterations {
+    /// First ones that its own figures leave out.
+    #[serde(default)]
+    pub skipped_iterations: usize,
+    /// Microseconds of each iteration, those left out included: the slowest GPU's.
+    pub times_us: Vec<f64>,
+}
+
+/// What is no number is written as the word `nan`.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Number {
+        Number(f64),
+        Word(String),
+    }
+    let read = Option::<Number>::deserialize(deserializer)?;
+    Ok(read.map(|read| match read {
+        Number::Number(number) => number,
+        Number::Word(word) => word.parse().unwrap_or(f64::NAN),
+    }))
+}
+
+impl NcclTests {
+    /// Reads a file; an error names the field, and the line where the JSON itself is broken.
+    pub fn read(input: impl Read) -> anyhow::Result<NcclTests> {
+        let mut file: NcclTests = serde_json::from_reader(input).context("not a file of nccl-tests")?;
+        ensure!(!file.args.is_empty(), "not a file of nccl-tests: args is empty, so that its collective is not known");
+        file.env.retain(|variable| environment::is_allowed(variable.split('=').next().unwrap_or_default()));
+        Ok(file)
+    }
+
+    /// `all_reduce` of `build/all_reduce_perf`.
+    pub fn collective(&self) -> &str {
+        let program = self.args[0].rsplit('/').next().unwrap_or_default();
+        let program = program.strip_suffix("_mpi").unwrap_or(program);
+        program.strip_suffix("_perf").unwrap_or(program)
+    }
+
+    /// `2.28.9`, as NCCL counts since 2.9.
+    pub fn nccl(&self) -> String {
+        let version = self.nccl_version;
+        format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+    }
+
+    /// Variables that may be shown, by their names.
+    pub fn variables(&self) -> BTreeMap<&str, &str> {
+        self.env.iter().filter_map(|variable| variable.split_once('=')).collect()
+    }
+}
+
+impl Config {
+    /// Of each communicator.
+    pub fn ranks(&self) -> u32 {
+        let group = self.devices.first().map(|device| device.group);
+        let processes = self.devices.iter().filter(|device| Some(device.group) == group).count() as u32;
+        processes.saturating_mul(self.nthreads).saturating_mul(self.ngpus)
+    }
+
+    /// Communicators that were at work at once.
+    pub fn groups(&self) -> usize {
+        self.devices.iter().map(|device| device.group).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Hosts of all groups together.
+    pub fn hosts(&self) -> BTreeSet<&str> {
+        self.devices.iter().map(|device| device.hostname.as_str()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two processes of two GPUs on two hosts; of format 3, measured with `-P 1`.
+    const FILE: &str = r#"{"version":3,"start_time":"2026-07-09 10:00:00","args":["build\/all_reduce_perf_mpi","-g","2"],
+        "env":["HOME=\/root","AWS_SECRET_ACCESS_KEY=x","NCCL_ALGO=Ring"],"nccl_version":22809,"config":{"nthreads":1,
+        "ngpus":2,"minimum_bytes":8,"maximum_bytes":16,"step_factor":2,"warmup_iters":1,"iterations":3,"validation":1,
+        "devices":[{"rank":0,"group":0,"pid":7,"hostname":"a","device":0,"device_hex":"0000:01:00","device_info":"V100"},
+        {"rank":2,"group":0,"pid":8,"hostname":"b","device":0,"device_hex":"0000:01:00","device_info":"V100"}]},
+        "results":[{"size":8,"count":2,"type":"float","redop":"sum","root":"    -1","out_of_place":{"time":12.500000,
+        "alg_bw":0.000640,"bus_bw":0.000960,"nwrong":0.000000},"out_of_place_per_iter":{"skipped_iterations":1,
+        "min_us":11.0,"times_us":[20.0,12.0,13.0]},"in_place":{"time":"nan","alg_bw":0.0,"bus_bw":0.0,"nwrong":null},
+        "actual_iterations":3,"experiment_name":""},{"size":16,"count":4,"type":"float","redop":"sum","root":"    -1",
+        "out_of_place":null}],"out_of_bounds":{"count":0,"okay":"true"},"errors":[""],"end_time":"2026-07-09 10:00:09"}"#;
+
+    #[test]
+    fn its_own_file_is_read() {
+        let file = NcclTests::read(FILE.as_bytes()).expect("sound");
+        assert_eq!((file.collective(), file.nccl().as_str()), ("all_reduce", "2.28.9"));
+        assert_eq!(file.variables().into_iter().collect::<Vec<_>>(), [("NCCL_ALGO", "Ring")], "no secrets");
+        let config = file.config.as_ref().expect("it is there");
+        assert_eq!((config.ranks(), config.hosts().len(), config.groups()), (4, 2, 1));
+        let [first, cut_off] = &file.results[..] else { panic!("two sizes") };
+        let out_of_place = first.out_of_place.as_ref().expect("measured");
+        assert_eq!((out_of_place.time, out_of_place.nwrong), (Some(12.5), Some(0.0)));
+        assert_eq!(first.out_of_place_per_iter.as_ref().expect("with -P").times_us, [20.0, 12.0, 13.0]);
+        let in_place = first.in_place.as_ref().expect("measured");
+        assert!(in_place.time.is_some_and(f64::is_nan) && in_place.nwrong.is_none());
+        assert_eq!((&cut_off.out_of_place, &cut_off.in_place), (&None, &None));
+    }
+
+    /// A file of the first format, and one that ended before anything was known.
+    #[test]
+    fn older_and_shorter_files_are_read() {
+        let first = FILE.replace("\"version\":3", "\"version\":1").replace("\"skipped_iterations\":1,", "");
+        assert_eq!(NcclTests::read(first.as_bytes()).expect("sound").results.len(), 2);
+        let short = r#"{"version":1,"start_time":"x","args":["alltoall_perf"],"env":[],"nccl_version":22605}"#;
+        let short = NcclTests::read(short.as_bytes()).expect("sound");
+        assert_eq!((short.collective(), short.nccl().as_str()), ("alltoall", "2.26.5"));
+        assert_eq!((short.config, short.results.len()), (None, 0));
+    }
+
+    #[test]
+    fn other_content_is_refused_by_name() {
+        let error = |text: &str| format!("{:#}", NcclTests::read(text.as_bytes()).expect_err("refused"));
+        assert!(error("{}").contains("version"));
+        assert!(error(&FILE.replace("\"time\":12.500000", "\"time\":inf")).contains("line 6"), "{}", error("{"));
+        assert!(error(&FILE.replace("[\"build\\/all_reduce_perf_mpi\",\"-g\",\"2\"]", "[]")).contains("args is empty"));
+    }
+}
