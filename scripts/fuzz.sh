@@ -35,6 +35,7 @@ seeds() {
     case $1 in
         log) find results tests/golden -name '*.log' ;;
         record) find results tests/golden -name '*.jsonl' ;;
+        result) find results tests/golden -name '*result.json' ;;
         manifest) find results tests/golden -name sweep.json ;;
         bandwidth) find results tests/golden -name bandwidth.json ;;
     esac

@@ -12,9 +12,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
+use ringmark::read::diff::side::{Kind, Side};
+use ringmark::read::diff::training;
 use ringmark::read::extract;
 use ringmark::read::figures::Extraction;
 use ringmark::read::log;
+use ringmark::read::peers::nccl_tests::NcclTests;
 use ringmark::read::peers::pytorch_ddp::DdpBenchmark;
 use ringmark_record::bandwidth::record::BandwidthRecord;
 use ringmark_record::manifest::Manifest;
@@ -338,7 +341,7 @@ fn names_that_are_not_unicode_are_told_as_well_as_they_can_be() {
     assert!(problems[0].to_string().starts_with("1n1g/rn50_b4_fp32_\u{fffd}.log: the name is not that of a run"));
 }
 
-/// Manifest, bandwidth record and PyTorch's file: one JSON document each, damaged in the same ways.
+/// One JSON document each, damaged in the same ways.
 #[test]
 fn damaged_documents_are_refused_with_their_line() {
     type Read = fn(&[u8]) -> anyhow::Result<()>;
@@ -346,22 +349,16 @@ fn damaged_documents_are_refused_with_their_line() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(path);
         fs::read_to_string(path).expect("a seed").trim_end().to_owned()
     };
-    let readers: [(&str, Read, String, &str); 3] = [
-        ("manifest", |bytes| Manifest::read(bytes).map(drop), seed("manifest/under_way.json"), "\"options\": {"),
-        (
-            "bandwidth",
-            |bytes| BandwidthRecord::read(bytes).map(drop),
-            seed("bandwidth/two_sizes.json"),
-            "\"seconds\":[",
-        ),
-        (
-            "PyTorch",
-            |bytes| DdpBenchmark::read(bytes).map(drop),
-            seed("pytorch_ddp/resnet50.json"),
-            "\"measurements\": [",
-        ),
+    let result = |bytes: &[u8]| training::take_result(&mut Side::new(Path::new("result"), Kind::Training), bytes);
+    let readers: [(&str, Read, &str, &str); 5] = [
+        ("manifest", |bytes| Manifest::read(bytes).map(drop), "under_way.json", "\"options\": {"),
+        ("bandwidth", |bytes| BandwidthRecord::read(bytes).map(drop), "two_sizes.json", "\"seconds\":["),
+        ("pytorch_ddp", |bytes| DdpBenchmark::read(bytes).map(drop), "resnet50.json", "\"measurements\": ["),
+        ("nccl_tests", |bytes| NcclTests::read(bytes).map(drop), "format_3.json", "\"results\":["),
+        ("result", result, "small.json", "\"1n1g\": {"),
     ];
-    for (name, read, sound, place) in readers {
+    for (name, read, file, place) in readers {
+        let sound = seed(&format!("{name}/{file}"));
         read(sound.as_bytes()).expect(name);
         let line = 1 + sound[..sound.find(place).expect(place)].matches('\n').count();
         let error = |bytes: &[u8]| format!("{:#}", read(bytes).expect_err(name));

@@ -3,10 +3,13 @@
 //!
 //! Used twice: by the fuzzer (scripts/fuzz.sh), and by an ordinary test that replays seeds and what the fuzzer once found.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use ringmark::launch::doctor::probe::Probe;
 use ringmark::launch::hosts::Hosts;
+use ringmark::read::diff::outcome::Outcome;
+use ringmark::read::diff::side::{Kind, Side};
+use ringmark::read::diff::{collectives, pairing, pytorch, table, training};
 use ringmark::read::extract::{Format, render};
 use ringmark::read::figures;
 use ringmark::read::folder::FoundRun;
@@ -22,20 +25,22 @@ use ringmark_record::heartbeat::Message;
 use ringmark_record::log_line::{self, Line};
 use ringmark_record::manifest::Manifest;
 use ringmark_record::run::RunRecord;
+use ringmark_record::stats::comparison::{Thresholds, Verdict};
 use ringmark_record::stats::summary;
 use ringmark_record::units::ImagesPerSecond;
-use serde_json::Value;
 
 /// A reader, and what follows it.
 pub type Target = fn(&[u8]);
 
 /// By name, as the folders of seeds are called.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("log", log),
     ("record", record),
+    ("result", result),
     ("manifest", manifest),
     ("bandwidth", bandwidth),
     ("pytorch_ddp", pytorch_ddp),
+    ("nccl_tests", nccl_tests),
     ("words", words),
 ];
 
@@ -87,7 +92,7 @@ fn record(bytes: &[u8]) {
 }
 
 fn found(name: RunName) -> FoundRun {
-    FoundRun { name, log: name.log(&PathBuf::new()) }
+    FoundRun { name, log: name.log(Path::new("")) }
 }
 
 fn show(runs: Vec<run::Run>) {
@@ -96,7 +101,27 @@ fn show(runs: Vec<run::Run>) {
         render(&extraction, format).expect("every extraction is shown");
     }
     let json = render(&extraction, Format::Json).expect("every extraction is shown");
-    serde_json::from_str::<Value>(&json).expect("the JSON is JSON");
+    compare(Kind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
+}
+
+/// Against itself, nothing is faster or slower.
+fn compare(kind: Kind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut side = Side::new(Path::new("fuzzed"), kind);
+    take(&mut side)?;
+    let Ok(pairing) = pairing::pair([&side, &side], false) else { return Ok(()) };
+    let outcome = Outcome::of([&side, &side], pairing, Thresholds::default());
+    for (_, case) in outcome.cases() {
+        assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
+    }
+    table::terminal(&outcome);
+    table::markdown(&outcome);
+    serde_json::to_string(&outcome).expect("memory takes it");
+    Ok(())
+}
+
+/// The JSON of `ringmark extract`.
+fn result(bytes: &[u8]) {
+    let _ = compare(Kind::Training, |side| training::take_result(side, bytes));
 }
 
 fn manifest(bytes: &[u8]) {
@@ -108,6 +133,7 @@ fn manifest(bytes: &[u8]) {
 }
 
 fn bandwidth(bytes: &[u8]) {
+    let _ = compare(Kind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), bytes));
     let Ok(record) = BandwidthRecord::read(bytes) else { return };
     let mut written = Vec::new();
     record.write(&mut written).expect("memory takes it");
@@ -126,7 +152,12 @@ fn bandwidth(bytes: &[u8]) {
     }
 }
 
+fn nccl_tests(bytes: &[u8]) {
+    let _ = compare(Kind::Collectives, |side| collectives::take_nccl_tests(side, Path::new("fuzzed"), bytes));
+}
+
 fn pytorch_ddp(bytes: &[u8]) {
+    let _ = compare(Kind::PytorchDdp, |side| pytorch::take(side, bytes));
     let Ok(file) = DdpBenchmark::read(bytes) else { return };
     let written = serde_json::to_vec(&file).expect("memory takes it");
     assert_eq!(DdpBenchmark::read(&written[..]).expect("what is written can be read"), file);
