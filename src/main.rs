@@ -17,6 +17,7 @@ fn main() -> ExitCode {
         Command::Diff(options) => read::diff::run(&options.into_config()),
         Command::Completions(options) => options.print(),
         Command::Man(options) => options.write(),
+        Command::Predict(options) => read::predict::run(&options.into_config()),
         Command::Leash(options) => launch::process::leash(options.driver, &options.command),
     };
     match outcome {

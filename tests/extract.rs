@@ -233,8 +233,8 @@ fn every_number_of_the_table_is_in_the_json() {
     let mut numbers = Vec::new();
     collect_numbers(&folder.result(), &mut numbers);
     let rows: Vec<&str> = output.stdout.lines().filter(|line| line.starts_with("1n")).collect();
-    assert_eq!(rows.len(), 4, "two cases in two tables");
-    for word in rows.iter().flat_map(|row| row.split_whitespace().skip(1)).filter(|word| !word.contains('/')) {
+    assert_eq!(rows.len(), 5, "two cases in two tables, and what one loses");
+    for word in rows.iter().flat_map(|row| row.split_whitespace().skip(1)).filter(|word| word.parse::<f64>().is_ok()) {
         let decimals = word.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         // As it is, as a percentage, as milliseconds.
         let shown = |number: &f64| [1.0, 100.0, 1000.0].map(|unit| format!("{:.decimals$}", number * unit));
@@ -249,6 +249,61 @@ fn collect_numbers(value: &Value, numbers: &mut Vec<f64>) {
         Value::Object(fields) => fields.values().for_each(|value| collect_numbers(value, numbers)),
         _ => {}
     }
+}
+
+/// 1n1g, and two ranks with and without an exchange: what crowding and what exchanging costs.
+#[test]
+fn the_scaling_loss_is_split_and_adds_up_in_every_format() {
+    let folder = Folder::new();
+    for run in 1..=3 {
+        let noise = 1.0 + 0.01 * f64::from(run);
+        folder.run(&record("1n1g", run, 0.5 * noise));
+        folder.run(&record("1n2g", run, 0.75 * noise));
+        let mut alone = record("1n2g", run, 0.625 * noise);
+        alone.header.config.exchange.collective = CollectiveChoice::None;
+        folder.run(&alone);
+    }
+    let output = folder.extract(&[]);
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    output.stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
+    let halves = output.stdout.lines().any(|line| line.split_whitespace().eq(["crowded", "overlap"]));
+    assert!(halves, "{}", output.stdout);
+    let loss = &folder.result()["rn50"]["1n2g"]["scaling_loss"];
+    let seconds = |part: &Value| part["seconds"].as_f64().expect("a number");
+    let (parts, compute) = (loss["parts"].as_array().expect("parts"), loss["compute"].as_array().expect("halves"));
+    let sum = |parts: &[Value]| parts.iter().map(seconds).sum::<f64>();
+    assert!((sum(parts) - seconds(&loss["total"])).abs() < 1e-12 && (sum(compute) - seconds(&parts[0])).abs() < 1e-12);
+    // Forward and backward are three quarters of a step; the mean step is 1.045 x 1.02 of what was asked for.
+    let step = 0.75 * 1.045 * 1.02;
+    for (half, name, expected) in [(0, "compute_crowded", 0.125 * step), (1, "compute_overlapped", 0.125 * step)] {
+        assert_eq!(compute[half]["part"], name);
+        assert!((seconds(&compute[half]) - expected).abs() < 1e-9, "{}", compute[half]);
+        assert!(compute[half]["margin_seconds"].as_f64().is_some_and(|margin| margin > 0.0 && margin < expected));
+    }
+    let efficiency = loss["efficiency"].as_f64().expect("a number");
+    assert!((efficiency - 2.0 / 3.0).abs() < 1e-9, "{efficiency}");
+    let points: f64 = parts.iter().flat_map(|part| part["efficiency"].as_f64()).sum();
+    assert!((1.0 - points - efficiency).abs() < 1e-9, "what the parts cost is what the efficiency lacks");
+
+    // Logs have the whole alone, and no table of parts.
+    let folder = Folder::new();
+    write_published(&folder, &PUBLISHED[0]);
+    assert!(!folder.extract(&[]).stdout.contains("Where the scaling loss goes"));
+    let loss = &folder.result()["rn50"]["4n8g"]["scaling_loss"];
+    assert_eq!((loss["parts"].as_array().map(Vec::len), loss["base"].as_str()), (Some(0), Some("1n1g")));
+    // DLPerf's row: 128 images in 1 / 384.19, and in 32 / 9579.74 s. The logs are two speeds around five means.
+    assert!((seconds(&loss["total"]) - (4096.0 / 9579.74 - 128.0 / 384.19)).abs() < 1e-3, "{loss}");
+}
+
+#[test]
+fn without_1n1g_the_loss_names_its_base() {
+    let folder = Folder::new();
+    folder.run(&record("1n2g", 1, 0.5));
+    folder.run(&record("1n4g", 1, 0.625));
+    let output = folder.extract(&[]);
+    assert!(output.stdout.contains("less that of 1n2g (there is no 1n1g)"), "{}", output.stdout);
+    assert_eq!(folder.result()["rn50"]["1n4g"]["scaling_loss"]["base"], "1n2g");
+    assert_eq!(folder.result()["rn50"]["1n2g"]["scaling_loss"], Value::Null);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod extract;
 #[path = "fuzz/targets.rs"]
 mod fuzz;
 mod generate;
+mod predict;
 mod resume;
 mod runs;
 mod safetensors;

@@ -107,9 +107,14 @@ fn tables_show_what_communication_costs() {
     assert!(without["communication_cost"].as_f64().is_some_and(is_cost), "{without}");
     assert_eq!(without["runs"][1]["log"], "no-communication/1n2g/rn50_b4_fp32_2.log");
     let csv = fs::read_to_string(folder.path().join("first_result.csv")).expect("written");
-    let fields: Vec<&str> = csv.lines().nth(2).expect("1n2g").rsplit(',').collect();
-    assert!(fields[2].parse().is_ok_and(is_cost) && fields[4] == "2", "{csv}");
-    assert!(csv.lines().nth(1).is_some_and(|line| line.ends_with(",,,,,0")), "{csv}");
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let field = |line: usize, column: &str| {
+        let place = lines[0].iter().position(|name| *name == column).expect(column);
+        lines[line][place]
+    };
+    assert!(field(2, "communication_cost").parse().is_ok_and(is_cost), "{csv}");
+    assert_eq!((field(2, "runs_without_communication"), field(1, "runs_without_communication")), ("2", ""));
+    assert_eq!(field(1, "communication_cost"), "");
 }
 
 #[test]
@@ -327,5 +332,8 @@ fn the_real_worker_without_communication_and_all_that_comes_of_it() {
     let ringmark = file.benchmark_results[0].ringmark.as_ref().expect("ours");
     assert!(ringmark.without_communication[0].measurements.contains(&steps(&without)));
     assert!(file.benchmark_results[0].result[2].measurements.contains(&steps(&with)));
-    assert!(extract(&out, "").contains("\n1n2g           1/1"));
+    // Behind the number of runs may be the mark of a warning.
+    let table = extract(&out, "");
+    let (_, costs) = table.split_once("with communication and without").expect("the table of costs");
+    assert!(costs.lines().any(|line| line.starts_with("1n2g ") && line.contains(" 1/1")), "{table}");
 }

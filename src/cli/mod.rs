@@ -5,7 +5,7 @@
 //! | [`diff`] | the command that compares what was written: diff |
 //! | [`generate`] | the commands made of the definitions themselves: completions, man |
 //! | [`launch`] | the commands that start something: sweep, bandwidth, doctor |
-//! | [`read`] | the commands that read what was written: extract |
+//! | [`read`] | the commands that read what was written: extract, predict |
 
 pub mod diff;
 pub mod generate;
@@ -17,7 +17,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::{BandwidthCommand, DoctorOptions, SweepOptions};
-use crate::cli::read::ExtractOptions;
+use crate::cli::read::{ExtractOptions, PredictOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,6 +54,8 @@ pub enum Command {
     Completions(CompletionsOptions),
     /// Write man pages of all commands
     Man(ManOptions),
+    /// Say what larger cases would do, from a sweep and a bandwidth result, each as a band
+    Predict(PredictOptions),
     /// Become a command that ends with the process of this number, its parent; how mpirun is started
     #[command(hide = true)]
     Leash(LeashOptions),

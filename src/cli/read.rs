@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use ringmark_record::case::Case;
+
 use crate::read::extract::{ExtractConfig, Format};
+use crate::read::predict::PredictConfig;
 
 const EXTRACT_EXAMPLES: &str = "\
 Examples:
@@ -45,5 +48,60 @@ impl ExtractOptions {
     pub fn into_config(self) -> ExtractConfig {
         let ExtractOptions { folder, out, warmup, format, json } = self;
         ExtractConfig { folder, out, warmup, format, json: json.into() }
+    }
+}
+
+const PREDICT_EXAMPLES: &str = "\
+Examples:
+  ringmark predict results/rack7 --bandwidth results/rack7_bandwidth --cases 8n8g,16n8g
+      throughput and efficiency of larger cases, each as a band
+  ringmark predict results/rack7 --efficiency-below 0.8
+      the case where the efficiency falls under 80 %
+  ringmark predict results/rack7 --backtest
+      the largest measured case from the others, and how far that is off
+  ringmark predict --backtest
+      the same for the rows that DLPerf published
+
+Exit status 1 says that something was asked for which a measurement is missing, and which; 2 that it was asked wrongly.";
+
+/// Options of `ringmark predict`.
+#[derive(Debug, Args)]
+#[command(after_help = PREDICT_EXAMPLES)]
+pub struct PredictOptions {
+    /// Folder of a sweep, or of DLPerf's logs
+    #[arg(value_name = "SWEEP", required_unless_present = "backtest")]
+    sweep: Option<PathBuf>,
+    /// Folder of ringmark bandwidth on the same hosts, with two or more hosts: narrows the band
+    #[arg(long, value_name = "FOLDER", requires = "sweep")]
+    bandwidth: Option<PathBuf>,
+    /// Cases to predict [default: 2, 4 and 8 times the hosts of the largest measured case]
+    #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
+    cases: Option<Vec<Case>>,
+    /// Look for the case where the efficiency falls under this, as 0.8
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    efficiency_below: Option<f64>,
+    /// Predict the largest measured case from the others and compare; without SWEEP for DLPerf's published rows
+    #[arg(long)]
+    backtest: bool,
+    /// First iterations of a run to leave out [default: as its record says, 20 without one]
+    #[arg(long, value_name = "N")]
+    warmup: Option<u32>,
+    /// Write all of it as JSON; without FILE to the standard output, in the place of the table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
+        _ => Err("choose a share between 0 and 1, as 0.8".to_owned()),
+    }
+}
+
+impl PredictOptions {
+    /// Takes what was typed as it is; what can be predicted is found out by reading.
+    pub fn into_config(self) -> PredictConfig {
+        let PredictOptions { sweep, bandwidth, cases, efficiency_below, backtest, warmup, json } = self;
+        PredictConfig { sweep, bandwidth, cases, efficiency_below, backtest, warmup, json: json.into() }
     }
 }

@@ -12,12 +12,14 @@ use ringmark_record::case::Case;
 use ringmark_record::config::Dtype;
 use ringmark_record::environment::DeviceKind;
 use ringmark_record::run::{Profile, Warning};
+use ringmark_record::stats::scaling_loss::Part;
 use ringmark_record::stats::summary::step_percentiles;
 use ringmark_record::units::{ImagesPerSecond, Seconds};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::read::figures::{CaseRuns, Extraction, Figures, Group, settings};
+use crate::read::loss::{self, JsonLoss};
 use crate::read::run::{Run, StepTimes, to_hundredths};
 use crate::read::surroundings::{self, Surroundings};
 
@@ -49,6 +51,8 @@ struct JsonCase {
     seconds_per_iteration: Option<JsonTimes>,
     /// `null` where no such run was found.
     without_communication: Option<JsonBaseline>,
+    /// Against the base; `null` for the base itself.
+    scaling_loss: Option<JsonLoss>,
     /// Of the table, then of the case's runs.
     warnings: Vec<String>,
     runs: Vec<JsonRun>,
@@ -186,6 +190,7 @@ fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
         runs_counted: case.counted().count(),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
         without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
+        scaling_loss: loss::of_case(group, case).as_ref().map(JsonLoss::from),
         warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
         runs: case.runs.iter().map(JsonRun::from).collect(),
         settings: settings(&group.conditions),
@@ -228,8 +233,8 @@ pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
 }
 
 /// Columns of the CSV, units in their names: `images_per_s` over all ranks, `s` seconds, shares from 0 to 1; `run_warnings`
-/// is the number of those that the tables list for the case's runs.
-const COLUMNS: [&str; 30] = [
+/// is the number of those that the tables list for the case's runs; `lost` is the step less that of the base, and its parts.
+const COLUMNS: [&str; 38] = [
     "group",
     "dtype",
     "batch_size_per_device",
@@ -258,6 +263,14 @@ const COLUMNS: [&str; 30] = [
     "runs_without_communication",
     "step_without_communication_s",
     "communication_cost",
+    "lost_s",
+    "lost_compute_s",
+    "lost_compute_crowded_s",
+    "lost_compute_overlapped_s",
+    "lost_transfer_s",
+    "lost_waiting_s",
+    "lost_optimizer_s",
+    "lost_other_s",
     "warnings",
     "run_warnings",
 ];
@@ -284,6 +297,8 @@ fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
     let times = figures.and_then(|figures| figures.times);
     let time = |time: fn(&StepTimes) -> f64| text(times.as_ref().map(time));
     let recorded = group.conditions.recorded.as_ref();
+    let loss = loss::of_case(group, case);
+    let lost = |part| text(loss.as_ref().and_then(|loss| Some(loss.part(part)?.mean)));
     [
         group.label.clone(),
         group.conditions.dtype.to_string(),
@@ -313,6 +328,14 @@ fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
         text(case.baseline.as_ref().map(|baseline| baseline.counted().count())),
         text(case.baseline.as_ref().and_then(|baseline| Some(baseline.figures.as_ref()?.times?.step.0))),
         text(case.communication_cost()),
+        text(loss.as_ref().map(|loss| loss.loss.total.mean)),
+        lost(Part::Compute),
+        lost(Part::ComputeCrowded),
+        lost(Part::ComputeOverlapped),
+        lost(Part::Transfer),
+        lost(Part::Waiting),
+        lost(Part::Optimizer),
+        lost(Part::Other),
         group.warnings.join("; "),
         case.warnings.len().to_string(),
     ]

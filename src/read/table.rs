@@ -10,6 +10,7 @@ use ringmark_record::environment::DeviceKind;
 use ringmark_record::units::Seconds;
 
 use crate::read::figures::{CaseRuns, Extraction, Group};
+use crate::read::loss;
 
 /// A column's name, and its unit where it has one (a speedup's is its base, where that is not 1n1g).
 type Header = (&'static str, String);
@@ -56,6 +57,10 @@ pub fn terminal(extraction: &Extraction) -> String {
             paragraphs.push(format!("{COSTS_TITLE}\n({COSTS_LEGEND})"));
             paragraphs.push(aligned(&costs));
         }
+        if let Some(columns) = loss::columns(group) {
+            paragraphs.push(format!("{}\n({})", loss::title(group), loss::LEGEND.join("\n")));
+            paragraphs.push(aligned(&columns));
+        }
         let warnings: Vec<String> = warnings(group).map(|warning| format!("WARNING: {warning}")).collect();
         if !warnings.is_empty() {
             paragraphs.push(warnings.join("\n"));
@@ -81,6 +86,10 @@ pub fn markdown(extraction: &Extraction) -> String {
         if let Some(costs) = costs(group) {
             paragraphs.push(format!("{COSTS_TITLE} ({COSTS_LEGEND}):"));
             paragraphs.push(piped(&costs));
+        }
+        if let Some(columns) = loss::columns(group) {
+            paragraphs.push(format!("{} ({}):", loss::title(group), loss::LEGEND.join(" ")));
+            paragraphs.push(piped(&columns));
         }
     }
     paragraphs.push(legend(extraction, "Warning"));
@@ -109,7 +118,7 @@ fn legend(extraction: &Extraction, word: &str) -> String {
 }
 
 /// What was measured, on what, and how.
-pub(super) fn title(group: &Group) -> Vec<String> {
+pub fn title(group: &Group) -> Vec<String> {
     let conditions = &group.conditions;
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
     let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);

@@ -15,6 +15,9 @@ use ringmark::read::figures;
 use ringmark::read::folder::FoundRun;
 use ringmark::read::log;
 use ringmark::read::peers::pytorch_ddp::DdpBenchmark;
+use ringmark::read::predict::evidence::Evidence;
+use ringmark::read::predict::{self, Outlook, model};
+use ringmark::read::published::DLPERF;
 use ringmark::read::run;
 use ringmark_record::bandwidth::record::BandwidthRecord;
 use ringmark_record::bandwidth::{figures as bandwidth_figures, lines};
@@ -100,8 +103,23 @@ fn show(runs: Vec<run::Run>) {
     for format in [Format::Table, Format::Markdown, Format::Csv] {
         render(&extraction, format).expect("every extraction is shown");
     }
+    extraction.groups.iter().filter_map(Evidence::of_group).for_each(foresee);
     let json = render(&extraction, Format::Json).expect("every extraction is shown");
     compare(Kind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
+}
+
+/// What larger cases would do.
+fn foresee(evidence: Evidence) {
+    let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
+    let cases = [Case { nodes: 2 * largest.nodes, ..largest }, Case { gpus_per_node: 2, ..largest }];
+    let outlook = Outlook {
+        predictions: cases.into_iter().map(|case| model::predict(&evidence, case)).collect(),
+        under: Some(model::under(&evidence, 0.9)),
+        backtest: Some(model::backtest(&evidence)),
+        evidence,
+        caveat: None,
+    };
+    predict::show::text(&[outlook]);
 }
 
 /// Against itself, nothing is faster or slower.
@@ -135,6 +153,9 @@ fn manifest(bytes: &[u8]) {
 fn bandwidth(bytes: &[u8]) {
     let _ = compare(Kind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), bytes));
     let Ok(record) = BandwidthRecord::read(bytes) else { return };
+    let cases = [Case { nodes: 1, gpus_per_node: 8 }, Case { nodes: 2, gpus_per_node: 8 }];
+    let evidence = Evidence::of_published(&DLPERF[0]).with_bandwidth(&cases.map(|case| (case, record.clone())));
+    let _ = evidence.map(foresee);
     let mut written = Vec::new();
     record.write(&mut written).expect("memory takes it");
     BandwidthRecord::read(&written[..]).expect("what is written can be read");

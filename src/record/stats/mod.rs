@@ -1,7 +1,9 @@
 //! Pure arithmetic on what was measured, each function with its formula and a worked number. Not for files or tables.
 
+pub mod allreduce_model;
 pub mod busbw;
 pub mod comparison;
 pub mod scaling;
+pub mod scaling_loss;
 pub mod straggler;
 pub mod summary;

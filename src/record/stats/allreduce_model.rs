@@ -1,0 +1,446 @@
+//! How long an all-reduce takes in cases that were not measured: latency and bandwidth of one level of locality (inside a
+//! host, between hosts), and how a time that was measured in smaller cases may grow. Not for steps of training as a whole.
+//!
+//! **The line.** n ranks on k hosts reduce S bytes in
+//!
+//! ```text
+//! t(S) = latency x steps + volume x S / bandwidth      steps   volume
+//!     ring over all ranks                              2(n-1)  2(n-1)/n
+//!     the ranks of a host in its memory, then a ring   2(k-1)  2(k-1)/k      (k > 1; in one host as the ring)
+//! ```
+//!
+//! A ring goes as fast as its slowest link, so that one line holds for a level: all cases in one host, or all cases of
+//! several. Latency and 1 / bandwidth are least squares of the *relative* error over all measured sizes,
+//! `min sum((t(S_i) - y_i) / y_i)^2` with neither below 0, so that the few microseconds of 8 bytes count as much as the
+//! milliseconds of 128 MB. An engine that sums in pieces, one after the other, pays the latency for each.
+//!
+//! Worked: 8 ranks of one host, 4 MB, 5 us, 10 GB/s: `14 x 5 us + 1.75 x 4 MB / 10 GB/s = 70 + 700 = 770 us`.
+//!
+//! **What of it is exposed.** Backward fills buckets, and they are reduced one after the other. If all-reduces take s times
+//! as long, what backward does not hide of them is
+//!
+//! ```text
+//! T(s) = max over buckets i of (s x w_i - c_i)    w_i: all-reduces from bucket i on, c_i >= 0: backward after i is full
+//! ```
+//!
+//! which is convex, T / s never falls, and no slope is steeper than the whole all-reduce A = w_1. From a reference to a
+//! longer all-reduce A' therefore `T x A' / A <= T' <= T + (A' - A)`: on the left backward hides as large a share as
+//! before (only the last buckets are exposed), on the right not a second more (the all-reduce takes longer than
+//! backward). A smaller measured case raises the left side: the growth from there on can only become steeper.
+//!
+//! Worked: A = 40 ms, T = 10 ms, A' = 60 ms: 15 to 30 ms. With T = 6 ms at A = 30 ms before, the slope is at least 0.4:
+//! 18 to 30 ms.
+//!
+//! Without a line, A is not known, nor how much of it is latency. All of it bandwidth is the left side then, `T x volume' /
+//! volume`; the right side is all of it latency, `T x steps' / steps`, or bandwidth of which all of backward b hid as much
+//! as it could, `T + (volume' / volume - 1) x (T + b)`, whichever is more. With a smaller measured case, its difference
+//! grows in proportion to volume (left) or steps (right). The right side is no bound here: latency that backward hides so
+//! far, and not with more ranks, is seen in no step. It is little unless a step takes 100 us.
+
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+
+use crate::case::Case;
+use crate::units::Bytes;
+
+/// Who sends to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// One ring over all ranks.
+    Ring,
+    /// The ranks of a host in its memory, then a ring over the hosts.
+    Hosts,
+}
+
+/// How an engine reduces.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Exchange {
+    /// Who sends to whom.
+    pub algorithm: Algorithm,
+    /// Longest stretch that goes at once, where the next waits for it.
+    pub piece: Option<Bytes>,
+}
+
+/// What some messages cost in one case, whatever the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Cost {
+    /// Steps, one after the other, of all messages.
+    pub steps: f64,
+    /// Bytes that the busiest link carries.
+    pub bytes: f64,
+}
+
+impl Algorithm {
+    /// Steps of one message.
+    pub fn steps(self, case: Case) -> f64 {
+        2.0 * (f64::from(self.members(case)) - 1.0)
+    }
+
+    /// Share of a message that the busiest link carries.
+    pub fn volume(self, case: Case) -> f64 {
+        self.steps(case) / f64::from(self.members(case))
+    }
+
+    /// Of the ring.
+    fn members(self, case: Case) -> u32 {
+        match self {
+            Algorithm::Hosts if case.nodes > 1 => case.nodes,
+            _ => case.ranks(),
+        }
+    }
+}
+
+impl Exchange {
+    /// Of the engine that a record names; `piece` as it was configured.
+    pub fn of_engine(name: &str, piece: Bytes) -> Exchange {
+        match name {
+            // Its pieces are under way together.
+            "shared-memory" => Exchange { algorithm: Algorithm::Hosts, piece: None },
+            "mpi" => Exchange { algorithm: Algorithm::Ring, piece: Some(piece).filter(|piece| piece.0 > 0) },
+            _ => Exchange { algorithm: Algorithm::Ring, piece: None },
+        }
+    }
+
+    /// Of messages of these sizes, one after the other.
+    pub fn cost(&self, case: Case, messages: &[Bytes]) -> Cost {
+        let pieces = |size: &Bytes| self.piece.map_or(1, |piece| size.0.div_ceil(piece.0).max(1));
+        let bytes: u64 = messages.iter().map(|size| size.0).sum();
+        Cost {
+            steps: self.algorithm.steps(case) * messages.iter().map(pieces).sum::<u64>() as f64,
+            bytes: self.algorithm.volume(case) * bytes as f64,
+        }
+    }
+}
+
+/// Latency and bandwidth of one level.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Line {
+    /// Seconds of one step.
+    pub latency: f64,
+    /// Seconds of one byte on the busiest link: 1 / bandwidth.
+    pub per_byte: f64,
+    /// Root mean square of the relative errors, by degrees of freedom.
+    pub residual: f64,
+    /// Of latency and `per_byte`.
+    covariance: [[f64; 2]; 2],
+    /// Degrees of freedom.
+    freedom: f64,
+}
+
+impl Line {
+    /// Of measured costs and their seconds; `None` with fewer than three, or all of one size.
+    pub fn fit(samples: &[(Cost, f64)]) -> Option<Line> {
+        let rows: Vec<[f64; 2]> = samples.iter().map(|(cost, time)| [cost.steps / time, cost.bytes / time]).collect();
+        let sum = |term: fn(&[f64; 2]) -> f64| rows.iter().map(term).sum::<f64>();
+        let (aa, ab, bb) = (sum(|row| row[0] * row[0]), sum(|row| row[0] * row[1]), sum(|row| row[1] * row[1]));
+        let (a, b) = (sum(|row| row[0]), sum(|row| row[1]));
+        let determinant = aa * bb - ab * ab;
+        if samples.len() < 3 || determinant.is_nan() || determinant <= 1e-9 * aa * bb {
+            return None;
+        }
+        let both = ((a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant);
+        let (latency, per_byte) = match both {
+            (latency, _) if latency < 0.0 => (0.0, b / bb),
+            (_, per_byte) if per_byte < 0.0 => (a / aa, 0.0),
+            both => both,
+        };
+        let freedom = (samples.len() - 2) as f64;
+        let squares = rows.iter().map(|row| (latency * row[0] + per_byte * row[1] - 1.0).powi(2)).sum::<f64>();
+        let variance = squares / freedom;
+        let inverse = [[bb, -ab], [-ab, aa]].map(|row| row.map(|entry| variance * entry / determinant));
+        Some(Line { latency, per_byte, residual: variance.sqrt(), covariance: inverse, freedom })
+    }
+
+    /// Seconds.
+    pub fn time(&self, cost: Cost) -> f64 {
+        self.latency * cost.steps + self.per_byte * cost.bytes
+    }
+
+    /// How far the true line may be from [`time`](Line::time), in seconds, with 95 % confidence: Student's t times the
+    /// standard error of `latency x steps + per_byte x bytes`.
+    pub fn margin(&self, cost: Cost) -> f64 {
+        let [[aa, ab], [_, bb]] = self.covariance;
+        let squared = cost.steps * cost.steps * aa + 2.0 * cost.steps * cost.bytes * ab + cost.bytes * cost.bytes * bb;
+        student(self.freedom) * squared.max(0.0).sqrt()
+    }
+}
+
+impl std::ops::Sub for Cost {
+    type Output = Cost;
+
+    fn sub(self, other: Cost) -> Cost {
+        Cost { steps: self.steps - other.steps, bytes: self.bytes - other.bytes }
+    }
+}
+
+/// Quantile of Student's t for a two-sided 95 %; infinite without a degree of freedom.
+pub fn student(freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |student| student.inverse_cdf(0.975))
+}
+
+/// Expected largest of n independent standard normal values, `integral over x of x n phi(x) Phi(x)^(n - 1)`: who waits for
+/// the slowest of n ranks of equal spread waits this many standard deviations.
+///
+/// `expected_maximum(2) = 1 / sqrt(pi) = 0.5642`, `expected_maximum(100) = 2.5076`.
+pub fn expected_maximum(count: u32) -> f64 {
+    const LIMIT: f64 = 9.0;
+    const STEPS: u32 = 9000;
+    let normal = Normal::standard();
+    let width = 2.0 * LIMIT / f64::from(STEPS);
+    // By parts: what lies above 0 less what lies below, each by the midpoint rule.
+    let term = |step: u32| {
+        let x = (f64::from(step) + 0.5) * width - LIMIT;
+        let below = normal.cdf(x).powf(f64::from(count.max(1)));
+        if x > 0.0 { 1.0 - below } else { -below }
+    };
+    width * (0..STEPS).map(term).sum::<f64>()
+}
+
+/// A range, and its middle.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Band {
+    /// Smallest.
+    pub low: f64,
+    /// Half way.
+    pub mid: f64,
+    /// Largest.
+    pub high: f64,
+}
+
+impl Band {
+    /// Between two values in any order.
+    pub fn between(one: f64, other: f64) -> Band {
+        let (low, high) = (one.min(other), one.max(other));
+        Band { low, mid: 0.5 * (low + high), high }
+    }
+
+    /// Wider by this on both sides.
+    pub fn widened(self, by: f64) -> Band {
+        Band { low: self.low - by, mid: self.mid, high: self.high + by }
+    }
+}
+
+/// What a smaller case than the reference had.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Smaller<A> {
+    /// Exposed all-reduce, in seconds.
+    pub exposed: f64,
+    /// 95 % margin of the difference of this and the reference's; infinite where it is not known.
+    pub margin: f64,
+    /// The all-reduce.
+    pub allreduce: A,
+}
+
+/// Exposed part T' of an all-reduce of `after` seconds, where `exposed` of `before` seconds are in the reference.
+pub fn exposed(exposed: f64, before: f64, smaller: Option<Smaller<f64>>, after: f64) -> Band {
+    let same_share = exposed * after / before;
+    let grown = after - before;
+    let smaller = smaller.filter(|smaller| smaller.margin.is_finite() && smaller.allreduce < before && grown > 0.0);
+    let Some(smaller) = smaller else {
+        return Band::between(same_share, (exposed + grown).max(0.0));
+    };
+    let slope = |margin: f64| (exposed - smaller.exposed + margin) / (before - smaller.allreduce);
+    // Beyond 1 the line is not the whole truth, and what was measured goes on.
+    let steepest = if slope(-smaller.margin) > 1.0 { slope(smaller.margin) } else { 1.0 };
+    Band::between(same_share.max(exposed + slope(-smaller.margin) * grown), exposed + steepest * grown)
+}
+
+/// The same where no line says how long an all-reduce takes; `backward` seconds may hide it.
+pub fn exposed_without_line(
+    exposed: f64,
+    backward: f64,
+    before: Cost,
+    smaller: Option<Smaller<Cost>>,
+    after: Cost,
+) -> Band {
+    let (volume, steps) = (after.bytes / before.bytes, after.steps / before.steps);
+    let (bandwidth, latency) = (exposed * volume, exposed * steps);
+    let spilled = (exposed + (volume - 1.0) * (exposed + backward)).max(0.0);
+    if steps < 1.0 {
+        return Band::between(latency.min(spilled), bandwidth);
+    }
+    let smaller = smaller.filter(|smaller| smaller.margin.is_finite() && smaller.allreduce.steps < before.steps);
+    let Some(smaller) = smaller else {
+        return Band::between(bandwidth, latency.max(spilled));
+    };
+    let (then, now) = (before - smaller.allreduce, after - before);
+    let goes_on = |ratio: f64, margin: f64| exposed + (exposed - smaller.exposed + margin) * ratio;
+    let low = bandwidth.max(goes_on(now.bytes / then.bytes, -smaller.margin));
+    // The margin alone must not tell more than nothing would.
+    let ratio = now.steps / then.steps;
+    let most = latency.max(goes_on(ratio, 0.0));
+    Band::between(low, spilled.max(goes_on(ratio, smaller.margin).min(most)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EIGHT: Case = Case { nodes: 1, gpus_per_node: 8 };
+    const TWO_HOSTS: Case = Case { nodes: 2, gpus_per_node: 8 };
+    const FOUR_HOSTS: Case = Case { nodes: 4, gpus_per_node: 8 };
+    const RING: Exchange = Exchange { algorithm: Algorithm::Ring, piece: None };
+
+    fn close(actual: f64, expected: f64) {
+        assert!((actual - expected).abs() < 1e-9 * expected.abs().max(1e-12), "{actual}, expected {expected}");
+    }
+
+    fn line(latency: f64, bandwidth: f64) -> Line {
+        let per_byte = 1.0 / bandwidth;
+        Line { latency, per_byte, residual: 0.0, covariance: [[0.0; 2]; 2], freedom: 1.0 }
+    }
+
+    #[test]
+    fn the_worked_line_holds() {
+        close(line(5e-6, 10e9).time(RING.cost(EIGHT, &[Bytes(4_000_000)])), 770e-6);
+    }
+
+    #[test]
+    fn each_algorithm_has_its_steps_and_volume() {
+        let of = |algorithm: Algorithm, case| (algorithm.steps(case), algorithm.volume(case));
+        assert_eq!(of(Algorithm::Ring, TWO_HOSTS), (30.0, 1.875));
+        assert_eq!(of(Algorithm::Hosts, TWO_HOSTS), (2.0, 1.0));
+        assert_eq!(of(Algorithm::Hosts, FOUR_HOSTS), (6.0, 1.5));
+        assert_eq!(of(Algorithm::Hosts, EIGHT), of(Algorithm::Ring, EIGHT));
+        let mpi = Exchange::of_engine("mpi", Bytes(1_000_000));
+        let cost = mpi.cost(EIGHT, &[Bytes(2_500_000), Bytes(8)]);
+        assert_eq!((cost.steps, cost.bytes), (4.0 * 14.0, 1.75 * 2_500_008.0));
+        assert_eq!(Exchange::of_engine("mpi", Bytes(0)).piece, None);
+        assert_eq!(Exchange::of_engine("nccl", Bytes(1_000_000)), RING);
+    }
+
+    fn sizes() -> impl Iterator<Item = Bytes> {
+        (3..28).map(|power| Bytes(1 << power))
+    }
+
+    #[test]
+    fn a_line_is_found_again_from_its_times() {
+        let truth = line(12e-6, 3e9);
+        let mut samples: Vec<(Cost, f64)> = Vec::new();
+        for case in [TWO_HOSTS, FOUR_HOSTS] {
+            samples.extend(sizes().map(|size| RING.cost(case, &[size])).map(|cost| (cost, truth.time(cost))));
+        }
+        let fit = Line::fit(&samples).expect("many sizes");
+        assert!((fit.latency / 12e-6 - 1.0).abs() < 1e-9 && (fit.per_byte * 3e9 - 1.0).abs() < 1e-9, "{fit:?}");
+        assert!(fit.residual < 1e-9 && fit.margin(samples[30].0) < 1e-9 * samples[30].1);
+    }
+
+    #[test]
+    fn small_sizes_count_as_much_as_large_ones() {
+        // Absolute errors would leave the latency to the noise of the largest size.
+        let truth = line(12e-6, 3e9);
+        let noise = |index: usize| 1.0 + 0.05 * [1.0, -1.0, 0.5, -0.5][index % 4];
+        let samples: Vec<(Cost, f64)> = sizes()
+            .map(|size| RING.cost(TWO_HOSTS, &[size]))
+            .enumerate()
+            .map(|(index, cost)| (cost, truth.time(cost) * noise(index)))
+            .collect();
+        let fit = Line::fit(&samples).expect("many sizes");
+        assert!((fit.latency / 12e-6 - 1.0).abs() < 0.03 && (fit.per_byte * 3e9 - 1.0).abs() < 0.03, "{fit:?}");
+        assert!((0.03..0.05).contains(&fit.residual), "{fit:?}");
+        let bucket = RING.cost(FOUR_HOSTS, &[Bytes(25_000_000)]);
+        let off = (fit.time(bucket) - truth.time(bucket)).abs();
+        assert!(off < fit.margin(bucket) && fit.margin(bucket) < 0.05 * truth.time(bucket), "{off}: {fit:?}");
+    }
+
+    #[test]
+    fn what_says_nothing_of_both_has_no_line() {
+        let cost = RING.cost(EIGHT, &[Bytes(1 << 20)]);
+        assert_eq!(Line::fit(&[]), None);
+        assert_eq!(Line::fit(&[(cost, 1e-3); 5]), None);
+        // Times that do not grow with the size have no bandwidth, and times in proportion to it no latency.
+        let flat: Vec<(Cost, f64)> = sizes().take(12).map(|size| (RING.cost(EIGHT, &[size]), 1e-3)).collect();
+        let fit = Line::fit(&flat).expect("many sizes");
+        assert!(fit.latency > 0.0 && fit.per_byte >= 0.0, "{fit:?}");
+        let steep: Vec<(Cost, f64)> =
+            sizes().map(|size| RING.cost(EIGHT, &[size])).map(|cost| (cost, cost.bytes.powf(1.2))).collect();
+        assert_eq!(Line::fit(&steep).expect("many sizes").latency, 0.0);
+    }
+
+    #[test]
+    fn the_expected_maximum_is_that_of_normal_values() {
+        // scipy.integrate.quad(lambda x: x * n * norm.pdf(x) * norm.cdf(x) ** (n - 1), -12, 12)
+        let expected = [(1, 0.0), (2, 0.56419), (10, 1.53875), (32, 2.06967), (100, 2.50759), (4096, 3.62608)];
+        for (count, expected) in expected {
+            let actual = expected_maximum(count);
+            assert!((actual - expected).abs() < 1e-5, "{count}: {actual}");
+        }
+    }
+
+    #[test]
+    fn the_worked_exposure_holds() {
+        let band = exposed(10e-3, 40e-3, None, 60e-3);
+        close(band.low, 15e-3);
+        close(band.high, 30e-3);
+        close(band.mid, 22.5e-3);
+        let before = Smaller { exposed: 6e-3, margin: 0.0, allreduce: 30e-3 };
+        close(exposed(10e-3, 40e-3, Some(before), 60e-3).low, 18e-3);
+        close(exposed(10e-3, 40e-3, Some(before), 60e-3).high, 30e-3);
+        // A margin that is not known says nothing; a slope beyond 1 goes on.
+        let unknown = Smaller { margin: f64::INFINITY, ..before };
+        assert_eq!(exposed(10e-3, 40e-3, Some(unknown), 60e-3), band);
+        let steep = exposed(26e-3, 40e-3, Some(before), 60e-3);
+        close(steep.low, 66e-3);
+        close(steep.high, 66e-3);
+        // A shorter all-reduce: the same bounds from the other side.
+        let shorter = exposed(10e-3, 40e-3, None, 36e-3);
+        close(shorter.low, 6e-3);
+        close(shorter.high, 9e-3);
+        assert_eq!(exposed(10e-3, 40e-3, None, 20e-3).low, 0.0);
+    }
+
+    /// The formula in the header, for any buckets: what is measured at one length holds at every longer one.
+    #[test]
+    fn the_bounds_hold_for_any_buckets() {
+        let mut state: u64 = 7;
+        let mut uniform = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        for _ in 0..5000 {
+            let buckets: Vec<(f64, f64)> =
+                (0..1 + (8.0 * uniform()) as usize).map(|_| (uniform(), uniform())).collect();
+            let backward = 4.0 * uniform();
+            let mut full: Vec<f64> = buckets.iter().map(|(_, at)| at * backward).collect();
+            full.sort_by(f64::total_cmp);
+            // The last bucket is full when backward ends.
+            *full.last_mut().expect("one at least") = backward;
+            let of = |scale: f64| {
+                let done =
+                    buckets.iter().zip(&full).fold(0.0, |done: f64, ((time, _), full)| done.max(*full) + scale * time);
+                let all: f64 = buckets.iter().map(|(time, _)| scale * time).sum();
+                (done - backward, all)
+            };
+            let scales = [0.2 + uniform(), 1.3 + uniform(), 2.4 + 4.0 * uniform()];
+            let [(least, small), (middle, before), (truth, after)] = scales.map(of);
+            let smaller = Smaller { exposed: least, margin: 0.0, allreduce: small };
+            for smaller in [None, Some(smaller)] {
+                let band = exposed(middle, before, smaller, after);
+                assert!((band.low - 1e-9..=band.high + 1e-9).contains(&truth), "{truth} in {band:?}, {buckets:?}");
+            }
+            // Downwards from the middle too.
+            let band = exposed(middle, before, None, small);
+            assert!((band.low - 1e-9..=band.high + 1e-9).contains(&least), "{least} in {band:?}, {buckets:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_line_all_bandwidth_and_all_latency_are_the_ends() {
+        let [two, four] = [TWO_HOSTS, FOUR_HOSTS].map(|case| RING.cost(case, &[Bytes(100_000_000)]));
+        let band = exposed_without_line(15e-3, 0.0, two, None, four);
+        close(band.low, 15e-3 * 31.0 / 30.0);
+        close(band.high, 15e-3 * 31.0 / 15.0);
+        // Backward that hid three seconds of bandwidth hides no more.
+        let spilled = exposed_without_line(15e-3, 3.0, two, None, four);
+        close(spilled.high, 15e-3 + 3.015 / 30.0);
+        // From four hosts on, by what two had: half of the difference by volume, twice by steps.
+        let eight = RING.cost(Case { nodes: 8, gpus_per_node: 8 }, &[Bytes(100_000_000)]);
+        let smaller = Smaller { exposed: 15e-3, margin: 1e-3, allreduce: two };
+        let band = exposed_without_line(20e-3, 0.0, four, Some(smaller), eight);
+        close(band.low, 22e-3);
+        close(band.high, 32e-3);
+        assert_eq!(
+            exposed_without_line(20e-3, 0.0, four, None, two),
+            Band::between(20e-3 * 15.0 / 31.0, 20e-3 * 30.0 / 31.0)
+        );
+    }
+}

@@ -1,0 +1,342 @@
+//! Where the time goes that a step of N ranks takes beyond the base's: parts that add up to the whole.
+//!
+//! With t the mean step time over ranks, iterations and runs, and 0 for the base (one rank, where it was measured),
+//!
+//! ```text
+//! t(N) - t(0) = compute    forward and backward, N's less the base's
+//!             + transfer   exposed all-reduce less the wait in it
+//!             + waiting    exposed all-reduce until the slowest rank was there
+//!             + optimizer
+//!             + other      what is left: in the step and in none of its measured phases
+//! ```
+//!
+//! Where the same N ranks also ran without any exchange, compute is split further: **crowded** is their forward and
+//! backward less the base's (what cores, memory and power shared with other ranks cost), **overlapped** is the rest (what
+//! computing costs while gradients move). A part below zero is a gain. `other` is never spread over the rest.
+//!
+//! Every rank has the same batch in every case, so that efficiency (by images over time) `= t(0) / t(N)` and
+//! `1 - efficiency = (t(N) - t(0)) / t(N)`: a part p costs `p / t(N)` of the efficiency, and of the images/s that N ideal
+//! ranks would do the same share. Both add up as the parts do.
+//!
+//! Worked: the base takes 100 ms (90 compute, 8 optimizer, 2 other); four ranks take 125 ms: 99 compute, 12 exposed
+//! all-reduce of which 5 are waiting, 9 optimizer, 5 other. 25 = 9 compute + 7 transfer + 5 waiting + 1 optimizer + 3
+//! other; efficiency = 0.8; the 7 ms transfer are 28 % of the loss and 5.6 points of the 20 that the efficiency lacks.
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::stats::summary::{mean, standard_deviation};
+
+/// Part of the loss, in the order in which they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Forward and backward.
+    Compute,
+    /// Half of compute: forward and backward of the same ranks without any exchange.
+    ComputeCrowded,
+    /// Half of compute: what an exchange at the same time adds to it.
+    ComputeOverlapped,
+    /// Exposed all-reduce after the slowest rank was there.
+    Transfer,
+    /// Exposed all-reduce until the slowest rank was there.
+    Waiting,
+    /// Weight update.
+    Optimizer,
+    /// Measured in the step, explained by none of its phases.
+    Other,
+}
+
+impl Part {
+    /// Name in tables and charts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Compute => "compute",
+            Part::ComputeCrowded => "compute, crowded",
+            Part::ComputeOverlapped => "compute, overlapped",
+            Part::Transfer => "transfer",
+            Part::Waiting => "waiting",
+            Part::Optimizer => "optimizer",
+            Part::Other => "other",
+        }
+    }
+
+    /// What it is, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Part::Compute => "forward and backward slower than the base's",
+            Part::ComputeCrowded => "what the same ranks lose without any exchange: they share the host",
+            Part::ComputeOverlapped => "what computing loses while gradients move",
+            Part::Transfer => "all-reduce that backward did not hide, with all ranks there",
+            Part::Waiting => "all-reduce until the slowest rank was there",
+            Part::Optimizer => "weight update",
+            Part::Other => "in the step and in none of its phases: not explained",
+        }
+    }
+}
+
+/// Step of one run: means over ranks and iterations, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RunStep {
+    /// Start of an iteration to the start of the next.
+    pub step: f64,
+    /// Where it went; `None` where only the whole was measured.
+    pub phases: Option<Phases>,
+}
+
+/// Phases of a step, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Phases {
+    /// Forward and backward.
+    pub compute: f64,
+    /// Exposed all-reduce, the wait in it included.
+    pub exposed: f64,
+    /// The wait in it.
+    pub waiting: f64,
+    /// Weight update.
+    pub optimizer: f64,
+}
+
+/// Difference of two means, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Difference {
+    /// Mean over the case's runs less mean over the base's.
+    pub mean: f64,
+    /// The true difference lies within this of it with 95 % confidence; `None` with one run on a side.
+    pub margin: Option<f64>,
+}
+
+/// What a case loses against its base.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScalingLoss {
+    /// Mean step of the base, in seconds.
+    pub base_step: f64,
+    /// Mean step of the case, in seconds.
+    pub step: f64,
+    /// `step - base_step`.
+    pub total: Difference,
+    /// Compute, transfer, waiting, optimizer, other, which add up to it; none where only the whole was measured.
+    pub parts: Vec<(Part, Difference)>,
+    /// Crowded and overlapped, which add up to compute; none without runs of the same ranks without any exchange.
+    pub compute: Vec<(Part, Difference)>,
+}
+
+impl ScalingLoss {
+    /// The parts, with the halves of compute in its place where there are any: they add up to the total too.
+    pub fn finest(&self) -> Vec<(Part, Difference)> {
+        match self.compute.is_empty() {
+            true => self.parts.clone(),
+            false => self.compute.iter().chain(&self.parts[1..]).copied().collect(),
+        }
+    }
+
+    /// By images over time, `t(0) / t(N)`.
+    pub fn efficiency(&self) -> f64 {
+        self.base_step / self.step
+    }
+
+    /// What this much of the step costs of the efficiency, `part / t(N)`; times the images/s of as many ideal ranks, what
+    /// it costs of them.
+    pub fn efficiency_lost(&self, part: f64) -> f64 {
+        part / self.step
+    }
+
+    /// Share of the whole loss; `None` where nothing was lost, so that there is nothing to share.
+    pub fn share(&self, part: f64) -> Option<f64> {
+        (self.total.mean > 0.0).then(|| part / self.total.mean)
+    }
+}
+
+/// Splits what the runs of a case take beyond those of the base; `alone` are the runs of the same ranks without any
+/// exchange. `None` without a run on either side.
+pub fn scaling_loss(base: &[RunStep], case: &[RunStep], alone: &[RunStep]) -> Option<ScalingLoss> {
+    let steps = |runs: &[RunStep]| -> Vec<f64> { runs.iter().map(|run| run.step).collect() };
+    let (base_steps, case_steps) = (steps(base), steps(case));
+    let total = difference(&case_steps, &base_steps)?;
+    let parts = parts(base, case, total).unwrap_or_default();
+    let compute = parts.first().and_then(|(_, compute)| halves(base, case, alone, *compute)).unwrap_or_default();
+    Some(ScalingLoss { base_step: mean(&base_steps)?, step: mean(&case_steps)?, total, parts, compute })
+}
+
+type OfRun = fn(f64, Phases) -> f64;
+
+const COMPUTE: OfRun = |_, phases| phases.compute;
+
+/// Of one part; `None` unless every run has its phases.
+fn between(case: &[RunStep], base: &[RunStep], part: OfRun) -> Option<Difference> {
+    let of = |runs: &[RunStep]| runs.iter().map(|run| Some(part(run.step, run.phases?))).collect::<Option<Vec<f64>>>();
+    difference(&of(case)?, &of(base)?)
+}
+
+fn parts(base: &[RunStep], case: &[RunStep], total: Difference) -> Option<Vec<(Part, Difference)>> {
+    let measured: [(Part, OfRun); 4] = [
+        (Part::Compute, COMPUTE),
+        (Part::Transfer, |_, phases| phases.exposed - phases.waiting),
+        (Part::Waiting, |_, phases| phases.waiting),
+        (Part::Optimizer, |_, phases| phases.optimizer),
+    ];
+    let part = |(part, of_run): (Part, OfRun)| Some((part, between(case, base, of_run)?));
+    let mut parts = measured.into_iter().map(part).collect::<Option<Vec<_>>>()?;
+    let explained: f64 = parts.iter().map(|(_, part)| part.mean).sum();
+    let other = between(case, base, |step, phases| step - phases.compute - phases.exposed - phases.optimizer)?;
+    // The same number but for rounding, by which the parts would not add up.
+    parts.push((Part::Other, Difference { mean: total.mean - explained, ..other }));
+    Some(parts)
+}
+
+fn halves(
+    base: &[RunStep],
+    case: &[RunStep],
+    alone: &[RunStep],
+    compute: Difference,
+) -> Option<Vec<(Part, Difference)>> {
+    let crowded = between(alone, base, COMPUTE)?;
+    let overlapped = Difference { mean: compute.mean - crowded.mean, ..between(case, alone, COMPUTE)? };
+    Some(vec![(Part::ComputeCrowded, crowded), (Part::ComputeOverlapped, overlapped)])
+}
+
+/// Of two means over runs, with Welch's interval (runs are independent, spreads of the two sides need not be equal):
+/// `margin = t(0.975; d) x e`, `e^2 = sa^2 / na + sb^2 / nb`, `d = e^4 / ((sa^2 / na)^2 / (na - 1) + (sb^2 / nb)^2 /
+/// (nb - 1))`. `None` for an empty side.
+///
+/// `difference([3, 4, 5], [1, 2, 3]) = 2 +- 2.776 x sqrt(2/3) = 2 +- 2.267`.
+pub fn difference(case: &[f64], base: &[f64]) -> Option<Difference> {
+    let error = |values: &[f64]| Some(standard_deviation(values)?.powi(2) / values.len() as f64);
+    let margin = error(case).zip(error(base)).and_then(|(of_case, of_base)| {
+        let squared = of_case + of_base;
+        if squared == 0.0 {
+            return Some(0.0);
+        }
+        let free = |error: f64, values: &[f64]| error.powi(2) / (values.len() - 1) as f64;
+        let freedom = squared.powi(2) / (free(of_case, case) + free(of_base, base));
+        Some(StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(0.975) * squared.sqrt())
+    });
+    Some(Difference { mean: mean(case)? - mean(base)?, margin })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(compute: f64, exposed: f64, waiting: f64, optimizer: f64, other: f64) -> RunStep {
+        let step = compute + exposed + optimizer + other;
+        RunStep { step, phases: Some(Phases { compute, exposed, waiting, optimizer }) }
+    }
+
+    fn close(actual: f64, expected: f64) {
+        assert!((actual - expected).abs() < 1e-9 * expected.abs().max(1.0), "{actual}, expected {expected}");
+    }
+
+    fn part(loss: &ScalingLoss, wanted: Part) -> f64 {
+        loss.parts.iter().chain(&loss.compute).find(|(part, _)| *part == wanted).expect("the part is there").1.mean
+    }
+
+    #[test]
+    fn the_worked_number_holds() {
+        let (base, case) = (run(90.0, 0.0, 0.0, 8.0, 2.0), run(99.0, 12.0, 5.0, 9.0, 5.0));
+        let loss = scaling_loss(&[base], &[case], &[]).expect("a run on both sides");
+        close(loss.total.mean, 25.0);
+        close(loss.efficiency(), 0.8);
+        let parts: Vec<(Part, f64)> = loss.parts.iter().map(|(part, difference)| (*part, difference.mean)).collect();
+        let expected = [9.0, 7.0, 5.0, 1.0, 3.0];
+        let order = [Part::Compute, Part::Transfer, Part::Waiting, Part::Optimizer, Part::Other];
+        assert_eq!(parts.iter().map(|(part, _)| *part).collect::<Vec<_>>(), order);
+        parts.iter().zip(expected).for_each(|((_, actual), expected)| close(*actual, expected));
+        close(loss.share(7.0).expect("something was lost"), 0.28);
+        close(loss.efficiency_lost(7.0), 0.056);
+        assert_eq!(loss.total.margin, None, "one run has no spread");
+    }
+
+    #[test]
+    fn runs_without_exchange_split_compute() {
+        let (base, case) = (run(90.0, 0.0, 0.0, 8.0, 2.0), run(99.0, 12.0, 5.0, 9.0, 5.0));
+        let loss = scaling_loss(&[base], &[case], &[run(96.5, 0.0, 0.0, 8.5, 2.0)]).expect("a run on both sides");
+        close(part(&loss, Part::ComputeCrowded), 6.5);
+        close(part(&loss, Part::ComputeOverlapped), 2.5);
+        close(part(&loss, Part::Compute), 9.0);
+        let finest = loss.finest();
+        close(finest.iter().map(|(_, part)| part.mean).sum(), 25.0);
+        assert_eq!((finest.len(), finest[0].0, finest[2].0), (6, Part::ComputeCrowded, Part::Transfer));
+    }
+
+    #[test]
+    fn a_faster_optimizer_is_a_gain_and_nothing_lost_has_no_shares() {
+        let loss = scaling_loss(&[run(90.0, 0.0, 0.0, 8.0, 0.0)], &[run(90.0, 1.0, 0.0, 5.0, 0.0)], &[]);
+        let loss = loss.expect("a run on both sides");
+        close(part(&loss, Part::Optimizer), -3.0);
+        close(loss.total.mean, -2.0);
+        assert_eq!(loss.share(-3.0), None);
+    }
+
+    #[test]
+    fn without_phases_there_is_only_the_total() {
+        let whole = |step| RunStep { step, phases: None };
+        let loss = scaling_loss(&[whole(0.5), whole(0.5)], &[run(0.5, 0.25, 0.0, 0.0, 0.0)], &[]).expect("runs");
+        assert_eq!((loss.total.mean, loss.parts.len()), (0.25, 0));
+        assert_eq!(scaling_loss(&[], &[whole(0.5)], &[]), None);
+    }
+
+    #[test]
+    fn the_margin_is_welch_s() {
+        let welch = difference(&[3.0, 4.0, 5.0], &[1.0, 2.0, 3.0]).expect("two sides");
+        close(welch.mean, 2.0);
+        assert!((welch.margin.expect("three runs") - 2.266_957).abs() < 1e-5, "{welch:?}");
+        // scipy.stats.ttest_ind([1, 2, 6, 4], [10, 10.5], equal_var=False).confidence_interval(): -10.44446, -3.55554.
+        let uneven = difference(&[1.0, 2.0, 6.0, 4.0], &[10.0, 10.5]).expect("two sides");
+        assert!(
+            (uneven.mean + 7.0).abs() < 1e-12 && (uneven.margin.expect("runs") - 3.444_46).abs() < 1e-5,
+            "{uneven:?}"
+        );
+        assert_eq!(difference(&[1.0, 1.0], &[2.0, 2.0]), Some(Difference { mean: -1.0, margin: Some(0.0) }));
+    }
+
+    /// Numbers from 0 to 1 (splitmix64).
+    fn uniform(state: &mut u64) -> f64 {
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = *state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    #[test]
+    fn the_parts_add_up_for_arbitrary_runs() {
+        let mut state = 1;
+        for round in 0..2000 {
+            let mut runs = |count: usize| -> Vec<RunStep> {
+                let one = |_| {
+                    let [compute, exposed, waiting, optimizer, step] =
+                        std::array::from_fn(|_| uniform(&mut state) * 10f64.powf(6.0 * uniform(&mut state) - 4.0));
+                    // The step is any number, also one below the sum of its phases.
+                    RunStep {
+                        step,
+                        phases: Some(Phases { compute, exposed, waiting: waiting.min(exposed), optimizer }),
+                    }
+                };
+                (0..count).map(one).collect()
+            };
+            let (base, case, alone) = (runs(1 + round % 5), runs(1 + round % 3), runs(round % 4));
+            let loss = scaling_loss(&base, &case, &alone).expect("runs on both sides");
+            let finest = loss.finest();
+            let scale = finest.iter().map(|(_, part)| part.mean.abs()).fold(loss.step + loss.base_step, f64::max);
+            for parts in [&loss.parts, &finest] {
+                let sum: f64 = parts.iter().map(|(_, part)| part.mean).sum();
+                assert!((sum - loss.total.mean).abs() <= 1e-14 * scale, "round {round}: {sum}, {:?}", loss.total);
+            }
+            assert!((loss.total.mean - (loss.step - loss.base_step)).abs() <= 1e-14 * scale);
+            let points: f64 = loss.parts.iter().map(|(_, part)| loss.efficiency_lost(part.mean)).sum();
+            assert!((1.0 - points - loss.efficiency()).abs() <= 1e-9 * (scale / loss.step), "round {round}");
+            assert_eq!((loss.parts.len(), finest.len()), (5, if alone.is_empty() { 5 } else { 6 }));
+            // `other` is what its own definition says, not only what makes the sum right.
+            let other = |runs: &[RunStep]| {
+                let of_run = |run: &RunStep| {
+                    let phases = run.phases.expect("made with them");
+                    run.step - phases.compute - phases.exposed - phases.optimizer
+                };
+                runs.iter().map(of_run).sum::<f64>() / runs.len() as f64
+            };
+            let by_definition = other(&case) - other(&base);
+            assert!((part(&loss, Part::Other) - by_definition).abs() <= 1e-12 * scale, "round {round}");
+        }
+    }
+}

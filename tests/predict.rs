@@ -1,0 +1,495 @@
+//! `ringmark predict` from outside: a cluster whose truth is known, DLPerf's published rows, and what is refused.
+
+use std::path::Path;
+use std::process::Command;
+
+use ringmark::read::predict::evidence::Evidence;
+use ringmark::read::predict::model::{self, Limit, Prediction, predict};
+use ringmark::read::published::DLPERF;
+use ringmark::read::{bandwidth, extract};
+use ringmark_record::bandwidth::config::BandwidthConfig;
+use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::case::Case;
+use ringmark_record::environment::Environment;
+use ringmark_record::run::{Iteration, RunRecord};
+use ringmark_record::stats::allreduce_model::{Cost, Exchange};
+use ringmark_record::units::{Bytes, Seconds};
+use serde_json::Value;
+
+use crate::runs::{Folder, record};
+
+fn case(name: &str) -> Case {
+    name.parse().expect("a case")
+}
+
+/// What one call of the program gave.
+struct Output {
+    status: i32,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(folder: Option<&Path>, options: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_ringmark"))
+        .arg("predict")
+        .args(folder)
+        .args(options)
+        .output()
+        .expect("the program starts");
+    Output {
+        status: output.status.code().expect("no signal"),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+/// Normal numbers (splitmix64, Box-Muller).
+struct Noise(u64);
+
+impl Noise {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// A cluster whose every time is known: backward fills four buckets, the ring reduces one after the other, and who is
+/// done waits. Nothing of the model that is tested is in it but the time of one all-reduce.
+#[derive(Clone, Copy)]
+struct Cluster {
+    engine: &'static str,
+    /// Seconds of a step, and bytes a second, between hosts.
+    between: (f64, f64),
+    /// Of a rank's compute time from iteration to iteration.
+    jitter: f64,
+    /// Of all times from run to run.
+    drift: f64,
+}
+
+const INSIDE: (f64, f64) = (4e-6, 60e9);
+const BUCKETS: [u64; 4] = [26_046_368, 26_255_360, 25_747_456, 24_178_944];
+/// Share of backward after which each is full.
+const READY: [f64; 4] = [0.2, 0.45, 0.75, 1.0];
+const FORWARD: f64 = 0.030;
+const BACKWARD: f64 = 0.060;
+const OPTIMIZER: f64 = 0.002;
+const OTHER: f64 = 0.0005;
+/// What four ranks on a host cost each other.
+const CROWDED: f64 = 1.06;
+
+impl Cluster {
+    fn allreduce(&self, case: Case, size: Bytes) -> f64 {
+        let (latency, bandwidth) = if case.nodes == 1 { INSIDE } else { self.between };
+        let Cost { steps, bytes } = Exchange::of_engine(self.engine, Bytes(0)).cost(case, &[size]);
+        latency * steps + bytes / bandwidth
+    }
+
+    fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Noise) -> Iteration {
+        let ranks = case.ranks() as usize;
+        let crowded = slow * if case.gpus_per_node > 1 { CROWDED } else { 1.0 };
+        let own: Vec<(f64, f64)> = (0..ranks)
+            .map(|_| {
+                let factor = crowded * (1.0 + self.jitter * noise.normal()).max(0.5);
+                (FORWARD * factor, BACKWARD * factor)
+            })
+            .collect();
+        let mut done: f64 = 0.0;
+        for (size, ready) in BUCKETS.iter().zip(READY).filter(|_| ranks > 1) {
+            let full = own.iter().map(|(forward, backward)| forward + ready * backward).fold(0.0, f64::max);
+            done = full.max(done) + self.allreduce(case, Bytes(*size)) * slow;
+        }
+        let exposed: Vec<f64> = own.iter().map(|(forward, backward)| (done - forward - backward).max(0.0)).collect();
+        let seconds = |of: &dyn Fn(usize) -> f64| (0..ranks).map(|rank| Seconds(of(rank))).collect::<Vec<_>>();
+        Iteration {
+            iteration: number,
+            step: seconds(&|rank| own[rank].0 + own[rank].1 + exposed[rank] + OPTIMIZER + OTHER),
+            forward: seconds(&|rank| own[rank].0),
+            backward: seconds(&|rank| own[rank].1),
+            exposed_allreduce: seconds(&|rank| exposed[rank]),
+            optimizer: seconds(&|_| OPTIMIZER),
+            before_allreduce: seconds(&|rank| own[rank].0 + READY[0] * own[rank].1),
+            loss: vec![6.9; ranks],
+            loss_scale: 1.0,
+            skipped: false,
+        }
+    }
+
+    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Noise) -> RunRecord {
+        let mut made = record(name, run, 0.1);
+        let slow = 1.0 + self.drift * noise.normal();
+        made.header.config.iterations = iterations;
+        made.header.buckets = BUCKETS.map(Bytes).into();
+        made.header.collective = if case(name).ranks() == 1 { "solo" } else { self.engine }.to_owned();
+        made.iterations = (1..=iterations).map(|number| self.iteration(case(name), number, slow, noise)).collect();
+        let end = made.end.as_mut().expect("a whole record");
+        end.iterations = iterations;
+        end.wall = Seconds(made.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+        made
+    }
+
+    /// Mean step of many iterations without a drift.
+    fn truth(&self, name: &str) -> f64 {
+        let mut noise = Noise(99);
+        let steps: Vec<f64> = (1..=1500)
+            .flat_map(|number| self.iteration(case(name), number, 1.0, &mut noise).step)
+            .map(|step| step.0)
+            .collect();
+        steps.iter().sum::<f64>() / steps.len() as f64
+    }
+
+    fn sweep(&self, cases: &[&str], seed: u64) -> Folder {
+        let folder = Folder::new();
+        let mut noise = Noise(seed);
+        for name in cases {
+            for run in 1..=5 {
+                folder.run(&self.record(name, run, 22, &mut noise));
+            }
+        }
+        folder
+    }
+
+    /// Sizes from 8 bytes to 128 MB, each measured with some error.
+    fn bandwidth(&self, name: &str, error: f64, noise: &mut Noise) -> BandwidthRecord {
+        let result = |bytes: u64, noise: &mut Noise| {
+            let time = self.allreduce(case(name), Bytes(bytes)) * (1.0 + error * noise.normal()).max(0.1);
+            let seconds = vec![vec![Seconds(time); 2]; case(name).ranks() as usize];
+            let timing = Timing { seconds, wrong: Some(0), error: vec![0.0; 2] };
+            MessageResult {
+                bytes: Bytes(bytes),
+                count: bytes / 4,
+                element: "float".to_owned(),
+                buckets: vec![Bytes(bytes)],
+                out_of_place: None,
+                in_place: Some(timing),
+            }
+        };
+        let ranks = record(name, 1, 0.1).header.ranks;
+        let config = BandwidthConfig::default();
+        let mut made = BandwidthRecord::new(Seconds(1.7e9), config, Environment::default(), ranks);
+        made.collective = self.engine.to_owned();
+        made.results = (3..28).map(|power| result(1 << power, noise)).collect();
+        made
+    }
+
+    fn write_bandwidth(&self, folder: &Folder, cases: &[&str], seed: u64) {
+        let mut noise = Noise(seed);
+        for name in cases {
+            let mut bytes = Vec::new();
+            self.bandwidth(name, 0.04, &mut noise).write(&mut bytes).expect("memory takes it");
+            folder.write(&format!("{name}/bandwidth.json"), bytes);
+        }
+    }
+}
+
+fn evidence(sweep: &Folder, bandwidth_result: Option<&Folder>) -> Evidence {
+    let extraction = extract::read(&sweep.path(), None).expect("a folder of runs");
+    assert_eq!(extraction.problems, []);
+    let evidence = Evidence::of_group(&extraction.groups[0]).expect("runs that count");
+    let records = bandwidth_result.map(|folder| bandwidth::read(&folder.path()).expect("records").cases);
+    evidence.with_bandwidth(&records.unwrap_or_default()).expect("the same engine")
+}
+
+const MEASURED: [&str; 4] = ["1n1g", "1n4g", "2n4g", "4n4g"];
+
+/// Between hosts: the last bucket alone is exposed; about as long as backward; much longer; with an Ethernet's latency.
+const NETWORKS: [(f64, f64); 4] = [(20e-6, 12e9), (20e-6, 3e9), (20e-6, 1e9), (60e-6, 6e9)];
+
+#[test]
+fn eight_hosts_are_predicted_from_one_to_four() {
+    let (mut inside, mut all) = (0, 0);
+    for engine in ["nccl", "shared-memory"] {
+        for between in NETWORKS {
+            for (jitter, drift) in [(0.0, 0.0), (0.02, 0.005)] {
+                let cluster = Cluster { engine, between, jitter, drift };
+                let truth = cluster.truth("8n4g");
+                for seed in if drift > 0.0 { 1..=5 } else { 1..=1 } {
+                    let sweep = cluster.sweep(&MEASURED, seed);
+                    let result = Folder::new();
+                    cluster.write_bandwidth(&result, &["1n4g", "2n4g", "4n4g"], seed);
+                    for bandwidth_result in [Some(&result), None] {
+                        let evidence = evidence(&sweep, bandwidth_result);
+                        let Prediction { step, .. } = predict(&evidence, case("8n4g")).expect("both levels are there");
+                        let what = format!(
+                            "{engine}, {between:?}, jitter {jitter}, seed {seed}, with bandwidth {}: {truth} in {step:?}",
+                            bandwidth_result.is_some()
+                        );
+                        let is_inside = (step.low..=step.high).contains(&truth);
+                        inside += u32::from(is_inside);
+                        all += 1;
+                        assert!(is_inside || drift > 0.0, "without noise the bounds are exact: {what}");
+                        assert!(truth > 0.98 * step.low && truth < 1.02 * step.high, "never off by much: {what}");
+                        // No band so wide that it would hold anything.
+                        let width = (step.high - step.low) / step.mid;
+                        assert!(width < if bandwidth_result.is_some() { 0.2 } else { 0.4 }, "{width}: {what}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(f64::from(inside) >= 0.95 * f64::from(all), "{inside} of {all}");
+}
+
+/// Latency that backward hides now and not with more hosts: a sweep alone does not show how much that is.
+#[test]
+fn much_latency_needs_a_bandwidth_result() {
+    for between in [(150e-6, 6e9), (900e-6, 12e9)] {
+        let cluster = Cluster { engine: "nccl", between, jitter: 0.0, drift: 0.0 };
+        let (truth, sweep, result) = (cluster.truth("8n4g"), cluster.sweep(&MEASURED, 1), Folder::new());
+        cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 1);
+        let of = |result| predict(&evidence(&sweep, result), case("8n4g")).expect("both levels are there");
+        let (with, without) = (of(Some(&result)), of(None));
+        assert!((with.step.low..=with.step.high).contains(&truth), "{truth} in {with:?}");
+        assert!(truth > without.step.high && truth < 1.02 * without.step.high, "{truth} in {without:?}");
+    }
+}
+
+#[test]
+fn what_limits_a_case_is_what_the_cluster_lacks() {
+    let limit = |between, jitter| {
+        let cluster = Cluster { engine: "nccl", between, jitter, drift: 0.0 };
+        let (sweep, result) = (cluster.sweep(&MEASURED, 3), Folder::new());
+        cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 3);
+        predict(&evidence(&sweep, Some(&result)), case("8n4g")).expect("both levels are there").limit()
+    };
+    assert_eq!(limit((20e-6, 1e9), 0.0), Some(Limit::Bandwidth));
+    assert_eq!(limit((900e-6, 12e9), 0.0), Some(Limit::Latency));
+    assert_eq!(limit((5e-6, 100e9), 0.0), Some(Limit::Compute));
+    assert_eq!(limit((5e-6, 100e9), 0.1), Some(Limit::Waiting));
+}
+
+#[test]
+fn a_line_of_known_latency_and_bandwidth_is_found_in_the_records() {
+    let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0 };
+    let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
+    cluster.write_bandwidth(&result, &["1n4g", "2n4g", "4n4g"], 1);
+    let output = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--json"]);
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    let group = &serde_json::from_str::<Value>(&output.stdout).expect("JSON")["groups"][0];
+    for (level, latency, bandwidth) in [("inside_host", 4e-6, 60.0), ("between_hosts", 20e-6, 3.0)] {
+        let of = |field: &str| group["levels"][level][field].as_f64().expect("a number");
+        assert!((of("latency_seconds") / latency - 1.0).abs() < 0.05, "{group}");
+        assert!((of("bandwidth_gb_per_second") / bandwidth - 1.0).abs() < 0.05, "{group}");
+        assert!((0.02..0.06).contains(&of("relative_residual")), "{group}");
+    }
+    let cases: Vec<&str> =
+        group["predictions"].as_array().expect("a list").iter().flat_map(|one| one["case"].as_str()).collect();
+    assert_eq!(cases, ["8n4g", "16n4g", "32n4g"], "twice, four and eight times the largest");
+    for prediction in group["predictions"].as_array().expect("a list") {
+        let of = |band: &str| ["low", "mid", "high"].map(|end| prediction[band][end].as_f64().expect("a number"));
+        let ([slow, _, fast], [least, _, most]) = (of("images_per_second"), of("efficiency"));
+        assert!(slow < fast && least < most && most <= 1.0, "{prediction}");
+        let lost: f64 =
+            prediction["lost_seconds"].as_array().expect("a list").iter().flat_map(|one| one["seconds"].as_f64()).sum();
+        let base = evidence(&sweep, None).case(case("1n1g")).expect("measured").step();
+        assert!((of("seconds_per_iteration")[1] - base - lost).abs() < 1e-9, "the losses add up: {prediction}");
+    }
+}
+
+fn path(folder: &Folder) -> &'static str {
+    // Of a test, which ends soon.
+    Box::leak(folder.path().to_str().expect("a plain name").to_owned().into_boxed_str())
+}
+
+#[test]
+fn the_search_ends_where_the_efficiency_falls_under_the_value() {
+    let cluster = Cluster { engine: "nccl", between: (150e-6, 6e9), jitter: 0.0, drift: 0.0 };
+    let evidence = evidence(&cluster.sweep(&MEASURED, 1), None);
+    let middle = |case: Case| predict(&evidence, case).expect("both levels are there").efficiency.mid;
+    let measured = middle(case("4n4g"));
+    for value in [measured - 0.02, measured - 0.05, measured - 0.2] {
+        let under = model::under(&evidence, value).expect("both levels are there");
+        let found = under.mid.expect("latency grows for ever");
+        assert!(found.nodes > 4 && middle(found) < value, "{under:?}");
+        assert!(middle(Case { nodes: found.nodes - 1, ..found }) >= value, "the one before is not: {under:?}");
+        assert!(under.earliest.expect("before").nodes <= found.nodes);
+        assert!(under.latest.is_none_or(|latest| latest.nodes >= found.nodes), "{under:?}");
+    }
+    // Measured cases come first: crowding alone costs 6 %.
+    assert_eq!(model::under(&evidence, 0.97).expect("measured").mid, Some(case("1n4g")));
+    let never = model::under(&evidence, 0.001).expect("both levels are there");
+    assert_eq!((never.mid, never.last), (None, case("1024n4g")));
+}
+
+/// Logs as DLPerf wrote them: `speeds` of every run, by case.
+fn dlperf_logs(row: &ringmark::read::published::Published) -> Folder {
+    let folder = Folder::new();
+    for published in row.cases {
+        let medians = [published.median.0];
+        let speeds = if published.runs.is_empty() { &medians[..] } else { published.runs };
+        for (run, speed) in speeds.iter().enumerate() {
+            let name = format!("{}/rn50_b{}_{}_{}.log", published.case, row.batch_size, row.dtype, run + 1);
+            folder.log(&name, &[*speed; 120]);
+        }
+    }
+    folder
+}
+
+/// The figure in the README. FP32: every run that DLPerf published; FP16: its medians.
+#[test]
+fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
+    for (row, error) in DLPERF.iter().zip([-0.0102, -0.0027]) {
+        let logs = dlperf_logs(row);
+        let of_logs = model::backtest(&evidence(&logs, None)).expect("2n8g is there");
+        let of_row = model::backtest(&Evidence::of_published(row)).expect("2n8g is there");
+        for backtest in [&of_logs, &of_row] {
+            assert_eq!((backtest.predicted.case, backtest.predicted.reference), (case("4n8g"), Some(case("2n8g"))));
+            assert_eq!(backtest.from.len(), 5, "the case itself is not among them: {:?}", backtest.from);
+            assert!((backtest.error() - error).abs() < 1e-4, "{}", backtest.error());
+            assert!(backtest.is_inside(), "{backtest:?}");
+        }
+        let Prediction { step, .. } = of_row.predicted;
+        assert!((step.high - step.low) / step.mid < 0.11, "{step:?}");
+
+        // It can be wrong: four nodes that had done a fifth less are outside.
+        let mut slower = Evidence::of_published(row);
+        slower.cases.last_mut().expect("4n8g").runs.iter_mut().for_each(|run| run.step *= 1.25);
+        assert!(!model::backtest(&slower).expect("2n8g is there").is_inside());
+    }
+    // Their medians alone, one run a case.
+    let mut medians = Evidence::of_published(&DLPERF[0]);
+    for (case, published) in medians.cases.iter_mut().zip(DLPERF[0].cases) {
+        case.runs.truncate(1);
+        case.runs[0].step = 128.0 * f64::from(published.case.ranks()) / published.median.0;
+    }
+    let backtest = model::backtest(&medians).expect("2n8g is there");
+    assert!((backtest.error() + 0.0135).abs() < 1e-4 && backtest.is_inside(), "{}", backtest.error());
+    let step = backtest.predicted.step;
+    // By hand: 400.62 ms on one node, 21.18 ms more on two, times 31/30 or 31/15.
+    let one = 1024.0 / 2556.03;
+    let added = 2048.0 / 4855.34 - one;
+    assert!(
+        (step.low - (one + added * 31.0 / 30.0)).abs() < 1e-9 && (step.high - (one + added * 31.0 / 15.0)).abs() < 1e-9
+    );
+
+    let output = run(None, &["--backtest"]);
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    assert!(output.stdout.contains("the middle of the band is -1.0 % off"), "{}", output.stdout);
+    assert!(output.stdout.contains("WARNING: DLPerf V100 FP16 b256: it measures the CPUs' input"), "{}", output.stdout);
+    output.stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
+}
+
+#[test]
+fn a_backtest_of_a_sweep_leaves_out_its_largest_case() {
+    let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.02, drift: 0.005 };
+    let (sweep, result) = (cluster.sweep(&MEASURED, 2), Folder::new());
+    cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 2);
+    let output = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--backtest"]);
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    assert!(
+        output.stdout.contains("backtest: 4n4g predicted from 1n1g, 1n4g, 2n4g; measured were"),
+        "{}",
+        output.stdout
+    );
+    assert!(
+        output.stdout.contains("value lies in\n  the band") || output.stdout.contains("lies in the band"),
+        "{}",
+        output.stdout
+    );
+
+    let output = run(Some(&cluster.sweep(&["1n1g", "1n4g", "2n4g"], 2).path()), &["--backtest"]);
+    assert_eq!(output.status, 1);
+    let expected =
+        "ringmark: 2n4g cannot be predicted: without 2n4g the rest cannot say: no case of several hosts was measured";
+    assert!(output.stderr.starts_with(expected), "{}", output.stderr);
+}
+
+#[test]
+fn no_level_is_crossed_that_was_never_measured() {
+    let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0 };
+    let one_host = evidence(&cluster.sweep(&["1n1g", "1n4g"], 1), None);
+    let several = evidence(&cluster.sweep(&["1n1g", "1n4g", "1n8g", "2n4g"], 1), None);
+    let refused = |evidence: &Evidence, name: &str| {
+        let refusal = predict(evidence, case(name)).expect_err("never measured");
+        (refusal.why, refusal.command)
+    };
+    for (evidence, name, why, command) in [
+        (
+            &one_host,
+            "2n4g",
+            "no case of several hosts was measured",
+            "--cases 2n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4",
+        ),
+        (&one_host, "1n8g", "no host was measured with 8 ranks, 4 is the most", "--cases 1n8g --batch-size 4"),
+        (&one_host, "1n2g", "no host was measured with 2 ranks: what ranks cost", "--cases 1n2g --batch-size 4"),
+        (
+            &several,
+            "4n8g",
+            "several hosts were measured (2n4g), but none with 8 ranks each",
+            "--cases 2n8g --batch-size 4",
+        ),
+        (&several, "4n16g", "no host was measured with 16 ranks, 8 is the most", "--cases 1n16g,2n16g --batch-size 4"),
+    ] {
+        let (said, measure) = refused(evidence, name);
+        assert!(said.starts_with(why), "{name}: {said}");
+        assert!(measure.starts_with("ringmark sweep ") && measure.contains(command), "{name}: {measure}");
+    }
+    assert!(model::under(&one_host, 0.5).is_err(), "the search does not cross it either");
+
+    let sweep = cluster.sweep(&["1n1g", "1n4g"], 1);
+    let output = run(Some(&sweep.path()), &["--cases", "1n4g,2n4g,8n4g"]);
+    assert_eq!(output.status, 1);
+    assert!(output.stdout.contains("(measured)"), "what can be said is said: {}", output.stdout);
+    assert!(
+        output.stderr.starts_with("ringmark: 2n4g, 8n4g cannot be predicted: no case of several"),
+        "{}",
+        output.stderr
+    );
+}
+
+#[test]
+fn logs_without_one_host_cannot_say_what_several_add() {
+    let folder = Folder::new();
+    folder.log("2n8g/rn50_b128_fp32_1.log", &[4855.34; 120]);
+    let output = run(Some(&folder.path()), &["--cases", "4n8g"]);
+    assert_eq!(output.status, 1);
+    assert!(output.stderr.contains("4n8g cannot be predicted: 1n8g was not measured"), "{}", output.stderr);
+    assert!(
+        output.stdout.contains("WARNING: 1n1g was not measured: efficiency is relative to 2n8g"),
+        "{}",
+        output.stdout
+    );
+}
+
+#[test]
+fn far_cases_and_single_runs_are_warned_of() {
+    let logs = dlperf_logs(&DLPERF[1]);
+    let output = run(Some(&logs.path()), &["--cases", "32n8g,64n8g"]);
+    assert_eq!(output.status, 0, "{}", output.stderr);
+    assert!(output.stdout.contains("WARNING: 64n8g: more than 8 times the 32 ranks"), "{}", output.stdout);
+    assert!(
+        output.stdout.contains("WARNING: one run of 4n8g: the spread of runs is not in the band"),
+        "{}",
+        output.stdout
+    );
+}
+
+#[test]
+fn what_is_asked_wrongly_is_told_with_exit_status_2() {
+    let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0 };
+    let (sweep, mpi, empty) = (cluster.sweep(&["1n1g", "2n4g"], 1), Folder::new(), Folder::new());
+    Cluster { engine: "mpi", ..cluster }.write_bandwidth(&mpi, &["2n4g"], 1);
+    let (sweep, mpi, empty) = (sweep.path(), path(&mpi), path(&empty));
+    for (folder, options, message) in [
+        (None, &[][..], "required arguments were not provided"),
+        (Some(sweep.as_path()), &["--efficiency-below", "80"], "choose a share between 0 and 1"),
+        (Some(sweep.as_path()), &["--bandwidth", empty], "holds no sound <case>/bandwidth.json"),
+        (
+            Some(sweep.as_path()),
+            &["--bandwidth", mpi],
+            "was measured by mpi, the gradients of rn50 were summed by nccl",
+        ),
+        (Some(Path::new("/nowhere")), &[], "/nowhere cannot be read"),
+    ] {
+        let output = run(folder, options);
+        assert_eq!(output.status, 2, "{options:?}: {}", output.stderr);
+        assert!(output.stderr.contains(message), "{options:?}: {}", output.stderr);
+    }
+}
