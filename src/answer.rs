@@ -70,6 +70,11 @@ fn ensure_folder(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// To the standard output, without what a terminal obeys: names that were read from files may hold anything.
+pub fn print_harmless(text: &str) -> anyhow::Result<()> {
+    print(&text.replace(|letter: char| letter.is_control() && !['\n', '\t'].contains(&letter), " "))
+}
+
 /// To the standard output, as it is. A closed pipe (`| head`) is no failure.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();

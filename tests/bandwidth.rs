@@ -70,7 +70,12 @@ fn record(failure: Option<String>) -> BandwidthRecord {
             in_place: Some(timing),
         }],
         failure,
-        ..BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), Environment::default(), Vec::new())
+        ..BandwidthRecord::new(
+            Seconds(0.0),
+            BandwidthConfig::default(),
+            Environment::default(),
+            crate::runs::record("1n2g", 1, 0.5).header.ranks,
+        )
     }
 }
 

@@ -2,11 +2,14 @@
 
 mod architecture;
 mod bandwidth;
+mod broken_input;
 mod browser;
 mod cluster;
 mod diff;
 mod doctor;
 mod extract;
+#[path = "fuzz/targets.rs"]
+mod fuzz;
 mod generate;
 mod predict;
 mod report;

@@ -1,7 +1,7 @@
 //! A sweep's manifest while the sweep runs: what of an earlier one still counts, and the state of every run, on the
 //! disk before anything depends on it. Not for running anything, nor for the file's format.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,6 +13,7 @@ use ringmark_record::manifest::{Conditions, Difference, Found, Manifest, RunStat
 use ringmark_record::run::{RunHeader, RunRecord};
 use ringmark_record::units::Seconds;
 use ringmark_record::usage::usage;
+use ringmark_record::whole_file;
 
 use crate::launch::folder;
 
@@ -168,7 +169,7 @@ fn sound_record(out: &Path, run: RunName, iterations: u32) -> Result<RunRecord, 
     check_log(&log, iterations).map_err(|error| format!("its log {} {error:#}", log.display()))?;
     let path = run.record(out);
     let check_record = || -> anyhow::Result<RunRecord> {
-        let record = RunRecord::read(BufReader::new(File::open(&path)?))?;
+        let record = RunRecord::read(BufReader::new(whole_file::open(&path)?))?;
         let is_it = (record.header.case, record.header.run) == (run.case, run.run);
         ensure!(is_it && !(run.baseline && record.header.exchanges()), "it is that of another run");
         Ok(record)
@@ -182,11 +183,11 @@ fn sound_record(out: &Path, run: RunName, iterations: u32) -> Result<RunRecord, 
 
 /// Errors go on from "its log".
 fn check_log(log: &Path, iterations: u32) -> anyhow::Result<()> {
-    let file = File::open(log).map_err(|error| anyhow!("cannot be read: {error}"))?;
+    let file = whole_file::open(log).map_err(|error| anyhow!("cannot be read: {error}"))?;
     let mut count = 0;
     for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(|error| anyhow!("cannot be read: {error}"))?;
-        match log_line::parse(&String::from_utf8_lossy(&line)) {
+        match log_line::parse(&line) {
             Line::Iteration { .. } => count += 1,
             Line::Failed(reason) => return Err(anyhow!("says that it failed: {reason}")),
             Line::Malformed | Line::Other => {}

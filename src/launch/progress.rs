@@ -41,7 +41,7 @@ impl RunProgress {
 
     /// Takes the next line of the log.
     pub fn line(&mut self, line: &str) {
-        if let Line::Iteration { batch, speed } = log_line::parse(line) {
+        if let Line::Iteration { batch, speed, .. } = log_line::parse(line) {
             self.bar.set_position(batch.into());
             self.bar.set_message(format!("{speed:.2}"));
             if batch > self.warmup {

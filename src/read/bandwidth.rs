@@ -1,7 +1,6 @@
 //! A folder of a bandwidth command: `<case>/bandwidth.json` of every case. Not for what follows from the times.
 
-use std::fs::{self, File};
-use std::io::BufReader;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
@@ -9,6 +8,7 @@ use ringmark_record::bandwidth::record::BandwidthRecord;
 use ringmark_record::case::Case;
 use ringmark_record::files::BANDWIDTH_RECORD;
 use ringmark_record::usage::usage;
+use ringmark_record::whole_file;
 
 use crate::read::problem::Problem;
 
@@ -55,8 +55,8 @@ fn path(case: Case) -> String {
 }
 
 fn read_case(root: &Path, case: Case) -> anyhow::Result<BandwidthRecord> {
-    let file = File::open(root.join(path(case))).context("the record cannot be read")?;
-    let record = BandwidthRecord::read(BufReader::new(file)).context("the record cannot be used")?;
+    let file = whole_file::open(&root.join(path(case))).context("the record cannot be read")?;
+    let record = BandwidthRecord::read(file).context("the record cannot be used")?;
     if let Some(failure) = &record.failure {
         anyhow::bail!("the run failed: {failure}: repeat it");
     }
@@ -90,7 +90,7 @@ mod tests {
             BandwidthRecord::new(Seconds(1.7e9), BandwidthConfig::default(), Environment::default(), ranks);
         record.failure = failure.map(str::to_owned);
         fs::create_dir_all(root.join(case)).expect("a folder");
-        record.write(File::create(root.join(case).join(BANDWIDTH_RECORD)).expect("a file")).expect("written");
+        record.write(fs::File::create(root.join(case).join(BANDWIDTH_RECORD)).expect("a file")).expect("written");
     }
 
     #[test]

@@ -32,6 +32,7 @@ impl fmt::Display for Problem {
         if let Some(line) = self.line {
             write!(formatter, ":{line}")?;
         }
-        write!(formatter, ": {}", self.what)
+        // One line, whatever a file had in it, and nothing that a terminal obeys.
+        write!(formatter, ": {}", self.what.replace(char::is_control, " "))
     }
 }

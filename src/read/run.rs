@@ -1,7 +1,6 @@
 //! One run: its log, the record beside it, and whether it counts. Not for comparing runs.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use ringmark_record::host_use::HostUse;
 use ringmark_record::run::{Iteration, Profile, RunHeader, RunRecord, Warning};
 use ringmark_record::stats::summary::{Spread, harmonic_mean, mean};
 use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
-use ringmark_record::validity;
+use ringmark_record::{validity, whole_file};
 
 use crate::read::folder::FoundRun;
 use crate::read::log::{self, Log};
@@ -177,8 +176,16 @@ pub fn to_hundredths(value: f64) -> f64 {
 
 /// Reads the run at `root`/`found.log`; `warmup` overrides what the record (or else DLPerf) says.
 pub fn read(root: &Path, found: &FoundRun, warmup: Option<u32>) -> Run {
-    let log = log::read(root, &found.log);
-    let record = read_record(root, &found.log);
+    judge(found, log::read(root, &found.log), read_record(root, &found.log), warmup)
+}
+
+/// The same of a log and a record that are read; `Ok(None)` where there is no record.
+pub fn judge(
+    found: &FoundRun,
+    log: Result<Log, Problem>,
+    record: Result<Option<RunRecord>, Problem>,
+    warmup: Option<u32>,
+) -> Run {
     let recorded = record.as_ref().ok().and_then(Option::as_ref).map(|record| recorded(&record.header, warmup));
     let outcome = log.and_then(|log| measure(found, log, record, warmup));
     Run { found: found.clone(), recorded, outcome }
@@ -217,21 +224,22 @@ fn measure(
         return Err(Problem::in_file(&found.log, what));
     }
     let images = f64::from(found.name.batch_size) * f64::from(found.name.case.ranks());
+    let (speed, over_time) = (mean(&log.speeds[warmup..]), harmonic_mean(&log.speeds[warmup..]));
     let measured = || {
         let (ranks, steps) = match &record {
             Some(RunRecord { header, iterations, .. }) => {
                 (rank_times(&header.ranks, &iterations[warmup..]), steps(header.ranks.len(), iterations))
             }
-            None => (Vec::new(), vec![log.speeds.iter().map(|speed| Seconds(images / speed)).collect()]),
+            None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
         };
         let times = StepTimes::mean(ranks.iter().map(|rank| &rank.times));
-        let over_time = times.map(|times| images / times.step.0).or_else(|| harmonic_mean(&log.speeds[warmup..]))?;
+        let over_time = times.map(|times| images / times.step.0).or(over_time)?;
         Some(Measured {
             iterations,
             warmup,
             speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
                 true => alone(found.name.batch_size, &steps, warmup)?,
-                false => mean(&log.speeds[warmup..])?,
+                false => speed?,
             })),
             images_over_time: ImagesPerSecond(over_time),
             times,
@@ -249,9 +257,15 @@ fn measure(
             warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
         })
     };
-    measured()
-        .filter(|measured| measured.images_over_time.0.is_finite())
-        .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))
+    let measured = measured().filter(|measured| measured.images_over_time.0.is_finite());
+    let measured = measured
+        .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))?;
+    // What is 0 or without end after rounding can be divided by no more.
+    let speed = measured.speed.0;
+    if speed > 0.0 && speed.is_finite() {
+        return Ok(measured);
+    }
+    Err(Problem::in_file(&found.log, format!("a speed of {speed:.2} images/s is none: the clock of the run is broken")))
 }
 
 /// Mean of rates of ranks that do not wait for each other: the sum of their own, where a log counts on rank 0 alone.
@@ -287,6 +301,9 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
     if header.ranks.len() != header.case.ranks() as usize {
         return Err(format!("{} ranks ran in case {}: repeat the run", header.ranks.len(), header.case));
     }
+    if let Some((place, rank)) = (0..).zip(&header.ranks).find(|(place, rank)| rank.rank != *place) {
+        return Err(format!("rank {} stands where rank {place} is due: repeat the run", rank.rank));
+    }
     if header.ranks.iter().any(|rank| rank.device != header.ranks[0].device) {
         return Err("some ranks ran on the CPU and some on GPUs: repeat the run with --device cpu or cuda".to_owned());
     }
@@ -308,6 +325,7 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
 fn rank_times(places: &[RankPlace], iterations: &[Iteration]) -> Vec<RankTimes> {
     let shortest = |list: &[Seconds]| list.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
     let shortest: Vec<f64> = iterations.iter().map(|iteration| shortest(&iteration.exposed_allreduce)).collect();
+    let shortest = mean(&shortest);
     let of_rank = |(rank, place): (usize, &RankPlace)| {
         let average = |list: fn(&Iteration) -> &[Seconds]| {
             let values: Vec<f64> = iterations.iter().map(|iteration| list(iteration)[rank].0).collect();
@@ -320,7 +338,7 @@ fn rank_times(places: &[RankPlace], iterations: &[Iteration]) -> Vec<RankTimes> 
             backward: Seconds(average(|iteration| &iteration.backward)?),
             exposed_allreduce: Seconds(exposed_allreduce),
             // Rounding must not make it less than nothing.
-            waiting: Seconds((exposed_allreduce - mean(&shortest)?).max(0.0)),
+            waiting: Seconds((exposed_allreduce - shortest?).max(0.0)),
             optimizer: Seconds(average(|iteration| &iteration.optimizer)?),
         };
         let own = iterations.iter().filter_map(|iteration| Some(iteration.before_allreduce.get(rank)?.0));
@@ -368,11 +386,12 @@ fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
 /// The record beside a log; `None` where there is none.
 fn read_record(root: &Path, log: &Path) -> Result<Option<RunRecord>, Problem> {
     let path = log.with_extension("jsonl");
-    match File::open(root.join(&path)) {
-        Ok(file) => RunRecord::read(BufReader::new(file))
+    match whole_file::open(&root.join(&path)) {
+        Ok(file) => RunRecord::read(BufReader::with_capacity(log::BLOCK, file))
             .map(Some)
             .map_err(|error| Problem::in_file(&path, format!("the record cannot be used: {error:#}"))),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        // A link that leads nowhere is a record that is missing, not none.
+        Err(error) if error.kind() == ErrorKind::NotFound && !root.join(&path).is_symlink() => Ok(None),
         Err(error) => Err(Problem::in_file(&path, format!("the record cannot be read: {error}"))),
     }
 }

@@ -99,7 +99,7 @@ impl RunName {
             dtype: words.next()?.parse().ok()?,
             run: words.next()?.parse().ok()?,
         };
-        words.next().is_none().then_some(name)
+        (words.next().is_none() && name.batch_size > 0).then_some(name)
     }
 }
 
@@ -165,9 +165,13 @@ mod tests {
 
     #[test]
     fn other_files_are_not_runs() {
-        for path in
-            ["2n8g/notes.log", "2n8g/rn50_b128_fp32.log", "2n8g/rn50_b128_fp32_1_2.log", "x/rn50_b128_fp32_1.log"]
-        {
+        for path in [
+            "2n8g/notes.log",
+            "2n8g/rn50_b128_fp32.log",
+            "2n8g/rn50_b128_fp32_1_2.log",
+            "2n8g/rn50_b0_fp32_1.log",
+            "x/rn50_b128_fp32_1.log",
+        ] {
             assert_eq!(RunName::parse(Path::new(path)), None, "{path}");
         }
     }

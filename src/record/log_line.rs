@@ -3,14 +3,19 @@
 //! DLPerf's extractor takes every line that holds `Epoch[0] Batch[` and looks for `Speed: (\d+\.\d+) samples/sec`
 //! in it; more on the same line is accepted, so the loss follows. No other line of ours may hold that marker.
 
+use std::str::FromStr;
+
 use crate::units::ImagesPerSecond;
 
 const MARKER: &str = "Epoch[0] Batch[";
+const SPEED: &str = "Speed: ";
+const UNIT: &str = " samples/sec";
+const LOSS: &str = "\tloss=";
 const FAILURE: &str = "ringmark: run failed: ";
 
 /// The line of iteration `iteration` (from 1): speed over all ranks, then the loss of rank 0.
 pub fn write(iteration: u32, speed: ImagesPerSecond, loss: f64) -> String {
-    format!("INFO:root:{MARKER}{iteration}]\tSpeed: {:.2} samples/sec\tloss={loss:.6}", speed.0)
+    format!("INFO:root:{MARKER}{iteration}]\t{SPEED}{:.2}{UNIT}{LOSS}{loss:.6}", speed.0)
 }
 
 /// The line that the launcher puts under the log of a run that failed; `reason` is one line.
@@ -27,6 +32,8 @@ pub enum Line {
         batch: u32,
         /// Positive and finite.
         speed: ImagesPerSecond,
+        /// Where it follows the speed, as [`write`] puts it there; may be NaN or infinite.
+        loss: Option<f64>,
     },
     /// Marked as an iteration, but without a number, or with one that is no speed (`nan`, negative, cut off).
     Malformed,
@@ -36,55 +43,74 @@ pub enum Line {
     Other,
 }
 
-/// Reads a line with whatever stands before the marker (rank tags, time stamps) and after the speed.
-pub fn parse(line: &str) -> Line {
-    if let Some(reason) = line.strip_prefix(FAILURE) {
-        return Line::Failed(reason.to_owned());
+/// Reads a line with whatever stands before the marker (rank tags, time stamps) and after the speed. Most lines of a log
+/// are looked at and forgotten, so that nothing is copied, and nothing has to be text but what is read.
+pub fn parse(line: impl AsRef<[u8]>) -> Line {
+    let line = line.as_ref();
+    if let Some(reason) = line.strip_prefix(FAILURE.as_bytes()) {
+        return Line::Failed(String::from_utf8_lossy(reason).trim_end().to_owned());
     }
-    let Some((_, rest)) = line.split_once(MARKER) else {
-        return Line::Other;
-    };
-    parse_marked(rest).unwrap_or(Line::Malformed)
+    match split(line, MARKER) {
+        None => Line::Other,
+        Some((_, rest)) => parse_marked(rest).unwrap_or(Line::Malformed),
+    }
 }
 
-fn parse_marked(rest: &str) -> Option<Line> {
-    let (batch, rest) = rest.split_once(']')?;
-    let (_, rest) = rest.split_once("Speed: ")?;
-    let (speed, _) = rest.split_once(" samples/sec")?;
-    let batch = batch.parse().ok()?;
-    let speed: f64 = speed.parse().ok()?;
-    (speed.is_finite() && speed > 0.0).then_some(Line::Iteration { batch, speed: ImagesPerSecond(speed) })
+fn parse_marked(rest: &[u8]) -> Option<Line> {
+    let (batch, rest) = split(rest, "]")?;
+    let (_, rest) = split(rest, SPEED)?;
+    let (speed, rest) = split(rest, UNIT)?;
+    let (batch, speed) = (number(batch)?, number::<f64>(speed)?);
+    let loss = rest.strip_prefix(LOSS.as_bytes()).and_then(|rest| {
+        let mut words = rest.trim_ascii_start().split(u8::is_ascii_whitespace);
+        number(words.next()?)
+    });
+    (speed.is_finite() && speed > 0.0).then_some(Line::Iteration { batch, speed: ImagesPerSecond(speed), loss })
 }
 
-/// The loss that follows the speed, as [`write`] puts it there; may be NaN or infinite. `None` on a line without one.
-pub fn loss(line: &str) -> Option<f64> {
-    let (_, rest) = line.split_once(" samples/sec\tloss=")?;
-    rest.split_whitespace().next()?.parse().ok()
+/// What stands before and after `word`. Of the words of this grammar, the first letter is rare in a log before the word
+/// itself: looking at every place that begins with it is faster than a search that may be long.
+fn split<'a>(text: &'a [u8], word: &str) -> Option<(&'a [u8], &'a [u8])> {
+    let word = word.as_bytes();
+    let start = memchr::memchr_iter(word[0], text).find(|start| text[*start..].starts_with(word))?;
+    Some((&text[..start], &text[start + word.len()..]))
+}
+
+fn number<T: FromStr>(text: &[u8]) -> Option<T> {
+    str::from_utf8(text).ok()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn iteration(batch: u32, speed: f64, loss: Option<f64>) -> Line {
+        Line::Iteration { batch, speed: ImagesPerSecond(speed), loss }
+    }
+
     #[test]
     fn reads_what_it_writes() {
         let line = write(7, ImagesPerSecond(384.194), 6.9077);
         assert_eq!(line, "INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss=6.907700");
-        assert_eq!(parse(&line), Line::Iteration { batch: 7, speed: ImagesPerSecond(384.19) });
+        assert_eq!(parse(&line), iteration(7, 384.19, Some(6.9077)));
     }
 
     #[test]
-    fn reads_dlperf_s_own_line_behind_a_rank_tag() {
+    fn reads_dlperf_s_own_line_behind_a_rank_tag_and_what_is_no_text() {
         let line = "[1,0]<stderr>:INFO:root:Epoch[0] Batch[120]\tSpeed: 9579.74 samples/sec";
-        assert_eq!(parse(line), Line::Iteration { batch: 120, speed: ImagesPerSecond(9579.74) });
+        assert_eq!(parse(line), iteration(120, 9579.74, None));
+        assert_eq!(parse([b"\xff\x00 ", line.as_bytes(), b" \xfe\r\n"].concat()), iteration(120, 9579.74, None));
     }
 
     #[test]
     fn the_loss_is_read_where_there_is_one() {
-        assert_eq!(loss(&write(7, ImagesPerSecond(384.19), 6.5)), Some(6.5));
+        let loss = |line: &str| match parse(line) {
+            Line::Iteration { loss, .. } => loss,
+            other => panic!("{line}: {other:?}"),
+        };
         assert!(loss(&write(7, ImagesPerSecond(384.19), f64::NAN)).is_some_and(f64::is_nan));
         assert_eq!(loss(&write(7, ImagesPerSecond(384.19), f64::INFINITY)), Some(f64::INFINITY));
-        assert_eq!(loss("INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec"), None);
+        assert_eq!(loss("INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss=6.5 lr=0.1\r\n"), Some(6.5));
         assert_eq!(loss("INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss="), None);
     }
 

@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -242,20 +241,20 @@ impl Manifest {
     /// The manifest of `folder`; `None` where there is none. Errors name the file, and the line where one is to blame.
     pub fn find(folder: &Path) -> anyhow::Result<Option<Manifest>> {
         let path = folder.join(MANIFEST);
-        let read = match File::open(&path) {
-            Ok(file) => Manifest::read(BufReader::new(file)),
+        let read = match whole_file::open(&path) {
+            Ok(file) => Manifest::read(file),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error).context("the manifest cannot be read"),
         };
         read.map(Some).with_context(|| path.display().to_string())
     }
 
     /// Reads a manifest.
     pub fn read(mut input: impl Read) -> anyhow::Result<Manifest> {
-        let mut text = String::new();
-        input.read_to_string(&mut text).context("the manifest cannot be read")?;
+        let mut text = Vec::new();
+        input.read_to_end(&mut text).context("the manifest cannot be read")?;
         check_schema(&text)?;
-        let manifest: Manifest = serde_json::from_str(&text).context("the manifest is damaged")?;
+        let manifest: Manifest = serde_json::from_slice(&text).context("the manifest is damaged")?;
         let mut names = BTreeSet::new();
         if let Some(run) = manifest.runs.iter().find(|run| !names.insert(run.name)) {
             bail!("the manifest is damaged: it has {} twice", run.name);
@@ -265,13 +264,13 @@ impl Manifest {
 }
 
 /// A manifest of another version may not even parse; say so instead of naming a missing field.
-fn check_schema(text: &str) -> anyhow::Result<()> {
+fn check_schema(text: &[u8]) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct Schema {
         kind: String,
         schema: u32,
     }
-    let head: Schema = serde_json::from_str(text).context("the manifest is damaged")?;
+    let head: Schema = serde_json::from_slice(text).context("the manifest is damaged")?;
     ensure!(head.kind == KIND, "a sweep's manifest is of kind {KIND:?}, this is {:?}", head.kind);
     ensure!(
         head.schema == SCHEMA,

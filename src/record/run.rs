@@ -3,10 +3,10 @@
 //! Lists over ranks are in rank order. Times are wall clock on the CPU and device time by events on CUDA.
 
 use std::fmt;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 use std::str::FromStr;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
@@ -203,6 +203,20 @@ enum Line {
     End(RunEnd),
 }
 
+/// What keeps a file that is no record out of memory: some 500,000 ranks.
+const LONGEST_LINE: u64 = 1 << 27;
+
+impl Line {
+    fn parse(text: &[u8]) -> serde_json::Result<Line> {
+        // Nearly all lines, and the only ones whose time is felt: which kind a line is serde knows only when it has taken
+        // it apart once, so that the numbers would be read twice.
+        match text.starts_with(br#"{"kind":"iteration","#) {
+            true => serde_json::from_slice(text).map(Line::Iteration),
+            false => serde_json::from_slice(text),
+        }
+    }
+}
+
 /// A whole record. `end` is `None` where the file stops before its last line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
@@ -238,21 +252,24 @@ impl RunRecord {
         let mut header = None;
         let mut iterations: Vec<Iteration> = Vec::new();
         let mut end = None;
-        let mut text = String::new();
+        let mut text = Vec::new();
         for number in 1.. {
             text.clear();
-            let length = input.read_line(&mut text).with_context(|| format!("line {number}: cannot be read"))?;
-            if length == 0 {
+            let piece = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut text);
+            if piece.with_context(|| format!("line {number}: cannot be read"))? == 0 {
                 break;
             }
-            let cut_off = !text.ends_with('\n');
+            ensure!((text.len() as u64) < LONGEST_LINE, "line {number}: longer than any line of a run record");
+            let cut_off = !text.ends_with(b"\n");
             if number == 1 {
-                check_schema(&text).context("line 1")?;
+                check_schema(text.trim_ascii_end()).context("line 1")?;
             }
-            let line = match serde_json::from_str(&text) {
+            let line = match Line::parse(text.trim_ascii_end()) {
                 Ok(line) => line,
                 Err(_) if cut_off && number > 1 => break,
-                Err(error) => return Err(error).with_context(|| format!("line {number}: not a line of a run record")),
+                Err(error) => {
+                    return Err(in_line(&error)).with_context(|| format!("line {number}: not a line of a run record"));
+                }
             };
             match line {
                 _ if end.is_some() => bail!("line {number}: follows the end of the run"),
@@ -264,7 +281,11 @@ impl RunRecord {
                     line.check(iterations.len() + 1, ranks).with_context(|| format!("line {number}"))?;
                     iterations.push(line);
                 }
-                Line::End(line) => end = Some(line),
+                Line::End(line) => {
+                    let (hosts, ranks) = (line.host_use.len(), header.as_ref().map_or(0, |header| header.ranks.len()));
+                    ensure!(hosts <= ranks, "line {number}: host_use has {hosts} hosts for {ranks} ranks");
+                    end = Some(line);
+                }
             }
         }
         let header = header.context("the file is empty: the run ended before it wrote anything")?;
@@ -304,14 +325,20 @@ impl Iteration {
     }
 }
 
+/// The place is one in the line, which serde takes for a whole file.
+fn in_line(error: &serde_json::Error) -> anyhow::Error {
+    anyhow!(error.to_string().replace(" at line 1 column", " at column"))
+}
+
 /// A record of another version may not even parse; say so instead of naming a missing field.
-fn check_schema(text: &str) -> anyhow::Result<()> {
+fn check_schema(text: &[u8]) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct Schema {
         kind: String,
         schema: u32,
     }
-    let line: Schema = serde_json::from_str(text).context("not the first line of a run record")?;
+    let line: Schema =
+        serde_json::from_slice(text).map_err(|error| in_line(&error)).context("not the first line of a run record")?;
     ensure!(line.kind == "run", "a run record begins with a run line, this is {:?}", line.kind);
     ensure!(
         line.schema == SCHEMA,

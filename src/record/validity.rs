@@ -70,8 +70,9 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let ranks = &record.header.ranks;
     let crowded = crowded_hosts(ranks, end);
     found.extend(crowded.values().cloned());
+    let steps = steps(counted);
     let is_crowded = |host: &str| crowded.contains_key(host);
-    found.extend(slow_ranks(counted, ranks, end, is_crowded, record.header.exchanges()));
+    found.extend(slow_ranks(counted, &steps, ranks, end, is_crowded, record.header.exchanges()));
     if end.rank_use.len() == ranks.len() {
         found.extend(quotas(ranks, end));
         found.extend(heat(ranks, end));
@@ -79,8 +80,8 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     }
     found.extend(other_load(ranks, end));
     found.extend(steal(end));
-    found.extend(drift(counted, end));
-    found.extend(outliers(counted));
+    found.extend(drift(&steps, end));
+    found.extend(outliers(&steps));
     found.extend(skipped(counted));
     found.extend(wall_clock(&record.iterations, end));
     found.sort_by_key(|warning| warning.kind);
@@ -129,24 +130,25 @@ fn hosts(ranks: &[RankPlace]) -> Vec<&str> {
 /// Hosts whose ranks have more threads than cores: who computes how long is then what the scheduler makes of it. Counts for
 /// a host what it may use, and for a machine of several hosts (containers) what all of them share.
 fn crowded_hosts(ranks: &[RankPlace], end: &RunEnd) -> BTreeMap<String, Warning> {
-    let threads = |is_meant: &dyn Fn(&str) -> bool| -> u32 {
+    let threads = |is_meant: &dyn Fn(&str) -> bool| -> u64 {
         let computing = ranks.iter().filter(|place| place.device == DeviceKind::Cpu && is_meant(&place.host));
-        computing.map(|place| place.threads).sum()
+        computing.map(|place| u64::from(place.threads)).sum()
     };
     let crowded = |host: &HostUse| {
         let own = threads(&|name| name == host.host);
         let is_neighbour =
             |name: &str| end.host_use.iter().any(|other| other.host == name && other.machine == host.machine);
         let together = threads(&is_neighbour);
-        let (what, threads, cores) = if own > host.cores_of_ranks {
-            ("", own, host.cores_of_ranks)
-        } else if together > host.cores {
-            (" and the hosts that share its machine", together, host.cores)
+        let (cores_of_ranks, cores) = (u64::from(host.cores_of_ranks), u64::from(host.cores));
+        let (what, threads, cores) = if own > cores_of_ranks {
+            ("", own, cores_of_ranks)
+        } else if together > cores {
+            (" and the hosts that share its machine", together, cores)
         } else {
             return None;
         };
-        let ranks = ranks.iter().filter(|place| place.host == host.host).count().max(1) as u32;
-        let fewer = match cores * own / threads / ranks {
+        let ranks = ranks.iter().filter(|place| place.host == host.host).count().max(1) as u64;
+        let fewer = match cores.saturating_mul(own) / threads / ranks {
             0 => String::new(),
             fitting => format!(", or --threads {fitting}"),
         };
@@ -164,6 +166,7 @@ fn crowded_hosts(ranks: &[RankPlace], end: &RunEnd) -> BTreeMap<String, Warning>
 /// nobody waits for them.
 fn slow_ranks(
     counted: &[Iteration],
+    steps: &[f64],
     ranks: &[RankPlace],
     end: &RunEnd,
     is_crowded: impl Fn(&str) -> bool,
@@ -179,7 +182,7 @@ fn slow_ranks(
     };
     let own = of_judged(|iteration| &iteration.before_allreduce);
     let exposed = of_judged(|iteration| &iteration.exposed_allreduce);
-    let mut found = straggler::stragglers(&own, &exposed, &steps(counted));
+    let mut found = straggler::stragglers(&own, &exposed, steps);
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
     // Single slow iterations on a host with other load are that load's doing, and it is named.
     found.retain(|straggler| straggler.kind == Kind::Chronic || !is_loaded(&ranks[straggler.rank], ranks, end));
@@ -323,7 +326,7 @@ fn memory(ranks: &[RankPlace], end: &RunEnd) -> Vec<Warning> {
         swaps && end.rank_use[rank].major_faults >= u64::from(end.iterations)
     };
     let warn = |(about, members): (String, Vec<usize>)| {
-        let faults: u64 = members.iter().map(|rank| end.rank_use[*rank].major_faults).sum();
+        let faults = members.iter().map(|rank| end.rank_use[*rank].major_faults).fold(0, u64::saturating_add);
         let text = format!(
             "{about} waited {faults} times for memory from a disk, and the host swaps: choose a smaller --batch-size or \
              fewer ranks, or free memory there"
@@ -427,8 +430,8 @@ fn trend(steps: &[f64]) -> Option<f64> {
     (change.abs() > DRIFT && total.abs() > DRIFT_ERRORS * error && is_trend).then_some(change)
 }
 
-fn drift(counted: &[Iteration], end: &RunEnd) -> Option<Warning> {
-    let change = trend(&steps(counted))?;
+fn drift(steps: &[f64], end: &RunEnd) -> Option<Warning> {
+    let change = trend(steps)?;
     let text = if change < 0.0 {
         format!(
             "the step became {} shorter from the first quarter of the run to the last: the warm-up was too short, or \
@@ -455,10 +458,9 @@ fn fallen_clocks(end: &RunEnd) -> String {
     end.host_use.iter().filter_map(fallen).collect()
 }
 
-fn outliers(counted: &[Iteration]) -> Option<Warning> {
-    let steps = steps(counted);
-    let usual = median(&steps)?;
-    let limit = usual + (OUTLIER * usual).max(OUTLIER_DEVIATIONS * deviation(&steps)?);
+fn outliers(steps: &[f64]) -> Option<Warning> {
+    let usual = median(steps)?;
+    let limit = usual + (OUTLIER * usual).max(OUTLIER_DEVIATIONS * deviation(steps)?);
     let far: Vec<f64> = steps.iter().copied().filter(|step| *step > limit).collect();
     let lost = far.iter().map(|step| step - usual).sum::<f64>() / steps.iter().sum::<f64>();
     let text = format!(

@@ -1,10 +1,11 @@
-//! A file that is there whole or not at all: no reader ever sees half of it, not even where the writer is killed.
+//! A file that is there whole or not at all: no reader ever sees half of it, not even where the writer is killed. And how
+//! a reader opens a file.
 //!
-//! Not for logs, which are read while they grow.
+//! Not for writing logs, which are read while they grow.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, IntoInnerError};
+use std::io::{self, BufWriter, ErrorKind, IntoInnerError};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -23,6 +24,19 @@ pub fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> Result<(
         }
         Ok(())
     })
+}
+
+/// Opens a file to read it. Not a folder, nor a pipe, socket or device: where a file is due, reading one of those says
+/// nothing, or waits for ever.
+pub fn open(path: &Path) -> io::Result<File> {
+    let kind = fs::metadata(path)?.file_type();
+    if kind.is_dir() {
+        return Err(io::Error::new(ErrorKind::IsADirectory, "it is a folder"));
+    }
+    if !kind.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is a pipe, socket or device, and no file"));
+    }
+    File::open(path)
 }
 
 /// As [`write()`], for a library that opens files itself: `content` gets the name of the part file.

@@ -203,11 +203,11 @@ fn connection(text: &str) -> Option<(IpAddr, IpAddr)> {
 }
 
 fn kibibytes(count: u64) -> Bytes {
-    Bytes(count * 1024)
+    Bytes(count.saturating_mul(1 << 10))
 }
 
 fn mebibytes(count: u64) -> Bytes {
-    Bytes(count * 1024 * 1024)
+    Bytes(count.saturating_mul(1 << 20))
 }
 
 /// `size free`.

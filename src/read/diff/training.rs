@@ -166,7 +166,8 @@ pub fn word(value: &Value) -> String {
 
 /// A time in seconds since 1970 as UTC: `2026-11-21 19:17:43`.
 pub fn moment(time: Seconds) -> String {
-    let since = Duration::try_from_secs_f64(time.0).unwrap_or_default();
-    let moment = SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH);
-    humantime::format_rfc3339_seconds(moment).to_string().replace('T', " ").replace('Z', "")
+    // The end of the year 9999: later ones humantime refuses to write.
+    const LAST: f64 = 253_402_300_799.0;
+    let since = Duration::try_from_secs_f64(time.0.min(LAST)).unwrap_or_default();
+    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since).to_string().replace('T', " ").replace('Z', "")
 }

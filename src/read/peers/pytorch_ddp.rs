@@ -77,8 +77,10 @@ pub struct OurResult {
 
 impl DdpBenchmark {
     /// Reads a file; an error names the field, and the line where the JSON itself is broken.
-    pub fn read(input: impl Read) -> anyhow::Result<DdpBenchmark> {
-        let file: DdpBenchmark = serde_json::from_reader(input).context("not a file of PyTorch's DDP benchmark")?;
+    pub fn read(mut input: impl Read) -> anyhow::Result<DdpBenchmark> {
+        let mut text = Vec::new();
+        input.read_to_end(&mut text).context("cannot be read")?;
+        let file: DdpBenchmark = serde_json::from_slice(&text).context("not a file of PyTorch's DDP benchmark")?;
         for model in &file.benchmark_results {
             for group in &model.result {
                 let wrong = group.measurements.iter().find(|time| **time <= 0.0);

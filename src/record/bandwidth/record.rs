@@ -105,6 +105,17 @@ impl Timing {
         (0..).map_while(|iteration| summary::mean(&of_all_ranks(iteration))).collect()
     }
 
+    fn check(&self, ranks: usize) -> anyhow::Result<()> {
+        ensure!(self.seconds.len() == ranks, "the times of {} ranks, where {ranks} ran", self.seconds.len());
+        let iterations = self.seconds.first().map_or(0, Vec::len);
+        for (rank, seconds) in self.seconds.iter().enumerate() {
+            ensure!(seconds.len() == iterations, "rank {rank} has {} times, rank 0 {iterations}", seconds.len());
+            let wrong = seconds.iter().find(|time| time.0.is_nan() || time.0 < 0.0);
+            ensure!(wrong.is_none(), "rank {rank} has a time of {}, which is none", wrong.copied().unwrap_or_default());
+        }
+        Ok(())
+    }
+
     /// Mean over ranks and iterations, which the rates are of; `None` without a sample.
     pub fn mean(&self) -> Option<Seconds> {
         summary::mean(&self.pooled()).map(Seconds)
@@ -149,27 +160,58 @@ impl BandwidthRecord {
         Ok(())
     }
 
-    /// Reads a document of this format and version.
-    pub fn read(input: impl Read) -> anyhow::Result<BandwidthRecord> {
-        let value: serde_json::Value = serde_json::from_reader(input).context("not JSON")?;
-        let kind = value.get("kind").and_then(|kind| kind.as_str()).unwrap_or_default();
-        ensure!(kind == KIND, "kind is {kind:?}, a bandwidth record has {KIND:?}");
-        let schema = value.get("schema").and_then(serde_json::Value::as_u64).unwrap_or_default();
-        ensure!(
-            schema == u64::from(SCHEMA),
-            "bandwidth record format {schema} where this ringmark reads {SCHEMA}: use the ringmark that wrote it"
-        );
-        serde_json::from_value(value).context("not a bandwidth record")
+    /// Reads a document of this format and version; an error names the line where the JSON is to blame.
+    pub fn read(mut input: impl Read) -> anyhow::Result<BandwidthRecord> {
+        let mut text = Vec::new();
+        input.read_to_end(&mut text).context("cannot be read")?;
+        check_schema(&text)?;
+        let record: BandwidthRecord = serde_json::from_slice(&text).context("not a bandwidth record")?;
+        for result in &record.results {
+            for (side, timing) in result.sides() {
+                let checked = timing.map_or(Ok(()), |timing| timing.check(record.ranks.len()));
+                checked.with_context(|| format!("{} of {}", side, result.bytes))?;
+            }
+        }
+        Ok(record)
     }
+}
+
+/// A record of another version may not even parse; say so instead of naming a missing field.
+fn check_schema(text: &[u8]) -> anyhow::Result<()> {
+    #[derive(Deserialize)]
+    struct Schema {
+        #[serde(default)]
+        kind: String,
+        #[serde(default)]
+        schema: u64,
+    }
+    let Schema { kind, schema } = serde_json::from_slice(text).context("not JSON of a bandwidth record")?;
+    ensure!(kind == KIND, "kind is {kind:?}, a bandwidth record has {KIND:?}");
+    ensure!(
+        schema == u64::from(SCHEMA),
+        "bandwidth record format {schema} where this ringmark reads {SCHEMA}: use the ringmark that wrote it"
+    );
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::DeviceKind;
 
     fn record() -> BandwidthRecord {
         let timing =
             Timing { seconds: vec![vec![Seconds(0.5)], vec![Seconds(0.25)]], wrong: Some(0), error: vec![0.0] };
+        let place = |rank| RankPlace {
+            rank,
+            local_rank: rank,
+            host: "a".to_owned(),
+            device: DeviceKind::Cpu,
+            device_name: "processor".to_owned(),
+            threads: 1,
+            process: 100 + rank,
+        };
+        let ranks = (0..2).map(place).collect();
         BandwidthRecord {
             collective: "mpi".to_owned(),
             results: vec![MessageResult {
@@ -180,7 +222,7 @@ mod tests {
                 out_of_place: None,
                 in_place: Some(timing),
             }],
-            ..BandwidthRecord::new(Seconds(1.7e9), BandwidthConfig::default(), Environment::default(), Vec::new())
+            ..BandwidthRecord::new(Seconds(1.7e9), BandwidthConfig::default(), Environment::default(), ranks)
         }
     }
 
@@ -195,7 +237,8 @@ mod tests {
     #[test]
     fn an_error_that_is_no_number_is_read_back() {
         let mut record = record();
-        record.results[0].in_place = Some(Timing { seconds: Vec::new(), wrong: Some(1), error: vec![f64::NAN, 0.5] });
+        record.results[0].in_place =
+            Some(Timing { seconds: vec![Vec::new(); 2], wrong: Some(1), error: vec![f64::NAN, 0.5] });
         let mut bytes = Vec::new();
         record.write(&mut bytes).expect("memory takes it");
         let read = BandwidthRecord::read(&bytes[..]).expect("sound");
@@ -220,5 +263,13 @@ mod tests {
         assert!(error("nonsense").contains("not JSON"));
         assert!(error("{}").contains("kind is \"\""));
         assert!(error("{\"kind\":\"ringmark-bandwidth\",\"schema\":7}").contains("format 7"));
+        let mut bytes = Vec::new();
+        record().write(&mut bytes).expect("memory takes it");
+        let text = String::from_utf8(bytes).expect("JSON is UTF-8");
+        assert!(error(&text.replace("0.25", "-0.25")).contains("in-place of 8 bytes: rank 1 has a time of -0.25 s"));
+        assert!(error(&text.replace("[0.25]", "[0.25,0.5]")).contains("rank 1 has 2 times, rank 0 1"));
+        assert!(error(&text.replace(",[0.25]", "")).contains("the times of 1 ranks, where 2 ran"));
+        assert!(error(&text.replace("0.25", "null")).contains("not a bandwidth record: invalid type: null"));
+        assert!(error(&text[..text.len() / 2]).contains("line 1 column"));
     }
 }

@@ -29,6 +29,8 @@
 //! 100, q = 1.93, slow in 20 of 20 iterations; chance 2^-20 = 1e-6 < 0.01 / 4: chronic, 1.93 times. Rank 1: the others'
 //! median is 100, q = 1.02: not slow.
 
+use std::cell::LazyCell;
+
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 use crate::stats::summary::{mean, median};
@@ -93,10 +95,12 @@ pub fn stragglers(own: &[Vec<f64>], exposed: &[Vec<f64>], step: &[f64]) -> Vec<S
     if own.len() < 2 {
         return Vec::new();
     }
-    let others: Vec<Vec<f64>> = (0..own.len()).map(|rank| medians_of_others(own, rank)).collect();
+    let others = medians_of_others(own);
     let ratios: Vec<Vec<f64>> = own.iter().zip(&others).map(|(own, others)| divided(own, others)).collect();
     let noises: Vec<f64> = ratios.iter().filter_map(|ratios| noise(ratios)).collect();
     let noise = median(&noises).unwrap_or(0.0);
+    // Most runs have no straggler.
+    let others_exposed = LazyCell::new(|| medians_of_others(exposed));
     let found = |rank: usize| {
         let ratios = &ratios[rank];
         let slow_beyond =
@@ -118,14 +122,13 @@ pub fn stragglers(own: &[Vec<f64>], exposed: &[Vec<f64>], step: &[f64]) -> Vec<S
             Kind::Chronic => ratios.clone(),
             _ => slow.iter().map(|iteration| ratios[*iteration]).collect(),
         };
-        let waits = medians_of_others(exposed, rank).into_iter().zip(&exposed[rank]);
-        let waits: Vec<f64> = waits.map(|(others, own)| (others - own).max(0.0)).collect();
+        let wait = |iteration: &usize| (others_exposed[rank][*iteration] - exposed[rank][*iteration]).max(0.0);
         Some(Straggler {
             rank,
             kind,
             share: slow.len() as f64 / ratios.len() as f64,
             factor: median(&judged)?,
-            wait: mean(&slow.iter().map(|iteration| waits[*iteration]).collect::<Vec<f64>>())?,
+            wait: mean(&slow.iter().map(wait).collect::<Vec<f64>>())?,
             iterations: slow,
         })
     };
@@ -171,13 +174,20 @@ fn is_once(slow: &[usize], iterations: usize) -> bool {
     is_one_stretch && slow.len() <= (iterations / 10).max(1)
 }
 
-/// Of every iteration.
-fn medians_of_others(times: &[Vec<f64>], rank: usize) -> Vec<f64> {
-    let of_others = |iteration: usize| -> Vec<f64> {
-        let others = times.iter().enumerate().filter(|(other, _)| *other != rank);
-        others.map(|(_, times)| times[iteration]).collect()
-    };
-    (0..times[rank].len()).filter_map(|iteration| median(&of_others(iteration))).collect()
+/// For every rank, of every iteration: `[rank][iteration]`, as the times are. All ranks of an iteration are sorted once.
+fn medians_of_others(times: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let mut medians = vec![Vec::with_capacity(times[0].len()); times.len()];
+    let mut order: Vec<usize> = (0..times.len()).collect();
+    for iteration in 0..times[0].len() {
+        order.sort_by(|one, other| times[*one][iteration].total_cmp(&times[*other][iteration]));
+        for (place, rank) in order.iter().enumerate() {
+            // In the order without this rank.
+            let at = |middle: usize| times[order[middle + usize::from(middle >= place)]][iteration];
+            let others = times.len() - 1;
+            medians[*rank].push((at((others - 1) / 2) + at(others / 2)) / 2.0);
+        }
+    }
+    medians
 }
 
 fn divided(times: &[f64], by: &[f64]) -> Vec<f64> {

@@ -1,6 +1,6 @@
 //! Location and spread of one list of numbers.
 
-use statrs::statistics::{Data, Distribution, Median};
+use statrs::statistics::{Data, Median, Statistics};
 
 /// Arithmetic mean, `sum(x) / n`: of speeds this is DLPerf's mean of rates. `None` for an empty list.
 ///
@@ -9,7 +9,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     if values.is_empty() {
         return None;
     }
-    Data::new(values.to_vec()).mean()
+    Some(values.mean())
 }
 
 /// Harmonic mean, `n / sum(1/x)`: of speeds over iterations of equal work this is images over time.
@@ -80,11 +80,8 @@ impl Spread {
     ///
     /// Of 0, 1, .. 100: 5, 50 and 95.
     pub fn of(values: &[f64]) -> Option<Spread> {
-        Some(Spread {
-            low: percentile(values, 5.0)?,
-            middle: percentile(values, 50.0)?,
-            high: percentile(values, 95.0)?,
-        })
+        let [low, middle, high] = percentiles(values, [5.0, 50.0, 95.0])?;
+        Some(Spread { low, middle, high })
     }
 }
 
@@ -95,7 +92,7 @@ pub fn standard_deviation(values: &[f64]) -> Option<f64> {
     if values.len() < 2 {
         return None;
     }
-    Data::new(values.to_vec()).std_dev()
+    Some(values.std_dev())
 }
 
 /// Coefficient of variation, `standard deviation / mean`. `None` for fewer than two values or a mean of zero.

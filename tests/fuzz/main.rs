@@ -1,0 +1,18 @@
+//! libFuzzer's program: hands its bytes to the reader that RINGMARK_FUZZ_TARGET names. Built by scripts/fuzz.sh.
+
+#![no_main]
+
+mod targets;
+
+use std::env;
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+
+static TARGET: LazyLock<targets::Target> = LazyLock::new(|| {
+    let asked = env::var("RINGMARK_FUZZ_TARGET").unwrap_or_default();
+    let known = targets::TARGETS.iter().find(|(name, _)| *name == asked);
+    known.unwrap_or_else(|| panic!("RINGMARK_FUZZ_TARGET {asked:?} is no target")).1
+});
+
+fuzz_target!(|data: &[u8]| TARGET(data));

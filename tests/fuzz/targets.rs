@@ -1,0 +1,214 @@
+//! What is fuzzed: every reader, from bytes, and all that is worked out of what it accepts. No input may make one of these
+//! panic, hang or take memory beyond the input's size; what is read and written again is read as the same.
+//!
+//! Used twice: by the fuzzer (scripts/fuzz.sh), and by an ordinary test that replays seeds and what the fuzzer once found.
+
+use std::path::Path;
+
+use ringmark::launch::doctor::probe::Probe;
+use ringmark::launch::hosts::Hosts;
+use ringmark::read::diff::outcome::Outcome;
+use ringmark::read::diff::side::{Kind, Side};
+use ringmark::read::diff::{collectives, pairing, pytorch, table, training};
+use ringmark::read::extract::{Format, render};
+use ringmark::read::figures;
+use ringmark::read::folder::FoundRun;
+use ringmark::read::log;
+use ringmark::read::peers::pytorch_ddp::DdpBenchmark;
+use ringmark::read::predict::evidence::Evidence;
+use ringmark::read::predict::{self, Outlook, model};
+use ringmark::read::published::DLPERF;
+use ringmark::read::run;
+use ringmark_record::bandwidth::record::BandwidthRecord;
+use ringmark_record::bandwidth::{figures as bandwidth_figures, lines};
+use ringmark_record::case::Case;
+use ringmark_record::config::Dtype;
+use ringmark_record::files::RunName;
+use ringmark_record::heartbeat::Message;
+use ringmark_record::log_line::{self, Line};
+use ringmark_record::manifest::Manifest;
+use ringmark_record::run::RunRecord;
+use ringmark_record::stats::comparison::{Thresholds, Verdict};
+use ringmark_record::stats::summary;
+use ringmark_record::units::ImagesPerSecond;
+
+/// A reader, and what follows it.
+pub type Target = fn(&[u8]);
+
+/// By name, as the folders of seeds are called.
+pub const TARGETS: [(&str, Target); 8] = [
+    ("log", log),
+    ("record", record),
+    ("result", result),
+    ("manifest", manifest),
+    ("bandwidth", bandwidth),
+    ("pytorch_ddp", pytorch_ddp),
+    ("nccl_tests", nccl_tests),
+    ("words", words),
+];
+
+/// A log alone, as DLPerf's are.
+fn log(bytes: &[u8]) {
+    let found = found(RunName { baseline: false, case: Case::SINGLE, batch_size: 8, dtype: Dtype::Fp32, run: 1 });
+    let runs = [None, Some(0), Some(u32::MAX)].map(|warmup| {
+        let log = log::read_from(bytes, &found.log).expect("memory can be read");
+        run::judge(&found, Ok(log), Ok(None), warmup)
+    });
+    show(runs.into());
+}
+
+/// A record, with the log that goes with it.
+fn record(bytes: &[u8]) {
+    let Ok(record) = RunRecord::read(bytes) else { return };
+    let mut written = Vec::new();
+    record.write(&mut written).expect("memory takes it");
+    let again = RunRecord::read(&written[..]).expect("what is written can be read");
+    let mut rewritten = Vec::new();
+    again.write(&mut rewritten).expect("memory takes it");
+    assert_eq!(String::from_utf8_lossy(&written), String::from_utf8_lossy(&rewritten));
+
+    let header = &record.header;
+    let config = &header.config;
+    let name = RunName {
+        baseline: false,
+        case: header.case,
+        batch_size: config.batch_size,
+        dtype: config.dtype,
+        run: header.run,
+    };
+    let found = found(name);
+    let mut text = String::new();
+    for iteration in &record.iterations {
+        let step = iteration.step.first().map_or(1.0, |step| step.0);
+        text += &log_line::write(iteration.iteration, ImagesPerSecond(8.0 / step), 7.0);
+        text += "\n";
+    }
+    let runs = [None, Some(0)].map(|warmup| {
+        let log = log::read_from(text.as_bytes(), &found.log).expect("memory can be read");
+        run::judge(&found, Ok(log), Ok(Some(record.clone())), warmup)
+    });
+    for measured in runs.iter().filter_map(|run| run.outcome.as_ref().ok()) {
+        assert_eq!(measured.iteration_times().len(), record.iterations.len());
+        assert_eq!(measured.pooled_steps().len(), (measured.iterations - measured.warmup) * measured.ranks.len());
+    }
+    show(runs.into());
+}
+
+fn found(name: RunName) -> FoundRun {
+    FoundRun { name, log: name.log(Path::new("")) }
+}
+
+fn show(runs: Vec<run::Run>) {
+    let extraction = figures::extract("fuzzed", runs, Vec::new());
+    for format in [Format::Table, Format::Markdown, Format::Csv] {
+        render(&extraction, format).expect("every extraction is shown");
+    }
+    extraction.groups.iter().filter_map(Evidence::of_group).for_each(foresee);
+    let json = render(&extraction, Format::Json).expect("every extraction is shown");
+    compare(Kind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
+}
+
+/// What larger cases would do.
+fn foresee(evidence: Evidence) {
+    let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
+    let cases = [Case { nodes: 2 * largest.nodes, ..largest }, Case { gpus_per_node: 2, ..largest }];
+    let outlook = Outlook {
+        predictions: cases.into_iter().map(|case| model::predict(&evidence, case)).collect(),
+        under: Some(model::under(&evidence, 0.9)),
+        backtest: Some(model::backtest(&evidence)),
+        evidence,
+        caveat: None,
+    };
+    predict::show::text(&[outlook]);
+}
+
+/// Against itself, nothing is faster or slower.
+fn compare(kind: Kind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut side = Side::new(Path::new("fuzzed"), kind);
+    take(&mut side)?;
+    let Ok(pairing) = pairing::pair([&side, &side], false) else { return Ok(()) };
+    let outcome = Outcome::of([&side, &side], pairing, Thresholds::default());
+    for (_, case) in outcome.cases() {
+        assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
+    }
+    table::terminal(&outcome);
+    table::markdown(&outcome);
+    serde_json::to_string(&outcome).expect("memory takes it");
+    Ok(())
+}
+
+/// The JSON of `ringmark extract`.
+fn result(bytes: &[u8]) {
+    let _ = compare(Kind::Training, |side| training::take_result(side, bytes));
+}
+
+fn manifest(bytes: &[u8]) {
+    let Ok(manifest) = Manifest::read(bytes) else { return };
+    let written = serde_json::to_vec(&manifest).expect("memory takes it");
+    assert_eq!(Manifest::read(&written[..]).expect("what is written can be read"), manifest);
+    assert_eq!(manifest.conditions.differences(&manifest.conditions), []);
+    assert_eq!(manifest.found.differences(&manifest.found), []);
+}
+
+fn bandwidth(bytes: &[u8]) {
+    let _ = compare(Kind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), bytes));
+    let Ok(record) = BandwidthRecord::read(bytes) else { return };
+    let cases = [Case { nodes: 1, gpus_per_node: 8 }, Case { nodes: 2, gpus_per_node: 8 }];
+    let evidence = Evidence::of_published(&DLPERF[0]).with_bandwidth(&cases.map(|case| (case, record.clone())));
+    let _ = evidence.map(foresee);
+    let mut written = Vec::new();
+    record.write(&mut written).expect("memory takes it");
+    BandwidthRecord::read(&written[..]).expect("what is written can be read");
+    let (results, ranks) = (&record.results, record.ranks.len() as u32);
+    bandwidth_figures::best_busbw(results, ranks);
+    bandwidth_figures::largest_busbw(results, ranks);
+    bandwidth_figures::wrong(results);
+    lines::footer(results, ranks);
+    lines::spread(results);
+    for result in results {
+        lines::row(result, ranks);
+        for timing in result.sides().into_iter().filter_map(|(_, timing)| timing) {
+            assert_eq!(timing.by_iteration().len() * timing.seconds.len(), timing.pooled().len());
+        }
+    }
+}
+
+fn nccl_tests(bytes: &[u8]) {
+    let _ = compare(Kind::Collectives, |side| collectives::take_nccl_tests(side, Path::new("fuzzed"), bytes));
+}
+
+fn pytorch_ddp(bytes: &[u8]) {
+    let _ = compare(Kind::PytorchDdp, |side| pytorch::take(side, bytes));
+    let Ok(file) = DdpBenchmark::read(bytes) else { return };
+    let written = serde_json::to_vec(&file).expect("memory takes it");
+    assert_eq!(DdpBenchmark::read(&written[..]).expect("what is written can be read"), file);
+    for group in file.benchmark_results.iter().flat_map(|model| &model.result) {
+        for percent in summary::STEP_PERCENTS {
+            summary::percentile(&group.measurements, f64::from(percent));
+        }
+    }
+}
+
+/// Lines and words of other programs, and of users.
+fn words(bytes: &[u8]) {
+    log_line::parse(bytes);
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if let Line::Iteration { batch, speed, .. } = log_line::parse(text) {
+        let written = log_line::write(batch, speed, 1.0);
+        assert!(speed.0 < 0.005 || matches!(log_line::parse(written), Line::Iteration { .. }));
+    }
+    if let Ok(case) = text.parse::<Case>() {
+        assert_eq!(case.to_string().parse::<Case>().expect("a case"), case);
+        assert!(case.ranks() > 0);
+    }
+    if let Ok(name) = text.parse::<RunName>() {
+        assert_eq!(name.to_string(), text);
+    }
+    if let Ok(message) = Message::parse(text) {
+        Message::parse(&message.line()).expect("what is written can be read");
+    }
+    if let Ok(hosts) = Hosts::parse_list(text) {
+        assert!(hosts.whole().ranks() > 0);
+    }
+    Probe::parse(text);
+}
