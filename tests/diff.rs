@@ -15,6 +15,7 @@ use ringmark_record::stats::summary;
 use ringmark_record::units::{Bytes, Seconds};
 use serde_json::{Value, json};
 
+use crate::random::Random;
 use crate::runs::{Folder, record};
 
 struct Output {
@@ -628,23 +629,11 @@ fn real_speeds() -> Vec<f64> {
     speeds
 }
 
-/// SplitMix64, so that a seed draws the same everywhere.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((u128::from(bits ^ (bits >> 31)) * limit as u128) >> 64) as usize
-    }
-
-    /// Two samples of five, none of which is in both.
-    fn pair<T: Clone>(&mut self, all: &[T]) -> [Vec<T>; 2] {
-        let mut left = all.to_vec();
-        [(); 2].map(|()| (0..5).map(|_| left.swap_remove(self.below(left.len()))).collect())
-    }
+/// Two samples of five, none of which is in both.
+fn pair<T: Clone>(random: &mut Random, all: &[T]) -> [Vec<T>; 2] {
+    let mut left = all.to_vec();
+    let mut draw = || left.swap_remove((random.uniform() * left.len() as f64) as usize);
+    [(); 2].map(|()| (0..5).map(|_| draw()).collect())
 }
 
 fn verdict(base: &[f64], test: &[f64], noise: f64) -> Verdict {
@@ -660,9 +649,9 @@ fn is_told(verdict: Verdict) -> bool {
 fn the_same_configuration_is_hardly_ever_told_apart() {
     let speeds = real_speeds();
     let wrong = |seed: u64, pairs: usize, noise: f64| {
-        let mut draw = Draw(seed);
+        let mut random = Random(seed);
         let is_wrong = |_: &usize| {
-            let [base, test] = draw.pair(&speeds);
+            let [base, test] = pair(&mut random, &speeds);
             is_told(verdict(&base, &test, noise))
         };
         (0..pairs).filter(is_wrong).count()
@@ -690,9 +679,9 @@ fn a_slowdown_of_3_percent_is_found_in_five_runs() {
     let (mean, narrower) = narrowed(&speeds);
     let speeds: Vec<f64> = speeds.iter().map(|speed| mean + narrower * (speed - mean)).collect();
     let found = |seed: u64, longer: f64, what: Verdict| {
-        let mut draw = Draw(seed);
+        let mut random = Random(seed);
         let is_found = |_: &usize| {
-            let [base, test] = draw.pair(&speeds);
+            let [base, test] = pair(&mut random, &speeds);
             verdict(&base, &test.iter().map(|speed| speed / longer).collect::<Vec<f64>>(), 0.01) == what
         };
         (0..200).filter(is_found).count()
@@ -720,9 +709,9 @@ fn the_program_tells_what_the_arithmetic_tells() {
         folder
     };
     let numbers: Vec<u32> = (1..=40).collect();
-    let mut draw = Draw(7);
+    let mut random = Random(7);
     for _ in 0..4 {
-        let [base, test] = draw.pair(&numbers);
+        let [base, test] = pair(&mut random, &numbers);
         let output = diff(folder(&base).path(), folder(&test).path(), &["--json", "--fail-on", "slower,missing"]);
         assert_eq!((output.status, output.verdicts()[0].1.as_str()), (0, "too_noisy"), "{base:?} {test:?}");
     }
@@ -746,7 +735,7 @@ fn the_program_tells_what_the_arithmetic_tells() {
         folder
     };
     for _ in 0..3 {
-        let [base, test] = draw.pair(&numbers);
+        let [base, test] = pair(&mut random, &numbers);
         let output = diff(changed(&base, 1.0).path(), changed(&test, 1.03).path(), &["--fail-on", "slower"]);
         assert_eq!((output.status, output.stderr.as_str()), (1, "ringmark: slower: 1n1g\n"), "{}", output.stdout);
     }

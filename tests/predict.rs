@@ -16,6 +16,7 @@ use ringmark_record::stats::allreduce_model::{Cost, Exchange};
 use ringmark_record::units::{Bytes, Seconds};
 use serde_json::Value;
 
+use crate::random::Random;
 use crate::runs::{Folder, record};
 
 fn case(name: &str) -> Case {
@@ -40,24 +41,6 @@ fn run(folder: Option<&Path>, options: &[&str]) -> Output {
         status: output.status.code().expect("no signal"),
         stdout: String::from_utf8(output.stdout).expect("UTF-8"),
         stderr: String::from_utf8(output.stderr).expect("UTF-8"),
-    }
-}
-
-/// Normal numbers (splitmix64, Box-Muller).
-struct Noise(u64);
-
-impl Noise {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 }
 
@@ -92,7 +75,7 @@ impl Cluster {
         latency * steps + bytes / bandwidth
     }
 
-    fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Noise) -> Iteration {
+    fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {
         let ranks = case.ranks() as usize;
         let crowded = slow * if case.gpus_per_node > 1 { CROWDED } else { 1.0 };
         let own: Vec<(f64, f64)> = (0..ranks)
@@ -122,7 +105,7 @@ impl Cluster {
         }
     }
 
-    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Noise) -> RunRecord {
+    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
         let mut made = record(name, run, 0.1);
         let slow = 1.0 + self.drift * noise.normal();
         made.header.config.iterations = iterations;
@@ -137,7 +120,7 @@ impl Cluster {
 
     /// Mean step of many iterations without a drift.
     fn truth(&self, name: &str) -> f64 {
-        let mut noise = Noise(99);
+        let mut noise = Random(99);
         let steps: Vec<f64> = (1..=1500)
             .flat_map(|number| self.iteration(case(name), number, 1.0, &mut noise).step)
             .map(|step| step.0)
@@ -147,7 +130,7 @@ impl Cluster {
 
     fn sweep(&self, cases: &[&str], seed: u64) -> Folder {
         let folder = Folder::new();
-        let mut noise = Noise(seed);
+        let mut noise = Random(seed);
         for name in cases {
             for run in 1..=5 {
                 folder.run(&self.record(name, run, 22, &mut noise));
@@ -157,8 +140,8 @@ impl Cluster {
     }
 
     /// Sizes from 8 bytes to 128 MB, each measured with some error.
-    fn bandwidth(&self, name: &str, error: f64, noise: &mut Noise) -> BandwidthRecord {
-        let result = |bytes: u64, noise: &mut Noise| {
+    fn bandwidth(&self, name: &str, error: f64, noise: &mut Random) -> BandwidthRecord {
+        let result = |bytes: u64, noise: &mut Random| {
             let time = self.allreduce(case(name), Bytes(bytes)) * (1.0 + error * noise.normal()).max(0.1);
             let seconds = vec![vec![Seconds(time); 2]; case(name).ranks() as usize];
             let timing = Timing { seconds, wrong: Some(0), error: vec![0.0; 2] };
@@ -180,7 +163,7 @@ impl Cluster {
     }
 
     fn write_bandwidth(&self, folder: &Folder, cases: &[&str], seed: u64) {
-        let mut noise = Noise(seed);
+        let mut noise = Random(seed);
         for name in cases {
             let mut bytes = Vec::new();
             self.bandwidth(name, 0.04, &mut noise).write(&mut bytes).expect("memory takes it");

@@ -20,11 +20,10 @@
 //! is faster than the base, which no rank can do without working less.
 
 use ringmark_record::case::Case;
-use ringmark_record::stats::allreduce_model::{
-    Band, Line, Smaller, expected_maximum, exposed, exposed_without_line, student,
-};
+use ringmark_record::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
 use ringmark_record::stats::scaling_loss::{Phases, RunStep};
 use ringmark_record::stats::summary::{mean, standard_deviation};
+use ringmark_record::stats::welch::student;
 
 use crate::read::predict::evidence::{CaseEvidence, Evidence};
 
@@ -133,13 +132,13 @@ fn as_measured(evidence: &Evidence, measured: &CaseEvidence) -> Prediction {
 /// Of one run to come, by the spread of these; 0 where one run shows none.
 fn margin_of_one(values: &[f64]) -> f64 {
     let count = values.len() as f64;
-    standard_deviation(values).map_or(0.0, |spread| student(count - 1.0) * spread * (1.0 + 1.0 / count).sqrt())
+    standard_deviation(values).map_or(0.0, |spread| student(0.975, count - 1.0) * spread * (1.0 + 1.0 / count).sqrt())
 }
 
 /// Of the mean of these; infinite where one value shows no spread.
 fn margin_of_mean(values: &[f64]) -> f64 {
     let count = values.len() as f64;
-    standard_deviation(values).map_or(f64::INFINITY, |spread| student(count - 1.0) * spread / count.sqrt())
+    standard_deviation(values).map_or(f64::INFINITY, |spread| student(0.975, count - 1.0) * spread / count.sqrt())
 }
 
 /// Measured cases of several hosts with as many ranks each, by hosts.
