@@ -462,7 +462,7 @@ fn what_is_asked_wrongly_is_told_with_exit_status_2() {
     let (sweep, mpi, empty) = (sweep.path(), path(&mpi), path(&empty));
     for (folder, options, message) in [
         (None, &[][..], "required arguments were not provided"),
-        (Some(sweep.as_path()), &["--efficiency-below", "80"], "choose a share between 0 and 1"),
+        (Some(sweep.as_path()), &["--efficiency-below", "80"], "choose 1% to 99%, as 80%"),
         (Some(sweep.as_path()), &["--bandwidth", empty], "holds no sound <case>/bandwidth.json"),
         (
             Some(sweep.as_path()),

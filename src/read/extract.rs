@@ -70,7 +70,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let extraction = read(&config.folder, config.warmup)?;
     if !config.json.give_text(|| export::json(&extraction))? {
-        answer::print_harmless(&render(&extraction, config.format)?)?;
+        answer::print(&render(&extraction, config.format)?)?;
     }
     for problem in &extraction.problems {
         eprintln!("not in the figures: {problem}");

@@ -41,8 +41,9 @@ fn grown(outlook: &Outlook) -> impl Iterator<Item = &Prediction> {
 }
 
 fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
-    let band = [("images/s", "low"), ("", "mid"), ("", "high"), ("efficiency", "low %"), ("", "mid"), ("", "high")];
-    let headers = [("case", ""), ("ranks", "")].into_iter().chain(band).chain([("limited by", "")]);
+    let of_band = |unit| ["low", "mid", "high"].map(|end| (end, unit));
+    let bands = of_band("images/s").into_iter().chain(of_band("eff. %"));
+    let headers = [("case", ""), ("ranks", "")].into_iter().chain(bands).chain([("limited by", "")]);
     let row = |prediction: &&Prediction| {
         let Prediction { case, step, efficiency, .. } = prediction;
         let limit = match prediction.reference {
@@ -76,12 +77,24 @@ fn words_of_backtest(evidence: &Evidence, backtest: &Backtest) -> String {
 }
 
 fn words_of_under(under: &Under) -> String {
-    let not_up_to = format!("not up to {} ({} ranks)", under.last, under.last.ranks());
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let limit = percent(under.efficiency);
+    let last = format!("{} ({} ranks)", under.last, under.last.ranks());
+    if under.earliest.or(under.mid).or(under.latest).is_none() {
+        let Band { low, mid, high } = under.at_last;
+        return format!(
+            "efficiency does not fall under {limit} up to {last}, the last case tried:\n  there it is {} to {}, in the \
+             middle {}",
+            percent(low),
+            percent(high),
+            percent(mid)
+        );
+    }
+    let not_up_to = format!("not up to {last}");
     let case =
         |case: Option<Case>| case.map_or_else(|| not_up_to.clone(), |case| format!("{case} ({} ranks)", case.ranks()));
-    let percent = under.efficiency * 100.0;
     format!(
-        "efficiency falls under {percent:.1} %: {}\n  at the low end of the band: {}; at its high end: {}",
+        "efficiency falls under {limit}: {}\n  at the low end of the band: {}; at its high end: {}",
         case(under.mid),
         case(under.earliest),
         case(under.latest)
