@@ -70,10 +70,14 @@ fn ensure_folder(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// To the standard output, without what a terminal obeys: names that were read from files may hold anything. A closed pipe
-/// (`| head`) is no failure.
+/// Without what a terminal obeys: names that were read from files may hold anything.
+pub fn harmless(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control() && !['\n', '\t'].contains(&letter), " ")
+}
+
+/// To the standard output, made [`harmless`]. A closed pipe (`| head`) is no failure.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    print_raw(&text.replace(|letter: char| letter.is_control() && !['\n', '\t'].contains(&letter), " "))
+    print_raw(&harmless(text))
 }
 
 /// To the standard output, as it is.
