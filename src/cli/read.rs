@@ -75,7 +75,7 @@ pub struct ReportOptions {
     /// File for the report [default: the standard output]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// How it is shown [default: html in a FILE, by its name also md; table without one]
+    /// How it is shown [default: what FILE ends in, .html, .md or .txt; table without one]
     #[arg(long, value_parser = PossibleValuesParser::new(report::Format::WORDS).try_map(|word| word.parse::<report::Format>()))]
     format: Option<report::Format>,
     /// Show what others published beside what was measured alike: precision, batch size, GPUs
@@ -90,10 +90,10 @@ pub struct ReportOptions {
 }
 
 impl ReportOptions {
-    /// Chooses the format by the file's name where none was typed.
+    /// What is to be done.
     pub fn into_config(self) -> ReportConfig {
         ReportConfig {
-            format: self.format.unwrap_or_else(|| report::Format::of_file(self.out.as_deref())),
+            format: self.format,
             folders: self.folders,
             out: self.out,
             warmup: self.warmup,
