@@ -20,10 +20,10 @@ pub mod table;
 pub mod training;
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use ringmark_record::stats::comparison::{Thresholds, Verdict};
+use ringmark_record::words;
 
 use crate::answer::{self, Json};
 use crate::read::diff::outcome::Outcome;
@@ -47,60 +47,27 @@ pub struct DiffConfig {
     pub json: Json,
 }
 
-/// What makes the exit status 1 though everything was compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailOn {
-    /// A case is slower.
-    Slower,
-    /// A case is too noisy to tell.
-    Noisy,
-    /// BASE has a case that TEST has not.
-    Missing,
-}
-
-impl FailOn {
-    /// Every value as it is typed.
-    pub const WORDS: [&'static str; 3] = ["slower", "noisy", "missing"];
-}
-
-impl FromStr for FailOn {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<FailOn> {
-        match text {
-            "slower" => Ok(FailOn::Slower),
-            "noisy" => Ok(FailOn::Noisy),
-            "missing" => Ok(FailOn::Missing),
-            _ => bail!("{text:?} is none of {}", FailOn::WORDS.join(", ")),
-        }
+words!(
+    /// What makes the exit status 1 though everything was compared.
+    FailOn {
+        /// A case is slower.
+        Slower = "slower",
+        /// A case is too noisy to tell.
+        Noisy = "noisy",
+        /// BASE has a case that TEST has not.
+        Missing = "missing",
     }
-}
+);
 
-/// What is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Aligned columns for a terminal.
-    Table,
-    /// Markdown, to be posted to a pull request.
-    Markdown,
-}
-
-impl Format {
-    /// Every format as it is typed.
-    pub const WORDS: [&'static str; 2] = ["table", "markdown"];
-}
-
-impl FromStr for Format {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Format> {
-        match text {
-            "table" => Ok(Format::Table),
-            "markdown" => Ok(Format::Markdown),
-            _ => bail!("{text:?} is none of {}", Format::WORDS.join(", ")),
-        }
+words!(
+    /// What is printed.
+    Format {
+        /// Aligned columns for a terminal.
+        Table = "table",
+        /// Markdown, to be posted to a pull request.
+        Markdown = "markdown" | "md",
     }
-}
+);
 
 /// Compares and prints. An error after everything else was printed where either side is not complete, or where that was
 /// found which the exit status is to tell.

@@ -20,10 +20,9 @@ pub mod text;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::bail;
-use ringmark_record::whole_file;
+use ringmark_record::{whole_file, words};
 
 use crate::answer::{self, Json};
 use crate::read::report::document::Document;
@@ -48,21 +47,19 @@ pub struct ReportConfig {
     pub json: Json,
 }
 
-/// How a report is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// One page.
-    Html,
-    /// Markdown.
-    Markdown,
-    /// Aligned columns for a terminal.
-    Table,
-}
+words!(
+    /// How a report is shown.
+    Format {
+        /// One page.
+        Html = "html",
+        /// Markdown.
+        Markdown = "markdown" | "md",
+        /// Aligned columns for a terminal.
+        Table = "table",
+    }
+);
 
 impl Format {
-    /// Every format as it is typed.
-    pub const WORDS: [&'static str; 3] = ["html", "md", "table"];
-
     /// That of a file of this name; tables for a terminal where there is none.
     pub fn of_file(path: Option<&Path>) -> Format {
         match path.map(|path| path.extension().and_then(|extension| extension.to_str())) {
@@ -70,19 +67,6 @@ impl Format {
             Some(Some("md" | "markdown")) => Format::Markdown,
             Some(Some("txt")) => Format::Table,
             Some(_) => Format::Html,
-        }
-    }
-}
-
-impl FromStr for Format {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Format> {
-        match text {
-            "html" => Ok(Format::Html),
-            "md" => Ok(Format::Markdown),
-            "table" => Ok(Format::Table),
-            _ => bail!("{text:?} is none of {}", Format::WORDS.join(", ")),
         }
     }
 }
