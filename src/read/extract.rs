@@ -4,12 +4,12 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use ringmark_record::{whole_file, words};
 
 use crate::answer::{self, Json};
 use crate::read::figures::{self, Extraction};
-use crate::read::{ddp_suite, export, folder, run, table};
+use crate::read::{ddp_suite, export, folder, problem, run, table};
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,18 +51,11 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     if !config.json.give_text(|| export::json(&extraction))? {
         answer::print_harmless(&render(&extraction, config.format)?)?;
     }
-    for problem in &extraction.problems {
-        eprintln!("not in the figures: {problem}");
-    }
+    let left_out = extraction.problems.iter().map(|problem| format!("not in the figures: {problem}"));
+    let complete = problem::check_complete(&format!("the figures of {} are", config.folder.display()), left_out);
     let files = write(&extraction, config.out.as_ref().unwrap_or(&config.folder))?;
     eprintln!("wrote {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
-    match extraction.problems.len() {
-        0 => Ok(()),
-        1 => bail!("the figures of {} are not complete: see the message above", config.folder.display()),
-        several => {
-            bail!("the figures of {} are not complete: see the {several} messages above", config.folder.display())
-        }
-    }
+    complete
 }
 
 /// Finds and reads every run below `folder` and works out the figures; prints and writes nothing.

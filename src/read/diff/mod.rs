@@ -27,6 +27,7 @@ use ringmark_record::words;
 
 use crate::answer::{self, Json};
 use crate::read::diff::outcome::Outcome;
+use crate::read::problem;
 
 /// What `ringmark diff` is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,15 +85,17 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
             Format::Markdown => table::markdown(&outcome),
         })?;
     }
-    for (name, side) in [("BASE", &outcome.base), ("TEST", &outcome.test)] {
-        side.left_out.iter().for_each(|what| eprintln!("not compared, {name}: {what}"));
-    }
-    let failures = failures(&outcome, &config.fail_on);
+    let sides = [("BASE", &outcome.base), ("TEST", &outcome.test)];
+    let left_out = sides.into_iter().flat_map(|(name, side)| side.left_out.iter().map(move |what| (name, what)));
+    let left_out = left_out.map(|(name, what)| format!("not compared, {name}: {what}"));
+    let incomplete = problem::check_complete("the comparison is", left_out).err();
+    let mut failures = failures(&outcome, &config.fail_on);
+    failures.extend(incomplete.map(|error| error.to_string()));
     ensure!(failures.is_empty(), "{}", failures.join("; "));
     Ok(())
 }
 
-/// What the exit status tells of.
+/// What was to be told of by the exit status, and was found.
 fn failures(outcome: &Outcome, fail_on: &[FailOn]) -> Vec<String> {
     let of = |verdict: Verdict| {
         let cases =
@@ -107,11 +110,5 @@ fn failures(outcome: &Outcome, fail_on: &[FailOn]) -> Vec<String> {
         };
         (!cases.is_empty()).then(|| format!("{what}: {cases}"))
     };
-    let left_out = outcome.base.left_out.len() + outcome.test.left_out.len();
-    let incomplete = match left_out {
-        0 => None,
-        1 => Some("the comparison is not complete: see the message above".to_owned()),
-        several => Some(format!("the comparison is not complete: see the {several} messages above")),
-    };
-    fail_on.iter().filter_map(|what| asked(*what)).chain(incomplete).collect()
+    fail_on.iter().filter_map(|what| asked(*what)).collect()
 }

@@ -21,10 +21,10 @@ pub mod text;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
 use ringmark_record::{whole_file, words};
 
 use crate::answer::{self, Json};
+use crate::read::problem;
 use crate::read::report::document::Document;
 
 /// Columns of a table that goes to no terminal.
@@ -86,16 +86,8 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
         }
     }
     let problems = results.iter().flat_map(|result| result.problems.iter().map(move |problem| (&result.name, problem)));
-    let mut left_out = 0;
-    for (name, problem) in problems {
-        eprintln!("not in the figures: {name}: {problem}");
-        left_out += 1;
-    }
-    match left_out {
-        0 => Ok(()),
-        1 => bail!("the figures are not complete: see the message above"),
-        several => bail!("the figures are not complete: see the {several} messages above"),
-    }
+    let left_out = problems.map(|(name, problem)| format!("not in the figures: {name}: {problem}"));
+    problem::check_complete("the figures are", left_out)
 }
 
 /// The whole report; a table is made for so many columns.
