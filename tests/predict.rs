@@ -6,10 +6,11 @@ use ringmark::read::predict::evidence::Evidence;
 use ringmark::read::predict::model::{self, Limit, Prediction, predict};
 use ringmark::read::published::DLPERF;
 use ringmark::read::{bandwidth, extract};
-use ringmark_record::bandwidth::config::BandwidthConfig;
+use ringmark_record::bandwidth::config::{BandwidthConfig, OptimizerChoice};
 use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::case::Case;
-use ringmark_record::environment::Environment;
+use ringmark_record::config::Wire;
+use ringmark_record::environment::{DeviceKind, Environment};
 use ringmark_record::run::{Iteration, RunRecord};
 use ringmark_record::stats::allreduce_model::{Cost, Exchange};
 use ringmark_record::units::{Bytes, Seconds};
@@ -302,7 +303,7 @@ fn dlperf_logs(row: &ringmark::read::published::Published) -> Folder {
 /// The figure in the README. FP32: every run that DLPerf published; FP16: its medians.
 #[test]
 fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
-    for (row, error) in DLPERF.iter().zip([-0.0102, -0.0027]) {
+    for (row, error) in DLPERF.iter().zip([-0.0087, -0.0027]) {
         let logs = dlperf_logs(row);
         let of_logs = model::backtest(&evidence(&logs, None)).expect("2n8g is there");
         let of_row = model::backtest(&Evidence::of_published(row)).expect("2n8g is there");
@@ -338,7 +339,7 @@ fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
 
     let (status, stdout, stderr) = run(None, &["--backtest"]);
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("the middle of the band is -1.0 % off"), "{stdout}");
+    assert!(stdout.contains("the middle of the band is -0.9 % off"), "{stdout}");
     assert!(stdout.contains("WARNING: DLPerf V100 FP16 b256: it measures the CPUs' input"), "{stdout}");
     stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
 }
@@ -419,6 +420,42 @@ fn far_cases_and_single_runs_are_warned_of() {
 }
 
 #[test]
+fn a_bandwidth_result_must_be_of_what_the_runs_did() {
+    let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0 };
+    let sweep = cluster.sweep(&["1n1g", "2n4g"], 1);
+    let changed = |change: &dyn Fn(&mut BandwidthRecord)| {
+        let mut made = cluster.bandwidth("2n4g", 0.0, &mut Random(1));
+        change(&mut made);
+        let folder = Folder::new();
+        let mut bytes = Vec::new();
+        made.write(&mut bytes).expect("memory takes it");
+        folder.write("2n4g/bandwidth.json", bytes);
+        run(Some(&sweep.path()), &["--bandwidth", path(&folder)])
+    };
+    assert_eq!(changed(&|_| {}).0, Some(0));
+    let on_gpus = |made: &mut BandwidthRecord| made.ranks.iter_mut().for_each(|rank| rank.device = DeviceKind::Cuda);
+    let wrong = |made: &mut BandwidthRecord| made.results[3].in_place.as_mut().expect("measured").wrong = Some(5);
+    for (change, message) in [
+        (&on_gpus as &dyn Fn(&mut BandwidthRecord), "it was measured on cuda, the runs on cpu"),
+        (&|made| made.config.exchange.wire = Wire::Fp16, "it sent fp16, the runs fp32: measure it with --wire fp32"),
+        (&|made| made.config.optimizer = OptimizerChoice::Sgd, "the weight update is in its times"),
+        (&wrong, "2n4g/bandwidth.json: 5 elements are wrong: mend that first"),
+    ] {
+        let (status, _, stderr) = changed(change);
+        assert_eq!(status, Some(2), "{message}: {stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+    }
+    // Times that no line explains are warned of.
+    let (_, stdout, _) = changed(&|made| {
+        for (index, result) in made.results.iter_mut().enumerate().filter(|(index, _)| index % 2 == 0) {
+            let timing = result.in_place.as_mut().expect("measured");
+            timing.seconds.iter_mut().flatten().for_each(|time| time.0 *= 1.0 + index as f64);
+        }
+    });
+    assert!(stdout.contains("explain the measured sizes only to"), "{stdout}");
+}
+
+#[test]
 fn what_is_asked_wrongly_is_told_with_exit_status_2() {
     let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0 };
     let (sweep, mpi, empty) = (cluster.sweep(&["1n1g", "2n4g"], 1), Folder::new(), Folder::new());
@@ -426,12 +463,12 @@ fn what_is_asked_wrongly_is_told_with_exit_status_2() {
     let (sweep, mpi, empty) = (sweep.path(), path(&mpi), path(&empty));
     for (folder, options, message) in [
         (None, &[][..], "required arguments were not provided"),
-        (Some(sweep.as_path()), &["--efficiency-below", "80"], "choose a share between 0 and 1"),
+        (Some(sweep.as_path()), &["--efficiency-below", "80"], "choose 1% to 99%, as 80%"),
         (Some(sweep.as_path()), &["--bandwidth", empty], "holds no sound <case>/bandwidth.json"),
         (
             Some(sweep.as_path()),
             &["--bandwidth", mpi],
-            "was measured by mpi, the gradients of rn50 were summed by nccl",
+            "the bandwidth of 2n4g says nothing of rn50: it was measured by mpi, the runs' gradients were summed by nccl",
         ),
         (Some(Path::new("/nowhere")), &[], "/nowhere cannot be read"),
     ] {

@@ -108,7 +108,7 @@ const PREDICT_EXAMPLES: &str = "\
 Examples:
   ringmark predict results/rack7 --bandwidth results/rack7_bandwidth --cases 8n8g,16n8g
       throughput and efficiency of larger cases, each as a band
-  ringmark predict results/rack7 --efficiency-below 0.8
+  ringmark predict results/rack7 --efficiency-below 80%
       the case where the efficiency falls under 80 %
   ringmark predict results/rack7 --backtest
       the largest measured case from the others, and how far that is off
@@ -130,8 +130,8 @@ pub struct PredictOptions {
     /// Cases to predict [default: 2, 4 and 8 times the hosts of the largest measured case]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
     cases: Option<Vec<Case>>,
-    /// Look for the case where the efficiency falls under this, as 0.8
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    /// Look for the case where the efficiency falls under this, as 80% (or 0.8)
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
     efficiency_below: Option<f64>,
     /// Predict the largest measured case from the others and compare; without SWEEP for DLPerf's published rows
     #[arg(long)]
@@ -145,10 +145,11 @@ pub struct PredictOptions {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
-        _ => Err("choose a share between 0 and 1, as 0.8".to_owned()),
-    }
+    let share = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
+        None => text.parse(),
+    };
+    share.ok().filter(|share| *share > 0.0 && *share < 1.0).ok_or_else(|| "choose 1% to 99%, as 80%".to_owned())
 }
 
 impl PredictOptions {

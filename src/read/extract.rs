@@ -49,7 +49,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let extraction = read(&config.folder, config.warmup)?;
     if !config.json.give_text(|| export::json(&extraction))? {
-        answer::print_harmless(&render(&extraction, config.format)?)?;
+        answer::print(&render(&extraction, config.format)?)?;
     }
     let left_out = extraction.problems.iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", config.folder.display()), left_out);

@@ -30,12 +30,13 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.path.display())?;
+        // One line, whatever a file had in it or was called, and nothing that a terminal obeys.
+        let plain = |text: &str| text.replace(char::is_control, " ");
+        write!(formatter, "{}", plain(&self.path.to_string_lossy()))?;
         if let Some(line) = self.line {
             write!(formatter, ":{line}")?;
         }
-        // One line, whatever a file had in it, and nothing that a terminal obeys.
-        write!(formatter, ": {}", self.what.replace(char::is_control, " "))
+        write!(formatter, ": {}", plain(&self.what))
     }
 }
 

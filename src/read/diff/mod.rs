@@ -80,7 +80,7 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     let outcome = Outcome::of([&base, &test], pairing, config.thresholds);
 
     if !config.json.give(&outcome)? {
-        answer::print_harmless(&match config.format {
+        answer::print(&match config.format {
             Format::Table => table::terminal(&outcome),
             Format::Markdown => table::markdown(&outcome),
         })?;

@@ -16,8 +16,8 @@
 //! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
 //!
 //! The band is both extremes together, wider by the 95 % margins of the runs (of one run to come: `t x s x sqrt(1 + 1/r)`
-//! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the extremes: nothing says more. No band
-//! is faster than the base, which no rank can do without working less.
+//! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the
+//! extremes: nothing says more. No band is faster than the base, which no rank can do without working less.
 
 use ringmark_record::case::Case;
 use ringmark_record::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
@@ -382,6 +382,8 @@ pub struct Under {
     pub latest: Option<Case>,
     /// Last case that was tried.
     pub last: Case,
+    /// Efficiency there.
+    pub at_last: Band,
 }
 
 /// Finds where the efficiency falls under a value: among the measured cases up to one full host, then with more hosts,
@@ -423,6 +425,7 @@ pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
         earliest: first(|band| band.low)?,
         latest: first(|band| band.high)?,
         last,
+        at_last: predict(evidence, last)?.efficiency,
     })
 }
 
@@ -431,7 +434,7 @@ pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
 pub struct Backtest {
     /// What the others say.
     pub predicted: Prediction,
-    /// Mean step, in seconds.
+    /// Median step over its runs, in seconds.
     pub measured: f64,
     /// Cases that it was predicted from.
     pub from: Vec<Case>,
@@ -457,7 +460,7 @@ pub fn backtest(evidence: &Evidence) -> Result<Backtest, Refusal> {
     let rest = evidence.without(largest.case);
     let from = rest.cases.iter().map(|measured| measured.case).collect();
     match predict(&rest, largest.case) {
-        Ok(predicted) => Ok(Backtest { predicted, measured: largest.step(), from }),
+        Ok(predicted) => Ok(Backtest { predicted, measured: largest.median_step(), from }),
         Err(refused) => {
             let why = format!("without {} the rest cannot say: {}", largest.case, refused.why);
             Err(Refusal { why, ..refused })

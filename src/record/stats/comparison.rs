@@ -18,18 +18,15 @@
 //! Worked: base 100, 102, 98; test 103, 105, 104 images/s. d = ln(103.997 / 99.987) = 0.03932, se = 0.01281,
 //! df = 2.88, t(0.975, 2.88) = 3.260: the test is 4.01 % faster, 95 % interval -0.25 % .. +8.45 %.
 //!
-//! **Why it holds for 3 to 10 runs.** A run's figure is itself a mean (or a percentile) over about a hundred iterations
-//! and so nearly normal; what is left of skewness is alike on both sides and cancels in the difference. That the
-//! variances must be estimated from so few runs is what Student's t accounts for, that they are not the same on both
-//! sides is what Welch accounts for. Logarithms make the ratio symmetric: with the sides changed over, every figure here
-//! is the reciprocal, and throughput and time say the same. In the simulations of the tests below intervals of 95 % hold
-//! the truth in 95 to 98 % of cases, with normal noise, with heavy tails, and where one run in ten was disturbed; the
-//! worst is 93.7 %, for 3 runs against 10 that are four times steadier. The usual alternatives do not hold here: a rank
-//! test of 3 against 3 runs can never reach p < 0.05 (its smallest two-sided p is 2 / (6 choose 3) = 0.1), and a
-//! bootstrap of 3 against 3 runs holds the truth in 80 % where it says 95 %.
-//!
-//! What it cannot know: a spread within each side says nothing of what changed between them. Where one side ran on a warm
-//! machine or beside other work, that is a difference like any other: run both sides in turns.
+//! **Why it holds for 3 to 10 runs.** A run's figure is itself a mean over many iterations and so nearly normal; what is
+//! left of skewness is alike on both sides and cancels in the difference. That the variances must be estimated from so few
+//! runs is what Student's t accounts for, that they are not the same on both sides is what Welch accounts for. Logarithms
+//! make the ratio symmetric: with the sides changed over, every figure here is the reciprocal, and throughput and time say
+//! the same. In the simulations of the tests below intervals of 95 % hold the truth in 95 to 98 % of cases, with normal
+//! noise, with heavy tails, and where one run in ten was disturbed; the worst is 93.7 %, for 3 runs against 10 that are four
+//! times steadier. Two usual alternatives do not hold here: a rank test of 3 against 3 runs can never reach p < 0.05 (its
+//! smallest two-sided p is 2 / (6 choose 3) = 0.1), and a bootstrap can draw nothing but the three values it has, whose
+//! spread is too small. A high percentile of a short run is less normal than its mean: the verdict is of the mean alone.
 //!
 //! **One run** on either side has no variance: there is a ratio, but no interval and no verdict.
 //!
