@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use ringmark::read::{export, extract};
 use ringmark_record::bandwidth::config::BandwidthConfig;
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::random::Random;
 use crate::runs::{Folder, record};
+use crate::sandbox::{ringmark, run};
 
 struct Output {
     status: i32,
@@ -51,10 +51,8 @@ impl Output {
 }
 
 fn diff(base: impl AsRef<Path>, test: impl AsRef<Path>, options: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-    let output = command.arg("diff").args([base.as_ref(), test.as_ref()]).args(options).output().expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Output { status: output.status.code().expect("a status"), stdout: text(output.stdout), stderr: text(output.stderr) }
+    let (status, stdout, stderr) = run(ringmark("diff").args([base.as_ref(), test.as_ref()]).args(options));
+    Output { status: status.expect("no signal"), stdout, stderr }
 }
 
 /// Three runs of each case, a little apart.
@@ -123,18 +121,8 @@ fn a_folder_and_its_json_say_the_same() {
     let (base, test) = (sweep(&["1n1g", "1n2g"], 0.5, |_| {}), sweep(&["1n1g", "1n2g"], 0.53, |_| {}));
     let result = |folder: &Folder| {
         let out = folder.parent.path().join("out");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-        assert!(
-            command
-                .arg("extract")
-                .arg(folder.path())
-                .arg("--out")
-                .arg(&out)
-                .output()
-                .expect("it starts")
-                .status
-                .success()
-        );
+        let (status, _, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(&out));
+        assert_eq!(status, Some(0), "{stderr}");
         out.join("first_result.json")
     };
     let pathless = |output: Output| {
@@ -177,10 +165,8 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
 
     let files = Folder::new();
     for (name, folder) in [("base.json", &base), ("test.json", &test)] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-        let output =
-            command.arg("extract").arg(folder.path()).args(["--format", "pytorch-ddp"]).output().expect("it starts");
-        files.write(name, output.stdout);
+        let (_, json, _) = run(ringmark("extract --format pytorch-ddp").arg(folder.path()));
+        files.write(name, json);
     }
     let output = diff(files.path().join("base.json"), files.path().join("test.json"), &["--json"]);
     let names = ["1 rank, no DDP", "1 rank", "2 ranks", "2 ranks, no-comm"];

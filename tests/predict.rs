@@ -1,7 +1,6 @@
 //! `ringmark predict` from outside: a cluster whose truth is known, DLPerf's published rows, and what is refused.
 
 use std::path::Path;
-use std::process::Command;
 
 use ringmark::read::predict::evidence::Evidence;
 use ringmark::read::predict::model::{self, Limit, Prediction, predict};
@@ -19,30 +18,15 @@ use serde_json::Value;
 
 use crate::random::Random;
 use crate::runs::{Folder, record};
+use crate::sandbox::{self, ringmark};
 
 fn case(name: &str) -> Case {
     name.parse().expect("a case")
 }
 
-/// What one call of the program gave.
-struct Output {
-    status: i32,
-    stdout: String,
-    stderr: String,
-}
-
-fn run(folder: Option<&Path>, options: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_ringmark"))
-        .arg("predict")
-        .args(folder)
-        .args(options)
-        .output()
-        .expect("the program starts");
-    Output {
-        status: output.status.code().expect("no signal"),
-        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
-        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
-    }
+/// Exit status, standard output and standard error.
+fn run(folder: Option<&Path>, options: &[&str]) -> (Option<i32>, String, String) {
+    sandbox::run(ringmark("predict").args(folder).args(options))
 }
 
 /// A cluster whose every time is known: backward fills four buckets, the ring reduces one after the other, and who is
@@ -254,9 +238,9 @@ fn a_line_of_known_latency_and_bandwidth_is_found_in_the_records() {
     let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0 };
     let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
     cluster.write_bandwidth(&result, &["1n4g", "2n4g", "4n4g"], 1);
-    let output = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--json"]);
-    assert_eq!(output.status, 0, "{}", output.stderr);
-    let group = &serde_json::from_str::<Value>(&output.stdout).expect("JSON")["groups"][0];
+    let (status, stdout, stderr) = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--json"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let group = &serde_json::from_str::<Value>(&stdout).expect("JSON")["groups"][0];
     for (level, latency, bandwidth) in [("inside_host", 4e-6, 60.0), ("between_hosts", 20e-6, 3.0)] {
         let of = |field: &str| group["levels"][level][field].as_f64().expect("a number");
         assert!((of("latency_seconds") / latency - 1.0).abs() < 0.05, "{group}");
@@ -353,11 +337,11 @@ fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
         (step.low - (one + added * 31.0 / 30.0)).abs() < 1e-9 && (step.high - (one + added * 31.0 / 15.0)).abs() < 1e-9
     );
 
-    let output = run(None, &["--backtest"]);
-    assert_eq!(output.status, 0, "{}", output.stderr);
-    assert!(output.stdout.contains("the middle of the band is -0.9 % off"), "{}", output.stdout);
-    assert!(output.stdout.contains("WARNING: DLPerf V100 FP16 b256: it measures the CPUs' input"), "{}", output.stdout);
-    output.stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
+    let (status, stdout, stderr) = run(None, &["--backtest"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("the middle of the band is -0.9 % off"), "{stdout}");
+    assert!(stdout.contains("WARNING: DLPerf V100 FP16 b256: it measures the CPUs' input"), "{stdout}");
+    stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
 }
 
 #[test]
@@ -365,24 +349,16 @@ fn a_backtest_of_a_sweep_leaves_out_its_largest_case() {
     let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.02, drift: 0.005 };
     let (sweep, result) = (cluster.sweep(&MEASURED, 2), Folder::new());
     cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 2);
-    let output = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--backtest"]);
-    assert_eq!(output.status, 0, "{}", output.stderr);
-    assert!(
-        output.stdout.contains("backtest: 4n4g predicted from 1n1g, 1n4g, 2n4g; measured were"),
-        "{}",
-        output.stdout
-    );
-    assert!(
-        output.stdout.contains("value lies in\n  the band") || output.stdout.contains("lies in the band"),
-        "{}",
-        output.stdout
-    );
+    let (status, stdout, stderr) = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--backtest"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("backtest: 4n4g predicted from 1n1g, 1n4g, 2n4g; measured were"), "{stdout}");
+    assert!(stdout.contains("value lies in\n  the band") || stdout.contains("lies in the band"), "{stdout}");
 
-    let output = run(Some(&cluster.sweep(&["1n1g", "1n4g", "2n4g"], 2).path()), &["--backtest"]);
-    assert_eq!(output.status, 1);
+    let (status, _, stderr) = run(Some(&cluster.sweep(&["1n1g", "1n4g", "2n4g"], 2).path()), &["--backtest"]);
+    assert_eq!(status, Some(1));
     let expected =
         "ringmark: 2n4g cannot be predicted: without 2n4g the rest cannot say: no case of several hosts was measured";
-    assert!(output.stderr.starts_with(expected), "{}", output.stderr);
+    assert!(stderr.starts_with(expected), "{stderr}");
 }
 
 #[test]
@@ -418,41 +394,29 @@ fn no_level_is_crossed_that_was_never_measured() {
     assert!(model::under(&one_host, 0.5).is_err(), "the search does not cross it either");
 
     let sweep = cluster.sweep(&["1n1g", "1n4g"], 1);
-    let output = run(Some(&sweep.path()), &["--cases", "1n4g,2n4g,8n4g"]);
-    assert_eq!(output.status, 1);
-    assert!(output.stdout.contains("(measured)"), "what can be said is said: {}", output.stdout);
-    assert!(
-        output.stderr.starts_with("ringmark: 2n4g, 8n4g cannot be predicted: no case of several"),
-        "{}",
-        output.stderr
-    );
+    let (status, stdout, stderr) = run(Some(&sweep.path()), &["--cases", "1n4g,2n4g,8n4g"]);
+    assert_eq!(status, Some(1));
+    assert!(stdout.contains("(measured)"), "what can be said is said: {stdout}");
+    assert!(stderr.starts_with("ringmark: 2n4g, 8n4g cannot be predicted: no case of several"), "{stderr}");
 }
 
 #[test]
 fn logs_without_one_host_cannot_say_what_several_add() {
     let folder = Folder::new();
     folder.log("2n8g/rn50_b128_fp32_1.log", &[4855.34; 120]);
-    let output = run(Some(&folder.path()), &["--cases", "4n8g"]);
-    assert_eq!(output.status, 1);
-    assert!(output.stderr.contains("4n8g cannot be predicted: 1n8g was not measured"), "{}", output.stderr);
-    assert!(
-        output.stdout.contains("WARNING: 1n1g was not measured: efficiency is relative to 2n8g"),
-        "{}",
-        output.stdout
-    );
+    let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "4n8g"]);
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("4n8g cannot be predicted: 1n8g was not measured"), "{stderr}");
+    assert!(stdout.contains("WARNING: 1n1g was not measured: efficiency is relative to 2n8g"), "{stdout}");
 }
 
 #[test]
 fn far_cases_and_single_runs_are_warned_of() {
     let logs = dlperf_logs(&DLPERF[1]);
-    let output = run(Some(&logs.path()), &["--cases", "32n8g,64n8g"]);
-    assert_eq!(output.status, 0, "{}", output.stderr);
-    assert!(output.stdout.contains("WARNING: 64n8g: more than 8 times the 32 ranks"), "{}", output.stdout);
-    assert!(
-        output.stdout.contains("WARNING: one run of 4n8g: the spread of runs is not in the band"),
-        "{}",
-        output.stdout
-    );
+    let (status, stdout, stderr) = run(Some(&logs.path()), &["--cases", "32n8g,64n8g"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("WARNING: 64n8g: more than 8 times the 32 ranks"), "{stdout}");
+    assert!(stdout.contains("WARNING: one run of 4n8g: the spread of runs is not in the band"), "{stdout}");
 }
 
 #[test]
@@ -468,7 +432,7 @@ fn a_bandwidth_result_must_be_of_what_the_runs_did() {
         folder.write("2n4g/bandwidth.json", bytes);
         run(Some(&sweep.path()), &["--bandwidth", path(&folder)])
     };
-    assert_eq!(changed(&|_| {}).status, 0);
+    assert_eq!(changed(&|_| {}).0, Some(0));
     let on_gpus = |made: &mut BandwidthRecord| made.ranks.iter_mut().for_each(|rank| rank.device = DeviceKind::Cuda);
     let wrong = |made: &mut BandwidthRecord| made.results[3].in_place.as_mut().expect("measured").wrong = Some(5);
     for (change, message) in [
@@ -477,18 +441,18 @@ fn a_bandwidth_result_must_be_of_what_the_runs_did() {
         (&|made| made.config.optimizer = OptimizerChoice::Sgd, "the weight update is in its times"),
         (&wrong, "2n4g/bandwidth.json: 5 elements are wrong: mend that first"),
     ] {
-        let output = changed(change);
-        assert_eq!(output.status, 2, "{message}: {}", output.stderr);
-        assert!(output.stderr.contains(message), "{}", output.stderr);
+        let (status, _, stderr) = changed(change);
+        assert_eq!(status, Some(2), "{message}: {stderr}");
+        assert!(stderr.contains(message), "{stderr}");
     }
     // Times that no line explains are warned of.
-    let output = changed(&|made| {
+    let (_, stdout, _) = changed(&|made| {
         for (index, result) in made.results.iter_mut().enumerate().filter(|(index, _)| index % 2 == 0) {
             let timing = result.in_place.as_mut().expect("measured");
             timing.seconds.iter_mut().flatten().for_each(|time| time.0 *= 1.0 + index as f64);
         }
     });
-    assert!(output.stdout.contains("explain the measured sizes only to"), "{}", output.stdout);
+    assert!(stdout.contains("explain the measured sizes only to"), "{stdout}");
 }
 
 #[test]
@@ -508,8 +472,8 @@ fn what_is_asked_wrongly_is_told_with_exit_status_2() {
         ),
         (Some(Path::new("/nowhere")), &[], "/nowhere cannot be read"),
     ] {
-        let output = run(folder, options);
-        assert_eq!(output.status, 2, "{options:?}: {}", output.stderr);
-        assert!(output.stderr.contains(message), "{options:?}: {}", output.stderr);
+        let (status, _, stderr) = run(folder, options);
+        assert_eq!(status, Some(2), "{options:?}: {stderr}");
+        assert!(stderr.contains(message), "{options:?}: {stderr}");
     }
 }

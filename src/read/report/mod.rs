@@ -20,13 +20,13 @@ pub mod text;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::{anyhow, bail};
 use ringmark_record::usage::usage;
-use ringmark_record::whole_file;
+use ringmark_record::{whole_file, words};
 
 use crate::answer::{self, Json};
+use crate::read::problem;
 use crate::read::report::document::Document;
 
 /// Columns of a table that goes to no terminal.
@@ -49,21 +49,19 @@ pub struct ReportConfig {
     pub json: Json,
 }
 
-/// How a report is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// One page.
-    Html,
-    /// Markdown.
-    Markdown,
-    /// Aligned columns for a terminal.
-    Table,
-}
+words!(
+    /// How a report is shown.
+    Format {
+        /// One page.
+        Html = "html",
+        /// Markdown.
+        Markdown = "markdown" | "md",
+        /// Aligned columns for a terminal.
+        Table = "table",
+    }
+);
 
 impl Format {
-    /// Every format as it is typed.
-    pub const WORDS: [&'static str; 3] = ["html", "md", "table"];
-
     /// That of a file of this name; tables for a terminal where there is none. A name that says nothing is a mistake.
     pub fn of_file(path: Option<&Path>) -> anyhow::Result<Format> {
         let Some(path) = path else { return Ok(Format::Table) };
@@ -76,19 +74,6 @@ impl Format {
                  programs are written by --json FILE)",
                 path.display()
             ))),
-        }
-    }
-}
-
-impl FromStr for Format {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Format> {
-        match text {
-            "html" => Ok(Format::Html),
-            "md" => Ok(Format::Markdown),
-            "table" => Ok(Format::Table),
-            _ => bail!("{text:?} is none of {}", Format::WORDS.join(", ")),
         }
     }
 }
@@ -109,16 +94,8 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
         }
     }
     let problems = results.iter().flat_map(|result| result.problems.iter().map(move |problem| (&result.name, problem)));
-    let mut left_out = 0;
-    for (name, problem) in problems {
-        eprintln!("not in the figures: {name}: {problem}");
-        left_out += 1;
-    }
-    match left_out {
-        0 => Ok(()),
-        1 => bail!("the figures are not complete: see the message above"),
-        several => bail!("the figures are not complete: see the {several} messages above"),
-    }
+    let left_out = problems.map(|(name, problem)| format!("not in the figures: {name}: {problem}"));
+    problem::check_complete("the figures are", left_out)
 }
 
 /// The whole report; a table is made for so many columns.
