@@ -94,12 +94,12 @@ pub fn terminal(extraction: &Extraction) -> String {
 
 /// Every group as a section, then what was left out.
 pub fn markdown(extraction: &Extraction) -> String {
-    let mut paragraphs = vec![format!("# {}", extraction.name)];
+    let mut paragraphs = vec![format!("# {}", escaped(&extraction.name))];
     for group in &extraction.groups {
-        let title = title(group);
+        let title: Vec<String> = title(group).iter().map(|line| escaped(line)).collect();
         paragraphs.push(format!("## {}", title[0]));
         paragraphs.push(title[1..].join("; "));
-        paragraphs.extend(warnings(group).map(|warning| format!("**Warning:** {warning}")));
+        paragraphs.extend(warnings(group).map(|warning| format!("**Warning:** {}", escaped(warning))));
         paragraphs.push(piped(&speeds(group)));
         for Part { title, legend, columns } in parts(group) {
             paragraphs.push(format!("{title} ({}):", legend.join(" ")));
@@ -108,11 +108,30 @@ pub fn markdown(extraction: &Extraction) -> String {
     }
     paragraphs.push(legend(extraction, "Warning"));
     if !extraction.problems.is_empty() {
-        let problems: Vec<String> = extraction.problems.iter().map(|problem| format!("- `{problem}`")).collect();
+        let problems: Vec<String> = extraction
+            .problems
+            .iter()
+            .map(|problem| format!("- `{}`", problem.to_string().replace('`', "'")))
+            .collect();
         paragraphs.push("## Not in the figures".to_owned());
         paragraphs.push(problems.join("\n"));
     }
     paragraphs.join("\n\n") + "\n"
+}
+
+/// For Markdown, as text and nothing else: names come from files, and may be made to look like a picture or like HTML.
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '\\' | '`' | '*' | '[' | '|' => escaped.extend(['\\', letter]),
+            letter if letter.is_control() => escaped.push(' '),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
 }
 
 /// Of the table, then of its cases, each with its baseline.

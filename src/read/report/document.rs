@@ -65,7 +65,7 @@ pub struct Share {
     pub class: &'static str,
     /// What it is.
     pub name: &'static str,
-    /// Of the whole, 0 to 1.
+    /// Of the whole; below 0 for a gain, so that the others may be more than 1 together.
     pub share: f64,
 }
 
@@ -75,7 +75,7 @@ const SMALL: f64 = 0.02;
 impl Figure {
     /// The parts that are worth a word, the largest first, each with its words: `53 % waiting`.
     pub fn large_parts(&self) -> Vec<(Share, String)> {
-        let mut parts: Vec<Share> = self.parts.iter().copied().filter(|part| part.share >= SMALL).collect();
+        let mut parts: Vec<Share> = self.parts.iter().copied().filter(|part| part.share.abs() >= SMALL).collect();
         parts.sort_by(|one, other| other.share.total_cmp(&one.share));
         parts.into_iter().map(|part| (part, format!("{:.0} % {}", part.share * 100.0, part.name))).collect()
     }

@@ -90,7 +90,7 @@ fn headline(headline: &Headline) -> Markup {
                         p class="value" { (figure.value) @if !figure.unit.is_empty() { " " span { (figure.unit) } } }
                         @if !figure.parts.is_empty() {
                             div class="parts" aria-hidden="true" {
-                                @for part in &figure.parts { i class=(part.class) style={ "flex-grow:" (frame::px(100.0 * part.share)) } {} }
+                                @for part in figure.parts.iter().filter(|part| part.share > 0.0) { i class=(part.class) style={ "flex-grow:" (frame::px(100.0 * part.share)) } {} }
                             }
                             ul class="note of-parts" {
                                 @for (part, words) in figure.large_parts() { li { i class=(part.class) aria-hidden="true" {} " " (words) } }

@@ -1,7 +1,8 @@
 //! The report without charts: Markdown, and tables for a terminal, with a bar behind each row.
 
+use crate::answer::harmless;
 use crate::read::report::document::{Block, Column, Document, Figure, Headline, Row, Table};
-use crate::read::table::{Columns, aligned, piped};
+use crate::read::table::{Columns, aligned, escaped, piped};
 
 /// Longest bar of a table in Markdown.
 const BAR: usize = 20;
@@ -30,8 +31,7 @@ pub fn terminal(document: &Document, width: usize) -> String {
             paragraphs.extend(lines(block));
         }
     }
-    // A name in a record must not steer the terminal.
-    (paragraphs.join("\n\n") + "\n").replace(|letter: char| letter.is_control() && letter != '\n', " ")
+    harmless(&(paragraphs.join("\n\n") + "\n"))
 }
 
 /// For a page of Markdown.
@@ -148,12 +148,6 @@ fn one_line(text: &str) -> String {
         .map(|letter| if letter.is_control() { ' ' } else { letter })
         .collect::<String>()
         .replace('|', "\u{2502}")
-}
-
-/// Markdown may hold HTML: names must not.
-fn escaped(text: &str) -> String {
-    let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    plain.replace('&', "&amp;").replace('<', "&lt;")
 }
 
 /// `share` of so many columns, to an eighth of one; something is shown of everything above 0.

@@ -125,19 +125,13 @@ fn figures(group: &Group) -> Vec<Figure> {
     shown
 }
 
-/// Shares of what is lost, of the parts that lose.
+/// Shares of what is lost; those of gains are below 0.
 fn parts(loss: &CaseLoss) -> Vec<Share> {
-    let losing = || loss.loss.parts.iter().filter(|(_, part)| part.mean > 0.0);
-    let lost: f64 = losing().map(|(_, part)| part.mean).sum();
-    if loss.loss.total.mean <= 0.0 || lost <= 0.0 {
-        return Vec::new();
-    }
-    let share = |(part, difference): &(Part, Difference)| Share {
-        class: content::loss::class(*part),
-        name: part.name(),
-        share: difference.mean / lost,
+    let share = |(part, difference): &(Part, Difference)| {
+        let share = loss.loss.share(difference.mean)?;
+        Some(Share { class: content::loss::class(*part), name: part.name(), share })
     };
-    losing().map(share).collect()
+    loss.loss.parts.iter().filter_map(share).collect()
 }
 
 /// Whether to believe the figures, and what speaks for or against it, the gravest first.

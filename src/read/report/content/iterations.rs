@@ -1,9 +1,8 @@
 //! Every iteration of every run over time, a drawing a run; the runs of a case share their axis, so that drift within a run
 //! and from run to run is seen.
 
-use ringmark_record::case::Case;
 use ringmark_record::stats::straggler::deviation;
-use ringmark_record::stats::summary::{median, percentile};
+use ringmark_record::stats::summary::{median, step_percentiles};
 use ringmark_record::units::Seconds;
 
 use crate::read::figures::CaseRuns;
@@ -29,9 +28,10 @@ const STRETCHES_IN_ALL: usize = 9000;
 /// Fewest stretches that show anything.
 const FEWEST: usize = 24;
 
-const READING: &str = "A drawing a run, titled with its median: the median over ranks in a band from the fastest rank to the slowest. Warm-up is shaded and not in \
-                    the figures, the dashed line is the run's median, diamonds are outliers; triangles lie beyond the axis, \
-                    which the runs of a case share and which does not begin at 0.";
+const READING: &str = "A drawing a run, titled with its p50: the median over ranks in a band from the fastest rank to the \
+                    slowest. Warm-up is shaded and not in the figures; p50 (the dashed line) to p95 are over the iterations \
+                    of all ranks; diamonds are outliers, by their mean over ranks; triangles lie beyond the axis, which the \
+                    runs of a case share and which does not begin at 0. alone: the same ranks without communication.";
 
 /// What the table says of one run, milliseconds.
 struct Times {
@@ -40,9 +40,9 @@ struct Times {
     outliers: Vec<(usize, f64)>,
 }
 
-/// The runs of one case that count.
+/// The runs of one case that count, or those of its baseline.
 struct CaseTimes<'a> {
-    case: Case,
+    name: String,
     runs: Vec<(u32, &'a Measured, Times)>,
 }
 
@@ -55,8 +55,11 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
 
 /// A row of drawings a case. `None` where no run counts.
 fn block(setting: &Setting, series: &Series) -> Option<Block> {
-    let cases: Vec<CaseTimes> =
-        series.group.cases.iter().map(case_times).filter(|case| !case.runs.is_empty()).collect();
+    let cases = series.group.cases.iter().flat_map(|case| {
+        let baseline = case.baseline.as_ref().map(|runs| case_times(format!("{} alone", case.case), runs));
+        std::iter::once(case_times(case.case.to_string(), case)).chain(baseline)
+    });
+    let cases: Vec<CaseTimes> = cases.filter(|case| !case.runs.is_empty()).collect();
     let runs: usize = cases.iter().map(|case| case.runs.len()).sum();
     if runs == 0 {
         return None;
@@ -71,12 +74,12 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     Some(Block { charts, table: Some(table(series, &cases)), reading: READING.to_owned(), ..Block::new(title, "") })
 }
 
-fn case_times(case: &CaseRuns) -> CaseTimes<'_> {
+fn case_times(name: String, case: &CaseRuns) -> CaseTimes<'_> {
     let runs = case.runs.iter().filter_map(|run| {
         let measured = run.outcome.as_ref().ok()?;
         Some((run.found.name.run, measured, times(measured)?))
     });
-    CaseTimes { case: case.case, runs: runs.collect() }
+    CaseTimes { name, runs: runs.collect() }
 }
 
 fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
@@ -87,7 +90,7 @@ fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
             far => format!(", {}", count(far, "outlier")),
         };
         Chart::Timeline(Timeline {
-            title: format!("{}, run {run}: {:.1} ms{outliers}", case.case, times.percentiles[0]),
+            title: format!("{}, run {run}: {:.1} ms{outliers}", case.name, times.percentiles[0]),
             description: format!("{} iterations, longest {:.1} ms", measured.iterations, times.ends[1]),
             style: series.style,
             stretches: stretches(&measured.steps, measured.warmup, each),
@@ -109,7 +112,7 @@ fn times(measured: &Measured) -> Option<Times> {
     let far = counted.iter().enumerate().filter(|(_, time)| **time > limit);
     let mut outliers: Vec<(usize, f64)> = far.map(|(index, time)| (measured.warmup + index + 1, *time)).collect();
     outliers.sort_by(|one, other| other.1.total_cmp(&one.1));
-    let percentiles = [50.0, 75.0, 90.0, 95.0].map(|percent| percentile(counted, percent).unwrap_or(f64::NAN));
+    let percentiles = step_percentiles(&measured.pooled_steps())?.map(|time| time * 1e3);
     Some(Times { percentiles, ends: extent(counted.iter().copied())?, outliers })
 }
 
@@ -140,7 +143,7 @@ fn table(series: &Series, cases: &[CaseTimes]) -> Table {
     ];
     let rows = cases.iter().flat_map(|case| {
         case.runs.iter().map(|(run, measured, times)| {
-            let mut cells = vec![case.case.to_string(), run.to_string()];
+            let mut cells = vec![case.name.clone(), run.to_string()];
             cells.extend([measured.iterations, measured.warmup].map(|number| number.to_string()));
             let [shortest, longest] = times.ends;
             let [p50, p75, p90, p95] = times.percentiles;
