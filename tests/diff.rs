@@ -517,6 +517,29 @@ fn files_of_nccl_tests_are_paired_by_message() {
     assert!(output.stderr.contains("all.json.2: not JSON: EOF while parsing a value at line 2"), "{}", output.stderr);
 }
 
+/// Three runs of 1 MiB, and a fourth of the same that is changed.
+fn nccl_tests_with_a_changed_run(program: &str, change: impl Fn(String) -> String) -> Folder {
+    let folder = Folder::new();
+    for (run, factor) in [(1, 1.0), (2, 1.002), (3, 0.997), (4, 1.001)] {
+        let text = nccl_tests(program, &[], &[(1 << 20, 100.0 * factor)], 0.0);
+        folder.write(&format!("{run}.json"), if run == 4 { change(text) } else { text });
+    }
+    folder
+}
+
+#[test]
+fn a_number_of_wrong_elements_that_is_none_is_not_0() {
+    let base = nccl_tests_with_a_changed_run(ALL_REDUCE, |text| text);
+    for (written, told) in [("\"nan\"", "NaN"), ("-1.0", "-1"), ("\"?\"", "NaN")] {
+        let change = |text: String| text.replace("\"nwrong\":0.0", &format!("\"nwrong\":{written}"));
+        let test = nccl_tests_with_a_changed_run(ALL_REDUCE, change);
+        let output = diff(base.path(), test.path(), &["--json"]);
+        let words = format!("4.json: 1 MiB out: {told} wrong elements, which is no number of them");
+        assert!(output.status == 1 && output.stderr.contains(&words), "{}", output.stderr);
+        assert_eq!(output.json()["test"]["runs"], 3);
+    }
+}
+
 #[test]
 fn many_verdicts_are_many_chances() {
     let (base, test) = (Folder::new(), Folder::new());

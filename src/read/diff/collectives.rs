@@ -171,7 +171,10 @@ fn of_nccl_tests<'a>(
     let all = |figure: fn(&peers::Timing) -> Option<f64>| {
         cycles.iter().map(|timing| figure(timing)).collect::<Option<Vec<f64>>>().and_then(|figures| mean(&figures))
     };
-    cycles.iter().try_for_each(|timing| check_wrong(timing.nwrong.map(|wrong| wrong.ceil() as u64)))?;
+    cycles.iter().filter_map(|timing| timing.nwrong).try_for_each(|wrong| match wrong {
+        number if number.is_finite() && number >= 0.0 => check_wrong(Some(number.ceil() as u64)),
+        none => Err(format!("{none} wrong elements, which is no number of them: whether it is summed right is not known")),
+    })?;
     let time = all(|timing| timing.time).ok_or("no time (-C has the processor's written instead: leave it out)")?;
     let rate = all(|timing| timing.bus_bw).ok_or("no bus bandwidth")?;
     let times: Vec<f64> = iterations
