@@ -457,9 +457,11 @@ fn files_of_pytorch_s_benchmark_are_paired_by_ranks() {
 
 /// A file of nccl-tests: bytes and microseconds out of place; in place takes a little longer.
 fn nccl_tests(program: &str, variables: &[&str], messages: &[(u64, f64)], wrong: f64) -> String {
+    // Of two ranks, one of which an all-reduce counts twice.
+    let share = if program.contains("all_reduce") { 1.0 } else { 0.5 };
     let timing = |bytes: &u64, time: f64| {
         let rate = *bytes as f64 / time / 1e3;
-        json!({"time": time, "alg_bw": rate, "bus_bw": rate, "nwrong": wrong})
+        json!({"time": time, "alg_bw": rate, "bus_bw": share * rate, "nwrong": wrong})
     };
     let message = |(bytes, time): &(u64, f64)| {
         json!({"size": bytes, "count": bytes / 4, "type": "float", "redop": "sum", "root": "    -1",
@@ -538,6 +540,37 @@ fn a_number_of_wrong_elements_that_is_none_is_not_0() {
         assert!(output.status == 1 && output.stderr.contains(&words), "{}", output.stderr);
         assert_eq!(output.json()["test"]["runs"], 3);
     }
+}
+
+#[test]
+fn rates_and_times_of_nccl_tests_that_disagree_are_left_out() {
+    let base = nccl_tests_with_a_changed_run(ALL_REDUCE, |text| text);
+    diff(base.path(), base.path(), &[]).tells(&["10.4", "No difference"]);
+    // The time alone is ten times as long, and a rate alone is of something else.
+    let changed = |field: &'static str, factor: f64| {
+        move |text: String| {
+            let mut file: Value = serde_json::from_str(&text).expect("JSON");
+            let figure = &mut file["results"][0]["out_of_place"][field];
+            *figure = json!(figure.as_f64().expect("a number") * factor);
+            file.to_string()
+        }
+    };
+    for (field, factor, words) in [
+        ("time", 10.0, "alg_bw is 10.475284715284715 GB/s where its time of 1001 us makes 1.047528"),
+        ("bus_bw", 1.03, "bus_bw is 10.7"),
+        ("alg_bw", 0.5, "alg_bw is 5.2"),
+    ] {
+        let test = nccl_tests_with_a_changed_run(ALL_REDUCE, changed(field, factor));
+        let output = diff(base.path(), test.path(), &["--json"]);
+        let words = format!("4.json: 1 MiB out: {words}");
+        assert!(output.status == 1 && output.stderr.contains(&words), "{}", output.stderr);
+        assert_eq!(output.stderr.matches("4.json").count(), 1, "in place is sound: {}", output.stderr);
+    }
+    // What rounding may have done is no contradiction, and other collectives count less.
+    let test = nccl_tests_with_a_changed_run(ALL_REDUCE, changed("bus_bw", 1.01));
+    diff(base.path(), test.path(), &["--json"]).tells(&["no_difference"]);
+    let gather = nccl_tests_with_a_changed_run("alltoall_perf", |text| text);
+    diff(gather.path(), gather.path(), &[]).tells(&["5.2", "No difference"]);
 }
 
 #[test]
