@@ -455,6 +455,31 @@ fn files_of_pytorch_s_benchmark_are_paired_by_ranks() {
     assert!(twice.status == 1 && twice.stderr.contains("two results of resnet50 with 2 ranks"), "{}", twice.stderr);
 }
 
+#[test]
+fn a_time_of_pytorch_s_that_is_none_is_told() {
+    let base = Folder::new();
+    base.write("base.json", pytorch(32, 25, &[(1, 0.1), (2, 0.12)]));
+    let base = base.path().join("base.json");
+    let told = |second: Value, words: &str| {
+        let mut file: Value = serde_json::from_str(&pytorch(32, 25, &[(1, 0.1), (2, 0.12)])).expect("JSON");
+        let result = &mut file["benchmark_results"][0];
+        let own = second.as_object().expect("fields").clone();
+        let place = if own.contains_key("label") { &mut result["ringmark"] } else { &mut result["result"][1] };
+        *place = second;
+        let test = Folder::new();
+        test.write("test.json", file.to_string());
+        let output = diff(&base, test.path().join("test.json"), &["--force"]);
+        assert!(output.status == 1 && output.stderr.contains(words), "{}{}", output.stdout, output.stderr);
+    };
+    let two = |measurements: &[f64]| json!({"ranks": [0, 1], "measurements": measurements});
+    told(two(&[0.12, -0.5]), "test.json: resnet50 with 2 ranks has an iteration of -0.5 s, which is no time");
+    told(two(&[0.0]), "resnet50 with 2 ranks has an iteration of 0 s");
+    told(two(&[]), "resnet50 with 2 ranks has no measurements");
+    told(json!({"ranks": [], "measurements": [0.1]}), "resnet50 with 0 ranks has no ranks, or images");
+    let silent = json!({"label": "", "dtype": "fp32", "without_communication": [two(&[0.12, 0.0])]});
+    told(silent, "resnet50 with 2 ranks has an iteration of 0 s, which is no time");
+}
+
 /// A file of nccl-tests: bytes and microseconds out of place; in place takes a little longer.
 fn nccl_tests(program: &str, variables: &[&str], messages: &[(u64, f64)], wrong: f64) -> String {
     // Of two ranks, one of which an all-reduce counts twice.
