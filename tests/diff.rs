@@ -194,6 +194,8 @@ fn an_older_result_has_speeds_alone_and_dlperf_s_has_no_runs() {
     let output = diff(files.path().join("old.json"), base.path(), &[]);
     output.tells(&["No difference", "BASE: devices and environment are not known: an older ringmark wrote this"]);
     assert!(!output.stdout.contains("p50"), "rounded speeds hold no percentiles");
+    output.tells(&["  runs ", "  median "]);
+    assert!(!output.stdout.contains("GB/s"), "that is of collectives: {}", output.stdout);
 
     files.write(
         "dlperf.json",
@@ -338,8 +340,7 @@ fn what_is_wrong_with_the_runs_is_told() {
         "  inject: not set -> slow:0:50",
     ];
     diff(base.path(), test.path(), &[]).tells(&words);
-    diff(base.path(), test.path(), &[])
-        .tells(&["  runs           3!        3!", "!: these runs count, but read the warnings."]);
+    diff(base.path(), test.path(), &[]).tells(&["  runs           3!        3!", "!: these runs count"]);
     diff(base.path(), test.path(), &["--format", "markdown"]).tells(&["**Warning:** BASE: quick profile"]);
 }
 
@@ -441,11 +442,38 @@ fn files_of_pytorch_s_benchmark_are_paired_by_ranks() {
     assert!(twice.status == 1 && twice.stderr.contains("two results of resnet50 with 2 ranks"), "{}", twice.stderr);
 }
 
+#[test]
+fn a_time_of_pytorch_s_that_is_none_is_told() {
+    let base = Folder::new();
+    base.write("base.json", pytorch(32, 25, &[(1, 0.1), (2, 0.12)]));
+    let base = base.path().join("base.json");
+    let told = |second: Value, words: &str| {
+        let mut file: Value = serde_json::from_str(&pytorch(32, 25, &[(1, 0.1), (2, 0.12)])).expect("JSON");
+        let result = &mut file["benchmark_results"][0];
+        let own = second.as_object().expect("fields").clone();
+        let place = if own.contains_key("label") { &mut result["ringmark"] } else { &mut result["result"][1] };
+        *place = second;
+        let test = Folder::new();
+        test.write("test.json", file.to_string());
+        let output = diff(&base, test.path().join("test.json"), &["--force"]);
+        assert!(output.status == 1 && output.stderr.contains(words), "{}{}", output.stdout, output.stderr);
+    };
+    let two = |measurements: &[f64]| json!({"ranks": [0, 1], "measurements": measurements});
+    told(two(&[0.12, -0.5]), "test.json: resnet50 with 2 ranks has an iteration of -0.5 s, which is no time");
+    told(two(&[0.0]), "resnet50 with 2 ranks has an iteration of 0 s");
+    told(two(&[]), "resnet50 with 2 ranks has no measurements");
+    told(json!({"ranks": [], "measurements": [0.1]}), "resnet50 with 0 ranks has no ranks, or images");
+    let silent = json!({"label": "", "dtype": "fp32", "without_communication": [two(&[0.12, 0.0])]});
+    told(silent, "resnet50 with 2 ranks has an iteration of 0 s, which is no time");
+}
+
 /// A file of nccl-tests: bytes and microseconds out of place; in place takes a little longer.
 fn nccl_tests(program: &str, variables: &[&str], messages: &[(u64, f64)], wrong: f64) -> String {
+    // Of two ranks, one of which an all-reduce counts twice.
+    let share = if program.contains("all_reduce") { 1.0 } else { 0.5 };
     let timing = |bytes: &u64, time: f64| {
         let rate = *bytes as f64 / time / 1e3;
-        json!({"time": time, "alg_bw": rate, "bus_bw": rate, "nwrong": wrong})
+        json!({"time": time, "alg_bw": rate, "bus_bw": share * rate, "nwrong": wrong})
     };
     let message = |(bytes, time): &(u64, f64)| {
         json!({"size": bytes, "count": bytes / 4, "type": "float", "redop": "sum", "root": "    -1",
@@ -486,7 +514,7 @@ fn files_of_nccl_tests_are_paired_by_message() {
     assert_eq!(json["tables"][0]["title"], "all_reduce sum, 2 ranks on one host, float, cuda");
     assert_eq!(json["differences"], json!([{"name": "NCCL_ALGO", "base": "Ring", "test": "Tree"}]), "nothing of HOME");
     assert_eq!(json["only_in_test"], json!(["16 B out", "16 B in"]));
-    diff(base.path(), test.path(), &[]).tells(&["GB/s are of bus", "-9.09", "times differ by the reciprocal"]);
+    diff(base.path(), test.path(), &[]).tells(&["GB/s", "-9.09", "reciprocal"]);
 
     // Another collective is nothing to compare with.
     base.write("all.json", nccl_tests("all_gather_perf", &[], &[(8, 10.0)], 0.0));
@@ -501,6 +529,60 @@ fn files_of_nccl_tests_are_paired_by_message() {
     test.write("all.json.2", "{\"version\": 2, \"args\": [\"x\"], \"nccl_version\": 1,\n");
     let output = diff(base.path().join("all.json.0"), test.path(), &[]);
     assert!(output.stderr.contains("all.json.2: not JSON: EOF while parsing a value at line 2"), "{}", output.stderr);
+}
+
+/// Three runs of 1 MiB, and a fourth of the same that is changed.
+fn nccl_tests_with_a_changed_run(program: &str, change: impl Fn(String) -> String) -> Folder {
+    let folder = Folder::new();
+    for (run, factor) in [(1, 1.0), (2, 1.002), (3, 0.997), (4, 1.001)] {
+        let text = nccl_tests(program, &[], &[(1 << 20, 100.0 * factor)], 0.0);
+        folder.write(&format!("{run}.json"), if run == 4 { change(text) } else { text });
+    }
+    folder
+}
+
+#[test]
+fn a_number_of_wrong_elements_that_is_none_is_not_0() {
+    let base = nccl_tests_with_a_changed_run(ALL_REDUCE, |text| text);
+    for (written, told) in [("\"nan\"", "NaN"), ("-1.0", "-1"), ("\"?\"", "NaN")] {
+        let change = |text: String| text.replace("\"nwrong\":0.0", &format!("\"nwrong\":{written}"));
+        let test = nccl_tests_with_a_changed_run(ALL_REDUCE, change);
+        let output = diff(base.path(), test.path(), &["--json"]);
+        let words = format!("4.json: 1 MiB out: {told} wrong elements, which is no number of them");
+        assert!(output.status == 1 && output.stderr.contains(&words), "{}", output.stderr);
+        assert_eq!(output.json()["test"]["runs"], 3);
+    }
+}
+
+#[test]
+fn rates_and_times_of_nccl_tests_that_disagree_are_left_out() {
+    let base = nccl_tests_with_a_changed_run(ALL_REDUCE, |text| text);
+    diff(base.path(), base.path(), &[]).tells(&["10.4", "No difference"]);
+    // The time alone is ten times as long, and a rate alone is of something else.
+    let changed = |field: &'static str, factor: f64| {
+        move |text: String| {
+            let mut file: Value = serde_json::from_str(&text).expect("JSON");
+            let figure = &mut file["results"][0]["out_of_place"][field];
+            *figure = json!(figure.as_f64().expect("a number") * factor);
+            file.to_string()
+        }
+    };
+    for (field, factor, words) in [
+        ("time", 10.0, "alg_bw is 10.475284715284715 GB/s where its time of 1001 us makes 1.047528"),
+        ("bus_bw", 1.03, "bus_bw is 10.7"),
+        ("alg_bw", 0.5, "alg_bw is 5.2"),
+    ] {
+        let test = nccl_tests_with_a_changed_run(ALL_REDUCE, changed(field, factor));
+        let output = diff(base.path(), test.path(), &["--json"]);
+        let words = format!("4.json: 1 MiB out: {words}");
+        assert!(output.status == 1 && output.stderr.contains(&words), "{}", output.stderr);
+        assert_eq!(output.stderr.matches("4.json").count(), 1, "in place is sound: {}", output.stderr);
+    }
+    // What rounding may have done is no contradiction, and other collectives count less.
+    let test = nccl_tests_with_a_changed_run(ALL_REDUCE, changed("bus_bw", 1.01));
+    diff(base.path(), test.path(), &["--json"]).tells(&["no_difference"]);
+    let gather = nccl_tests_with_a_changed_run("alltoall_perf", |text| text);
+    diff(gather.path(), gather.path(), &[]).tells(&["5.2", "No difference"]);
 }
 
 #[test]

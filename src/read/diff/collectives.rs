@@ -22,6 +22,9 @@ use crate::read::surroundings::{self, Surroundings};
 /// Setting that names what measured.
 pub const PROGRAM: &str = "program";
 
+/// Share by which a rate may differ from what its time makes of it: more than rounding ever does.
+const RATE_TOLERANCE: f64 = 0.02;
+
 /// Takes in one record of `ringmark bandwidth`.
 pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Result<()> {
     let record = BandwidthRecord::read(input)?;
@@ -153,7 +156,8 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
         let figures = |timing: Pick<peers::Timing>, iterations: Pick<peers::Iterations>| {
             let timings: Vec<&peers::Timing> = cycles.iter().filter_map(|cycle| timing(cycle)).collect();
             let iterations = cycles.iter().filter_map(|cycle| iterations(cycle));
-            (!timings.is_empty()).then(|| of_nccl_tests(&timings, iterations))
+            let counted = read.counted(cycles[0].size, config.ranks());
+            (!timings.is_empty()).then(|| of_nccl_tests(&timings, iterations, counted))
         };
         let figures = [
             figures(|message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
@@ -170,19 +174,48 @@ type Pick<Part> = fn(&Message) -> Option<&Part>;
 fn of_nccl_tests<'a>(
     cycles: &[&peers::Timing],
     iterations: impl Iterator<Item = &'a peers::Iterations>,
+    counted: Option<[f64; 2]>,
 ) -> Result<RunFigures, String> {
     let all = |figure: fn(&peers::Timing) -> Option<f64>| {
         cycles.iter().map(|timing| figure(timing)).collect::<Option<Vec<f64>>>().and_then(|figures| mean(&figures))
     };
-    cycles.iter().try_for_each(|timing| check_wrong(timing.nwrong.map(|wrong| wrong.ceil() as u64)))?;
+    cycles.iter().filter_map(|timing| timing.nwrong).try_for_each(|wrong| match wrong {
+        number if number.is_finite() && number >= 0.0 => check_wrong(Some(number.ceil() as u64)),
+        none => {
+            Err(format!("{none} wrong elements, which is no number of them: whether it is summed right is not known"))
+        }
+    })?;
     let time = all(|timing| timing.time).ok_or("no time (-C has the processor's written instead: leave it out)")?;
-    let rate = all(|timing| timing.bus_bw).ok_or("no bus bandwidth")?;
+    let written = all(|timing| timing.bus_bw).ok_or("no bus bandwidth")?;
+    cycles.iter().try_for_each(|timing| counted.map_or(Ok(()), |counted| check_rates(timing, counted)))?;
+    // Of the time, as the verdict is; the file's own is rounded to kB/s, and one rank has no bus bandwidth.
+    let rate = match counted {
+        Some([_, on_the_bus]) if on_the_bus > 0.0 => on_the_bus / time * 1e-3,
+        Some([size, _]) => size / time * 1e-3,
+        None => written,
+    };
     let times: Vec<f64> = iterations
         .flat_map(|iterations| iterations.times_us.iter().skip(iterations.skipped_iterations))
         .map(|microseconds| microseconds * 1e-6)
         .collect();
     RunFigures::of(rate, Seconds(time * 1e-6), step_percentiles(&times))
         .ok_or_else(|| format!("a time that is none (their mean is {time} us)"))
+}
+
+/// The file says one speed three times: where its time and its rates disagree, none of them can be trusted.
+fn check_rates(timing: &peers::Timing, counted: [f64; 2]) -> Result<(), String> {
+    let time = timing.time.unwrap_or(f64::NAN);
+    for ((name, rate), bytes) in [("alg_bw", timing.alg_bw), ("bus_bw", timing.bus_bw)].into_iter().zip(counted) {
+        let expected = bytes / time * 1e-3;
+        // Rates have six decimals in the file. What is not comparable is no time, which is told elsewhere.
+        let differs = |rate: &f64| time > 0.0 && !((rate - expected).abs() <= RATE_TOLERANCE * expected + 1e-6);
+        if let Some(rate) = rate.filter(differs) {
+            return Err(format!(
+                "{name} is {rate} GB/s where its time of {time} us makes {expected:.6}: one of them is wrong"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Results of one message, in the order in which the messages first come.

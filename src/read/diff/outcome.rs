@@ -1,7 +1,7 @@
 //! What a comparison comes to: differences with their intervals, and verdicts. Its JSON is what `--json` writes.
 
 use ringmark_record::stats::comparison::{Comparison, Thresholds, Verdict, compare};
-use ringmark_record::stats::summary::{STEP_PERCENTS, median};
+use ringmark_record::stats::summary::{STEP_PERCENTS, mean, median};
 use serde::{Serialize, Serializer};
 
 use crate::read::diff::pairing::{Pair, Pairing};
@@ -96,10 +96,14 @@ pub struct Percentile {
 /// One figure of every run on both sides. Differences are shares of BASE.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// Median over runs.
+    /// Geometric mean over runs: the difference is of these.
     pub base: f64,
-    /// Median over runs.
+    /// Geometric mean over runs.
     pub test: f64,
+    /// Median over runs.
+    pub base_median: f64,
+    /// Median over runs.
+    pub test_median: f64,
     /// Of the geometric means over runs.
     pub difference: f64,
     /// Lower end of the interval; `None` where a side has one run.
@@ -236,11 +240,17 @@ fn note(base: usize, test: usize, comparison: &Comparison) -> Option<String> {
     }
 }
 
+fn geometric_mean(figures: &[f64]) -> Option<f64> {
+    mean(&figures.iter().map(|figure| figure.ln()).collect::<Vec<f64>>()).map(f64::exp)
+}
+
 impl Row {
     fn of([base_runs, test_runs]: [Vec<f64>; 2], comparison: Comparison) -> Option<Row> {
         Some(Row {
-            base: median(&base_runs)?,
-            test: median(&test_runs)?,
+            base: geometric_mean(&base_runs)?,
+            test: geometric_mean(&test_runs)?,
+            base_median: median(&base_runs)?,
+            test_median: median(&test_runs)?,
             difference: comparison.ratio - 1.0,
             low: comparison.interval.map(|interval| interval.low - 1.0),
             high: comparison.interval.map(|interval| interval.high - 1.0),

@@ -54,18 +54,23 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
             let is_twice = named[..place].iter().any(|(other, _)| other == name);
             ensure!(!is_twice, "two results of {} with {name}", model.model);
             let images = f64::from(model.batch_size) * group.ranks.len() as f64;
-            let figures = mean(&group.measurements)
-                .filter(|_| !group.ranks.is_empty())
-                .and_then(|mean| RunFigures::of(images / mean, Seconds(mean), step_percentiles(&group.measurements)));
-            match figures {
+            let Some(mean) = mean(&group.measurements).filter(|_| images > 0.0) else {
+                // Of ringmark, where there was no 1n1g to stand in this place.
+                if place > 0 || !group.measurements.is_empty() {
+                    let what = if images > 0.0 { "measurements" } else { "ranks, or images" };
+                    left_out.push(format!("{} with {name} has no {what}", model.model));
+                }
+                continue;
+            };
+            match RunFigures::of(images / mean, Seconds(mean), step_percentiles(&group.measurements)) {
                 Some(figures) => {
                     let case = set.case(name);
                     case.runs.push(figures);
                     case.warnings.clone_from(&warnings);
                 }
-                // Of ringmark, where there was no 1n1g to stand in this place.
-                None if place == 0 && group.measurements.is_empty() => {}
-                None => left_out.push(format!("{} with {name} has no measurements", model.model)),
+                None => {
+                    left_out.push(format!("{} with {name} has iterations of {mean} s, which is no time", model.model));
+                }
             }
         }
         side.left_out.extend(left_out);

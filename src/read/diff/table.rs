@@ -130,11 +130,15 @@ fn rows(table: &Table, case: &CaseOutcome, look: Look) -> Vec<Vec<String>> {
     let smallest = case.throughput.smallest.map_or_else(|| "-".to_owned(), |share| percent(share).replace('+', ""));
     let verdict = look.strong(words(case.verdict), case.verdict);
     let mut rows = vec![row(look.foreign(&case.name), &case.throughput, 1.0, verdict, smallest)];
-    if has_iterations(table, case) {
+    if has_iterations(table) {
         let time = |name: String, times: &Row| row(look.indented(&name), times, 1e3, String::new(), String::new());
         let [base, test] =
             [(&case.throughput.base_runs, case.base_is_warned), (&case.throughput.test_runs, case.test_is_warned)]
                 .map(|(runs, is_warned)| format!("{}{}", runs.len(), if is_warned { MARK } else { "" }));
+        let [of_base, of_test] = [case.throughput.base_median, case.throughput.test_median];
+        let median =
+            [look.indented("median"), significant(of_base), significant(of_test), percent(of_test / of_base - 1.0)];
+        rows.push(median.into_iter().chain([const { String::new() }; 2]).collect());
         rows.push([look.indented("runs"), base, test].into_iter().chain([const { String::new() }; 3]).collect());
         rows.push(time("mean ms".to_owned(), &case.mean_seconds));
         rows.extend(case.percentiles_seconds.iter().map(|of| time(format!("p{} ms", of.percent), &of.row)));
@@ -143,8 +147,8 @@ fn rows(table: &Table, case: &CaseOutcome, look: Look) -> Vec<Vec<String>> {
 }
 
 /// Whether the times of iterations are shown: of training, where they are what is waited for. Messages are many.
-fn has_iterations(table: &Table, case: &CaseOutcome) -> bool {
-    table.kind != Kind::Collectives && !case.percentiles_seconds.is_empty()
+fn has_iterations(table: &Table) -> bool {
+    table.kind != Kind::Collectives
 }
 
 fn words(verdict: Verdict) -> &'static str {
@@ -188,7 +192,7 @@ fn significant(figure: f64) -> String {
 fn legend(outcome: &Outcome, look: Look) -> String {
     let percent = |share: f64| trimmed(share * 100.0);
     let confidence = percent(1.0 - outcome.significance);
-    let signs = match outcome.cases().any(|(table, case)| has_iterations(table, case)) {
+    let signs = match outcome.cases().any(|(table, _)| has_iterations(table)) {
         true => "above 0 TEST is faster in the first line of a case, and slower in the lines of times (ms)",
         false => "above 0 TEST is faster; times differ by the reciprocal; GB/s are of bus bandwidth",
     };
@@ -200,14 +204,13 @@ fn legend(outcome: &Outcome, look: Look) -> String {
         }
     };
     let words = format!(
-        "BASE and TEST are medians over runs. The difference is of the runs' geometric means, in % of BASE, with its \
+        "BASE and TEST are geometric means over runs, but in the line that says median. The difference is in % of BASE, with its \
          {confidence} % interval (Welch's t-test, one figure a run): {signs}. The verdict says where the whole interval \
          lies: {verdict}. Smallest: what these runs would have shown, in {:.0} % of such measurements.",
         POWER * 100.0
     );
-    let is_marked = |(table, case): (&Table, &CaseOutcome)| {
-        has_iterations(table, case) && (case.base_is_warned || case.test_is_warned)
-    };
+    let is_marked =
+        |(table, case): (&Table, &CaseOutcome)| has_iterations(table) && (case.base_is_warned || case.test_is_warned);
     let mark = match outcome.cases().any(is_marked) {
         true => format!(" {MARK}: these runs count, but read the warnings."),
         false => String::new(),

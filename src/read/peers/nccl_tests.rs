@@ -92,6 +92,9 @@ pub struct Timing {
     /// Microseconds; `None` where `-C` had the processor's time written in its place.
     #[serde(default, deserialize_with = "number")]
     pub time: Option<f64>,
+    /// Size over time, GB/s.
+    #[serde(default, deserialize_with = "number")]
+    pub alg_bw: Option<f64>,
     /// GB/s.
     #[serde(default, deserialize_with = "number")]
     pub bus_bw: Option<f64>,
@@ -139,6 +142,20 @@ impl NcclTests {
         let program = self.args[0].rsplit('/').next().unwrap_or_default();
         let program = program.strip_suffix("_mpi").unwrap_or(program);
         program.strip_suffix("_perf").unwrap_or(program)
+    }
+
+    /// What [`Timing::alg_bw`] and [`Timing::bus_bw`] count of a message of so many bytes among so many ranks, in bytes;
+    /// `None` for a collective that is not known (nccl-tests, `doc/PERFORMANCE.md` and `GetBw` of every collective).
+    pub fn counted(&self, size: u64, ranks: u32) -> Option<[f64; 2]> {
+        let (size, ranks) = (size as f64, f64::from(ranks.max(1)));
+        let others = (ranks - 1.0) / ranks;
+        Some(match self.collective() {
+            "all_reduce" => [size, 2.0 * others * size],
+            "all_gather" | "reduce_scatter" | "alltoall" | "gather" | "scatter" => [size, others * size],
+            "broadcast" | "reduce" | "sendrecv" => [size, size],
+            "hypercube" => [others * size, others * size],
+            _ => return None,
+        })
     }
 
     /// `2.28.9`, as NCCL counts since 2.9.
@@ -192,6 +209,12 @@ mod tests {
     fn its_own_file_is_read() {
         let file = NcclTests::read(FILE.as_bytes()).expect("sound");
         assert_eq!((file.collective(), file.nccl().as_str()), ("all_reduce", "2.28.9"));
+        let of_four = |program: &str| NcclTests { args: vec![program.to_owned()], ..file.clone() }.counted(100, 4);
+        assert_eq!(of_four("all_reduce_perf"), Some([100.0, 150.0]));
+        assert_eq!(of_four("alltoall_perf"), Some([100.0, 75.0]));
+        assert_eq!(of_four("hypercube_perf"), Some([75.0, 75.0]));
+        assert_eq!(of_four("broadcast_perf"), Some([100.0, 100.0]));
+        assert_eq!(of_four("alltoallv_perf"), None);
         assert_eq!(file.variables().into_iter().collect::<Vec<_>>(), [("NCCL_ALGO", "Ring")], "no secrets");
         let config = file.config.as_ref().expect("it is there");
         assert_eq!((config.ranks(), config.hosts().len(), config.groups()), (4, 2, 1));

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use ringmark_record::case::Case;
 use ringmark_record::config::Dtype;
 use serde::{Deserialize, Serialize};
@@ -82,15 +82,16 @@ impl DdpBenchmark {
         input.read_to_end(&mut text).context("cannot be read")?;
         let file: DdpBenchmark = serde_json::from_slice(&text).context("not a file of PyTorch's DDP benchmark")?;
         for model in &file.benchmark_results {
-            for group in &model.result {
-                let wrong = group.measurements.iter().find(|time| **time <= 0.0);
-                ensure!(
-                    wrong.is_none(),
-                    "{} with {} ranks has an iteration of {} s, which is no time",
-                    model.model,
-                    group.ranks.len(),
-                    wrong.copied().unwrap_or_default()
-                );
+            let silent = model.ringmark.iter().flat_map(|ours| &ours.without_communication);
+            for group in model.result.iter().chain(silent) {
+                let is_time = |time: &f64| time.is_finite() && *time > 0.0;
+                if let Some(wrong) = group.measurements.iter().find(|time| !is_time(time)) {
+                    bail!(
+                        "{} with {} ranks has an iteration of {wrong} s, which is no time",
+                        model.model,
+                        group.ranks.len()
+                    );
+                }
             }
         }
         Ok(file)
@@ -116,6 +117,12 @@ mod tests {
         let error = |text: &str| format!("{:#}", DdpBenchmark::read(text.as_bytes()).expect_err("refused"));
         assert!(error("{}").contains("pytorch_version"));
         assert!(error(&FILE.replace("0.101", "-0.101")).contains("resnet50 with 2 ranks has an iteration of -0.101 s"));
-        assert!(error(&FILE.replace("0.101", "NaN")).contains("line 3"));
+        for no_time in ["NaN", "1e999"] {
+            assert!(error(&FILE.replace("0.101", no_time)).contains("line 3"));
+        }
+        let silent = r#""ringmark": {"label": "", "dtype": "fp32", "without_communication": [
+            {"ranks": [0, 1, 2], "measurements": [0.1, 0.0]}]}, "result""#;
+        let error = error(&FILE.replace("\"result\"", silent));
+        assert!(error.contains("resnet50 with 3 ranks has an iteration of 0 s, which is no time"), "{error}");
     }
 }
