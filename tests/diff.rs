@@ -227,6 +227,27 @@ fn dlperf_s_own_logs_are_compared() {
         "BASE: options, devices and environment are not known: there are no records",
     ]);
     assert!(!output.stdout.contains("no run of 1n1g"), "no speedup is shown: {}", output.stdout);
+
+    // Nobody knows what they ran on, so that they are compared with a record only where that is forced.
+    let mut recorded = record("1n8g", 1, 0.4);
+    recorded.header.config.batch_size = 128;
+    let records = Folder::new();
+    records.run(&recorded);
+    let base = folder(2556.0);
+    diff(base.path(), records.path(), &[]).is_refused(&["not comparable", "device: not known in BASE, cpu in TEST"]);
+    diff(base.path(), records.path(), &["--force"]).tells(&["device: not known", "1n8g"]);
+}
+
+#[test]
+fn what_lies_beside_the_runs_is_not_lost_in_silence() {
+    let (base, test) = (sweep(&["1n1g"], 0.5, |_| {}), sweep(&["1n1g"], 0.5, |_| {}));
+    // A bandwidth command may share the folder: the runs are meant.
+    test.write("1n2g/bandwidth.json", bandwidth(0.5, DeviceKind::Cpu, None));
+    diff(base.path(), test.path(), &[]).tells(&["No difference"]);
+    test.write("nccl.json", "{\"version\": 1, \"results\": [");
+    let output = diff(base.path(), test.path(), &[]);
+    assert_eq!(output.status, 1, "{}", output.stdout);
+    assert!(output.stderr.contains("not compared, TEST:") && output.stderr.contains("nccl.json"), "{}", output.stderr);
 }
 
 #[test]

@@ -79,8 +79,11 @@ pub struct Set {
     pub cases: Vec<Case>,
 }
 
-/// What it is, and its value where that is known.
+/// What it is, and its value; `None` where it is in nobody's way that it is not known.
 pub type Must = (&'static str, Option<String>);
+
+/// Value that differs from every known one.
+pub const NOT_KNOWN: &str = "not known";
 
 /// What is compared with its namesake.
 #[derive(Debug, Default)]
@@ -182,7 +185,7 @@ impl Set {
     /// Name and conditions, as a heading.
     pub fn title(&self) -> String {
         let values = self.must.iter().filter_map(|(what, value)| {
-            let value = value.as_ref()?;
+            let value = value.as_ref().filter(|value| *value != NOT_KNOWN)?;
             Some(match *what {
                 "precision" | "device" | "element type" => value.clone(),
                 what => format!("{what} {value}"),
@@ -260,8 +263,9 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         }
     }
     if runs.is_ok() {
-        // Made from the runs.
+        // Made from the runs; and what a bandwidth command may have written beside them.
         files.remove(&Content::Result);
+        files.remove(&Content::Bandwidth);
     }
     let mut found: Vec<String> = files.iter().map(|(content, files)| counted(*content, files)).collect();
     found.splice(0..0, runs.as_ref().ok().map(|found| format!("{} training runs with logs", found.runs.len())));
@@ -273,7 +277,13 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         ))));
     }
     match (runs, files.pop_first()) {
-        (Ok(_), _) => training::of_folder(path),
+        (Ok(_), _) => {
+            let mut side = training::of_folder(path)?;
+            // What is wrong with a record is told with its run.
+            let is_other = |what: &String| !what.contains(".jsonl: ");
+            side.left_out.extend(left_out.into_iter().filter(is_other));
+            Ok(side)
+        }
         (Err(_), Some((content, files))) => read_files(path, content, &files, left_out),
         (Err(error), None) => {
             let more: String = left_out.iter().map(|file| format!("\n  {file}")).collect();

@@ -13,7 +13,7 @@ use ringmark_record::units::Seconds;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::read::diff::side::{Kind, RunFigures, Set, Side};
+use crate::read::diff::side::{Kind, NOT_KNOWN, RunFigures, Set, Side};
 use crate::read::surroundings::{Surroundings, moment};
 use crate::read::{export, extract, figures};
 
@@ -90,6 +90,11 @@ pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Of logs without records, which may be of anything: not to be compared with what is known unless that is forced.
+fn not_known() -> String {
+    NOT_KNOWN.to_owned()
+}
+
 /// All cases of a table have been run under the conditions of the first.
 fn empty_set(case: &ResultCase) -> Set {
     let mut settings: BTreeMap<String, String> =
@@ -105,8 +110,8 @@ fn empty_set(case: &ResultCase) -> Set {
         must: vec![
             ("precision", case.dtype.map(|dtype| dtype.to_string())),
             ("batch size", Some(case.batch_size_per_device.to_string())),
-            ("image size", image_size),
-            ("device", case.device.map(|device| device.to_string())),
+            ("image size", Some(image_size.unwrap_or_else(not_known))),
+            ("device", Some(case.device.map_or_else(not_known, |device| device.to_string()))),
         ],
         settings,
         ..Set::default()
