@@ -5,6 +5,7 @@ use std::io::Read;
 use anyhow::{Context, ensure};
 use ringmark_record::case::Case;
 use ringmark_record::config::Dtype;
+use ringmark_record::units::Seconds;
 use serde::{Deserialize, Serialize};
 
 /// A whole file. `diff.py` shows every field but the results side by side.
@@ -83,7 +84,7 @@ impl DdpBenchmark {
         let file: DdpBenchmark = serde_json::from_slice(&text).context("not a file of PyTorch's DDP benchmark")?;
         for model in &file.benchmark_results {
             for group in &model.result {
-                let wrong = group.measurements.iter().find(|time| **time <= 0.0);
+                let wrong = group.measurements.iter().find(|time| **time <= 0.0 || !Seconds(**time).is_duration());
                 ensure!(
                     wrong.is_none(),
                     "{} with {} ranks has an iteration of {} s, which is no time",
