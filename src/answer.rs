@@ -70,13 +70,18 @@ fn ensure_folder(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// To the standard output, without what a terminal obeys: names that were read from files may hold anything.
-pub fn print_harmless(text: &str) -> anyhow::Result<()> {
-    print(&text.replace(|letter: char| letter.is_control() && !['\n', '\t'].contains(&letter), " "))
+/// Without what a terminal obeys: names that were read from files may hold anything.
+pub fn harmless(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control() && !['\n', '\t'].contains(&letter), " ")
 }
 
-/// To the standard output, as it is. A closed pipe (`| head`) is no failure.
+/// To the standard output, made [`harmless`]. A closed pipe (`| head`) is no failure.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    print_raw(&harmless(text))
+}
+
+/// To the standard output, as it is.
+pub fn print_raw(text: &str) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

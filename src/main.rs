@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use ringmark::answer::harmless;
 use ringmark::cli::{Cli, Command};
 use ringmark::launch::progress::complain;
 use ringmark::{launch, read};
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("ringmark: {error:#}"));
+            complain(&harmless(&format!("ringmark: {error:#}")));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use ringmark::read::{export, extract};
 use ringmark_record::bandwidth::config::BandwidthConfig;
@@ -15,7 +14,9 @@ use ringmark_record::stats::summary;
 use ringmark_record::units::{Bytes, Seconds};
 use serde_json::{Value, json};
 
+use crate::random::Random;
 use crate::runs::{Folder, record};
+use crate::sandbox::{ringmark, run};
 
 struct Output {
     status: i32,
@@ -50,10 +51,8 @@ impl Output {
 }
 
 fn diff(base: impl AsRef<Path>, test: impl AsRef<Path>, options: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-    let output = command.arg("diff").args([base.as_ref(), test.as_ref()]).args(options).output().expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Output { status: output.status.code().expect("a status"), stdout: text(output.stdout), stderr: text(output.stderr) }
+    let (status, stdout, stderr) = run(ringmark("diff").args([base.as_ref(), test.as_ref()]).args(options));
+    Output { status: status.expect("no signal"), stdout, stderr }
 }
 
 /// Three runs of each case, a little apart.
@@ -122,18 +121,8 @@ fn a_folder_and_its_json_say_the_same() {
     let (base, test) = (sweep(&["1n1g", "1n2g"], 0.5, |_| {}), sweep(&["1n1g", "1n2g"], 0.53, |_| {}));
     let result = |folder: &Folder| {
         let out = folder.parent.path().join("out");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-        assert!(
-            command
-                .arg("extract")
-                .arg(folder.path())
-                .arg("--out")
-                .arg(&out)
-                .output()
-                .expect("it starts")
-                .status
-                .success()
-        );
+        let (status, _, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(&out));
+        assert_eq!(status, Some(0), "{stderr}");
         out.join("first_result.json")
     };
     let pathless = |output: Output| {
@@ -176,10 +165,8 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
 
     let files = Folder::new();
     for (name, folder) in [("base.json", &base), ("test.json", &test)] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-        let output =
-            command.arg("extract").arg(folder.path()).args(["--format", "pytorch-ddp"]).output().expect("it starts");
-        files.write(name, output.stdout);
+        let (_, json, _) = run(ringmark("extract --format pytorch-ddp").arg(folder.path()));
+        files.write(name, json);
     }
     let output = diff(files.path().join("base.json"), files.path().join("test.json"), &["--json"]);
     let names = ["1 rank, no DDP", "1 rank", "2 ranks", "2 ranks, no-comm"];
@@ -628,23 +615,11 @@ fn real_speeds() -> Vec<f64> {
     speeds
 }
 
-/// SplitMix64, so that a seed draws the same everywhere.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((u128::from(bits ^ (bits >> 31)) * limit as u128) >> 64) as usize
-    }
-
-    /// Two samples of five, none of which is in both.
-    fn pair<T: Clone>(&mut self, all: &[T]) -> [Vec<T>; 2] {
-        let mut left = all.to_vec();
-        [(); 2].map(|()| (0..5).map(|_| left.swap_remove(self.below(left.len()))).collect())
-    }
+/// Two samples of five, none of which is in both.
+fn pair<T: Clone>(random: &mut Random, all: &[T]) -> [Vec<T>; 2] {
+    let mut left = all.to_vec();
+    let mut draw = || left.swap_remove((random.uniform() * left.len() as f64) as usize);
+    [(); 2].map(|()| (0..5).map(|_| draw()).collect())
 }
 
 fn verdict(base: &[f64], test: &[f64], noise: f64) -> Verdict {
@@ -660,9 +635,9 @@ fn is_told(verdict: Verdict) -> bool {
 fn the_same_configuration_is_hardly_ever_told_apart() {
     let speeds = real_speeds();
     let wrong = |seed: u64, pairs: usize, noise: f64| {
-        let mut draw = Draw(seed);
+        let mut random = Random(seed);
         let is_wrong = |_: &usize| {
-            let [base, test] = draw.pair(&speeds);
+            let [base, test] = pair(&mut random, &speeds);
             is_told(verdict(&base, &test, noise))
         };
         (0..pairs).filter(is_wrong).count()
@@ -690,9 +665,9 @@ fn a_slowdown_of_3_percent_is_found_in_five_runs() {
     let (mean, narrower) = narrowed(&speeds);
     let speeds: Vec<f64> = speeds.iter().map(|speed| mean + narrower * (speed - mean)).collect();
     let found = |seed: u64, longer: f64, what: Verdict| {
-        let mut draw = Draw(seed);
+        let mut random = Random(seed);
         let is_found = |_: &usize| {
-            let [base, test] = draw.pair(&speeds);
+            let [base, test] = pair(&mut random, &speeds);
             verdict(&base, &test.iter().map(|speed| speed / longer).collect::<Vec<f64>>(), 0.01) == what
         };
         (0..200).filter(is_found).count()
@@ -720,9 +695,9 @@ fn the_program_tells_what_the_arithmetic_tells() {
         folder
     };
     let numbers: Vec<u32> = (1..=40).collect();
-    let mut draw = Draw(7);
+    let mut random = Random(7);
     for _ in 0..4 {
-        let [base, test] = draw.pair(&numbers);
+        let [base, test] = pair(&mut random, &numbers);
         let output = diff(folder(&base).path(), folder(&test).path(), &["--json", "--fail-on", "slower,missing"]);
         assert_eq!((output.status, output.verdicts()[0].1.as_str()), (0, "too_noisy"), "{base:?} {test:?}");
     }
@@ -746,7 +721,7 @@ fn the_program_tells_what_the_arithmetic_tells() {
         folder
     };
     for _ in 0..3 {
-        let [base, test] = draw.pair(&numbers);
+        let [base, test] = pair(&mut random, &numbers);
         let output = diff(changed(&base, 1.0).path(), changed(&test, 1.03).path(), &["--fail-on", "slower"]);
         assert_eq!((output.status, output.stderr.as_str()), (1, "ringmark: slower: 1n1g\n"), "{}", output.stdout);
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use ringmark::read::figures::CaseRuns;
 use ringmark_record::config::{CollectiveChoice, Dtype, TrainConfig};
@@ -13,22 +12,21 @@ use ringmark_record::units::Seconds;
 use serde_json::Value;
 
 use crate::runs::{Folder, dlperf_log, record};
-
-/// What one call of the program gave.
-struct Output {
-    status: i32,
-    stdout: String,
-    stderr: String,
-}
+use crate::sandbox::{ringmark, run};
 
 /// `ringmark extract` on a folder.
 trait Extract {
-    fn extract(&self, options: &[&str]) -> Output;
+    /// Exit status, standard output and standard error.
+    fn extract(&self, options: &[&str]) -> (Option<i32>, String, String);
     fn result(&self) -> Value;
+
+    fn printed(&self, options: &[&str]) -> String {
+        self.extract(options).1
+    }
 }
 
 impl Extract for Folder {
-    fn extract(&self, options: &[&str]) -> Output {
+    fn extract(&self, options: &[&str]) -> (Option<i32>, String, String) {
         extract(&self.path(), options)
     }
 
@@ -38,18 +36,8 @@ impl Extract for Folder {
     }
 }
 
-fn extract(folder: &Path, options: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_ringmark"))
-        .arg("extract")
-        .arg(folder)
-        .args(options)
-        .output()
-        .expect("the program starts");
-    Output {
-        status: output.status.code().expect("no signal"),
-        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
-        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
-    }
+fn extract(folder: &Path, options: &[&str]) -> (Option<i32>, String, String) {
+    run(ringmark("extract").arg(folder).args(options))
 }
 
 /// `count` speeds, 20 slow ones, then pairs around `mean`.
@@ -85,8 +73,8 @@ fn dlperf_s_published_medians_and_speedups_come_out_of_logs() {
     for published in &PUBLISHED {
         let folder = Folder::new();
         write_published(&folder, published);
-        let output = folder.extract(&[]);
-        assert_eq!((output.status, output.stderr.lines().count()), (0, 1), "{}", output.stderr);
+        let (status, _, stderr) = folder.extract(&[]);
+        assert_eq!((status, stderr.lines().count()), (Some(0), 1), "{stderr}");
         let result = folder.result();
         assert_eq!(result.as_object().expect("an object").keys().collect::<Vec<_>>(), ["rn50"]);
         let (_, batch_size, medians, speedups) = published;
@@ -105,9 +93,9 @@ fn dlperf_s_published_medians_and_speedups_come_out_of_logs() {
 fn two_precisions_in_one_folder_are_two_tables_and_two_keys() {
     let folder = Folder::new();
     PUBLISHED.iter().for_each(|published| write_published(&folder, published));
-    let output = folder.extract(&[]);
-    assert_eq!(output.status, 0, "{}", output.stderr);
-    assert!(output.stdout.contains("fp32, batch size 128 per GPU") && output.stdout.contains("fp16, batch size 256"));
+    let (status, stdout, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("fp32, batch size 128 per GPU") && stdout.contains("fp16, batch size 256"));
     let result = folder.result();
     assert_eq!(result["rn50_b128_fp32"]["4n8g"]["speedup"], 24.93);
     assert_eq!(result["rn50_b256_fp16"]["4n8g"]["speedup"], 12.67);
@@ -127,8 +115,8 @@ fn devices_profiles_and_options_are_never_mixed() {
     let mut quick = record("1n1g", 4, 0.5);
     quick.header.profile = Profile::Quick;
     folder.run(&quick);
-    let output = folder.extract(&[]);
-    assert_eq!(output.status, 0, "{}", output.stderr);
+    let (status, _, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(0), "{stderr}");
     let labels: Vec<String> = folder.result().as_object().expect("an object").keys().cloned().collect();
     let expected = [
         "rn50_b4_fp32_cpu_image_size=224",
@@ -193,21 +181,21 @@ fn a_small_folder_in_every_format() {
     for (format, file) in
         [("table", "table.txt"), ("markdown", "result.md"), ("json", "result.json"), ("csv", "result.csv")]
     {
-        let output = folder.extract(&["--format", format]);
-        assert_eq!(output.status, 1);
-        assert_golden(file, &output.stdout);
+        let (status, stdout, stderr) = folder.extract(&["--format", format]);
+        assert_eq!(status, Some(1));
+        assert_golden(file, &stdout);
         if let Some(extension) = file.strip_prefix("result.") {
             let written = fs::read_to_string(folder.path().join(format!("first_result.{extension}")));
-            assert_eq!(written.expect("written"), output.stdout);
+            assert_eq!(written.expect("written"), stdout);
         }
         assert!(
-            output.stderr.starts_with(
+            stderr.starts_with(
                 "not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: "
             ),
-            "{}",
-            output.stderr
+            "{stderr}"
         );
     }
+    assert_eq!(folder.printed(&["--format", "md"]), folder.printed(&["--format", "markdown"]));
     let files: Vec<_> = fs::read_dir(folder.path()).expect("a folder").flatten().collect();
     assert_eq!(files.len(), 5, "two cases, three results, nothing temporary: {files:?}");
 }
@@ -215,24 +203,27 @@ fn a_small_folder_in_every_format() {
 #[test]
 fn json_goes_to_the_standard_output_or_into_a_file_of_any_name() {
     let folder = small_folder();
-    let json = folder.extract(&["--format", "json"]);
-    assert_eq!(folder.extract(&["--json"]).stdout, json.stdout);
+    let json = folder.printed(&["--format", "json"]);
+    assert_eq!(folder.printed(&["--json"]), json);
     let file = folder.path().join("any.json");
-    let output = folder.extract(&["--json", file.to_str().expect("a plain name")]);
-    assert!(output.stdout.starts_with("ResNet50-v1b"), "{}", output.stdout);
-    assert_eq!(fs::read_to_string(file).expect("written"), json.stdout);
-    let output = folder.extract(&["--json", "/no/such/folder/any.json"]);
-    assert_eq!((output.status, output.stdout.as_str()), (2, ""));
-    assert!(output.stderr.contains("there is no folder /no/such/folder: make it"), "{}", output.stderr);
+    let (_, stdout, _) = folder.extract(&["--json", file.to_str().expect("a plain name")]);
+    assert!(stdout.starts_with("ResNet50-v1b"), "{stdout}");
+    assert_eq!(fs::read_to_string(file).expect("written"), json);
+    let (status, _, stderr) = folder.extract(&["--json", "--format", "csv"]);
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("cannot be used with"), "{stderr}");
+    let (status, stdout, stderr) = folder.extract(&["--json", "/no/such/folder/any.json"]);
+    assert_eq!((status, stdout.as_str()), (Some(2), ""));
+    assert!(stderr.contains("there is no folder /no/such/folder: make it"), "{stderr}");
 }
 
 #[test]
 fn every_number_of_the_table_is_in_the_json() {
     let folder = small_folder();
-    let output = folder.extract(&[]);
+    let (_, stdout, _) = folder.extract(&[]);
     let mut numbers = Vec::new();
     collect_numbers(&folder.result(), &mut numbers);
-    let rows: Vec<&str> = output.stdout.lines().filter(|line| line.starts_with("1n")).collect();
+    let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("1n")).collect();
     assert_eq!(rows.len(), 5, "two cases in two tables, and what one loses");
     for word in rows.iter().flat_map(|row| row.split_whitespace().skip(1)).filter(|word| word.parse::<f64>().is_ok()) {
         let decimals = word.split_once('.').map_or(0, |(_, decimals)| decimals.len());
@@ -263,11 +254,11 @@ fn the_scaling_loss_is_split_and_adds_up_in_every_format() {
         alone.header.config.exchange.collective = CollectiveChoice::None;
         folder.run(&alone);
     }
-    let output = folder.extract(&[]);
-    assert_eq!(output.status, 0, "{}", output.stderr);
-    output.stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
-    let halves = output.stdout.lines().any(|line| line.split_whitespace().eq(["crowded", "overlap"]));
-    assert!(halves, "{}", output.stdout);
+    let (status, stdout, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
+    let halves = stdout.lines().any(|line| line.split_whitespace().eq(["crowded", "overlap"]));
+    assert!(halves, "{stdout}");
     let loss = &folder.result()["rn50"]["1n2g"]["scaling_loss"];
     let seconds = |part: &Value| part["seconds"].as_f64().expect("a number");
     let (parts, compute) = (loss["parts"].as_array().expect("parts"), loss["compute"].as_array().expect("halves"));
@@ -288,7 +279,7 @@ fn the_scaling_loss_is_split_and_adds_up_in_every_format() {
     // Logs have the whole alone, and no table of parts.
     let folder = Folder::new();
     write_published(&folder, &PUBLISHED[0]);
-    assert!(!folder.extract(&[]).stdout.contains("Where the scaling loss goes"));
+    assert!(!folder.printed(&[]).contains("Where the scaling loss goes"));
     let loss = &folder.result()["rn50"]["4n8g"]["scaling_loss"];
     assert_eq!((loss["parts"].as_array().map(Vec::len), loss["base"].as_str()), (Some(0), Some("1n1g")));
     // DLPerf's row: 128 images in 1 / 384.19, and in 32 / 9579.74 s. The logs are two speeds around five means.
@@ -300,8 +291,8 @@ fn without_1n1g_the_loss_names_its_base() {
     let folder = Folder::new();
     folder.run(&record("1n2g", 1, 0.5));
     folder.run(&record("1n4g", 1, 0.625));
-    let output = folder.extract(&[]);
-    assert!(output.stdout.contains("less that of 1n2g (there is no 1n1g)"), "{}", output.stdout);
+    let (_, stdout, _) = folder.extract(&[]);
+    assert!(stdout.contains("less that of 1n2g (there is no 1n1g)"), "{stdout}");
     assert_eq!(folder.result()["rn50"]["1n4g"]["scaling_loss"]["base"], "1n2g");
     assert_eq!(folder.result()["rn50"]["1n2g"]["scaling_loss"], Value::Null);
 }
@@ -310,7 +301,7 @@ fn without_1n1g_the_loss_names_its_base() {
 fn a_table_fits_80_columns() {
     let folder = Folder::new();
     write_published(&folder, &PUBLISHED[0]);
-    for line in folder.extract(&[]).stdout.lines() {
+    for line in folder.printed(&[]).lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
 }
@@ -319,7 +310,7 @@ fn a_table_fits_80_columns() {
 fn both_means_are_worked_out_as_their_formulas_say() {
     let folder = Folder::new();
     folder.log("1n1g/rn50_b4_fp32_1.log", &[1.0, 100.0, 300.0]);
-    assert_eq!(folder.extract(&["--warmup", "1"]).status, 0);
+    assert_eq!(folder.extract(&["--warmup", "1"]).0, Some(0));
     let case = &folder.result()["rn50"]["1n1g"];
     // Mean of rates (100 + 300) / 2; images over time 2 / (1/100 + 1/300).
     assert_eq!((case["median_speed"].as_f64(), case["images_over_time"].as_f64()), (Some(200.0), Some(150.0)));
@@ -362,7 +353,7 @@ fn warmup_is_what_was_typed_else_the_record_s_else_20() {
     // Any number of lines: what DLPerf's extractor crashes at.
     rising.push(121.0);
     folder.log("1n1g/rn50_b128_fp32_1.log", &rising);
-    assert_eq!(folder.extract(&[]).status, 0);
+    assert_eq!(folder.extract(&[]).0, Some(0));
     assert_eq!(folder.result()["rn50"]["1n1g"]["runs"][0]["speed"], 71.0);
 }
 
@@ -372,10 +363,10 @@ fn any_number_of_nodes_sorted_by_ranks() {
     for case in ["16n8g", "2n8g", "1n16g", "1n1g", "128n8g"] {
         folder.log(&format!("{case}/rn50_b128_bf16_1.log"), &speeds(400.0, 120));
     }
-    let output = folder.extract(&[]);
-    assert_eq!(output.status, 0, "{}", output.stderr);
+    let (status, stdout, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(0), "{stderr}");
     let cases: Vec<&str> =
-        output.stdout.lines().filter_map(|line| line.split(' ').next()).filter(|word| word.ends_with('g')).collect();
+        stdout.lines().filter_map(|line| line.split(' ').next()).filter(|word| word.ends_with('g')).collect();
     assert_eq!(cases, ["1n1g", "1n16g", "2n8g", "16n8g", "128n8g"]);
     // No run to compare with: no spread, instead of one of zero.
     assert_eq!(folder.result()["rn50"]["1n1g"]["cv"], Value::Null);
@@ -386,10 +377,10 @@ fn without_1n1g_speedup_is_never_1_in_silence() {
     let folder = Folder::new();
     folder.log("1n2g/rn50_b128_fp32_1.log", &speeds(700.0, 120));
     folder.log("1n8g/rn50_b128_fp32_1.log", &speeds(2100.0, 120));
-    let output = folder.extract(&[]);
-    assert_eq!(output.status, 1);
+    let (status, stdout, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(1));
     let warning = "no run of 1n1g counts: speedup and efficiency are relative to 1n2g";
-    assert!(output.stdout.contains(warning) && output.stderr.contains(warning), "{}", output.stderr);
+    assert!(stdout.contains(warning) && stderr.contains(warning), "{stderr}");
     let case = &folder.result()["rn50"]["1n8g"];
     assert_eq!((&case["speedup"], &case["base"]), (&Value::Null, &Value::from("1n2g")));
     assert_eq!((case["speedup_over_base"].as_f64(), case["efficiency"].as_f64()), (Some(3.0), Some(0.75)));
@@ -401,9 +392,9 @@ fn a_quick_profile_is_said_to_be_one_everywhere() {
     let mut quick = record("1n1g", 1, 0.5);
     quick.header.profile = Profile::Quick;
     folder.run(&quick);
-    assert!(folder.extract(&[]).stdout.starts_with("ResNet50-v1b, fp32, batch size 4 per rank - QUICK PROFILE"));
-    assert!(folder.extract(&["--format", "markdown"]).stdout.contains("QUICK PROFILE"));
-    assert!(folder.extract(&["--format", "csv"]).stdout.contains(",quick,"));
+    assert!(folder.printed(&[]).starts_with("ResNet50-v1b, fp32, batch size 4 per rank - QUICK PROFILE"));
+    assert!(folder.printed(&["--format", "markdown"]).contains("QUICK PROFILE"));
+    assert!(folder.printed(&["--format", "csv"]).contains(",quick,"));
     assert_eq!(folder.result()["rn50"]["1n1g"]["profile"], "quick");
 }
 
@@ -439,18 +430,18 @@ fn the_same_trouble_in_several_runs_is_one_warning_in_every_format() {
     let straggler = "1n2g, 2 of 3 runs, here run 1: rank 1 on host a is a straggler: in 100.0 % of the iterations, 2.00 \
                      times the others' own compute time; each of these waited 62.5 ms for it: ";
     let outlier = "1n2g, run 2: 1 of 22 iterations took up to ";
-    let table = folder.extract(&[]);
-    assert_eq!(table.status, 0, "{}", table.stderr);
-    assert!(table.stdout.contains(&format!("\nWARNING: {straggler}")), "{}", table.stdout);
-    assert!(table.stdout.contains(&format!("\nWARNING: {outlier}")), "{}", table.stdout);
-    assert_eq!(table.stdout.matches("WARNING: 1n").count(), 2, "{}", table.stdout);
+    let (status, table, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(table.contains(&format!("\nWARNING: {straggler}")), "{table}");
+    assert!(table.contains(&format!("\nWARNING: {outlier}")), "{table}");
+    assert_eq!(table.matches("WARNING: 1n").count(), 2, "{table}");
     let runs = |case: &str| {
-        let row = table.stdout.lines().find(|line| line.starts_with(case)).expect("a row");
+        let row = table.lines().find(|line| line.starts_with(case)).expect("a row");
         row.split_whitespace().nth(2).map(str::to_owned)
     };
     assert_eq!((runs("1n1g").as_deref(), runs("1n2g").as_deref()), (Some("3/3"), Some("3/3!")));
-    assert!(table.stdout.ends_with("\n!: these runs count, but read the lines that begin with WARNING.\n"));
-    assert!(folder.extract(&["--format", "markdown"]).stdout.contains(&format!("\n**Warning:** {straggler}")));
+    assert!(table.ends_with("\n!: these runs count, but read the lines that begin with WARNING.\n"));
+    assert!(folder.printed(&["--format", "markdown"]).contains(&format!("\n**Warning:** {straggler}")));
 
     let result = &folder.result()["rn50"];
     let warnings = result["1n2g"]["warnings"].as_array().expect("a list");
@@ -461,13 +452,13 @@ fn the_same_trouble_in_several_runs_is_one_warning_in_every_format() {
         let Some([warning]) = of_run(run).as_array().map(Vec::as_slice) else { panic!("{result}") };
         assert_eq!((&warning["kind"], &warning["about"]), (&Value::from(kind), &Value::from(about)));
     }
-    let csv = folder.extract(&["--format", "csv"]).stdout;
+    let csv = folder.printed(&["--format", "csv"]);
     let counts: Vec<&str> = csv.lines().filter_map(|line| line.rsplit(',').next()).collect();
     assert_eq!(counts, ["run_warnings", "0", "2"]);
 
     // Judged again with another warm-up, and without what older workers did not write.
-    let warmup = folder.extract(&["--warmup", "22"]);
-    assert!(!warmup.stdout.contains("WARNING: 1n"), "{}", warmup.stdout);
+    let (_, warmup, _) = folder.extract(&["--warmup", "22"]);
+    assert!(!warmup.contains("WARNING: 1n"), "{warmup}");
 }
 
 /// Adds one thing to a folder with two sound logs, and expects the message, exit status 1, and the other runs' figures.
@@ -476,11 +467,11 @@ fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
     folder.log("1n1g/rn50_b128_fp32_1.log", &speeds(384.19, 120));
     folder.log("1n2g/rn50_b128_fp32_1.log", &speeds(749.04, 120));
     damage(&folder);
-    let output = folder.extract(&[]);
-    assert_eq!(output.status, 1, "{expected}");
-    assert!(output.stderr.contains(&format!("not in the figures: {expected}")), "{expected}\n{}", output.stderr);
-    assert!(output.stderr.contains("are not complete: see the message above"), "{expected}\n{}", output.stderr);
-    assert!(output.stdout.contains("749.04"), "{expected}\n{}", output.stdout);
+    let (status, stdout, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(1), "{expected}");
+    assert!(stderr.contains(&format!("not in the figures: {expected}")), "{expected}\n{stderr}");
+    assert!(stderr.contains("are not complete: see the message above"), "{expected}\n{stderr}");
+    assert!(stdout.contains("749.04"), "{expected}\n{stdout}");
     let markdown = fs::read_to_string(folder.path().join("first_result.md")).expect("written");
     assert!(markdown.contains(expected), "{expected}\n{markdown}");
     assert_eq!(folder.result()["rn50"]["1n2g"]["median_speed"], 749.04, "{expected}");
@@ -554,8 +545,8 @@ fn noise_between_and_inside_lines_is_read_past() {
     }
     log.extend(std::iter::repeat_n(b'x', 3 << 20));
     folder.write("1n1g/rn50_b128_fp32_1.log", log);
-    let output = folder.extract(&[]);
-    assert_eq!(output.status, 0, "{}", output.stderr);
+    let (status, _, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(0), "{stderr}");
     assert_eq!(folder.result()["rn50"]["1n1g"]["median_speed"], 384.19);
 }
 
@@ -600,10 +591,10 @@ fn runs_that_their_record_disowns_are_left_out() {
         let mut changed = record("1n2g", 4, 0.5);
         change(&mut changed);
         folder.run(&changed);
-        let output = folder.extract(&[]);
-        assert_eq!(output.status, 1);
+        let (status, _, stderr) = folder.extract(&[]);
+        assert_eq!(status, Some(1));
         let expected = format!("not in the figures: 1n2g/rn50_b4_fp32_4.{message}");
-        assert!(output.stderr.contains(&expected), "{expected}\n{}", output.stderr);
+        assert!(stderr.contains(&expected), "{expected}\n{stderr}");
     }
 }
 
@@ -613,9 +604,9 @@ fn a_record_and_a_log_that_do_not_belong_together_are_left_out() {
         let folder = small_folder();
         folder.run(&record("1n2g", 4, 0.5));
         fs::rename(folder.path().join(from), folder.path().join(to)).expect("was there");
-        let output = folder.extract(&[]);
-        assert_eq!(output.status, 1);
-        assert!(output.stderr.contains(&format!("not in the figures: {expected}")), "{}", output.stderr);
+        let (status, _, stderr) = folder.extract(&[]);
+        assert_eq!(status, Some(1));
+        assert!(stderr.contains(&format!("not in the figures: {expected}")), "{stderr}");
     };
     moved("1n1g/rn50_b4_fp32_1.jsonl", "1n2g/rn50_b4_fp32_4.jsonl", "1n2g/rn50_b4_fp32_4.jsonl: is of case 1n1g, ");
     moved("1n2g/rn50_b4_fp32_4.log", "1n2g/kept.txt", "1n2g/rn50_b4_fp32_4.jsonl: a record without its log beside it");
@@ -624,7 +615,7 @@ fn a_record_and_a_log_that_do_not_belong_together_are_left_out() {
     let path = folder.path().join("1n2g/rn50_b4_fp32_4.log");
     let log = fs::read_to_string(&path).expect("was there");
     folder.write("1n2g/rn50_b4_fp32_4.log", &log[..log.find("INFO:root:Epoch[0] Batch[6]").expect("six lines")]);
-    let stderr = folder.extract(&[]).stderr;
+    let (_, _, stderr) = folder.extract(&[]);
     assert!(stderr.contains("1n2g/rn50_b4_fp32_4.log: 5 iteration lines of 6: "), "{stderr}");
 }
 
@@ -659,8 +650,8 @@ fn a_run_that_failed_before_its_record_stays_with_its_case() {
 fn a_case_without_a_sound_run_keeps_its_row() {
     let folder = small_folder();
     folder.write("1n4g/rn50_b4_fp32_1.log", "");
-    let output = folder.extract(&[]);
-    let row = output.stdout.lines().find(|line| line.starts_with("1n4g")).expect("a row");
+    let (_, stdout, _) = folder.extract(&[]);
+    let row = stdout.lines().find(|line| line.starts_with("1n4g")).expect("a row");
     assert_eq!(row.split_whitespace().collect::<Vec<_>>()[..4], ["1n4g", "4", "0/1", "-"]);
     assert_eq!(folder.result()["rn50"]["1n4g"]["median_speed"], Value::Null);
 }
@@ -668,11 +659,11 @@ fn a_case_without_a_sound_run_keeps_its_row() {
 #[test]
 fn a_folder_that_is_none_is_a_sentence() {
     let folder = Folder::new();
-    let expect = |path: &Path, status: i32, message: &str| {
-        let output = extract(path, &[]);
-        assert_eq!(output.status, status);
-        assert!(output.stdout.is_empty() && output.stderr.contains(message), "{message}\n{}", output.stderr);
-        assert_eq!(output.stderr.lines().filter(|line| line.starts_with("ringmark: ")).count(), 1);
+    let expect = |path: &Path, code: i32, message: &str| {
+        let (status, stdout, stderr) = extract(path, &[]);
+        assert_eq!(status, Some(code));
+        assert!(stdout.is_empty() && stderr.contains(message), "{message}\n{stderr}");
+        assert_eq!(stderr.lines().filter(|line| line.starts_with("ringmark: ")).count(), 1);
     };
     expect(
         &folder.path().join("missing"),
@@ -695,10 +686,10 @@ fn the_result_goes_where_it_was_sent() {
     folder.extract(&["--out", out.to_str().expect("ASCII")]);
     assert!(out.join("first_result.json").is_file() && !folder.path().join("first_result.json").exists());
     let file = folder.path().join("1n1g/rn50_b4_fp32_1.log");
-    let output = folder.extract(&["--out", file.to_str().expect("ASCII")]);
-    assert_eq!(output.status, 1);
-    assert!(output.stderr.contains("choose another folder by --out"), "{}", output.stderr);
-    assert!(output.stdout.contains("1n2g"), "the table is printed all the same");
+    let (status, stdout, stderr) = folder.extract(&["--out", file.to_str().expect("ASCII")]);
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("choose another folder by --out"), "{stderr}");
+    assert!(stdout.contains("1n2g"), "the table is printed all the same");
 }
 
 /// The speeds that DLPerf's extractor finds: every line that holds `Epoch[0] Batch[` has to match
@@ -730,7 +721,7 @@ fn our_logs_are_read_by_dlperf_s_extractor_with_the_same_speed() {
         .map(|(number, step)| Iteration { iteration: number, step: vec![Seconds(step)], ..sound.iterations[0].clone() })
         .collect();
     folder.run(&sound);
-    assert_eq!(folder.extract(&[]).status, 0);
+    assert_eq!(folder.extract(&[]).0, Some(0));
     let log = fs::read_to_string(folder.path().join("1n1g/rn50_b128_fp32_1.log")).expect("written");
     assert_eq!(dlperf_speed(&log), folder.result()["rn50"]["1n1g"]["median_speed"].as_f64());
     assert!(dlperf_speed(&log).is_some());

@@ -12,6 +12,8 @@ mod extract;
 mod fuzz;
 mod generate;
 mod predict;
+#[path = "../src/record/stats/random.rs"]
+mod random;
 mod report;
 mod resume;
 mod runs;

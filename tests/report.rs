@@ -85,7 +85,7 @@ fn a_result_is_a_page_markdown_or_tables_by_the_file_s_name() {
         assert_eq!((status, stdout.as_str()), (0, ""), "{stderr}");
         let text = fs::read_to_string(out(name)).expect("it was written");
         assert!(text.starts_with(begins), "{text}");
-        for figure in ["1n2g", "12.19", "1.60", "80.0"] {
+        for figure in ["1n2g", "12.19", "1.60", "80.0", "1n2g: 1 node of 2 ranks", "Lost by 1n2g", "all 4 runs count"] {
             assert!(text.contains(figure), "{name} lacks {figure}: {text}");
         }
     }
@@ -172,8 +172,80 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     assert_eq!(names, [&one, &other, &third].map(|folder| format!("{}/first", parent(folder))));
     let page = render(&document, Format::Html, 100);
     assert!(page.contains("class=\"line s0 d0\"") && page.contains("class=\"line s1 d1\""));
+    for mark in ["middle-line s0", "middle-line s1", "band s1", "rank s0", "rank s1"] {
+        assert!(page.contains(&format!("class=\"{mark}\"")), "{mark}: a result has one colour everywhere");
+    }
+    // How charts are read is said once a section, not once a result.
+    for (title, reading) in [("Every iteration", "A drawing a run"), ("Every rank", "Own compute time of every rank")] {
+        let [titles, readings] =
+            [format!("<h3>{title}"), format!("<p class=\"note\">{reading}")].map(|text| page.matches(&text).count());
+        assert_eq!((titles, readings), (3, 2), "{title}");
+    }
     let (status, _, stderr) = report(&[path(&folders[0]), path(&folders[0])]);
     assert!(status == 2 && stderr.contains("is given twice"), "{stderr}");
+}
+
+#[test]
+fn a_file_s_name_says_what_is_written_or_nothing_is() {
+    let folder = small_folder();
+    for name in ["a.json", "a.HTML", "a", "a.md.gz"] {
+        let out = folder.parent.path().join(name);
+        let (status, _, stderr) = report(&[path(&folder.path()), "-o", path(&out)]);
+        assert!(status == 2 && stderr.contains(name) && stderr.contains("or give --format"), "{name}: {stderr}");
+        assert!(!out.exists(), "{name}");
+        assert_eq!(report(&[path(&folder.path()), "-o", path(&out), "--format", "html"]).0, 0);
+        assert!(fs::read_to_string(&out).expect("written").starts_with("<!DOCTYPE html>"), "{name}");
+    }
+    for (name, begins) in [("b.htm", "<!DOCTYPE html>"), ("b.markdown", "# first\n")] {
+        let out = folder.parent.path().join(name);
+        assert_eq!(report(&[path(&folder.path()), "-o", path(&out)]).0, 0);
+        assert!(fs::read_to_string(&out).expect("written").starts_with(begins), "{name}");
+    }
+}
+
+#[test]
+fn whom_the_warnings_name_is_slow_and_nobody_else() {
+    // Rank 0 takes `factor` times as long as the other three: less than the limit, and far more.
+    for (factor, is_slow) in [(1.04, false), (1.5, true)] {
+        let folder = Folder::new();
+        for run in [1, 2] {
+            let mut uneven = record("1n4g", run, 0.5);
+            uneven.header.config.iterations = 40;
+            let template = uneven.iterations[2].clone();
+            uneven.iterations.extend((uneven.iterations.len() as u32 + 1..=40).map(|iteration| {
+                let mut next = template.clone();
+                next.iteration = iteration;
+                next
+            }));
+            for iteration in &mut uneven.iterations {
+                iteration.before_allreduce = [factor, 1.0, 1.0, 1.0].map(|times| Seconds(0.1 * times)).to_vec();
+            }
+            folder.run(&uneven);
+        }
+        let page = page(&folder.path());
+        let host = record("1n4g", 1, 0.5).header.ranks[0].host.clone();
+        let warning = format!("rank 0 on host {host} is a straggler: in 100.0 % of the iterations");
+        assert_eq!(page.contains(&warning), is_slow, "{page}");
+        assert_eq!(page.contains(&format!("Slow: rank 0 on host {host} is a straggler (1n4g).")), is_slow, "{page}");
+        assert_eq!(page.contains("No warning names a rank as slow."), !is_slow);
+        let [marks, rows] = ["<path class=\"slow\"", "<tr class=\"marked\""].map(|mark| page.matches(mark).count());
+        assert_eq!((marks, rows), if is_slow { (2, 1) } else { (0, 0) }, "the key and one rank; its row");
+    }
+}
+
+#[test]
+fn the_page_s_script_is_the_one_that_its_policy_allows() {
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/read/report").join(name);
+    let said = |program: &str, words: &[&str]| {
+        let output = Command::new(program).args(words).output().expect("every Linux has it");
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    let sum = said("sha256sum", &[path(&file("script.js"))]);
+    let allowed = said("base64", &["--decode", path(&file("script.sha256"))]);
+    let allowed: String = allowed.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(allowed.len(), 64);
+    assert!(sum.starts_with(allowed.as_bytes()), "script.sha256 is of another script.js: see read/report/page.rs");
 }
 
 /// What somebody may call a host.

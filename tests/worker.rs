@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use ringmark_record::config::{Dtype, Layout};
 use ringmark_record::environment::DeviceKind;
 use ringmark_record::run::{Profile, RunRecord, WarningKind};
+use ringmark_record::words::Words;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use ringmark_record::options::words;
 use ringmark_record::stats::comparison::Thresholds;
 
+use crate::cli::json::JsonOption;
 use crate::read::diff::{DiffConfig, FailOn, Format};
 
 const EXAMPLES: &str = "\
@@ -47,18 +48,18 @@ pub struct DiffOptions {
         long,
         value_name = "WHAT,..",
         value_delimiter = ',',
-        value_parser = PossibleValuesParser::new(FailOn::WORDS).try_map(|word| word.parse::<FailOn>())
+        value_parser = words::<FailOn>()
     )]
     fail_on: Vec<FailOn>,
     /// Compare different devices, batch sizes, precisions or image sizes all the same
     #[arg(long)]
     force: bool,
     /// What to print
-    #[arg(long, default_value = "table", value_parser = PossibleValuesParser::new(Format::WORDS).try_map(|word| word.parse::<Format>()))]
+    #[arg(long, default_value = "table", value_parser = words::<Format>())]
     format: Format,
-    /// Write everything as JSON; without FILE to the standard output, in the place of the table
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 impl DiffOptions {
@@ -72,7 +73,7 @@ impl DiffOptions {
             force,
             fail_on,
             format,
-            json: json.into(),
+            json: json.into_json(),
         }
     }
 }

@@ -40,7 +40,7 @@ impl CompletionsOptions {
     pub fn print(&self) -> anyhow::Result<()> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut for_people(), "ringmark", &mut script);
-        answer::print(&String::from_utf8(script)?)
+        answer::print_raw(&String::from_utf8(script)?)
     }
 }
 

@@ -15,6 +15,7 @@ use ringmark_record::options::{self, TrainOptions};
 use ringmark_record::run::Profile;
 use ringmark_record::usage::usage;
 
+use crate::cli::json::JsonOption;
 use crate::launch::bandwidth::{self, BandwidthSweep};
 use crate::launch::doctor::DoctorConfig;
 use crate::launch::doctor::network::Depth;
@@ -291,9 +292,9 @@ pub struct BandwidthCommand {
     /// Folder for CASE/bandwidth.log and CASE/bandwidth.json [default: results/TIME_bandwidth]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Write the figures of all cases as JSON; without FILE to the standard output, in the place of the tables
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
     /// What every rank is asked to do.
     #[command(flatten)]
     bandwidth: BandwidthOptions,
@@ -308,7 +309,7 @@ impl BandwidthCommand {
         let config = self.bandwidth.apply(BandwidthConfig::default());
         config.validate().map_err(usage)?;
         let out = self.out.unwrap_or_else(|| bandwidth::default_out(SystemTime::now()));
-        Ok(BandwidthSweep { cases, launch, out, json: self.json.into(), bandwidth: config })
+        Ok(BandwidthSweep { cases, launch, out, json: self.json.into_json(), bandwidth: config })
     }
 }
 
@@ -334,14 +335,14 @@ pub struct DoctorOptions {
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// What jobs are to use; cpu leaves the GPUs alone
-    #[arg(long, default_value = "auto", value_parser = options::words::<DeviceChoice>(DeviceChoice::WORDS))]
+    #[arg(long, default_value = "auto", value_parser = options::words::<DeviceChoice>())]
     device: DeviceChoice,
     /// No bandwidth: of the network only whether each host reaches the next
     #[arg(long)]
     quick: bool,
-    /// Write all that was found as JSON; without FILE to the standard output, in the place of the table
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 impl DoctorOptions {
@@ -350,6 +351,6 @@ impl DoctorOptions {
         let LaunchConfig { hosts, worker, mpirun, sync, device, .. } =
             self.hosts.into_config(&Machine::read(Some(self.device)))?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
-        Ok(DoctorConfig { hosts, worker, sync, mpirun, out: self.out, device, depth, json: self.json.into() })
+        Ok(DoctorConfig { hosts, worker, sync, mpirun, out: self.out, device, depth, json: self.json.into_json() })
     }
 }

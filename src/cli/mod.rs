@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`diff`] | the command that compares what was written: diff |
 //! | [`generate`] | the commands made of the definitions themselves: completions, man |
+//! | [`json`] | the option that every command with a table has |
 //! | [`launch`] | the commands that start something: sweep, bandwidth, doctor |
 //! | [`read`] | the commands that read what was written: extract, report, predict |
 
 pub mod diff;
 pub mod generate;
+pub mod json;
 pub mod launch;
 pub mod read;
 

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use ringmark_record::case::Case;
+use ringmark_record::options::words;
 
+use crate::cli::json::JsonOption;
 use crate::read::extract::{ExtractConfig, Format};
 use crate::read::predict::PredictConfig;
 use crate::read::report::{self, ReportConfig};
@@ -37,18 +38,18 @@ pub struct ExtractOptions {
     #[arg(long, value_name = "N")]
     warmup: Option<u32>,
     /// What to print; the files are written in any case
-    #[arg(long, default_value = "table", value_parser = PossibleValuesParser::new(Format::WORDS).try_map(|word| word.parse::<Format>()))]
+    #[arg(long, default_value = "table", conflicts_with = "json", value_parser = words::<Format>())]
     format: Format,
-    /// Write what `--format json` prints; without FILE to the standard output, in the place of the table
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with = "format")]
-    json: Option<PathBuf>,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 impl ExtractOptions {
     /// Takes what was typed as it is; whether the folder is there is found out by reading it.
     pub fn into_config(self) -> ExtractConfig {
         let ExtractOptions { folder, out, warmup, format, json } = self;
-        ExtractConfig { folder, out, warmup, format, json: json.into() }
+        ExtractConfig { folder, out, warmup, format, json: json.into_json() }
     }
 }
 
@@ -59,7 +60,7 @@ Examples:
   ringmark report results/rack7 results/rack9 --published -o report.html
       two results side by side, with DLPerf's published row where it was measured alike
   ringmark report results/rack7
-      the same in tables with bars, for a terminal; --format md for a wiki
+      the same in tables with bars, for a terminal; --format markdown for a wiki
   ringmark report results/rack7 results/rack7_bandwidth -o report.html --json report.json
       sweep and bandwidth on one page, and the figures for a program
 
@@ -75,8 +76,8 @@ pub struct ReportOptions {
     /// File for the report [default: the standard output]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// How it is shown [default: html in a FILE, by its name also md; table without one]
-    #[arg(long, value_parser = PossibleValuesParser::new(report::Format::WORDS).try_map(|word| word.parse::<report::Format>()))]
+    /// How it is shown [default: what FILE ends in, .html, .md or .txt; table without one]
+    #[arg(long, value_parser = words::<report::Format>())]
     format: Option<report::Format>,
     /// Show what others published beside what was measured alike: precision, batch size, GPUs
     #[arg(long)]
@@ -84,21 +85,21 @@ pub struct ReportOptions {
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
     #[arg(long, value_name = "N")]
     warmup: Option<u32>,
-    /// Write the figures as JSON; without FILE to the standard output, in the place of the report
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 impl ReportOptions {
-    /// Chooses the format by the file's name where none was typed.
+    /// What is to be done.
     pub fn into_config(self) -> ReportConfig {
         ReportConfig {
-            format: self.format.unwrap_or_else(|| report::Format::of_file(self.out.as_deref())),
+            format: self.format,
             folders: self.folders,
             out: self.out,
             warmup: self.warmup,
             published: self.published,
-            json: self.json.into(),
+            json: self.json.into_json(),
         }
     }
 }
@@ -107,7 +108,7 @@ const PREDICT_EXAMPLES: &str = "\
 Examples:
   ringmark predict results/rack7 --bandwidth results/rack7_bandwidth --cases 8n8g,16n8g
       throughput and efficiency of larger cases, each as a band
-  ringmark predict results/rack7 --efficiency-below 0.8
+  ringmark predict results/rack7 --efficiency-below 80%
       the case where the efficiency falls under 80 %
   ringmark predict results/rack7 --backtest
       the largest measured case from the others, and how far that is off
@@ -129,8 +130,8 @@ pub struct PredictOptions {
     /// Cases to predict [default: 2, 4 and 8 times the hosts of the largest measured case]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
     cases: Option<Vec<Case>>,
-    /// Look for the case where the efficiency falls under this, as 0.8
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    /// Look for the case where the efficiency falls under this, as 80% (or 0.8)
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
     efficiency_below: Option<f64>,
     /// Predict the largest measured case from the others and compare; without SWEEP for DLPerf's published rows
     #[arg(long)]
@@ -138,22 +139,23 @@ pub struct PredictOptions {
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
     #[arg(long, value_name = "N")]
     warmup: Option<u32>,
-    /// Write all of it as JSON; without FILE to the standard output, in the place of the table
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
-        _ => Err("choose a share between 0 and 1, as 0.8".to_owned()),
-    }
+    let share = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
+        None => text.parse(),
+    };
+    share.ok().filter(|share| *share > 0.0 && *share < 1.0).ok_or_else(|| "choose 1% to 99%, as 80%".to_owned())
 }
 
 impl PredictOptions {
     /// Takes what was typed as it is; what can be predicted is found out by reading.
     pub fn into_config(self) -> PredictConfig {
         let PredictOptions { sweep, bandwidth, cases, efficiency_below, backtest, warmup, json } = self;
-        PredictConfig { sweep, bandwidth, cases, efficiency_below, backtest, warmup, json: json.into() }
+        PredictConfig { sweep, bandwidth, cases, efficiency_below, backtest, warmup, json: json.into_json() }
     }
 }

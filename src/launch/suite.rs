@@ -61,9 +61,7 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
         ddp_line::write(group.case, group.baseline, group.batch_size, steps)
             .ok_or_else(|| anyhow!("{} has no iteration after warm-up", group.what()))
     };
-    let mut lines = vec![ddp_line::title(first.batch_size), String::new(), ddp_line::header()];
-    lines.extend(groups.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?);
-    Ok(lines)
+    Ok(ddp_line::block(first.batch_size, groups.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?))
 }
 
 /// After warm-up, of all ranks, in seconds.

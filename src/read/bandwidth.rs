@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use ringmark_record::bandwidth::figures;
 use ringmark_record::bandwidth::record::BandwidthRecord;
 use ringmark_record::case::Case;
 use ringmark_record::files::BANDWIDTH_RECORD;
@@ -21,9 +22,17 @@ pub struct BandwidthResult {
     pub problems: Vec<Problem>,
 }
 
-/// Reads every case's record below `root`; an error where there is none at all.
+/// Reads every case's record below `root` whose sums are right; an error where there is none at all.
 pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
-    let result = find(root)?;
+    let mut result = find(root)?;
+    let problems = &mut result.problems;
+    result.cases.retain(|(case, record)| match figures::wrong(&record.results) {
+        None | Some(0) => true,
+        Some(wrong) => {
+            problems.push(Problem::in_file(path(*case), format!("{wrong} elements are wrong: mend that first")));
+            false
+        }
+    });
     if result.cases.is_empty() {
         let problems: String = result.problems.iter().map(|problem| format!("\n  {problem}")).collect();
         let what =

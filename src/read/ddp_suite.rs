@@ -116,9 +116,7 @@ pub fn lines(extraction: &Extraction) -> String {
             let baseline = case.baseline.as_ref().and_then(|baseline| line(baseline, true));
             baseline.into_iter().chain(line(case, false))
         });
-        let head = [ddp_line::title(batch_size), String::new(), ddp_line::header()];
-        let table: Vec<String> = head.into_iter().chain(lines).collect();
-        format!("{}\n\n{}\n", table::title(group).join("\n"), table.join("\n"))
+        format!("{}\n\n{}\n", table::title(group).join("\n"), ddp_line::block(batch_size, lines).join("\n"))
     };
     extraction.groups.iter().map(block).collect::<Vec<String>>().join("\n")
 }

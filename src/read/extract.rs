@@ -3,14 +3,13 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use anyhow::{Context, bail};
-use ringmark_record::whole_file;
+use anyhow::Context;
+use ringmark_record::{whole_file, words};
 
 use crate::answer::{self, Json};
 use crate::read::figures::{self, Extraction};
-use crate::read::{ddp_suite, export, folder, run, table};
+use crate::read::{ddp_suite, export, folder, problem, run, table};
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,63 +26,36 @@ pub struct ExtractConfig {
     pub json: Json,
 }
 
-/// What is printed; the files are written in any case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Aligned columns for a terminal.
-    Table,
-    /// Markdown.
-    Markdown,
-    /// DLPerf's JSON with our fields.
-    Json,
-    /// One line a case.
-    Csv,
-    /// The JSON that PyTorch's diff.py reads.
-    PytorchDdp,
-    /// The lines of PyTorch's DDP benchmark.
-    PytorchDdpLines,
-}
-
-impl Format {
-    /// Every format as it is typed.
-    pub const WORDS: [&'static str; 6] = ["table", "markdown", "json", "csv", "pytorch-ddp", "pytorch-ddp-lines"];
-}
-
-impl FromStr for Format {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Format> {
-        match text {
-            "table" => Ok(Format::Table),
-            "markdown" => Ok(Format::Markdown),
-            "json" => Ok(Format::Json),
-            "csv" => Ok(Format::Csv),
-            "pytorch-ddp" => Ok(Format::PytorchDdp),
-            "pytorch-ddp-lines" => Ok(Format::PytorchDdpLines),
-            _ => bail!("{text:?} is none of {}", Format::WORDS.join(", ")),
-        }
+words!(
+    /// What is printed; the files are written in any case.
+    Format {
+        /// Aligned columns for a terminal.
+        Table = "table",
+        /// Markdown.
+        Markdown = "markdown" | "md",
+        /// DLPerf's JSON with our fields.
+        Json = "json",
+        /// One line a case.
+        Csv = "csv",
+        /// The JSON that PyTorch's diff.py reads.
+        PytorchDdp = "pytorch-ddp",
+        /// The lines of PyTorch's DDP benchmark.
+        PytorchDdpLines = "pytorch-ddp-lines",
     }
-}
+);
 
 /// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let extraction = read(&config.folder, config.warmup)?;
     if !config.json.give_text(|| export::json(&extraction))? {
-        answer::print_harmless(&render(&extraction, config.format)?)?;
+        answer::print(&render(&extraction, config.format)?)?;
     }
-    for problem in &extraction.problems {
-        eprintln!("not in the figures: {problem}");
-    }
+    let left_out = extraction.problems.iter().map(|problem| format!("not in the figures: {problem}"));
+    let complete = problem::check_complete(&format!("the figures of {} are", config.folder.display()), left_out);
     let files = write(&extraction, config.out.as_ref().unwrap_or(&config.folder))?;
     eprintln!("wrote {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
-    match extraction.problems.len() {
-        0 => Ok(()),
-        1 => bail!("the figures of {} are not complete: see the message above", config.folder.display()),
-        several => {
-            bail!("the figures of {} are not complete: see the {several} messages above", config.folder.display())
-        }
-    }
+    complete
 }
 
 /// Finds and reads every run below `folder` and works out the figures; prints and writes nothing.

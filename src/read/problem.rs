@@ -1,7 +1,9 @@
-//! What keeps a file or a run out of the figures: where, what, and what to do about it.
+//! What keeps a file or a run out of the figures: where, what, and what to do about it; and that a command says so.
 
 use std::fmt;
 use std::path::PathBuf;
+
+use anyhow::bail;
 
 /// One finding; prints as `1n2g/rn50_b128_fp32_2.log:57: what is wrong: what to do`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,11 +30,43 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.path.display())?;
+        // One line, whatever a file had in it or was called, and nothing that a terminal obeys.
+        let plain = |text: &str| text.replace(char::is_control, " ");
+        write!(formatter, "{}", plain(&self.path.to_string_lossy()))?;
         if let Some(line) = self.line {
             write!(formatter, ":{line}")?;
         }
-        // One line, whatever a file had in it, and nothing that a terminal obeys.
-        write!(formatter, ": {}", self.what.replace(char::is_control, " "))
+        write!(formatter, ": {}", plain(&self.what))
+    }
+}
+
+/// Prints what was left out to the standard error, a line each. Where there is any, an error for the end of the command:
+/// `what`, as in `the figures are`, not complete.
+pub fn check_complete(what: &str, left_out: impl IntoIterator<Item = String>) -> anyhow::Result<()> {
+    let mut count = 0;
+    for line in left_out {
+        eprintln!("{line}");
+        count += 1;
+    }
+    match count {
+        0 => Ok(()),
+        1 => bail!("{what} not complete: see the message above"),
+        several => bail!("{what} not complete: see the {several} messages above"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_counts_what_was_left_out() {
+        let said = |lines: &[&str]| {
+            let checked = check_complete("the figures are", lines.iter().map(ToString::to_string));
+            checked.map_err(|error| error.to_string())
+        };
+        assert_eq!(said(&[]), Ok(()));
+        assert_eq!(said(&["a"]), Err("the figures are not complete: see the message above".to_owned()));
+        assert_eq!(said(&["a", "b"]), Err("the figures are not complete: see the 2 messages above".to_owned()));
     }
 }

@@ -1,10 +1,11 @@
-//! What runs ran on and with, as words: devices, hosts, versions, variables, what the gradients went through. For showing
+//! When, on what and with what runs ran, as words: devices, hosts, versions, variables, what the gradients went through. For showing
 //! and for telling two results apart; not for options, which are in [`crate::read::figures::settings`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, UNIX_EPOCH};
 
 use ringmark_record::environment::{Environment, RankPlace};
-use ringmark_record::units::Bytes;
+use ringmark_record::units::{Bytes, Seconds};
 
 use crate::read::run::Run;
 
@@ -23,6 +24,15 @@ pub fn of_runs<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Surroundings {
         }
     }
     all
+}
+
+/// A time as UTC, `2026-11-21 19:17:43`; `None` of one that no calendar has.
+pub fn moment(time: Seconds) -> Option<String> {
+    // The year 10000, which humantime refuses to write.
+    const END: u64 = 253_402_300_800;
+    let since = Duration::try_from_secs_f64(time.0).ok().filter(|since| since.as_secs() < END)?;
+    let text = humantime::format_rfc3339_seconds(UNIX_EPOCH.checked_add(since)?).to_string();
+    Some(text.replace('T', " ").replace('Z', ""))
 }
 
 /// Where ranks ran.
@@ -78,6 +88,15 @@ fn buckets(sizes: &[Bytes]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_that_no_calendar_has_are_none() {
+        assert_eq!(moment(Seconds(1.7e9)).as_deref(), Some("2023-11-14 22:13:20"));
+        assert_eq!(moment(Seconds(253_402_300_799.0)).as_deref(), Some("9999-12-31 23:59:59"));
+        for wrong in [f64::NAN, -1.0, 253_402_300_800.0, 1e300, f64::INFINITY] {
+            assert_eq!(moment(Seconds(wrong)), None);
+        }
+    }
 
     #[test]
     fn buckets_are_told_in_a_few_words() {

@@ -45,11 +45,33 @@ const LEGEND: [&str; 3] = [
 /// Behind the number of runs of a case with warnings.
 const MARK: &str = "!";
 
-const TIMES_TITLE: &str = "Time of an iteration, mean over ranks and runs";
-const TIMES_LEGEND: &str = "exposed: all-reduce that backward did not hide; share: of the step";
+/// A table below that of the speeds, with what is said above it.
+struct Part {
+    title: String,
+    legend: Vec<&'static str>,
+    columns: Columns,
+}
 
-const COSTS_TITLE: &str = "Time of an iteration of the same ranks, with communication and without";
-const COSTS_LEGEND: &str = "cost: how much longer it is with it, waiting for each other included";
+/// Those for which there are figures.
+fn parts(group: &Group) -> impl Iterator<Item = Part> {
+    let part = |title: &str, legend: &[&'static str], columns: Option<Columns>| {
+        columns.map(|columns| Part { title: title.to_owned(), legend: legend.to_vec(), columns })
+    };
+    let parts = [
+        part(
+            "Time of an iteration, mean over ranks and runs",
+            &["exposed: all-reduce that backward did not hide; share: of the step"],
+            times(group),
+        ),
+        part(
+            "Time of an iteration of the same ranks, with communication and without",
+            &["cost: how much longer it is with it, waiting for each other included"],
+            costs(group),
+        ),
+        part(&loss::title(group), &loss::LEGEND, loss::columns(group)),
+    ];
+    parts.into_iter().flatten()
+}
 
 /// Every group as aligned columns, made for 80 of them.
 pub fn terminal(extraction: &Extraction) -> String {
@@ -57,16 +79,8 @@ pub fn terminal(extraction: &Extraction) -> String {
     for group in &extraction.groups {
         paragraphs.push(title(group).join("\n"));
         paragraphs.push(aligned(&speeds(group)));
-        if let Some(times) = times(group) {
-            paragraphs.push(format!("{TIMES_TITLE}\n({TIMES_LEGEND})"));
-            paragraphs.push(aligned(&times));
-        }
-        if let Some(costs) = costs(group) {
-            paragraphs.push(format!("{COSTS_TITLE}\n({COSTS_LEGEND})"));
-            paragraphs.push(aligned(&costs));
-        }
-        if let Some(columns) = loss::columns(group) {
-            paragraphs.push(format!("{}\n({})", loss::title(group), loss::LEGEND.join("\n")));
+        for Part { title, legend, columns } in parts(group) {
+            paragraphs.push(format!("{title}\n({})", legend.join("\n")));
             paragraphs.push(aligned(&columns));
         }
         let warnings: Vec<String> = warnings(group).map(|warning| format!("WARNING: {warning}")).collect();
@@ -87,16 +101,8 @@ pub fn markdown(extraction: &Extraction) -> String {
         paragraphs.push(title[1..].join("; "));
         paragraphs.extend(warnings(group).map(|warning| format!("**Warning:** {warning}")));
         paragraphs.push(piped(&speeds(group)));
-        if let Some(times) = times(group) {
-            paragraphs.push(format!("{TIMES_TITLE} ({TIMES_LEGEND}):"));
-            paragraphs.push(piped(&times));
-        }
-        if let Some(costs) = costs(group) {
-            paragraphs.push(format!("{COSTS_TITLE} ({COSTS_LEGEND}):"));
-            paragraphs.push(piped(&costs));
-        }
-        if let Some(columns) = loss::columns(group) {
-            paragraphs.push(format!("{} ({}):", loss::title(group), loss::LEGEND.join(" ")));
+        for Part { title, legend, columns } in parts(group) {
+            paragraphs.push(format!("{title} ({}):", legend.join(" ")));
             paragraphs.push(piped(&columns));
         }
     }

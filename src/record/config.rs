@@ -11,39 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::DeviceKind;
 use crate::units::Bytes;
-
-/// A closed set of words, the same on the command line, in file names and in records.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum $name { $($(#[$variant_doc])* #[serde(rename = $word)] $variant),+ }
-
-        impl $name {
-            /// Every value as it is typed, in the order of the declaration.
-            pub const WORDS: &'static [&'static str] = &[$($word),+];
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.pad(match self { $($name::$variant => $word),+ })
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = anyhow::Error;
-
-            fn from_str(text: &str) -> anyhow::Result<$name> {
-                match text {
-                    $($word => Ok($name::$variant),)+
-                    _ => bail!("{text:?} is none of {}", $name::WORDS.join(", ")),
-                }
-            }
-        }
-    };
-}
-
-pub(crate) use words;
+use crate::words;
 
 words!(
     /// Precision of the training step.
@@ -378,6 +346,7 @@ impl TrainConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::Words;
 
     #[test]
     fn the_default_and_the_quick_profile_are_valid() {

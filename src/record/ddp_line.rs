@@ -7,13 +7,17 @@ use crate::stats::summary::{STEP_PERCENTS, percentile};
 /// torchvision's name of ResNet50-v1b, which PyTorch's benchmark calls its model by.
 pub const MODEL: &str = "resnet50";
 
-/// What stands above the lines of one model.
-pub fn title(batch_size: u32) -> String {
+/// The lines of one model, with what stands above them.
+pub fn block(batch_size: u32, lines: impl IntoIterator<Item = String>) -> Vec<String> {
+    [title(batch_size), String::new(), header()].into_iter().chain(lines).collect()
+}
+
+fn title(batch_size: u32) -> String {
     format!("Benchmark: {MODEL} with batch size {batch_size}")
 }
 
 /// Names of the columns.
-pub fn header() -> String {
+fn header() -> String {
     format!("{:22}{}", "", format!("{:>14}{:>10}", "sec/iter", "ex/sec").repeat(STEP_PERCENTS.len()))
 }
 
@@ -52,7 +56,8 @@ mod tests {
         assert_eq!(line("1n1g", true, 0.0971), shown);
         let shown = "  16 GPUs --    2M/8G:  p50:  0.104s     306/s  p75:  0.104s     306/s  p90:  0.104s     306/s  p95:  0.104s     306/s";
         assert_eq!(line("2n8g", false, 0.1044), shown);
-        assert_eq!(title(32), "Benchmark: resnet50 with batch size 32");
+        let title = "Benchmark: resnet50 with batch size 32".to_owned();
+        assert_eq!(block(32, ["a line".to_owned()]), [title, String::new(), header(), "a line".to_owned()]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`case`] | `2n8g`: how many nodes, how many GPUs on each |
 //! | [`config`] | what is meant: one training run, validated, every default and range in one place |
+//! | [`words`] | closed sets of words, the same when typed, in file names and in records |
 //! | [`options`] | what may be typed about training, shared by both programs |
 //! | [`bandwidth`] | all-reduce alone: configuration, options, record and the lines that are printed |
 //! | [`files`] | where a run's log and record lie, under DLPerf's names |
@@ -42,3 +43,4 @@ pub mod units;
 pub mod usage;
 pub mod validity;
 pub mod whole_file;
+pub mod words;

@@ -6,16 +6,19 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::config::{CollectiveChoice, DeviceChoice, Dtype, ExchangeConfig, Fault, Layout, Switch, TrainConfig, Wire};
+use crate::words::Words;
 
-/// Parses one of `words` alone, and lists them in the help.
-pub fn words<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
-where
-    T: std::str::FromStr<Err = anyhow::Error> + Clone + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>().map_err(|error| error.to_string()))
+/// Parses one word of `T`, and lists them in the help.
+pub fn words<T: Words>() -> impl TypedValueParser<Value = T> {
+    let value = |word: &'static str| {
+        let aliases = T::ALIASES.iter().filter(move |(_, of)| *of == word).map(|(alias, _)| *alias);
+        PossibleValue::new(word).aliases(aliases)
+    };
+    let values = PossibleValuesParser::new(T::WORDS.iter().map(|word| value(word)));
+    values.try_map(|word| word.parse::<T>().map_err(|error| error.to_string()))
 }
 
 /// How gradients are exchanged; what is not given keeps its default.
@@ -23,10 +26,10 @@ where
 pub struct ExchangeOptions {
     /// What sums the gradients; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none leaves
     /// every rank alone [default: auto]
-    #[arg(long, value_parser = words::<CollectiveChoice>(CollectiveChoice::WORDS))]
+    #[arg(long, value_parser = words::<CollectiveChoice>())]
     pub collective: Option<CollectiveChoice>,
     /// Element type of the gradients while they are exchanged [default: fp32]
-    #[arg(long, value_parser = words::<Wire>(Wire::WORDS))]
+    #[arg(long, value_parser = words::<Wire>())]
     pub wire: Option<Wire>,
     /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket [default: 25]
     #[arg(long, value_name = "MB")]
@@ -56,13 +59,13 @@ pub struct TrainOptions {
     #[arg(long, value_name = "IMAGES")]
     pub batch_size: Option<u32>,
     /// Precision of the step; fp32 is IEEE, tf32 only when asked for [default: fp32]
-    #[arg(long, value_parser = words::<Dtype>(Dtype::WORDS))]
+    #[arg(long, value_parser = words::<Dtype>())]
     pub dtype: Option<Dtype>,
     /// Where to train; auto takes CUDA where all of it is there and says what is missing [default: auto]
-    #[arg(long, value_parser = words::<DeviceChoice>(DeviceChoice::WORDS))]
+    #[arg(long, value_parser = words::<DeviceChoice>())]
     pub device: Option<DeviceChoice>,
     /// Memory layout: channels_last or contiguous [default: nhwc]
-    #[arg(long, value_parser = words::<Layout>(Layout::WORDS))]
+    #[arg(long, value_parser = words::<Layout>())]
     pub layout: Option<Layout>,
     /// Iterations of a run, warm-up included [default: 120]
     #[arg(long, value_name = "N")]
@@ -74,7 +77,7 @@ pub struct TrainOptions {
     #[arg(long, value_name = "PIXELS")]
     pub image_size: Option<u32>,
     /// Start a bucket's all-reduce while backward goes on [default: on]
-    #[arg(long, value_parser = words::<Switch>(Switch::WORDS))]
+    #[arg(long, value_parser = words::<Switch>())]
     pub overlap: Option<Switch>,
     /// Gradients.
     #[command(flatten)]

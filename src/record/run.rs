@@ -2,18 +2,17 @@
 //!
 //! Lists over ranks are in rank order. Times are wall clock on the CPU and device time by events on CUDA.
 
-use std::fmt;
 use std::io::{BufRead, Read, Write};
-use std::str::FromStr;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
-use crate::config::{CollectiveChoice, TrainConfig, words};
+use crate::config::{CollectiveChoice, TrainConfig};
 use crate::environment::{Environment, RankPlace};
 use crate::host_use::{HostUse, RankUse};
 use crate::units::{Bytes, Seconds};
+use crate::words;
 
 /// Version of this file format; a reader refuses any other.
 pub const SCHEMA: u32 = 1;

@@ -47,7 +47,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct AgentArguments {
     /// What to look for: cpu leaves CUDA alone
-    #[arg(long, default_value = "auto", value_parser = options::words::<DeviceChoice>(DeviceChoice::WORDS))]
+    #[arg(long, default_value = "auto", value_parser = options::words::<DeviceChoice>())]
     pub device: DeviceChoice,
 }
 

@@ -15,7 +15,7 @@ use ringmark_record::units::{Bytes, Seconds};
 use serde_json::Value;
 
 use crate::read::diff::side::{RunFigures, Set, Side};
-use crate::read::diff::training::{moment, word};
+use crate::read::diff::training::word;
 use crate::read::peers::nccl_tests::{self as peers, Message, NcclTests, VERSIONS};
 use crate::read::surroundings::{self, Surroundings};
 
@@ -35,7 +35,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     surroundings::add_environment(&mut around, &record.environment);
     surroundings::add_ranks(&mut around, &record.ranks);
     surroundings::add(&mut around, "sums by", &record.collective);
-    side.started.insert(moment(record.started));
+    side.started.extend(surroundings::moment(record.started));
 
     let mut settings = words(&serde_json::to_value(&record.config)?);
     // Which messages there are is seen in their names; where files lie does not matter; what was left to the program is
@@ -51,7 +51,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
         Messages::Gradients(model) => format!(" of {model}"),
     };
     for result in &record.results {
-        let set = side.set(Set {
+        let set = Set {
             name: name("all_reduce", "sum", ranks, hosts.len()),
             must: vec![
                 ("element type", Some(result.element.clone())),
@@ -60,23 +60,38 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
             ],
             settings: settings.clone(),
             ..Set::default()
-        });
-        let mut left_out = Vec::new();
-        for (place, timing) in [("out", &result.out_of_place), ("in", &result.in_place)] {
-            let Some(timing) = timing else { continue };
-            let message = format!("{}{gradients} {place}", size(result.bytes));
-            match of_record(result, timing, ranks) {
-                Ok(figures) => {
-                    let case = set.case(&message);
-                    case.surroundings.clone_from(&around);
-                    case.runs.push(figures);
-                }
-                Err(why) => left_out.push(format!("{}: {message}: {why}", file.display())),
-            }
-        }
-        side.left_out.extend(left_out);
+        };
+        let message = format!("{}{gradients}", size(result.bytes));
+        let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, ranks));
+        take_message(side, set, file, &message, [figures(&result.out_of_place), figures(&result.in_place)], &around);
     }
     Ok(())
+}
+
+/// Takes in what was measured of one message, out of place and in place.
+fn take_message(
+    side: &mut Side,
+    set: Set,
+    file: &Path,
+    message: &str,
+    figures: [Option<Result<RunFigures, String>>; 2],
+    around: &Surroundings,
+) {
+    let set = side.set(set);
+    let mut left_out = Vec::new();
+    for (place, figures) in ["out", "in"].into_iter().zip(figures) {
+        let message = format!("{message} {place}");
+        match figures {
+            None => {}
+            Some(Ok(figures)) => {
+                let case = set.case(&message);
+                case.surroundings.clone_from(around);
+                case.runs.push(figures);
+            }
+            Some(Err(why)) => left_out.push(format!("{}: {message}: {why}", file.display())),
+        }
+    }
+    side.left_out.extend(left_out);
 }
 
 fn of_record(result: &MessageResult, timing: &Timing, ranks: u32) -> Result<RunFigures, String> {
@@ -125,7 +140,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
         if message.root.trim() != "-1" {
             what += &format!(", root {}", message.root.trim());
         }
-        let set = side.set(Set {
+        let set = Set {
             name: what,
             must: vec![
                 ("element type", Some(message.element.clone())),
@@ -134,29 +149,17 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
             ],
             settings: settings.clone(),
             ..Set::default()
-        });
-        let mut left_out = Vec::new();
-        let places: [(_, Pick<peers::Timing>, Pick<peers::Iterations>); 2] = [
-            ("out", |message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
-            ("in", |message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
-        ];
-        for (place, timing, iterations) in places {
+        };
+        let figures = |timing: Pick<peers::Timing>, iterations: Pick<peers::Iterations>| {
             let timings: Vec<&peers::Timing> = cycles.iter().filter_map(|cycle| timing(cycle)).collect();
-            if timings.is_empty() {
-                continue;
-            }
             let iterations = cycles.iter().filter_map(|cycle| iterations(cycle));
-            let message = format!("{} {place}", size(Bytes(message.size)));
-            match of_nccl_tests(&timings, iterations) {
-                Ok(figures) => {
-                    let case = set.case(&message);
-                    case.surroundings.clone_from(&around);
-                    case.runs.push(figures);
-                }
-                Err(why) => left_out.push(format!("{}: {message}: {why}", file.display())),
-            }
-        }
-        side.left_out.extend(left_out);
+            (!timings.is_empty()).then(|| of_nccl_tests(&timings, iterations))
+        };
+        let figures = [
+            figures(|message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
+            figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
+        ];
+        take_message(side, set, file, &size(Bytes(message.size)), figures, &around);
     }
     Ok(())
 }

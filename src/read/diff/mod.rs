@@ -20,13 +20,14 @@ pub mod table;
 pub mod training;
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use ringmark_record::stats::comparison::{Thresholds, Verdict};
+use ringmark_record::words;
 
 use crate::answer::{self, Json};
 use crate::read::diff::outcome::Outcome;
+use crate::read::problem;
 
 /// What `ringmark diff` is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,60 +48,27 @@ pub struct DiffConfig {
     pub json: Json,
 }
 
-/// What makes the exit status 1 though everything was compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailOn {
-    /// A case is slower.
-    Slower,
-    /// A case is too noisy to tell.
-    Noisy,
-    /// BASE has a case that TEST has not.
-    Missing,
-}
-
-impl FailOn {
-    /// Every value as it is typed.
-    pub const WORDS: [&'static str; 3] = ["slower", "noisy", "missing"];
-}
-
-impl FromStr for FailOn {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<FailOn> {
-        match text {
-            "slower" => Ok(FailOn::Slower),
-            "noisy" => Ok(FailOn::Noisy),
-            "missing" => Ok(FailOn::Missing),
-            _ => bail!("{text:?} is none of {}", FailOn::WORDS.join(", ")),
-        }
+words!(
+    /// What makes the exit status 1 though everything was compared.
+    FailOn {
+        /// A case is slower.
+        Slower = "slower",
+        /// A case is too noisy to tell.
+        Noisy = "noisy",
+        /// BASE has a case that TEST has not.
+        Missing = "missing",
     }
-}
+);
 
-/// What is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Aligned columns for a terminal.
-    Table,
-    /// Markdown, to be posted to a pull request.
-    Markdown,
-}
-
-impl Format {
-    /// Every format as it is typed.
-    pub const WORDS: [&'static str; 2] = ["table", "markdown"];
-}
-
-impl FromStr for Format {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Format> {
-        match text {
-            "table" => Ok(Format::Table),
-            "markdown" => Ok(Format::Markdown),
-            _ => bail!("{text:?} is none of {}", Format::WORDS.join(", ")),
-        }
+words!(
+    /// What is printed.
+    Format {
+        /// Aligned columns for a terminal.
+        Table = "table",
+        /// Markdown, to be posted to a pull request.
+        Markdown = "markdown" | "md",
     }
-}
+);
 
 /// Compares and prints. An error after everything else was printed where either side is not complete, or where that was
 /// found which the exit status is to tell.
@@ -112,20 +80,22 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     let outcome = Outcome::of([&base, &test], pairing, config.thresholds);
 
     if !config.json.give(&outcome)? {
-        answer::print_harmless(&match config.format {
+        answer::print(&match config.format {
             Format::Table => table::terminal(&outcome),
             Format::Markdown => table::markdown(&outcome),
         })?;
     }
-    for (name, side) in [("BASE", &outcome.base), ("TEST", &outcome.test)] {
-        side.left_out.iter().for_each(|what| eprintln!("not compared, {name}: {what}"));
-    }
-    let failures = failures(&outcome, &config.fail_on);
+    let sides = [("BASE", &outcome.base), ("TEST", &outcome.test)];
+    let left_out = sides.into_iter().flat_map(|(name, side)| side.left_out.iter().map(move |what| (name, what)));
+    let left_out = left_out.map(|(name, what)| format!("not compared, {name}: {what}"));
+    let incomplete = problem::check_complete("the comparison is", left_out).err();
+    let mut failures = failures(&outcome, &config.fail_on);
+    failures.extend(incomplete.map(|error| error.to_string()));
     ensure!(failures.is_empty(), "{}", failures.join("; "));
     Ok(())
 }
 
-/// What the exit status tells of.
+/// What was to be told of by the exit status, and was found.
 fn failures(outcome: &Outcome, fail_on: &[FailOn]) -> Vec<String> {
     let of = |verdict: Verdict| {
         let cases =
@@ -140,11 +110,5 @@ fn failures(outcome: &Outcome, fail_on: &[FailOn]) -> Vec<String> {
         };
         (!cases.is_empty()).then(|| format!("{what}: {cases}"))
     };
-    let left_out = outcome.base.left_out.len() + outcome.test.left_out.len();
-    let incomplete = match left_out {
-        0 => None,
-        1 => Some("the comparison is not complete: see the message above".to_owned()),
-        several => Some(format!("the comparison is not complete: see the {several} messages above")),
-    };
-    fail_on.iter().filter_map(|what| asked(*what)).chain(incomplete).collect()
+    fail_on.iter().filter_map(|what| asked(*what)).collect()
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
 use ringmark_record::case::Case;
@@ -15,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::read::diff::side::{Kind, RunFigures, Set, Side};
-use crate::read::surroundings::Surroundings;
+use crate::read::surroundings::{Surroundings, moment};
 use crate::read::{export, extract, figures};
 
 /// Every run below a folder, as `ringmark extract` reads them.
@@ -135,7 +134,7 @@ fn take_case(side: &mut Side, set: &mut Set, name: Case, case: ResultCase) -> an
                 (None, Some(run)) => figures.push(run),
                 (None, None) => anyhow::bail!("run {} of {name} counts and has no speed above 0", run.run),
             }
-            side.started.extend(run.started.filter(|_| run.left_out.is_none()).map(moment));
+            side.started.extend(run.started.filter(|_| run.left_out.is_none()).and_then(moment));
         }
         if !figures.is_empty() {
             let taken = set.case(&name);
@@ -162,12 +161,4 @@ pub fn word(value: &Value) -> String {
         Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
         other => other.to_string(),
     }
-}
-
-/// A time in seconds since 1970 as UTC: `2026-11-21 19:17:43`.
-pub fn moment(time: Seconds) -> String {
-    // The end of the year 9999: later ones humantime refuses to write.
-    const LAST: f64 = 253_402_300_799.0;
-    let since = Duration::try_from_secs_f64(time.0.min(LAST)).unwrap_or_default();
-    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since).to_string().replace('T', " ").replace('Z', "")
 }

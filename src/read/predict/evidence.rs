@@ -1,13 +1,15 @@
 //! What the model works from: the steps of every measured case, from a folder or a published row, and the line of each
 //! level, from a bandwidth result. Not for the prediction.
 
-use anyhow::anyhow;
+use anyhow::{Context, bail, ensure};
+use ringmark_record::bandwidth::config::OptimizerChoice;
 use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult};
 use ringmark_record::case::Case;
 use ringmark_record::config::{Dtype, Wire};
+use ringmark_record::environment::DeviceKind;
 use ringmark_record::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
 use ringmark_record::stats::scaling_loss::RunStep;
-use ringmark_record::stats::summary::mean;
+use ringmark_record::stats::summary::{mean, median};
 use ringmark_record::units::{Bytes, ImagesPerSecond};
 use ringmark_record::usage::usage;
 
@@ -39,11 +41,13 @@ pub struct Evidence {
     pub cases: Vec<CaseEvidence>,
     /// Engine that summed the gradients; `None` without records of several ranks.
     pub engine: Option<String>,
+    /// What its ranks ran on, and what its gradients were sent as; `None` without records.
+    pub conditions: Option<(DeviceKind, Wire)>,
     /// How gradients are reduced.
     pub exchange: Exchange,
     /// The gradients as they are sent.
     pub buckets: Vec<Bytes>,
-    /// All-reduce alone: messages, one after the other, in so many seconds, by case.
+    /// All-reduce alone, by case.
     pub bandwidth: Vec<(Case, Vec<Sample>)>,
 }
 
@@ -56,13 +60,15 @@ pub struct CaseEvidence {
     pub runs: Vec<RunStep>,
     /// Mean time of backward in seconds, which all-reduce may hide in; without records a share of the step.
     pub backward: f64,
+    /// Whether the one run is a median that others published, of runs that they did not.
+    pub is_median: bool,
 }
 
 /// One measured size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Sizes of the messages.
-    pub messages: Vec<Bytes>,
+    /// What its messages, one after the other, cost in its case.
+    pub cost: Cost,
     /// All of them, in seconds.
     pub time: f64,
 }
@@ -70,12 +76,17 @@ pub struct Sample {
 impl CaseEvidence {
     fn new(case: Case, runs: Vec<RunStep>, backward: Option<f64>) -> Option<CaseEvidence> {
         let backward = backward.or_else(|| Some(BACKWARD * step(&runs)?))?;
-        Some(CaseEvidence { case, runs, backward })
+        Some(CaseEvidence { case, runs, backward, is_median: false })
     }
 
     /// Mean over runs, in seconds.
     pub fn step(&self) -> f64 {
         step(&self.runs).unwrap_or(f64::NAN)
+    }
+
+    /// Median over runs, in seconds: that of the speed that is called the case's.
+    pub fn median_step(&self) -> f64 {
+        median(&self.runs.iter().map(|run| run.step).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
     }
 }
 
@@ -99,6 +110,8 @@ impl Evidence {
             Exchange::of_engine(&recorded.collective, piece)
         });
         let engine = recorded.map(|recorded| recorded.collective.clone()).filter(|engine| engine != "solo");
+        let conditions = group.conditions.recorded.as_ref();
+        let conditions = conditions.map(|recorded| (recorded.device, recorded.config.exchange.wire));
         Some(Evidence {
             title: table::title(group),
             label: group.label.clone(),
@@ -107,6 +120,7 @@ impl Evidence {
             base: group.base?,
             cases,
             engine,
+            conditions,
             exchange,
             buckets,
             bandwidth: Vec::new(),
@@ -119,7 +133,8 @@ impl Evidence {
             let images = f64::from(row.batch_size) * f64::from(case.case.ranks());
             let speeds = if case.runs.is_empty() { std::slice::from_ref(&case.median.0) } else { case.runs };
             let runs = speeds.iter().map(|speed| RunStep { step: images / speed, phases: None }).collect();
-            CaseEvidence::new(case.case, runs, None)
+            let evidence = CaseEvidence::new(case.case, runs, None)?;
+            Some(CaseEvidence { is_median: case.runs.is_empty(), ..evidence })
         };
         Evidence {
             title: [row.name, row.source, row.setup].map(str::to_owned).into(),
@@ -129,25 +144,45 @@ impl Evidence {
             base: Case::SINGLE,
             cases: row.cases.iter().filter_map(case).collect(),
             engine: None,
+            conditions: None,
             exchange: Exchange { algorithm: Algorithm::Ring, piece: None },
             buckets: Vec::new(),
             bandwidth: Vec::new(),
         }
     }
 
-    /// The same with a bandwidth result; an error where that measured another engine than the runs used.
+    /// The same with a bandwidth result; an error where that measured something else than what the runs did.
     pub fn with_bandwidth(mut self, records: &[(Case, BandwidthRecord)]) -> anyhow::Result<Evidence> {
         for (case, record) in records {
-            let Some(engine) = self.engine.as_ref().filter(|engine| **engine != record.collective) else { continue };
-            return Err(usage(anyhow!(
-                "the bandwidth of {case} was measured by {}, the gradients of {} were summed by {engine}: measure both by \
-                 the same (--collective)",
-                record.collective,
-                self.label
-            )));
+            self.check(record)
+                .with_context(|| format!("the bandwidth of {case} says nothing of {}", self.label))
+                .map_err(usage)?;
         }
-        self.bandwidth = records.iter().map(|(case, record)| (*case, samples(record))).collect();
+        self.bandwidth = records.iter().map(|(case, record)| (*case, samples(*case, record))).collect();
         Ok(self)
+    }
+
+    /// Refuses a record of another engine, device or wire, or of more than the all-reduce.
+    fn check(&self, record: &BandwidthRecord) -> anyhow::Result<()> {
+        let device = record.ranks.first().map(|rank| rank.device);
+        if let (Some((expected, _)), Some(found)) = (self.conditions, device) {
+            ensure!(expected == found, "it was measured on {found}, the runs on {expected}: measure both on the same");
+        }
+        let wire = record.config.exchange.wire;
+        if let Some((_, expected)) = self.conditions {
+            ensure!(wire == expected, "it sent {wire}, the runs {expected}: measure it with --wire {expected}");
+        }
+        ensure!(
+            record.config.optimizer == OptimizerChoice::None,
+            "the weight update is in its times: measure it without --optimizer"
+        );
+        match &self.engine {
+            Some(engine) if *engine != record.collective => bail!(
+                "it was measured by {}, the runs' gradients were summed by {engine}: measure both by the same (--collective)",
+                record.collective
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// The case's runs.
@@ -181,9 +216,7 @@ impl Evidence {
 
     fn line(&self, of_level: impl Fn(Case) -> bool) -> Option<Line> {
         let cases = self.bandwidth.iter().filter(|(case, _)| of_level(*case) && case.ranks() > 1);
-        let samples = cases.flat_map(|(case, samples)| {
-            samples.iter().map(|sample| (self.exchange.cost(*case, &sample.messages), sample.time))
-        });
+        let samples = cases.flat_map(|(_, samples)| samples).map(|sample| (sample.cost, sample.time));
         Line::fit(&samples.collect::<Vec<_>>())
     }
 
@@ -198,11 +231,19 @@ fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseEvidence> {
     CaseEvidence::new(case.case, loss::runs(case, group.conditions.batch_size), backward)
 }
 
-/// Gradients are reduced in place, and so it is the in-place side where there is one.
-fn samples(record: &BandwidthRecord) -> Vec<Sample> {
+/// Gradients are reduced in place, and so it is the in-place side where there is one. What a message costs is by the engine
+/// and the pieces of the record itself.
+fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
+    let piece = Bytes(u64::from(record.config.exchange.piece_kb) * 1000);
+    let exchange = Exchange::of_engine(&record.collective, piece);
     let sample = |result: &MessageResult| {
         let time = result.in_place.as_ref().or(result.out_of_place.as_ref())?.mean()?.0;
-        (time > 0.0).then(|| Sample { messages: result.buckets.clone(), time })
+        // Gradients are counted as fp32 whatever the wire carries.
+        let element = if result.element == "float" { 4.0 } else { 2.0 };
+        let share = result.count as f64 * element / result.bytes.0.max(1) as f64;
+        let on_the_wire = |bucket: &Bytes| Bytes((bucket.0 as f64 * share) as u64);
+        let messages: Vec<Bytes> = result.buckets.iter().map(on_the_wire).collect();
+        (time > 0.0).then(|| Sample { cost: exchange.cost(case, &messages), time })
     };
     record.results.iter().filter_map(sample).collect()
 }

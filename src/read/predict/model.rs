@@ -16,15 +16,14 @@
 //! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
 //!
 //! The band is both extremes together, wider by the 95 % margins of the runs (of one run to come: `t x s x sqrt(1 + 1/r)`
-//! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the extremes: nothing says more. No band
-//! is faster than the base, which no rank can do without working less.
+//! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the
+//! extremes: nothing says more. No band is faster than the base, which no rank can do without working less.
 
 use ringmark_record::case::Case;
-use ringmark_record::stats::allreduce_model::{
-    Band, Line, Smaller, expected_maximum, exposed, exposed_without_line, student,
-};
+use ringmark_record::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
 use ringmark_record::stats::scaling_loss::{Phases, RunStep};
 use ringmark_record::stats::summary::{mean, standard_deviation};
+use ringmark_record::stats::welch::student;
 
 use crate::read::predict::evidence::{CaseEvidence, Evidence};
 
@@ -133,13 +132,13 @@ fn as_measured(evidence: &Evidence, measured: &CaseEvidence) -> Prediction {
 /// Of one run to come, by the spread of these; 0 where one run shows none.
 fn margin_of_one(values: &[f64]) -> f64 {
     let count = values.len() as f64;
-    standard_deviation(values).map_or(0.0, |spread| student(count - 1.0) * spread * (1.0 + 1.0 / count).sqrt())
+    standard_deviation(values).map_or(0.0, |spread| student(0.975, count - 1.0) * spread * (1.0 + 1.0 / count).sqrt())
 }
 
 /// Of the mean of these; infinite where one value shows no spread.
 fn margin_of_mean(values: &[f64]) -> f64 {
     let count = values.len() as f64;
-    standard_deviation(values).map_or(f64::INFINITY, |spread| student(count - 1.0) * spread / count.sqrt())
+    standard_deviation(values).map_or(f64::INFINITY, |spread| student(0.975, count - 1.0) * spread / count.sqrt())
 }
 
 /// Measured cases of several hosts with as many ranks each, by hosts.
@@ -383,6 +382,8 @@ pub struct Under {
     pub latest: Option<Case>,
     /// Last case that was tried.
     pub last: Case,
+    /// Efficiency there.
+    pub at_last: Band,
 }
 
 /// Finds where the efficiency falls under a value: among the measured cases up to one full host, then with more hosts,
@@ -424,6 +425,7 @@ pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
         earliest: first(|band| band.low)?,
         latest: first(|band| band.high)?,
         last,
+        at_last: predict(evidence, last)?.efficiency,
     })
 }
 
@@ -432,7 +434,7 @@ pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
 pub struct Backtest {
     /// What the others say.
     pub predicted: Prediction,
-    /// Mean step, in seconds.
+    /// Median step over its runs, in seconds.
     pub measured: f64,
     /// Cases that it was predicted from.
     pub from: Vec<Case>,
@@ -458,7 +460,7 @@ pub fn backtest(evidence: &Evidence) -> Result<Backtest, Refusal> {
     let rest = evidence.without(largest.case);
     let from = rest.cases.iter().map(|measured| measured.case).collect();
     match predict(&rest, largest.case) {
-        Ok(predicted) => Ok(Backtest { predicted, measured: largest.step(), from }),
+        Ok(predicted) => Ok(Backtest { predicted, measured: largest.median_step(), from }),
         Err(refused) => {
             let why = format!("without {} the rest cannot say: {}", largest.case, refused.why);
             Err(Refusal { why, ..refused })

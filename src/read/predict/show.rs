@@ -10,6 +10,9 @@ use crate::read::predict::evidence::Evidence;
 use crate::read::predict::model::{Backtest, FAR, Limit, Prediction, Refusal, Under};
 use crate::read::table::{Columns, aligned};
 
+/// Relative residual of a line from which on a reader is warned of it.
+const POOR: f64 = 0.3;
+
 /// Every outlook as tables, and its words.
 pub fn text(outlooks: &[Outlook]) -> String {
     let mut paragraphs = Vec::new();
@@ -41,8 +44,9 @@ fn grown(outlook: &Outlook) -> impl Iterator<Item = &Prediction> {
 }
 
 fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
-    let band = [("images/s", "low"), ("", "mid"), ("", "high"), ("efficiency", "low %"), ("", "mid"), ("", "high")];
-    let headers = [("case", ""), ("ranks", "")].into_iter().chain(band).chain([("limited by", "")]);
+    let of_band = |unit| ["low", "mid", "high"].map(|end| (end, unit));
+    let bands = of_band("images/s").into_iter().chain(of_band("eff. %"));
+    let headers = [("case", ""), ("ranks", "")].into_iter().chain(bands).chain([("limited by", "")]);
     let row = |prediction: &&Prediction| {
         let Prediction { case, step, efficiency, .. } = prediction;
         let limit = match prediction.reference {
@@ -76,12 +80,24 @@ fn words_of_backtest(evidence: &Evidence, backtest: &Backtest) -> String {
 }
 
 fn words_of_under(under: &Under) -> String {
-    let not_up_to = format!("not up to {} ({} ranks)", under.last, under.last.ranks());
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let limit = percent(under.efficiency);
+    let last = format!("{} ({} ranks)", under.last, under.last.ranks());
+    if under.earliest.or(under.mid).or(under.latest).is_none() {
+        let Band { low, mid, high } = under.at_last;
+        return format!(
+            "efficiency does not fall under {limit} up to {last}, the last case tried:\n  there it is {} to {}, in the \
+             middle {}",
+            percent(low),
+            percent(high),
+            percent(mid)
+        );
+    }
+    let not_up_to = format!("not up to {last}");
     let case =
         |case: Option<Case>| case.map_or_else(|| not_up_to.clone(), |case| format!("{case} ({} ranks)", case.ranks()));
-    let percent = under.efficiency * 100.0;
     format!(
-        "efficiency falls under {percent:.1} %: {}\n  at the low end of the band: {}; at its high end: {}",
+        "efficiency falls under {limit}: {}\n  at the low end of the band: {}; at its high end: {}",
         case(under.mid),
         case(under.earliest),
         case(under.latest)
@@ -98,7 +114,7 @@ fn assumptions(outlook: &Outlook) -> Vec<String> {
         return lines;
     };
     let line = evidence.between(example.gpus_per_node);
-    lines.extend(evidence.inside().map(|line| words_of_line("inside a host", &line)));
+    lines.extend(evidence.inside().map(|line| words_of_line("inside a host (nothing is predicted from it)", &line)));
     match &line {
         Some(line) => lines.push(words_of_line("between hosts", line)),
         None if evidence.bandwidth.is_empty() => {
@@ -135,7 +151,7 @@ fn assumptions(outlook: &Outlook) -> Vec<String> {
     .to_owned());
     lines.push(format!(
         "compute, optimizer and rest stay as with fewer hosts; {}; the network gives every host what it gave before; band: \
-         both extremes and 95 % of the runs' spread; mid: half way",
+         both extremes, 95 % of the runs' spread and the residual of the line; mid: half way",
         match evidence.exchange.algorithm {
             Algorithm::Ring => "one ring over all ranks",
             Algorithm::Hosts => "shared memory inside hosts, a ring over the hosts",
@@ -145,9 +161,10 @@ fn assumptions(outlook: &Outlook) -> Vec<String> {
 }
 
 fn measured(evidence: &Evidence) -> String {
-    let case = |case: &crate::read::predict::evidence::CaseEvidence| {
-        let runs = if case.runs.len() == 1 { "run" } else { "runs" };
-        format!("{} ({} {runs})", case.case, case.runs.len())
+    let case = |case: &crate::read::predict::evidence::CaseEvidence| match case.runs.len() {
+        _ if case.is_median => format!("{} (published median)", case.case),
+        1 => format!("{} (1 run)", case.case),
+        runs => format!("{} ({runs} runs)", case.case),
     };
     let cases: Vec<String> = evidence.cases.iter().map(case).collect();
     format!("measured: {}; efficiency over {}", cases.join(", "), evidence.base)
@@ -184,7 +201,25 @@ fn warnings(outlook: &Outlook) -> Vec<String> {
     }
     let mut references = grown(outlook).filter_map(|prediction| evidence.case(prediction.reference?));
     let single = references.find(|case| case.runs.len() == 1);
-    warnings.extend(single.map(|case| format!("one run of {}: the spread of runs is not in the band", case.case)));
+    warnings.extend(single.map(|case| {
+        let what = if case.is_median { "the median alone" } else { "one run" };
+        format!("{what} of {}: the spread of runs is not in the band", case.case)
+    }));
+    if !evidence.bandwidth.is_empty() && evidence.conditions.is_none() {
+        warnings.push(
+            "the runs have no records: whether the bandwidth result is of what summed their gradients is not known"
+                .to_owned(),
+        );
+    }
+    let poor = evidence.bandwidth.iter().filter_map(|(case, _)| evidence.between(case.gpus_per_node));
+    if let Some(line) =
+        poor.max_by(|one, other| one.residual.total_cmp(&other.residual)).filter(|line| line.residual > POOR)
+    {
+        warnings.push(format!(
+            "latency and bandwidth between hosts explain the measured sizes only to {:.0} %: do not lean on the middle",
+            line.residual * 100.0
+        ));
+    }
     warnings
 }
 

@@ -54,8 +54,31 @@ pub struct Figure {
     pub unit: &'static str,
     /// What stands below it.
     pub note: String,
-    /// Classes and shares of a bar of its parts; may be empty.
-    pub parts: Vec<(&'static str, f64)>,
+    /// What it is made of, for a bar and its key; may be empty.
+    pub parts: Vec<Share>,
+}
+
+/// A part of a figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// Of its colour.
+    pub class: &'static str,
+    /// What it is.
+    pub name: &'static str,
+    /// Of the whole, 0 to 1.
+    pub share: f64,
+}
+
+/// Parts below this share are not worth a word.
+const SMALL: f64 = 0.02;
+
+impl Figure {
+    /// The parts that are worth a word, the largest first, each with its words: `53 % waiting`.
+    pub fn large_parts(&self) -> Vec<(Share, String)> {
+        let mut parts: Vec<Share> = self.parts.iter().copied().filter(|part| part.share >= SMALL).collect();
+        parts.sort_by(|one, other| other.share.total_cmp(&one.share));
+        parts.into_iter().map(|part| (part, format!("{:.0} % {}", part.share * 100.0, part.name))).collect()
+    }
 }
 
 /// Whether figures may be quoted.

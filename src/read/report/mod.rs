@@ -20,12 +20,13 @@ pub mod text;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use anyhow::bail;
-use ringmark_record::whole_file;
+use anyhow::{anyhow, bail};
+use ringmark_record::usage::usage;
+use ringmark_record::{whole_file, words};
 
 use crate::answer::{self, Json};
+use crate::read::problem;
 use crate::read::report::document::Document;
 
 /// Columns of a table that goes to no terminal.
@@ -38,8 +39,8 @@ pub struct ReportConfig {
     pub folders: Vec<PathBuf>,
     /// Where the report goes; `None` is the standard output.
     pub out: Option<PathBuf>,
-    /// Its format.
-    pub format: Format,
+    /// Its format; `None` is what the file's name says.
+    pub format: Option<Format>,
     /// First iterations to leave out, instead of what records (or DLPerf) say.
     pub warmup: Option<u32>,
     /// Whether rows that others published stand beside those that were measured alike.
@@ -48,41 +49,31 @@ pub struct ReportConfig {
     pub json: Json,
 }
 
-/// How a report is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// One page.
-    Html,
-    /// Markdown.
-    Markdown,
-    /// Aligned columns for a terminal.
-    Table,
-}
+words!(
+    /// How a report is shown.
+    Format {
+        /// One page.
+        Html = "html",
+        /// Markdown.
+        Markdown = "markdown" | "md",
+        /// Aligned columns for a terminal.
+        Table = "table",
+    }
+);
 
 impl Format {
-    /// Every format as it is typed.
-    pub const WORDS: [&'static str; 3] = ["html", "md", "table"];
-
-    /// That of a file of this name; tables for a terminal where there is none.
-    pub fn of_file(path: Option<&Path>) -> Format {
-        match path.map(|path| path.extension().and_then(|extension| extension.to_str())) {
-            None => Format::Table,
-            Some(Some("md" | "markdown")) => Format::Markdown,
-            Some(Some("txt")) => Format::Table,
-            Some(_) => Format::Html,
-        }
-    }
-}
-
-impl FromStr for Format {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Format> {
-        match text {
-            "html" => Ok(Format::Html),
-            "md" => Ok(Format::Markdown),
-            "table" => Ok(Format::Table),
-            _ => bail!("{text:?} is none of {}", Format::WORDS.join(", ")),
+    /// That of a file of this name; tables for a terminal where there is none. A name that says nothing is a mistake.
+    pub fn of_file(path: Option<&Path>) -> anyhow::Result<Format> {
+        let Some(path) = path else { return Ok(Format::Table) };
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("html" | "htm") => Ok(Format::Html),
+            Some("md" | "markdown") => Ok(Format::Markdown),
+            Some("txt") => Ok(Format::Table),
+            _ => bail!(usage(anyhow!(
+                "the name {} does not say what to write: let it end in .html, .md or .txt, or give --format (figures for \
+                 programs are written by --json FILE)",
+                path.display()
+            ))),
         }
     }
 }
@@ -90,28 +81,21 @@ impl FromStr for Format {
 /// Reads, writes and prints; an error where anything was left out, after everything else was written.
 pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check()?;
+    let format = config.format.map_or_else(|| Format::of_file(config.out.as_deref()), Ok)?;
     let results = results::read(&config.folders, config.warmup)?;
     let is_instead = config.json.give(&figures::of(&results))?;
     let document = content::document(&results, config.published);
     match &config.out {
-        Some(path) => write(path, &render(&document, config.format, WIDTH))?,
+        Some(path) => write(path, &render(&document, format, WIDTH))?,
         None if is_instead => {}
         None => {
             let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
-            answer::print_harmless(&render(&document, config.format, width))?;
+            answer::print_harmless(&render(&document, format, width))?;
         }
     }
     let problems = results.iter().flat_map(|result| result.problems.iter().map(move |problem| (&result.name, problem)));
-    let mut left_out = 0;
-    for (name, problem) in problems {
-        eprintln!("not in the figures: {name}: {problem}");
-        left_out += 1;
-    }
-    match left_out {
-        0 => Ok(()),
-        1 => bail!("the figures are not complete: see the message above"),
-        several => bail!("the figures are not complete: see the {several} messages above"),
-    }
+    let left_out = problems.map(|(name, problem)| format!("not in the figures: {name}: {problem}"));
+    problem::check_complete("the figures are", left_out)
 }
 
 /// The whole report; a table is made for so many columns.

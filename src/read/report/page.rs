@@ -90,10 +90,13 @@ fn headline(headline: &Headline) -> Markup {
                         p class="value" { (figure.value) @if !figure.unit.is_empty() { " " span { (figure.unit) } } }
                         @if !figure.parts.is_empty() {
                             div class="parts" aria-hidden="true" {
-                                @for (class, share) in &figure.parts { i class=(class) style={ "flex-grow:" (frame::px(100.0 * share)) } {} }
+                                @for part in &figure.parts { i class=(part.class) style={ "flex-grow:" (frame::px(100.0 * part.share)) } {} }
+                            }
+                            ul class="note of-parts" {
+                                @for (part, words) in figure.large_parts() { li { i class=(part.class) aria-hidden="true" {} " " (words) } }
                             }
                         }
-                        p class="note" { (figure.note) }
+                        @if !figure.note.is_empty() { p class="note" { (figure.note) } }
                     }
                 }
                 div class={ "figure " (trust.0) } {

@@ -63,7 +63,10 @@ pub fn markdown(document: &Document) -> String {
 
 fn figure(figure: &Figure) -> String {
     let unit = if figure.unit.is_empty() { String::new() } else { format!(" {}", figure.unit) };
-    let note = if figure.note.is_empty() { String::new() } else { format!(" ({})", figure.note) };
+    let parts = figure.large_parts().into_iter().map(|(_, words)| words);
+    let notes = Some(figure.note.clone()).filter(|note| !note.is_empty()).into_iter().chain(parts);
+    let notes = notes.collect::<Vec<_>>().join(", ");
+    let note = if notes.is_empty() { String::new() } else { format!(" ({notes})") };
     format!("{}: {}{unit}{note}", figure.label, figure.value)
 }
 

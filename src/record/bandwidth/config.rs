@@ -1,14 +1,14 @@
 //! What one bandwidth run is asked to do: validated once, every default and every range in this file.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{CollectiveChoice, DeviceChoice, ExchangeConfig, in_range, words};
+use crate::config::{CollectiveChoice, DeviceChoice, ExchangeConfig, in_range};
 use crate::units::{Bytes, GigabytesPerSecond};
+use crate::words;
 
 words!(
     /// A network whose gradients are exchanged.

@@ -26,7 +26,7 @@ pub struct BandwidthOptions {
     #[arg(short, long, value_name = "SIZE")]
     pub increment: Option<TypedSize>,
     /// Exchange the gradients of this network in its buckets, instead of growing sizes
-    #[arg(long, conflicts_with_all = ["begin", "end", "factor", "increment"], value_parser = words::<ModelChoice>(ModelChoice::WORDS))]
+    #[arg(long, conflicts_with_all = ["begin", "end", "factor", "increment"], value_parser = words::<ModelChoice>())]
     pub model: Option<ModelChoice>,
     /// Measured iterations of each size [default: 20]
     #[arg(short = 'n', long, value_name = "N")]
@@ -38,10 +38,10 @@ pub struct BandwidthOptions {
     #[arg(short, long, value_name = "0|1", value_parser = clap::value_parser!(u8).range(0..=1))]
     pub check: Option<u8>,
     /// What follows the all-reduce inside the measured time; sgd updates the weights of --model [default: none]
-    #[arg(long, value_parser = words::<OptimizerChoice>(OptimizerChoice::WORDS))]
+    #[arg(long, value_parser = words::<OptimizerChoice>())]
     pub optimizer: Option<OptimizerChoice>,
     /// Where to exchange; auto takes CUDA where all of it is there and says what is missing [default: auto]
-    #[arg(long, value_parser = words::<DeviceChoice>(DeviceChoice::WORDS))]
+    #[arg(long, value_parser = words::<DeviceChoice>())]
     pub device: Option<DeviceChoice>,
     /// CPU threads of a rank, for the optimizer [default: the host's cores shared among its ranks]
     #[arg(long, value_name = "N")]

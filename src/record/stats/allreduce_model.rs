@@ -37,9 +37,10 @@
 //! grows in proportion to volume (left) or steps (right). The right side is no bound here: latency that backward hides so
 //! far, and not with more ranks, is seen in no step. It is little unless a step takes 100 us.
 
-use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::case::Case;
+use crate::stats::welch::student;
 use crate::units::Bytes;
 
 /// Who sends to whom.
@@ -160,7 +161,7 @@ impl Line {
     pub fn margin(&self, cost: Cost) -> f64 {
         let [[aa, ab], [_, bb]] = self.covariance;
         let squared = cost.steps * cost.steps * aa + 2.0 * cost.steps * cost.bytes * ab + cost.bytes * cost.bytes * bb;
-        student(self.freedom) * squared.max(0.0).sqrt()
+        student(0.975, self.freedom) * squared.max(0.0).sqrt()
     }
 }
 
@@ -170,11 +171,6 @@ impl std::ops::Sub for Cost {
     fn sub(self, other: Cost) -> Cost {
         Cost { steps: self.steps - other.steps, bytes: self.bytes - other.bytes }
     }
-}
-
-/// Quantile of Student's t for a two-sided 95 %; infinite without a degree of freedom.
-pub fn student(freedom: f64) -> f64 {
-    StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |student| student.inverse_cdf(0.975))
 }
 
 /// Expected largest of n independent standard normal values, `integral over x of x n phi(x) Phi(x)^(n - 1)`: who waits for

@@ -23,9 +23,9 @@
 //! other; efficiency = 0.8; the 7 ms transfer are 28 % of the loss and 5.6 points of the 20 that the efficiency lacks.
 
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::stats::summary::{mean, standard_deviation};
+use crate::stats::summary::mean;
+use crate::stats::welch;
 
 /// Part of the loss, in the order in which they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -195,28 +195,18 @@ fn halves(
     Some(vec![(Part::ComputeCrowded, crowded), (Part::ComputeOverlapped, overlapped)])
 }
 
-/// Of two means over runs, with Welch's interval (runs are independent, spreads of the two sides need not be equal):
-/// `margin = t(0.975; d) x e`, `e^2 = sa^2 / na + sb^2 / nb`, `d = e^4 / ((sa^2 / na)^2 / (na - 1) + (sb^2 / nb)^2 /
-/// (nb - 1))`. `None` for an empty side.
+/// Of two means over runs, by [`crate::stats::welch`]. `None` for an empty side.
 ///
-/// `difference([3, 4, 5], [1, 2, 3]) = 2 +- 2.776 x sqrt(2/3) = 2 +- 2.267`.
+/// `difference([3, 4, 5], [1, 2, 3]) = 2 +- 2.267`.
 pub fn difference(case: &[f64], base: &[f64]) -> Option<Difference> {
-    let error = |values: &[f64]| Some(standard_deviation(values)?.powi(2) / values.len() as f64);
-    let margin = error(case).zip(error(base)).and_then(|(of_case, of_base)| {
-        let squared = of_case + of_base;
-        if squared == 0.0 {
-            return Some(0.0);
-        }
-        let free = |error: f64, values: &[f64]| error.powi(2) / (values.len() - 1) as f64;
-        let freedom = squared.powi(2) / (free(of_case, case) + free(of_base, base));
-        Some(StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(0.975) * squared.sqrt())
-    });
-    Some(Difference { mean: mean(case)? - mean(base)?, margin })
+    let difference = welch::difference(case, base)?;
+    Some(Difference { mean: difference.mean, margin: difference.error.map(|error| error.margin(0.95)) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::random::Random;
 
     fn run(compute: f64, exposed: f64, waiting: f64, optimizer: f64, other: f64) -> RunStep {
         let step = compute + exposed + optimizer + other;
@@ -281,32 +271,17 @@ mod tests {
         let welch = difference(&[3.0, 4.0, 5.0], &[1.0, 2.0, 3.0]).expect("two sides");
         close(welch.mean, 2.0);
         assert!((welch.margin.expect("three runs") - 2.266_957).abs() < 1e-5, "{welch:?}");
-        // scipy.stats.ttest_ind([1, 2, 6, 4], [10, 10.5], equal_var=False).confidence_interval(): -10.44446, -3.55554.
-        let uneven = difference(&[1.0, 2.0, 6.0, 4.0], &[10.0, 10.5]).expect("two sides");
-        assert!(
-            (uneven.mean + 7.0).abs() < 1e-12 && (uneven.margin.expect("runs") - 3.444_46).abs() < 1e-5,
-            "{uneven:?}"
-        );
         assert_eq!(difference(&[1.0, 1.0], &[2.0, 2.0]), Some(Difference { mean: -1.0, margin: Some(0.0) }));
-    }
-
-    /// Numbers from 0 to 1 (splitmix64).
-    fn uniform(state: &mut u64) -> f64 {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = *state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
     #[test]
     fn the_parts_add_up_for_arbitrary_runs() {
-        let mut state = 1;
+        let mut random = Random(1);
         for round in 0..2000 {
             let mut runs = |count: usize| -> Vec<RunStep> {
                 let one = |_| {
                     let [compute, exposed, waiting, optimizer, step] =
-                        std::array::from_fn(|_| uniform(&mut state) * 10f64.powf(6.0 * uniform(&mut state) - 4.0));
+                        std::array::from_fn(|_| random.uniform() * 10f64.powf(6.0 * random.uniform() - 4.0));
                     // The step is any number, also one below the sum of its phases.
                     RunStep {
                         step,

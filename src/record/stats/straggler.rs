@@ -197,24 +197,7 @@ fn divided(times: &[f64], by: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Numbers from 0 to 1 (splitmix64), and normal ones.
-    struct Noise(u64);
-
-    impl Noise {
-        fn uniform(&mut self) -> f64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = self.0;
-            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-        }
-
-        fn normal(&mut self) -> f64 {
-            let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-            radius * (std::f64::consts::TAU * self.uniform()).cos()
-        }
-    }
+    use crate::stats::random::Random;
 
     /// A run of `ranks` whose own time is 0.1 s with normal noise of `cv`, times what `factor` says of rank and iteration.
     /// Who comes early waits: exposed all-reduce is what the slowest has left.
@@ -224,7 +207,7 @@ mod tests {
         seed: u64,
         factor: impl Fn(usize, usize) -> f64,
     ) -> Vec<Straggler> {
-        let mut noise = Noise(seed);
+        let mut noise = Random(seed);
         let mut own = vec![Vec::new(); ranks];
         for iteration in 0..iterations {
             for (rank, times) in own.iter_mut().enumerate() {
@@ -297,7 +280,7 @@ mod tests {
     #[test]
     fn hiccups_that_every_rank_has_name_nobody() {
         for seed in 0..200 {
-            let mut hiccup = Noise(!seed);
+            let mut hiccup = Random(!seed);
             let table: Vec<Vec<f64>> =
                 (0..8).map(|_| (0..100).map(|_| if hiccup.uniform() < 0.05 { 1.33 } else { 1.0 }).collect()).collect();
             let found = run((8, 100), 0.02, seed, |rank, iteration| table[rank][iteration]);

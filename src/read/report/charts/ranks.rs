@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 use ringmark_record::stats::summary::Spread;
 
-use crate::read::report::charts::frame::{self, Frame, mark_sample, path, px};
+use crate::read::report::charts::frame::{self, Frame, colour, mark_sample, path, px};
 use crate::read::report::charts::lines::number;
 use crate::read::report::charts::scale::Scale;
+use crate::read::report::document::Style;
 
 /// Width of a letter in a drawing, about.
 const LETTER: f64 = 6.4;
@@ -19,6 +20,8 @@ pub struct RankChart {
     pub description: String,
     /// Name of the upward axis, with its unit.
     pub axis: String,
+    /// Of the result that the ranks are of.
+    pub style: Style,
     /// From left to right.
     pub hosts: Vec<HostOfRanks>,
 }
@@ -39,7 +42,7 @@ pub struct RankSpread {
     pub rank: u32,
     /// Middle nine tenths.
     pub spread: Spread,
-    /// Whether the others wait for it.
+    /// Whether a warning names it.
     pub is_slow: bool,
     /// What is shown under the pointer.
     pub tip: String,
@@ -49,9 +52,9 @@ impl RankChart {
     /// What the marks mean.
     pub fn key(&self) -> Markup {
         let has_slow = self.hosts.iter().flat_map(|host| &host.ranks).any(|rank| rank.is_slow);
-        let usual = (mark_sample("rank", "M7 1V13M3.5 7H10.5"), "5th percentile, median, 95th of a rank".to_owned());
-        let slow =
-            (mark_sample("rank slow", "M7 1V13M3.5 4L10.5 10M10.5 4L3.5 10"), "slower than the others".to_owned());
+        let class = format!("rank {}", colour(self.style));
+        let usual = (mark_sample(&class, "M7 1V13M3.5 7H10.5"), "5th percentile, median, 95th of a rank".to_owned());
+        let slow = (mark_sample("slow", &diamond(7.0, 7.0)), "slow, as the warnings say".to_owned());
         frame::key([usual].into_iter().chain(has_slow.then_some(slow)))
     }
 
@@ -84,7 +87,7 @@ impl RankChart {
             @for (host, (start, _)) in self.hosts.iter().zip(&starts) {
                 @for (number, rank) in host.ranks.iter().enumerate() {
                     @let x = start + slot * (number as f64 + 0.5);
-                    (draw_rank(rank, x, slot, &y))
+                    (draw_rank(rank, self.style, x, slot, &y))
                     @if number % every == 0 {
                         text class="tick middle" x=(px(x)) y=(px(frame.bottom + 18.0)) { (rank.rank) }
                     }
@@ -95,23 +98,23 @@ impl RankChart {
     }
 }
 
-fn draw_rank(rank: &RankSpread, x: f64, slot: f64, y: &Scale) -> Markup {
+fn draw_rank(rank: &RankSpread, style: Style, x: f64, slot: f64, y: &Scale) -> Markup {
     let Spread { low, middle, high } = rank.spread;
     let (arm, at) = ((slot * 0.38).clamp(0.4, 7.0), y.at(middle));
-    let cross = match rank.is_slow {
-        false => path([(x - arm, at), (x + arm, at)]),
-        true => {
-            let arm = arm.max(3.5);
-            path([(x - arm, at - arm), (x + arm, at + arm)]) + &path([(x - arm, at + arm), (x + arm, at - arm)])
-        }
-    };
+    let arms = path([(x - arm, at), (x + arm, at)]);
     html! {
         g {
             title { (rank.tip) }
             rect class="hit" x=(px(x - slot / 2.0)) y=(px(y.at(high) - 6.0)) width=(px(slot)) height=(px(y.at(low) - y.at(high) + 12.0)) {}
-            path class=(if rank.is_slow { "rank slow" } else { "rank" }) d={ (path([(x, y.at(low)), (x, y.at(high))])) (cross) } {}
+            path class={ "rank " (colour(style)) } d={ (path([(x, y.at(low)), (x, y.at(high))])) (arms) } {}
+            @if rank.is_slow { path class="slow" d=(diamond(x, at)) {} }
         }
     }
+}
+
+/// No series has this mark in this chart, and none its colour.
+fn diamond(x: f64, y: f64) -> String {
+    path([(x, y - 6.0), (x + 5.0, y), (x, y + 6.0), (x - 5.0, y)]) + "Z"
 }
 
 /// As much of a name as there is room for; `None` where that is next to nothing.
@@ -139,6 +142,7 @@ mod tests {
             title: String::new(),
             description: String::new(),
             axis: "ms".to_owned(),
+            style: Style { colour: 1, shape: 0 },
             hosts: (0..hosts).map(host).collect(),
         }
     }
@@ -149,6 +153,9 @@ mod tests {
             let chart = chart(hosts, ranks, Spread { low: 1.0, middle: 2.0, high: 3.0 });
             let drawn = chart.draw().into_string() + &chart.key().into_string();
             assert_eq!(drawn.matches("class=\"hit\"").count(), hosts * ranks);
+            assert!(hosts == 0 || drawn.contains("\"rank s1\"") && !drawn.contains("\"rank s0\""), "{drawn}");
+            let slow = if hosts * ranks > 3 { 2 } else { 0 };
+            assert_eq!(drawn.matches("class=\"slow\"").count(), slow, "the rank and the key");
             assert!(!drawn.contains("NaN") && !drawn.contains("<b>") && !drawn.contains("<i>"), "{drawn}");
         }
         let drawn = chart(1, 4, Spread { low: f64::NAN, middle: f64::NAN, high: f64::NAN }).draw().into_string();

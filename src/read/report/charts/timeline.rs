@@ -5,9 +5,10 @@
 use maud::{Markup, html};
 use ringmark_record::units::Seconds;
 
-use crate::read::report::charts::frame::{Frame, path, px};
+use crate::read::report::charts::frame::{Frame, colour, path, px};
 use crate::read::report::charts::lines::number;
 use crate::read::report::charts::scale::Scale;
+use crate::read::report::document::Style;
 
 /// Most marks of outliers in one drawing; the longest are kept, and the band has the others.
 const MARKS: usize = 60;
@@ -19,6 +20,8 @@ pub struct Timeline {
     pub title: String,
     /// What it shows, for those who do not see it.
     pub description: String,
+    /// Of the result that the run is of.
+    pub style: Style,
     /// In order.
     pub stretches: Vec<Stretch>,
     /// Iterations of the run.
@@ -107,9 +110,9 @@ impl Timeline {
             (frame.marks(&[], ""))
             text class="tick" x=(px(frame.left)) y=(px(frame.bottom + 15.0)) { "1" }
             text class="tick end" x=(px(frame.right)) y=(px(frame.bottom + 15.0)) { (self.iterations) }
-            path class="band" d=(path(upper.chain(lower))) {}
+            path class={ "band " (colour(self.style)) } d=(path(upper.chain(lower))) {}
             path class="usual" d=(path([(start(self.warmup + 1), y.at(self.usual)), (frame.right, y.at(self.usual))])) {}
-            path class="middle-line" d=(path(line)) {}
+            path class={ "middle-line " (colour(self.style)) } d=(path(line)) {}
             @for (iteration, time) in self.outliers.iter().take(MARKS) {
                 (outlier(start(*iteration) + width / 2.0, y.at(*time), *time > self.domain[1]))
             }
@@ -194,6 +197,7 @@ mod tests {
         let timeline = Timeline {
             title: "run 1".to_owned(),
             description: String::new(),
+            style: Style { colour: 1, shape: 0 },
             stretches: stretches(&steps, 20, 150),
             iterations: 1_000_000,
             warmup: 20,
@@ -203,6 +207,7 @@ mod tests {
         };
         let drawn = timeline.draw().into_string();
         assert!(drawn.len() < 40_000 && !drawn.contains("NaN"), "{}", drawn.len());
+        assert!(drawn.contains("\"middle-line s1\"") && drawn.contains("\"band s1\""), "the colour is its result's");
         let empty =
             Timeline { stretches: Vec::new(), iterations: 0, domain: [f64::NAN; 2], usual: f64::NAN, ..timeline };
         assert!(!empty.draw().into_string().contains("=\"NaN"));

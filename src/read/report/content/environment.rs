@@ -1,7 +1,6 @@
 //! On what it ran, how it was asked, and how the hosts differ. Only what the records hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, UNIX_EPOCH};
 
 use ringmark_record::environment::Environment;
 use ringmark_record::host_use::HostUse;
@@ -12,6 +11,7 @@ use crate::read::report::content::words::{list, percent};
 use crate::read::report::document::{Block, Column, Row, Section, Table};
 use crate::read::report::results::ResultFolder;
 use crate::read::run::Recorded;
+use crate::read::surroundings;
 
 /// A fact's name and every value that it has in one result.
 type Facts = Vec<(String, BTreeSet<String>)>;
@@ -119,19 +119,14 @@ fn period(result: &ResultFolder) -> String {
     let starts = recorded(result)
         .map(|recorded| recorded.started)
         .chain(result.bandwidth.iter().map(|(_, record)| record.started));
-    let days: BTreeSet<String> = starts.filter_map(day_and_minute).collect();
-    match (days.first(), days.last()) {
+    // To the minute: `2026-11-21 19:36`.
+    let starts = starts.filter_map(surroundings::moment).map(|start| start[..16].to_owned());
+    let starts: BTreeSet<String> = starts.collect();
+    match (starts.first(), starts.last()) {
         (Some(first), Some(last)) if first != last => format!("{first} to {last} UTC"),
         (Some(first), _) => format!("{first} UTC"),
         _ => String::new(),
     }
-}
-
-/// `2026-11-21 19:36`; `None` of a time that no calendar has.
-fn day_and_minute(time: Seconds) -> Option<String> {
-    let since = Duration::try_from_secs_f64(time.0).ok().filter(|since| since.as_secs() < 253_402_300_800)?;
-    let text = humantime::format_rfc3339_seconds(UNIX_EPOCH.checked_add(since)?).to_string();
-    Some(text.get(..16)?.replace('T', " "))
 }
 
 fn options(result: &ResultFolder) -> Facts {
@@ -297,14 +292,6 @@ fn topology(title: &str, result: &ResultFolder) -> Option<Block> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_that_no_calendar_has_are_left_out() {
-        assert_eq!(day_and_minute(Seconds(1.7e9)).as_deref(), Some("2023-11-14 22:13"));
-        for wrong in [f64::NAN, -1.0, 1e300, f64::INFINITY] {
-            assert_eq!(day_and_minute(Seconds(wrong)), None);
-        }
-    }
 
     #[test]
     fn the_majority_is_usual() {

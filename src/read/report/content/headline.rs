@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ringmark_record::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_record::case::Case;
-use ringmark_record::stats::scaling_loss::Part;
+use ringmark_record::stats::scaling_loss::{Difference, Part};
 use ringmark_record::units::{Bytes, GigabytesPerSecond};
 
 use crate::read::figures::{CaseRuns, Figures, Group};
@@ -12,15 +12,12 @@ use crate::read::loss::{self, CaseLoss};
 use crate::read::report::content;
 use crate::read::report::content::series::{self, Series, Setting};
 use crate::read::report::content::words::{big, count, percent};
-use crate::read::report::document::{Figure, Headline, Style, Trust};
+use crate::read::report::document::{Figure, Headline, Share, Style, Trust};
 use crate::read::report::results::ResultFolder;
 use crate::read::table;
 
 /// A spread of the runs from which the last digits say nothing.
 const WIDE_SPREAD: f64 = 0.03;
-
-/// Parts of a loss below this share are not worth a word.
-const SMALL: f64 = 0.05;
 
 /// One a series.
 pub fn headlines(results: &[ResultFolder], settings: &[Setting]) -> Vec<Headline> {
@@ -70,14 +67,21 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
 fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headline {
     let group = series.group;
     let (trust, reasons) = trust(result, group);
+    let size =
+        largest(group).map(|(case, _)| format!("; {}", size(case.case, table::process(group)))).unwrap_or_default();
     Headline {
         style: series.style,
         name: series.name.clone(),
-        what: format!("ResNet50-v1b, {}: {}", setting.title, series::device(group)),
+        what: format!("ResNet50-v1b, {}: {}{size}", setting.title, series::device(group)),
         figures: figures(group),
         trust,
         reasons,
     }
+}
+
+/// `4n8g: 4 nodes of 8 ranks`.
+fn size(case: Case, process: &str) -> String {
+    format!("{case}: {} of {}", count(case.nodes as usize, "node"), count(case.gpus_per_node as usize, process))
 }
 
 /// The largest case that has figures.
@@ -101,48 +105,39 @@ fn figures(group: &Group) -> Vec<Figure> {
     let per_process = format!("{} a {}", big(figures.per_gpu.0), table::process(group));
     let mut shown = vec![figure(format!("Speed of {name}"), big(figures.median_speed.0), "images/s", per_process)];
     if let Some(times) = figures.times {
-        let exposed = format!("{} % of it all-reduce that nothing hides", percent(times.exposed_share()));
-        shown.push(figure("Step".to_owned(), big(times.step.0 * 1e3), "ms", exposed));
+        let exposed = format!("{} % of it communication without computing", percent(times.exposed_share()));
+        shown.push(figure(format!("Step of {name}"), big(times.step.0 * 1e3), "ms", exposed));
     }
     let base = group.base.unwrap_or(Case::SINGLE);
     if base == name {
         let note = "one case alone: nothing to scale from".to_owned();
-        shown.push(figure("Efficiency".to_owned(), nothing(), "", note));
+        shown.push(figure(format!("Efficiency of {name}"), nothing(), "", note));
         return shown;
     }
     let ideal = f64::from(name.ranks()) / f64::from(base.ranks());
     let speedup = format!("speedup {:.2} of {ideal} over {base}", figures.speedup);
-    shown.push(figure("Efficiency".to_owned(), percent(figures.efficiency), "%", speedup));
+    shown.push(figure(format!("Efficiency of {name}"), percent(figures.efficiency), "%", speedup));
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Gained" } else { "Lost" };
-    let (parts, note) = loss::of_case(group, case).map(|loss| parts(&loss)).unwrap_or_default();
-    let note = if figures.times.is_none() { "only records tell where".to_owned() } else { note };
-    shown.push(Figure { parts, ..figure(label.to_owned(), percent(lost.abs()), "%", note) });
+    let parts = loss::of_case(group, case).map(|loss| parts(&loss)).unwrap_or_default();
+    let note = if figures.times.is_none() { "only records tell where" } else { "" }.to_owned();
+    shown.push(Figure { parts, ..figure(format!("{label} by {name}"), percent(lost.abs()), "%", note) });
     shown
 }
 
-/// Shares of what is lost, of the parts that lose: for a bar, and the largest in words.
-fn parts(loss: &CaseLoss) -> (Vec<(&'static str, f64)>, String) {
-    let mut parts: Vec<(Part, f64)> = loss
-        .loss
-        .parts
-        .iter()
-        .filter(|(_, part)| part.mean > 0.0)
-        .map(|(part, difference)| (*part, difference.mean))
-        .collect();
-    let lost: f64 = parts.iter().map(|(_, part)| part).sum();
+/// Shares of what is lost, of the parts that lose.
+fn parts(loss: &CaseLoss) -> Vec<Share> {
+    let losing = || loss.loss.parts.iter().filter(|(_, part)| part.mean > 0.0);
+    let lost: f64 = losing().map(|(_, part)| part.mean).sum();
     if loss.loss.total.mean <= 0.0 || lost <= 0.0 {
-        return Default::default();
+        return Vec::new();
     }
-    parts.iter_mut().for_each(|(_, part)| *part /= lost);
-    let bar = parts.iter().map(|(part, share)| (content::loss::class(*part), *share)).collect();
-    parts.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-    let large = parts.iter().filter(|(_, share)| *share >= SMALL).enumerate();
-    let words = large.map(|(index, (part, share))| {
-        let of_it = if index == 0 { " of it" } else { "" };
-        format!("{:.0} %{of_it} {}", share * 100.0, part.name())
-    });
-    (bar, words.collect::<Vec<_>>().join(", "))
+    let share = |(part, difference): &(Part, Difference)| Share {
+        class: content::loss::class(*part),
+        name: part.name(),
+        share: difference.mean / lost,
+    };
+    losing().map(share).collect()
 }
 
 /// Whether to believe the figures, and what speaks for or against it, the gravest first.
@@ -187,12 +182,16 @@ fn trust(result: &ResultFolder, group: &Group) -> (Trust, Vec<String>) {
     }
     let spread = cases().filter_map(|case| case.figures.as_ref()?.cv).fold(f64::NAN, f64::max);
     if spread > WIDE_SPREAD {
-        lower(Trust::WithCare, format!("the runs of a case differ by {} % (CV)", percent(spread)));
+        lower(Trust::WithCare, format!("runs differ by {} %, which is much", percent(spread)));
     } else if spread.is_finite() {
-        reasons.push(format!("runs of a case differ by {} % at most (CV)", percent(spread)));
+        reasons.push(format!("runs differ by {} %", percent(spread)));
     }
     if counted > 0 {
-        reasons.push(format!("{counted} of {} count", count(runs, "run")));
+        reasons.push(match (counted, runs) {
+            (1, 1) => "the one run counts".to_owned(),
+            (counted, runs) if counted == runs => format!("all {runs} runs count"),
+            (counted, runs) => format!("{counted} of {runs} runs count"),
+        });
     }
     (trust, reasons)
 }

@@ -46,8 +46,15 @@ struct CaseTimes<'a> {
     runs: Vec<(u32, &'a Measured, Times)>,
 }
 
+/// One a series. How the drawings are read is said once.
+pub fn blocks(setting: &Setting) -> Vec<Block> {
+    let mut blocks: Vec<Block> = setting.series.iter().filter_map(|series| block(setting, series)).collect();
+    blocks.iter_mut().skip(1).for_each(|block| block.reading.clear());
+    blocks
+}
+
 /// A row of drawings a case. `None` where no run counts.
-pub fn block(setting: &Setting, series: &Series) -> Option<Block> {
+fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let cases: Vec<CaseTimes> =
         series.group.cases.iter().map(case_times).filter(|case| !case.runs.is_empty()).collect();
     let runs: usize = cases.iter().map(|case| case.runs.len()).sum();
@@ -60,7 +67,7 @@ pub fn block(setting: &Setting, series: &Series) -> Option<Block> {
     } else {
         "Every iteration".to_owned()
     };
-    let charts = cases.iter().map(|case| charts(case, each)).collect();
+    let charts = cases.iter().map(|case| charts(series, case, each)).collect();
     Some(Block { charts, table: Some(table(series, &cases)), reading: READING.to_owned(), ..Block::new(title, "") })
 }
 
@@ -72,7 +79,7 @@ fn case_times(case: &CaseRuns) -> CaseTimes<'_> {
     CaseTimes { case: case.case, runs: runs.collect() }
 }
 
-fn charts(case: &CaseTimes, each: usize) -> Vec<Chart> {
+fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
     let domain = domain(&case.runs);
     let chart = |(run, measured, times): &(u32, &Measured, Times)| {
         let outliers = match times.outliers.len() {
@@ -82,6 +89,7 @@ fn charts(case: &CaseTimes, each: usize) -> Vec<Chart> {
         Chart::Timeline(Timeline {
             title: format!("{}, run {run}: {:.1} ms{outliers}", case.case, times.percentiles[0]),
             description: format!("{} iterations, longest {:.1} ms", measured.iterations, times.ends[1]),
+            style: series.style,
             stretches: stretches(&measured.steps, measured.warmup, each),
             iterations: measured.iterations,
             warmup: measured.warmup,

@@ -15,7 +15,7 @@ use crate::read::report::document::{Block, Column, Row, Table};
 const NOTE: &str = "The mean step of a case less that of the base, in parts that add up: compute is forward and backward beyond \
                     the base's, waiting is all-reduce until the slowest rank is there, transfer is the all-reduce after it that \
                     backward does not hide; other was measured and is not explained. A part below 0 is a gain; \u{b1} is 95 % \
-                    confidence over runs. Efficiency by time is step of the base / step of the case.";
+                    confidence over runs.";
 
 const READING: &str =
     "Thin lines are the confidence, as far as there is room. The axis begins at 0 only where the whole bars do.";
@@ -80,7 +80,7 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
     let total = signed(loss.loss.total.mean * 1e3);
     Chart::Waterfall(Waterfall {
         title: format!("{}: {total} ms a step", setting.named(series, loss.case)),
-        description: format!("efficiency {} % against {}", percent(loss.loss.efficiency()), loss.base),
+        description: format!("from the step of {} to that of {}", loss.base, loss.case),
         axis: "ms".to_owned(),
         from: (format!("step of {}", loss.base), loss.loss.base_step * 1e3),
         parts: loss.loss.finest().into_iter().map(part).collect(),
@@ -98,34 +98,44 @@ const PARTS: [Part; 7] = [
     Part::Other,
 ];
 
+/// Parts up to which a row has room for a bar.
+const WITH_BARS: usize = 6;
+
 fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
     let several = setting.series.len() > 1;
     let all = || series.iter().flat_map(|(_, losses)| losses);
     let shown: Vec<Part> = PARTS.into_iter().filter(|part| all().any(|loss| loss.part(*part).is_some())).collect();
-    let pair = |name: &str| [Column::numbers(name, "ms"), Column::numbers("\u{b1}", "ms").minor()];
+    let column = |part: &Part| match part {
+        // What they are parts of stands beside them.
+        Part::ComputeCrowded | Part::ComputeOverlapped => Column::numbers(part.name(), "ms").minor(),
+        _ => Column::numbers(part.name(), "ms"),
+    };
     let mut columns = vec![Column::words("case"), Column::words("over").minor()];
     if several {
         columns.insert(0, Column::words("result"));
     }
-    columns.extend(pair("lost").into_iter().chain(shown.iter().flat_map(|part| pair(part.name()))));
-    columns.push(Column::numbers("efficiency", "% by time"));
-    let numbers = |difference: Option<Difference>| {
-        let margin = difference.and_then(|difference| difference.margin);
-        let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), |seconds| milliseconds(Seconds(seconds)));
-        [time(difference.map(|difference| difference.mean)), time(margin)]
-    };
+    columns.push(Column::numbers("lost", "ms"));
+    columns.extend(shown.iter().map(column));
     let rows = series.iter().flat_map(|(series, losses)| {
         losses.iter().map(|loss| {
             let mut cells = vec![loss.case.to_string(), loss.base.to_string()];
             if several {
                 cells.insert(0, series.name.clone());
             }
-            cells.extend(numbers(Some(loss.loss.total)));
-            cells.extend(shown.iter().flat_map(|part| numbers(loss.part(*part))));
-            cells.push(percent(loss.loss.efficiency()));
+            cells.push(number(Some(loss.loss.total)));
+            cells.extend(shown.iter().map(|part| number(loss.part(*part))));
             Row { cells, bar: Some(loss.loss.total.mean.max(0.0)), style: Some(series.style), is_marked: false }
         })
     });
     let rows = rows.collect();
-    Table { columns, rows, bars: Some("lost") }
+    // More columns leave no room for bars on a desk; the waterfall shows the same.
+    let has_room = shown.len() <= WITH_BARS;
+    Table { columns, rows, bars: has_room.then_some("lost") }
+}
+
+/// `12.01 ± 0.03`.
+fn number(difference: Option<Difference>) -> String {
+    let Some(Difference { mean, margin }) = difference else { return "-".to_owned() };
+    let margin = margin.map(|margin| format!(" \u{b1} {}", milliseconds(Seconds(margin)))).unwrap_or_default();
+    milliseconds(Seconds(mean)) + &margin
 }

@@ -47,8 +47,8 @@ fn section(setting: &Setting, published: bool) -> Section {
     let mut blocks = vec![scaling::block(setting, published)];
     blocks.extend(split::block(setting));
     blocks.extend(loss::block(setting));
-    blocks.extend(setting.series.iter().filter_map(|series| iterations::block(setting, series)));
-    blocks.extend(setting.series.iter().filter_map(|series| ranks::block(setting, series)));
+    blocks.extend(iterations::blocks(setting));
+    blocks.extend(ranks::blocks(setting));
     Section { title: setting.title.clone(), note: setting.note.clone(), blocks }
 }
 

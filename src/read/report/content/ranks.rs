@@ -1,11 +1,11 @@
 //! The spread of every rank: its own compute time, until it joins the first all-reduce, over the iterations of all runs.
-//! Who is slow here is whom the others wait for.
+//! Who is slow here is whom the runs' warnings name: nothing is judged a second time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::case::Case;
 use ringmark_record::environment::RankPlace;
-use ringmark_record::stats::straggler::THRESHOLD;
+use ringmark_record::run::{Warning, WarningKind};
 use ringmark_record::stats::summary::{Spread, median};
 
 use crate::read::figures::CaseRuns;
@@ -31,56 +31,75 @@ struct Rank<'a> {
 struct CaseRanks<'a> {
     case: Case,
     ranks: Vec<Rank<'a>>,
+    /// Ranks and hosts that the warnings of its runs name as slow, the gravest first.
+    slow: BTreeSet<(WarningKind, &'a str)>,
+}
+
+const NOTE: &str = "Own compute time of every rank: from the start of an iteration until it joins the first all-reduce, so \
+                    that no wait for another is in it. Slow is whom the warnings name: they compare the ranks in every \
+                    iteration, so that a rank near the limit can be slow in one case and not in another.";
+
+const READING: &str = "Axes begin near the fastest rank, not at 0.";
+
+/// One a series. What own compute time is, and who is slow, is said once.
+pub fn blocks(setting: &Setting) -> Vec<Block> {
+    let mut blocks: Vec<Block> = setting.series.iter().filter_map(|series| block(setting, series)).collect();
+    if let Some(first) = blocks.first_mut() {
+        first.note = format!("{NOTE} {}", first.note);
+        first.reading = READING.to_owned();
+    }
+    blocks
 }
 
 /// A chart a case of several ranks whose records have the ranks' own times. `None` where there is none.
-pub fn block(setting: &Setting, series: &Series) -> Option<Block> {
+fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let cases: Vec<CaseRanks> = series.group.cases.iter().map(case_ranks).filter(|case| case.ranks.len() > 1).collect();
     if cases.is_empty() {
         return None;
     }
-    let note = format!(
-        "Own compute time of every rank: from the start of an iteration until it joins the first all-reduce, so that no wait \
-         for another is in it. A rank whose median is more than {} % above that of all ranks counts as slow: the others wait \
-         for it. {}",
-        THRESHOLD * 100.0,
-        verdict(&cases)
-    );
     let title =
         if setting.series.len() > 1 { format!("Every rank of {}", series.name) } else { "Every rank".to_owned() };
     Some(Block {
-        charts: vec![cases.iter().map(chart).collect()],
+        charts: vec![cases.iter().map(|case| chart(series, case)).collect()],
         table: Some(table(series, &cases)),
-        ..Block::new(title, note)
+        ..Block::new(title, verdict(&cases))
     })
 }
 
 fn case_ranks(case: &CaseRuns) -> CaseRanks<'_> {
-    CaseRanks { case: case.case, ranks: ranks(case) }
+    let warnings = case.counted().flat_map(|run| &run.warnings);
+    let slow =
+        warnings.filter(|warning| how(warning.kind).is_some()).map(|Warning { kind, about, .. }| (*kind, &**about));
+    let slow: BTreeSet<(WarningKind, &str)> = slow.collect();
+    CaseRanks { case: case.case, ranks: ranks(case, &slow), slow }
+}
+
+/// In words, of warnings that name somebody as slow.
+fn how(kind: WarningKind) -> Option<&'static str> {
+    match kind {
+        WarningKind::Straggler => Some("is a straggler"),
+        WarningKind::SlowAtTimes => Some("is slow at times"),
+        WarningKind::SlowOnce => Some("was slow once"),
+        _ => None,
+    }
 }
 
 /// Who is slow, and in which cases.
 fn verdict(cases: &[CaseRanks]) -> String {
-    let mut slow: Vec<(String, Vec<String>)> = Vec::new();
+    let mut slow: BTreeMap<(WarningKind, &str), Vec<String>> = BTreeMap::new();
     for case in cases {
-        for rank in case.ranks.iter().filter(|rank| rank.is_slow) {
-            let name = format!("rank {} on {}", rank.place.rank, rank.place.host);
-            match slow.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, cases)) => cases.push(case.case.to_string()),
-                None => slow.push((name, vec![case.case.to_string()])),
-            }
+        for known in &case.slow {
+            slow.entry(*known).or_default().push(case.case.to_string());
         }
     }
-    match slow.is_empty() {
-        true => "None is slow.".to_owned(),
-        false => {
-            let slow: Vec<String> = slow.iter().map(|(name, cases)| format!("{name} ({})", cases.join(", "))).collect();
-            format!("Slow: {}.", list(&slow))
-        }
-    }
+    let slow = slow
+        .into_iter()
+        .filter_map(|((kind, about), cases)| Some(format!("{about} {} ({})", how(kind)?, cases.join(", "))));
+    let slow: Vec<String> = slow.collect();
+    if slow.is_empty() { "No warning names a rank as slow.".to_owned() } else { format!("Slow: {}.", list(&slow)) }
 }
 
-fn chart(case: &CaseRanks) -> Chart {
+fn chart(series: &Series, case: &CaseRanks) -> Chart {
     let mut hosts: Vec<HostOfRanks> = Vec::new();
     for rank in &case.ranks {
         let Spread { low, middle, high } = rank.own;
@@ -100,12 +119,13 @@ fn chart(case: &CaseRanks) -> Chart {
         title: format!("{}: own compute time", case.case),
         description: format!("{} ranks on {hosts_in_words}", case.ranks.len()),
         axis: "ms".to_owned(),
+        style: series.style,
         hosts,
     })
 }
 
 /// In rank order. A rank that ran on several hosts is one on each.
-fn ranks(case: &CaseRuns) -> Vec<Rank<'_>> {
+fn ranks<'a>(case: &'a CaseRuns, slow: &BTreeSet<(WarningKind, &str)>) -> Vec<Rank<'a>> {
     let mut runs: BTreeMap<(u32, &str), Vec<&RankTimes>> = BTreeMap::new();
     for rank in case.counted().flat_map(|run| &run.ranks) {
         runs.entry((rank.place.rank, &rank.place.host)).or_default().push(rank);
@@ -114,11 +134,12 @@ fn ranks(case: &CaseRuns) -> Vec<Rank<'_>> {
         let values = runs.iter().map(|rank| figure(rank)).collect::<Option<Vec<f64>>>()?;
         median(&values).map(|seconds| seconds * 1e3)
     };
-    let mut ranks: Vec<Rank> = runs
-        .into_values()
+    runs.into_values()
         .filter_map(|runs| {
+            let place = &runs.first()?.place;
+            let names = [format!("rank {} on host {}", place.rank, place.host), format!("host {}", place.host)];
             Some(Rank {
-                place: &runs.first()?.place,
+                place,
                 own: Spread {
                     low: over(&runs, |rank| Some(rank.own_compute?.low))?,
                     middle: over(&runs, |rank| Some(rank.own_compute?.middle))?,
@@ -127,15 +148,10 @@ fn ranks(case: &CaseRuns) -> Vec<Rank<'_>> {
                 step: over(&runs, |rank| Some(rank.times.step.0))?,
                 waiting: over(&runs, |rank| Some(rank.times.waiting.0))?,
                 exposed: over(&runs, |rank| Some(rank.times.exposed_allreduce.0))?,
-                is_slow: false,
+                is_slow: slow.iter().any(|(_, about)| names.iter().any(|name| name == about)),
             })
         })
-        .collect();
-    let usual = usual(&ranks);
-    for rank in &mut ranks {
-        rank.is_slow = rank.own.middle > (1.0 + THRESHOLD) * usual;
-    }
-    ranks
+        .collect()
 }
 
 /// Median of the ranks' medians.

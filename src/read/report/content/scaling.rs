@@ -18,7 +18,13 @@ use crate::read::report::document::{Block, Column, Row, Style, Table};
 
 const READING: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic axes, on which every \
                        bend away from the thin line is a loss at that step; speedup shows how far the largest case is from \
-                       the ideal.";
+                       the ideal. The axis of efficiency begins at the number that stands lowest there.";
+
+/// Where the axis of efficiency begins unless a case lies below; a round mark of it.
+const EFFICIENCY_FLOOR: f64 = 40.0;
+
+const NOTE: &str = "Speed is the median of the runs, speedup and efficiency are those of the medians; CV is the runs' standard \
+                    deviation by their mean.";
 
 /// One case of one line: its median and every run, in images/s.
 struct Speeds {
@@ -45,11 +51,12 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     let (reading, charts) = match (lines.is_empty(), several_cases) {
         (true, _) => ("", Vec::new()),
         (false, true) => (READING, vec![vec![throughput(&lines), speedups(&lines), efficiencies(&lines)]]),
-        (false, false) => {
-            ("There is one case alone, so there is nothing to scale: every run in turn.", vec![vec![by_run(&lines)]])
-        }
+        (false, false) => (
+            "There is one case alone, so there is nothing to scale: every run in turn, on an axis that does not begin at 0.",
+            vec![vec![by_run(&lines)]],
+        ),
     };
-    let mut notes = Vec::new();
+    let mut notes = vec![NOTE.to_owned()];
     notes.extend(rows.iter().map(|row| cited(row)));
     if published && rows.is_empty() {
         let rows = DLPERF.map(|row| format!("{} with batch size {}", row.dtype, row.batch_size));
@@ -209,7 +216,7 @@ fn efficiencies(lines: &[Line]) -> Chart {
     let series: Vec<LineSeries> = series.collect();
     let lowest =
         extent(series.iter().flat_map(|series| &series.points).map(|point| point.y)).map_or(0.0, |[low, _]| low);
-    let floor = if lowest < 50.0 { 0.0 } else { 50.0 };
+    let floor = if lowest < EFFICIENCY_FLOOR { 0.0 } else { EFFICIENCY_FLOOR };
     chart("Scaling efficiency", "%", lines, [Kind::Logarithmic, Kind::Linear], series, [Some(floor), Some(105.0)])
 }
 
@@ -274,7 +281,7 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
         Column::numbers("highest", "images/s").minor(),
         Column::numbers(format!("per {}", setting.process()), "images/s").minor(),
         Column::numbers("speedup", ""),
-        Column::numbers("efficiency", "%"),
+        Column::numbers("efficiency", "% by median"),
         Column::numbers("CV", "%"),
     ]);
     if several {
