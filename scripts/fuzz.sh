@@ -28,7 +28,7 @@ done
 machine=$(rustc -vV | sed -n 's/^host: //p')
 work=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/fuzz
 # With a target, so that build scripts and macros stay as they are.
-RUSTFLAGS="${flags[*]}" cargo build --release --locked --manifest-path tests/fuzz/Cargo.toml --target "$machine" --target-dir "$work"
+RUSTFLAGS="${flags[*]}" cargo build --release --manifest-path tests/fuzz/Cargo.toml --target "$machine" --target-dir "$work"
 fuzzer=$work/$machine/release/fuzz
 
 seeds() {

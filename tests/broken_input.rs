@@ -126,8 +126,8 @@ fn logs_with_impossible_numbers_are_left_out_with_their_line() {
             lines(&["0]\tSpeed: 8.00", "4294967295]\tSpeed: 8.00", "4294967295]\tSpeed: 8.00"]),
             ":2: Batch[4294967295] where Batch[1] is due",
         ),
-        (dlperf_log(&[1e307; 22]), ": a speed of inf images/s is none: "),
-        (dlperf_log(&[7.0; 22]).replace("7.00", "0.004"), ": a speed of 0.00 images/s is none: "),
+        (dlperf_log(&[1e307; 22]), ":2: an iteration without a speed"),
+        (dlperf_log(&[7.0; 22]).replace("7.00", "0.004"), ": a speed of 0.00e0 images/s is none: "),
         // The line's number does not suffer from what stands before it.
         (format!("{}\nINFO:root:Epoch[0] Batch[", "x".repeat(5 << 20)), ":2: an iteration without a speed"),
     ];
@@ -270,7 +270,7 @@ fn a_record_that_was_cut_off_never_counts() {
 #[test]
 fn headers_that_lie_are_found_out() {
     type Change = fn(&mut RunRecord);
-    let cases: [(&str, Change); 8] = [
+    let cases: [(&str, Change); 10] = [
         ("is of case 1024n1024g, batch size 4, fp32, and its name says otherwise", |record| {
             record.header.case = "1024n1024g".parse().expect("the largest case");
         }),
@@ -282,6 +282,10 @@ fn headers_that_lie_are_found_out() {
         ("the record cannot be used: line 8: host_use has 2 hosts for 1 ranks", |record| {
             record.end.as_mut().expect("an end").host_use = vec![Default::default(); 2];
         }),
+        ("a speed of 4.00e300 images/s is none: the clock of the run is broken", |record| {
+            record.iterations.iter_mut().for_each(|iteration| iteration.step[0].0 = 1e-300);
+        }),
+        ("line 4: step holds 1000000000 s, which is no duration", |record| record.iterations[2].step[0].0 = 1e9),
         ("all step times are 0 s: the clock of the run is broken", |record| {
             record.iterations.iter_mut().for_each(|iteration| iteration.step[0].0 = 0.0);
         }),

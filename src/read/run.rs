@@ -260,12 +260,15 @@ fn measure(
     let measured = measured().filter(|measured| measured.images_over_time.0.is_finite());
     let measured = measured
         .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))?;
-    // What is 0 or without end after rounding can be divided by no more.
-    let speed = measured.speed.0;
-    if speed > 0.0 && speed.is_finite() {
-        return Ok(measured);
+    // What is 0 after rounding can be divided by no more, and no hardware is as fast as that.
+    let is_speed = |speed: &ImagesPerSecond| (0.005..1e15).contains(&speed.0);
+    match [measured.speed, measured.images_over_time].into_iter().find(|speed| !is_speed(speed)) {
+        None => Ok(measured),
+        Some(speed) => {
+            let what = format!("a speed of {:.2e} images/s is none: the clock of the run is broken", speed.0);
+            Err(Problem::in_file(&found.log, what))
+        }
     }
-    Err(Problem::in_file(&found.log, format!("a speed of {speed:.2} images/s is none: the clock of the run is broken")))
 }
 
 /// Mean of rates of ranks that do not wait for each other: the sum of their own, where a log counts on rank 0 alone.

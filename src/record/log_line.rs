@@ -3,6 +3,7 @@
 //! DLPerf's extractor takes every line that holds `Epoch[0] Batch[` and looks for `Speed: (\d+\.\d+) samples/sec`
 //! in it; more on the same line is accepted, so the loss follows. No other line of ours may hold that marker.
 
+use std::ops::Range;
 use std::str::FromStr;
 
 use crate::units::ImagesPerSecond;
@@ -11,6 +12,8 @@ const MARKER: &str = "Epoch[0] Batch[";
 const SPEED: &str = "Speed: ";
 const UNIT: &str = " samples/sec";
 const LOSS: &str = "\tloss=";
+/// What is a speed. What is not was no time or one without end, and would make sums without end.
+const SPEEDS: Range<f64> = 1e-9..1e15;
 const FAILURE: &str = "ringmark: run failed: ";
 
 /// The line of iteration `iteration` (from 1): speed over all ranks, then the loss of rank 0.
@@ -30,7 +33,7 @@ pub enum Line {
     Iteration {
         /// As the line counts it.
         batch: u32,
-        /// Positive and finite.
+        /// Above 0, and no more than there can be.
         speed: ImagesPerSecond,
         /// Where it follows the speed, as [`write`] puts it there; may be NaN or infinite.
         loss: Option<f64>,
@@ -65,7 +68,7 @@ fn parse_marked(rest: &[u8]) -> Option<Line> {
         let mut words = rest.trim_ascii_start().split(u8::is_ascii_whitespace);
         number(words.next()?)
     });
-    (speed.is_finite() && speed > 0.0).then_some(Line::Iteration { batch, speed: ImagesPerSecond(speed), loss })
+    SPEEDS.contains(&speed).then_some(Line::Iteration { batch, speed: ImagesPerSecond(speed), loss })
 }
 
 /// What stands before and after `word`. Of the words of this grammar, the first letter is rare in a log before the word
@@ -127,6 +130,7 @@ mod tests {
             "INFO:root:Epoch[0] Batch[3]\tSpeed: inf samples/sec",
             "INFO:root:Epoch[0] Batch[3]\tSpeed: -1.0 samples/sec",
             "INFO:root:Epoch[0] Batch[3]\tSpeed: 0.00 samples/sec",
+            "INFO:root:Epoch[0] Batch[3]\tSpeed: 1e300 samples/sec",
             "INFO:root:Epoch[0] Batch[3]\tSpeed: 38",
             "INFO:root:Epoch[0] Batch[",
             "INFO:root:Epoch[0] Batch[x]\tSpeed: 1.0 samples/sec",

@@ -315,7 +315,7 @@ impl Iteration {
                 continue;
             }
             ensure!(list.len() == ranks, "{name} has {} values for {ranks} ranks", list.len());
-            if let Some(time) = list.iter().find(|time| time.0.is_nan() || time.0 < 0.0) {
+            if let Some(time) = list.iter().find(|time| !time.is_duration()) {
                 bail!("{name} holds {time}, which is no duration");
             }
         }

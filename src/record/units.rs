@@ -39,6 +39,14 @@ quantity!(
     GigabytesPerSecond, f64, "GB/s"
 );
 
+impl Seconds {
+    /// Whether a part of a run can have taken this: not negative, and less than 31 years. Times beyond are damage, and sums
+    /// of them would have no end.
+    pub fn is_duration(self) -> bool {
+        (0.0..1e9).contains(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +56,14 @@ mod tests {
         assert_eq!(format!("{:.2}", Seconds(0.125)), "0.12 s");
         assert_eq!(format!("{}", Bytes(102_228_128)), "102228128 bytes");
         assert_eq!(format!("{:.1}", ImagesPerSecond(384.19)), "384.2 images/s");
+    }
+
+    #[test]
+    fn no_time_is_negative_or_without_end() {
+        assert!(Seconds(0.0).is_duration() && Seconds(3600.0).is_duration());
+        for seconds in [-1e-9, f64::NAN, f64::INFINITY, 1e300] {
+            assert!(!Seconds(seconds).is_duration(), "{seconds}");
+        }
     }
 
     #[test]

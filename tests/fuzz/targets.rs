@@ -11,13 +11,16 @@ use ringmark::read::diff::outcome::Outcome;
 use ringmark::read::diff::side::{Kind, Side};
 use ringmark::read::diff::{collectives, pairing, pytorch, table, training};
 use ringmark::read::extract::{Format, render};
-use ringmark::read::figures;
+use ringmark::read::figures::{self, Group};
 use ringmark::read::folder::FoundRun;
 use ringmark::read::log;
 use ringmark::read::peers::pytorch_ddp::DdpBenchmark;
 use ringmark::read::predict::evidence::Evidence;
 use ringmark::read::predict::{self, Outlook, model};
+use ringmark::read::problem::Problem;
 use ringmark::read::published::DLPERF;
+use ringmark::read::report::results::ResultFolder;
+use ringmark::read::report::{self, content};
 use ringmark::read::run;
 use ringmark_record::bandwidth::record::BandwidthRecord;
 use ringmark_record::bandwidth::{figures as bandwidth_figures, lines};
@@ -106,6 +109,18 @@ fn show(runs: Vec<run::Run>) {
     extraction.groups.iter().filter_map(Evidence::of_group).for_each(foresee);
     let json = render(&extraction, Format::Json).expect("every extraction is shown");
     compare(Kind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
+    report(extraction.groups, Vec::new(), extraction.problems);
+}
+
+/// One script, that of the page itself, whatever names are in the files.
+fn report(groups: Vec<Group>, bandwidth: Vec<(Case, BandwidthRecord)>, problems: Vec<Problem>) {
+    let folder = ResultFolder { name: "<script>".to_owned(), groups, bandwidth, problems };
+    let document = content::document(&[folder], true);
+    for format in [report::Format::Markdown, report::Format::Table] {
+        report::render(&document, format, 80);
+    }
+    let html = report::render(&document, report::Format::Html, 80);
+    assert_eq!(html.matches("<script").count(), 1);
 }
 
 /// What larger cases would do.
@@ -154,8 +169,9 @@ fn bandwidth(bytes: &[u8]) {
     let _ = compare(Kind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), bytes));
     let Ok(record) = BandwidthRecord::read(bytes) else { return };
     let cases = [Case { nodes: 1, gpus_per_node: 8 }, Case { nodes: 2, gpus_per_node: 8 }];
-    let evidence = Evidence::of_published(&DLPERF[0]).with_bandwidth(&cases.map(|case| (case, record.clone())));
-    let _ = evidence.map(foresee);
+    let records = cases.map(|case| (case, record.clone()));
+    let _ = Evidence::of_published(&DLPERF[0]).with_bandwidth(&records).map(foresee);
+    report(Vec::new(), records.into(), Vec::new());
     let mut written = Vec::new();
     record.write(&mut written).expect("memory takes it");
     BandwidthRecord::read(&written[..]).expect("what is written can be read");

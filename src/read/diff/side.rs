@@ -12,6 +12,7 @@ use ringmark_record::files::MODEL;
 use ringmark_record::stats::summary::STEP_PERCENTS;
 use ringmark_record::units::Seconds;
 use ringmark_record::usage::usage;
+use ringmark_record::whole_file;
 use serde::Serialize;
 use serde::de::IgnoredAny;
 
@@ -313,7 +314,7 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
     };
     let mut side = Side { left_out, ..Side::new(path, kind) };
     for file in files {
-        let open = || Ok(BufReader::new(File::open(file)?));
+        let open = || Ok(BufReader::new(whole_file::open(file)?));
         let mut part = Side::new(path, kind);
         let taken = open().and_then(|input| match content {
             Content::Result => training::take_result(&mut part, input),

@@ -5,6 +5,7 @@ use std::io::Read;
 use anyhow::{Context, bail};
 use ringmark_record::case::Case;
 use ringmark_record::config::Dtype;
+use ringmark_record::units::Seconds;
 use serde::{Deserialize, Serialize};
 
 /// A whole file. `diff.py` shows every field but the results side by side.
@@ -84,7 +85,7 @@ impl DdpBenchmark {
         for model in &file.benchmark_results {
             let silent = model.ringmark.iter().flat_map(|ours| &ours.without_communication);
             for group in model.result.iter().chain(silent) {
-                let is_time = |time: &f64| time.is_finite() && *time > 0.0;
+                let is_time = |time: &f64| *time > 0.0 && Seconds(*time).is_duration();
                 if let Some(wrong) = group.measurements.iter().find(|time| !is_time(time)) {
                     bail!(
                         "{} with {} ranks has an iteration of {wrong} s, which is no time",

@@ -110,7 +110,7 @@ impl Timing {
         let iterations = self.seconds.first().map_or(0, Vec::len);
         for (rank, seconds) in self.seconds.iter().enumerate() {
             ensure!(seconds.len() == iterations, "rank {rank} has {} times, rank 0 {iterations}", seconds.len());
-            let wrong = seconds.iter().find(|time| time.0.is_nan() || time.0 < 0.0);
+            let wrong = seconds.iter().find(|time| !time.is_duration());
             ensure!(wrong.is_none(), "rank {rank} has a time of {}, which is none", wrong.copied().unwrap_or_default());
         }
         Ok(())
