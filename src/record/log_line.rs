@@ -63,7 +63,7 @@ fn parse_marked(rest: &[u8]) -> Option<Line> {
     let (batch, rest) = split(rest, "]")?;
     let (_, rest) = split(rest, SPEED)?;
     let (speed, rest) = split(rest, UNIT)?;
-    let (batch, speed) = (number(batch)?, number::<f64>(speed)?);
+    let (batch, speed) = (number(batch)?, decimal(speed).or_else(|| number(speed))?);
     let loss = rest.strip_prefix(LOSS.as_bytes()).and_then(|rest| {
         let mut words = rest.trim_ascii_start().split(u8::is_ascii_whitespace);
         number(words.next()?)
@@ -77,6 +77,24 @@ fn split<'a>(text: &'a [u8], word: &str) -> Option<(&'a [u8], &'a [u8])> {
     let word = word.as_bytes();
     let start = memchr::memchr_iter(word[0], text).find(|start| text[*start..].starts_with(word))?;
     Some((&text[..start], &text[start + word.len()..]))
+}
+
+/// A plain decimal as `384.19`, which every sound line has: its digits and the power of ten are exact numbers, so that one
+/// division rounds as the standard library's parser does, in a third of its time. `None` for anything else.
+fn decimal(text: &[u8]) -> Option<f64> {
+    const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+    let mut digits = 0u64;
+    let mut decimals = None;
+    for letter in text {
+        match letter {
+            b'0'..=b'9' => digits = digits.checked_mul(10)? + u64::from(letter - b'0'),
+            b'.' if decimals.is_none() => decimals = Some(0),
+            _ => return None,
+        }
+        decimals = decimals.map(|count| count + usize::from(*letter != b'.'));
+    }
+    let is_exact = digits < 1 << 53 && text.len() > 1;
+    Some(digits as f64 / POWERS.get(decimals?)?).filter(|_| is_exact)
 }
 
 fn number<T: FromStr>(text: &[u8]) -> Option<T> {
@@ -96,6 +114,25 @@ mod tests {
         let line = write(7, ImagesPerSecond(384.194), 6.9077);
         assert_eq!(line, "INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss=6.907700");
         assert_eq!(parse(&line), iteration(7, 384.19, Some(6.9077)));
+    }
+
+    #[test]
+    fn a_speed_is_what_the_standard_library_reads() {
+        let mut digits = 1u64;
+        for round in 0..20_000u32 {
+            digits = digits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let text = format!("{}.{}", (digits >> 44) >> (round % 20), (digits & 0xff_ffff) >> (round % 24));
+            let read: f64 = text.parse().expect("a number");
+            assert_eq!(decimal(text.as_bytes()).map(f64::to_bits), Some(read.to_bits()), "{text}");
+        }
+        for (text, read) in [("384.", Some(384.0)), (".5", Some(0.5)), ("0.1", Some(0.1)), ("384", None), (".", None)] {
+            assert_eq!(decimal(text.as_bytes()), read, "{text}");
+        }
+        for unusual in
+            ["1e3", "-1.5", "nan", "1.2.3", "9007199254740993.0", "99999999999999999999.5", "0.12345678901234567"]
+        {
+            assert_eq!(decimal(unusual.as_bytes()), None, "{unusual}");
+        }
     }
 
     #[test]
