@@ -54,9 +54,9 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
             let is_twice = named[..place].iter().any(|(other, _)| other == name);
             ensure!(!is_twice, "two results of {} with {name}", model.model);
             let images = f64::from(model.batch_size) * group.ranks.len() as f64;
-            let figures = mean(&group.measurements)
-                .filter(|_| !group.ranks.is_empty())
-                .and_then(|mean| RunFigures::of(images / mean, Seconds(mean), step_percentiles(&group.measurements)));
+            let figures = mean(&group.measurements).filter(|_| !group.ranks.is_empty()).and_then(|mean| {
+                RunFigures::of(images / mean, Seconds(mean), step_percentiles(group.measurements.as_slice()))
+            });
             match figures {
                 Some(figures) => {
                     let case = set.case(name);

@@ -60,7 +60,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     let outlooks: Vec<Outlook> =
         evidence(config)?.into_iter().map(|(evidence, caveat)| outlook(config, evidence, caveat)).collect();
     if !config.json.give(&show::json(&outlooks))? {
-        answer::print_harmless(&show::text(&outlooks))?;
+        answer::print(&show::text(&outlooks))?;
     }
     let refused: Vec<String> = outlooks.iter().flat_map(Outlook::refused).collect();
     match refused.as_slice() {

@@ -90,7 +90,7 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
         None if is_instead => {}
         None => {
             let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
-            answer::print_harmless(&render(&document, format, width))?;
+            answer::print(&render(&document, format, width))?;
         }
     }
     let problems = results.iter().flat_map(|result| result.problems.iter().map(move |problem| (&result.name, problem)));
