@@ -88,9 +88,7 @@ def noisy_line(noise):
 
 
 def ringmark(options, folder):
-    subprocess.run(
-        [options.program, "extract", folder, "--out", f"{folder}/result", "--format", "json"], check=True, capture_output=True
-    )
+    subprocess.run([options.program, "extract", folder, "--out", f"{folder}/result"], check=True, capture_output=True)
     result = json.loads(next(pathlib.Path(folder, "result").glob("*.json")).read_text())
     return {run["log"]: run["speed"] for case in result["rn50"].values() for run in case["runs"]}
 

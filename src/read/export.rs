@@ -158,7 +158,7 @@ impl From<&Run> for JsonRun {
             speed: measured.map(|measured| measured.speed),
             images_over_time: measured.map(|measured| ImagesPerSecond(to_hundredths(measured.images_over_time.0))),
             iteration_seconds: measured.and_then(|measured| {
-                let [p50, p75, p90, p95] = step_percentiles(&measured.pooled_steps())?;
+                let [p50, p75, p90, p95] = step_percentiles(measured.pooled_steps())?;
                 Some(JsonIterations { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
             }),
             last_loss: measured.and_then(|measured| measured.last_loss),

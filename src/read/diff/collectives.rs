@@ -102,7 +102,7 @@ fn of_record(result: &MessageResult, timing: &Timing, ranks: u32) -> Result<RunF
     let time = timing.mean().unwrap_or_default();
     // One rank has nothing to send, and no bus bandwidth.
     let rate = if ranks > 1 { busbw(result.bytes, time, ranks) } else { algbw(result.bytes, time) };
-    RunFigures::of(rate.0, time, step_percentiles(&timing.pooled()))
+    RunFigures::of(rate.0, time, step_percentiles(timing.pooled()))
         .ok_or_else(|| format!("a time that is none (their mean is {time})"))
 }
 
@@ -198,7 +198,7 @@ fn of_nccl_tests<'a>(
         .flat_map(|iterations| iterations.times_us.iter().skip(iterations.skipped_iterations))
         .map(|microseconds| microseconds * 1e-6)
         .collect();
-    RunFigures::of(rate, Seconds(time * 1e-6), step_percentiles(&times))
+    RunFigures::of(rate, Seconds(time * 1e-6), step_percentiles(times))
         .ok_or_else(|| format!("a time that is none (their mean is {time} us)"))
 }
 

@@ -62,7 +62,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
                 }
                 continue;
             };
-            match RunFigures::of(images / mean, Seconds(mean), step_percentiles(&group.measurements)) {
+            match RunFigures::of(images / mean, Seconds(mean), step_percentiles(group.measurements.as_slice())) {
                 Some(figures) => {
                     let case = set.case(name);
                     case.runs.push(figures);

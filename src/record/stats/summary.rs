@@ -42,12 +42,12 @@ pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     percentiles(values, [percent]).map(|[percentile]| percentile)
 }
 
-/// Several of one list, which is sorted once.
-pub fn percentiles<const COUNT: usize>(values: &[f64], percents: [f64; COUNT]) -> Option<[f64; COUNT]> {
-    if values.is_empty() || percents.iter().any(|percent| !(0.0..=100.0).contains(percent)) {
+/// Several of one list, which is sorted once, in its own place where it is given away.
+pub fn percentiles<const COUNT: usize>(values: impl Into<Vec<f64>>, percents: [f64; COUNT]) -> Option<[f64; COUNT]> {
+    let mut sorted = values.into();
+    if sorted.is_empty() || percents.iter().any(|percent| !(0.0..=100.0).contains(percent)) {
         return None;
     }
-    let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     Some(percents.map(|percent| {
         let place = percent / 100.0 * (sorted.len() - 1) as f64;
@@ -60,7 +60,7 @@ pub fn percentiles<const COUNT: usize>(values: &[f64], percents: [f64; COUNT]) -
 pub const STEP_PERCENTS: [u32; 4] = [50, 75, 90, 95];
 
 /// Those of a list of iteration times, in the order of [`STEP_PERCENTS`]. `None` for an empty list.
-pub fn step_percentiles(times: &[f64]) -> Option<[f64; STEP_PERCENTS.len()]> {
+pub fn step_percentiles(times: impl Into<Vec<f64>>) -> Option<[f64; STEP_PERCENTS.len()]> {
     percentiles(times, STEP_PERCENTS.map(f64::from))
 }
 

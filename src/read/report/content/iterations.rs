@@ -112,7 +112,7 @@ fn times(measured: &Measured) -> Option<Times> {
     let far = counted.iter().enumerate().filter(|(_, time)| **time > limit);
     let mut outliers: Vec<(usize, f64)> = far.map(|(index, time)| (measured.warmup + index + 1, *time)).collect();
     outliers.sort_by(|one, other| other.1.total_cmp(&one.1));
-    let percentiles = step_percentiles(&measured.pooled_steps())?.map(|time| time * 1e3);
+    let percentiles = step_percentiles(measured.pooled_steps())?.map(|time| time * 1e3);
     Some(Times { percentiles, ends: extent(counted.iter().copied())?, outliers })
 }
 
