@@ -692,9 +692,9 @@ fn kinds_are_not_mixed() {
         "PyTorch's DDP benchmark",
         "nothing in common, not even with --force",
     ]);
-    training.write("1n2g/bandwidth.json", bandwidth(1e-3, DeviceKind::Cpu, None));
+    training.write("ddp.json", pytorch(32, 25, &[(1, 0.1)]));
     diff(training.path(), training.path(), &[])
-        .is_refused(&["BASE", "is a mixture: 3 training runs with logs; a record of ringmark bandwidth"]);
+        .is_refused(&["BASE", "is a mixture: 3 training runs with logs; a JSON of PyTorch's DDP benchmark"]);
 }
 
 #[test]
