@@ -7,6 +7,7 @@ use std::path::Path;
 
 use ringmark::read::peers::pytorch_ddp::{DdpBenchmark, GroupResult};
 use ringmark_record::config::{CollectiveChoice, Dtype};
+use ringmark_record::environment::DeviceKind;
 use ringmark_record::files::RunName;
 use ringmark_record::run::{Profile, RunRecord};
 use ringmark_record::units::Seconds;
@@ -218,6 +219,19 @@ fn pytorch_s_diff_finds_what_was_changed() {
     let ringmark = model.ringmark.as_ref().expect("ours");
     let [without] = &ringmark.without_communication[..] else { panic!("of 1n2g alone") };
     assert_eq!((ringmark.dtype, without.ranks.as_slice(), without.measurements.len()), (Dtype::Fp32, &[0, 1][..], 16));
+}
+
+/// libtorch's build has a version of CUDA on any machine.
+#[test]
+fn the_file_has_a_cuda_version_only_of_runs_on_gpus() {
+    for (device, version) in [(DeviceKind::Cpu, None), (DeviceKind::Cuda, Some("13.0"))] {
+        let folder = Folder::new();
+        let mut run = record("1n1g", 1, 0.5);
+        run.header.environment.cuda_version = Some("13.0".to_owned());
+        run.header.ranks[0].device = device;
+        folder.run(&run);
+        assert_eq!(benchmark(&folder.path()).cuda_version.as_deref(), version);
+    }
 }
 
 #[test]

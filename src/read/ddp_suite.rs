@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, bail};
 use ringmark_record::case::Case;
 use ringmark_record::ddp_line;
+use ringmark_record::environment::DeviceKind;
 use ringmark_record::run::Profile;
 
 use crate::read::figures::{CaseRuns, Extraction, Group};
@@ -44,7 +45,9 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
             bail!("{} has runs of several bucket sizes, of which PyTorch's file holds one: part them", extraction.name)
         }
     };
-    let versions = recorded.iter().filter_map(|recorded| recorded.environment.cuda_version.clone());
+    // libtorch's build has one also where nothing ran on it; who reads the file takes it for the device.
+    let on_gpus = recorded.iter().filter(|recorded| recorded.conditions.device == DeviceKind::Cuda);
+    let versions = on_gpus.filter_map(|recorded| recorded.environment.cuda_version.clone());
     let cuda_version = join(versions);
     Ok(DdpBenchmark {
         pytorch_version: join(recorded.iter().map(|recorded| recorded.environment.libtorch_version.clone())),
