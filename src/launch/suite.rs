@@ -1,7 +1,6 @@
 //! PyTorch's DDP suite (`benchmarks/distributed/ddp`) as a sweep: its cases, which runs have one without communication
 //! beside them, and its lines at the end. Not for running anything.
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use ringmark_record::config::{CollectiveChoice, ExchangeConfig, TrainConfig};
 use ringmark_record::ddp_line;
 use ringmark_record::files::RunName;
 use ringmark_record::run::RunRecord;
+use ringmark_record::whole_file;
 
 use crate::launch::hosts::Hosts;
 
@@ -66,7 +66,7 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
 
 /// After warm-up, of all ranks, in seconds.
 fn steps(record: &Path, warmup: u32) -> anyhow::Result<Vec<f64>> {
-    let read = || RunRecord::read(BufReader::new(File::open(record)?));
+    let read = || RunRecord::read(BufReader::new(whole_file::open(record)?));
     let record = read().with_context(|| format!("record {}", record.display()))?;
     let counted = record.iterations.iter().skip(warmup as usize);
     Ok(counted.flat_map(|iteration| &iteration.step).map(|step| step.0).collect())

@@ -15,7 +15,7 @@ use ringmark_record::usage::usage;
 
 use crate::read::figures::{CaseRuns, Group};
 use crate::read::loss;
-use crate::read::published::Published;
+use crate::read::published::{Published, PublishedCase};
 use crate::read::table;
 
 /// Gradients of ResNet50-v1b as fp32, for logs that do not say: 25,557,032 parameters.
@@ -129,7 +129,7 @@ impl Evidence {
 
     /// Of a published row.
     pub fn of_published(row: &Published) -> Evidence {
-        let case = |case: &crate::read::published::PublishedCase| {
+        let case = |case: &PublishedCase| {
             let images = f64::from(row.batch_size) * f64::from(case.case.ranks());
             let speeds = if case.runs.is_empty() { std::slice::from_ref(&case.median.0) } else { case.runs };
             let runs = speeds.iter().map(|speed| RunStep { step: images / speed, phases: None }).collect();

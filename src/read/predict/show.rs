@@ -6,7 +6,7 @@ use ringmark_record::units::{GigabytesPerSecond, ImagesPerSecond, Seconds};
 use serde::Serialize;
 
 use crate::read::predict::Outlook;
-use crate::read::predict::evidence::Evidence;
+use crate::read::predict::evidence::{CaseEvidence, Evidence};
 use crate::read::predict::model::{Backtest, FAR, Limit, Prediction, Refusal, Under};
 use crate::read::table::{Columns, aligned};
 
@@ -161,7 +161,7 @@ fn assumptions(outlook: &Outlook) -> Vec<String> {
 }
 
 fn measured(evidence: &Evidence) -> String {
-    let case = |case: &crate::read::predict::evidence::CaseEvidence| match case.runs.len() {
+    let case = |case: &CaseEvidence| match case.runs.len() {
         _ if case.is_median => format!("{} (published median)", case.case),
         1 => format!("{} (1 run)", case.case),
         runs => format!("{} ({runs} runs)", case.case),
