@@ -14,7 +14,7 @@
 //! | [`run_name`] | where a run's log and record lie, under DLPerf's names |
 //! | [`manifest`] | what a sweep was asked, what it ran with, and how far each run is |
 //! | [`line`] | lines of other benchmarks, writers and parsers |
-//! | [`heartbeat`] | what a rank tells the launcher while it runs |
+//! | [`heartbeat`] | what a rank reports to the launcher while it runs |
 //! | [`resource_use`] | what hosts and ranks did while the iterations ran, by the counters of kernel and driver |
 //! | [`validity`] | what a reader should be warned of, worked out from a record alone |
 //! | [`warning`] | what a warning is |
