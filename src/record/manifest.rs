@@ -30,9 +30,9 @@ pub const KIND: &str = "ringmark-sweep";
 /// A whole sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
-    /// [`KIND`].
+    /// Always `ringmark-sweep`.
     pub kind: String,
-    /// [`SCHEMA`].
+    /// Version of the format.
     pub schema: u32,
     /// What is measured.
     #[serde(default = "Manifest::first_benchmark")]
