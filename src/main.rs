@@ -5,14 +5,18 @@ use std::process::ExitCode;
 use clap::Parser;
 use ringmark::answer::harmless;
 use ringmark::cli::{Cli, Command};
-use ringmark::launch::progress::complain;
+use ringmark::launch::sweep::progress::complain;
 use ringmark::{launch, read};
 use ringmark_record::usage::UsageError;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Sweep(options) => options.into_config().and_then(|config| launch::sweep::run(&config)),
-        Command::Bandwidth(options) => options.into_config().and_then(|config| launch::bandwidth::run(&config)),
+        Command::Sweep(options) => {
+            options.into_config().and_then(|config| launch::sweep::benchmark::train::run(&config))
+        }
+        Command::Bandwidth(options) => {
+            options.into_config().and_then(|config| launch::sweep::benchmark::bandwidth::run(&config))
+        }
         Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::run(&config)),
         Command::Extract(options) => read::extract::run(&options.into_config()),
         Command::Diff(options) => read::diff::run(&options.into_config()),
@@ -20,7 +24,7 @@ fn main() -> ExitCode {
         Command::Predict(options) => read::predict::run(&options.into_config()),
         Command::Completions(options) => options.print(),
         Command::Man(options) => options.write(),
-        Command::Leash(options) => launch::process::leash(options.driver, &options.command),
+        Command::Leash(options) => launch::job::process::leash(options.driver, &options.command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,16 +16,16 @@ use ringmark_record::run::Profile;
 use ringmark_record::usage::usage;
 
 use crate::cli::json::JsonOption;
-use crate::launch::bandwidth::{self, BandwidthSweep};
+use crate::launch::cluster::hosts::{self, Hosts};
+use crate::launch::cluster::interface::Interface;
 use crate::launch::doctor::DoctorConfig;
 use crate::launch::doctor::network::Depth;
-use crate::launch::hosts::{self, Hosts};
-use crate::launch::interface::Interface;
-use crate::launch::job::LaunchConfig;
-use crate::launch::mpirun::{MpirunOptions, Surroundings};
-use crate::launch::starter::{self, Starter};
-use crate::launch::suite;
-use crate::launch::sweep::{self, SweepConfig};
+use crate::launch::job::mpirun::{MpirunOptions, Surroundings};
+use crate::launch::job::planned::LaunchConfig;
+use crate::launch::job::starter::{self, Starter};
+use crate::launch::sweep::benchmark::bandwidth::{self, BandwidthSweep};
+use crate::launch::sweep::benchmark::train::{self, SweepConfig};
+use crate::launch::sweep::suite;
 
 /// Which hosts, and how they are reached.
 #[derive(Debug, Args)]
@@ -242,7 +242,7 @@ impl SweepOptions {
             runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
             launch,
             cooldown: Duration::from_secs(self.cooldown),
-            out: self.out.unwrap_or_else(|| sweep::default_out(&train, SystemTime::now())),
+            out: self.out.unwrap_or_else(|| train::default_out(&train, SystemTime::now())),
             resume: self.resume,
             profile: if self.quick { Profile::Quick } else { Profile::Full },
             ddp_suite,

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use ringmark_record::config::DeviceChoice;
 use ringmark_record::inspection::{Inspection, Order, Reply};
 
-use crate::launch::mpirun::Surroundings;
-use crate::launch::process::Interrupt;
-use crate::launch::remote::{Remote, Running};
+use crate::launch::cluster::remote::{Remote, Running};
+use crate::launch::cluster::ssh_failure;
+use crate::launch::job::mpirun::Surroundings;
+use crate::launch::job::process::Interrupt;
 
 /// How often a waiting loop looks at the clock and the interrupt.
 const TICK: Duration = Duration::from_millis(50);
@@ -118,6 +119,6 @@ impl Agent {
 
     /// The last line of its standard error.
     fn complaints(&self) -> String {
-        super::ssh::last_words(&self.complaints.lock().unwrap_or_else(PoisonError::into_inner))
+        ssh_failure::last_words(&self.complaints.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -10,13 +10,13 @@ use ringmark_record::inspection::{Inspection, Order, Reply};
 use ringmark_record::units::Seconds;
 use serde::Serialize;
 
+use crate::launch::cluster::hosts::Host;
+use crate::launch::cluster::remote::Remote;
+use crate::launch::cluster::ssh_failure::{self, Refusal};
 use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::probe::{Gpus, Probe, SCRIPT, WorkerFile};
-use crate::launch::doctor::ssh::{self, Refusal};
-use crate::launch::hosts::Host;
-use crate::launch::mpirun::{MpirunOptions, Surroundings};
-use crate::launch::process::Interrupt;
-use crate::launch::remote::Remote;
+use crate::launch::job::mpirun::{MpirunOptions, Surroundings};
+use crate::launch::job::process::Interrupt;
 
 /// Hosts that are visited at a time.
 const AT_ONCE: usize = 64;
@@ -124,10 +124,10 @@ impl Visit<'_> {
         };
         facts.probe = Probe::parse(&answer.stdout);
         if facts.probe.is_none() {
-            facts.refusal = Some(ssh::refusal(&answer, &facts.host, self.options.ssh_port));
+            facts.refusal = Some(ssh_failure::refusal(&answer, &facts.host, self.options.ssh_port));
         } else if !facts.is_here {
             facts.ssh = answer.first_output.map(|time| Seconds(time.as_secs_f64()));
-            facts.warning = ssh::warning(&answer.stderr, &facts.host);
+            facts.warning = ssh_failure::warning(&answer.stderr, &facts.host);
         }
     }
 }

@@ -5,21 +5,20 @@
 //! |---|---|
 //! | [`host`] | one host visited: script, agent, clock |
 //! | [`probe`] | the script that needs no worker, and its answers |
-//! | [`ssh`] | why ssh did not come through |
 //! | [`agent`] | the driver's end of `ringmark-worker agent` |
 //! | [`network`] | which network the hosts use, and whether they reach each other on it |
-//! | [`peers`] | the ways between the hosts, measured |
+//! | [`links`] | the ways between the hosts, measured |
 //! | [`checks`] | what is wrong, and the cure |
 //! | [`report`] | the table and the lines below it |
 
 pub mod agent;
 pub mod checks;
 pub mod host;
+pub mod links;
 pub mod network;
-pub mod peers;
+
 pub mod probe;
 pub mod report;
-pub mod ssh;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -30,15 +29,15 @@ use ringmark_record::units::Seconds;
 use serde::Serialize;
 
 use crate::answer::{self, Json};
+use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::cluster::sync::Sync;
 use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::checks::{Asked, Finding, Severity};
 use crate::launch::doctor::host::{HostFacts, Visit};
 use crate::launch::doctor::network::{Depth, NetworkFacts};
-use crate::launch::hosts::{Host, Hosts};
-use crate::launch::job::{self, LaunchConfig, Launcher};
-use crate::launch::mpirun::{MpirunOptions, Surroundings};
-use crate::launch::process::Interrupt;
-use crate::launch::sync::Sync;
+use crate::launch::job::mpirun::{MpirunOptions, Surroundings};
+use crate::launch::job::planned::{self, LaunchConfig, Launcher};
+use crate::launch::job::process::Interrupt;
 
 /// Columns of the table where it goes to no terminal.
 const WIDTH: usize = 120;
@@ -88,8 +87,8 @@ impl Examination {
 pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let surroundings = Surroundings::read();
-    let worker = job::find_worker(config.worker.as_deref(), &surroundings)?;
-    let results = config.out.as_deref().map(job::absolute_out).transpose()?;
+    let worker = planned::find_worker(config.worker.as_deref(), &surroundings)?;
+    let results = config.out.as_deref().map(planned::absolute_out).transpose()?;
     let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
     let interrupt = Interrupt::install()?;
     if let Some(sync) = &sync {
@@ -129,7 +128,7 @@ pub fn before_jobs(launcher: &mut Launcher, out: &Path, interrupt: &Interrupt) -
     if !doctor {
         return Ok(None);
     }
-    let results = job::absolute_out(out)?;
+    let results = planned::absolute_out(out)?;
     let hosts = launcher.hosts();
     let visit = Visit {
         worker: launcher.program(),

@@ -5,12 +5,12 @@ use std::sync::Mutex;
 
 use serde::Serialize;
 
+use crate::launch::cluster::interface::{self, CommonNetwork, HostNetworks, Interface, Place};
 use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::checks::{self, Finding};
 use crate::launch::doctor::host::{HostFacts, Visit};
-use crate::launch::doctor::peers::{Peers, Way};
-use crate::launch::interface::{self, CommonNetwork, HostNetworks, Interface, Place};
-use crate::launch::process::Interrupt;
+use crate::launch::doctor::links::{Peers, Way};
+use crate::launch::job::process::Interrupt;
 
 /// How much of the network is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

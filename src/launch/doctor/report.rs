@@ -7,7 +7,7 @@ use ringmark_record::units::Seconds;
 use crate::launch::doctor::Examination;
 use crate::launch::doctor::checks::{self, Check, Finding, Severity};
 use crate::launch::doctor::host::HostFacts;
-use crate::launch::doctor::peers::Outcome;
+use crate::launch::doctor::links::Outcome;
 use crate::launch::doctor::probe::{Gpus, Port};
 
 /// Longest name of a GPU in a cell.
@@ -233,12 +233,12 @@ mod tests {
     use ringmark_record::config::DeviceChoice;
 
     use super::*;
+    use crate::launch::cluster::ssh_failure::Refusal;
     use crate::launch::doctor::checks::Asked;
     use crate::launch::doctor::checks::tests::{gpu_hosts, h100, hosts, network, open, probe};
     use crate::launch::doctor::host::HostFacts;
     use crate::launch::doctor::network::NetworkFacts;
     use crate::launch::doctor::probe::Gpu;
-    use crate::launch::doctor::ssh::Refusal;
 
     fn examination(hosts: Vec<HostFacts>) -> Examination {
         let asked = Asked { worker: Path::new("/w"), device: DeviceChoice::Auto, results: None, has_results: false };

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::launch::hosts::Host;
-use crate::launch::mpirun::{MpirunOptions, Surroundings};
-use crate::launch::process::Interrupt;
+use crate::launch::cluster::hosts::Host;
+use crate::launch::job::mpirun::{MpirunOptions, Surroundings};
+use crate::launch::job::process::Interrupt;
 
 /// How long ssh tries to connect: a host that is there answers in less.
 const CONNECT_SECONDS: u32 = 5;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use ringmark_record::heartbeat::{Heartbeat, INTERVAL, Phase};
 
-use crate::launch::watch::launcher_words::{Cause, Words};
-use crate::launch::watch::listener::Event;
+use crate::launch::job::watch::listener::Event;
+use crate::launch::job::watch::starter_output::{Cause, Words};
 
 /// What the launcher gets to say of a rank's end, and to end the others, before we do.
 const GRACE: Duration = Duration::from_secs(5);

@@ -15,7 +15,7 @@ use ringmark_record::units::Seconds;
 use ringmark_record::usage::usage;
 use ringmark_record::whole_file;
 
-use crate::launch::folder;
+use crate::launch::sweep::folder;
 
 /// Why a run does not count that was under way when ringmark was killed.
 const CUT_OFF: &str = "ringmark was ended in the middle of it";

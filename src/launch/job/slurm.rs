@@ -8,8 +8,8 @@ use anyhow::{Context, anyhow, ensure};
 use ringmark_record::config::DeviceChoice;
 use ringmark_record::usage::usage;
 
-use crate::launch::hosts::{Host, Hosts};
-use crate::launch::mpirun::{self, Job, Surroundings};
+use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::job::mpirun::{self, Job, Surroundings};
 
 /// What the allocation was asked for by task, core, GPU and memory, which srun would ask for again. A case has its own
 /// number of ranks, so half of these would have Slurm refuse it, or hide GPUs and cores from its ranks.
@@ -226,7 +226,7 @@ fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::mpirun::MpirunOptions;
+    use crate::launch::job::mpirun::MpirunOptions;
 
     /// What Slurm 22.05 printed of `salloc -N2 --gpus=3`, shortened.
     const DETAILS: &str = "\

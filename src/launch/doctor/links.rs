@@ -10,10 +10,10 @@ use ringmark_record::stats::summary;
 use ringmark_record::units::{GigabytesPerSecond, Seconds};
 use serde::Serialize;
 
+use crate::launch::cluster::interface::CommonNetwork;
 use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::host::side_by_side;
-use crate::launch::interface::CommonNetwork;
-use crate::launch::process::Interrupt;
+use crate::launch::job::process::Interrupt;
 
 /// How long a pair sends in each direction.
 const SEND: Seconds = Seconds(0.3);

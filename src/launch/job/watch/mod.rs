@@ -1,15 +1,15 @@
 //! Watches a job while it runs: where each rank is, which rank died and of what, and whether the job hangs. Not for
-//! ending it: that is [`process`](crate::launch::process)'s.
+//! ending it: that is [`process`](crate::launch::job::process)'s.
 //!
 //! | room | what it is for |
 //! |---|---|
 //! | `listener` | the ranks' connections |
-//! | `launcher_words` | what mpirun or srun says of a rank's end |
-//! | `judge` | from all of it, what is wrong and with whom; pure, but for the clock that it is given |
+//! | `starter_output` | what mpirun or srun says of a rank's end |
+//! | `watchdog` | from all of it, what is wrong and with whom; pure, but for the clock that it is given |
 
-mod judge;
-mod launcher_words;
 mod listener;
+mod starter_output;
+mod watchdog;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use ringmark_record::heartbeat::Driver;
 use ringmark_record::units::Seconds;
 
-use crate::launch::watch::judge::Judge;
-use crate::launch::watch::listener::Listener;
+use crate::launch::job::watch::listener::Listener;
+use crate::launch::job::watch::watchdog::Judge;
 
 /// How long a rank looks for a driver that never gives up on it.
 const PATIENCE: Duration = Duration::from_secs(3600);

@@ -20,11 +20,11 @@ use ringmark_record::usage::usage;
 use serde::Serialize;
 
 use crate::answer::Json;
+use crate::launch::cluster::hosts::Hosts;
 use crate::launch::doctor;
-use crate::launch::hosts::Hosts;
-use crate::launch::job::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
-use crate::launch::process::{Ended, Interrupt};
-use crate::launch::starter::Starter;
+use crate::launch::job::planned::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
+use crate::launch::job::process::{Ended, Interrupt};
+use crate::launch::job::starter::Starter;
 
 /// What a bandwidth command is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ pub struct BandwidthSweep {
 
 /// `results/<UTC date>T<time>Z_bandwidth`, for a command that is given no folder.
 pub fn default_out(now: SystemTime) -> PathBuf {
-    job::default_out("bandwidth", now)
+    planned::default_out("bandwidth", now)
 }
 
 /// DLPerf's cases of several ranks that fit, and all slots of several hosts; 1n1g where there is no such case.
@@ -117,7 +117,7 @@ fn files_of(case: Case, out: &Path, out_of_record: &Path) -> JobFiles {
 
 /// Every case's job in order.
 fn plan(config: &BandwidthSweep, launcher: &Launcher) -> anyhow::Result<Vec<(Case, PlannedJob)>> {
-    let out_of_record = job::absolute_out(&config.out)?;
+    let out_of_record = planned::absolute_out(&config.out)?;
     let plan_case = |case: Case| {
         let files = files_of(case, &config.out, &out_of_record);
         let bandwidth = BandwidthConfig { json: Some(files.record.clone()), ..config.bandwidth.clone() };

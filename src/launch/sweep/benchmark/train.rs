@@ -16,13 +16,13 @@ use ringmark_record::options;
 use ringmark_record::run::{Profile, RunRecord, Warning};
 use ringmark_record::units::ImagesPerSecond;
 
+use crate::launch::cluster::interface::Interface;
 use crate::launch::doctor;
-use crate::launch::interface::Interface;
-use crate::launch::job::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
-use crate::launch::ledger::{self, Ledger};
-use crate::launch::process::{Ended, Interrupt};
-use crate::launch::progress::{RunProgress, complain, say};
-use crate::launch::suite;
+use crate::launch::job::planned::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
+use crate::launch::job::process::{Ended, Interrupt};
+use crate::launch::sweep::ledger::{self, Ledger};
+use crate::launch::sweep::progress::{RunProgress, complain, say};
+use crate::launch::sweep::suite;
 
 const QUICK: &str = "quick profile: a first look, not a result to quote";
 
@@ -51,7 +51,7 @@ pub struct SweepConfig {
 
 /// `results/<UTC date>T<time>Z_b<batch>_<dtype>`, for a sweep that is given no folder.
 pub fn default_out(train: &TrainConfig, now: SystemTime) -> PathBuf {
-    job::default_out(&format!("b{}_{}", train.batch_size, train.dtype), now)
+    planned::default_out(&format!("b{}_{}", train.batch_size, train.dtype), now)
 }
 
 /// One job.
@@ -186,7 +186,7 @@ fn run_missing(config: &SweepConfig, runs: &[Run], ledger: &mut Ledger, interrup
 /// Every run in the order in which they run.
 fn plan(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Vec<Run>> {
     let SweepConfig { train, out, runs, .. } = config;
-    let out_of_record = job::absolute_out(out)?;
+    let out_of_record = planned::absolute_out(out)?;
     let plan_run = |case: Case, run: u32, baseline: bool, train: &TrainConfig| {
         let name = RunName { baseline, case, batch_size: train.batch_size, dtype: train.dtype, run };
         let files = JobFiles { log: name.log(out), record: name.record(&out_of_record) };

@@ -13,8 +13,8 @@ use ringmark_record::case::Case;
 use ringmark_record::environment::is_allowed;
 use ringmark_record::inspection::INTERFACE_VARIABLE;
 
-use crate::launch::hosts::Host;
-use crate::launch::interface::{self, Interface};
+use crate::launch::cluster::hosts::Host;
+use crate::launch::cluster::interface::{self, Interface};
 
 /// MPI's name for shared memory by process-to-process copy, which a container's seccomp rules forbid.
 pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
@@ -213,7 +213,7 @@ pub fn threads_of_a_rank(job: &Job, surroundings: &Surroundings) -> Option<u32> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::hosts::Hosts;
+    use crate::launch::cluster::hosts::Hosts;
 
     fn surroundings() -> Surroundings {
         Surroundings { variables: vec!["PATH".to_owned()], host_name: "a".to_owned(), cores: 6, ..Default::default() }

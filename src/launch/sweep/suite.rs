@@ -12,7 +12,7 @@ use ringmark_record::files::RunName;
 use ringmark_record::run::RunRecord;
 use ringmark_record::whole_file;
 
-use crate::launch::hosts::Hosts;
+use crate::launch::cluster::hosts::Hosts;
 
 /// GPUs of a machine in PyTorch's suite.
 const FULL: u32 = 8;

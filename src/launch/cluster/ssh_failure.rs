@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::launch::remote::Answer;
+use crate::launch::cluster::remote::Answer;
 
 /// What is wrong with the way to a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

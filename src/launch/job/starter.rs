@@ -4,9 +4,9 @@ use anyhow::{Context, anyhow};
 use ringmark_record::config::DeviceChoice;
 use ringmark_record::usage::usage;
 
-use crate::launch::hosts::Hosts;
-use crate::launch::mpirun::{self, Job, Surroundings};
-use crate::launch::slurm::{self, Allocation, GpusOfStep};
+use crate::launch::cluster::hosts::Hosts;
+use crate::launch::job::mpirun::{self, Job, Surroundings};
+use crate::launch::job::slurm::{self, Allocation, GpusOfStep};
 
 /// What starts the ranks of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

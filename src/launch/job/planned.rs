@@ -14,15 +14,15 @@ use ringmark_record::config::DeviceChoice;
 use ringmark_record::usage::usage;
 use ringmark_record::{files, log_line, whole_file};
 
-use crate::launch::folder::{self, FolderLock};
-use crate::launch::hosts::{Host, Hosts};
-use crate::launch::interface::Interface;
-use crate::launch::mpirun::{self, Job, MpirunOptions, Surroundings};
-use crate::launch::process::{self, Ended, Interrupt};
-use crate::launch::progress::complain;
-use crate::launch::starter::Starter;
-use crate::launch::sync::Sync;
-use crate::launch::watch::Watch;
+use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::cluster::interface::Interface;
+use crate::launch::cluster::sync::Sync;
+use crate::launch::job::mpirun::{self, Job, MpirunOptions, Surroundings};
+use crate::launch::job::process::{self, Ended, Interrupt};
+use crate::launch::job::starter::Starter;
+use crate::launch::job::watch::Watch;
+use crate::launch::sweep::folder::{self, FolderLock};
+use crate::launch::sweep::progress::complain;
 
 const WORKER: &str = "ringmark-worker";
 

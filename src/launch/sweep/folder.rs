@@ -14,7 +14,7 @@ use ringmark_record::files::{self, LOCK};
 use ringmark_record::usage::usage;
 use ringmark_record::whole_file;
 
-use crate::launch::progress::complain;
+use crate::launch::sweep::progress::complain;
 
 /// The right to write into a folder. It ends with the value, or when this process and the mpirun that it started have
 /// ended, in whatever way: the kernel takes it back.

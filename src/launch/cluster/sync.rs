@@ -20,11 +20,11 @@ use nix::unistd::Pid;
 use ringmark_record::config::DeviceChoice;
 use ringmark_record::usage::usage;
 
-use crate::launch::doctor::ssh::{self, Refusal};
-use crate::launch::hosts::Host;
-use crate::launch::mpirun::{MpirunOptions, Surroundings};
-use crate::launch::process::Interrupt;
-use crate::launch::remote::{Answer, Remote};
+use crate::launch::cluster::hosts::Host;
+use crate::launch::cluster::remote::{Answer, Remote};
+use crate::launch::cluster::ssh_failure::{self, Refusal};
+use crate::launch::job::mpirun::{MpirunOptions, Surroundings};
+use crate::launch::job::process::Interrupt;
 
 /// What every worker links that is not of its host.
 const TORCH: &str = "libtorch_cpu.so";
@@ -205,7 +205,7 @@ impl Sync {
         if !remote.is_here() && (status.code() == Some(255) || has(&["(0 bytes received so far)"])) {
             let of_ssh: Vec<&str> = output.lines().filter(|line| !line.starts_with("rsync")).collect();
             let answer = Answer { status: Some(status), stderr: of_ssh.join("\n"), ..Answer::default() };
-            let Refusal { what, cure } = ssh::refusal(&answer, host, options.ssh_port);
+            let Refusal { what, cure } = ssh_failure::refusal(&answer, host, options.ssh_port);
             return format!("{host}: {what}: {cure}");
         }
         format!("copying to {folder} on {host} failed: rsync ended with {status}: {reason}")

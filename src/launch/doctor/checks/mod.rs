@@ -9,10 +9,10 @@ use ringmark_record::inspection::{Inspection, Library};
 use ringmark_record::units::{Bytes, GigabytesPerSecond};
 use serde::Serialize;
 
+use crate::launch::cluster::interface::CommonNetwork;
 use crate::launch::doctor::host::HostFacts;
-use crate::launch::doctor::peers::{self, Outcome, Way};
+use crate::launch::doctor::links::{self, Outcome, Way};
 use crate::launch::doctor::probe::{Gpu, Gpus, Port, Probe, WorkerFile};
-use crate::launch::interface::CommonNetwork;
 
 /// A clock that is further off makes times of different hosts incomparable.
 const CLOCK_SECONDS: f64 = 1.0;
@@ -639,7 +639,7 @@ pub fn of_ways(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], 
         })
         .collect();
     let pairs: Vec<(usize, usize)> = closed.iter().map(|(way, _)| (way.from, way.to)).collect();
-    for (number, its) in peers::blame(&pairs) {
+    for (number, its) in links::blame(&pairs) {
         let describe = |index: &usize| {
             let (way, reason) = closed[*index];
             format!("{} to {} ({reason})", name(way.from), name(way.to))
@@ -663,10 +663,10 @@ pub fn of_ways(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], 
         }
     }
 
-    let slow: Vec<&Way> = peers::slow(ways).into_iter().map(|number| &ways[number]).collect();
+    let slow: Vec<&Way> = links::slow(ways).into_iter().map(|number| &ways[number]).collect();
     let pairs: Vec<(usize, usize)> = slow.iter().map(|way| (way.from, way.to)).collect();
-    let usual = peers::usual_speed(ways).unwrap_or_default();
-    for (number, its) in peers::blame(&pairs) {
+    let usual = links::usual_speed(ways).unwrap_or_default();
+    for (number, its) in links::blame(&pairs) {
         let describe = |index: &usize| {
             let way = slow[*index];
             let speed = match way.outcome {
@@ -740,9 +740,9 @@ pub(crate) mod tests {
     use ringmark_record::units::Seconds;
 
     use super::*;
+    use crate::launch::cluster::interface::Place;
+    use crate::launch::cluster::ssh_failure::Refusal;
     use crate::launch::doctor::probe::Space;
-    use crate::launch::doctor::ssh::Refusal;
-    use crate::launch::interface::Place;
 
     fn library(version: &str) -> Library {
         Library { version: version.to_owned(), path: format!("/lib/{version}.so"), bytes: Bytes(1000) }

@@ -15,8 +15,8 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid};
 
-use crate::launch::starter::Starter;
-use crate::launch::watch::Watch;
+use crate::launch::job::starter::Starter;
+use crate::launch::job::watch::Watch;
 
 /// How often a waiting loop looks at the clock, the child and the interrupt.
 const TICK: Duration = Duration::from_millis(20);
@@ -272,7 +272,7 @@ fn descendants(of: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::slurm::GpusOfStep;
+    use crate::launch::job::slurm::GpusOfStep;
 
     #[test]
     fn each_end_says_why() {
