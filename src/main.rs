@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use ringmark::answer::harmless;
 use ringmark::cli::{Cli, Command};
-use ringmark::launch::sweep::progress::complain;
+use ringmark::launch::local::print::print_error;
 use ringmark::{launch, read};
 use ringmark_record::usage::UsageError;
 
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         Command::Bandwidth(options) => {
             options.into_config().and_then(|config| launch::sweep::benchmark::bandwidth::run(&config))
         }
-        Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::run(&config)),
+        Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::command::run(&config)),
         Command::Extract(options) => read::extract::run(&options.into_config()),
         Command::Diff(options) => read::diff::run(&options.into_config()),
         Command::Report(options) => read::report::run(&options.into_config()),
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&harmless(&format!("ringmark: {error:#}")));
+            print_error(&harmless(&format!("ringmark: {error:#}")));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

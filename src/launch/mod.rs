@@ -3,6 +3,7 @@
 //!
 //! | package | what it is for |
 //! |---|---|
+//! | [`local`] | this machine: environment, signals, child processes |
 //! | [`cluster`] | the hosts and how they are reached |
 //! | [`job`] | one launch: its command line, its processes, its log and record |
 //! | [`doctor`] | looks at every host before a job does |
@@ -11,4 +12,5 @@
 pub mod cluster;
 pub mod doctor;
 pub mod job;
+pub mod local;
 pub mod sweep;

@@ -12,7 +12,7 @@ use ringmark_record::case::Case;
 pub struct Host {
     /// Name or address, as mpirun is to use it.
     pub name: String,
-    /// Ranks it takes: GPUs, or shares of the CPU. At least 1.
+    /// Ranks it takes: GPUs, or equal parts of the CPU. At least 1.
     pub slots: u32,
 }
 
@@ -35,7 +35,7 @@ impl Hosts {
 
     /// Reads the list `a:8,b:8`.
     pub fn parse_list(text: &str) -> anyhow::Result<Hosts> {
-        let hosts = text.split(',').map(|word| parse_host(word.trim())).collect::<anyhow::Result<_>>()?;
+        let hosts = text.split(',').map(|host| parse_host(host.trim())).collect::<anyhow::Result<_>>()?;
         Hosts::without_duplicates("--hosts".to_owned(), hosts)
     }
 
@@ -99,19 +99,19 @@ impl Hosts {
         if misfits.is_empty() {
             return Ok(());
         }
-        let mut cures = Vec::new();
+        let mut fixes = Vec::new();
         if misfits.iter().any(|(misfit, _)| *misfit == Misfit::Hosts) {
-            cures.push("add a host".to_owned());
+            fixes.push("add a host".to_owned());
         }
         if misfits.iter().any(|(misfit, _)| *misfit == Misfit::Slots) {
-            cures.push("raise the slots, as in --hosts localhost:8, to share cores or GPUs on purpose".to_owned());
+            fixes.push("raise the slots, as in --hosts localhost:8, to share cores or GPUs on purpose".to_owned());
         }
         let fitting: Vec<String> = cases.iter().filter(|case| self.fit(**case)).map(Case::to_string).collect();
         if !fitting.is_empty() {
-            cures.push(format!("choose --cases {}", fitting.join(",")));
+            fixes.push(format!("choose --cases {}", fitting.join(",")));
         }
         let faults: Vec<String> = misfits.into_iter().map(|(_, fault)| fault).collect();
-        bail!("{}: {}", faults.join("\n"), cures.join(", or "))
+        bail!("{}: {}", faults.join("\n"), fixes.join(", or "))
     }
 
     fn misfit(&self, case: Case) -> Option<(Misfit, String)> {
@@ -143,14 +143,14 @@ fn parse_host(text: &str) -> anyhow::Result<Host> {
 
 /// `a slots=8`, `a:8`, with or without Open MPI's upper limit, which a case that fits never reaches.
 fn parse_line(text: &str) -> anyhow::Result<Host> {
-    let mut words = text.split_whitespace();
-    let name = words.next().unwrap_or_default();
+    let mut fields = text.split_whitespace();
+    let name = fields.next().unwrap_or_default();
     let mut slots = None;
-    for word in words {
-        match word.split_once('=') {
+    for field in fields {
+        match field.split_once('=') {
             Some(("slots", number)) => slots = Some(number),
             Some(("max_slots" | "max-slots", _)) => {}
-            _ => bail!("{word:?} is not understood: write `{name} slots=8` for 8 ranks"),
+            _ => bail!("{field:?} is not understood: write `{name} slots=8` for 8 ranks"),
         }
     }
     match slots {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_list_names_the_value_and_the_cure() {
+    fn a_bad_list_names_the_value_and_the_fix() {
         assert_eq!(list_error("a:8,b"), "host \"b\" has no number of slots: write b:8 for 8 ranks");
         assert_eq!(list_error("a:none"), "host a has \"none\" slots: write a number from 1");
         assert_eq!(list_error("a:0"), "host a has \"0\" slots: write a number from 1");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_that_does_not_fit_is_named_with_the_cure() {
+    fn every_case_that_does_not_fit_is_named_with_the_fix() {
         let hosts = Hosts { source: "the hostfile nodes".to_owned(), ..Hosts::parse_list("a:8").expect("a list") };
         let error = hosts.check(&cases("1n1g,1n8g,2n8g")).expect_err("does not fit").to_string();
         assert_eq!(error, "case 2n8g needs 2 hosts, the hostfile nodes has 1: add a host, or choose --cases 1n1g,1n8g");

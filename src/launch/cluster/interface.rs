@@ -10,14 +10,7 @@ use ipnet::Ipv4Net;
 use ringmark_record::inspection;
 use serde::Serialize;
 
-/// What joins containers or virtual machines inside a host begins with one of these.
-const INNER: [&str; 11] =
-    ["docker", "br-", "virbr", "veth", "vnet", "cni", "flannel", "cali", "lxcbr", "lxdbr", "podman"];
-
-/// Whether an interface of this name leads into its host and not out of it.
-pub fn is_inner(name: &str) -> bool {
-    INNER.iter().any(|start| name.starts_with(start))
-}
+use crate::launch::local::environment::is_inner;
 
 /// An interface by its name, or the network that it has an address in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +81,7 @@ pub struct Place {
 }
 
 impl CommonNetwork {
-    /// As mpirun and NCCL are to be told: by its name where that is the same everywhere.
+    /// As mpirun and NCCL take it: by its name where that is the same everywhere.
     pub fn interface(&self) -> Option<Interface> {
         let first = &self.places.first()?.interface;
         let is_common = self.places.iter().all(|place| place.interface == *first);
@@ -151,7 +144,7 @@ fn open_addresses<'a>(host: &'a HostNetworks) -> impl Iterator<Item = (&'a inspe
         .iter()
         .flat_map(|interface| interface.addresses.iter().map(move |address| (interface, address)));
     pairs.filter(|(interface, address)| {
-        let is_inner = interface.is_bridge || is_inner_name(&interface.name);
+        let is_inner = interface.is_bridge || is_inner(&interface.name);
         interface.is_up && !interface.is_loopback && (!is_inner || host.reached_at == Some(address.addr()))
     })
 }
@@ -170,11 +163,6 @@ pub fn inner<'a>(hosts: &[HostNetworks<'a>]) -> Vec<&'a str> {
     names.sort_unstable();
     names.dedup();
     names
-}
-
-/// Whether an interface of this name joins containers or virtual machines.
-fn is_inner_name(name: &str) -> bool {
-    INNER.iter().any(|beginning| name.starts_with(beginning))
 }
 
 /// The network of the addresses that `is_in`, where every host has one of its own.
@@ -262,10 +250,10 @@ pub fn named(interface: &Interface, hosts: &[HostNetworks]) -> Result<CommonNetw
 /// `eth0 10.77.0.2/24, lo 127.0.0.1/8`: every interface with its addresses.
 pub fn described(interfaces: &[inspection::Interface]) -> String {
     let describe = |interface: &inspection::Interface| {
-        let mut words = vec![interface.name.clone()];
-        words.extend(interface.addresses.iter().map(Ipv4Net::to_string));
-        words.extend((!interface.is_up).then(|| "(down)".to_owned()));
-        words.join(" ")
+        let mut parts = vec![interface.name.clone()];
+        parts.extend(interface.addresses.iter().map(Ipv4Net::to_string));
+        parts.extend((!interface.is_up).then(|| "(down)".to_owned()));
+        parts.join(" ")
     };
     let all: Vec<String> = interfaces.iter().map(describe).collect();
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
@@ -310,7 +298,7 @@ mod tests {
         use_it(&hosts)
     }
 
-    fn words(given: &[Given]) -> Vec<String> {
+    fn names(given: &[Given]) -> Vec<String> {
         with(given, |hosts| candidates(hosts).iter().map(CommonNetwork::to_string).collect())
     }
 
@@ -333,8 +321,8 @@ mod tests {
     fn the_network_that_the_names_lead_to_comes_first() {
         let a: &[(&str, &str)] = &[("docker0", "172.17.0.1/16"), ("eth0", "10.1.0.1/24"), ("ib0", "10.2.0.1/16")];
         let b: &[(&str, &str)] = &[("docker0", "172.17.0.1/16"), ("eth0", "10.1.0.2/24"), ("ib0", "10.2.0.2/16")];
-        assert_eq!(words(&[(a, Some("10.1.0.1")), (b, Some("10.1.0.2"))]), ["eth0, 10.1.0.0/24", "ib0, 10.2.0.0/16"]);
-        assert_eq!(words(&[(a, None), (b, Some("10.2.0.2"))]), ["ib0, 10.2.0.0/16", "eth0, 10.1.0.0/24"]);
+        assert_eq!(names(&[(a, Some("10.1.0.1")), (b, Some("10.1.0.2"))]), ["eth0, 10.1.0.0/24", "ib0, 10.2.0.0/16"]);
+        assert_eq!(names(&[(a, None), (b, Some("10.2.0.2"))]), ["ib0, 10.2.0.0/16", "eth0, 10.1.0.0/24"]);
         with(&[(a, None), (b, None)], |hosts| {
             let found = candidates(hosts);
             assert_eq!(found[0].interface(), Some(Interface::Name("eth0".to_owned())));
@@ -361,9 +349,9 @@ mod tests {
         // Two hosts on one switch would both have such a bridge, and even with other addresses they do not meet there.
         let a: &[(&str, &str)] = &[("virbr0", "192.168.122.1/24")];
         let b: &[(&str, &str)] = &[("virbr0", "192.168.122.2/24")];
-        assert_eq!(words(&[(a, None), (b, None)]), Vec::<String>::new());
+        assert_eq!(names(&[(a, None), (b, None)]), Vec::<String>::new());
         // A bridge that the host's own card is part of: the names lead there.
-        assert_eq!(words(&[(a, Some("192.168.122.1")), (b, Some("192.168.122.2"))]), ["virbr0, 192.168.122.0/24"]);
+        assert_eq!(names(&[(a, Some("192.168.122.1")), (b, Some("192.168.122.2"))]), ["virbr0, 192.168.122.0/24"]);
         let down = [inspection::Interface { is_up: false, ..interface("eth0", &["10.1.0.1/24"]) }];
         assert_eq!(candidates(&[HostNetworks { host: "a", interfaces: &down, reached_at: None }]), []);
     }
@@ -381,9 +369,9 @@ mod tests {
     #[test]
     fn a_common_name_will_do_where_no_prefix_joins_the_addresses() {
         let given: &[Given] = &[(&[("eth0", "10.1.0.1/32")], None), (&[("eth0", "10.1.7.2/32")], None)];
-        assert_eq!(words(given), ["eth0"]);
+        assert_eq!(names(given), ["eth0"]);
         let given: &[Given] = &[(&[("eth0", "10.1.0.1/32")], None), (&[("eth1", "10.1.7.2/32")], None)];
-        assert_eq!(words(given), Vec::<String>::new());
+        assert_eq!(names(given), Vec::<String>::new());
     }
 
     fn refused(interface: &str, given: &[Given]) -> Vec<(usize, String)> {
@@ -391,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_interface_is_told_with_those_that_there_are() {
+    fn a_wrong_interface_is_named_with_those_that_there_are() {
         let given: &[Given] = &[
             (&[("eth0", "10.1.0.1/24"), ("docker0", "172.17.0.1/16")], None),
             (&[("ens3", "10.1.0.2/24"), ("docker0", "172.17.0.1/16")], None),

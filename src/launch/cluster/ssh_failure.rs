@@ -2,19 +2,19 @@
 
 use serde::Serialize;
 
-use crate::launch::cluster::remote::Answer;
+use crate::launch::local::child::Answer;
 
-/// What is wrong with the way to a host.
+/// What is wrong between us and a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refusal {
+pub struct SshFailure {
     /// What failed, with ssh's own words.
     pub what: String,
     /// What to do.
-    pub cure: String,
+    pub fix: String,
 }
 
-/// Parts of ssh's messages, what each of them means, and its cure. `HOST` and `PORT` stand for the host's.
-const REFUSALS: [(&[&str], &str, &str); 8] = [
+/// Parts of ssh's messages, what each of them means, and its fix. `HOST` and `PORT` stand for the host's.
+const FAILURES: [(&[&str], &str, &str); 8] = [
     (
         &["banner exchange"],
         "it takes the connection and does not answer",
@@ -60,14 +60,14 @@ const REFUSALS: [(&[&str], &str, &str); 8] = [
 /// What ssh's warning of a changed key begins with. It goes on all the same, as mpirun's does.
 const CHANGED: &str = "REMOTE HOST IDENTIFICATION HAS CHANGED";
 
-/// Judges `answer`, which did not bring what was asked for.
-pub fn refusal(answer: &Answer, host: &str, port: u16) -> Refusal {
+/// Explains `answer`, which did not bring what was asked for.
+pub fn explain(answer: &Answer, host: &str, port: u16) -> SshFailure {
     let fill = |text: &str| text.replace("HOST", host).replace("PORT", &port.to_string());
-    let words = last_words(&answer.stderr);
+    let words = last_line(&answer.stderr);
     // The first that fits: what is more specific stands above.
     let fits = |(parts, _, _): &&(&[&str], &str, &str)| parts.iter().any(|part| answer.stderr.contains(part));
-    let (what, cure) = match (REFUSALS.iter().find(fits), answer.status) {
-        (Some((_, what, cure)), _) => (fill(what), fill(cure)),
+    let (what, fix) = match (FAILURES.iter().find(fits), answer.status) {
+        (Some((_, what, fix)), _) => (fill(what), fill(fix)),
         (None, None) => (
             format!("a command run there does not end within {:.0} s", answer.took.as_secs_f64()),
             fill(
@@ -80,21 +80,21 @@ pub fn refusal(answer: &Answer, host: &str, port: u16) -> Refusal {
         ),
     };
     let what = if words.is_empty() { what } else { format!("{what} ({words})") };
-    Refusal { what, cure }
+    SshFailure { what, fix }
 }
 
 /// What ssh warned of while it came through.
-pub fn warning(stderr: &str, host: &str) -> Option<Refusal> {
-    stderr.contains(CHANGED).then(|| Refusal {
+pub fn warning(stderr: &str, host: &str) -> Option<SshFailure> {
+    stderr.contains(CHANGED).then(|| SshFailure {
         what: "its host key has changed since we saw it last, and ssh only goes on because mpirun's does".to_owned(),
-        cure: format!(
+        fix: format!(
             "if the host was installed anew, forget the old key (ssh-keygen -R {host}); if not, ask who answers"
         ),
     })
 }
 
 /// The last line that says something; ssh's notice that it has met the host is not one.
-pub fn last_words(stderr: &str) -> String {
+pub fn last_line(stderr: &str) -> String {
     let says_something = |line: &&str| !line.is_empty() && !line.starts_with("Warning: Permanently added");
     stderr.lines().map(str::trim).rfind(says_something).unwrap_or_default().to_owned()
 }
@@ -107,14 +107,14 @@ mod tests {
 
     use super::*;
 
-    fn told(stderr: &str) -> Refusal {
+    fn failed(stderr: &str) -> SshFailure {
         let status = Some(ExitStatus::from_raw(255 << 8));
-        refusal(&Answer { status, stderr: stderr.to_owned(), ..Answer::default() }, "node7", 2222)
+        explain(&Answer { status, stderr: stderr.to_owned(), ..Answer::default() }, "node7", 2222)
     }
 
     #[test]
-    fn each_of_ssh_s_refusals_has_its_meaning_and_cure() {
-        for (words, what, cure) in [
+    fn each_of_ssh_s_failures_has_its_meaning_and_fix() {
+        for (words, what, fix) in [
             ("ssh: Could not resolve hostname node7: Name or service not known", "its name is unknown", "/etc/hosts"),
             ("ssh: connect to host node7 port 2222: Connection refused", "no sshd listens on port 2222", "--ssh-port"),
             (
@@ -128,25 +128,25 @@ mod tests {
             ("kex_exchange_identification: read: Connection reset by peer", "closes the connection", "MaxStartups"),
             ("Connection timed out during banner exchange", "takes the connection and does not answer", "sshd hangs"),
         ] {
-            let refusal = told(&format!("Warning: Permanently added node7\n{words}\n"));
-            assert!(refusal.what.contains(what) && refusal.cure.contains(cure), "{refusal:?}");
+            let failure = failed(&format!("Warning: Permanently added node7\n{words}\n"));
+            assert!(failure.what.contains(what) && failure.fix.contains(fix), "{failure:?}");
             let last = words.lines().last().expect("a line");
-            assert!(refusal.what.ends_with(&format!(" ({last})")), "{refusal:?}");
+            assert!(failure.what.ends_with(&format!(" ({last})")), "{failure:?}");
         }
     }
 
     #[test]
     fn a_shell_that_hangs_or_is_missing_is_no_fault_of_the_network() {
         let hung = Answer { took: Duration::from_secs(12), ..Answer::default() };
-        assert_eq!(refusal(&hung, "b", 22).what, "a command run there does not end within 12 s");
-        let refusal = told("sh: not found");
-        assert_eq!(refusal.what, "a command cannot be run there (exit status: 255) (sh: not found)");
+        assert_eq!(explain(&hung, "b", 22).what, "a command run there does not end within 12 s");
+        let failure = failed("sh: not found");
+        assert_eq!(failure.what, "a command cannot be run there (exit status: 255) (sh: not found)");
     }
 
     #[test]
     fn a_changed_host_key_is_a_warning() {
         assert_eq!(warning("Warning: Permanently added", "b"), None);
         let warning = warning("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n", "b").expect("it has");
-        assert!(warning.cure.contains("ssh-keygen -R b"));
+        assert!(warning.fix.contains("ssh-keygen -R b"));
     }
 }

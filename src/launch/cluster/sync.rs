@@ -7,33 +7,29 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
+use std::io::Read;
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use ringmark_record::config::DeviceChoice;
 use ringmark_record::usage::usage;
 
 use crate::launch::cluster::hosts::Host;
-use crate::launch::cluster::remote::{Answer, Remote};
-use crate::launch::cluster::ssh_failure::{self, Refusal};
-use crate::launch::job::mpirun::{MpirunOptions, Surroundings};
-use crate::launch::job::process::Interrupt;
+use crate::launch::cluster::remote::Remote;
+use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::cluster::ssh_failure::{self, SshFailure};
+use crate::launch::local::child::{self, Answer, Call, EndPolicy};
+use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::local::interrupt::Interrupt;
 
 /// What every worker links that is not of its host.
 const TORCH: &str = "libtorch_cpu.so";
 
 /// The half that it loads where there is a GPU.
 const TORCH_CUDA: &str = "libtorch_cuda.so";
-
-/// How often a waiting loop looks at the child and the interrupt.
-const TICK: Duration = Duration::from_millis(20);
 
 /// What rsync gets to take its half-written files away before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -68,9 +64,9 @@ impl Sync {
     }
 
     /// What makes each host's copy, to be pasted into a shell.
-    pub fn command_lines(&self, hosts: &[Host], options: &MpirunOptions, surroundings: &Surroundings) -> Vec<String> {
+    pub fn command_lines(&self, hosts: &[Host], ssh: &SshOptions, environment: &LaunchEnvironment) -> Vec<String> {
         let line = |host: &Host| {
-            let remote = Remote::new(host, options, surroundings);
+            let remote = Remote::new(host, ssh, environment);
             let line = shell_words::join(self.command(host, &remote));
             if remote.is_here() { format!("{} && {line}", self.make_folder()) } else { line }
         };
@@ -82,17 +78,17 @@ impl Sync {
     pub fn run(
         &self,
         hosts: &[Host],
-        options: &MpirunOptions,
-        surroundings: &Surroundings,
+        ssh: &SshOptions,
+        environment: &LaunchEnvironment,
         interrupt: &Interrupt,
         report: impl Fn(&str) + std::marker::Sync,
     ) -> anyhow::Result<()> {
         ensure!(
-            surroundings.find("rsync").is_some(),
+            environment.find("rsync").is_some(),
             "rsync is not on PATH, and --sync copies with it: install it (apt-get install rsync)"
         );
         let copy = |host: &Host| {
-            let outcome = self.copy(host, options, surroundings, interrupt);
+            let outcome = self.copy(host, ssh, environment, interrupt);
             if let Ok(done) = &outcome {
                 report(&format!("sync to {}:{}: {done}", host.name, self.folder.display()));
             }
@@ -116,58 +112,62 @@ impl Sync {
         format!("mkdir -p {}", self.folder.display())
     }
 
-    /// rsync and its words for one host.
+    /// rsync's command line for one host.
     fn command(&self, host: &Host, remote: &Remote) -> Vec<String> {
-        let mut words: Vec<String> =
+        let mut line: Vec<String> =
             ["rsync", "--recursive", "--relative", "--copy-links", "--perms", "--times", "--checksum", "--stats"]
                 .map(str::to_owned)
                 .into();
         // Seconds without a word from the host.
-        words.extend(["--timeout=300", "--no-human-readable"].map(str::to_owned));
-        words.extend(["--exclude=*.a", "--exclude=libtorch_python.so"].map(str::to_owned));
+        line.extend(["--timeout=300", "--no-human-readable"].map(str::to_owned));
+        line.extend(["--exclude=*.a", "--exclude=libtorch_python.so"].map(str::to_owned));
         let folder = self.folder.display();
         let destination = match remote.ssh() {
             Some(ssh) => {
-                words.extend(["--rsh".to_owned(), shell_words::join(ssh)]);
-                words.push(format!("--rsync-path={} && rsync", self.make_folder()));
+                line.extend(["--rsh".to_owned(), shell_words::join(ssh)]);
+                line.push(format!("--rsync-path={} && rsync", self.make_folder()));
                 format!("{}:{folder}/", host.name)
             }
             None => format!("{folder}/"),
         };
-        words.extend(self.sources.iter().cloned());
-        words.push(destination);
-        words
+        line.extend(self.sources.iter().cloned());
+        line.push(destination);
+        line
     }
 
     /// What was done on one host, or why it failed with the host's name.
     fn copy(
         &self,
         host: &Host,
-        options: &MpirunOptions,
-        surroundings: &Surroundings,
+        ssh: &SshOptions,
+        environment: &LaunchEnvironment,
         interrupt: &Interrupt,
     ) -> anyhow::Result<String> {
-        let remote = &Remote::new(host, options, surroundings);
+        let remote = &Remote::new(host, ssh, environment);
         if remote.is_here() {
             let folder = self.folder.display();
             fs::create_dir_all(&self.folder).with_context(|| {
                 format!("{}: {folder} cannot be made: choose a --sync folder that may be written there", host.name)
             })?;
         }
-        let start = Instant::now();
-        let mut command = self.command(host, remote);
+        let mut line = self.command(host, remote);
         // As a process of its own, rsync would go on where this one is killed.
-        if let Some(program) = surroundings.find("setpriv") {
-            command.splice(..0, [program.display().to_string(), "--pdeathsig=TERM".to_owned()]);
+        if let Some(program) = environment.find("setpriv") {
+            line.splice(..0, [program.display().to_string(), "--pdeathsig=TERM".to_owned()]);
         }
-        let (status, output) = run(&command, interrupt).context("rsync cannot be run")?;
-        if !status.success() && !interrupt.asked() {
-            bail!("{}", self.failure(host, status, &output, remote, options));
+        let mut command = Command::new(&line[0]);
+        // English, because the output is read.
+        command.args(&line[1..]).env("LC_ALL", "C");
+        let call = Call { input: b"", timeout: None, policy: EndPolicy::Terminate(GRACE) };
+        let answer = child::call(&mut command, call, interrupt).context("rsync cannot be run")?;
+        let output = answer.stderr + &answer.stdout;
+        if let Some(status) = answer.status.filter(|status| !status.success() && !interrupt.asked()) {
+            bail!("{}", self.failure(host, status, &output, remote, ssh));
         }
         Ok(match transferred(&output) {
             Some((0, _)) => "equal".to_owned(),
             Some((files, bytes)) => {
-                let seconds = start.elapsed().as_secs_f64();
+                let seconds = answer.took.as_secs_f64();
                 let plural = if files == 1 { "" } else { "s" };
                 format!("{files} file{plural}, {:.1} MB in {seconds:.1} s", bytes as f64 / 1e6)
             }
@@ -176,17 +176,11 @@ impl Sync {
     }
 
     /// What failed on a host, and what to do.
-    fn failure(
-        &self,
-        host: &Host,
-        status: ExitStatus,
-        output: &str,
-        remote: &Remote,
-        options: &MpirunOptions,
-    ) -> String {
+    fn failure(&self, host: &Host, status: ExitStatus, output: &str, remote: &Remote, ssh: &SshOptions) -> String {
         let (host, folder) = (&host.name, self.folder.display());
-        let has = |words: &[&str]| words.iter().any(|words| output.contains(words));
-        // Whoever fails speaks first, after ssh's warnings; rsync's last lines are about what it has not heard.
+        let has = |texts: &[&str]| texts.iter().any(|text| output.contains(text));
+        // The first line of the standard error, after ssh's warnings, is of whoever failed; rsync's last lines are about
+        // what it has not heard.
         let is_reason =
             |line: &&str| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("**");
         let reason = output.lines().find(is_reason).unwrap_or("it says nothing").trim();
@@ -205,8 +199,8 @@ impl Sync {
         if !remote.is_here() && (status.code() == Some(255) || has(&["(0 bytes received so far)"])) {
             let of_ssh: Vec<&str> = output.lines().filter(|line| !line.starts_with("rsync")).collect();
             let answer = Answer { status: Some(status), stderr: of_ssh.join("\n"), ..Answer::default() };
-            let Refusal { what, cure } = ssh_failure::refusal(&answer, host, options.ssh_port);
-            return format!("{host}: {what}: {cure}");
+            let SshFailure { what, fix } = ssh_failure::explain(&answer, host, ssh.port);
+            return format!("{host}: {what}: {fix}");
         }
         format!("copying to {folder} on {host} failed: rsync ended with {status}: {reason}")
     }
@@ -301,43 +295,6 @@ fn transferred(output: &str) -> Option<(u64, u64)> {
     Some((number("Number of regular files transferred:")?, number("Total transferred file size:")?))
 }
 
-/// Runs `command` to its end, or until the user asks to stop; its status and what it wrote on both streams.
-fn run(command: &[String], interrupt: &Interrupt) -> io::Result<(ExitStatus, String)> {
-    let (mut reader, writer) = io::pipe()?;
-    // A group of its own, so that the terminal's Ctrl-C reaches us alone. English, because the output is read.
-    let mut child = Command::new(&command[0])
-        .args(&command[1..])
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(writer.try_clone()?)
-        .stderr(writer)
-        .process_group(0)
-        .spawn()?;
-    let output = thread::spawn(move || {
-        let mut output = Vec::new();
-        // What came before an error is kept.
-        let _ = reader.read_to_end(&mut output);
-        String::from_utf8_lossy(&output).into_owned()
-    });
-    let group = Pid::from_raw(child.id().cast_signed());
-    let mut deadline = None;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        // An error means that it has just gone.
-        if interrupt.asked() && deadline.is_none() {
-            let _ = killpg(group, Signal::SIGTERM);
-            deadline = Some(Instant::now() + GRACE);
-        }
-        if deadline.is_some_and(|end| Instant::now() >= end) {
-            let _ = killpg(group, Signal::SIGKILL);
-        }
-        thread::sleep(TICK);
-    };
-    Ok((status, output.join().unwrap_or_default()))
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
@@ -363,12 +320,12 @@ mod tests {
         Host { name: name.to_owned(), slots: 1 }
     }
 
-    fn options() -> MpirunOptions {
-        MpirunOptions { interface: None, ssh_port: 2222, more: Vec::new() }
+    fn ssh() -> SshOptions {
+        SshOptions::new(2222, &[], &environment())
     }
 
-    fn surroundings() -> Surroundings {
-        Surroundings { host_name: "a".to_owned(), ..Surroundings::default() }
+    fn environment() -> LaunchEnvironment {
+        LaunchEnvironment { host_name: "a".to_owned(), ..LaunchEnvironment::default() }
     }
 
     #[test]
@@ -405,7 +362,7 @@ mod tests {
     #[test]
     fn each_host_has_its_command() {
         assert_eq!(
-            sync().command_lines(&[host("a"), host("b")], &options(), &surroundings()),
+            sync().command_lines(&[host("a"), host("b")], &ssh(), &environment()),
             [
                 "mkdir -p /opt/rm && rsync --recursive --relative --copy-links --perms --times --checksum --stats \
                  '--timeout=300' --no-human-readable '--exclude=*.a' '--exclude=libtorch_python.so' /build/./worker \
@@ -428,10 +385,10 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_names_the_host_and_the_cure() {
+    fn each_failure_names_the_host_and_the_fix() {
         let failure = |status: i32, output: &str| {
-            let remote = Remote::new(&host("b"), &options(), &surroundings());
-            sync().failure(&host("b"), ExitStatus::from_raw(status << 8), output, &remote, &options())
+            let remote = Remote::new(&host("b"), &ssh(), &environment());
+            sync().failure(&host("b"), ExitStatus::from_raw(status << 8), output, &remote, &ssh())
         };
         let missing = failure(127, "bash: line 1: rsync: command not found\nrsync: connection unexpectedly closed\n");
         assert!(missing.starts_with("b has no rsync") && missing.contains("apt-get install rsync"), "{missing}");

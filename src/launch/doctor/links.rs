@@ -1,5 +1,5 @@
-//! The ways between the hosts: who is asked to measure which and when, the measuring by their agents, and who is to
-//! blame for what is missing or slow.
+//! The links between the hosts: which agent measures which link and when, and which host is to blame for what is missing
+//! or slow.
 
 use std::net::SocketAddrV4;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::launch::cluster::interface::CommonNetwork;
 use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::host::side_by_side;
-use crate::launch::job::process::Interrupt;
+use crate::launch::local::interrupt::Interrupt;
 
 /// How long a pair sends in each direction.
 const SEND: Seconds = Seconds(0.3);
@@ -21,28 +21,28 @@ const SEND: Seconds = Seconds(0.3);
 /// Rounds at most, which is every pair of 32 hosts; of more hosts each meets 31 others.
 const ROUNDS: usize = 31;
 
-/// A way that carries less than this share of the usual is measured again, and is slow if it still does.
+/// A link that carries less than this part of the usual is measured again, and is slow if it still does.
 const SLOW: f64 = 0.5;
 
-/// The usual is what a quarter of the ways carry or more: of three hosts one bad cable slows four ways of six, so that
+/// The usual is what a quarter of the links carry or more: of three hosts one bad cable slows four links of six, so that
 /// their median would be slow itself.
 const USUAL_PERCENT: f64 = 75.0;
 
-/// The way from one host to another, by their numbers.
+/// The link from one host to another, by their numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Way {
+pub struct Link {
     /// Who sent.
     pub from: usize,
     /// Who received.
     pub to: usize,
     /// What came of it.
-    pub outcome: Outcome,
+    pub state: LinkState,
 }
 
-/// What a way carried.
+/// What a link carried.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum LinkState {
     /// It leads there.
     Open {
         /// Half the time of a byte there and back.
@@ -56,16 +56,16 @@ pub enum Outcome {
     Closed(String),
 }
 
-impl Way {
+impl Link {
     /// Whether it leads there.
     pub fn is_open(&self) -> bool {
-        matches!(self.outcome, Outcome::Open { .. })
+        matches!(self.state, LinkState::Open { .. })
     }
 
     fn speed(&self) -> Option<f64> {
-        match self.outcome {
-            Outcome::Open { speed, .. } => speed.map(|speed| speed.0),
-            Outcome::Closed(_) => None,
+        match self.state {
+            LinkState::Open { speed, .. } => speed.map(|speed| speed.0),
+            LinkState::Closed(_) => None,
         }
     }
 }
@@ -91,20 +91,20 @@ pub fn rounds(hosts: usize, at_most: usize) -> Vec<Vec<(usize, usize)>> {
 }
 
 /// The agents of all hosts, each taking connections at its place in one network.
-pub struct Peers<'a> {
+pub struct LinkMeter<'a> {
     agents: &'a [Mutex<Agent>],
     network: &'a CommonNetwork,
     ports: Vec<u16>,
     interrupt: &'a Interrupt,
 }
 
-impl<'a> Peers<'a> {
+impl<'a> LinkMeter<'a> {
     /// Has them listen. `Err` names those that cannot, and why.
     pub fn listen(
         agents: &'a [Mutex<Agent>],
         network: &'a CommonNetwork,
         interrupt: &'a Interrupt,
-    ) -> Result<Peers<'a>, Vec<(usize, String)>> {
+    ) -> Result<LinkMeter<'a>, Vec<(usize, String)>> {
         let numbers: Vec<usize> = (0..agents.len()).collect();
         let answers = side_by_side(&numbers, |number| {
             let order = Order::Listen(network.places[*number].address);
@@ -118,48 +118,48 @@ impl<'a> Peers<'a> {
         if !faults.is_empty() {
             return Err(faults);
         }
-        Ok(Peers { agents, network, ports: answers.into_iter().flatten().collect(), interrupt })
+        Ok(LinkMeter { agents, network, ports: answers.into_iter().flatten().collect(), interrupt })
     }
 
     /// Whether each reaches the next.
-    pub fn reach_next(&self) -> Vec<Way> {
+    pub fn reach_next(&self) -> Vec<Link> {
         side_by_side(&ring(self.ports.len()), |(from, to)| self.measure(*from, *to, None))
     }
 
     /// Every pair in both directions, no host twice at a time; what is slow once more, with nobody beside it.
-    pub fn measure_all(&self) -> Vec<Way> {
-        let mut ways = Vec::new();
+    pub fn measure_all(&self) -> Vec<Link> {
+        let mut links = Vec::new();
         for round in rounds(self.ports.len(), ROUNDS) {
             if self.interrupt.asked() {
-                return ways;
+                return links;
             }
             let both = side_by_side(&round, |(first, second)| {
                 [self.measure(*first, *second, Some(SEND)), self.measure(*second, *first, Some(SEND))]
             });
-            ways.extend(both.into_iter().flatten());
+            links.extend(both.into_iter().flatten());
         }
-        for number in slow(&ways) {
-            let again = self.measure(ways[number].from, ways[number].to, Some(SEND));
-            if again.speed() > ways[number].speed() {
-                ways[number] = again;
+        for number in slow(&links) {
+            let again = self.measure(links[number].from, links[number].to, Some(SEND));
+            if again.speed() > links[number].speed() {
+                links[number] = again;
             }
         }
-        ways
+        links
     }
 
-    fn measure(&self, from: usize, to: usize, send: Option<Seconds>) -> Way {
+    fn measure(&self, from: usize, to: usize, send: Option<Seconds>) -> Link {
         let places = &self.network.places;
         let order = Order::Measure { to: SocketAddrV4::new(places[to].address, self.ports[to]), send };
         let time = Duration::from_secs_f64(send.map_or(0.0, |time| time.0));
-        let outcome = match lock(&self.agents[from]).ask(&order, time) {
+        let state = match lock(&self.agents[from]).ask(&order, time) {
             Ok(Reply::Measured { from: source, latency, speed }) => {
                 let detour = (source != places[from].address).then_some(source);
-                Outcome::Open { latency, speed, detour }
+                LinkState::Open { latency, speed, detour }
             }
-            Ok(other) => Outcome::Closed(format!("its agent answers {other:?}")),
-            Err(reason) => Outcome::Closed(reason),
+            Ok(other) => LinkState::Closed(format!("its agent answers {other:?}")),
+            Err(reason) => LinkState::Closed(reason),
         };
-        Way { from, to, outcome }
+        Link { from, to, state }
     }
 }
 
@@ -167,31 +167,31 @@ fn lock(agent: &Mutex<Agent>) -> std::sync::MutexGuard<'_, Agent> {
     agent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a good way carries.
-pub fn usual_speed(ways: &[Way]) -> Option<GigabytesPerSecond> {
-    let speeds: Vec<f64> = ways.iter().filter_map(Way::speed).collect();
+/// What a good link carries.
+pub fn usual_speed(links: &[Link]) -> Option<GigabytesPerSecond> {
+    let speeds: Vec<f64> = links.iter().filter_map(Link::speed).collect();
     summary::percentile(&speeds, USUAL_PERCENT).map(GigabytesPerSecond)
 }
 
-/// The ways, by their numbers, that carry far less than the others.
-pub fn slow(ways: &[Way]) -> Vec<usize> {
-    let usual = usual_speed(ways).map_or(0.0, |usual| usual.0);
-    let is_slow = |way: &Way| way.speed().is_some_and(|speed| speed < SLOW * usual);
-    ways.iter().enumerate().filter(|(_, way)| is_slow(way)).map(|(number, _)| number).collect()
+/// The links, by their numbers, that carry far less than the others.
+pub fn slow(links: &[Link]) -> Vec<usize> {
+    let usual = usual_speed(links).map_or(0.0, |usual| usual.0);
+    let is_slow = |link: &Link| link.speed().is_some_and(|speed| speed < SLOW * usual);
+    links.iter().enumerate().filter(|(_, link)| is_slow(link)).map(|(number, _)| number).collect()
 }
 
-/// Faulty ways laid at the door of as few hosts as explain them: again and again the host that most of the rest have in
-/// common; of equals the one that is named last, since the first is where people look anyway. Each with its ways, by
-/// their place in `ways`.
-pub fn blame(ways: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
-    let mut left: Vec<usize> = (0..ways.len()).collect();
+/// Faulty links blamed on as few hosts as explain them: again and again the host that most of the rest have in
+/// common; of equals the one that is named last, since the first is where people look anyway. Each with its links, by
+/// their place in `links`.
+pub fn blame(links: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
+    let mut left: Vec<usize> = (0..links.len()).collect();
     let mut blamed = Vec::new();
     while !left.is_empty() {
-        let touches = |host: usize, way: &usize| ways[*way].0 == host || ways[*way].1 == host;
-        let count = |host: usize| left.iter().filter(|way| touches(host, way)).count();
-        let hosts = left.iter().flat_map(|way| [ways[*way].0, ways[*way].1]);
+        let touches = |host: usize, link: &usize| links[*link].0 == host || links[*link].1 == host;
+        let count = |host: usize| left.iter().filter(|link| touches(host, link)).count();
+        let hosts = left.iter().flat_map(|link| [links[*link].0, links[*link].1]);
         let Some(host) = hosts.max_by_key(|host| (count(*host), *host)) else { break };
-        let (its, others) = left.iter().partition(|way| touches(host, way));
+        let (its, others) = left.iter().partition(|link| touches(host, link));
         left = others;
         blamed.push((host, its));
     }
@@ -228,17 +228,17 @@ mod tests {
         assert_eq!(ring(1), []);
     }
 
-    fn way(from: usize, to: usize, speed: f64) -> Way {
-        let outcome = Outcome::Open { latency: Seconds(1e-5), speed: Some(GigabytesPerSecond(speed)), detour: None };
-        Way { from, to, outcome }
+    fn link(from: usize, to: usize, speed: f64) -> Link {
+        let state = LinkState::Open { latency: Seconds(1e-5), speed: Some(GigabytesPerSecond(speed)), detour: None };
+        Link { from, to, state }
     }
 
     #[test]
     fn slow_is_below_half_of_the_usual() {
-        let ways = [way(0, 1, 1.2), way(1, 0, 1.1), way(0, 2, 0.5), way(2, 0, 1.0)];
-        assert_eq!(slow(&ways), [2]);
-        assert_eq!(usual_speed(&ways), Some(GigabytesPerSecond(1.125)));
-        let closed = Way { from: 0, to: 1, outcome: Outcome::Closed("no answer".to_owned()) };
+        let links = [link(0, 1, 1.2), link(1, 0, 1.1), link(0, 2, 0.5), link(2, 0, 1.0)];
+        assert_eq!(slow(&links), [2]);
+        assert_eq!(usual_speed(&links), Some(GigabytesPerSecond(1.125)));
+        let closed = Link { from: 0, to: 1, state: LinkState::Closed("no answer".to_owned()) };
         assert_eq!((slow(std::slice::from_ref(&closed)), usual_speed(&[closed])), (vec![], None));
     }
 

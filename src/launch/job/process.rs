@@ -1,60 +1,34 @@
 //! One job: starts it, hands out its lines as they come, and ends all of it. Not for what the lines mean.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{self, Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::process::{self, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid};
 
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::Watch;
-
-/// How often a waiting loop looks at the clock, the child and the interrupt.
-const TICK: Duration = Duration::from_millis(20);
+use crate::launch::local::child::{ChildProcess, EndPolicy};
+use crate::launch::local::interrupt::{Interrupt, TICK};
 
 /// What mpirun or srun gets to end its ranks, on all hosts, before it is killed: it gives them a second itself.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Whether the user asked to stop: Ctrl-C, SIGTERM or a closed terminal.
-#[derive(Debug, Clone)]
-pub struct Interrupt(Arc<AtomicBool>);
-
-impl Interrupt {
-    /// Takes over the signals; once a process.
-    pub fn install() -> anyhow::Result<Interrupt> {
-        let asked = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&asked);
-        ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("signals cannot be caught")?;
-        Ok(Interrupt(asked))
-    }
-
-    /// One that no signal sets, for tests.
-    #[cfg(test)]
-    pub fn never() -> Interrupt {
-        Interrupt(Arc::default())
-    }
-
-    /// Whether a signal came.
-    pub fn asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Sleeps; ends early when a signal comes.
-    pub fn sleep(&self, duration: Duration) {
-        let end = Instant::now() + duration;
-        while !self.asked() && Instant::now() < end {
-            thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
-        }
-    }
+/// What is started.
+pub struct Launch<'a> {
+    /// What starts the ranks.
+    pub starter: Starter,
+    /// Its command line, program first.
+    pub command: &'a [String],
+    /// Longest time of the job.
+    pub timeout: Option<Duration>,
 }
 
 /// How a job ended. In every case none of its processes is left on this machine.
@@ -88,12 +62,10 @@ impl Ended {
     }
 }
 
-/// Runs `command` to its end, under the eyes of `watch`. `each_line` gets what it writes on either stream, line by line,
+/// Runs a job to its end, under the eyes of `watch`. `each_line` gets what it writes on either stream, line by line,
 /// each with its newline; an error of `each_line` ends the job.
 pub fn run(
-    starter: Starter,
-    command: &[String],
-    timeout: Option<Duration>,
+    launch: &Launch,
     interrupt: &Interrupt,
     watch: &mut Watch,
     mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
@@ -103,8 +75,8 @@ pub fn run(
         watch.line(&String::from_utf8_lossy(&line));
         each_line(&line)
     };
-    let (mut job, lines) = Job::start(starter, command)?;
-    let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
+    let (mut job, lines) = Job::start(launch.starter, launch.command)?;
+    let deadline = launch.timeout.map(|limit| (limit, Instant::now() + limit));
     let ended = loop {
         match lines.recv_timeout(TICK) {
             Ok(line) => each_line(watch, line)?,
@@ -136,24 +108,25 @@ pub fn run(
     })
 }
 
-/// The word behind `ringmark` for [`leash`].
+/// The command of `ringmark` that is [`leash`].
 const LEASH: &str = "leash";
 
-/// Becomes `command`, which gets SIGTERM when `driver`, this process's parent, ends in any way, SIGKILL included. Returns
+/// Becomes `command`, which gets SIGTERM when `launcher`, this process's parent, ends in any way, SIGKILL included. Returns
 /// only with an error.
-pub fn leash(driver: i32, command: &[String]) -> anyhow::Result<()> {
+pub fn leash(launcher: i32, command: &[String]) -> anyhow::Result<()> {
     let (program, arguments) = command.split_first().context("an empty command line")?;
-    nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).context("the kernel does not tell of the driver's end")?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).context("the kernel does not signal the launcher's end")?;
     // It may have ended before it could be watched.
-    ensure!(getppid().as_raw() == driver, "the driver is gone");
+    ensure!(getppid().as_raw() == launcher, "the launcher is gone");
     Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be started"))
 }
 
 /// A started job; dropping it ends it.
 struct Job {
-    starter: Starter,
-    /// mpirun or srun, in a process group of its own, so that the terminal's Ctrl-C reaches us alone.
-    leader: Child,
+    /// mpirun or srun. Gets SIGTERM, so that it ends the ranks of every host; after [`GRACE`] SIGKILL.
+    leader: ChildProcess,
+    /// Ends whoever is still there; dropped after the leader.
+    _orphans: Orphans,
 }
 
 impl Job {
@@ -161,62 +134,55 @@ impl Job {
         // What a dying mpirun leaves behind becomes our child instead of init's: then it can be found and ended.
         nix::sys::prctl::set_child_subreaper(true).context("orphaned ranks cannot be adopted")?;
         let (reader, writer) = io::pipe().context("no pipe for the output")?;
-        let leader = Command::new("/proc/self/exe")
+        let policy = match starter.has_watcher() {
+            true => EndPolicy::TerminateLeader(GRACE),
+            false => EndPolicy::Terminate(GRACE),
+        };
+        let mut leashed = Command::new("/proc/self/exe");
+        leashed
             .args([LEASH, &process::id().to_string(), "--"])
             .args(command)
             .stdin(Stdio::null())
             .stdout(writer.try_clone().context("no pipe for the output")?)
-            .stderr(writer)
-            .process_group(0)
-            .spawn()
+            .stderr(writer);
+        let leader = ChildProcess::start(&mut leashed, policy)
             .context("this program cannot be started again, for mpirun to be tied to it")?;
         let (sender, lines) = mpsc::channel();
-        thread::spawn(move || {
-            let mut reader = BufReader::new(reader);
-            loop {
-                let mut line = Vec::new();
-                let message = match reader.read_until(b'\n', &mut line) {
-                    Ok(0) => return,
-                    Ok(_) if !line.ends_with(b"\n") => {
-                        line.push(b'\n');
-                        Ok(line)
-                    }
-                    Ok(_) => Ok(line),
-                    Err(error) => Err(error),
-                };
-                if sender.send(message).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok((Job { starter, leader }, lines))
-    }
-
-    fn has_exited(&mut self) -> bool {
-        // An error means that there is no such child.
-        !matches!(self.leader.try_wait(), Ok(None))
+        thread::spawn(move || send_lines(reader, &sender));
+        let patience = if starter.has_watcher() { GRACE } else { Duration::ZERO };
+        Ok((Job { leader, _orphans: Orphans { patience } }, lines))
     }
 }
 
-impl Drop for Job {
-    /// SIGTERM, so that the leader ends the ranks of every host; after [`GRACE`] SIGKILL; then whoever is still there.
-    fn drop(&mut self) {
-        // Each step may find that there is nobody left to signal: that is what it is for.
-        let leader = Pid::from_raw(self.leader.id().cast_signed());
-        let has_watcher = self.starter.has_watcher();
-        let signal = |signal| if has_watcher { kill(leader, signal) } else { killpg(leader, signal) };
-        if !self.has_exited() {
-            let _ = signal(Signal::SIGTERM);
-            let end = Instant::now() + GRACE;
-            while !self.has_exited() && Instant::now() < end {
-                thread::sleep(TICK);
+/// Every line of `output`, each with its newline.
+fn send_lines(output: impl Read, sender: &Sender<io::Result<Vec<u8>>>) {
+    let mut output = BufReader::new(output);
+    loop {
+        let mut line = Vec::new();
+        let message = match output.read_until(b'\n', &mut line) {
+            Ok(0) => return,
+            Ok(_) if !line.ends_with(b"\n") => {
+                line.push(b'\n');
+                Ok(line)
             }
+            Ok(_) => Ok(line),
+            Err(error) => Err(error),
+        };
+        if sender.send(message).is_err() {
+            return;
         }
-        if !self.has_exited() {
-            let _ = signal(Signal::SIGKILL);
-            let _ = self.leader.wait();
-        }
-        end_descendants(if has_watcher { GRACE } else { Duration::ZERO });
+    }
+}
+
+/// What a job leaves behind; dropping it ends all of it.
+struct Orphans {
+    /// Their own time to end.
+    patience: Duration,
+}
+
+impl Drop for Orphans {
+    fn drop(&mut self) {
+        end_descendants(self.patience);
     }
 }
 
@@ -283,8 +249,8 @@ mod tests {
         let srun = Ended::Exited(ExitStatus::from_raw(3 << 8), None).failure(Starter::Slurm(GpusOfStep::Unknown));
         assert_eq!(srun.as_deref(), Some("srun ended with exit status 3"));
         let timed_out = Ended::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned());
-        let words = "timed out after 90 s; no rank has reported";
-        assert_eq!(timed_out.failure(Starter::Mpirun).as_deref(), Some(words));
+        let reason = "timed out after 90 s; no rank has reported";
+        assert_eq!(timed_out.failure(Starter::Mpirun).as_deref(), Some(reason));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use ringmark_record::config::DeviceChoice;
 use ringmark_record::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
-use crate::launch::job::mpirun::{self, Job, Surroundings};
+use crate::launch::job::request::{JobRequest, nccl_interface};
+use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
 /// What the allocation was asked for by task, core, GPU and memory, which srun would ask for again. A case has its own
 /// number of ranks, so half of these would have Slurm refuse it, or hide GPUs and cores from its ranks.
@@ -62,9 +63,9 @@ struct Node {
 
 impl Allocation {
     /// Asks Slurm.
-    pub fn read(surroundings: &Surroundings) -> anyhow::Result<Allocation> {
-        let job = job_number(surroundings)?;
-        let variables = &surroundings.slurm;
+    pub fn read(environment: &LaunchEnvironment) -> anyhow::Result<Allocation> {
+        let job = job_number(environment)?;
+        let variables = &environment.slurm;
         let list =
             variables.get("SLURM_JOB_NODELIST").context("SLURM_JOB_NODELIST is not set, as salloc and sbatch do")?;
         let gpus = gpus_by_node(&scontrol(&["show", "job", "--details", job])?, host_names)?;
@@ -94,8 +95,8 @@ impl Allocation {
 }
 
 /// Slurm's number of the allocation that this process runs in.
-pub fn job_number(surroundings: &Surroundings) -> anyhow::Result<&str> {
-    surroundings.slurm.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {
+pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
+    environment.slurm.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {
         usage(anyhow!(
             "--launcher slurm works inside an allocation of Slurm, and SLURM_JOB_ID is not set: \
              start it by sbatch (scripts/slurm.sbatch) or in salloc"
@@ -103,26 +104,26 @@ pub fn job_number(surroundings: &Surroundings) -> anyhow::Result<&str> {
     })
 }
 
-/// The words that launch `job` by srun: ranks in the order of Slurm's hosts, each host's ranks together.
+/// The command line that launches `job` by srun: ranks in the order of Slurm's hosts, each host's ranks together.
 ///
 /// What is a variable goes before srun, which passes on all it has: `--export` could take no value with a comma.
-pub fn command_line(job: &Job, gpus: GpusOfStep, surroundings: &Surroundings) -> Vec<String> {
-    let Job { case, hosts, options, .. } = job;
-    let mut words: Vec<String> = vec!["env".to_owned()];
-    let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
+pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvironment) -> Vec<String> {
+    let JobRequest { case, hosts, options, .. } = job;
+    let mut line: Vec<String> = vec!["env".to_owned()];
+    let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
-    for name in ASKED.iter().filter(|name| surroundings.slurm.contains_key(**name)) {
+    for name in ASKED.iter().filter(|name| environment.slurm.contains_key(**name)) {
         add(&["-u", name]);
     }
     add(&["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^openib"]);
-    if surroundings.container {
-        add(&[&format!("OMPI_MCA_{}=none", mpirun::SINGLE_COPY)]);
+    if environment.container {
+        add(&[&format!("OMPI_MCA_{}=none", SINGLE_COPY)]);
     }
-    if let Some(threads) = mpirun::threads_of_a_rank(job, surroundings) {
+    if let Some(threads) = job.threads_of_a_rank(environment) {
         add(&[&format!("OMP_NUM_THREADS={threads}")]);
     }
     if let Some(interface) = &options.interface {
-        add(&[&format!("OMPI_MCA_btl_tcp_if_include={interface}"), &mpirun::nccl_interface(interface)]);
+        add(&[&format!("OMPI_MCA_btl_tcp_if_include={interface}"), &nccl_interface(interface)]);
     }
 
     let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
@@ -137,8 +138,8 @@ pub fn command_line(job: &Job, gpus: GpusOfStep, surroundings: &Surroundings) ->
         GpusOfStep::None => add(&["--gres=none"]),
     }
     add(&["--kill-on-bad-exit=1", "--export=ALL"]);
-    words.extend(options.more.iter().chain(&job.program).cloned());
-    words
+    line.extend(options.arguments.iter().chain(&job.program).cloned());
+    line
 }
 
 /// `a[1-2],b` is a1, a2 and b.
@@ -146,10 +147,10 @@ fn host_names(list: &str) -> anyhow::Result<Vec<String>> {
     Ok(scontrol(&["show", "hostnames", list])?.lines().map(str::to_owned).collect())
 }
 
-fn scontrol(words: &[&str]) -> anyhow::Result<String> {
-    let command = || format!("scontrol {}", words.join(" "));
+fn scontrol(arguments: &[&str]) -> anyhow::Result<String> {
+    let command = || format!("scontrol {}", arguments.join(" "));
     let Output { status, stdout, stderr } = Command::new("scontrol")
-        .args(words)
+        .args(arguments)
         .output()
         .with_context(|| format!("{} cannot be started: put Slurm's commands on PATH", command()))?;
     ensure!(status.success(), "{} failed: {}", command(), String::from_utf8_lossy(&stderr).trim());
@@ -163,7 +164,7 @@ fn gpus_by_node(
 ) -> anyhow::Result<BTreeMap<String, u32>> {
     let mut found = BTreeMap::new();
     for line in details.lines() {
-        let field = |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key));
+        let field = |key: &str| line.split_whitespace().find_map(|field| field.strip_prefix(key));
         if let (Some(list), Some(resources)) = (field("Nodes="), field("GRES=")) {
             for node in expand(list)? {
                 *found.entry(node).or_insert(0) += count_gpus(resources);
@@ -214,10 +215,10 @@ fn nodes(
 /// `2(x3),1` is 2, 2, 2 and 1: a number for each node.
 fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
     let mut all = Vec::new();
-    for word in text.split(',') {
-        let (number, times) = word.strip_suffix(')').and_then(|word| word.split_once("(x")).unwrap_or((word, "1"));
-        let number: u32 = number.parse().with_context(|| format!("{word:?} is no number of a node"))?;
-        let times: usize = times.parse().with_context(|| format!("{word:?} is no number of nodes"))?;
+    for item in text.split(',') {
+        let (number, times) = item.strip_suffix(')').and_then(|item| item.split_once("(x")).unwrap_or((item, "1"));
+        let number: u32 = number.parse().with_context(|| format!("{item:?} is no number of a node"))?;
+        let times: usize = times.parse().with_context(|| format!("{item:?} is no number of nodes"))?;
         all.extend(std::iter::repeat_n(number, times));
     }
     Ok(all)
@@ -226,7 +227,7 @@ fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::job::mpirun::MpirunOptions;
+    use crate::launch::job::request::StarterOptions;
 
     /// What Slurm 22.05 printed of `salloc -N2 --gpus=3`, shortened.
     const DETAILS: &str = "\
@@ -255,40 +256,46 @@ mod tests {
     fn line(
         case: &str,
         gpus: GpusOfStep,
-        surroundings: &Surroundings,
-        change: impl FnOnce(&mut MpirunOptions),
+        environment: &LaunchEnvironment,
+        change: impl FnOnce(&mut StarterOptions),
     ) -> String {
         let case = case.parse().expect("a case");
         let hosts = Hosts::parse_list("a:8,b:8").expect("hosts");
-        let mut options = MpirunOptions { interface: None, ssh_port: 22, more: Vec::new() };
+        let mut options = StarterOptions::default();
         change(&mut options);
         let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
-        let job = Job { case, hosts: hosts.of(case), options: &options, threads: None, program };
-        command_line(&job, gpus, surroundings).join(" ")
+        let hosts = hosts.of(case);
+        let job = JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, program };
+        command_line(&job, gpus, environment).join(" ")
     }
 
     #[test]
     fn a_job_becomes_one_step_of_srun() {
         assert_eq!(
-            line("2n4g", GpusOfStep::OneARank, &Surroundings::default(), |_| ()),
+            line("2n4g", GpusOfStep::OneARank, &LaunchEnvironment::default(), |_| ()),
             "env OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib srun --mpi=pmix --nodes=2 --ntasks=8 --ntasks-per-node=4 \
              --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 --gpus-per-node=4 \
              --kill-on-bad-exit=1 --export=ALL /opt/worker train"
         );
-        assert!(line("1n1g", GpusOfStep::None, &Surroundings::default(), |_| ()).contains(" --nodelist=a --dist"));
-        assert!(line("1n1g", GpusOfStep::None, &Surroundings::default(), |_| ()).contains(" --gres=none --kill"));
-        let unknown = line("1n1g", GpusOfStep::Unknown, &Surroundings::default(), |_| ());
+        assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --nodelist=a --dist"));
+        assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --gres=none --kill"));
+        let unknown = line("1n1g", GpusOfStep::Unknown, &LaunchEnvironment::default(), |_| ());
         assert!(unknown.contains(" --mem=0 --kill"), "{unknown}");
     }
 
     #[test]
     fn what_was_set_reaches_ranks_and_what_the_allocation_asked_for_does_not() {
         let slurm = variables(&[("SLURM_GPUS", "4"), ("SLURM_JOB_ID", "7"), ("SLURM_HINT", "nomultithread")]);
-        let surroundings =
-            Surroundings { slurm, container: true, host_name: "a".to_owned(), cores: 6, ..Surroundings::default() };
-        let line = line("1n2g", GpusOfStep::Unknown, &surroundings, |options| {
+        let environment = LaunchEnvironment {
+            slurm,
+            container: true,
+            host_name: "a".to_owned(),
+            cores: 6,
+            ..LaunchEnvironment::default()
+        };
+        let line = line("1n2g", GpusOfStep::Unknown, &environment, |options| {
             options.interface = Some("ib0".parse().expect("an interface"));
-            options.more = vec!["--mpi=pmix_v4".to_owned()];
+            options.arguments = vec!["--mpi=pmix_v4".to_owned()];
         });
         assert!(
             line.starts_with(
@@ -349,7 +356,7 @@ mod tests {
 
     #[test]
     fn outside_an_allocation_the_message_says_where_to_start() {
-        let error = job_number(&Surroundings::default()).expect_err("none").to_string();
+        let error = job_number(&LaunchEnvironment::default()).expect_err("none").to_string();
         assert!(error.contains("sbatch (scripts/slurm.sbatch) or in salloc"), "{error}");
     }
 }

@@ -5,8 +5,10 @@ use ringmark_record::config::DeviceChoice;
 use ringmark_record::usage::usage;
 
 use crate::launch::cluster::hosts::Hosts;
-use crate::launch::job::mpirun::{self, Job, Surroundings};
+use crate::launch::job::mpirun;
+use crate::launch::job::request::JobRequest;
 use crate::launch::job::slurm::{self, Allocation, GpusOfStep};
+use crate::launch::local::environment::LaunchEnvironment;
 
 /// What starts the ranks of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,27 +19,27 @@ pub enum Starter {
     Slurm(GpusOfStep),
 }
 
-/// The words of `--launcher`.
-pub const WORDS: [&str; 2] = ["mpirun", SLURM];
+/// The values of `--launcher`.
+pub const NAMES: [&str; 2] = ["mpirun", SLURM];
 
 const SLURM: &str = "slurm";
 
-/// What `word` of [`WORDS`] stands for, and where it runs: on the hosts that were given, or on those of the allocation of
+/// What `name` of [`NAMES`] stands for, and where it runs: on the hosts that were given, or on those of the allocation of
 /// Slurm. Nobody says in `None`.
 pub fn choose(
-    word: &str,
+    name: &str,
     given: Option<Hosts>,
     device: DeviceChoice,
-    surroundings: &Surroundings,
+    environment: &LaunchEnvironment,
 ) -> anyhow::Result<(Starter, Option<Hosts>)> {
-    if word != SLURM {
+    if name != SLURM {
         return Ok((Starter::Mpirun, given));
     }
     // A dry run may be elsewhere; what GPUs Slurm has is not known there.
-    if given.is_some() && slurm::job_number(surroundings).is_err() {
+    if given.is_some() && slurm::job_number(environment).is_err() {
         return Ok((Starter::Slurm(GpusOfStep::Unknown), given));
     }
-    let allocation = Allocation::read(surroundings)?;
+    let allocation = Allocation::read(environment)?;
     let hosts = given.map_or_else(|| allocation.hosts(device), Ok)?;
     Ok((Starter::Slurm(allocation.gpus(device)), Some(hosts)))
 }
@@ -51,25 +53,25 @@ impl Starter {
         }
     }
 
-    /// The words that launch `job`.
-    pub fn command_line(self, job: &Job, surroundings: &Surroundings) -> Vec<String> {
+    /// The command line that launches `job`.
+    pub fn command_line(self, job: &JobRequest, environment: &LaunchEnvironment) -> Vec<String> {
         match self {
-            Starter::Mpirun => mpirun::command_line(job, surroundings),
-            Starter::Slurm(gpus) => slurm::command_line(job, gpus, surroundings),
+            Starter::Mpirun => mpirun::command_line(job, environment),
+            Starter::Slurm(gpus) => slurm::command_line(job, gpus, environment),
         }
     }
 
     /// Refuses what cannot start a job here.
-    pub fn check(self, surroundings: &Surroundings) -> anyhow::Result<()> {
-        let cure = match self {
+    pub fn check(self, environment: &LaunchEnvironment) -> anyhow::Result<()> {
+        let fix = match self {
             Starter::Mpirun => "install Open MPI (scripts/setup.sh, or apt-get install openmpi-bin)",
             Starter::Slurm(_) => {
-                slurm::job_number(surroundings)?;
+                slurm::job_number(environment)?;
                 "put Slurm's commands on PATH (apt-get install slurm-client)"
             }
         };
         let program = self.program();
-        surroundings.find(program).map(|_| ()).with_context(|| format!("{program} is not on PATH: {cure}"))
+        environment.find(program).map(|_| ()).with_context(|| format!("{program} is not on PATH: {fix}"))
     }
 
     /// Whether its ranks are to run on GPUs for sure.
@@ -85,11 +87,11 @@ impl Starter {
 }
 
 /// `--launcher-args`, taken apart as a shell does.
-pub fn split_words(texts: &[String]) -> anyhow::Result<Vec<String>> {
-    let mut words = Vec::new();
+pub fn split_arguments(texts: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut arguments = Vec::new();
     for text in texts {
         let split = shell_words::split(text);
-        words.extend(split.map_err(|error| usage(anyhow!("--launcher-args {text:?}: {error}")))?);
+        arguments.extend(split.map_err(|error| usage(anyhow!("--launcher-args {text:?}: {error}")))?);
     }
-    Ok(words)
+    Ok(arguments)
 }

@@ -1,8 +1,8 @@
-//! The folder of results: held by one command at a time, cleared of what a killed one left, and what to do where it
-//! takes no more. Not for what is in its files.
+//! The folder of results: held by one command at a time, cleared of what a killed one left. Not for what is in its files.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -14,7 +14,8 @@ use ringmark_record::files::{self, LOCK};
 use ringmark_record::usage::usage;
 use ringmark_record::whole_file;
 
-use crate::launch::sweep::progress::complain;
+use crate::launch::local::disk;
+use crate::launch::local::print::print_error;
 
 /// The right to write into a folder. It ends with the value, or when this process and the mpirun that it started have
 /// ended, in whatever way: the kernel takes it back.
@@ -41,8 +42,8 @@ impl FolderLock {
             format!("folder {} cannot be made: choose an --out that can be written", folder.display())
         })?;
         let not_written = |error: io::Error| {
-            let cure = cure(&error).unwrap_or("choose an --out that can be written");
-            anyhow!("folder {} cannot be written: {error}: {cure}", folder.display())
+            let fix = disk::fix(&error).unwrap_or("choose an --out that can be written");
+            anyhow!("folder {} cannot be written: {error}: {fix}", folder.display())
         };
         let path = folder.join(LOCK);
         let mut options = OpenOptions::new();
@@ -50,7 +51,7 @@ impl FolderLock {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(in_use(folder, &mut file, host)),
-            Err(TryLockError::Error(error)) => complain(&format!(
+            Err(TryLockError::Error(error)) => print_error(&format!(
                 "ringmark: folder {} cannot be locked ({error}): see to it that nothing else writes into it",
                 folder.display()
             )),
@@ -64,14 +65,14 @@ impl FolderLock {
     }
 }
 
-/// Says who holds the lock of `folder`, as far as `file` tells.
+/// Says who holds the lock of `folder`, as far as `file` knows.
 fn in_use(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
     let mut text = String::new();
     // It is only for the message.
     let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
-    let words: Vec<&str> = text.split_whitespace().collect();
+    let fields: Vec<&str> = text.split_whitespace().collect();
     let out = folder.display();
-    usage(match words[..] {
+    usage(match fields[..] {
         [process, there, since] => {
             let who = format!("ringmark (process {process} on host {there}, since {since})");
             let number = process.parse().map(Pid::from_raw);
@@ -88,17 +89,6 @@ fn in_use(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
     })
 }
 
-/// What helps against this error of a disk; `None` where that is not known.
-pub fn cure(error: &io::Error) -> Option<&'static str> {
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("make room there, or choose another --out"),
-        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
-            Some("make it writable, or choose another --out")
-        }
-        _ => None,
-    }
-}
-
 /// Renames the files of an earlier attempt, those that are there, so that neither extractor takes them for a run.
 pub fn put_aside(files: &[PathBuf]) -> anyhow::Result<()> {
     let there: Vec<&PathBuf> = files.iter().filter(|file| file.exists()).collect();
@@ -111,8 +101,21 @@ pub fn put_aside(files: &[PathBuf]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The last look before the first job, on a folder that is held: the folder of every log can be written.
+pub fn prepare<'a>(out: &Path, logs: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
+    remove_parts(out);
+    let folders: BTreeSet<&Path> = logs.into_iter().filter_map(Path::parent).collect();
+    for folder in folders {
+        fs::create_dir_all(folder).with_context(|| {
+            format!("folder {} cannot be made: choose an --out that can be written", folder.display())
+        })?;
+        remove_parts(folder);
+    }
+    Ok(())
+}
+
 /// Removes the part files that killed writers left directly in `folder`; nobody may be writing there.
-pub fn remove_parts(folder: &Path) {
+fn remove_parts(folder: &Path) {
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
         if whole_file::is_part(&file.path()) {
             // It takes room, no more.
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_without_a_name_is_told_as_such() {
+    fn a_holder_without_a_name_is_reported_as_such() {
         let folder = tempfile::tempdir().expect("a folder");
         let lock = FolderLock::take(folder.path(), "a").expect("it is free");
         fs::write(folder.path().join(LOCK), "").expect("written");
@@ -166,12 +169,5 @@ mod tests {
         }
         put_aside(&files).expect("there is nothing to do");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 3);
-    }
-
-    #[test]
-    fn a_full_disk_and_a_forbidden_one_have_their_cures() {
-        assert!(cure(&io::Error::from_raw_os_error(28)).is_some_and(|cure| cure.starts_with("make room")));
-        assert!(cure(&io::Error::from_raw_os_error(30)).is_some_and(|cure| cure.starts_with("make it writable")));
-        assert_eq!(cure(&io::Error::from_raw_os_error(5)), None);
     }
 }

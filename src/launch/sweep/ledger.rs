@@ -1,21 +1,20 @@
 //! A sweep's manifest while the sweep runs: what of an earlier one still counts, and the state of every run, on the
 //! disk before anything depends on it. Not for running anything, nor for the file's format.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
 use ringmark_record::files::{self, BASELINE, MANIFEST, RunName};
-use ringmark_record::log_line::{self, Line};
-use ringmark_record::manifest::{Conditions, Difference, Found, Manifest, RunState};
-use ringmark_record::run::{RunHeader, RunRecord};
+use ringmark_record::manifest::{Conditions, Found, Manifest, RunState};
 use ringmark_record::units::Seconds;
 use ringmark_record::usage::usage;
-use ringmark_record::whole_file;
 
+use crate::launch::local::disk;
 use crate::launch::sweep::folder;
+use crate::launch::sweep::plan::{AXIS_OPTIONS, joined};
 
 /// Why a run does not count that was under way when ringmark was killed.
 const CUT_OFF: &str = "ringmark was ended in the middle of it";
@@ -34,22 +33,24 @@ impl Ledger {
         Ok(Ledger { out: out.to_owned(), manifest: Manifest::new(command, conditions) })
     }
 
-    /// Of the sweep that the folder holds, where it was begun under these conditions; writes nothing. With it comes a
-    /// line for every run that was begun and does not count: it is missing again. A run has `iterations`.
+    /// Of the sweep that `manifest` of the folder describes, where it was begun under these conditions; writes nothing.
+    /// With it comes a line for every run that was begun and does not count: it is missing again. `check` says what a
+    /// finished run ran on, or what is wrong with its files.
     pub fn resume(
         out: &Path,
+        mut manifest: Manifest,
         command: Vec<String>,
         conditions: Conditions,
-        iterations: u32,
+        check: impl Fn(RunName) -> Result<Found, String>,
     ) -> anyhow::Result<(Ledger, Vec<String>)> {
-        let mut manifest = find(out)?;
+        add_axis_values(&mut manifest.conditions.options, &conditions.options);
         let differences = manifest.conditions.differences(&conditions);
         if !differences.is_empty() {
             return Err(usage(anyhow!(
                 "--resume: the sweep in {} was begun with other values, new runs could not be compared with its own:\n{}\n\
                  ask for the same again, or choose another --out",
                 out.display(),
-                join(&differences, "\n")
+                joined(&differences, "\n")
             )));
         }
         if conditions.hosts.len() > manifest.conditions.hosts.len() {
@@ -59,27 +60,24 @@ impl Ledger {
         // The finished runs' records are on the disk: they say it themselves.
         manifest.found = Found::default();
         let mut ledger = Ledger { out: out.to_owned(), manifest };
-        let notes = ledger.check(iterations);
+        let notes = ledger.check(check);
         Ok((ledger, notes))
     }
 
     /// Compares what the manifest says with what lies in the folder.
-    fn check(&mut self, iterations: u32) -> Vec<String> {
+    fn check(&mut self, check: impl Fn(RunName) -> Result<Found, String>) -> Vec<String> {
         let mut notes = Vec::new();
         let (out, known) = (&self.out, &mut self.manifest.found);
         for run in &mut self.manifest.runs {
-            let mut sound = || {
-                let record = sound_record(out, run.name, iterations)?;
-                admit(known, &record.header)
-            };
+            let mut check = || admit(known, check(run.name)?);
             let fault = match &run.state {
                 RunState::Planned => continue,
                 RunState::Failed { reason } => Some(reason.clone()),
-                RunState::Finished => sound().err().map(|fault| format!("it was finished, but {fault}")),
+                RunState::Finished => check().err().map(|fault| format!("it was finished, but {fault}")),
                 // It may have ended, and only that not have been written down; then its log has its name.
                 RunState::Running { .. } => {
                     let has_ended = run.name.log(out).exists();
-                    sound().err().map(|fault| if has_ended { fault } else { CUT_OFF.to_owned() })
+                    check().err().map(|fault| if has_ended { fault } else { CUT_OFF.to_owned() })
                 }
             };
             if let Some(fault) = &fault {
@@ -96,9 +94,9 @@ impl Ledger {
             self.manifest.run(run);
         }
         self.manifest.write(&self.out).map_err(|error| {
-            let cure = error.chain().find_map(|cause| folder::cure(cause.downcast_ref()?));
-            match cure {
-                Some(cure) => anyhow!("{error:#}: {cure}"),
+            let fix = error.chain().find_map(|cause| disk::fix(cause.downcast_ref()?));
+            match fix {
+                Some(fix) => anyhow!("{error:#}: {fix}"),
                 None => error,
             }
         })
@@ -122,9 +120,9 @@ impl Ledger {
         self.set(run, RunState::Running { since: Seconds(since.as_secs_f64()) })
     }
 
-    /// Whether a sound run of this record ran on what the finished ones ran on; if so, it is one of them for the next.
-    pub fn admit(&mut self, header: &RunHeader) -> Result<(), String> {
-        admit(&mut self.manifest.found, header)
+    /// Whether a sound run ran on what the finished ones ran on; if so, it is one of them for the next.
+    pub fn admit(&mut self, found: Found) -> Result<(), String> {
+        admit(&mut self.manifest.found, found)
     }
 
     /// Writes down how a run ended.
@@ -149,51 +147,23 @@ pub fn find(out: &Path) -> anyhow::Result<Manifest> {
     })
 }
 
-fn join(differences: &[Difference], separator: &str) -> String {
-    differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(separator)
-}
-
-fn admit(known: &mut Found, header: &RunHeader) -> Result<(), String> {
-    let found = Found::of(header);
-    let differences = known.differences(&found);
-    if !differences.is_empty() {
-        return Err(format!("it ran on something else than the finished runs: {}", join(&differences, "; ")));
-    }
-    known.add(found);
-    Ok(())
-}
-
-/// The record of a run whose log and record are both there and whole, or what is wrong with them.
-fn sound_record(out: &Path, run: RunName, iterations: u32) -> Result<RunRecord, String> {
-    let log = run.log(out);
-    check_log(&log, iterations).map_err(|error| format!("its log {} {error:#}", log.display()))?;
-    let path = run.record(out);
-    let check_record = || -> anyhow::Result<RunRecord> {
-        let record = RunRecord::read(BufReader::new(whole_file::open(&path)?))?;
-        let is_it = (record.header.case, record.header.run) == (run.case, run.run);
-        ensure!(is_it && !(run.baseline && record.header.exchanges()), "it is that of another run");
-        Ok(record)
-    };
-    let record = check_record().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))?;
-    match record.failure() {
-        None => Ok(record),
-        Some(failure) => Err(format!("its record says that it failed: {failure}")),
-    }
-}
-
-/// Errors go on from "its log".
-fn check_log(log: &Path, iterations: u32) -> anyhow::Result<()> {
-    let file = whole_file::open(log).map_err(|error| anyhow!("cannot be read: {error}"))?;
-    let mut count = 0;
-    for line in BufReader::new(file).split(b'\n') {
-        let line = line.map_err(|error| anyhow!("cannot be read: {error}"))?;
-        match log_line::parse(&line) {
-            Line::Iteration { .. } => count += 1,
-            Line::Failed(reason) => return Err(anyhow!("says that it failed: {reason}")),
-            Line::Malformed | Line::Other => {}
+/// An axis with more values than it had is more work, and no other condition; one that lacks a value stays as it was.
+fn add_axis_values(then: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
+    for (name, then) in then.iter_mut().filter(|(name, _)| AXIS_OPTIONS.contains(&name.as_str())) {
+        if let Some(now) = now.get(name)
+            && then.split(',').all(|value| now.split(',').any(|other| other == value))
+        {
+            then.clone_from(now);
         }
     }
-    ensure!(count == iterations, "has {count} iterations of {iterations}");
+}
+
+fn admit(known: &mut Found, found: Found) -> Result<(), String> {
+    let differences = known.differences(&found);
+    if !differences.is_empty() {
+        return Err(format!("it ran on something else than the finished runs: {}", joined(&differences, "; ")));
+    }
+    known.add(found);
     Ok(())
 }
 
@@ -219,4 +189,27 @@ fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(batch_size: &str, wire: &str) -> BTreeMap<String, String> {
+        [("--batch-size", batch_size), ("--wire", wire)].map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    }
+
+    #[test]
+    fn more_values_of_an_axis_are_no_difference_and_fewer_are() {
+        let after = |then: &str, now: &str| {
+            let mut then = options(then, "fp32");
+            add_axis_values(&mut then, &options(now, "fp32,bf16"));
+            assert_eq!(then["--wire"], "fp32", "it is no axis");
+            then["--batch-size"].clone()
+        };
+        assert_eq!(after("128", "64,128"), "64,128");
+        assert_eq!(after("128", "64"), "128");
+        assert_eq!(after("1,2,4", "1,2"), "1,2,4");
+        assert_eq!(after("1", "16"), "1");
+    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_record::case::Case;
-use ringmark_record::config::{CollectiveChoice, ExchangeConfig, TrainConfig};
+use ringmark_record::config::{CollectiveChoice, Dtype, ExchangeConfig, TrainConfig};
 use ringmark_record::ddp_line;
 use ringmark_record::files::RunName;
 use ringmark_record::run::RunRecord;
@@ -35,7 +35,7 @@ pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
 }
 
 /// The run without communication that belongs beside a run of `case`; `None` where it would be the same run: one rank for
-/// which no engine was chosen exchanges nothing anyway.
+/// which no backend was chosen exchanges nothing anyway.
 pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
     let is_alone = case.ranks() == 1 && train.exchange.collective == CollectiveChoice::Auto;
     let exchange = ExchangeConfig { collective: CollectiveChoice::None, ..train.exchange };
@@ -43,10 +43,10 @@ pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
     (!is_alone).then(|| TrainConfig { exchange, save: None, ..train.clone() })
 }
 
-/// PyTorch's lines of these runs, all of them finished: a line for each case, and above it the one without communication
-/// where there is one. Percentiles are over the iterations after the first `warmup` of all ranks and runs.
+/// PyTorch's lines of these runs, all of them finished: a block for each precision and batch size, in it a line for each
+/// case, and above it the one without communication where there is one. Percentiles are over the iterations after the
+/// first `warmup` of all ranks and runs.
 pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<String>> {
-    let Some(first) = runs.first() else { return Ok(Vec::new()) };
     let mut groups: Vec<(RunName, Vec<f64>)> = Vec::new();
     for run in runs {
         let of_group = RunName { run: 0, ..*run };
@@ -56,12 +56,27 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
         });
         groups[index].1.extend(steps(&run.record(out), warmup)?);
     }
-    groups.sort_by_key(|(group, _)| (group.case.ranks(), group.case, !group.baseline));
-    let line = |(group, steps): &(RunName, Vec<f64>)| {
-        ddp_line::write(group.case, group.baseline, group.batch_size, steps)
-            .ok_or_else(|| anyhow!("{} has no iteration after warm-up", group.what()))
-    };
-    Ok(ddp_line::block(first.batch_size, groups.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?))
+    let point = |group: &RunName| (group.dtype, group.batch_size);
+    let mut points: Vec<(Dtype, u32)> = groups.iter().map(|(group, _)| point(group)).collect();
+    points.dedup();
+    let mut lines: Vec<String> = Vec::new();
+    for &(dtype, batch_size) in &points {
+        let mut of_point: Vec<&(RunName, Vec<f64>)> =
+            groups.iter().filter(|(group, _)| point(group) == (dtype, batch_size)).collect();
+        of_point.sort_by_key(|(group, _)| (group.case.ranks(), group.case, !group.baseline));
+        let line = |(group, steps): &&(RunName, Vec<f64>)| {
+            ddp_line::write(group.case, group.baseline, group.batch_size, steps)
+                .ok_or_else(|| anyhow!("{} has no iteration after warm-up", group.what()))
+        };
+        let block = of_point.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?;
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        // PyTorch's title names the batch size alone.
+        lines.extend((points.len() > 1).then(|| format!("{dtype}:")));
+        lines.extend(ddp_line::block(batch_size, block));
+    }
+    Ok(lines)
 }
 
 /// After warm-up, of all ranks, in seconds.
@@ -93,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rank_has_a_baseline_only_where_an_engine_was_chosen() {
+    fn one_rank_has_a_baseline_only_where_a_backend_was_chosen() {
         let auto = TrainConfig { save: Some("weights".into()), ..TrainConfig::default() };
         let two = Case { nodes: 1, gpus_per_node: 2 };
         assert_eq!(baseline(Case::SINGLE, &auto), None);

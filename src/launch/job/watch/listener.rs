@@ -36,7 +36,7 @@ pub enum Event {
 
 /// Open until it is dropped; then every connection closes, which ends the ranks that are still there.
 pub struct Listener {
-    driver: Driver,
+    address: Driver,
     events: Receiver<(u32, Event)>,
     connections: Arc<Mutex<Connections>>,
 }
@@ -63,17 +63,17 @@ impl Listener {
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let addresses = if addresses.is_empty() { &local } else { addresses };
         let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
-        let driver = Driver { token: token(), patience, addresses };
+        let address = Driver { token: token(), patience, addresses };
         let (sender, events) = mpsc::channel();
         let connections = Arc::new(Mutex::new(Connections::default()));
-        let (token, of_thread) = (driver.token.clone(), Arc::clone(&connections));
+        let (token, of_thread) = (address.token.clone(), Arc::clone(&connections));
         thread::spawn(move || accept(&listener, &token, &sender, &of_thread));
-        Ok(Listener { driver, events, connections })
+        Ok(Listener { address, events, connections })
     }
 
     /// What a rank needs to reach this.
-    pub fn driver(&self) -> &Driver {
-        &self.driver
+    pub fn address(&self) -> &Driver {
+        &self.address
     }
 
     /// The next event, where one has come.
@@ -92,7 +92,7 @@ impl Drop for Listener {
         }
         drop(connections);
         // Wakes the thread that accepts; it finds that there is nothing to do any more.
-        let port = self.driver.addresses.first().map_or(0, SocketAddr::port);
+        let port = self.address.addresses.first().map_or(0, SocketAddr::port);
         let _ = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Duration::from_secs(1));
     }
 }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     fn hello(listener: &Listener, token: &str) -> BufReader<TcpStream> {
-        let mut stream = TcpStream::connect(listener.driver().addresses[0]).expect("it listens");
+        let mut stream = TcpStream::connect(listener.address().addresses[0]).expect("it listens");
         let hello = Message::Hello { token: token.to_owned(), rank: 3, host: "b".to_owned(), process: 7 };
         stream.write_all(hello.line().as_bytes()).expect("sent");
         BufReader::new(stream)
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_rank_is_heard_until_it_is_gone() {
         let listener = Listener::open(&[], Seconds(60.0)).expect("a port");
-        let mut rank = hello(&listener, &listener.driver().token);
+        let mut rank = hello(&listener, &listener.address().token);
         let mut answer = String::new();
         rank.read_line(&mut answer).expect("an answer");
         assert_eq!(answer, "welcome\n");
@@ -227,8 +227,8 @@ mod tests {
     fn the_ranks_see_the_end_of_the_listener() {
         let listener = Listener::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], Seconds(60.0)).expect("a port");
         let local = Driver {
-            addresses: vec![*listener.driver().addresses.last().expect("loopback")],
-            ..listener.driver().clone()
+            addresses: vec![*listener.address().addresses.last().expect("loopback")],
+            ..listener.address().clone()
         };
         let mut stream = TcpStream::connect(local.addresses[0]).expect("it listens");
         let hello = Message::Hello { token: local.token.clone(), rank: 0, host: "a".to_owned(), process: 1 };

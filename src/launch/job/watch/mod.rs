@@ -1,13 +1,17 @@
 //! Watches a job while it runs: where each rank is, which rank died and of what, and whether the job hangs. Not for
 //! ending it: that is [`process`](crate::launch::job::process)'s.
 //!
-//! | room | what it is for |
+//! | module | what it is for |
 //! |---|---|
 //! | `listener` | the ranks' connections |
 //! | `starter_output` | what mpirun or srun says of a rank's end |
-//! | `watchdog` | from all of it, what is wrong and with whom; pure, but for the clock that it is given |
+//! | `rank` | what is known of one rank |
+//! | `watchdog` | which rank died, and whether the job hangs; pure, but for the clock that it is given |
+//! | `hang` | who hangs, and who waits for them |
 
+mod hang;
 mod listener;
+mod rank;
 mod starter_output;
 mod watchdog;
 
@@ -18,9 +22,9 @@ use ringmark_record::heartbeat::Driver;
 use ringmark_record::units::Seconds;
 
 use crate::launch::job::watch::listener::Listener;
-use crate::launch::job::watch::watchdog::Judge;
+use crate::launch::job::watch::watchdog::Watchdog;
 
-/// How long a rank looks for a driver that never gives up on it.
+/// How long a rank looks for a launcher that never gives up on it.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Between two looks there is no more than the writing of a line; after so long something else was between them.
@@ -29,7 +33,7 @@ const ABSENCE: Duration = Duration::from_secs(2);
 /// The eyes on one job.
 pub struct Watch {
     listener: Listener,
-    judge: Judge,
+    watchdog: Watchdog,
     /// When it was last looked.
     looked: Instant,
 }
@@ -41,17 +45,17 @@ impl Watch {
         let patience = Seconds(stall_timeout.unwrap_or(PATIENCE).as_secs_f64());
         let now = Instant::now();
         let listener = Listener::open(addresses, patience)?;
-        Ok(Watch { listener, judge: Judge::new(ranks, stall_timeout, now), looked: now })
+        Ok(Watch { listener, watchdog: Watchdog::new(ranks, stall_timeout, now), looked: now })
     }
 
     /// What the ranks need to reach us.
-    pub fn driver(&self) -> &Driver {
-        self.listener.driver()
+    pub fn address(&self) -> &Driver {
+        self.listener.address()
     }
 
     /// Takes the next line of the job's output.
     pub fn line(&mut self, line: &str) {
-        self.judge.output(line, Instant::now());
+        self.watchdog.output(line, Instant::now());
     }
 
     /// Why the job has to be ended now, where it has.
@@ -59,28 +63,28 @@ impl Watch {
         let now = Instant::now();
         if now - self.looked > ABSENCE {
             // This program was stopped: what was said meanwhile is not heard yet.
-            self.judge.excuse(now);
+            self.watchdog.excuse(now);
         }
         self.looked = now;
         self.hear();
-        self.judge.verdict(now)
+        self.watchdog.verdict(now)
     }
 
     /// Which rank failed first and why, of a job that failed by itself; `None` where no rank said and none was seen.
     pub fn explanation(&mut self) -> Option<String> {
         self.hear();
-        self.judge.explanation(Instant::now())
+        self.watchdog.explanation(Instant::now())
     }
 
     /// Where the ranks are, for a job that takes too long.
     pub fn whereabouts(&mut self) -> String {
         self.hear();
-        self.judge.whereabouts()
+        self.watchdog.whereabouts()
     }
 
     fn hear(&mut self) {
         while let Some((rank, event)) = self.listener.heard() {
-            self.judge.hear(rank, event, Instant::now());
+            self.watchdog.hear(rank, event, Instant::now());
         }
     }
 }

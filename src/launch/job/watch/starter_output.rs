@@ -11,14 +11,14 @@ pub enum Cause {
     Exit(i32),
 }
 
-/// What was said so far, as far as the next line may go on with it.
+/// What was printed so far, as far as the next line may go on with it.
 #[derive(Debug, Default)]
-pub struct Words {
+pub struct StarterOutput {
     /// Of Open MPI's `Process name: [[61218,1],3]`.
     process: Option<u32>,
 }
 
-impl Words {
+impl StarterOutput {
     /// Finds a rank's end in the next line of Open MPI's mpirun, which has one line for a signal,
     /// `mpirun noticed that process rank 1 with PID 77 on node b exited on signal 9 (Killed).`, and two for an exit,
     /// `Process name: [[61218,1],3]` and `Exit code:    7`; or of Slurm's srun: `srun: error: b: task 1: Killed`,
@@ -49,7 +49,7 @@ fn in_one_line(line: &str) -> Option<(u32, Cause)> {
         return Some((rank, Cause::Exit(leading_number(code)?)));
     }
     // Several that were ended alike were ended by Slurm, because of another.
-    is_one.then_some((rank, signal_in_words(cause)?))
+    is_one.then_some((rank, signal_by_name(cause)?))
 }
 
 fn leading_number<T: std::str::FromStr>(text: &str) -> Option<T> {
@@ -62,9 +62,9 @@ fn signal_number(number: i32) -> Cause {
     Cause::Signal(format!("{number} ({name})"))
 }
 
-/// Slurm prints strsignal's words, with `(core dumped)` behind some.
-fn signal_in_words(words: &str) -> Option<Cause> {
-    const WORDS: [(&str, Signal); 9] = [
+/// Slurm prints strsignal's text, with `(core dumped)` behind some.
+fn signal_by_name(text: &str) -> Option<Cause> {
+    const NAMES: [(&str, Signal); 9] = [
         ("Killed", Signal::SIGKILL),
         ("Out Of Memory", Signal::SIGKILL),
         ("Terminated", Signal::SIGTERM),
@@ -75,7 +75,7 @@ fn signal_in_words(words: &str) -> Option<Cause> {
         ("Floating point exception", Signal::SIGFPE),
         ("Interrupt", Signal::SIGINT),
     ];
-    let (_, signal) = WORDS.iter().find(|(start, _)| words.starts_with(start))?;
+    let (_, signal) = NAMES.iter().find(|(start, _)| text.starts_with(start))?;
     Some(signal_number(*signal as i32))
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_is_read_from_either_launcher() {
+    fn a_signal_is_read_from_either_starter() {
         let killed = Cause::Signal("9 (SIGKILL)".to_owned());
         for line in [
             "mpirun noticed that process rank 1 with PID 4711 on node b exited on signal 9 (Killed).",
@@ -100,12 +100,12 @@ mod tests {
 
     #[test]
     fn an_exit_under_mpirun_takes_two_lines() {
-        let mut words = Words::default();
-        assert_eq!(words.death_in("  Exit code:    7"), None);
-        assert_eq!(words.death_in("  Process name: [[61218,1],3]"), None);
-        assert_eq!(words.death_in("  Exit code:    7"), Some((3, Cause::Exit(7))));
+        let mut output = StarterOutput::default();
+        assert_eq!(output.death_in("  Exit code:    7"), None);
+        assert_eq!(output.death_in("  Process name: [[61218,1],3]"), None);
+        assert_eq!(output.death_in("  Exit code:    7"), Some((3, Cause::Exit(7))));
         let killed =
-            words.death_in("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).");
+            output.death_in("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).");
         assert_eq!(killed, Some((1, Cause::Signal("9 (SIGKILL)".to_owned()))));
     }
 
@@ -119,7 +119,7 @@ mod tests {
             "srun: error: b: task 1: something new",
             "Epoch[0] Batch[1]",
         ] {
-            assert_eq!(Words::default().death_in(line), None, "{line}");
+            assert_eq!(StarterOutput::default().death_in(line), None, "{line}");
         }
     }
 }

@@ -1,38 +1,43 @@
-//! Plans every run of a sweep, then runs those that are missing, one after the other; a run without communication follows
-//! right after the one it is the baseline of, so that drift meets both alike. The first failure stops the sweep; what was finished before it stays, and the same command with `--resume` goes on.
+//! The benchmark `train`: every point of a sweep's axes, several runs each. A run without communication follows right after
+//! the one it is the baseline of, so that drift meets both alike.
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{anyhow, ensure};
 use ringmark_record::case::Case;
 use ringmark_record::config::TrainConfig;
+use ringmark_record::environment::DeviceKind;
 use ringmark_record::files::RunName;
-use ringmark_record::manifest::Conditions;
-use ringmark_record::options;
-use ringmark_record::run::{Profile, RunRecord, Warning};
+use ringmark_record::log_line::{self, Line};
+use ringmark_record::manifest::Found;
+use ringmark_record::run::{Profile, RunHeader, RunRecord, Warning};
 use ringmark_record::units::ImagesPerSecond;
+use ringmark_record::{options, whole_file};
 
-use crate::launch::cluster::interface::Interface;
-use crate::launch::doctor;
-use crate::launch::job::planned::{self, JobFiles, LaunchConfig, Launcher, PlannedJob};
-use crate::launch::job::process::{Ended, Interrupt};
-use crate::launch::sweep::ledger::{self, Ledger};
-use crate::launch::sweep::progress::{RunProgress, complain, say};
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::planned::JobFiles;
+use crate::launch::local::out::{absolute_out, default_out};
+use crate::launch::local::print::Printer;
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobOutcome, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::plan::{Axes, CoreShare, joined};
+use crate::launch::sweep::progress::RunProgress;
+use crate::launch::sweep::session::{self, SessionConfig};
 use crate::launch::sweep::suite;
 
 const QUICK: &str = "quick profile: a first look, not a result to quote";
 
+/// The condition under which a sweep keeps a rank's part of the cores.
+const THREADS_OF_A_RANK: &str = "threads of a rank";
+
 /// What a sweep is asked to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepConfig {
-    /// In the order in which they run; none twice.
-    pub cases: Vec<Case>,
-    /// Runs of each case, at least 1.
-    pub runs: u32,
+    /// What it varies.
+    pub axes: Axes,
     /// Where and how.
     pub launch: LaunchConfig,
     /// Pause between two runs.
@@ -45,278 +50,256 @@ pub struct SweepConfig {
     pub profile: Profile,
     /// Whether it is PyTorch's DDP suite: baselines without communication, and its lines at the end.
     pub ddp_suite: bool,
-    /// What each run is asked to do. Paths in it are absolute: ranks on other hosts start in another folder.
+    /// What the ranks will use, as far as this machine knows.
+    pub device: DeviceKind,
+    /// What each run is asked to do, but for the axes. Paths in it are absolute: ranks on other hosts start in another
+    /// folder.
     pub train: TrainConfig,
 }
 
 /// `results/<UTC date>T<time>Z_b<batch>_<dtype>`, for a sweep that is given no folder.
-pub fn default_out(train: &TrainConfig, now: SystemTime) -> PathBuf {
-    planned::default_out(&format!("b{}_{}", train.batch_size, train.dtype), now)
+pub fn default_folder(axes: &Axes, now: SystemTime) -> PathBuf {
+    default_out(&axes.short_name(), now)
 }
 
-/// One job.
-struct Run {
-    /// `1n2g run 3 of 5`, `1n2g without communication, run 3 of 5`.
-    title: String,
-    name: RunName,
-    job: PlannedJob,
-}
-
-/// Refuses what cannot work before anything starts, then runs every case as often as asked, but for what is finished.
+/// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
 pub fn run(config: &SweepConfig) -> anyhow::Result<()> {
-    let mut launcher = Launcher::new(&config.launch, &config.cases)?;
-    if config.launch.dry_run {
-        let (ledger, _) = open_ledger(config, &launcher)?;
-        launcher.copy_commands().iter().for_each(|command| println!("{command}"));
-        if config.launch.doctor && launcher.hosts().len() > 1 && launcher.options().interface.is_none() {
-            println!("# and, unless --no-doctor, words for the network that the doctor finds");
-        }
-        let runs = plan(config, &launcher)?;
-        print_commands(config, runs.iter().filter(|run| !ledger.is_finished(run.name)));
-        return Ok(());
-    }
-    if config.resume {
-        // Before a folder is made for nothing.
-        ledger::find(&config.out)?;
-    }
-    let _lock = launcher.claim(&config.out)?;
-    let (mut ledger, notes) = open_ledger(config, &launcher)?;
-    let interrupt = Interrupt::install()?;
-    launcher.copy_worker(&interrupt, say)?;
-    let line = doctor::before_jobs(&mut launcher, &config.out, &interrupt)?;
-    line.iter().for_each(|line| say(line));
-    let runs = plan(config, &launcher)?;
-    launcher.prepare(&config.out, runs.iter().map(|run| run.job.log()))?;
-    ledger.write(runs.iter().map(|run| run.name))?;
-    print_start(config);
-    notes.iter().for_each(|note| say(note));
-    run_missing(config, &runs, &mut ledger, &interrupt).map_err(|error| {
-        anyhow!("{error:#}\nwhat is finished stays; go on with: {}", shell_words::join(ledger.command()))
-    })?;
-    print_end(config, &runs)
+    let SweepConfig { axes, launch, out, resume, cooldown, .. } = config;
+    let session = SessionConfig { cases: &axes.cases, launch, out, resume: *resume, cooldown: *cooldown };
+    session::run(session, config)
 }
 
-/// The ledger of a new sweep, or that of the one to go on with; and what is to be told of its runs.
-fn open_ledger(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<(Ledger, Vec<String>)> {
-    let conditions = conditions(config, launcher)?;
-    let command = go_on(config, launcher);
-    match config.resume {
-        true => Ledger::resume(&config.out, command, conditions, config.train.iterations),
-        false => Ok((Ledger::begin(&config.out, command, conditions)?, Vec::new())),
-    }
+/// The figures of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainFigures {
+    /// DLPerf's mean of rates after warm-up.
+    speed: ImagesPerSecond,
+    /// What the record warns of.
+    warnings: Vec<Warning>,
 }
 
-/// Everything that changes figures and is known here.
-fn conditions(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Conditions> {
-    let (surroundings, mpirun) = (launcher.surroundings(), &config.launch.mpirun);
-    let train = TrainConfig { save: None, record: None, ..config.train.clone() };
-    let mut options: BTreeMap<String, String> =
-        options::settings(&train).into_iter().map(|(name, value)| (format!("--{name}"), value)).collect();
-    let quick = if config.profile == Profile::Quick { "yes" } else { "" };
-    for (name, value) in [
-        ("--quick", quick.to_owned()),
-        ("--cooldown", config.cooldown.as_secs().to_string()),
-        ("--launcher", config.launch.starter.program().to_owned()),
-        ("--interface", mpirun.interface.as_ref().map(Interface::to_string).unwrap_or_default()),
-        ("--launcher-args", shell_words::join(&mpirun.more)),
-    ] {
-        options.insert(name.to_owned(), value);
+impl SweepConfig {
+    /// What each rank gets of the cores: on the CPU, where the user chose no threads and all ranks run on this machine.
+    fn core_share(&self, context: PlanContext) -> Option<CoreShare> {
+        let SweepConfig { axes, launch, train, device, .. } = self;
+        let hosts = axes.cases.iter().flat_map(|case| launch.hosts.of(*case));
+        let is_local = hosts.into_iter().all(|host| context.environment.is_here(&host.name));
+        let begun = context.begun.and_then(|begun| begun.options.get(THREADS_OF_A_RANK)?.parse().ok());
+        let is_shared = *device == DeviceKind::Cpu && train.threads.is_none() && is_local;
+        is_shared.then(|| CoreShare::of(&axes.cases, context.environment.cores, begun))
     }
-    let hosts = config.launch.hosts.all();
-    if hosts.iter().any(|host| surroundings.is_here(host)) {
-        options.insert("this machine".to_owned(), surroundings.host_name.clone());
-        if config.train.threads.is_none() {
-            options.insert("cores of this machine".to_owned(), surroundings.cores.to_string());
-        }
-    }
-    options.retain(|_, value| !value.is_empty());
-    let programs =
-        [("ringmark", env!("CARGO_PKG_VERSION").to_owned()), ("ringmark-worker (sha256)", sha256(launcher.worker())?)];
-    Ok(Conditions {
-        hosts: hosts.iter().map(|host| host.name.clone()).collect(),
-        options,
-        variables: surroundings.settings.clone(),
-        programs: programs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-    })
-}
 
-/// By the program that every Linux has, so that anybody can compare.
-fn sha256(file: &Path) -> anyhow::Result<String> {
-    let hash = || -> anyhow::Result<String> {
-        let output = Command::new("sha256sum").stdin(File::open(file)?).stderr(Stdio::inherit()).output()?;
-        let text = String::from_utf8(output.stdout)?;
-        let hash = text.split_whitespace().next().filter(|_| output.status.success());
-        Ok(hash.context("it ended without a hash")?.to_owned())
-    };
-    hash().with_context(|| format!("sha256sum of {} failed", file.display()))
-}
+    /// What the run of this name is asked to do, but for the place of its record.
+    fn config_of(&self, run: RunName, threads: Option<u32>) -> TrainConfig {
+        TrainConfig { batch_size: run.batch_size, dtype: run.dtype, threads, ..self.train.clone() }
+    }
 
-/// The command that goes on with this sweep.
-fn go_on(config: &SweepConfig, launcher: &Launcher) -> Vec<String> {
-    let mut words = launcher.surroundings().command.clone();
-    if !words.iter().any(|word| word == "--out" || word.starts_with("--out=")) {
-        words.extend(["--out".to_owned(), config.out.display().to_string()]);
-    }
-    if !words.iter().any(|word| word == "--resume") {
-        words.push("--resume".to_owned());
-    }
-    words
-}
-
-/// Runs what the ledger does not call finished.
-fn run_missing(config: &SweepConfig, runs: &[Run], ledger: &mut Ledger, interrupt: &Interrupt) -> anyhow::Result<()> {
-    let missing: Vec<&Run> = runs.iter().filter(|run| !ledger.is_finished(run.name)).collect();
-    if config.resume {
-        say(&format!("{} of {} runs are finished", runs.len() - missing.len(), runs.len()));
-    }
-    for (index, run) in missing.into_iter().enumerate() {
-        if index > 0 {
-            interrupt.sleep(config.cooldown);
-        }
-        ensure!(!interrupt.asked(), "interrupted");
-        let start = Instant::now();
-        let (speed, warnings) = execute(run, config, interrupt, ledger)?;
-        let seconds = start.elapsed().as_secs_f64();
-        say(&format!("{}: {speed:.2} (mean after warm-up), {seconds:.0} s", run.title));
-        warnings.iter().for_each(|warning| say(&format!("    warning: {}", warning.text)));
-    }
-    Ok(())
-}
-
-/// Every run in the order in which they run.
-fn plan(config: &SweepConfig, launcher: &Launcher) -> anyhow::Result<Vec<Run>> {
-    let SweepConfig { train, out, runs, .. } = config;
-    let out_of_record = planned::absolute_out(out)?;
-    let plan_run = |case: Case, run: u32, baseline: bool, train: &TrainConfig| {
-        let name = RunName { baseline, case, batch_size: train.batch_size, dtype: train.dtype, run };
-        let files = JobFiles { log: name.log(out), record: name.record(&out_of_record) };
+    fn job(&self, run: RunName, train: &TrainConfig, out_of_record: &Path) -> JobPlan {
+        let files = JobFiles { log: run.log(&self.out), record: run.record(out_of_record) };
         let mut arguments = vec!["train".to_owned()];
         arguments.extend(options::arguments(&TrainConfig { record: Some(files.record.clone()), ..train.clone() }));
-        arguments.extend(["--case".to_owned(), case.to_string(), "--run".to_owned(), run.to_string()]);
-        if config.profile == Profile::Quick {
+        arguments.extend(["--case".to_owned(), run.case.to_string(), "--run".to_owned(), run.run.to_string()]);
+        if self.profile == Profile::Quick {
             arguments.push("--quick".to_owned());
         }
-        Run {
-            title: format!("{}{} run {run} of {runs}", name.what(), if baseline { "," } else { "" }),
-            name,
-            job: launcher.plan(case, train.threads, arguments, files),
+        let (title, threads) = (self.axes.title(run), train.threads);
+        JobPlan { title, case: run.case, run: Some(run), threads, files, arguments }
+    }
+
+    /// A row of the table that grows on a terminal.
+    fn row(&self, ended: &[EndedJob<TrainFigures>], speed: ImagesPerSecond) -> Vec<String> {
+        let Some(EndedJob { job, took, .. }) = ended.last() else { return Vec::new() };
+        let runs = self.axes.runs();
+        let width = runs.iter().map(|run| self.axes.title(RunName { baseline: self.ddp_suite, ..*run }).len()).max();
+        let width = width.unwrap_or_default();
+        let mut rows = Vec::new();
+        if ended.len() == 1 {
+            let head = format!("{:width$}  {:>10}  {:>7}  {:>10}  {:>6}", "", "images/s", "speedup", "efficiency", "s");
+            rows.push(head);
         }
-    };
-    let baseline = |case: Case| config.ddp_suite.then(|| suite::baseline(case, train)).flatten();
-    let numbered = config.cases.iter().flat_map(|case| (1..=*runs).map(|run| (*case, run)));
-    let pair = |(case, run)| {
-        let baseline = baseline(case).map(|train| plan_run(case, run, true, &train));
-        std::iter::once(plan_run(case, run, false, train)).chain(baseline)
-    };
-    Ok(numbered.flat_map(pair).collect())
-}
-
-/// Runs one job; the run's speed, and what its record warns of. Whatever makes the run invalid is an error here, the last
-/// line of the log, and in the ledger; where those cannot be written any more, it is an error here all the same.
-fn execute(
-    run: &Run,
-    config: &SweepConfig,
-    interrupt: &Interrupt,
-    ledger: &mut Ledger,
-) -> anyhow::Result<(ImagesPerSecond, Vec<Warning>)> {
-    let Run { title, name, job } = run;
-    ledger.start(*name)?;
-    let mut progress = RunProgress::new(title.clone(), config.train.iterations, config.train.warmup);
-    let ended = job.run(&config.launch, interrupt, |line| {
-        progress.line(&String::from_utf8_lossy(line));
-        Ok(())
-    });
-    let speed = progress.finish();
-
-    let outcome = match ended {
-        Ok(ended) => judge(job, &ended, ledger),
-        Err(error) => Err(format!("{error:#}")),
-    };
-    let reason = match (outcome, speed) {
-        (Ok(warnings), Some(speed)) => match job.close(None) {
-            Ok(()) => {
-                ledger.end(*name, None).map_err(|error| anyhow!("{title} is finished, but {error:#}"))?;
-                return Ok((speed, warnings));
+        let (speedup, efficiency) = match base_of(ended) {
+            Some(base) => {
+                let speedup = speed.0 / base;
+                (format!("{speedup:.2}"), format!("{:.1} %", 100.0 * speedup / f64::from(job.case.ranks())))
             }
-            Err(error) => format!("{error:#}"),
-        },
-        (Ok(_), None) => "the log has no iteration after warm-up".to_owned(),
-        (Err(reason), _) => reason,
-    };
-    job.close_failed(&reason);
-    if let Err(error) = ledger.end(*name, Some(&reason)) {
-        complain(&format!("ringmark: {error:#}"));
-    }
-    let log = job.log_now().display().to_string();
-    let tail = job.tail().unwrap_or_else(|error| format!("    {error:#}"));
-    complain(&format!("{title}: the last lines of {log}:\n{tail}"));
-    bail!("{title} failed: {reason}; its log is {log}")
-}
-
-/// What the record of a sound run warns of; or why the run does not count, or that there is no record, or that it belongs
-/// elsewhere.
-fn judge(job: &PlannedJob, ended: &Ended, ledger: &mut Ledger) -> Result<Vec<Warning>, String> {
-    let record = job.read_record(RunRecord::read);
-    if let Some(words) = ended.failure(job.starter()) {
-        // Of a job that ended by itself the record knows why it failed, and the launcher only that it did.
-        let recorded = record.ok().filter(|_| matches!(ended, Ended::Exited(..))).and_then(|record| record.failure());
-        return Err(recorded.unwrap_or(words));
-    }
-    let record = record?;
-    if let Some(failure) = record.failure().or_else(|| ledger.admit(&record.header).err()) {
-        return Err(failure);
-    }
-    Ok(record.end.map(|end| end.warnings).unwrap_or_default())
-}
-
-fn print_commands<'a>(config: &SweepConfig, runs: impl Iterator<Item = &'a Run>) {
-    if config.profile == Profile::Quick {
-        println!("# {QUICK}");
-    }
-    for run in runs {
-        println!("{}", run.job.command_line());
+            None => ("-".to_owned(), "-".to_owned()),
+        };
+        let seconds = took.as_secs_f64();
+        rows.push(format!("{:width$}  {:>10.2}  {speedup:>7}  {efficiency:>10}  {seconds:>6.0}", job.title, speed.0));
+        rows
     }
 }
 
-fn print_start(config: &SweepConfig) {
-    let SweepConfig { cases, runs, out, train, .. } = config;
-    let cases: Vec<String> = cases.iter().map(Case::to_string).collect();
-    say(&format!(
-        "sweep of {}, {runs} {} each: batch {}, {}, {} iterations of which {} warm-up, device {}; logs and records in {}",
-        cases.join(" "),
-        if *runs == 1 { "run" } else { "runs" },
-        train.batch_size,
-        train.dtype,
-        train.iterations,
-        train.warmup,
-        train.device,
-        out.display()
-    ));
-    if config.ddp_suite {
-        let is_alone = config.cases.iter().any(|case| suite::baseline(*case, train).is_none());
-        let alone = if is_alone { ", but for 1n1g, where one rank exchanges nothing anyway" } else { "" };
-        say(&format!("after each run the same ranks without communication{alone}"));
+/// Mean speed of one rank, of the runs of 1n1g so far that differ from the last one in nothing else.
+fn base_of(ended: &[EndedJob<TrainFigures>]) -> Option<f64> {
+    let last = ended.last()?.job.run?;
+    let is_base = |run: RunName| RunName { baseline: false, case: Case::SINGLE, run: run.run, ..last } == run;
+    let speeds: Vec<f64> = ended
+        .iter()
+        .filter(|ended| ended.job.run.is_some_and(is_base))
+        .filter_map(|ended| Some(ended.outcome.figures()?.speed.0))
+        .collect();
+    (!speeds.is_empty()).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)
+}
+
+impl Benchmark for SweepConfig {
+    type Record = RunRecord;
+    type Figures = TrainFigures;
+    type Follower = RunProgress;
+
+    fn printer(&self) -> Printer {
+        Printer { mark: "", to_error: false }
     }
-    if config.profile == Profile::Quick {
-        say(QUICK);
+
+    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+        let threads = self.core_share(context).map(|share| share.threads).or(self.train.threads);
+        let out_of_record = absolute_out(&self.out)?;
+        let mut jobs = Vec::new();
+        for run in self.axes.runs() {
+            let train = self.config_of(run, threads);
+            jobs.push(self.job(run, &train, &out_of_record));
+            if let Some(baseline) = self.ddp_suite.then(|| suite::baseline(run.case, &train)).flatten() {
+                jobs.push(self.job(RunName { baseline: true, ..run }, &baseline, &out_of_record));
+            }
+        }
+        Ok(jobs)
+    }
+
+    fn conditions(&self, context: PlanContext) -> Option<BTreeMap<String, String>> {
+        let train = TrainConfig { save: None, record: None, ..self.train.clone() };
+        let settings = options::settings(&train).into_iter().map(|(name, value)| (format!("--{name}"), value));
+        let mut conditions: BTreeMap<String, String> = settings.collect();
+        conditions.extend(self.axes.settings().map(|(name, value)| (name.to_owned(), value)));
+        let quick = if self.profile == Profile::Quick { "yes" } else { "" };
+        conditions.insert("--quick".to_owned(), quick.to_owned());
+        let is_here = |host: &str| context.environment.is_here(host);
+        if train.threads.is_none() && self.launch.hosts.all().iter().any(|host| is_here(&host.name)) {
+            conditions.insert("cores of this machine".to_owned(), context.environment.cores.to_string());
+        }
+        if let Some(share) = self.core_share(context) {
+            conditions.insert(THREADS_OF_A_RANK.to_owned(), share.threads.to_string());
+        }
+        Some(conditions)
+    }
+
+    fn caution(&self) -> Option<&'static str> {
+        (self.profile == Profile::Quick).then_some(QUICK)
+    }
+
+    fn start(&self, context: PlanContext) -> Vec<String> {
+        let SweepConfig { axes, out, train, .. } = self;
+        let mut lines = vec![format!(
+            "sweep of {}, {} {} each: batch {}, {}, {} iterations of which {} warm-up, device {}; logs and records in {}",
+            joined(&axes.cases, " "),
+            axes.runs,
+            if axes.runs == 1 { "run" } else { "runs" },
+            joined(&axes.batch_sizes, " "),
+            joined(&axes.dtypes, " "),
+            train.iterations,
+            train.warmup,
+            train.device,
+            out.display()
+        )];
+        lines.extend(self.core_share(context).map(|share| share.line()));
+        if self.ddp_suite {
+            let is_alone = axes.cases.iter().any(|case| suite::baseline(*case, train).is_none());
+            let alone = if is_alone { ", but for 1n1g, where one rank exchanges nothing anyway" } else { "" };
+            lines.push(format!("after each run the same ranks without communication{alone}"));
+        }
+        lines
+    }
+
+    fn follow(&self, job: &JobPlan, progress: SessionProgress) -> RunProgress {
+        RunProgress::new(&job.title, self.train.iterations, self.train.warmup, progress)
+    }
+
+    fn shows_output(&self) -> bool {
+        false
+    }
+
+    fn read(&self, input: BufReader<File>) -> anyhow::Result<RunRecord> {
+        RunRecord::read(input)
+    }
+
+    fn failure(&self, record: &RunRecord) -> Option<String> {
+        record.failure()
+    }
+
+    fn found(&self, record: &RunRecord) -> Found {
+        Found::of(&record.header)
+    }
+
+    fn figures(&self, record: RunRecord, follower: RunProgress) -> Result<TrainFigures, String> {
+        let speed = follower.mean().ok_or("the log has no iteration after warm-up")?;
+        Ok(TrainFigures { speed, warnings: record.end.map(|end| end.warnings).unwrap_or_default() })
+    }
+
+    fn check_finished(&self, run: RunName) -> Result<RunRecord, String> {
+        let log = run.log(&self.out);
+        check_log(&log, self.train.iterations).map_err(|error| format!("its log {} {error:#}", log.display()))?;
+        let path = run.record(&self.out);
+        let read = || -> anyhow::Result<RunRecord> {
+            let record = RunRecord::read(BufReader::new(whole_file::open(&path)?))?;
+            let RunHeader { case, run: number, config, .. } = &record.header;
+            let is_it =
+                (*case, *number, config.batch_size, config.dtype) == (run.case, run.run, run.batch_size, run.dtype);
+            ensure!(is_it && !(run.baseline && record.header.exchanges()), "it is that of another run");
+            Ok(record)
+        };
+        let record = read().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))?;
+        match record.failure() {
+            None => Ok(record),
+            Some(failure) => Err(format!("its record says that it failed: {failure}")),
+        }
+    }
+
+    fn report(&self, ended: &[EndedJob<TrainFigures>]) -> Vec<String> {
+        let Some(EndedJob { job, took, outcome: JobOutcome::Sound(figures) }) = ended.last() else { return Vec::new() };
+        let TrainFigures { speed, warnings } = figures;
+        let mut lines = match io::stdout().is_terminal() {
+            true => self.row(ended, *speed),
+            false => vec![format!("{}: {speed:.2} (mean after warm-up), {:.0} s", job.title, took.as_secs_f64())],
+        };
+        lines.extend(warnings.iter().map(|warning| format!("    warning: {}", warning.text)));
+        lines
+    }
+
+    fn finish(&self, planned: &[JobPlan], _: &[EndedJob<TrainFigures>], is_complete: bool) -> anyhow::Result<()> {
+        if !is_complete {
+            return Ok(());
+        }
+        let printer = self.printer();
+        if self.ddp_suite {
+            let names: Vec<RunName> = planned.iter().filter_map(|job| job.run).collect();
+            let lines = suite::lines(&self.out, &names, self.train.warmup)?;
+            printer.line(&format!("\n{}\n", lines.join("\n")));
+        }
+        if let Some(caution) = self.caution() {
+            printer.line(caution);
+        }
+        let out = self.out.display().to_string();
+        let quoted = shell_words::quote(&out);
+        printer.line(&format!("all runs are in {out}; next: ringmark extract {quoted}"));
+        if self.ddp_suite {
+            printer.line(&format!("for PyTorch's diff.py: ringmark extract {quoted} --format pytorch-ddp > FILE.json"));
+        }
+        Ok(())
     }
 }
 
-fn print_end(config: &SweepConfig, runs: &[Run]) -> anyhow::Result<()> {
-    if config.ddp_suite {
-        let names: Vec<RunName> = runs.iter().map(|run| run.name).collect();
-        let lines = suite::lines(&config.out, &names, config.train.warmup)?;
-        say(&format!("\n{}\n", lines.join("\n")));
+/// Errors go on from "its log".
+fn check_log(log: &Path, iterations: u32) -> anyhow::Result<()> {
+    let file = whole_file::open(log).map_err(|error| anyhow!("cannot be read: {error}"))?;
+    let mut count = 0;
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.map_err(|error| anyhow!("cannot be read: {error}"))?;
+        match log_line::parse(&line) {
+            Line::Iteration { .. } => count += 1,
+            Line::Failed(reason) => return Err(anyhow!("says that it failed: {reason}")),
+            Line::Malformed | Line::Other => {}
+        }
     }
-    if config.profile == Profile::Quick {
-        say(QUICK);
-    }
-    let out = config.out.display().to_string();
-    let quoted = shell_words::quote(&out);
-    say(&format!("all runs are in {out}; next: ringmark extract {quoted}"));
-    if config.ddp_suite {
-        say(&format!("for PyTorch's diff.py: ringmark extract {quoted} --format pytorch-ddp > FILE.json"));
-    }
+    ensure!(count == iterations, "has {count} iterations of {iterations}");
     Ok(())
 }
 
@@ -327,7 +310,34 @@ mod tests {
     #[test]
     fn the_default_folder_tells_time_batch_and_precision() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_763_719_323);
-        let out = default_out(&TrainConfig::default(), time);
-        assert_eq!(out, Path::new("results/20251121T100203Z_b128_fp32"));
+        let TrainConfig { batch_size, dtype, .. } = TrainConfig::default();
+        let axes = Axes { dtypes: vec![dtype], batch_sizes: vec![batch_size], cases: vec![Case::SINGLE], runs: 1 };
+        assert_eq!(default_folder(&axes, time), Path::new("results/20251121T100203Z_b128_fp32"));
+    }
+
+    #[test]
+    fn a_speedup_is_over_the_single_rank_of_the_same_point() {
+        let ended = |name: &str, speed: f64| {
+            let run: RunName = name.parse().expect("a name");
+            let files = JobFiles { log: PathBuf::new(), record: PathBuf::new() };
+            let job = JobPlan {
+                title: String::new(),
+                case: run.case,
+                run: Some(run),
+                threads: None,
+                files,
+                arguments: vec![],
+            };
+            let figures = TrainFigures { speed: ImagesPerSecond(speed), warnings: Vec::new() };
+            EndedJob { job, took: Duration::ZERO, outcome: JobOutcome::Sound(figures) }
+        };
+        let mut all = vec![ended("1n2g/rn50_b8_fp32_1.log", 30.0)];
+        assert_eq!(base_of(&all), None);
+        all.extend([("1n1g/rn50_b8_fp32_1.log", 10.0), ("1n1g/rn50_b8_fp32_2.log", 20.0)].map(|(n, s)| ended(n, s)));
+        all.push(ended("1n1g/rn50_b8_bf16_1.log", 100.0));
+        all.push(ended("1n2g/rn50_b8_fp32_2.log", 27.0));
+        assert_eq!(base_of(&all), Some(15.0));
+        all.push(ended("no-communication/1n2g/rn50_b8_bf16_1.log", 190.0));
+        assert_eq!(base_of(&all), Some(100.0));
     }
 }
