@@ -5,27 +5,31 @@ use std::process::ExitCode;
 use clap::Parser;
 use ringmark::answer::harmless;
 use ringmark::cli::{Cli, Command};
-use ringmark::launch::progress::complain;
+use ringmark::launch::local::print::print_error;
 use ringmark::{launch, read};
 use ringmark_record::usage::UsageError;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Sweep(options) => options.into_config().and_then(|config| launch::sweep::run(&config)),
-        Command::Bandwidth(options) => options.into_config().and_then(|config| launch::bandwidth::run(&config)),
-        Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::run(&config)),
+        Command::Sweep(options) => {
+            options.into_config().and_then(|config| launch::sweep::benchmark::train::run(&config))
+        }
+        Command::Bandwidth(options) => {
+            options.into_config().and_then(|config| launch::sweep::benchmark::bandwidth::run(&config))
+        }
+        Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::command::run(&config)),
         Command::Extract(options) => read::extract::run(&options.into_config()),
         Command::Diff(options) => read::diff::run(&options.into_config()),
         Command::Report(options) => read::report::run(&options.into_config()),
         Command::Predict(options) => read::predict::run(&options.into_config()),
         Command::Completions(options) => options.print(),
         Command::Man(options) => options.write(),
-        Command::Leash(options) => launch::process::leash(options.driver, &options.command),
+        Command::Leash(options) => launch::job::process::leash(options.driver, &options.command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&harmless(&format!("ringmark: {error:#}")));
+            print_error(&harmless(&format!("ringmark: {error:#}")));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

@@ -176,7 +176,7 @@ fn a_copy_runs_where_nothing_is_installed() {
     assert!(said.contains(&format!("# sync to {first}:{copy}: equal\n")), "{said}");
     assert!(said.contains(&format!("# sync to {second}:{copy}: 1 file, ")), "{said}");
 
-    // What cannot work names the host and the cure.
+    // What cannot work names the host and the fix.
     on(&second, &format!("umount {copy} && mount -t tmpfs -o size=10m none {copy}"));
     let refused = |output: std::process::Output| {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -195,9 +195,9 @@ fn a_copy_runs_where_nothing_is_installed() {
     let slow = slow.arg("--out").arg(sandbox.path("slow")).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let copies = || processes_of(sandbox.folder.path()).into_iter().filter(|(_, line)| line.starts_with("rsync\0"));
     wait_until("the copy starts", || copies().count() >= 3);
-    let driver = |(_, line): &(Pid, String)| line.starts_with(env!("CARGO_BIN_EXE_ringmark"));
-    let (driver, _) = processes_of(sandbox.folder.path()).into_iter().find(driver).expect("it runs");
-    kill(driver, Signal::SIGINT).expect("it runs");
+    let launcher = |(_, line): &(Pid, String)| line.starts_with(env!("CARGO_BIN_EXE_ringmark"));
+    let (launcher, _) = processes_of(sandbox.folder.path()).into_iter().find(launcher).expect("it runs");
+    kill(launcher, Signal::SIGINT).expect("it runs");
     let said = refused(slow.expect("starts").wait_with_output().expect("ended"));
     assert!(said.contains("interrupted while copying"), "{said}");
     wait_until("no copy is left", || copies().count() == 0);

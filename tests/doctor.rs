@@ -170,7 +170,7 @@ fn a_sweep_does_not_start_on_a_host_that_is_not_well() {
         let mut command = ringmark(&format!("{command} --hosts localhost:1 --device cpu"));
         let error = refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out), 1);
         let worker = sandbox.worker().display().to_string();
-        let what = format!("error: localhost, worker: {worker} does not start: no such library\n    cure: ");
+        let what = format!("error: localhost, worker: {worker} does not start: no such library\n    fix: ");
         assert!(error.starts_with(&what), "{error}");
         assert!(error.contains("nothing was started. `ringmark doctor` shows more, --no-doctor leaves this out"));
         assert!(!out.join("1n1g").exists());
@@ -333,13 +333,13 @@ fn four_hosts_that_are_well_reach_each_other() {
     hospital.on(3, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 64k latency 50ms");
     let (status, text) = hospital.ringmark(&format!("doctor {all}"));
     assert_eq!(status, Some(0), "{text}");
-    let line = text.lines().find(|line| line.contains("slowest way: its ways are slow")).unwrap_or_default();
+    let line = text.lines().find(|line| line.contains("slowest link: its links are slow")).unwrap_or_default();
     println!("20 Mbit/s on host 3:\n    {line}");
     assert!(line.starts_with(&format!("warning: {}, ", host(3))), "{text}");
 }
 
 #[test]
-fn every_fault_of_a_host_is_told_with_its_cure() {
+fn every_fault_of_a_host_is_told_with_its_fix() {
     let _turn = turn();
     let Some(hospital) = Hospital::open() else { return };
     let (all, pair) = (hosts(&[1, 2, 3, 4]), hosts(&[1, 2]));

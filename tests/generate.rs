@@ -25,7 +25,7 @@ fn bash_completes_commands_options_and_their_values() {
     let (status, script, stderr) = run(&mut ringmark("completions bash"));
     assert_eq!(status, Some(0), "{stderr}");
     assert_eq!(offered(&script, &["ringmark", "swe"]), ["sweep"]);
-    assert_eq!(offered(&script, &["ringmark", "sweep", "--dty"]), ["--dtype"]);
+    assert_eq!(offered(&script, &["ringmark", "sweep", "--dty"]), ["--dtypes", "--dtype"]);
     assert_eq!(offered(&script, &["ringmark", "sweep", "--dtype", "b"]), ["bf16"]);
     assert_eq!(offered(&script, &["ringmark", "leas"]), [""], "what is not meant for people is not offered");
 }

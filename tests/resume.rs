@@ -37,6 +37,11 @@ line 3
 line 4
 device=$(cat \"$folder/device\")
 change=\"s/\\\"case\\\":\\\"1n1g\\\",\\\"run\\\":1/\\\"case\\\":\\\"$case\\\",\\\"run\\\":$run/; s/DEVICE/$device/\"
+stem=${record##*/}
+batch=${stem#rn50_b}
+dtype=${batch#*_}
+change=\"$change; s/\\\"batch_size\\\":128/\\\"batch_size\\\":${batch%%_*}/\"
+change=\"$change; s/\\\"dtype\\\":\\\"fp32\\\"/\\\"dtype\\\":\\\"${dtype%%_*}\\\"/\"
 change=\"$change; s/\\\"collective\\\":\\\"auto\\\"/\\\"collective\\\":\\\"$exchange\\\"/\"
 sed \"$change\" \"$folder/record.jsonl\" >\"$record\" || exit 1
 ";
@@ -291,8 +296,8 @@ fn a_run_on_another_device_fails_with_both_names() {
 #[test]
 fn more_may_be_asked_for_and_less() {
     let sandbox = sandbox();
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
-    let resume = "--cases 1n2g,1n1g --runs 2 --resume";
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --threads 1"));
+    let resume = "--cases 1n2g,1n1g --runs 2 --threads 1 --resume";
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{resume} --dry-run")));
     let names: Vec<&str> = stdout.lines().map(|line| line.split_once(" --case ").expect("a run").1).collect();
     assert_eq!(names, ["1n2g --run 1", "1n2g --run 2", "1n1g --run 2"]);
@@ -300,9 +305,60 @@ fn more_may_be_asked_for_and_less() {
     let stdout = succeeds(&mut sandbox.short_sweep(resume));
     assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n2g_1", "1n2g_2", "1n1g_2"]);
-    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --resume"));
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --threads 1 --resume"));
     assert!(stdout.contains("\n1 of 1 runs are finished\n"), "{stdout}");
     assert_eq!((sandbox.ran().len(), sandbox.states()), (4, vec![RunState::Finished; 4]));
+}
+
+#[test]
+fn a_rank_keeps_its_part_of_the_cores() {
+    let cores = std::thread::available_parallelism().expect("Linux").get();
+    let sandbox = sandbox();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 1"));
+    // One rank alone would have all cores.
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
+    let threads = (cores / 2).max(1);
+    assert!(stdout.contains(&format!("\neach rank has {threads} of {cores} cores in every case\n")), "{stdout}");
+
+    // More ranks need smaller parts, and their runs could not be compared.
+    let more = cores + 1;
+    let error = refused(&mut sandbox.short_sweep(&format!("--hosts localhost:{more} --cases 1n{more}g --resume")), 2);
+    if threads > 1 {
+        assert!(error.contains(&format!("\nthreads of a rank: {threads} then, 1 now\n")), "{error}");
+    }
+}
+
+#[test]
+fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
+    let sandbox = sandbox();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --batch-size 8"));
+    let resume = "--cases 1n1g --runs 1 --resume";
+    let more = format!("{resume} --batch-sizes 8,16 --dtypes fp32,bf16");
+    let stdout = succeeds(&mut sandbox.short_sweep(&more));
+    assert!(stdout.contains(": batch 8 16, fp32 bf16, 4 iterations"), "{stdout}");
+    assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
+    for title in ["1n1g b16 fp32 run 1 of 1: ", "1n1g b8 bf16 run 1 of 1: ", "1n1g b16 bf16 run 1 of 1: "] {
+        assert!(stdout.contains(&format!("\n{title}20.50 images/s")), "{stdout}");
+    }
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
+    for name in ["rn50_b8_fp32_1.jsonl", "rn50_b16_fp32_1.jsonl", "rn50_b8_bf16_1.jsonl", "rn50_b16_bf16_1.jsonl"] {
+        assert!(sandbox.files("1n1g").contains(name), "{name}");
+    }
+    let stdout = succeeds(&mut sandbox.short_sweep(&more));
+    assert!(stdout.contains("\n4 of 4 runs are finished\n"), "{stdout}");
+    let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
+    assert!(
+        manifest.contains(r#""--batch-size": "8,16""#) && manifest.contains(r#""--dtype": "fp32,bf16""#),
+        "{manifest}"
+    );
+
+    let error = refused(&mut sandbox.short_sweep(&format!("{resume} --batch-size 8 --dtypes fp32,bf16")), 2);
+    assert!(error.contains("\n--batch-size: 8,16 then, 8 now\n") && error.lines().count() == 3, "{error}");
+    // A record of another point is none of this one.
+    let file = |name: &str| sandbox.path("out/1n1g").join(name);
+    fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b16_fp32_1.jsonl")).expect("copied");
+    let stdout = succeeds(&mut sandbox.short_sweep(&more));
+    assert!(stdout.contains("1n1g/rn50_b16_fp32_1.jsonl cannot be used: it is that of another run"), "{stdout}");
 }
 
 #[test]

@@ -71,6 +71,12 @@ impl Sandbox {
     }
 }
 
+/// What each rank gets of this machine's cores where the largest case has two ranks; and the cores.
+fn threads_of_two() -> (usize, usize) {
+    let cores = std::thread::available_parallelism().expect("Linux").get();
+    ((cores / 2).max(1), cores)
+}
+
 #[test]
 fn a_dry_run_prints_every_command_and_starts_nothing() {
     let sandbox = Sandbox::new("exit 1");
@@ -137,8 +143,41 @@ fn a_quick_dry_run_says_so_and_takes_the_cases_that_fit() {
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines.len(), 1 + 4, "{stdout}");
     assert_eq!(lines[0], "# quick profile: a first look, not a result to quote");
-    assert!(lines[4].contains(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --record /"), "{stdout}");
+    // One rank gets as many cores as each of two: otherwise the first look would read as half the efficiency.
+    let (threads, _) = threads_of_two();
+    let training = format!(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --threads {threads} --record /");
+    let variable = format!(" -x 'OMP_NUM_THREADS={threads}' ");
+    for line in &lines[1..] {
+        assert!(line.contains(&training) && line.contains(&variable), "{stdout}");
+    }
     assert!(lines[4].contains("_b4_fp32/1n2g/rn50_b4_fp32_2.jsonl --case 1n2g --run 2 --quick"), "{stdout}");
+}
+
+#[test]
+fn axes_make_their_product_in_order_and_one_value_changes_nothing() {
+    let sandbox = Sandbox::new("exit 1");
+    let dry_run = |options: &str| {
+        let (status, stdout, stderr) = run(&mut sandbox.sweep(&format!("--dry-run --hosts a:2 {options}")));
+        assert_eq!(status, Some(0), "{stderr}");
+        stdout
+    };
+    let stdout = dry_run("--cases 1n1g,1n2g --runs 2 --dtypes fp32,bf16 --batch-sizes 8,16");
+    let record = |line: &str| {
+        let (_, record) = line.split_once("/out/").expect("a record");
+        record.split(' ').next().expect("a word").to_owned()
+    };
+    let records: Vec<String> = stdout.lines().map(record).collect();
+    let mut expected = Vec::new();
+    for (dtype, batch) in [("fp32", 8), ("fp32", 16), ("bf16", 8), ("bf16", 16)] {
+        for case in ["1n1g", "1n2g"] {
+            expected.extend([1, 2].map(|run| format!("{case}/rn50_b{batch}_{dtype}_{run}.jsonl")));
+        }
+    }
+    assert_eq!(records, expected);
+    let last = stdout.lines().last().expect("a line");
+    assert!(last.contains(" train --batch-size 16 --dtype bf16 --device cpu "), "{last}");
+    let (one, other) = ("--cases 1n1g --dtype bf16 --batch-size 16", "--cases 1n1g --dtypes bf16 --batch-sizes 16");
+    assert_eq!(dry_run(one), dry_run(other));
 }
 
 #[test]
@@ -156,6 +195,12 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ),
         (&hostfile, "nodes, line 2: host b has \"many\" slots: write a number from 1"),
         ("--runs 0", "0 is not in 1..=10000"),
+        ("--cases 1n1g --batch-sizes 1,2,1", "--batch-sizes has 1 twice: name it once"),
+        ("--cases 1n1g --batch-sizes 1,0", "--batch-size 0 is out of range: choose 1 to 65536"),
+        ("--cases 1n1g --dtypes fp32,fp32", "--dtypes has fp32 twice: name it once"),
+        ("--cases 1n1g --dtypes fp32,fp8", "invalid value 'fp8' for '--dtypes <TYPE,..>'"),
+        ("--cases 1n1g --dtypes fp32 --dtype bf16", "cannot be used with"),
+        ("--cases 1n1g --batch-sizes 1 --batch-size 2", "cannot be used with"),
         ("--batch-size 0", "--batch-size 0 is out of range: choose 1 to 65536"),
         ("--warmup 120", "--warmup 120 leaves none of --iters 120 to measure"),
         ("--cases 1n1g --mpirun-args 'open", "--launcher-args \"'open\": missing closing quote"),
@@ -168,7 +213,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
 }
 
 #[test]
-fn a_missing_worker_is_told_with_the_cure() {
+fn a_missing_worker_is_reported_with_the_fix() {
     let sandbox = with_record(SOUND);
     let lonely = sandbox.path("ringmark");
     fs::copy(env!("CARGO_BIN_EXE_ringmark"), &lonely).expect("copied");
@@ -180,7 +225,7 @@ fn a_missing_worker_is_told_with_the_cure() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_told_before_anything_starts() {
+fn a_folder_that_cannot_be_written_is_reported_before_anything_starts() {
     let sandbox = with_record(SOUND);
     let mut command = ringmark("sweep --cases 1n1g --out /dev/null/here");
     let error = refused(command.arg("--worker").arg(sandbox.worker()), 1);
@@ -192,6 +237,9 @@ fn a_sweep_keeps_every_log_and_record() {
     let sandbox = with_record(SOUND);
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 2"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let (threads, cores) = threads_of_two();
+    let share = format!("\neach rank has {threads} of {cores} cores in every case\n");
+    assert!(stdout.contains(&share), "{stdout}");
     for (case, number) in [("1n1g", 1), ("1n1g", 2), ("1n2g", 1), ("1n2g", 2)] {
         let log = sandbox.log(&format!("{case}/rn50_b128_fp32_{number}.log"));
         let record = sandbox.path("out").join(case).join(format!("rn50_b128_fp32_{number}.jsonl"));
@@ -200,7 +248,7 @@ fn a_sweep_keeps_every_log_and_record() {
         let iterations = log.lines().filter(|line| matches!(log_line::parse(line), Line::Iteration { .. }));
         assert_eq!(iterations.count(), 12, "{log}");
         let words = format!(
-            "words: train --device cpu --iters 12 --warmup 2 --record {} --case {case} --run {number} --report-to ",
+            "words: train --device cpu --iters 12 --warmup 2 --threads {threads} --record {} --case {case} --run {number} --report-to ",
             record.display()
         );
         assert!(log.contains(&words), "{log}");
@@ -218,7 +266,7 @@ fn a_sweep_keeps_every_log_and_record() {
 }
 
 #[test]
-fn every_host_of_a_case_gets_its_share_of_the_ranks() {
+fn every_host_of_a_case_gets_its_part_of_the_ranks() {
     let local_rank = "echo \"rank $rank is number $OMPI_COMM_WORLD_LOCAL_RANK on its host\"";
     let sandbox = with_record(&format!("{local_rank}\n{SOUND}"));
     // In the place of ssh: skips our five words of options, notes the host and runs here what was meant for it. Daemons

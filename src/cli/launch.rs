@@ -1,5 +1,6 @@
 //! Options of the commands that start something, with what is filled in where nothing was typed.
 
+use std::fmt::Display;
 use std::path::{self, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -9,29 +10,32 @@ use clap::{Args, value_parser};
 use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::options::BandwidthOptions;
 use ringmark_record::case::Case;
-use ringmark_record::config::{DeviceChoice, TrainConfig};
+use ringmark_record::config::{DeviceChoice, Dtype, TrainConfig};
 use ringmark_record::environment::DeviceKind;
 use ringmark_record::options::{self, TrainOptions};
 use ringmark_record::run::Profile;
 use ringmark_record::usage::usage;
 
 use crate::cli::json::JsonOption;
-use crate::launch::bandwidth::{self, BandwidthSweep};
-use crate::launch::doctor::DoctorConfig;
+use crate::launch::cluster::hosts::{self, Hosts};
+use crate::launch::cluster::interface::Interface;
+use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::doctor::command::DoctorConfig;
 use crate::launch::doctor::network::Depth;
-use crate::launch::hosts::{self, Hosts};
-use crate::launch::interface::Interface;
-use crate::launch::job::LaunchConfig;
-use crate::launch::mpirun::{MpirunOptions, Surroundings};
-use crate::launch::starter::{self, Starter};
-use crate::launch::suite;
-use crate::launch::sweep::{self, SweepConfig};
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::request::StarterOptions;
+use crate::launch::job::starter::{self, Starter};
+use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::sweep::benchmark::bandwidth::{self, BandwidthSweep};
+use crate::launch::sweep::benchmark::train::{self, SweepConfig};
+use crate::launch::sweep::plan::Axes;
+use crate::launch::sweep::suite;
 
 /// Which hosts, and how they are reached.
 #[derive(Debug, Args)]
 pub struct HostOptions {
     /// What starts the ranks: mpirun over ssh, or srun with PMIx inside an allocation of Slurm
-    #[arg(long, value_name = "NAME", default_value = "mpirun", value_parser = PossibleValuesParser::new(starter::WORDS))]
+    #[arg(long, value_name = "NAME", default_value = "mpirun", value_parser = PossibleValuesParser::new(starter::NAMES))]
     launcher: String,
     /// Hosts with their number of ranks; a case takes the first of them
     /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
@@ -67,15 +71,16 @@ impl HostOptions {
             (None, Some(file)) => Some(Hosts::read_file(file).map_err(usage)?),
             (hosts, _) => hosts,
         };
-        let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.surroundings)?;
-        let more = starter::split_words(&self.launcher_args)?;
+        let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
+        let arguments = starter::split_arguments(&self.launcher_args)?;
         Ok(LaunchConfig {
             hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.slots())),
             timeout: None,
             stall_timeout: None,
             worker: self.worker,
             starter,
-            mpirun: MpirunOptions { interface: self.interface, ssh_port: self.ssh_port, more },
+            ssh: SshOptions::new(self.ssh_port, &arguments, &machine.environment),
+            options: StarterOptions { interface: self.interface, arguments },
             device: machine.device,
             sync: self.sync,
             dry_run: false,
@@ -131,7 +136,7 @@ fn stall_timeout(text: &str) -> Result<u64, String> {
 
 /// This machine, where it decides.
 struct Machine {
-    surroundings: Surroundings,
+    environment: LaunchEnvironment,
     device: DeviceChoice,
     gpus: u32,
 }
@@ -139,18 +144,18 @@ struct Machine {
 impl Machine {
     /// Looks; for GPUs only where `device` allows one.
     fn read(device: Option<DeviceChoice>) -> Machine {
-        let surroundings = Surroundings::read();
+        let environment = LaunchEnvironment::read();
         let device = device.unwrap_or(DeviceChoice::Auto);
         let gpus = match device {
             DeviceChoice::Cpu => 0,
-            _ => hosts::gpus(surroundings.visible_devices.as_deref()),
+            _ => hosts::gpus(environment.visible_devices.as_deref()),
         };
-        Machine { surroundings, device, gpus }
+        Machine { environment, device, gpus }
     }
 
     /// One rank a GPU, or a core where there is none.
     fn slots(&self) -> u32 {
-        if self.gpus > 0 { self.gpus } else { self.surroundings.cores }
+        if self.gpus > 0 { self.gpus } else { self.environment.cores }
     }
 }
 
@@ -185,6 +190,13 @@ pub struct SweepOptions {
     /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
+    /// Precisions, instead of --dtype: every one with every batch size and case
+    #[arg(long, value_name = "TYPE,..", value_delimiter = ',', conflicts_with = "dtype")]
+    #[arg(value_parser = options::words::<Dtype>())]
+    dtypes: Option<Vec<Dtype>>,
+    /// Images a rank and iteration, instead of --batch-size: every one with every precision and case
+    #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch_size")]
+    batch_sizes: Option<Vec<u32>>,
     /// Runs of each case [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
@@ -223,7 +235,7 @@ impl SweepOptions {
             true => suite::default_cases(&launch.hosts),
             false => Case::DLPERF.into_iter().filter(|case| launch.hosts.fit(*case)).collect(),
         });
-        refuse_repeated(&cases, ", and set --runs for more runs").map_err(usage)?;
+        refuse_repeated("--cases", &cases, ", and set --runs for more runs").map_err(usage)?;
 
         let device = match self.train.device {
             Some(DeviceChoice::Cuda) => DeviceKind::Cuda,
@@ -232,29 +244,39 @@ impl SweepOptions {
         };
         let profile = if self.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
         let train = with_absolute_paths(self.train.apply(profile))?;
-        train.validate().map_err(usage)?;
+        let axes = Axes {
+            dtypes: self.dtypes.unwrap_or_else(|| vec![train.dtype]),
+            batch_sizes: self.batch_sizes.unwrap_or_else(|| vec![train.batch_size]),
+            cases,
+            runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
+        };
+        refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
+        refuse_repeated("--batch-sizes", &axes.batch_sizes, "").map_err(usage)?;
+        for (dtype, batch_size) in axes.points() {
+            TrainConfig { dtype, batch_size, ..train.clone() }.validate().map_err(usage)?;
+        }
         if ddp_suite {
             suite::check(&train).map_err(usage)?;
         }
 
         Ok(SweepConfig {
-            cases,
-            runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
+            out: self.out.unwrap_or_else(|| train::default_folder(&axes, SystemTime::now())),
+            axes,
             launch,
             cooldown: Duration::from_secs(self.cooldown),
-            out: self.out.unwrap_or_else(|| sweep::default_out(&train, SystemTime::now())),
             resume: self.resume,
             profile: if self.quick { Profile::Quick } else { Profile::Full },
             ddp_suite,
+            device,
             train,
         })
     }
 }
 
-/// A case that ran twice would write its files twice. `advice` goes on from "name it once".
-fn refuse_repeated(cases: &[Case], advice: &str) -> anyhow::Result<()> {
-    for (index, case) in cases.iter().enumerate() {
-        ensure!(!cases[..index].contains(case), "--cases has {case} twice: name it once{advice}");
+/// What ran twice would write its files twice. `advice` goes on from "name it once".
+fn refuse_repeated<T: PartialEq + Display>(option: &str, values: &[T], advice: &str) -> anyhow::Result<()> {
+    for (index, value) in values.iter().enumerate() {
+        ensure!(!values[..index].contains(value), "{option} has {value} twice: name it once{advice}");
     }
     Ok(())
 }
@@ -305,10 +327,10 @@ impl BandwidthCommand {
     pub fn into_config(self) -> anyhow::Result<BandwidthSweep> {
         let launch = self.launch.into_config(&Machine::read(self.bandwidth.device))?;
         let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts));
-        refuse_repeated(&cases, "").map_err(usage)?;
+        refuse_repeated("--cases", &cases, "").map_err(usage)?;
         let config = self.bandwidth.apply(BandwidthConfig::default());
         config.validate().map_err(usage)?;
-        let out = self.out.unwrap_or_else(|| bandwidth::default_out(SystemTime::now()));
+        let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         Ok(BandwidthSweep { cases, launch, out, json: self.json.into_json(), bandwidth: config })
     }
 }
@@ -348,9 +370,10 @@ pub struct DoctorOptions {
 impl DoctorOptions {
     /// Fills in what was not typed; looks at this machine only where its size decides.
     pub fn into_config(self) -> anyhow::Result<DoctorConfig> {
-        let LaunchConfig { hosts, worker, mpirun, sync, device, .. } =
+        let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } =
             self.hosts.into_config(&Machine::read(Some(self.device)))?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
-        Ok(DoctorConfig { hosts, worker, sync, mpirun, out: self.out, device, depth, json: self.json.into_json() })
+        let json = self.json.into_json();
+        Ok(DoctorConfig { hosts, worker, sync, options, ssh, out: self.out, device, depth, json })
     }
 }

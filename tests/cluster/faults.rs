@@ -22,30 +22,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A sweep that goes on while a test breaks something.
 struct Sweep {
     /// `ringmark` itself: the script becomes it.
-    driver: Child,
+    launcher: Child,
     out: PathBuf,
     /// Its standard error.
-    complaints: PathBuf,
+    errors: PathBuf,
 }
 
 /// What came of it.
 #[derive(Debug)]
-struct Outcome {
+struct Aftermath {
     status: Option<i32>,
     /// Of the standard error: why it failed, and how to go on.
     last_line: String,
-    /// From the fault to the end of the driver.
+    /// From the fault to the end of the launcher.
     time: Duration,
 }
 
 impl Sweep {
     /// One run of `cases`, small enough for four ranks on two cores.
     fn start(cluster: &Cluster, folder: &Path, cases: &str, options: &str) -> Sweep {
-        let (out, complaints) = (folder.join("out"), folder.join("stderr"));
-        let stderr = fs::File::create(&complaints).expect("created");
+        let (out, errors) = (folder.join("out"), folder.join("stderr"));
+        let stderr = fs::File::create(&errors).expect("created");
         let mut command = command(cluster, cases, &out, options);
-        let driver = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().expect("starts");
-        Sweep { driver, out, complaints }
+        let launcher = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().expect("starts");
+        Sweep { launcher, out, errors }
     }
 
     /// The output so far of a case's first run, finished or not.
@@ -59,30 +59,30 @@ impl Sweep {
     fn reach(&mut self, case: &str) {
         let end = Instant::now() + Duration::from_secs(120);
         while self.log(case).matches("Epoch[0] Batch[").count() < 3 {
-            let is_over = self.driver.try_wait().expect("a child").is_some() || Instant::now() > end;
-            assert!(!is_over, "{}\n{}", self.complaints(), self.log(case));
+            let is_over = self.launcher.try_wait().expect("a child").is_some() || Instant::now() > end;
+            assert!(!is_over, "{}\n{}", self.errors(), self.log(case));
             thread::sleep(Duration::from_millis(50));
         }
     }
 
-    fn complaints(&self) -> String {
-        fs::read_to_string(&self.complaints).unwrap_or_default()
+    fn errors(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap_or_default()
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.driver.id().cast_signed()), signal).expect("it runs");
+        kill(Pid::from_raw(self.launcher.id().cast_signed()), signal).expect("it runs");
     }
 
-    /// Waits for the driver's end.
-    fn end(&mut self, since: Instant) -> Outcome {
+    /// Waits for the launcher's end.
+    fn end(&mut self, since: Instant) -> Aftermath {
         loop {
-            if let Some(status) = self.driver.try_wait().expect("a child") {
-                let complaints = self.complaints();
-                let reason = complaints.lines().rev().take_while(|line| !line.starts_with("    ")).collect::<Vec<_>>();
+            if let Some(status) = self.launcher.try_wait().expect("a child") {
+                let errors = self.errors();
+                let reason = errors.lines().rev().take_while(|line| !line.starts_with("    ")).collect::<Vec<_>>();
                 let last_line = reason.into_iter().rev().collect::<Vec<_>>().join(" | ");
-                return Outcome { status: status.code(), last_line, time: since.elapsed() };
+                return Aftermath { status: status.code(), last_line, time: since.elapsed() };
             }
-            assert!(since.elapsed() < PATIENCE, "the driver goes on: {}\n{}", self.complaints(), self.log("4n1g"));
+            assert!(since.elapsed() < PATIENCE, "the launcher goes on: {}\n{}", self.errors(), self.log("4n1g"));
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -91,8 +91,8 @@ impl Sweep {
 impl Drop for Sweep {
     /// Of a test that failed half-way.
     fn drop(&mut self) {
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
     }
 }
 
@@ -148,12 +148,12 @@ fn empty_after(since: Instant) -> Duration {
 }
 
 /// A line for whoever looks at this test's output.
-fn tell(fault: &str, outcome: &Outcome) {
+fn print(fault: &str, outcome: &Aftermath) {
     println!("{fault:<34} {:>5.1} s  {}", outcome.time.as_secs_f64(), outcome.last_line);
 }
 
 /// Breaks `4n1g` after `1n1g` is done, in the middle of its iterations.
-fn break_a_run(fault: &str, breakage: impl FnOnce(&Cluster, &Sweep)) -> Option<(Outcome, tempfile::TempDir)> {
+fn break_a_run(fault: &str, breakage: impl FnOnce(&Cluster, &Sweep)) -> Option<(Aftermath, tempfile::TempDir)> {
     let cluster = Cluster::up(4)?;
     let folder = tempfile::tempdir().expect("a folder");
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", "");
@@ -161,7 +161,7 @@ fn break_a_run(fault: &str, breakage: impl FnOnce(&Cluster, &Sweep)) -> Option<(
     let since = Instant::now();
     breakage(&cluster, &sweep);
     let outcome = sweep.end(since);
-    tell(fault, &outcome);
+    print(fault, &outcome);
     let emptied = empty_after(since);
     assert!(emptied < Duration::from_secs(40), "{emptied:?}");
     // What was finished is there, and what was not is no run.
@@ -214,28 +214,28 @@ fn a_link_that_comes_back_lets_the_run_go_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut sweep = Sweep::start(&cluster, folder.path(), "4n1g", "--stall-timeout 30 --iters 100000");
     sweep.reach("4n1g");
-    // A rank looks for the driver for so long from the loss on, however old the connection was.
+    // A rank looks for the launcher for so long from the loss on, however old the connection was.
     thread::sleep(Duration::from_secs(30));
     let link = |state| succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", state]));
     let since = Instant::now();
     link("down");
-    // Longer than a rank waits for the driver's kernel to acknowledge: it loses the connection.
+    // Longer than a rank waits for the launcher's kernel to acknowledge: it loses the connection.
     thread::sleep(Duration::from_secs(10));
     link("up");
     let iterations = || sweep.log("4n1g").matches("Epoch[0] Batch[").count();
     let before = iterations();
     wait_until("the run goes on", || iterations() > before + 5);
     println!("{:<34} {:>5.1} s  the run goes on", "link of a host down for 10 s", since.elapsed().as_secs_f64());
-    assert!(!sweep.log("4n1g").contains("has lost the driver"), "{}", sweep.log("4n1g"));
+    assert!(!sweep.log("4n1g").contains("has lost the launcher"), "{}", sweep.log("4n1g"));
     sweep.signal(Signal::SIGINT);
     sweep.end(Instant::now());
     empty_after(Instant::now());
 }
 
 #[test]
-fn a_driver_that_is_asked_to_stop_ends_every_process_on_every_host() {
+fn a_launcher_that_is_asked_to_stop_ends_every_process_on_every_host() {
     let _turn = turn();
-    for (fault, signal) in [("driver: Ctrl-C", Signal::SIGINT), ("driver: SIGTERM", Signal::SIGTERM)] {
+    for (fault, signal) in [("launcher: Ctrl-C", Signal::SIGINT), ("launcher: SIGTERM", Signal::SIGTERM)] {
         let Some((outcome, _folder)) = break_a_run(fault, |_, sweep| sweep.signal(signal)) else { return };
         assert!(outcome.last_line.contains("interrupted"), "{}", outcome.last_line);
         assert_eq!(outcome.status, Some(1));
@@ -244,14 +244,14 @@ fn a_driver_that_is_asked_to_stop_ends_every_process_on_every_host() {
 }
 
 #[test]
-fn a_driver_that_is_killed_leaves_no_process_on_any_host() {
+fn a_launcher_that_is_killed_leaves_no_process_on_any_host() {
     let _turn = turn();
     let mut emptied = Duration::MAX;
     let kill = |_: &Cluster, sweep: &Sweep| {
         sweep.signal(Signal::SIGKILL);
         emptied = empty_after(Instant::now());
     };
-    let Some((outcome, _folder)) = break_a_run("driver: kill -9", kill) else { return };
+    let Some((outcome, _folder)) = break_a_run("launcher: kill -9", kill) else { return };
     assert_eq!(outcome.status, None);
     assert!(emptied < Duration::from_secs(10), "{emptied:?}");
 }
@@ -314,7 +314,7 @@ fn a_full_disk_ends_the_run_and_the_sweep_goes_on_when_there_is_room() {
     let out = folder.path().join("out");
     fs::create_dir(&out).expect("made");
     let mounted = out.display().to_string();
-    // Seen by the first host alone, where driver and rank 0 run.
+    // Seen by the first host alone, where launcher and rank 0 run.
     let line = format!("mount -t tmpfs -o size=200m none {mounted}");
     succeed(&cluster.call(&["on", "1", "sh", "-euc", &line]));
     let filled = folder.path().join("filled");
@@ -329,7 +329,7 @@ fn a_full_disk_ends_the_run_and_the_sweep_goes_on_when_there_is_room() {
     assert!(filled.exists(), "{filler:?}");
     let since = since.max(Instant::now());
     let outcome = sweep.end(since);
-    let said = sweep.complaints();
+    let said = sweep.errors();
     let words = said.lines().find(|line| line.contains("No space left")).unwrap_or_default().to_owned();
     println!("{:<34} {:>5.1} s  {words}", "full disk at the results", outcome.time.as_secs_f64());
     assert_eq!(outcome.status, Some(1), "{said}");
@@ -362,7 +362,7 @@ fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
 
     sweep.signal(Signal::SIGINT);
     let outcome = sweep.end(Instant::now());
-    tell("interrupted in the middle of a run", &outcome);
+    print("interrupted in the middle of a run", &outcome);
     assert!(outcome.last_line.contains("go on with: ") && outcome.last_line.ends_with("--resume"), "{outcome:?}");
     let first = fs::read(sweep.out.join("1n1g/rn50_b2_fp32_1.jsonl")).expect("it was finished");
     let since = Instant::now();

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
+use ringmark::launch::cluster::hosts::Hosts;
 use ringmark::launch::doctor::probe::Probe;
-use ringmark::launch::hosts::Hosts;
 use ringmark::read::diff::outcome::Outcome;
 use ringmark::read::diff::side::{Kind, Side};
 use ringmark::read::diff::{collectives, pairing, pytorch, table, training};

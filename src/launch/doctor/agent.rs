@@ -1,4 +1,4 @@
-//! The driver's end of `ringmark-worker agent`: starts it on a host, gives it orders, takes its replies. It ends when
+//! The launcher's end of `ringmark-worker agent`: starts it on a host, gives it orders, takes its replies. It ends when
 //! this value goes, or this process.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 use ringmark_record::config::DeviceChoice;
 use ringmark_record::inspection::{Inspection, Order, Reply};
 
-use crate::launch::mpirun::Surroundings;
-use crate::launch::process::Interrupt;
-use crate::launch::remote::{Remote, Running};
-
-/// How often a waiting loop looks at the clock and the interrupt.
-const TICK: Duration = Duration::from_millis(50);
+use crate::launch::cluster::remote::Remote;
+use crate::launch::cluster::ssh_failure;
+use crate::launch::local::child::{ChildProcess, EndPolicy, Pipes};
+use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::local::interrupt::{Interrupt, TICK};
 
 /// How long an order may take beyond what it asks for.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -26,41 +25,42 @@ const ANSWER: Duration = Duration::from_secs(15);
 pub struct Agent {
     orders: ChildStdin,
     replies: Receiver<String>,
-    complaints: Arc<Mutex<String>>,
+    errors: Arc<Mutex<String>>,
     interrupt: Interrupt,
-    running: Running,
+    child: ChildProcess,
+}
+
+/// What an agent is started with.
+pub struct AgentStart<'a> {
+    /// Path of the worker.
+    pub worker: &'a Path,
+    /// What it looks for.
+    pub device: DeviceChoice,
+    /// What this process was started with and in.
+    pub environment: &'a LaunchEnvironment,
+    /// How long it may take to say what it found.
+    pub patience: Duration,
 }
 
 impl Agent {
-    /// Starts `worker` on the host; it has `patience` to tell what it found. `Err` says in its own words why it did
-    /// not.
-    pub fn start(
-        remote: &Remote,
-        worker: &Path,
-        device: DeviceChoice,
-        surroundings: &Surroundings,
-        patience: Duration,
-        interrupt: &Interrupt,
-    ) -> Result<(Agent, Inspection), String> {
-        let (worker, device) = (worker.display().to_string(), device.to_string());
+    /// Starts the worker on the host. `Err` says in its own words why it did not start.
+    pub fn start(remote: &Remote, start: &AgentStart, interrupt: &Interrupt) -> Result<(Agent, Inspection), String> {
+        let (worker, device) = (start.worker.display().to_string(), start.device.to_string());
         // mpirun hands it on as well, and it decides which libraries are found.
-        let folders = surroundings.library_path.as_ref().map(|folders| format!("LD_LIBRARY_PATH={folders}"));
-        let mut words: Vec<&str> = folders.iter().flat_map(|folders| ["env", folders.as_str()]).collect();
-        words.extend([worker.as_str(), "agent", "--device", &device]);
-        let mut running = Running::start(remote.command(&words)).map_err(|error| format!("{}: {error}", words[0]))?;
-        let (Some(orders), Some(stdout), Some(stderr)) =
-            (running.process.stdin.take(), running.process.stdout.take(), running.process.stderr.take())
-        else {
-            return Err("its streams are not there".to_owned());
-        };
+        let folders = start.environment.library_path.as_ref().map(|folders| format!("LD_LIBRARY_PATH={folders}"));
+        let mut line: Vec<&str> = folders.iter().flat_map(|folders| ["env", folders.as_str()]).collect();
+        line.extend([worker.as_str(), "agent", "--device", &device]);
+        let (child, Pipes { stdin: orders, stdout, stderr }) =
+            ChildProcess::start_piped(&mut remote.command(&line), EndPolicy::Kill)
+                .map_err(|error| format!("{}: {error}", line[0]))?;
         let (sender, replies) = mpsc::channel();
         thread::spawn(move || {
             // A start-up file of the shell may greet first.
             let lines = BufReader::new(stdout).lines().map_while(Result::ok).filter(|line| line.starts_with('{'));
             lines.into_iter().try_for_each(|line| sender.send(line))
         });
-        let complaints = Arc::new(Mutex::new(String::new()));
-        let kept = Arc::clone(&complaints);
+        let errors = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&errors);
         thread::spawn(move || {
             let (mut stderr, mut buffer) = (stderr, [0; 4096]);
             while let Ok(count @ 1..) = stderr.read(&mut buffer) {
@@ -68,20 +68,20 @@ impl Agent {
                 kept.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
             }
         });
-        let mut agent = Agent { orders, replies, complaints, interrupt: interrupt.clone(), running };
-        let line = agent.next_line(patience)?;
+        let mut agent = Agent { orders, replies, errors, interrupt: interrupt.clone(), child };
+        let line = agent.next_line(start.patience)?;
         let inspection =
             serde_json::from_str(&line).map_err(|error| format!("it speaks otherwise than this ringmark: {error}"))?;
         Ok((agent, inspection))
     }
 
-    /// Gives `order`, which may take `time`, and waits for the reply. A failure that the agent tells is an error too.
+    /// Gives `order`, which may take `time`, and waits for the reply. A failure that the agent reports is an error too.
     pub fn ask(&mut self, order: &Order, time: Duration) -> Result<Reply, String> {
         let mut line = serde_json::to_string(order).map_err(|error| error.to_string())?;
         line.push('\n');
         let given = self.orders.write_all(line.as_bytes()).and_then(|()| self.orders.flush());
         if given.is_err() {
-            return Err(format!("its agent has ended: {}", self.complaints()));
+            return Err(format!("its agent has ended: {}", self.errors()));
         }
         let line = self.next_line(time + ANSWER)?;
         match serde_json::from_str(&line) {
@@ -100,11 +100,11 @@ impl Agent {
                 // Its output is closed: it is about to exit, or is not what it should be.
                 Err(RecvTimeoutError::Disconnected) => {
                     thread::sleep(TICK);
-                    if let Ok(Some(status)) = self.running.process.try_wait() {
+                    if let Ok(Some(status)) = self.child.try_wait() {
                         // Its last words may still be on their way.
                         thread::sleep(TICK);
-                        let words = self.complaints();
-                        return Err(if words.is_empty() { format!("it ended with {status}") } else { words });
+                        let error = self.errors();
+                        return Err(if error.is_empty() { format!("it ended with {status}") } else { error });
                     }
                 }
             }
@@ -117,7 +117,7 @@ impl Agent {
     }
 
     /// The last line of its standard error.
-    fn complaints(&self) -> String {
-        super::ssh::last_words(&self.complaints.lock().unwrap_or_else(PoisonError::into_inner))
+    fn errors(&self) -> String {
+        ssh_failure::last_line(&self.errors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -10,13 +10,15 @@ use ringmark_record::inspection::{Inspection, Order, Reply};
 use ringmark_record::units::Seconds;
 use serde::Serialize;
 
-use crate::launch::doctor::agent::Agent;
+use crate::launch::cluster::hosts::Host;
+use crate::launch::cluster::remote::Remote;
+use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::cluster::ssh_failure::{self, SshFailure};
+use crate::launch::doctor::agent::{Agent, AgentStart};
 use crate::launch::doctor::probe::{Gpus, Probe, SCRIPT, WorkerFile};
-use crate::launch::doctor::ssh::{self, Refusal};
-use crate::launch::hosts::Host;
-use crate::launch::mpirun::{MpirunOptions, Surroundings};
-use crate::launch::process::Interrupt;
-use crate::launch::remote::Remote;
+use crate::launch::job::request::StarterOptions;
+use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::local::interrupt::Interrupt;
 
 /// Hosts that are visited at a time.
 const AT_ONCE: usize = 64;
@@ -28,7 +30,7 @@ const SCRIPT_LIMIT: Duration = Duration::from_secs(14);
 /// be far away.
 const AGENT_LIMIT: (Duration, Duration) = (Duration::from_secs(12), Duration::from_secs(40));
 
-/// Exchanges from which the one with the shortest way tells the clock.
+/// Exchanges of which the shortest tells the clock.
 const CLOCKS: usize = 3;
 
 /// What was found on one host.
@@ -43,9 +45,9 @@ pub struct HostFacts {
     /// From the start of ssh to the first word of the host.
     pub ssh: Option<Seconds>,
     /// Why no command could be run there.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<SshFailure>,
     /// What ssh warned of.
-    pub warning: Option<Refusal>,
+    pub warning: Option<SshFailure>,
     /// What the host says without the worker.
     pub probe: Option<Probe>,
     /// What the worker says.
@@ -66,10 +68,12 @@ pub struct Visit<'a> {
     pub device: DeviceChoice,
     /// Whether there are several hosts, so that it matters which network they use.
     pub several: bool,
-    /// What the user said about ssh.
-    pub options: &'a MpirunOptions,
-    /// Where we are.
-    pub surroundings: &'a Surroundings,
+    /// How ssh reaches them.
+    pub ssh: &'a SshOptions,
+    /// What mpirun or srun is to get.
+    pub options: &'a StarterOptions,
+    /// What this process was started with and in.
+    pub environment: &'a LaunchEnvironment,
     /// Whether the user asked to stop.
     pub interrupt: &'a Interrupt,
 }
@@ -81,7 +85,7 @@ impl Visit<'_> {
     }
 
     fn one(&self, host: &Host) -> (HostFacts, Option<Agent>) {
-        let remote = Remote::new(host, self.options, self.surroundings);
+        let remote = Remote::new(host, self.ssh, self.environment);
         let mut facts =
             HostFacts { host: host.name.clone(), slots: host.slots, is_here: remote.is_here(), ..HostFacts::default() };
         self.run_script(&remote, &mut facts);
@@ -96,14 +100,15 @@ impl Visit<'_> {
             }
             _ => (self.device, AGENT_LIMIT.1),
         };
-        match Agent::start(&remote, self.worker, device, self.surroundings, patience, self.interrupt) {
+        let start = AgentStart { worker: self.worker, device, environment: self.environment, patience };
+        match Agent::start(&remote, &start, self.interrupt) {
             Ok((mut agent, inspection)) => {
                 facts.inspection = Some(inspection);
                 facts.clock_ahead = if facts.is_here { None } else { clock_ahead(&mut agent) };
                 (facts, Some(agent))
             }
-            Err(words) => {
-                facts.worker_failure = Some(words);
+            Err(reason) => {
+                facts.worker_failure = Some(reason);
                 (facts, None)
             }
         }
@@ -112,36 +117,36 @@ impl Visit<'_> {
     fn run_script(&self, remote: &Remote, facts: &mut HostFacts) {
         let results = self.results.map(|folder| folder.display().to_string()).unwrap_or_default();
         let several = if self.several { "several" } else { "" };
-        let words = ["sh", "-s", "--", &self.worker.display().to_string(), &results, several];
-        let answer = match remote.run(&words, SCRIPT.as_bytes(), SCRIPT_LIMIT, self.interrupt) {
+        let line = ["sh", "-s", "--", &self.worker.display().to_string(), &results, several];
+        let answer = match remote.run(&line, SCRIPT.as_bytes(), SCRIPT_LIMIT, self.interrupt) {
             Ok(answer) => answer,
             Err(error) => {
                 let what = format!("ssh cannot be started here: {error}");
-                let cure = "install an SSH client (apt-get install openssh-client)".to_owned();
-                facts.refusal = Some(Refusal { what, cure });
+                let fix = "install an SSH client (apt-get install openssh-client)".to_owned();
+                facts.refusal = Some(SshFailure { what, fix });
                 return;
             }
         };
         facts.probe = Probe::parse(&answer.stdout);
         if facts.probe.is_none() {
-            facts.refusal = Some(ssh::refusal(&answer, &facts.host, self.options.ssh_port));
+            facts.refusal = Some(ssh_failure::explain(&answer, &facts.host, self.ssh.port));
         } else if !facts.is_here {
             facts.ssh = answer.first_output.map(|time| Seconds(time.as_secs_f64()));
-            facts.warning = ssh::warning(&answer.stderr, &facts.host);
+            facts.warning = ssh_failure::warning(&answer.stderr, &facts.host);
         }
     }
 }
 
-/// How much the agent's clock is ahead of ours, by the exchange with the shortest way.
+/// How much the agent's clock is ahead of ours, by the shortest exchange.
 fn clock_ahead(agent: &mut Agent) -> Option<Seconds> {
     let mut best: Option<(f64, f64)> = None;
     for _ in 0..CLOCKS {
         let before = now();
         let Ok(Reply::Clock(there)) = agent.ask(&Order::Clock, Duration::ZERO) else { return None };
         let after = now();
-        let way = after - before;
-        if best.is_none_or(|(shortest, _)| way < shortest) {
-            best = Some((way, there.0 - (before + after) / 2.0));
+        let took = after - before;
+        if best.is_none_or(|(shortest, _)| took < shortest) {
+            best = Some((took, there.0 - (before + after) / 2.0));
         }
     }
     best.map(|(_, ahead)| Seconds(ahead))

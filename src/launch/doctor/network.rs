@@ -5,12 +5,13 @@ use std::sync::Mutex;
 
 use serde::Serialize;
 
+use crate::launch::cluster::interface::{self, CommonNetwork, HostNetworks, Interface, Place};
 use crate::launch::doctor::agent::Agent;
-use crate::launch::doctor::checks::{self, Finding};
+use crate::launch::doctor::checks::finding::Finding;
+use crate::launch::doctor::checks::network as checks;
 use crate::launch::doctor::host::{HostFacts, Visit};
-use crate::launch::doctor::peers::{Peers, Way};
-use crate::launch::interface::{self, CommonNetwork, HostNetworks, Interface, Place};
-use crate::launch::process::Interrupt;
+use crate::launch::doctor::links::{Link, LinkMeter};
+use crate::launch::local::interrupt::Interrupt;
 
 /// How much of the network is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum Depth {
     Full,
 }
 
-/// What was found about the ways between the hosts.
+/// What was found about the links between the hosts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct NetworkFacts {
     /// The network that the hosts use among themselves.
@@ -34,9 +35,9 @@ pub struct NetworkFacts {
     pub left_out: Vec<String>,
     /// The hosts that `chosen` has places for, by their numbers: those whose worker answered.
     pub present: Vec<usize>,
-    /// The ways that were measured, by the hosts' numbers.
-    pub ways: Vec<Way>,
-    /// What jobs are to be told, where it matters.
+    /// The links that were measured, by the hosts' numbers.
+    pub links: Vec<Link>,
+    /// What jobs are to use, where it matters.
     #[serde(skip)]
     pub interface: Option<Interface>,
 }
@@ -62,7 +63,7 @@ impl NetworkFacts {
     }
 }
 
-/// Chooses the network and measures the ways in it, with the `agents` of those hosts that have one.
+/// Chooses the network and measures the links in it, with the `agents` of those hosts that have one.
 pub fn find(
     visit: &Visit,
     facts: &[HostFacts],
@@ -85,18 +86,18 @@ pub fn find(
         Err(faults) => return (NetworkFacts::default(), wrong(faults)),
     };
 
-    let (mut ways, mut findings, mut chosen) = (Vec::new(), Vec::new(), None);
+    let (mut links, mut findings, mut chosen) = (Vec::new(), Vec::new(), None);
     for candidate in &choice.candidates {
         let (mut found, faults) = measure(&agents, candidate, depth, visit.interrupt);
-        for way in &mut found {
-            (way.from, way.to) = (present[way.from], present[way.to]);
+        for link in &mut found {
+            (link.from, link.to) = (present[link.from], present[link.to]);
         }
-        let is_open = faults.is_empty() && found.iter().all(Way::is_open);
-        // Where none is open, what the first one lacks is told.
+        let is_open = faults.is_empty() && found.iter().all(Link::is_open);
+        // Where none is open, what the first one lacks is reported.
         if is_open || chosen.is_none() {
             findings = wrong(faults);
-            findings.extend(checks::of_ways(facts, candidate, &present, &found));
-            (ways, chosen) = (found, Some(candidate.clone()));
+            findings.extend(checks::of_links(facts, candidate, &present, &found));
+            (links, chosen) = (found, Some(candidate.clone()));
         }
         if is_open {
             break;
@@ -117,7 +118,7 @@ pub fn find(
         interface: choice.named.or(found),
         chosen,
         present,
-        ways,
+        links,
     };
     (facts, findings)
 }
@@ -130,7 +131,7 @@ struct Choice {
     named: Option<Interface>,
     /// Who named it; empty where nobody did.
     reason: String,
-    /// What Open MPI was told otherwise, so that it is told nothing more: it takes no two opinions.
+    /// What Open MPI was given otherwise, so that it gets nothing more: it takes no two opinions.
     settled: Option<String>,
 }
 
@@ -151,7 +152,7 @@ impl Choice {
 fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<Choice, Vec<(usize, String)>> {
     const VARIABLE: &str = "OMPI_MCA_btl_tcp_if_include";
     let is_one = |text: &&String| visit.several && text.parse::<Interface>().is_ok();
-    let from_variable = visit.surroundings.tcp_interface.as_ref().filter(is_one).and_then(|text| text.parse().ok());
+    let from_variable = visit.environment.tcp_interface.as_ref().filter(is_one).and_then(|text| text.parse().ok());
     let from_user = visit.options.interface.clone().map(|interface| (interface, "--interface"));
     if let Some((interface, reason)) = from_user.or(from_variable.map(|interface| (interface, VARIABLE))) {
         let candidates = vec![interface::named(&interface, hosts)?];
@@ -167,17 +168,21 @@ fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<
         };
         return Err(hosts.iter().enumerate().map(fault).collect());
     }
-    let by_words =
-        visit.options.more.iter().any(|word| word.contains("_tcp_if_")).then(|| "--launcher-args".to_owned());
-    let by_variable = visit.surroundings.tcp_interface.as_ref().map(|text| format!("{VARIABLE}={text}"));
+    let by_arguments = visit
+        .options
+        .arguments
+        .iter()
+        .any(|argument| argument.contains("_tcp_if_"))
+        .then(|| "--launcher-args".to_owned());
+    let by_variable = visit.environment.tcp_interface.as_ref().map(|text| format!("{VARIABLE}={text}"));
     let settled =
-        by_words.or(by_variable).or_else(|| settings(visit, facts).into_iter().next().map(|(_, setting)| setting));
+        by_arguments.or(by_variable).or_else(|| settings(visit, facts).into_iter().next().map(|(_, setting)| setting));
     Ok(Choice { candidates, settled, ..Choice::default() })
 }
 
-/// What else Open MPI is told about interfaces, and on which host.
+/// What else Open MPI gets about interfaces, and on which host.
 fn settings(visit: &Visit, facts: &[HostFacts]) -> Vec<(usize, String)> {
-    let excluded = visit.surroundings.tcp_excluded.as_ref();
+    let excluded = visit.environment.tcp_excluded.as_ref();
     let by_variable = excluded.map(|text| (0, format!("OMPI_MCA_btl_tcp_if_exclude={text}")));
     let by_file = facts.iter().enumerate().flat_map(|(number, host)| {
         let settings = host.probe.iter().flat_map(|probe| &probe.mpi_settings);
@@ -186,23 +191,23 @@ fn settings(visit: &Visit, facts: &[HostFacts]) -> Vec<(usize, String)> {
     by_variable.into_iter().chain(by_file).collect()
 }
 
-/// The ways in `network`, by the agents' numbers; and which agents cannot take connections there.
+/// The links in `network`, by the agents' numbers; and which agents cannot take connections there.
 fn measure(
     agents: &[Mutex<Agent>],
     network: &CommonNetwork,
     depth: Depth,
     interrupt: &Interrupt,
-) -> (Vec<Way>, Vec<(usize, String)>) {
+) -> (Vec<Link>, Vec<(usize, String)>) {
     if agents.len() < 2 {
         return (Vec::new(), Vec::new());
     }
-    match Peers::listen(agents, network, interrupt) {
+    match LinkMeter::listen(agents, network, interrupt) {
         Err(faults) => (Vec::new(), faults),
-        Ok(peers) => {
-            let ways = peers.reach_next();
+        Ok(meter) => {
+            let links = meter.reach_next();
             // A host that does not answer would hold up every round.
-            let is_open = ways.iter().all(Way::is_open);
-            (if is_open && depth == Depth::Full { peers.measure_all() } else { ways }, Vec::new())
+            let is_open = links.iter().all(Link::is_open);
+            (if is_open && depth == Depth::Full { meter.measure_all() } else { links }, Vec::new())
         }
     }
 }

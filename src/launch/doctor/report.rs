@@ -1,13 +1,13 @@
-//! What the doctor found, for people: a table with a line for each host, then every finding with its cure. Pure.
+//! What the doctor found, for people: a table with a line for each host, then every finding with its fix. Pure.
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use ringmark_record::units::Seconds;
 
-use crate::launch::doctor::Examination;
-use crate::launch::doctor::checks::{self, Check, Finding, Severity};
+use crate::launch::doctor::checks::finding::{Check, Finding, Severity, megabytes};
+use crate::launch::doctor::examination::Examination;
 use crate::launch::doctor::host::HostFacts;
-use crate::launch::doctor::peers::Outcome;
+use crate::launch::doctor::links::LinkState;
 use crate::launch::doctor::probe::{Gpus, Port};
 
 /// Longest name of a GPU in a cell.
@@ -103,9 +103,9 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
             Gpus::None => Some("no GPU".to_owned()),
             Gpus::Unknown | Gpus::Hang | Gpus::Fail(_) => None,
         },
-        Check::Memlock => probe.map(|probe| probe.memlock.map_or_else(|| "no limit".to_owned(), checks::megabytes)),
-        Check::SharedMemory => Some(checks::megabytes(probe?.shared_memory?.free)),
-        Check::Disk => Some(checks::megabytes(probe?.results.or(probe?.temporary)?.free)),
+        Check::Memlock => probe.map(|probe| probe.memlock.map_or_else(|| "no limit".to_owned(), megabytes)),
+        Check::SharedMemory => Some(megabytes(probe?.shared_memory?.free)),
+        Check::Disk => Some(megabytes(probe?.results.or(probe?.temporary)?.free)),
         Check::Clock if host.is_here => Some("here".to_owned()),
         Check::Clock => host.clock_ahead.map(clock),
         Check::Interface => {
@@ -115,8 +115,8 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
             Some(format!("{} {}", place.interface, place.address))
         }
         Check::Peers => {
-            let from_here = || examination.network.ways.iter().filter(|way| way.from == number);
-            let open = from_here().filter(|way| way.is_open()).count();
+            let from_here = || examination.network.links.iter().filter(|link| link.from == number);
+            let open = from_here().filter(|link| link.is_open()).count();
             match from_here().count() {
                 0 if examination.hosts.len() == 1 => Some("-".to_owned()),
                 0 => None,
@@ -158,11 +158,11 @@ fn clock(ahead: Seconds) -> String {
     if ahead.0.abs() < 1.0 { format!("{:+.0} ms", ahead.0 * 1e3) } else { format!("{:+.1} s", ahead.0) }
 }
 
-/// What the slowest way from or to a host carries, and the longest latency; that alone where no speed was measured.
+/// What the slowest link from or to a host carries, and the longest latency; that alone where no speed was measured.
 fn slowest(examination: &Examination, number: usize) -> Option<String> {
     let (mut least, mut longest) = (None, None);
-    for way in examination.network.ways.iter().filter(|way| way.from == number || way.to == number) {
-        if let Outcome::Open { latency, speed, .. } = &way.outcome {
+    for link in examination.network.links.iter().filter(|link| link.from == number || link.to == number) {
+        if let LinkState::Open { latency, speed, .. } = &link.state {
             let is_more = |other: &Seconds| latency.0 > other.0;
             longest = Some(longest.filter(|other| !is_more(other)).unwrap_or(*latency));
             let speed = speed.map(|speed| speed.0);
@@ -176,16 +176,15 @@ fn slowest(examination: &Examination, number: usize) -> Option<String> {
     Some(least.map_or(latency.clone(), |least| format!("{least:.2} GB/s, {latency}")))
 }
 
-/// Every finding with its cure, errors first. Hosts that share a fault share its line, and faults a cure.
+/// Every finding with its fix, errors first. Hosts that share a fault share its line, and faults a fix.
 pub fn findings(findings: &[Finding]) -> Vec<String> {
     let mut order: Vec<&Finding> = findings.iter().collect();
     // A sort that keeps the order of equals.
     order.sort_by_key(|finding| finding.severity == Severity::Warning);
     let mut paragraphs = Vec::new();
-    for (severity, check, cure) in
-        distinct(order.iter().map(|finding| (finding.severity, finding.check, &finding.cure)))
+    for (severity, check, fix) in distinct(order.iter().map(|finding| (finding.severity, finding.check, &finding.fix)))
     {
-        let is_one = |finding: &&&Finding| (finding.severity, finding.check, &finding.cure) == (severity, check, cure);
+        let is_one = |finding: &&&Finding| (finding.severity, finding.check, &finding.fix) == (severity, check, fix);
         let these: Vec<&&Finding> = order.iter().filter(is_one).collect();
         let word = match severity {
             Severity::Error => "error",
@@ -196,7 +195,7 @@ pub fn findings(findings: &[Finding]) -> Vec<String> {
             let hosts = these.iter().filter(|finding| finding.what == *what).map(|finding| finding.host.as_str());
             lines.push(format!("{word}: {}, {}: {what}", hosts.collect::<Vec<_>>().join(" "), check.name()));
         }
-        lines.push(format!("    cure: {cure}"));
+        lines.push(format!("    fix: {fix}"));
         paragraphs.push(lines.join("\n"));
     }
     paragraphs
@@ -233,17 +232,17 @@ mod tests {
     use ringmark_record::config::DeviceChoice;
 
     use super::*;
-    use crate::launch::doctor::checks::Asked;
-    use crate::launch::doctor::checks::tests::{gpu_hosts, h100, hosts, network, open, probe};
+    use crate::launch::cluster::ssh_failure::SshFailure;
+    use crate::launch::doctor::checks::fixtures::{gpu_hosts, h100, hosts, network, open, probe};
+    use crate::launch::doctor::checks::{self, Asked};
     use crate::launch::doctor::host::HostFacts;
     use crate::launch::doctor::network::NetworkFacts;
     use crate::launch::doctor::probe::Gpu;
-    use crate::launch::doctor::ssh::Refusal;
 
     fn examination(hosts: Vec<HostFacts>) -> Examination {
-        let asked = Asked { worker: Path::new("/w"), device: DeviceChoice::Auto, results: None, has_results: false };
+        let asked = Asked { worker: Path::new("/w"), device: DeviceChoice::Auto, results: None };
         let count = hosts.len();
-        let ways = (0..count).map(|from| open(from, (from + 1) % count, Some(1.25)));
+        let links = (0..count).map(|from| open(from, (from + 1) % count, Some(1.25)));
         Examination {
             findings: checks::of_hosts(&hosts, &asked),
             network: NetworkFacts {
@@ -252,7 +251,7 @@ mod tests {
                 others: vec!["ib0, 10.2.0.0/16".to_owned()],
                 left_out: vec!["docker0".to_owned()],
                 present: (0..count).collect(),
-                ways: ways.collect(),
+                links: links.collect(),
                 interface: None,
             },
             took: Seconds(2.345),
@@ -265,7 +264,7 @@ mod tests {
         hosts[0].is_here = true;
         let busy = Gpu { processes: vec!["python3 (process 7, 900 MiB)".to_owned()], ..h100(1) };
         probe(&mut hosts, 1).gpus = Gpus::There(vec![h100(0), busy]);
-        let refusal = Refusal { what: "it cannot be reached".to_owned(), cure: "switch it on".to_owned() };
+        let refusal = SshFailure { what: "it cannot be reached".to_owned(), fix: "switch it on".to_owned() };
         hosts[2] = HostFacts { host: "c".to_owned(), refusal: Some(refusal), ..HostFacts::default() };
         examination(hosts)
     }
@@ -280,7 +279,7 @@ a     here    ok      ok      ok        2 x H100  ok         ok        no limit 
 b     0.12 s  ok      ok      ok        2 x H100  warn       ok        no limit  50 GB     50 GB  +1 ms  eth0 10.77.0.2
 c     FAIL    ?       ?       ?         ?         ?          ?         ?         ?         ?      ?      eth0 10.77.0.3
 
-host  reaches  slowest way       IB
+host  reaches  slowest link      IB
 a     1 of 1   1.25 GB/s, 20 us  2 of 2 up
 b     1 of 1   1.25 GB/s, 20 us  2 of 2 up
 c     1 of 1   1.25 GB/s, 20 us  ?"
@@ -305,7 +304,7 @@ c     1 of 1   1.25 GB/s, 20 us  ?"
     }
 
     #[test]
-    fn hosts_that_share_a_fault_share_its_line_and_faults_a_cure() {
+    fn hosts_that_share_a_fault_share_its_line_and_faults_a_fix() {
         let mut examination = broken();
         let other = |number: usize, host: &str, what: &str| Finding {
             number,
@@ -320,10 +319,10 @@ c     1 of 1   1.25 GB/s, 20 us  ?"
             findings(&examination.findings).join("\n"),
             "\
 error: c, ssh: it cannot be reached
-    cure: switch it on
+    fix: switch it on
 warning: b a, GPU state: GPU 1: others use it: python3 (process 7, 900 MiB)
 warning: a, GPU state: GPU 0: others use it: vim
-    cure: wait for them or end them: what they take is missing from every figure"
+    fix: wait for them or end them: what they take is missing from every figure"
         );
         assert_eq!(summary(&examination), "3 hosts: 1 error, 3 warnings, 2.3 s");
         assert_eq!(

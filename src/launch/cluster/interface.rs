@@ -1,0 +1,405 @@
+//! Which network the hosts use among themselves: what the user may name, and what is chosen where nothing was named.
+//! Pure; whether the hosts really reach each other there is measured elsewhere.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use anyhow::{anyhow, ensure};
+use ipnet::Ipv4Net;
+use ringmark_record::inspection;
+use serde::Serialize;
+
+use crate::launch::local::environment::is_inner;
+
+/// An interface by its name, or the network that it has an address in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Interface {
+    /// `ib0`, the same on every host.
+    Name(String),
+    /// `10.77.0.0/24`, whatever the interface is called on each host.
+    Network(Ipv4Net),
+}
+
+impl FromStr for Interface {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Interface> {
+        if text.contains('/') {
+            let network = text.parse::<Ipv4Net>();
+            let network = network.map_err(|_| anyhow!("{text:?} is no network: write it as 10.77.0.0/24"))?;
+            return Ok(Interface::Network(network.trunc()));
+        }
+        // The kernel's own rule.
+        let is_name = (1..=15).contains(&text.len()) && !text.contains([':', ',', '=', '^']);
+        ensure!(
+            is_name && !text.contains(char::is_whitespace),
+            "{text:?} is no interface: write one name such as ib0, or a network such as 10.77.0.0/24"
+        );
+        Ok(Interface::Name(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Interface::Name(name) => formatter.pad(name),
+            Interface::Network(network) => formatter.pad(&network.to_string()),
+        }
+    }
+}
+
+/// What is known of one host's networks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostNetworks<'a> {
+    /// As the user calls it.
+    pub host: &'a str,
+    /// All interfaces.
+    pub interfaces: &'a [inspection::Interface],
+    /// Its address that its name leads to, where that is known.
+    pub reached_at: Option<Ipv4Addr>,
+}
+
+/// A network that every host belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CommonNetwork {
+    /// Where all have an address in one network, that one.
+    pub network: Option<Ipv4Net>,
+    /// Each host's interface and its address there, in the order of the hosts.
+    pub places: Vec<Place>,
+    /// Whether the hosts' names lead there.
+    pub is_named: bool,
+}
+
+/// One host's place in a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Name of the interface.
+    pub interface: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+}
+
+impl CommonNetwork {
+    /// As mpirun and NCCL take it: by its name where that is the same everywhere.
+    pub fn interface(&self) -> Option<Interface> {
+        let first = &self.places.first()?.interface;
+        let is_common = self.places.iter().all(|place| place.interface == *first);
+        if is_common { Some(Interface::Name(first.clone())) } else { self.network.map(Interface::Network) }
+    }
+}
+
+impl fmt::Display for CommonNetwork {
+    /// `eth0, 10.77.0.0/24`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<&str> = self.places.iter().map(|place| place.interface.as_str()).collect();
+        names.dedup();
+        formatter.write_str(&names.join("/"))?;
+        self.network.map_or(Ok(()), |network| write!(formatter, ", {network}"))
+    }
+}
+
+/// Every network that all `hosts` belong to with an address of their own, the best first: where the hosts' names lead,
+/// then the fastest. What stays inside a host does not count, unless its name leads there. Where there is no network,
+/// for want of prefixes that say so, an interface that all have under one name may do.
+pub fn candidates(hosts: &[HostNetworks]) -> Vec<CommonNetwork> {
+    let mut networks: Vec<Ipv4Net> =
+        hosts.iter().flat_map(|host| open_addresses(host).map(|(_, net)| net.trunc())).collect();
+    networks.sort();
+    networks.dedup();
+    let mut found: Vec<CommonNetwork> = networks
+        .into_iter()
+        .filter_map(|network| common(hosts, Some(network), |_, address| network.contains(&address.addr())))
+        .collect();
+    if found.is_empty() {
+        let mut names: Vec<&str> =
+            hosts.iter().flat_map(|host| open_addresses(host).map(|(name, _)| name.name.as_str())).collect();
+        names.sort_unstable();
+        names.dedup();
+        found =
+            names.into_iter().filter_map(|name| common(hosts, None, |interface, _| interface.name == name)).collect();
+    }
+    let slowest = |network: &CommonNetwork| {
+        let link = |(host, place): (&HostNetworks, &Place)| {
+            host.interfaces.iter().find(|interface| interface.name == place.interface)?.link_megabits
+        };
+        hosts.iter().zip(&network.places).map(link).min().flatten()
+    };
+    // A sort that keeps the order of equals.
+    found.sort_by_key(|network| (!network.is_named, std::cmp::Reverse(slowest(network))));
+    // One network may be written with several prefixes.
+    let mut distinct: Vec<CommonNetwork> = Vec::new();
+    for network in found {
+        if !distinct.iter().any(|earlier| earlier.places == network.places) {
+            distinct.push(network);
+        }
+    }
+    distinct
+}
+
+/// The addresses of `host` on interfaces that lead out of it.
+fn open_addresses<'a>(host: &'a HostNetworks) -> impl Iterator<Item = (&'a inspection::Interface, &'a Ipv4Net)> {
+    let pairs = host
+        .interfaces
+        .iter()
+        .flat_map(|interface| interface.addresses.iter().map(move |address| (interface, address)));
+    pairs.filter(|(interface, address)| {
+        let is_inner = interface.is_bridge || is_inner(&interface.name);
+        interface.is_up && !interface.is_loopback && (!is_inner || host.reached_at == Some(address.addr()))
+    })
+}
+
+/// The interfaces with an address that lead into a host and not out of it, which MPI would take as well; each once.
+pub fn inner<'a>(hosts: &[HostNetworks<'a>]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = hosts
+        .iter()
+        .flat_map(|host| {
+            let is_open = |name: &str| open_addresses(host).any(|(interface, _)| interface.name == name);
+            let others = host.interfaces.iter().filter(|interface| interface.is_up && !interface.is_loopback);
+            others.filter(move |interface| !interface.addresses.is_empty() && !is_open(&interface.name))
+        })
+        .map(|interface| interface.name.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The network of the addresses that `is_in`, where every host has one of its own.
+fn common(
+    hosts: &[HostNetworks],
+    network: Option<Ipv4Net>,
+    is_in: impl Fn(&inspection::Interface, &Ipv4Net) -> bool,
+) -> Option<CommonNetwork> {
+    let place = |host: &HostNetworks| {
+        let (interface, address) = open_addresses(host).find(|(interface, address)| is_in(interface, address))?;
+        Some(Place { interface: interface.name.clone(), address: address.addr() })
+    };
+    let places: Vec<Place> = hosts.iter().map(place).collect::<Option<_>>()?;
+    shared_address(&places).is_none().then(|| CommonNetwork { network, is_named: are_named(hosts, &places), places })
+}
+
+/// Whether the hosts' names, as far as it is known where they lead, lead to `places`.
+fn are_named(hosts: &[HostNetworks], places: &[Place]) -> bool {
+    let mut known =
+        hosts.iter().zip(places).filter_map(|(host, place)| Some((host.reached_at?, place.address))).peekable();
+    known.peek().is_some() && known.all(|(reached, address)| reached == address)
+}
+
+/// Two hosts, by their numbers, that have one address.
+fn shared_address(places: &[Place]) -> Option<(usize, usize)> {
+    let pairs = (0..places.len()).flat_map(|second| (0..second).map(move |first| (first, second)));
+    pairs.into_iter().find(|(first, second)| places[*first].address == places[*second].address)
+}
+
+/// The network that the user named, or for every host that is not in it why, with what there is to choose from.
+pub fn named(interface: &Interface, hosts: &[HostNetworks]) -> Result<CommonNetwork, Vec<(usize, String)>> {
+    let place = |host: &HostNetworks| {
+        let matches = |found: &&inspection::Interface| match interface {
+            Interface::Name(name) => found.name == *name,
+            Interface::Network(network) => found.addresses.iter().any(|address| network.contains(&address.addr())),
+        };
+        let found = host.interfaces.iter().find(matches);
+        let there_is = || format!("it has {}", described(host.interfaces));
+        let Some(found) = found else {
+            return Err(match interface {
+                Interface::Name(name) => format!("there is no interface {name}; {}", there_is()),
+                Interface::Network(network) => format!("no interface has an address in {network}; {}", there_is()),
+            });
+        };
+        let is_in = |address: &&Ipv4Net| match interface {
+            Interface::Name(_) => true,
+            Interface::Network(network) => network.contains(&address.addr()),
+        };
+        let name = &found.name;
+        match found.addresses.iter().find(is_in) {
+            _ if !found.is_up => Err(format!("interface {name} is down; {}", there_is())),
+            None => Err(format!("interface {name} has no IPv4 address; {}", there_is())),
+            Some(_) if found.is_loopback && hosts.len() > 1 => {
+                Err(format!("interface {name} leads to the host itself alone; {}", there_is()))
+            }
+            Some(address) => Ok(Place { interface: name.clone(), address: address.addr() }),
+        }
+    };
+    let (mut places, mut faults) = (Vec::new(), Vec::new());
+    for (index, host) in hosts.iter().enumerate() {
+        match place(host) {
+            Ok(place) => places.push(place),
+            Err(fault) => faults.push((index, fault)),
+        }
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    if let Some((first, second)) = shared_address(&places) {
+        let Place { interface, address } = &places[second];
+        let (first, interfaces) = (hosts[first].host, described(hosts[second].interfaces));
+        let fault = format!(
+            "its address on {interface}, {address}, is that of host {first} too, so {interface} leads into each \
+             host and not out of it; it has {interfaces}"
+        );
+        return Err(vec![(second, fault)]);
+    }
+    let network = match interface {
+        Interface::Network(network) => Some(*network),
+        Interface::Name(_) => None,
+    };
+    Ok(CommonNetwork { network, is_named: are_named(hosts, &places), places })
+}
+
+/// `eth0 10.77.0.2/24, lo 127.0.0.1/8`: every interface with its addresses.
+pub fn described(interfaces: &[inspection::Interface]) -> String {
+    let describe = |interface: &inspection::Interface| {
+        let mut parts = vec![interface.name.clone()];
+        parts.extend(interface.addresses.iter().map(Ipv4Net::to_string));
+        parts.extend((!interface.is_up).then(|| "(down)".to_owned()));
+        parts.join(" ")
+    };
+    let all: Vec<String> = interfaces.iter().map(describe).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(name: &str, addresses: &[&str]) -> inspection::Interface {
+        inspection::Interface {
+            name: name.to_owned(),
+            addresses: addresses.iter().map(|address| address.parse().expect("an address")).collect(),
+            is_up: true,
+            is_loopback: name == "lo",
+            ..inspection::Interface::default()
+        }
+    }
+
+    /// Each host's interfaces beside the loopback that all have; and where its name leads.
+    type Given<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
+
+    fn with<T>(given: &[Given], use_it: impl FnOnce(&[HostNetworks]) -> T) -> T {
+        let all: Vec<Vec<inspection::Interface>> = given
+            .iter()
+            .map(|(pairs, _)| {
+                let others = pairs.iter().map(|(name, address)| interface(name, &[address]));
+                others.chain([interface("lo", &["127.0.0.1/8"])]).collect()
+            })
+            .collect();
+        let names = ["a", "b", "c"];
+        let hosts: Vec<HostNetworks> = given
+            .iter()
+            .zip(&all)
+            .zip(names)
+            .map(|(((_, reached_at), interfaces), host)| HostNetworks {
+                host,
+                interfaces,
+                reached_at: reached_at.map(|address| address.parse().expect("one")),
+            })
+            .collect();
+        use_it(&hosts)
+    }
+
+    fn names(given: &[Given]) -> Vec<String> {
+        with(given, |hosts| candidates(hosts).iter().map(CommonNetwork::to_string).collect())
+    }
+
+    #[test]
+    fn a_name_or_a_network_and_nothing_else() {
+        let parse = |text: &str| text.parse::<Interface>();
+        assert_eq!(parse("ib0").expect("a name"), Interface::Name("ib0".to_owned()));
+        let network = parse("10.77.0.9/24").expect("a network");
+        assert_eq!(network.to_string(), "10.77.0.0/24");
+        for text in ["", "ib0,ib1", "=ib0", "^docker0", "an interface", "a-name-of-16-let"] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.ends_with("is no interface: write one name such as ib0, or a network such as 10.77.0.0/24"));
+        }
+        for text in ["10.77.0.0/33", "eth0/24", "fe80::1/64"] {
+            assert!(parse(text).expect_err(text).to_string().ends_with("is no network: write it as 10.77.0.0/24"));
+        }
+    }
+
+    #[test]
+    fn the_network_that_the_names_lead_to_comes_first() {
+        let a: &[(&str, &str)] = &[("docker0", "172.17.0.1/16"), ("eth0", "10.1.0.1/24"), ("ib0", "10.2.0.1/16")];
+        let b: &[(&str, &str)] = &[("docker0", "172.17.0.1/16"), ("eth0", "10.1.0.2/24"), ("ib0", "10.2.0.2/16")];
+        assert_eq!(names(&[(a, Some("10.1.0.1")), (b, Some("10.1.0.2"))]), ["eth0, 10.1.0.0/24", "ib0, 10.2.0.0/16"]);
+        assert_eq!(names(&[(a, None), (b, Some("10.2.0.2"))]), ["ib0, 10.2.0.0/16", "eth0, 10.1.0.0/24"]);
+        with(&[(a, None), (b, None)], |hosts| {
+            let found = candidates(hosts);
+            assert_eq!(found[0].interface(), Some(Interface::Name("eth0".to_owned())));
+            assert!(!found[0].is_named);
+        });
+    }
+
+    #[test]
+    fn the_fastest_comes_first_where_no_name_leads() {
+        let slow = interface("eth0", &["10.1.0.1/24"]);
+        let fast = inspection::Interface { link_megabits: Some(100_000), ..interface("ib0", &["10.2.0.1/24"]) };
+        let others = [interface("eth0", &["10.1.0.2/24"]), {
+            inspection::Interface { link_megabits: Some(100_000), ..interface("ib0", &["10.2.0.2/24"]) }
+        }];
+        let hosts = [
+            HostNetworks { host: "a", interfaces: &[slow, fast], reached_at: None },
+            HostNetworks { host: "b", interfaces: &others, reached_at: None },
+        ];
+        assert_eq!(candidates(&hosts)[0].to_string(), "ib0, 10.2.0.0/24");
+    }
+
+    #[test]
+    fn what_stays_inside_a_host_does_not_count() {
+        // Two hosts on one switch would both have such a bridge, and even with other addresses they do not meet there.
+        let a: &[(&str, &str)] = &[("virbr0", "192.168.122.1/24")];
+        let b: &[(&str, &str)] = &[("virbr0", "192.168.122.2/24")];
+        assert_eq!(names(&[(a, None), (b, None)]), Vec::<String>::new());
+        // A bridge that the host's own card is part of: the names lead there.
+        assert_eq!(names(&[(a, Some("192.168.122.1")), (b, Some("192.168.122.2"))]), ["virbr0, 192.168.122.0/24"]);
+        let down = [inspection::Interface { is_up: false, ..interface("eth0", &["10.1.0.1/24"]) }];
+        assert_eq!(candidates(&[HostNetworks { host: "a", interfaces: &down, reached_at: None }]), []);
+    }
+
+    #[test]
+    fn names_may_differ_where_the_network_is_one() {
+        let given: &[Given] = &[(&[("eth0", "10.1.0.1/24")], None), (&[("ens3", "10.1.0.2/24")], None)];
+        with(given, |hosts| {
+            let found = candidates(hosts);
+            assert_eq!(found[0].to_string(), "eth0/ens3, 10.1.0.0/24");
+            assert_eq!(found[0].interface().expect("a network").to_string(), "10.1.0.0/24");
+        });
+    }
+
+    #[test]
+    fn a_common_name_will_do_where_no_prefix_joins_the_addresses() {
+        let given: &[Given] = &[(&[("eth0", "10.1.0.1/32")], None), (&[("eth0", "10.1.7.2/32")], None)];
+        assert_eq!(names(given), ["eth0"]);
+        let given: &[Given] = &[(&[("eth0", "10.1.0.1/32")], None), (&[("eth1", "10.1.7.2/32")], None)];
+        assert_eq!(names(given), Vec::<String>::new());
+    }
+
+    fn refused(interface: &str, given: &[Given]) -> Vec<(usize, String)> {
+        with(given, |hosts| named(&interface.parse().expect("an interface"), hosts).expect_err("refused"))
+    }
+
+    #[test]
+    fn a_wrong_interface_is_named_with_those_that_there_are() {
+        let given: &[Given] = &[
+            (&[("eth0", "10.1.0.1/24"), ("docker0", "172.17.0.1/16")], None),
+            (&[("ens3", "10.1.0.2/24"), ("docker0", "172.17.0.1/16")], None),
+        ];
+        let it_has = "it has ens3 10.1.0.2/24, docker0 172.17.0.1/16, lo 127.0.0.1/8";
+        assert_eq!(refused("eth0", given), [(1, format!("there is no interface eth0; {it_has}"))]);
+        let faults = refused("10.9.0.0/16", given);
+        assert_eq!(faults.len(), 2);
+        assert_eq!(faults[1], (1, format!("no interface has an address in 10.9.0.0/16; {it_has}")));
+        assert_eq!(refused("lo", given)[1], (1, format!("interface lo leads to the host itself alone; {it_has}")));
+        let shared = "its address on docker0, 172.17.0.1, is that of host a too, so docker0 leads into each host and \
+                      not out of it";
+        assert_eq!(refused("docker0", given), [(1, format!("{shared}; {it_has}"))]);
+        with(given, |hosts| {
+            let network = named(&"10.1.0.0/24".parse().expect("a network"), hosts).expect("both are in it");
+            assert_eq!(network.to_string(), "eth0/ens3, 10.1.0.0/24");
+        });
+        with(&given[..1], |hosts| {
+            let network = named(&"lo".parse().expect("a name"), hosts).expect("one host may talk to itself");
+            assert_eq!(network.interface(), Some(Interface::Name("lo".to_owned())));
+        });
+    }
+}

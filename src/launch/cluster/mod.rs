@@ -1,0 +1,17 @@
+//! The hosts and how they are reached. Not for jobs.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`hosts`] | the machines and how many ranks each takes |
+//! | [`interface`] | which network the hosts use among themselves |
+//! | [`ssh`] | how ssh reaches the hosts |
+//! | [`remote`] | runs a command on a host, here or by ssh |
+//! | [`ssh_failure`] | why ssh did not come through |
+//! | [`sync`] | copies the program and its libraries to the hosts |
+
+pub mod hosts;
+pub mod interface;
+pub mod remote;
+pub mod ssh;
+pub mod ssh_failure;
+pub mod sync;

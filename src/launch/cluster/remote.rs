@@ -1,0 +1,158 @@
+//! How a command is run on a host: here, or by the ssh that mpirun would use, with a time-out. Not for jobs: mpirun
+//! starts those.
+//!
+//! Nothing outlives this process there: what is run reads its standard input to the end and then stops, and that input
+//! ends with us, however we end.
+
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::launch::cluster::hosts::Host;
+use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::local::child::{self, Answer, Call, EndPolicy};
+use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::local::interrupt::Interrupt;
+
+/// How long ssh tries to connect: a host that is there answers in less.
+const CONNECT_SECONDS: u32 = 5;
+
+/// How long the look-up of a name may take before it counts as another machine's.
+const LOOK_UP: Duration = Duration::from_secs(2);
+
+/// How commands reach one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// ssh with its options and the host's name; `None` for this machine.
+    ssh: Option<Vec<String>>,
+}
+
+impl Remote {
+    /// As mpirun reaches it: this machine, under whatever name, without ssh, and others by its ssh with its port.
+    pub fn new(host: &Host, options: &SshOptions, environment: &LaunchEnvironment) -> Remote {
+        if environment.is_here(&host.name) || leads_here(&host.name, &environment.addresses) {
+            return Remote { ssh: None };
+        }
+        let mut ssh = options.agent.clone();
+        ssh.extend(["-p".to_owned(), options.port.to_string()]);
+        // Another program than ssh gets what mpirun gives it and no more.
+        let is_ssh = ssh[0].rsplit('/').next() == Some("ssh");
+        let timeout = format!("ConnectTimeout={CONNECT_SECONDS}");
+        let more: &[&str] = if is_ssh { &["-x", "-T", "-o", "BatchMode=yes", "-o", &timeout] } else { &["-q"] };
+        ssh.extend(more.iter().map(|argument| (*argument).to_owned()));
+        ssh.extend(["-o".to_owned(), "StrictHostKeyChecking=no".to_owned(), host.name.clone()]);
+        Remote { ssh: Some(ssh) }
+    }
+
+    /// Whether the host is this machine.
+    pub fn is_here(&self) -> bool {
+        self.ssh.is_none()
+    }
+
+    /// ssh with its options, without the host's name; `None` for this machine.
+    pub fn ssh(&self) -> Option<&[String]> {
+        let (_, ssh) = self.ssh.as_ref()?.split_last()?;
+        Some(ssh)
+    }
+
+    /// The command that runs `line` there, program and arguments, each of them one argument whatever it holds.
+    pub fn command(&self, line: &[&str]) -> Command {
+        let (program, arguments): (&str, Vec<String>) = match &self.ssh {
+            // One argument for ssh, which the host's shell takes apart again.
+            Some(ssh) => (&ssh[0], ssh[1..].iter().cloned().chain([shell_words::join(line)]).collect()),
+            None => (line[0], line[1..].iter().map(|argument| (*argument).to_owned()).collect()),
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        command
+    }
+
+    /// Runs `line` there with `input` on its standard input, for `timeout` at most. What it wrote until then is in the
+    /// answer, however it ended.
+    pub fn run(&self, line: &[&str], input: &[u8], timeout: Duration, interrupt: &Interrupt) -> io::Result<Answer> {
+        let call = Call { input, timeout: Some(timeout), policy: EndPolicy::Kill };
+        child::call(&mut self.command(line), call, interrupt)
+    }
+}
+
+/// Whether `name` is one of this machine's own addresses, or leads to one: mpirun needs no ssh then.
+fn leads_here(name: &str, addresses: &[IpAddr]) -> bool {
+    let (sender, found) = mpsc::channel();
+    let name = name.to_owned();
+    // The look-up cannot be ended, only left behind.
+    thread::spawn(move || {
+        let found = (name.as_str(), 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect());
+        sender.send(found.unwrap_or_else(|_| Vec::<IpAddr>::new()))
+    });
+    let found = found.recv_timeout(LOOK_UP).unwrap_or_default();
+    found.iter().any(|address| addresses.contains(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment() -> LaunchEnvironment {
+        let addresses = vec![IpAddr::from([192, 0, 2, 7])];
+        LaunchEnvironment { host_name: "a".to_owned(), addresses, ..LaunchEnvironment::default() }
+    }
+
+    fn remote(host: &str, more: &[&str]) -> Remote {
+        let more: Vec<String> = more.iter().map(|argument| (*argument).to_owned()).collect();
+        let options = SshOptions::new(2222, &more, &environment());
+        Remote::new(&Host { name: host.to_owned(), slots: 1 }, &options, &environment())
+    }
+
+    fn line(command: &Command) -> String {
+        let line = [command.get_program()].into_iter().chain(command.get_args());
+        line.map(|argument| argument.to_str().expect("UTF-8")).collect::<Vec<_>>().join("|")
+    }
+
+    #[test]
+    fn another_host_is_reached_by_mpirun_s_ssh() {
+        let command = |more| line(&remote("192.0.2.8", more).command(&["sh", "-c", "a b"]));
+        assert_eq!(
+            command(&[]),
+            "ssh|-p|2222|-x|-T|-o|BatchMode=yes|-o|ConnectTimeout=5|-o|StrictHostKeyChecking=no|192.0.2.8|sh -c 'a b'"
+        );
+        assert_eq!(
+            command(&["-mca", "plm_rsh_agent", "/opt/jump -i key : rsh"]),
+            "/opt/jump|-i|key|-p|2222|-q|-o|StrictHostKeyChecking=no|192.0.2.8|sh -c 'a b'"
+        );
+    }
+
+    #[test]
+    fn this_machine_is_reached_without() {
+        for name in ["localhost", "127.0.0.1", "a", "192.0.2.7"] {
+            assert_eq!(line(&remote(name, &[]).command(&["sh", "-c", "a b"])), "sh|-c|a b", "{name}");
+        }
+        assert!(!remote("192.0.2.8", &[]).is_here());
+    }
+
+    fn run(script: &str, timeout: Duration) -> Answer {
+        let (line, input) = (["sh", "-s", "--", "a b"], script.as_bytes());
+        remote("localhost", &[]).run(&line, input, timeout, &Interrupt::never()).expect("sh starts")
+    }
+
+    #[test]
+    fn a_command_gets_its_input_and_arguments_and_answers_on_both_streams() {
+        let answer = run("echo \"$1\"; echo why >&2; exit 3", Duration::from_secs(20));
+        assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("a b\n", "why\n"));
+        assert_eq!(answer.status.and_then(|status| status.code()), Some(3));
+        assert!(!answer.is_success() && answer.first_output.expect("there is some") <= answer.took);
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended_with_what_it_said() {
+        let answer = run("echo before; sleep 60 & sleep 60", Duration::from_millis(300));
+        assert_eq!((answer.stdout.as_str(), answer.status), ("before\n", None));
+        assert!(answer.took < Duration::from_secs(20), "{:?}", answer.took);
+        // One that left something behind is not waited for.
+        let answer = run("sleep 60 & echo gone", Duration::from_secs(30));
+        assert_eq!((answer.stdout.as_str(), answer.is_success()), ("gone\n", true));
+        assert!(answer.took < Duration::from_secs(20), "{:?}", answer.took);
+    }
+}

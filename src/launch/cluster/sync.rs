@@ -1,0 +1,420 @@
+//! Copies the program and the libraries that it needs to every host (`--sync FOLDER`), by rsync over the ssh that mpirun
+//! uses; what is equal by hash stays. Not for libc, the C++ runtime and Open MPI: they belong to the host, and a part of
+//! Open MPI without its plugins is worse than none.
+//!
+//! A copy lies as the original does: the program in the folder, libtorch and NVIDIA's libraries below it in the folders of
+//! their packages. There the program looks first (`src/run/build.rs`), and libtorch looks for the others beside itself.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use ringmark_record::config::DeviceChoice;
+use ringmark_record::usage::usage;
+
+use crate::launch::cluster::hosts::Host;
+use crate::launch::cluster::remote::Remote;
+use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::cluster::ssh_failure::{self, SshFailure};
+use crate::launch::local::child::{self, Answer, Call, EndPolicy};
+use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::local::interrupt::Interrupt;
+
+/// What every worker links that is not of its host.
+const TORCH: &str = "libtorch_cpu.so";
+
+/// The half that it loads where there is a GPU.
+const TORCH_CUDA: &str = "libtorch_cuda.so";
+
+/// What rsync gets to take its half-written files away before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What is copied, and where to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sync {
+    /// On every host.
+    folder: PathBuf,
+    /// The program, in that folder.
+    worker: PathBuf,
+    /// As rsync's `--relative` takes them: what stands behind `/./` is the place in the folder.
+    sources: Vec<String>,
+}
+
+impl Sync {
+    /// Finds what `worker` needs for `device`; starts nothing but the loader, which lists it.
+    pub fn plan(folder: &Path, worker: &Path, device: DeviceChoice) -> anyhow::Result<Sync> {
+        check_folder(folder).map_err(usage)?;
+        let name = worker.file_name().with_context(|| format!("{} is no program", worker.display()))?;
+        let libraries = linked_libraries(worker)?;
+        let mut sources = vec![source(worker, worker.parent().unwrap_or(Path::new("/")))];
+        if let Some(torch) = libraries.iter().find(|path| path.ends_with(TORCH)) {
+            sources.extend(libraries_of_packages(torch, &libraries, device)?);
+        }
+        Ok(Sync { folder: folder.to_owned(), worker: folder.join(name), sources })
+    }
+
+    /// The copy of the program, which jobs are to run.
+    pub fn worker(&self) -> &Path {
+        &self.worker
+    }
+
+    /// What makes each host's copy, to be pasted into a shell.
+    pub fn command_lines(&self, hosts: &[Host], ssh: &SshOptions, environment: &LaunchEnvironment) -> Vec<String> {
+        let line = |host: &Host| {
+            let remote = Remote::new(host, ssh, environment);
+            let line = shell_words::join(self.command(host, &remote));
+            if remote.is_here() { format!("{} && {line}", self.make_folder()) } else { line }
+        };
+        hosts.iter().map(line).collect()
+    }
+
+    /// Copies to all `hosts` at once; `report` gets a line for each as soon as it is known. Whatever is missing there is
+    /// one error that names every host.
+    pub fn run(
+        &self,
+        hosts: &[Host],
+        ssh: &SshOptions,
+        environment: &LaunchEnvironment,
+        interrupt: &Interrupt,
+        report: impl Fn(&str) + std::marker::Sync,
+    ) -> anyhow::Result<()> {
+        ensure!(
+            environment.find("rsync").is_some(),
+            "rsync is not on PATH, and --sync copies with it: install it (apt-get install rsync)"
+        );
+        let copy = |host: &Host| {
+            let outcome = self.copy(host, ssh, environment, interrupt);
+            if let Ok(done) = &outcome {
+                report(&format!("sync to {}:{}: {done}", host.name, self.folder.display()));
+            }
+            outcome
+        };
+        let outcomes: Vec<anyhow::Result<String>> = thread::scope(|scope| {
+            let copies: Vec<_> = hosts.iter().map(|host| scope.spawn(|| copy(host))).collect();
+            copies
+                .into_iter()
+                .map(|copy| copy.join().unwrap_or_else(|_| Err(anyhow!("internal error while copying"))))
+                .collect()
+        });
+        ensure!(!interrupt.asked(), "interrupted while copying to the hosts");
+        let failures: Vec<String> =
+            outcomes.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+        ensure!(failures.is_empty(), "{}", failures.join("\n"));
+        Ok(())
+    }
+
+    fn make_folder(&self) -> String {
+        format!("mkdir -p {}", self.folder.display())
+    }
+
+    /// rsync's command line for one host.
+    fn command(&self, host: &Host, remote: &Remote) -> Vec<String> {
+        let mut line: Vec<String> =
+            ["rsync", "--recursive", "--relative", "--copy-links", "--perms", "--times", "--checksum", "--stats"]
+                .map(str::to_owned)
+                .into();
+        // Seconds without a word from the host.
+        line.extend(["--timeout=300", "--no-human-readable"].map(str::to_owned));
+        line.extend(["--exclude=*.a", "--exclude=libtorch_python.so"].map(str::to_owned));
+        let folder = self.folder.display();
+        let destination = match remote.ssh() {
+            Some(ssh) => {
+                line.extend(["--rsh".to_owned(), shell_words::join(ssh)]);
+                line.push(format!("--rsync-path={} && rsync", self.make_folder()));
+                format!("{}:{folder}/", host.name)
+            }
+            None => format!("{folder}/"),
+        };
+        line.extend(self.sources.iter().cloned());
+        line.push(destination);
+        line
+    }
+
+    /// What was done on one host, or why it failed with the host's name.
+    fn copy(
+        &self,
+        host: &Host,
+        ssh: &SshOptions,
+        environment: &LaunchEnvironment,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<String> {
+        let remote = &Remote::new(host, ssh, environment);
+        if remote.is_here() {
+            let folder = self.folder.display();
+            fs::create_dir_all(&self.folder).with_context(|| {
+                format!("{}: {folder} cannot be made: choose a --sync folder that may be written there", host.name)
+            })?;
+        }
+        let mut line = self.command(host, remote);
+        // As a process of its own, rsync would go on where this one is killed.
+        if let Some(program) = environment.find("setpriv") {
+            line.splice(..0, [program.display().to_string(), "--pdeathsig=TERM".to_owned()]);
+        }
+        let mut command = Command::new(&line[0]);
+        // English, because the output is read.
+        command.args(&line[1..]).env("LC_ALL", "C");
+        let call = Call { input: b"", timeout: None, policy: EndPolicy::Terminate(GRACE) };
+        let answer = child::call(&mut command, call, interrupt).context("rsync cannot be run")?;
+        let output = answer.stderr + &answer.stdout;
+        if let Some(status) = answer.status.filter(|status| !status.success() && !interrupt.asked()) {
+            bail!("{}", self.failure(host, status, &output, remote, ssh));
+        }
+        Ok(match transferred(&output) {
+            Some((0, _)) => "equal".to_owned(),
+            Some((files, bytes)) => {
+                let seconds = answer.took.as_secs_f64();
+                let plural = if files == 1 { "" } else { "s" };
+                format!("{files} file{plural}, {:.1} MB in {seconds:.1} s", bytes as f64 / 1e6)
+            }
+            None => "done".to_owned(),
+        })
+    }
+
+    /// What failed on a host, and what to do.
+    fn failure(&self, host: &Host, status: ExitStatus, output: &str, remote: &Remote, ssh: &SshOptions) -> String {
+        let (host, folder) = (&host.name, self.folder.display());
+        let has = |texts: &[&str]| texts.iter().any(|text| output.contains(text));
+        // The first line of the standard error, after ssh's warnings, is of whoever failed; rsync's last lines are about
+        // what it has not heard.
+        let is_reason =
+            |line: &&str| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("**");
+        let reason = output.lines().find(is_reason).unwrap_or("it says nothing").trim();
+        if has(&["rsync: command not found", "rsync: not found"]) {
+            return format!("{host} has no rsync, and --sync copies with it: install it there (apt-get install rsync)");
+        }
+        if has(&["No space left on device", "Disk quota exceeded"]) {
+            return format!("{host} has no space left in {folder}: make room there, or choose another --sync folder");
+        }
+        if has(&["mkdir: cannot create directory", "Permission denied (13)", "Read-only file system"]) {
+            return format!(
+                "{host} cannot write {folder} ({reason}): choose a --sync folder that may be written on every host"
+            );
+        }
+        // Nobody spoke rsync's language there.
+        if !remote.is_here() && (status.code() == Some(255) || has(&["(0 bytes received so far)"])) {
+            let of_ssh: Vec<&str> = output.lines().filter(|line| !line.starts_with("rsync")).collect();
+            let answer = Answer { status: Some(status), stderr: of_ssh.join("\n"), ..Answer::default() };
+            let SshFailure { what, fix } = ssh_failure::explain(&answer, host, ssh.port);
+            return format!("{host}: {what}: {fix}");
+        }
+        format!("copying to {folder} on {host} failed: rsync ended with {status}: {reason}")
+    }
+}
+
+/// The folder goes through shells and into command lines on several hosts.
+fn check_folder(folder: &Path) -> anyhow::Result<()> {
+    let text = folder.to_str().unwrap_or_default();
+    let shown = folder.display();
+    ensure!(folder.is_absolute(), "--sync {shown} must be absolute: every host has its own working folder");
+    let is_plain = text.chars().all(|character| character.is_ascii_alphanumeric() || "/._-+@".contains(character));
+    ensure!(is_plain, "--sync {shown} may hold letters, digits and ._-+@ alone: hosts take it apart in their shells");
+    let is_deep = folder.components().any(|part| matches!(part, Component::Normal(_)));
+    ensure!(is_deep, "--sync {shown} must be a folder of its own, such as /tmp/ringmark");
+    Ok(())
+}
+
+/// What the loader resolves for `program`, all of it, with real paths; nothing for a script.
+fn linked_libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let output = Command::new("ldd").arg(program).output().context("ldd, which lists libraries, cannot be started")?;
+    if !output.status.success() {
+        // ldd has one exit status for everything: a program of ELF's is told by its first bytes.
+        let mut first = [0; 4];
+        let is_elf = fs::File::open(program)
+            .and_then(|mut file| file.read_exact(&mut first))
+            .is_ok_and(|()| &first == b"\x7fELF");
+        ensure!(!is_elf, "ldd {} failed: {}", program.display(), String::from_utf8_lossy(&output.stderr).trim());
+        return Ok(BTreeSet::new());
+    }
+    libraries_in(&String::from_utf8_lossy(&output.stdout))
+        .with_context(|| format!("{} cannot be copied to the hosts", program.display()))
+}
+
+/// The paths in what ldd prints.
+fn libraries_in(listing: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    for line in listing.lines() {
+        let Some((name, place)) = line.trim().split_once(" => ") else { continue };
+        ensure!(!place.starts_with("not found"), "its library {name} is not found on this machine: build it here anew");
+        let path = place.split(" (0x").next().unwrap_or(place);
+        found.insert(without_steps_up(Path::new(path)));
+    }
+    Ok(found)
+}
+
+/// `/a/b/../c` is `/a/c`: the loader goes from one package to the next that way.
+fn without_steps_up(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            plain.pop()
+        } else {
+            plain.push(part);
+            true
+        };
+    }
+    plain
+}
+
+/// Sources for libtorch and what else of `libraries` lies among its packages; and unless `device` is the CPU, whatever it
+/// may load at run time.
+fn libraries_of_packages(
+    torch: &Path,
+    libraries: &BTreeSet<PathBuf>,
+    device: DeviceChoice,
+) -> anyhow::Result<Vec<String>> {
+    // site-packages, which holds torch/lib, or where a zip was unpacked, which holds libtorch/lib.
+    let folder = torch.parent().unwrap_or(torch);
+    let packages = folder.ancestors().nth(2).with_context(|| format!("{} lies in no package", torch.display()))?;
+    if device == DeviceChoice::Cpu || !folder.join(TORCH_CUDA).is_file() {
+        let own = libraries.iter().filter(|path| path.starts_with(packages));
+        return Ok(own.map(|path| source(path, packages)).collect());
+    }
+    let mut folders = BTreeSet::from([folder.to_owned()]);
+    let beside = fs::read_dir(packages.join("nvidia")).into_iter().flatten().flatten();
+    folders.extend(beside.map(|package| package.path().join("lib")).filter(|folder| folder.is_dir()));
+    Ok(folders.iter().map(|path| source(path, packages)).collect())
+}
+
+/// `path` with rsync's mark between `base`, which stays here, and the rest, which is the place of the copy.
+fn source(path: &Path, base: &Path) -> String {
+    let place = path.strip_prefix(base).unwrap_or(path);
+    format!("{}/./{}", base.display().to_string().trim_end_matches('/'), place.display())
+}
+
+/// Files and bytes that rsync says it wrote.
+fn transferred(output: &str) -> Option<(u64, u64)> {
+    let number = |key: &str| {
+        let value = output.lines().find_map(|line| line.strip_prefix(key))?;
+        value.trim().split(' ').next()?.replace(',', "").parse().ok()
+    };
+    Some((number("Number of regular files transferred:")?, number("Total transferred file size:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    /// What ldd prints of a worker, shortened.
+    const LISTING: &str = "\
+	linux-vdso.so.1 (0x00007f2eb2cb9000)
+	libgomp.so.1 => /p/torch/lib/libgomp.so.1 (0x00007f2eb1600000)
+	libmpi.so.40 => /lib/x86_64-linux-gnu/libmpi.so.40 (0x00007f2eb1cc1000)
+	libtorch_cpu.so => /p/torch/lib/libtorch_cpu.so (0x00007f2e9be00000)
+	/lib64/ld-linux-x86-64.so.2 (0x00007f2eb2cbb000)
+	libcudart.so.13 => /p/torch/lib/../../nvidia/cu13/lib/libcudart.so.13 (0x00007f2e9b000000)
+";
+
+    fn sync() -> Sync {
+        let sources = vec!["/build/./worker".to_owned(), "/p/./torch/lib/libtorch_cpu.so".to_owned()];
+        Sync { folder: "/opt/rm".into(), worker: "/opt/rm/worker".into(), sources }
+    }
+
+    fn host(name: &str) -> Host {
+        Host { name: name.to_owned(), slots: 1 }
+    }
+
+    fn ssh() -> SshOptions {
+        SshOptions::new(2222, &[], &environment())
+    }
+
+    fn environment() -> LaunchEnvironment {
+        LaunchEnvironment { host_name: "a".to_owned(), ..LaunchEnvironment::default() }
+    }
+
+    #[test]
+    fn libraries_of_the_packages_go_and_those_of_the_system_stay() {
+        let libraries = libraries_in(LISTING).expect("a listing");
+        let torch = Path::new("/p/torch/lib/libtorch_cpu.so");
+        let sources = libraries_of_packages(torch, &libraries, DeviceChoice::Auto).expect("a layout");
+        assert_eq!(
+            sources,
+            ["/p/./nvidia/cu13/lib/libcudart.so.13", "/p/./torch/lib/libgomp.so.1", "/p/./torch/lib/libtorch_cpu.so"]
+        );
+        let error = libraries_in("\tlibc10.so => not found\n").expect_err("missing").to_string();
+        assert!(error.contains("libc10.so is not found"), "{error}");
+    }
+
+    #[test]
+    fn with_its_cuda_half_libtorch_goes_whole_unless_the_cpu_was_asked_for() {
+        let packages = tempfile::tempdir().expect("a folder");
+        let place = |path: &str| packages.path().join(path);
+        for file in
+            ["torch/lib/libtorch_cpu.so", "torch/lib/libtorch_cuda.so", "nvidia/nccl/lib/x", "nvidia/cu13/lib/x"]
+        {
+            fs::create_dir_all(place(file).parent().expect("a folder")).expect("made");
+            fs::write(place(file), "").expect("written");
+        }
+        let torch = place("torch/lib/libtorch_cpu.so");
+        let libraries = BTreeSet::from([torch.clone(), PathBuf::from("/lib/libc.so.6")]);
+        let sources = |device| libraries_of_packages(&torch, &libraries, device).expect("a layout");
+        let at = |path: &str| format!("{}/./{path}", packages.path().display());
+        assert_eq!(sources(DeviceChoice::Auto), ["nvidia/cu13/lib", "nvidia/nccl/lib", "torch/lib"].map(at));
+        assert_eq!(sources(DeviceChoice::Cpu), ["torch/lib/libtorch_cpu.so"].map(at));
+    }
+
+    #[test]
+    fn each_host_has_its_command() {
+        assert_eq!(
+            sync().command_lines(&[host("a"), host("b")], &ssh(), &environment()),
+            [
+                "mkdir -p /opt/rm && rsync --recursive --relative --copy-links --perms --times --checksum --stats \
+                 '--timeout=300' --no-human-readable '--exclude=*.a' '--exclude=libtorch_python.so' /build/./worker \
+                 /p/./torch/lib/libtorch_cpu.so /opt/rm/",
+                "rsync --recursive --relative --copy-links --perms --times --checksum --stats '--timeout=300' --no-human-readable \
+                 '--exclude=*.a' '--exclude=libtorch_python.so' --rsh 'ssh -p 2222 -x -T -o '\\''BatchMode=yes'\\'' -o \
+                 '\\''ConnectTimeout=5'\\'' -o '\\''StrictHostKeyChecking=no'\\''' '--rsync-path=mkdir -p /opt/rm && rsync' \
+                 /build/./worker /p/./torch/lib/libtorch_cpu.so b:/opt/rm/"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_folder_must_be_one_that_every_shell_takes_for_the_same() {
+        check_folder(Path::new("/tmp/ringmark-1.0")).expect("fine");
+        for (folder, words) in [("bin", "must be absolute"), ("/a b", "letters, digits"), ("/", "of its own")] {
+            let error = check_folder(Path::new(folder)).expect_err(folder).to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_failure_names_the_host_and_the_fix() {
+        let failure = |status: i32, output: &str| {
+            let remote = Remote::new(&host("b"), &ssh(), &environment());
+            sync().failure(&host("b"), ExitStatus::from_raw(status << 8), output, &remote, &ssh())
+        };
+        let missing = failure(127, "bash: line 1: rsync: command not found\nrsync: connection unexpectedly closed\n");
+        assert!(missing.starts_with("b has no rsync") && missing.contains("apt-get install rsync"), "{missing}");
+        let full = failure(
+            11,
+            "  1,234  3%  1.0MB/s\nrsync: [receiver] write failed on \"/opt/rm/x\": No space left on device (28)\n",
+        );
+        assert!(full.starts_with("b has no space left in /opt/rm: make room"), "{full}");
+        let denied = failure(12, "Warning: x\nmkdir: cannot create directory '/opt/rm': Permission denied\n");
+        assert!(denied.starts_with("b cannot write /opt/rm (mkdir: cannot create directory"), "{denied}");
+        let away = failure(255, "ssh: connect to host b port 2222: No route to host\nrsync error: unexplained\n");
+        assert!(away.starts_with("b: it cannot be reached (ssh: connect to host b port 2222: No route"), "{away}");
+        let unknown =
+            "ssh: Could not resolve hostname b\nrsync: connection unexpectedly closed (0 bytes received so far)";
+        let unknown = failure(12, unknown);
+        assert!(unknown.starts_with("b: its name is unknown here (ssh: Could not resolve hostname b): "), "{unknown}");
+        assert!(
+            failure(23, "some files vanished\n").ends_with("rsync ended with exit status: 23: some files vanished")
+        );
+    }
+
+    #[test]
+    fn what_rsync_wrote_is_read_from_its_summary() {
+        let summary =
+            "Number of files: 9\nNumber of regular files transferred: 3\nTotal transferred file size: 12,345 bytes\n";
+        assert_eq!(transferred(summary), Some((3, 12_345)));
+        assert_eq!(transferred("rsync: killed"), None);
+    }
+}

@@ -1,0 +1,280 @@
+//! As many devices as ranks, of one kind, free and at full speed.
+
+use ringmark_record::config::DeviceChoice;
+use ringmark_record::units::Bytes;
+
+use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, odd_ones, values};
+use crate::launch::doctor::host::HostFacts;
+use crate::launch::doctor::probe::{Gpu, Gpus};
+
+/// GPU memory that may be taken with nobody on the device: the driver's own.
+const IDLE_MEMORY: Bytes = Bytes(1_500_000_000);
+
+/// A GPU that is at work and below this part of its highest clock is slow.
+const CLOCK_PART: f64 = 0.9;
+
+/// NVML's bits for a lower clock.
+const SLOW_REASONS: [(u64, &str, &str); 6] = [
+    (0x2, "an application clock is set", "nvidia-smi -rac"),
+    (0x4, "power cap", "raise the limit (nvidia-smi -pl), or compare only with devices of the same limit"),
+    (0x8, "hardware slowdown", "see to its cooling and power supply: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"),
+    (0x20, "too hot (software slowdown)", "see to its cooling: nvidia-smi -q -d TEMPERATURE"),
+    (0x40, "too hot (hardware slowdown)", "see to its cooling: nvidia-smi -q -d TEMPERATURE"),
+    (0x80, "power brake", "see to the power supply of the chassis: nvidia-smi -q -d POWER"),
+];
+
+/// Devices that a rank could use there; `None` where the worker did not tell.
+fn usable_devices(host: &HostFacts) -> Option<u32> {
+    let found = host.inspection.as_ref()?;
+    Some(if found.cuda_missing.is_some() { 0 } else { found.devices })
+}
+
+/// Whether there are as many devices as ranks, of one kind.
+pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
+    let somewhere = findings.hosts.iter().any(|host| usable_devices(host).is_some_and(|devices| devices > 0));
+    let needed = device == DeviceChoice::Cuda || somewhere;
+    let severity = if needed { Severity::Error } else { Severity::Warning };
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(probe) = &host.probe else { continue };
+        const STUCK: &str = "look for Xid in dmesg, then reset the device or restart the host; or choose --device cpu";
+        match &probe.gpus {
+            Gpus::Hang => {
+                findings.add(number, Check::Gpus, severity, "nvidia-smi does not answer within 8 s", STUCK);
+                continue;
+            }
+            Gpus::Fail(words) => {
+                findings.add(number, Check::Gpus, severity, format!("nvidia-smi fails: {words}"), STUCK);
+                continue;
+            }
+            Gpus::None if needed => {
+                let what = if somewhere { "it has no GPU, other hosts have" } else { "it has no GPU" };
+                let fix = "take it out of --hosts, install the NVIDIA driver, or choose --device cpu";
+                findings.error(number, Check::Gpus, what, fix);
+                continue;
+            }
+            Gpus::None | Gpus::Unknown => continue,
+            Gpus::There(_) => {}
+        }
+        let missing = host.inspection.as_ref().and_then(|found| found.cuda_missing.as_ref());
+        if let Some(missing) = missing {
+            let what = format!("it has {}, and the worker cannot use them: {missing}", listed(probe.gpus.list()));
+            let fix = "scripts/setup.sh there installs the CUDA half of libtorch; or choose --device cpu";
+            findings.add(number, Check::Gpus, severity, what, fix);
+            continue;
+        }
+        let devices = usable_devices(host).unwrap_or_else(|| probe.gpus.list().len() as u32);
+        if devices < host.slots {
+            let what = format!("{} ranks are to run there, it shows {devices} GPUs", host.slots);
+            let fix = "lower its slots in --hosts, or look for the missing: nvidia-smi -L, CUDA_VISIBLE_DEVICES, dmesg";
+            findings.error(number, Check::Gpus, what, fix);
+        }
+    }
+    let kinds = values(findings.hosts, |host| {
+        let gpus = host.probe.as_ref()?.gpus.list();
+        (!gpus.is_empty()).then(|| listed(gpus))
+    });
+    for OddOne { number, own: kind, usual, most } in odd_ones(&kinds) {
+        let what = format!("it has {kind}, {most} have {usual}");
+        let fix = "compare like with like: the slowest device sets the pace of all";
+        findings.warning(number, Check::Gpus, what, fix);
+    }
+}
+
+/// `2 x NVIDIA H100 80GB HBM3`.
+fn listed(gpus: &[Gpu]) -> String {
+    let mut kinds: Vec<(&str, u32)> = Vec::new();
+    for gpu in gpus {
+        match kinds.iter_mut().find(|(name, _)| *name == gpu.name) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((&gpu.name, 1)),
+        }
+    }
+    let kinds: Vec<String> = kinds.into_iter().map(|(name, count)| format!("{count} x {name}")).collect();
+    kinds.join(" and ")
+}
+
+/// Whether they are free, at full clock, without errors.
+pub fn check_gpu_state(findings: &mut Findings) {
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(probe) = &host.probe else { continue };
+        for gpu in probe.gpus.list() {
+            for (what, fix) in gpu_faults(gpu) {
+                let what = format!("GPU {}: {what}", gpu.index);
+                findings.warning(number, Check::GpuState, what, fix);
+            }
+        }
+    }
+}
+
+/// What is wrong with one GPU, each with its fix.
+fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    let used = gpu.memory_used.unwrap_or_default();
+    if !gpu.processes.is_empty() {
+        let what = format!("others use it: {}", gpu.processes.join(", "));
+        faults.push((what, "wait for them or end them: what they take is missing from every figure".to_owned()));
+    } else if used.0 > IDLE_MEMORY.0 {
+        let total = gpu.memory.unwrap_or_default();
+        let what = format!("{} of {} are taken, by nobody that nvidia-smi shows", gigabytes(used), gigabytes(total));
+        faults.push((what, "look in other containers and for dead processes: fuser -v /dev/nvidia*".to_owned()));
+    }
+    let reasons = gpu.slow_reasons.unwrap_or_default();
+    let clocks = match (gpu.clock, gpu.clock_maximum) {
+        (Some(clock), Some(maximum)) => format!(" ({clock} of {maximum} MHz)"),
+        _ => String::new(),
+    };
+    for (_, reason, fix) in SLOW_REASONS.iter().filter(|(bit, ..)| reasons & bit != 0) {
+        faults.push((format!("its clock is held down: {reason}{clocks}"), (*fix).to_owned()));
+    }
+    if let (Some(set), Some(default)) = (gpu.clock_set, gpu.clock_default)
+        && set < default
+        && reasons & 0x2 == 0
+    {
+        let what = format!("it is set to {set} MHz for applications, {default} is the default");
+        faults.push((what, "nvidia-smi -rac".to_owned()));
+    }
+    // An idle device lowers its clock by itself.
+    if let (Some(0), Some(clock), Some(maximum)) = (gpu.slow_reasons, gpu.clock, gpu.clock_maximum)
+        && f64::from(clock) < CLOCK_PART * f64::from(maximum)
+    {
+        let what = format!("it runs at {clock} of {maximum} MHz, and says no reason");
+        faults.push((what, "see whether its clock is locked: nvidia-smi -rgc lets it go".to_owned()));
+    }
+    if let Some(count) = gpu.uncorrected_errors.filter(|count| *count > 0) {
+        let what = format!("{count} errors of its memory could not be corrected since the driver was loaded (ECC)");
+        faults.push((what, "reset it (nvidia-smi --gpu-reset); if they come again, have it replaced".to_owned()));
+    }
+    faults
+}
+
+/// Whether they are wired alike.
+pub fn check_topology(findings: &mut Findings) {
+    let topologies = values(findings.hosts, |host| {
+        let probe = host.probe.as_ref()?;
+        (!probe.topology.is_empty()).then(|| probe.topology.clone())
+    });
+    for OddOne { number, own, usual, most } in odd_ones(&topologies) {
+        let differs = own.iter().zip(&usual).find(|(own, usual)| own != usual);
+        let (own, usual) = differs.map_or(("more or fewer lines", "others"), |(own, usual)| (own, usual));
+        let what = format!("its devices are wired otherwise: `{own}`, {most} have `{usual}` (nvidia-smi topo -m)");
+        let fix = "look for a device in another slot, a missing NVLink bridge or network card, or another NUMA setting";
+        findings.warning(number, Check::Topology, what, fix);
+    }
+}
+
+/// Ranks on the CPU are as fast as the processor.
+pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
+    let any = |host: &HostFacts| usable_devices(host).is_some_and(|devices| devices > 0);
+    if device == DeviceChoice::Cuda || findings.hosts.iter().any(any) {
+        return;
+    }
+    let processors = values(findings.hosts, |host| {
+        let found = host.inspection.as_ref()?;
+        Some(format!("{} cores of {}", found.cores, found.processor))
+    });
+    for OddOne { number, own, usual, most } in odd_ones(&processors) {
+        let what = format!("it has {own}, {most} have {usual}");
+        let fix = "compare like with like: the slowest host sets the pace of all";
+        findings.warning(number, Check::Gpus, what, fix);
+    }
+}
+
+fn gigabytes(bytes: Bytes) -> String {
+    format!("{:.1} GB", bytes.0 as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::doctor::checks::fixtures::{self, *};
+
+    #[test]
+    fn devices_are_as_many_as_ranks_and_of_one_kind() {
+        let mut hosts = gpu_hosts(3);
+        hosts[1].slots = 4;
+        finds(&hosts, "b", Check::Gpus, Severity::Error, "4 ranks are to run there, it shows 2 GPUs");
+        hosts[1].slots = 1;
+        let old = Gpu { name: "Tesla V100-SXM2-16GB".to_owned(), ..h100(1) };
+        probe(&mut hosts, 1).gpus = Gpus::There(vec![h100(0), old]);
+        finds(
+            &hosts,
+            "b",
+            Check::Gpus,
+            Severity::Warning,
+            "it has 1 x NVIDIA H100 80GB HBM3 and 1 x Tesla V100-SXM2-16GB, 2 of 3 hosts have 2 x NVIDIA H100",
+        );
+
+        let mut mixed = gpu_hosts(2);
+        mixed.push(host(2));
+        (0..2).for_each(|number| probe(&mut mixed, number).ports.clear());
+        finds(&mixed, "c", Check::Gpus, Severity::Error, "it has no GPU, other hosts have");
+        assert_eq!(found_for(&mixed, DeviceChoice::Cpu), []);
+        assert_eq!(found_for(&fixtures::hosts(2), DeviceChoice::Cuda).len(), 2);
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_used_is_told_with_its_reason() {
+        let mut hosts = gpu_hosts(2);
+        inspection(&mut hosts, 1).cuda_missing = Some("no CUDA half of libtorch".to_owned());
+        inspection(&mut hosts, 1).nccl = None;
+        finds(&hosts, "b", Check::Gpus, Severity::Error, "cannot use them: no CUDA half of libtorch");
+        // With none to use anywhere, a job runs on the CPU.
+        let mut alone = hosts.split_off(1);
+        finds(&alone, "b", Check::Gpus, Severity::Warning, "cannot use them");
+        probe(&mut alone, 0).topology.clear();
+        probe(&mut alone, 0).gpus = Gpus::Hang;
+        finds(&alone, "b", Check::Gpus, Severity::Warning, "nvidia-smi does not answer");
+        probe(&mut alone, 0).gpus = Gpus::Fail("couldn't communicate with the NVIDIA driver".to_owned());
+        finds(&alone, "b", Check::Gpus, Severity::Warning, "nvidia-smi fails: couldn't communicate");
+    }
+
+    #[test]
+    fn a_gpu_is_free_at_full_clock_and_without_errors() {
+        type Fault = (&'static str, fn(&mut Gpu));
+        let faults: [Fault; 10] = [
+            ("GPU 1: others use it: python3 (process 7, 900 MiB)", |gpu| {
+                gpu.processes.push("python3 (process 7, 900 MiB)".to_owned());
+            }),
+            ("GPU 1: 40.0 GB of 85.5 GB are taken, by nobody", |gpu| gpu.memory_used = Some(Bytes(40_000_000_000))),
+            ("GPU 1: its clock is held down: hardware slowdown (345 of 1980 MHz)", |gpu| gpu.slow_reasons = Some(0x8)),
+            ("too hot (software slowdown)", |gpu| gpu.slow_reasons = Some(0x20)),
+            ("too hot (hardware slowdown)", |gpu| gpu.slow_reasons = Some(0x40)),
+            ("power brake", |gpu| gpu.slow_reasons = Some(0x80)),
+            ("power cap", |gpu| gpu.slow_reasons = Some(0x5)),
+            ("an application clock is set", |gpu| (gpu.slow_reasons, gpu.clock_set) = (Some(0x2), Some(1200))),
+            ("it is set to 1200 MHz for applications, 1980 is the default", |gpu| gpu.clock_set = Some(1200)),
+            ("3 errors of its memory could not be corrected", |gpu| gpu.uncorrected_errors = Some(3)),
+        ];
+        for (text, break_it) in faults {
+            let mut hosts = gpu_hosts(2);
+            let mut gpu = h100(1);
+            break_it(&mut gpu);
+            probe(&mut hosts, 1).gpus = Gpus::There(vec![h100(0), gpu]);
+            finds(&hosts, "b", Check::GpuState, Severity::Warning, text);
+            assert_eq!(found_for(&hosts, DeviceChoice::Cpu), []);
+        }
+        let at_work = |clock| gpu_faults(&Gpu { slow_reasons: Some(0), clock: Some(clock), ..h100(0) });
+        assert_eq!(at_work(1950), []);
+        assert_eq!(at_work(1410)[0].0, "it runs at 1410 of 1980 MHz, and says no reason");
+        // A driver that tells nothing is not at fault.
+        assert_eq!(gpu_faults(&Gpu::default()), []);
+    }
+
+    #[test]
+    fn topologies_are_equal() {
+        let mut hosts = gpu_hosts(3);
+        probe(&mut hosts, 0).topology[1] = "GPU0 X PHB".to_owned();
+        let text = "`GPU0 X PHB`, 2 of 3 hosts have `GPU0 X NV18`";
+        finds(&hosts, "a", Check::Topology, Severity::Warning, text);
+    }
+
+    #[test]
+    fn processors_count_where_there_is_no_gpu() {
+        let mut hosts = hosts(3);
+        inspection(&mut hosts, 2).cores = 1;
+        finds(&hosts, "c", Check::Gpus, Severity::Warning, "it has 1 cores of AMD EPYC, 2 of 3 hosts have 2 cores");
+        let mut hosts = gpu_hosts(3);
+        inspection(&mut hosts, 2).cores = 1;
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+    }
+}

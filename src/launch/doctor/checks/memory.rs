@@ -1,0 +1,59 @@
+//! Memory that may be locked, and /dev/shm.
+
+use ringmark_record::units::Bytes;
+
+use crate::launch::doctor::checks::finding::{Check, Findings, megabytes};
+use crate::launch::doctor::probe::Port;
+
+/// /dev/shm for each rank: NCCL's buffers on a GPU, Open MPI's queues without.
+const SHARED_MEMORY: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(16 << 20));
+
+/// Whether the ranks' transports find the memory that they need.
+pub fn check_memory(findings: &mut Findings) {
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(probe) = &host.probe else { continue };
+        if let Some(limit) = probe.memlock.filter(|_| probe.ports.iter().any(Port::is_up)) {
+            let what =
+                format!("a process may lock {} of memory only, and InfiniBand needs all of it", megabytes(limit));
+            let fix = "raise memlock to unlimited in /etc/security/limits.conf and for sshd's service; \
+                        in a container: --ulimit memlock=-1";
+            findings.warning(number, Check::Memlock, what, fix);
+        }
+        let a_rank = if probe.gpus.list().is_empty() { SHARED_MEMORY.1 } else { SHARED_MEMORY.0 };
+        let needed = Bytes(a_rank.0 * u64::from(host.slots));
+        if let Some(space) = probe.shared_memory.filter(|space| space.free.0 < needed.0) {
+            let what = format!(
+                "/dev/shm has {} free, the ranks there may need {}: one that finds no room is killed by SIGBUS",
+                megabytes(space.free),
+                megabytes(needed)
+            );
+            let fix = "remove what was left there, or make it larger: mount -o remount,size=8g /dev/shm; \
+                        in a container: --shm-size=8g";
+            findings.warning(number, Check::SharedMemory, what, fix);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::doctor::checks::fixtures::{self, *};
+
+    #[test]
+    fn limits_of_memory_matter_where_they_are_used() {
+        let mut hosts = gpu_hosts(2);
+        probe(&mut hosts, 1).memlock = Some(Bytes(8_388_608));
+        finds(&hosts, "b", Check::Memlock, Severity::Warning, "may lock 8 MB of memory only");
+        let mut hosts = fixtures::hosts(2);
+        probe(&mut hosts, 1).memlock = Some(Bytes(8_388_608));
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+
+        // A container's 64 MB do for two ranks without GPUs and not for two with.
+        let small = Some(Space { size: Bytes(64 << 20), free: Bytes(64 << 20) });
+        probe(&mut hosts, 0).shared_memory = small;
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        let mut hosts = gpu_hosts(2);
+        probe(&mut hosts, 0).shared_memory = small;
+        finds(&hosts, "a", Check::SharedMemory, Severity::Warning, "has 67 MB free, the ranks there may need 134 MB");
+    }
+}

@@ -1,0 +1,75 @@
+//! What is wrong with the hosts, from what was found on them. Pure: facts in, findings out, each with its fix.
+//!
+//! | module | what it checks |
+//! |---|---|
+//! | [`finding`] | (what the others collect) |
+//! | [`ssh`] | ssh, mpirun, clocks |
+//! | [`versions`] | the worker and its libraries |
+//! | [`gpu`] | devices and processors |
+//! | [`memory`] | memlock and /dev/shm |
+//! | [`disk`] | room for results |
+//! | [`network`] | interface, links, InfiniBand |
+
+pub mod disk;
+pub mod finding;
+pub mod gpu;
+pub mod memory;
+pub mod network;
+pub mod ssh;
+pub mod versions;
+
+use std::path::Path;
+
+use ringmark_record::config::DeviceChoice;
+
+use crate::launch::doctor::checks::disk::ResultsFolder;
+use crate::launch::doctor::checks::finding::{Finding, Findings};
+use crate::launch::doctor::host::HostFacts;
+
+/// What the hosts are to do.
+pub struct Asked<'a> {
+    /// Path of the worker.
+    pub worker: &'a Path,
+    /// What the ranks are to use.
+    pub device: DeviceChoice,
+    /// Where results go, where there are to be some.
+    pub results: Option<ResultsFolder<'a>>,
+}
+
+/// Everything but the links between the hosts; in the order of the checks, then of the hosts.
+pub fn of_hosts(hosts: &[HostFacts], asked: &Asked) -> Vec<Finding> {
+    let mut findings = Findings::new(hosts);
+    ssh::check_ssh(&mut findings);
+    ssh::check_mpirun(&mut findings);
+    versions::check_worker(&mut findings, asked.worker);
+    versions::check_versions(&mut findings);
+    if asked.device != DeviceChoice::Cpu {
+        gpu::check_gpus(&mut findings, asked.device);
+        gpu::check_gpu_state(&mut findings);
+        gpu::check_topology(&mut findings);
+    }
+    gpu::check_processors(&mut findings, asked.device);
+    memory::check_memory(&mut findings);
+    disk::check_disk(&mut findings, asked.results.as_ref());
+    ssh::check_clock(&mut findings);
+    network::check_infiniband(&mut findings);
+    findings.found
+}
+
+#[cfg(test)]
+pub(crate) mod fixtures;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::doctor::checks::fixtures::*;
+
+    #[test]
+    fn nothing_is_said_of_hosts_that_are_well() {
+        for device in [DeviceChoice::Auto, DeviceChoice::Cpu] {
+            assert_eq!(found_for(&hosts(3), device), []);
+            assert_eq!(found_for(&gpu_hosts(3), device), []);
+        }
+        assert_eq!(found_for(&gpu_hosts(3), DeviceChoice::Cuda), []);
+    }
+}

@@ -1,0 +1,202 @@
+//! The network between the hosts: interface, links, InfiniBand.
+
+use ringmark_record::units::GigabytesPerSecond;
+
+use crate::launch::cluster::interface::CommonNetwork;
+use crate::launch::doctor::checks::finding::{Check, Finding, Findings, OddOne, odd_ones, values};
+use crate::launch::doctor::host::HostFacts;
+use crate::launch::doctor::links::{self, Link, LinkState};
+use crate::launch::doctor::probe::{Port, Probe};
+
+/// Whether InfiniBand and RoCE ports are up, and the same everywhere.
+pub fn check_infiniband(findings: &mut Findings) {
+    const FIX: &str = "see ibstat and ibv_devinfo: cable, switch port, subnet manager (opensm), openibd";
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let ports = host.probe.as_ref().map(|probe| probe.ports.as_slice()).unwrap_or_default();
+        if !ports.is_empty() && !ports.iter().any(Port::is_up) {
+            let what = format!("none of its InfiniBand and RoCE ports is up: {}", described(ports));
+            findings.warning(number, Check::Infiniband, what, FIX);
+        }
+    }
+    let active = values(findings.hosts, |host| {
+        let mut up: Vec<String> =
+            host.probe.as_ref()?.ports.iter().filter(|port| port.is_up()).map(|port| port.rate.clone()).collect();
+        up.sort();
+        Some(up)
+    });
+    let listed = |rates: &[String]| if rates.is_empty() { "none".to_owned() } else { rates.join(", ") };
+    for OddOne { number, own, usual, most } in odd_ones(&active) {
+        let probe: Option<&Probe> = findings.hosts[number].probe.as_ref();
+        let ports = probe.map(|probe| described(&probe.ports)).unwrap_or_default();
+        let what =
+            format!("its active InfiniBand ports are {} ({ports}), {most} have {}", listed(&own), listed(&usual));
+        findings.warning(number, Check::Infiniband, what, FIX);
+    }
+}
+
+/// `mlx5_0:1 ACTIVE, mlx5_1:1 DOWN (Disabled)`.
+fn described(ports: &[Port]) -> String {
+    let describe = |port: &Port| match port.is_up() {
+        true => format!("{} {}", port.name, port.state),
+        false => format!("{} {} ({})", port.name, port.state, port.physical),
+    };
+    if ports.is_empty() {
+        "there is none".to_owned()
+    } else {
+        ports.iter().map(describe).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What the links between the hosts say. `places` are all hosts' in `network`, by the hosts' numbers in `present`.
+pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], links: &[Link]) -> Vec<Finding> {
+    let mut findings = Findings { hosts, found: Vec::new() };
+    let name = |number: usize| hosts[number].host.as_str();
+    let place = |number: usize| present.iter().position(|other| *other == number).map(|index| &network.places[index]);
+    let interface = |number: usize| place(number).map_or("", |place| place.interface.as_str());
+
+    let rates = values(hosts, |host| {
+        let number = hosts.iter().position(|other| std::ptr::eq(other, host))?;
+        let name = interface(number);
+        let interfaces = &host.inspection.as_ref()?.interfaces;
+        interfaces.iter().find(|interface| interface.name == name)?.link_megabits
+    });
+    for OddOne { number, own, usual, most } in odd_ones(&rates) {
+        let what = format!("its link on {} runs at {own} Mbit/s, {most} have {usual}", interface(number));
+        let fix = "change cable and switch port, then see what they agree on: ethtool";
+        findings.warning(number, Check::Speed, what, fix);
+    }
+
+    let closed: Vec<(&Link, &String)> = links
+        .iter()
+        .filter_map(|link| match &link.state {
+            LinkState::Closed(reason) => Some((link, reason)),
+            LinkState::Open { .. } => None,
+        })
+        .collect();
+    let pairs: Vec<(usize, usize)> = closed.iter().map(|(link, _)| (link.from, link.to)).collect();
+    for (number, its) in links::blame(&pairs) {
+        let describe = |index: &usize| {
+            let (link, reason) = closed[*index];
+            format!("{} to {} ({reason})", name(link.from), name(link.to))
+        };
+        let what = format!("no connection on {network}: {}", its.iter().map(describe).collect::<Vec<_>>().join(", "));
+        let fix = "open all ports between the hosts (firewall, security group), or choose the network that joins them \
+                    with --interface";
+        findings.error(number, Check::Peers, what, fix);
+    }
+
+    for link in links {
+        if let LinkState::Open { detour: Some(address), .. } = link.state {
+            let what = format!(
+                "its packets to {} leave from {address}, not from {} ({})",
+                name(link.to),
+                interface(link.from),
+                place(link.from).map_or(String::new(), |place| place.address.to_string())
+            );
+            let fix = "two interfaces are in one network: give each a network of its own, or see `ip route get`";
+            findings.warning(link.from, Check::Peers, what, fix);
+        }
+    }
+
+    let slow: Vec<&Link> = links::slow(links).into_iter().map(|number| &links[number]).collect();
+    let pairs: Vec<(usize, usize)> = slow.iter().map(|link| (link.from, link.to)).collect();
+    let usual = links::usual_speed(links).unwrap_or_default();
+    for (number, its) in links::blame(&pairs) {
+        let describe = |index: &usize| {
+            let link = slow[*index];
+            let speed = match link.state {
+                LinkState::Open { speed: Some(speed), .. } => speed,
+                _ => GigabytesPerSecond::default(),
+            };
+            format!("{} to {} {speed:.3}", name(link.from), name(link.to))
+        };
+        let its: Vec<String> = its.iter().map(describe).collect();
+        let what = format!("its links are slow: {}; a quarter of all carry {usual:.3} or more", its.join(", "));
+        let fix = "look at its cable, port and duplex (ethtool), at other traffic, and at MTU: ping -M do -s 8972";
+        findings.warning(number, Check::Speed, what, fix);
+    }
+    findings.found
+}
+
+/// The finding about a host that the chosen interface does not fit.
+pub fn wrong_interface(hosts: &[HostFacts], number: usize, what: String) -> Finding {
+    let mut findings = Findings { hosts, found: Vec::new() };
+    let fix = "choose with --interface a name that all hosts have, or the network that joins them, as 10.77.0.0/24";
+    findings.error(number, Check::Interface, what, fix);
+    findings.found.remove(0)
+}
+
+/// The finding that `setting`, on host `number`, does not go with an interface that was named.
+pub fn two_opinions(hosts: &[HostFacts], number: usize, setting: &str) -> Finding {
+    let mut findings = Findings { hosts, found: Vec::new() };
+    let what = format!("Open MPI takes no interface to use beside {setting}");
+    let fix = "take that setting away, or leave --interface out";
+    findings.error(number, Check::Interface, what, fix);
+    findings.found.remove(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::doctor::checks::fixtures::*;
+
+    #[test]
+    fn infiniband_is_up_and_equal() {
+        let mut hosts = gpu_hosts(3);
+        probe(&mut hosts, 2).ports[1] = port(2, "DOWN", "Disabled");
+        let text = "are 400 Gb/sec (4X NDR) (mlx5_1:1 ACTIVE, mlx5_2:1 DOWN (Disabled)), 2 of 3 hosts have 400 Gb/sec";
+        finds(&hosts, "c", Check::Infiniband, Severity::Warning, text);
+        // A port that is down on every host is not meant to be used.
+        (0..2).for_each(|number| probe(&mut hosts, number).ports[1] = port(2, "DOWN", "Disabled"));
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        (0..3).for_each(|number| probe(&mut hosts, number).ports = vec![port(1, "INIT", "LinkUp")]);
+        let findings = found_for(&hosts, DeviceChoice::Auto);
+        assert_eq!(findings.len(), 3);
+        assert_eq!(findings[0].what, "none of its InfiniBand and RoCE ports is up: mlx5_1:1 INIT (LinkUp)");
+    }
+
+    fn of(hosts: &[HostFacts], links: &[Link]) -> Vec<(String, Check, Severity, String)> {
+        let present: Vec<usize> = (0..hosts.len()).collect();
+        let findings = of_links(hosts, &network(hosts.len() as u8), &present, links);
+        findings.into_iter().map(|found| (found.host, found.check, found.severity, found.what)).collect()
+    }
+
+    #[test]
+    fn a_way_that_is_closed_is_told_with_both_ends() {
+        let closed = |from, to| Link { from, to, state: LinkState::Closed("no answer within 3 s".to_owned()) };
+        let links = [open(0, 1, None), closed(1, 2), closed(2, 0)];
+        let what = "no connection on eth0, 10.77.0.0/24: b to c (no answer within 3 s), c to a (no answer within 3 s)";
+        assert_eq!(of(&hosts(3), &links), [("c".to_owned(), Check::Peers, Severity::Error, what.to_owned())]);
+    }
+
+    #[test]
+    fn slow_ways_are_laid_at_their_host_s_door() {
+        for count in 3..6 {
+            let bad = count - 1;
+            let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+            let speed = |from, to| if from == bad || to == bad { 0.012 } else { 0.118 };
+            let links = pairs.filter(|(from, to)| from != to).map(|(from, to)| open(from, to, Some(speed(from, to))));
+            let found = of(&hosts(count as u8), &links.collect::<Vec<_>>());
+            let [(host, Check::Speed, Severity::Warning, what)] = found.as_slice() else { panic!("{found:?}") };
+            assert_eq!(host, ["c", "d", "e"][bad - 2]);
+            assert!(what.starts_with(&format!("its links are slow: a to {host} 0.012 GB/s, ")), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_link_slower_than_the_others_and_a_detour_are_told() {
+        let mut hosts = hosts(3);
+        inspection(&mut hosts, 1).interfaces[0].link_megabits = Some(100);
+        let detour = Some(Ipv4Addr::new(10, 1, 0, 1));
+        let state = LinkState::Open { latency: Seconds(0.00002), speed: None, detour };
+        let found = of(&hosts, &[Link { from: 0, to: 1, state }]);
+        let what: Vec<(&str, &str)> = found.iter().map(|found| (found.0.as_str(), found.3.as_str())).collect();
+        assert_eq!(
+            what,
+            [
+                ("b", "its link on eth0 runs at 100 Mbit/s, 2 of 3 hosts have 10000"),
+                ("a", "its packets to b leave from 10.1.0.1, not from eth0 (10.77.0.1)"),
+            ]
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! The same program is everywhere, it starts, and its libraries are the same.
+
+use std::path::Path;
+
+use ringmark_record::inspection::{Inspection, Library};
+
+use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, odd_ones, values};
+use crate::launch::doctor::host::HostFacts;
+use crate::launch::doctor::probe::WorkerFile;
+
+/// Whether the worker is there and starts.
+pub fn check_worker(findings: &mut Findings, worker: &Path) {
+    const COPY: &str = "copy the program there, to the same path: a shared folder, or --sync";
+    let worker = worker.display();
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(probe) = &host.probe else { continue };
+        match probe.worker {
+            WorkerFile::Missing => {
+                findings.error(number, Check::Worker, format!("there is no {worker}"), COPY);
+            }
+            WorkerFile::Refused => {
+                findings.error(
+                    number,
+                    Check::Worker,
+                    format!("{worker} may not be executed"),
+                    format!("chmod +x {worker}"),
+                );
+            }
+            _ => {}
+        }
+        if let Some(failure) = &host.worker_failure {
+            // The loader begins with the name as well.
+            let reason = failure.strip_prefix(&format!("{worker}: ")).unwrap_or(failure);
+            let is_of_loader = ["shared libraries", "symbol", "version `"].iter().any(|part| reason.contains(part));
+            let fix = if is_of_loader {
+                "run scripts/setup.sh there, so that the libraries lie where they do here, or let --sync bring them"
+            } else {
+                "run it there by hand and see: ringmark-worker agent </dev/null"
+            };
+            findings.error(number, Check::Worker, format!("{worker} does not start: {reason}"), fix);
+        }
+    }
+    let hashes = values(findings.hosts, |host| match &host.probe.as_ref()?.worker {
+        WorkerFile::Hash(hash) => Some(hash.clone()),
+        _ => None,
+    });
+    for OddOne { number, own: hash, usual, most } in odd_ones(&hashes) {
+        let short = |hash: &str| hash.chars().take(12).collect::<String>();
+        let what =
+            format!("{worker} is another program: its SHA-256 is {}, {most} have {}", short(&hash), short(&usual));
+        findings.error(number, Check::Worker, what, COPY);
+    }
+}
+
+/// What to compare.
+struct Version {
+    name: &'static str,
+    /// What a host has of it.
+    read: fn(&HostFacts) -> Option<String>,
+    /// How bad a difference is.
+    severity: Severity,
+    fix: &'static str,
+}
+
+/// Whether the worker's libraries are the same.
+pub fn check_versions(findings: &mut Findings) {
+    fn of(host: &HostFacts, read: impl FnOnce(&Inspection) -> Option<String>) -> Option<String> {
+        host.inspection.as_ref().and_then(read)
+    }
+    fn built(library: &Library) -> String {
+        format!("{} ({} at {})", library.version, library.bytes, library.path)
+    }
+    const SAME: &str = "install the same on all hosts: scripts/setup.sh, or --sync";
+    const LIBRARY: &str = "look at LD_LIBRARY_PATH there, then scripts/setup.sh, or --sync";
+    let compared = [
+        Version {
+            name: "ringmark-worker",
+            read: |host| of(host, |found| Some(found.ringmark_version.clone())),
+            severity: Severity::Error,
+            fix: SAME,
+        },
+        Version {
+            name: "libtorch",
+            read: |host| of(host, |found| Some(format!("{} ({})", found.libtorch.version, found.libtorch.bytes))),
+            severity: Severity::Error,
+            fix: LIBRARY,
+        },
+        Version {
+            name: "MPI",
+            read: |host| of(host, |found| Some(found.mpi.version.clone())),
+            severity: Severity::Error,
+            fix: SAME,
+        },
+        Version {
+            name: "NCCL",
+            read: |host| of(host, |found| Some(found.nccl.as_ref()?.version.clone())),
+            severity: Severity::Error,
+            fix: LIBRARY,
+        },
+        Version {
+            name: "CUDA runtime",
+            read: |host| of(host, |found| found.nccl.as_ref().and(found.cuda_runtime.clone())),
+            severity: Severity::Error,
+            fix: SAME,
+        },
+        Version {
+            name: "NVIDIA driver",
+            read: |host| Some(host.probe.as_ref()?.gpus.list().first()?.driver.clone()),
+            severity: Severity::Warning,
+            fix: "install one driver on all hosts: each may have its own speed",
+        },
+    ];
+    for Version { name, read, severity, fix } in compared {
+        for OddOne { number, own, usual, most } in odd_ones(&values(findings.hosts, read)) {
+            let path = match (name, &findings.hosts[number].inspection) {
+                ("libtorch", Some(found)) => format!(", {}", built(&found.libtorch)),
+                ("NCCL", Some(Inspection { nccl: Some(nccl), .. })) => format!(", {}", built(nccl)),
+                _ => String::new(),
+            };
+            let what = format!("{name} is {own}{path}; {most} have {usual}");
+            findings.add(number, Check::Versions, severity, what, fix);
+        }
+    }
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let copies = host.inspection.as_ref().map(|found| found.nccl_copies.as_slice()).unwrap_or_default();
+        if copies.len() > 1 {
+            let what = format!("one process gets {} copies of NCCL: {}", copies.len(), copies.join(", "));
+            let fix = "take the one that libtorch does not use out of LD_LIBRARY_PATH, LD_PRELOAD and NCCL's plugins";
+            findings.error(number, Check::Versions, what, fix);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::doctor::checks::fixtures::*;
+
+    #[test]
+    fn the_worker_is_the_same_everywhere_and_starts() {
+        let mut hosts = hosts(3);
+        probe(&mut hosts, 1).worker = WorkerFile::Hash("fedcba9876543210".to_owned());
+        finds(&hosts, "b", Check::Worker, Severity::Error, "SHA-256 is fedcba987654, 2 of 3 hosts have 0123456789ab");
+        probe(&mut hosts, 1).worker = WorkerFile::Unknown;
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        hosts[1].inspection = None;
+        probe(&mut hosts, 1).worker = WorkerFile::Missing;
+        finds(&hosts, "b", Check::Worker, Severity::Error, "there is no /opt/ringmark-worker");
+        probe(&mut hosts, 1).worker = WorkerFile::Refused;
+        finds(&hosts, "b", Check::Worker, Severity::Error, "may not be executed");
+        probe(&mut hosts, 1).worker = WorkerFile::Hash("0123456789abcdef".to_owned());
+        hosts[1].worker_failure = Some("error while loading shared libraries: libtorch_cpu.so".to_owned());
+        finds(&hosts, "b", Check::Worker, Severity::Error, "does not start: error while loading shared libraries");
+        assert!(found_for(&hosts, DeviceChoice::Auto)[0].fix.contains("scripts/setup.sh"));
+    }
+
+    #[test]
+    fn libraries_are_the_same_everywhere() {
+        for (change, severity, text) in [
+            (
+                (|hosts| inspection(hosts, 2).libtorch = library("2.10.0")) as fn(&mut Vec<HostFacts>),
+                Severity::Error,
+                "libtorch is 2.10.0",
+            ),
+            (
+                |hosts| inspection(hosts, 2).libtorch.bytes = Bytes(999),
+                Severity::Error,
+                "libtorch is 2.11.0 (999 bytes)",
+            ),
+            (|hosts| inspection(hosts, 2).mpi = library("Open MPI v5"), Severity::Error, "MPI is Open MPI v5"),
+            (|hosts| inspection(hosts, 2).nccl = Some(library("2.30.3")), Severity::Error, "NCCL is 2.30.3"),
+            (
+                |hosts| inspection(hosts, 2).cuda_runtime = Some("12.6".to_owned()),
+                Severity::Error,
+                "CUDA runtime is 12.6",
+            ),
+            (
+                |hosts| {
+                    let gpu = |index| Gpu { driver: "570.1".to_owned(), ..h100(index) };
+                    probe(hosts, 2).gpus = Gpus::There(vec![gpu(0), gpu(1)]);
+                },
+                Severity::Warning,
+                "NVIDIA driver is 570.1; 2 of 3 hosts have 550.54.15",
+            ),
+            (
+                |hosts| inspection(hosts, 2).nccl_copies.push("/usr/lib/libnccl.so.2".to_owned()),
+                Severity::Error,
+                "2 copies of NCCL: /lib/libnccl.so.2, /usr/lib/libnccl.so.2",
+            ),
+        ] {
+            let mut hosts = gpu_hosts(3);
+            change(&mut hosts);
+            finds(&hosts, "c", Check::Versions, severity, text);
+        }
+    }
+
+    #[test]
+    fn where_it_is_even_the_first_host_is_right() {
+        let mut hosts = hosts(2);
+        inspection(&mut hosts, 0).mpi = library("Open MPI v5");
+        finds(&hosts, "b", Check::Versions, Severity::Error, "MPI is Open MPI v4.1.4; 1 of 2 hosts have Open MPI v5");
+    }
+}

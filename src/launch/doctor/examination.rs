@@ -1,0 +1,52 @@
+//! Everything that is found on the hosts, in one look: visits them, measures the links between them, checks both.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::ensure;
+use ringmark_record::units::Seconds;
+use serde::Serialize;
+
+use crate::launch::cluster::hosts::Host;
+use crate::launch::doctor::agent::Agent;
+use crate::launch::doctor::checks::disk::ResultsFolder;
+use crate::launch::doctor::checks::finding::{Finding, Severity};
+use crate::launch::doctor::checks::{self, Asked};
+use crate::launch::doctor::host::{HostFacts, Visit};
+use crate::launch::doctor::network::{self, Depth, NetworkFacts};
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Examination {
+    /// Every host, in the order in which they were named.
+    pub hosts: Vec<HostFacts>,
+    /// How they reach each other.
+    pub network: NetworkFacts,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// How long it took.
+    pub took: Seconds,
+}
+
+impl Examination {
+    /// Whether a job would fail.
+    pub fn has_errors(&self) -> bool {
+        self.findings.iter().any(|finding| finding.severity == Severity::Error)
+    }
+}
+
+/// Visits all hosts, measures the links between them, checks both.
+pub fn examine(visit: &Visit, hosts: &[Host], depth: Depth) -> anyhow::Result<Examination> {
+    let start = Instant::now();
+    let (facts, agents): (Vec<HostFacts>, Vec<Option<Agent>>) = visit.all(hosts).into_iter().unzip();
+    let asked = Asked {
+        worker: visit.worker,
+        device: visit.device,
+        results: visit.results.map(|path| ResultsFolder { path, exists: Path::is_dir(path) }),
+    };
+    let mut findings = checks::of_hosts(&facts, &asked);
+    let (network, more) = network::find(visit, &facts, agents, depth);
+    ensure!(!visit.interrupt.asked(), "interrupted");
+    findings.extend(more);
+    Ok(Examination { hosts: facts, network, findings, took: Seconds(start.elapsed().as_secs_f64()) })
+}

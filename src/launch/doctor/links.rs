@@ -1,0 +1,252 @@
+//! The links between the hosts: which agent measures which link and when, and which host is to blame for what is missing
+//! or slow.
+
+use std::net::SocketAddrV4;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ringmark_record::inspection::{Order, Reply};
+use ringmark_record::stats::summary;
+use ringmark_record::units::{GigabytesPerSecond, Seconds};
+use serde::Serialize;
+
+use crate::launch::cluster::interface::CommonNetwork;
+use crate::launch::doctor::agent::Agent;
+use crate::launch::doctor::host::side_by_side;
+use crate::launch::local::interrupt::Interrupt;
+
+/// How long a pair sends in each direction.
+const SEND: Seconds = Seconds(0.3);
+
+/// Rounds at most, which is every pair of 32 hosts; of more hosts each meets 31 others.
+const ROUNDS: usize = 31;
+
+/// A link that carries less than this part of the usual is measured again, and is slow if it still does.
+const SLOW: f64 = 0.5;
+
+/// The usual is what a quarter of the links carry or more: of three hosts one bad cable slows four links of six, so that
+/// their median would be slow itself.
+const USUAL_PERCENT: f64 = 75.0;
+
+/// The link from one host to another, by their numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Link {
+    /// Who sent.
+    pub from: usize,
+    /// Who received.
+    pub to: usize,
+    /// What came of it.
+    pub state: LinkState,
+}
+
+/// What a link carried.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkState {
+    /// It leads there.
+    Open {
+        /// Half the time of a byte there and back.
+        latency: Seconds,
+        /// Of one TCP connection, where it was measured.
+        speed: Option<GigabytesPerSecond>,
+        /// The address that the packets left from, where it is not the one of this network.
+        detour: Option<std::net::Ipv4Addr>,
+    },
+    /// It does not, and why.
+    Closed(String),
+}
+
+impl Link {
+    /// Whether it leads there.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, LinkState::Open { .. })
+    }
+
+    fn speed(&self) -> Option<f64> {
+        match self.state {
+            LinkState::Open { speed, .. } => speed.map(|speed| speed.0),
+            LinkState::Closed(_) => None,
+        }
+    }
+}
+
+/// Every host and the next one, the last and the first.
+pub fn ring(hosts: usize) -> Vec<(usize, usize)> {
+    if hosts < 2 { Vec::new() } else { (0..hosts).map(|host| (host, (host + 1) % hosts)).collect() }
+}
+
+/// Every pair of hosts once, in rounds in which no host comes twice: one stays and the others go round it. Where these
+/// would be more than `at_most`, that many of them, evenly spread.
+pub fn rounds(hosts: usize, at_most: usize) -> Vec<Vec<(usize, usize)>> {
+    // One more seat, empty, where they cannot all be paired.
+    let seats = hosts + hosts % 2;
+    let count = seats.saturating_sub(1);
+    let round = |turn: usize| -> Vec<(usize, usize)> {
+        let seat = |index: usize| if index == 0 { 0 } else { (index - 1 + turn) % count + 1 };
+        let pairs = (0..seats / 2).map(|index| (seat(index), seat(seats - 1 - index)));
+        pairs.filter(|(first, second)| *first < hosts && *second < hosts).collect()
+    };
+    let taken = count.min(at_most);
+    (0..taken).map(|turn| round(turn * count / taken)).filter(|pairs| !pairs.is_empty()).collect()
+}
+
+/// The agents of all hosts, each taking connections at its place in one network.
+pub struct LinkMeter<'a> {
+    agents: &'a [Mutex<Agent>],
+    network: &'a CommonNetwork,
+    ports: Vec<u16>,
+    interrupt: &'a Interrupt,
+}
+
+impl<'a> LinkMeter<'a> {
+    /// Has them listen. `Err` names those that cannot, and why.
+    pub fn listen(
+        agents: &'a [Mutex<Agent>],
+        network: &'a CommonNetwork,
+        interrupt: &'a Interrupt,
+    ) -> Result<LinkMeter<'a>, Vec<(usize, String)>> {
+        let numbers: Vec<usize> = (0..agents.len()).collect();
+        let answers = side_by_side(&numbers, |number| {
+            let order = Order::Listen(network.places[*number].address);
+            match lock(&agents[*number]).ask(&order, Duration::ZERO) {
+                Ok(Reply::Listening(port)) => Ok(port),
+                Ok(other) => Err((*number, format!("its agent answers {other:?}"))),
+                Err(reason) => Err((*number, reason)),
+            }
+        });
+        let faults: Vec<(usize, String)> = answers.iter().filter_map(|answer| answer.clone().err()).collect();
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(LinkMeter { agents, network, ports: answers.into_iter().flatten().collect(), interrupt })
+    }
+
+    /// Whether each reaches the next.
+    pub fn reach_next(&self) -> Vec<Link> {
+        side_by_side(&ring(self.ports.len()), |(from, to)| self.measure(*from, *to, None))
+    }
+
+    /// Every pair in both directions, no host twice at a time; what is slow once more, with nobody beside it.
+    pub fn measure_all(&self) -> Vec<Link> {
+        let mut links = Vec::new();
+        for round in rounds(self.ports.len(), ROUNDS) {
+            if self.interrupt.asked() {
+                return links;
+            }
+            let both = side_by_side(&round, |(first, second)| {
+                [self.measure(*first, *second, Some(SEND)), self.measure(*second, *first, Some(SEND))]
+            });
+            links.extend(both.into_iter().flatten());
+        }
+        for number in slow(&links) {
+            let again = self.measure(links[number].from, links[number].to, Some(SEND));
+            if again.speed() > links[number].speed() {
+                links[number] = again;
+            }
+        }
+        links
+    }
+
+    fn measure(&self, from: usize, to: usize, send: Option<Seconds>) -> Link {
+        let places = &self.network.places;
+        let order = Order::Measure { to: SocketAddrV4::new(places[to].address, self.ports[to]), send };
+        let time = Duration::from_secs_f64(send.map_or(0.0, |time| time.0));
+        let state = match lock(&self.agents[from]).ask(&order, time) {
+            Ok(Reply::Measured { from: source, latency, speed }) => {
+                let detour = (source != places[from].address).then_some(source);
+                LinkState::Open { latency, speed, detour }
+            }
+            Ok(other) => LinkState::Closed(format!("its agent answers {other:?}")),
+            Err(reason) => LinkState::Closed(reason),
+        };
+        Link { from, to, state }
+    }
+}
+
+fn lock(agent: &Mutex<Agent>) -> std::sync::MutexGuard<'_, Agent> {
+    agent.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a good link carries.
+pub fn usual_speed(links: &[Link]) -> Option<GigabytesPerSecond> {
+    let speeds: Vec<f64> = links.iter().filter_map(Link::speed).collect();
+    summary::percentile(&speeds, USUAL_PERCENT).map(GigabytesPerSecond)
+}
+
+/// The links, by their numbers, that carry far less than the others.
+pub fn slow(links: &[Link]) -> Vec<usize> {
+    let usual = usual_speed(links).map_or(0.0, |usual| usual.0);
+    let is_slow = |link: &Link| link.speed().is_some_and(|speed| speed < SLOW * usual);
+    links.iter().enumerate().filter(|(_, link)| is_slow(link)).map(|(number, _)| number).collect()
+}
+
+/// Faulty links blamed on as few hosts as explain them: again and again the host that most of the rest have in
+/// common; of equals the one that is named last, since the first is where people look anyway. Each with its links, by
+/// their place in `links`.
+pub fn blame(links: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
+    let mut left: Vec<usize> = (0..links.len()).collect();
+    let mut blamed = Vec::new();
+    while !left.is_empty() {
+        let touches = |host: usize, link: &usize| links[*link].0 == host || links[*link].1 == host;
+        let count = |host: usize| left.iter().filter(|link| touches(host, link)).count();
+        let hosts = left.iter().flat_map(|link| [links[*link].0, links[*link].1]);
+        let Some(host) = hosts.max_by_key(|host| (count(*host), *host)) else { break };
+        let (its, others) = left.iter().partition(|link| touches(host, link));
+        left = others;
+        blamed.push((host, its));
+    }
+    blamed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_pair_meets_once_and_nobody_is_in_two_places() {
+        for hosts in 2..=33 {
+            let all = rounds(hosts, usize::MAX);
+            let mut met = BTreeSet::new();
+            for round in &all {
+                let mut busy = BTreeSet::new();
+                for (first, second) in round {
+                    assert!(busy.insert(*first) && busy.insert(*second), "{hosts}: {round:?}");
+                    assert!(met.insert((*first.min(second), *first.max(second))), "{hosts}: {first} and {second}");
+                }
+            }
+            assert_eq!(met.len(), hosts * (hosts - 1) / 2, "{hosts}");
+        }
+        assert_eq!(rounds(1, ROUNDS), Vec::<Vec<(usize, usize)>>::new());
+        assert_eq!((rounds(32, ROUNDS).len(), rounds(200, ROUNDS).len()), (31, 31));
+    }
+
+    #[test]
+    fn a_ring_goes_round() {
+        assert_eq!(ring(3), [(0, 1), (1, 2), (2, 0)]);
+        assert_eq!(ring(1), []);
+    }
+
+    fn link(from: usize, to: usize, speed: f64) -> Link {
+        let state = LinkState::Open { latency: Seconds(1e-5), speed: Some(GigabytesPerSecond(speed)), detour: None };
+        Link { from, to, state }
+    }
+
+    #[test]
+    fn slow_is_below_half_of_the_usual() {
+        let links = [link(0, 1, 1.2), link(1, 0, 1.1), link(0, 2, 0.5), link(2, 0, 1.0)];
+        assert_eq!(slow(&links), [2]);
+        assert_eq!(usual_speed(&links), Some(GigabytesPerSecond(1.125)));
+        let closed = Link { from: 0, to: 1, state: LinkState::Closed("no answer".to_owned()) };
+        assert_eq!((slow(std::slice::from_ref(&closed)), usual_speed(&[closed])), (vec![], None));
+    }
+
+    #[test]
+    fn the_host_that_slow_ways_have_in_common_is_blamed() {
+        assert_eq!(blame(&[(0, 2), (2, 1), (3, 2)]), [(2, vec![0, 1, 2])]);
+        // Two hosts each slow to all: whoever is not told by the first is told by the second.
+        assert_eq!(blame(&[(0, 1), (1, 2), (1, 3), (4, 5)]), [(1, vec![0, 1, 2]), (5, vec![3])]);
+        assert_eq!(blame(&[]), []);
+    }
+}

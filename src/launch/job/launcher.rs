@@ -1,0 +1,175 @@
+//! Plans jobs: finds the programs, knows the hosts of all cases, and makes each job's command line. Not for which jobs
+//! there are, nor for running them.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringmark_record::case::Case;
+use ringmark_record::config::DeviceChoice;
+use ringmark_record::usage::usage;
+
+use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::cluster::interface::Interface;
+use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::cluster::sync::Sync;
+use crate::launch::job::planned::{JobFiles, PlannedJob};
+use crate::launch::job::request::{JobRequest, StarterOptions};
+use crate::launch::job::starter::Starter;
+use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::worker::find_worker;
+
+/// Where and how the jobs of a command run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LaunchConfig {
+    /// Where to run.
+    pub hosts: Hosts,
+    /// Longest time of a job; one that takes longer has failed.
+    pub timeout: Option<Duration>,
+    /// Longest time without progress of any rank; a job that hangs longer has failed.
+    pub stall_timeout: Option<Duration>,
+    /// The worker, where it is not the one beside this program or on `PATH`.
+    pub worker: Option<PathBuf>,
+    /// What starts the ranks.
+    pub starter: Starter,
+    /// What the user set about it.
+    pub options: StarterOptions,
+    /// How ssh reaches the hosts.
+    pub ssh: SshOptions,
+    /// What the ranks are to use.
+    pub device: DeviceChoice,
+    /// Folder on every host to which the worker and its libraries are copied first, and where jobs run it.
+    pub sync: Option<PathBuf>,
+    /// Print the command lines instead of running them.
+    pub dry_run: bool,
+    /// Look at the hosts first, and choose the network that joins them.
+    pub doctor: bool,
+}
+
+/// What one job of a plan asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerCall<'a> {
+    /// Shape.
+    pub case: Case,
+    /// CPU threads of a rank, where they are known.
+    pub threads: Option<u32>,
+    /// For the worker: its command and options, which send its record to that of `files`.
+    pub arguments: &'a [String],
+    /// What it leaves.
+    pub files: &'a JobFiles,
+}
+
+/// Plans jobs, all of them with one worker.
+pub struct Launcher<'a> {
+    config: &'a LaunchConfig,
+    /// The configuration's, and what was found out since.
+    options: StarterOptions,
+    environment: LaunchEnvironment,
+    /// On this machine.
+    worker: PathBuf,
+    sync: Option<Sync>,
+    /// Those of the largest case, which have those of the others among them.
+    hosts: &'a [Host],
+}
+
+impl Launcher<'_> {
+    /// Refuses cases that do not fit the hosts; finds the worker.
+    pub fn new<'a>(config: &'a LaunchConfig, cases: &[Case]) -> anyhow::Result<Launcher<'a>> {
+        config.hosts.check(cases).map_err(usage)?;
+        let environment = LaunchEnvironment::read();
+        if !config.dry_run {
+            config.starter.check(&environment)?;
+        }
+        let worker = find_worker(config.worker.as_deref(), &environment)?;
+        let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
+        let hosts = cases.iter().map(|case| config.hosts.of(*case)).max_by_key(|hosts| hosts.len()).unwrap_or_default();
+        Ok(Launcher { config, options: config.options.clone(), environment, worker, sync, hosts })
+    }
+
+    /// The job that runs the worker as `call` says.
+    pub fn plan(&self, call: WorkerCall) -> PlannedJob {
+        let WorkerCall { case, threads, arguments, files } = call;
+        let mut program = vec![self.program().display().to_string()];
+        program.extend_from_slice(arguments);
+        // At least one: the case was found to fit.
+        let hosts = self.config.hosts.of(case);
+        let (options, ssh_port) = (&self.options, self.config.ssh.port);
+        let request = JobRequest { case, hosts, options, ssh_port, threads, program };
+        let starter = self.config.starter;
+        PlannedJob {
+            files: files.clone(),
+            first_host: hosts[0].name.clone(),
+            ranks: case.ranks(),
+            addresses: self.addresses_for(&request),
+            starter,
+            command: starter.command_line(&request, &self.environment),
+        }
+    }
+
+    /// This machine's addresses that may lead here from the job's hosts; none where all of its ranks run here.
+    fn addresses_for(&self, request: &JobRequest) -> Vec<IpAddr> {
+        if request.is_local(&self.environment) {
+            return Vec::new();
+        }
+        let leads_here = |address: &&IpAddr| match address {
+            IpAddr::V4(four) => !four.is_loopback() && !four.is_link_local(),
+            IpAddr::V6(six) => !six.is_loopback() && !six.is_unicast_link_local(),
+        };
+        self.environment.addresses.iter().filter(leads_here).copied().collect()
+    }
+
+    /// What ranks run on their hosts: the worker, or its copy there.
+    pub fn program(&self) -> &Path {
+        self.sync.as_ref().map_or(&self.worker, Sync::worker)
+    }
+
+    /// What [`copy_worker`](Launcher::copy_worker) would run.
+    pub fn copy_commands(&self) -> Vec<String> {
+        let Launcher { config, environment, hosts, .. } = self;
+        self.sync.as_ref().map(|sync| sync.command_lines(hosts, &config.ssh, environment)).unwrap_or_default()
+    }
+
+    /// Copies the worker to the hosts of all cases where `--sync` asks for it; `report` gets a line for each host.
+    pub fn copy_worker(
+        &self,
+        interrupt: &Interrupt,
+        report: impl Fn(&str) + Send + std::marker::Sync,
+    ) -> anyhow::Result<()> {
+        let Launcher { config, environment, hosts, .. } = self;
+        let Some(sync) = &self.sync else { return Ok(()) };
+        sync.run(hosts, &config.ssh, environment, interrupt, report)
+    }
+
+    /// The worker on this machine.
+    pub fn worker(&self) -> &Path {
+        &self.worker
+    }
+
+    /// What mpirun or srun gets.
+    pub fn options(&self) -> &StarterOptions {
+        &self.options
+    }
+
+    /// What this process was started with and in.
+    pub fn environment(&self) -> &LaunchEnvironment {
+        &self.environment
+    }
+
+    /// All hosts that any case uses.
+    pub fn hosts(&self) -> &[Host] {
+        self.hosts
+    }
+
+    /// Has the jobs that are planned from now on use `interface`; NCCL as well, unless the user gave it its own.
+    pub fn use_interface(&mut self, interface: Interface) {
+        const OWN: &str = "NCCL_SOCKET_IFNAME";
+        if self.config.options.interface.is_none() && self.environment.variables.iter().any(|name| name == OWN) {
+            let settings = ["btl_tcp_if_include", "oob_tcp_if_include"];
+            let settings = settings.map(|name| ["-mca".to_owned(), name.to_owned(), interface.to_string()]);
+            self.options.arguments.extend(settings.concat());
+        } else {
+            self.options.interface = Some(interface);
+        }
+    }
+}

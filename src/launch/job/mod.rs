@@ -1,0 +1,21 @@
+//! One launch: its command line, its processes, its log and record. Not for which jobs there are.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`request`] | what is to be launched |
+//! | [`starter`] | what starts the ranks of a job: mpirun or Slurm's srun |
+//! | [`mpirun`] | mpirun's command line |
+//! | [`slurm`] | the hosts of an allocation, and srun's command line |
+//! | [`launcher`] | plans jobs: programs, hosts, command lines |
+//! | [`planned`] | a planned job with its log and record |
+//! | [`process`] | starts one job, hands out its lines, ends all of it |
+//! | [`watch`] | where the ranks of a job are, which one died and of what, whether it hangs |
+
+pub mod launcher;
+pub mod mpirun;
+pub mod planned;
+pub mod process;
+pub mod request;
+pub mod slurm;
+pub mod starter;
+pub mod watch;

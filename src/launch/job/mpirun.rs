@@ -1,0 +1,148 @@
+//! A job as mpirun's command line (Open MPI 4.1): DLPerf's options, and what a container or several threads a rank need
+//! besides. Starts nothing.
+
+use crate::launch::job::request::{JobRequest, nccl_interface};
+use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
+
+/// The command line that launches `job`, `mpirun` first: `gpus_per_node` ranks on each of the hosts, in the order of the hosts.
+pub fn command_line(job: &JobRequest, environment: &LaunchEnvironment) -> Vec<String> {
+    let JobRequest { case, hosts, options, .. } = job;
+    let mut line: Vec<String> = Vec::new();
+    let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
+
+    let slots: Vec<String> = hosts.iter().map(|host| format!("{}:{}", host.name, case.gpus_per_node)).collect();
+    add(&["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", &case.ranks().to_string()]);
+    add(&["-H", &slots.join(","), "--bind-to", "none", "--map-by", "slot"]);
+
+    // mpirun complains about a variable that is not set, and about one that is given twice.
+    for name in &environment.variables {
+        if name != "NCCL_SOCKET_IFNAME" || options.interface.is_none() {
+            add(&["-x", name]);
+        }
+    }
+    if let Some(threads) = job.threads_of_a_rank(environment) {
+        add(&["-x", &format!("OMP_NUM_THREADS={threads}")]);
+    }
+    add(&["-mca", "pml", "ob1", "-mca", "btl", "^openib"]);
+    let ssh = format!("-p {} -q -o StrictHostKeyChecking=no", job.ssh_port);
+    add(&["-mca", "plm_rsh_args", &ssh]);
+    if environment.container {
+        add(&["-mca", SINGLE_COPY, "none"]);
+    }
+    if let Some(interface) = &options.interface {
+        let text = interface.to_string();
+        add(&["-mca", "btl_tcp_if_include", &text, "-mca", "oob_tcp_if_include", &text]);
+        add(&["-x", &nccl_interface(interface)]);
+    }
+    line.extend(options.arguments.iter().chain(&job.program).cloned());
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::case::Case;
+
+    use super::*;
+    use crate::launch::cluster::hosts::{Host, Hosts};
+    use crate::launch::job::request::StarterOptions;
+
+    fn environment() -> LaunchEnvironment {
+        let variables = vec!["PATH".to_owned()];
+        LaunchEnvironment { variables, host_name: "a".to_owned(), cores: 6, ..LaunchEnvironment::default() }
+    }
+
+    /// The arguments with a blank between them; `change` turns plain options into those under test.
+    fn line(
+        case: &str,
+        hosts: &str,
+        environment: &LaunchEnvironment,
+        change: impl FnOnce(&mut StarterOptions),
+    ) -> String {
+        let case = case.parse().expect("a case");
+        let hosts = Hosts::parse_list(hosts).expect("hosts");
+        let mut options = StarterOptions::default();
+        change(&mut options);
+        let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
+        let hosts = hosts.of(case);
+        let job = JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, program };
+        command_line(&job, environment).join(" ")
+    }
+
+    #[test]
+    fn dlperf_s_options_come_out() {
+        assert_eq!(
+            line("2n4g", "b:8,c:8", &environment(), |_| ()),
+            "mpirun --allow-run-as-root --oversubscribe -np 8 -H b:4,c:4 --bind-to none --map-by slot -x PATH \
+             -mca pml ob1 -mca btl ^openib -mca plm_rsh_args -p 22 -q -o StrictHostKeyChecking=no \
+             /opt/worker train"
+        );
+    }
+
+    #[test]
+    fn ranks_of_this_machine_share_its_cores() {
+        for (case, hosts, threads) in [
+            ("1n1g", "localhost:8", Some(6)),
+            ("1n4g", "localhost:8", Some(1)),
+            ("1n8g", "a:8", Some(1)),
+            ("1n2g", "b:8", None),
+            ("2n2g", "a:8,b:8", None),
+        ] {
+            let line = line(case, hosts, &environment(), |_| ());
+            match threads {
+                Some(threads) => assert!(line.contains(&format!(" -x OMP_NUM_THREADS={threads} ")), "{line}"),
+                None => assert!(!line.contains("OMP_NUM_THREADS"), "{line}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_user_s_threads_and_port_hold_on_every_host() {
+        let options = StarterOptions::default();
+        let hosts = [Host { name: "b".to_owned(), slots: 1 }];
+        let (options, program) = (&options, Vec::new());
+        let case = Case::SINGLE;
+        let job = JobRequest { case, hosts: &hosts, options, ssh_port: 22, threads: Some(3), program };
+        assert!(command_line(&job, &environment()).contains(&"OMP_NUM_THREADS=3".to_owned()));
+        let line = command_line(&JobRequest { ssh_port: 2222, ..job }, &environment()).join(" ");
+        assert!(line.contains("plm_rsh_args -p 2222 -q -o StrictHostKeyChecking=no"), "{line}");
+    }
+
+    #[test]
+    fn an_interface_goes_to_mpi_and_nccl_and_beats_the_variable() {
+        let variables = ["NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "PATH"].map(str::to_owned).to_vec();
+        let environment = LaunchEnvironment { variables, ..environment() };
+        let line_with = |interface: &str| {
+            let interface = interface.parse().expect("an interface");
+            line("1n1g", "b:1", &environment, |options| options.interface = Some(interface))
+        };
+        let (line_with, with_network) = (line_with("ib0"), line_with("10.2.0.0/16"));
+        assert!(line_with.contains(" -x NCCL_DEBUG -x PATH -mca"), "{line_with}");
+        assert!(
+            line_with.contains(
+                "-mca btl_tcp_if_include ib0 -mca oob_tcp_if_include ib0 -x NCCL_SOCKET_IFNAME==ib0 /opt/worker"
+            ),
+            "{line_with}"
+        );
+        assert!(
+            with_network.contains(
+                "-mca btl_tcp_if_include 10.2.0.0/16 -mca oob_tcp_if_include 10.2.0.0/16 \
+                 -x RINGMARK_INTERFACE=10.2.0.0/16 /opt/worker"
+            ) && !with_network.contains("NCCL_SOCKET_IFNAME"),
+            "{with_network}"
+        );
+        let line_without = line("1n1g", "b:1", &environment, |_| ());
+        assert!(line_without.contains(" -x NCCL_SOCKET_IFNAME -x PATH"), "{line_without}");
+    }
+
+    #[test]
+    fn a_container_and_more_arguments_are_passed_on() {
+        let environment = LaunchEnvironment { container: true, ..environment() };
+        let line = line("1n1g", "b:1", &environment, |options| {
+            options.arguments = vec!["--report-bindings".to_owned()];
+        });
+        assert!(
+            line.ends_with("-mca btl_vader_single_copy_mechanism none --report-bindings /opt/worker train"),
+            "{line}"
+        );
+    }
+}

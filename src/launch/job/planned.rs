@@ -1,0 +1,225 @@
+//! A planned job: runs it with its log, reads its record, and writes down that it failed. Not for what a job measures,
+//! nor for which jobs there are.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use ringmark_record::{files, log_line, whole_file};
+
+use crate::launch::job::process::{self, Ended, Launch};
+use crate::launch::job::starter::Starter;
+use crate::launch::job::watch::Watch;
+use crate::launch::local::disk;
+use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::print::print_error;
+
+/// Lines of a failed job's log that are shown.
+const TAIL: usize = 30;
+
+/// How long a job may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JobLimits {
+    /// In all.
+    pub timeout: Option<Duration>,
+    /// Without progress of any rank.
+    pub stall_timeout: Option<Duration>,
+}
+
+/// What a job leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobFiles {
+    /// Its output, written here.
+    pub log: PathBuf,
+    /// Written by rank 0; absolute.
+    pub record: PathBuf,
+}
+
+/// One launch and the files that come of it.
+pub struct PlannedJob {
+    /// Its log and record.
+    pub files: JobFiles,
+    /// Where rank 0 runs, which writes the record.
+    pub first_host: String,
+    /// Of all hosts together.
+    pub ranks: u32,
+    /// This machine's, at which ranks on other hosts reach it; none where all run here.
+    pub addresses: Vec<IpAddr>,
+    /// What starts its ranks.
+    pub starter: Starter,
+    /// The starter's command line.
+    pub command: Vec<String>,
+}
+
+impl PlannedJob {
+    /// The command line of mpirun or srun, to be pasted into a shell.
+    pub fn command_line(&self) -> String {
+        shell_words::join(&self.command)
+    }
+
+    /// The log's path.
+    pub fn log(&self) -> &Path {
+        &self.files.log
+    }
+
+    /// The log while the job runs: cut off, it must not be taken for one.
+    fn log_under_way(&self) -> PathBuf {
+        files::under_way(self.log())
+    }
+
+    /// Where the log is at this moment.
+    pub fn log_now(&self) -> PathBuf {
+        let under_way = self.log_under_way();
+        if under_way.exists() { under_way } else { self.log().to_owned() }
+    }
+
+    /// Runs the job to its end; [`close`](PlannedJob::close) is the next step, also after
+    /// an error. Its command goes to the log, and its output to the log and to `each_line`, line by line as it comes; an
+    /// error of `each_line` ends the job.
+    pub fn run(
+        &self,
+        limits: JobLimits,
+        interrupt: &Interrupt,
+        mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Ended> {
+        let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
+        writeln!(log, "+ {}", self.command_line()).map_err(|error| self.log_not_written(error))?;
+        let mut watch = Watch::open(self.ranks, &self.addresses, limits.stall_timeout)?;
+        let report = ["--report-to".to_owned(), watch.address().to_string()];
+        let command = [&self.command[..], &report].concat();
+        let launch = Launch { starter: self.starter, command: &command, timeout: limits.timeout };
+        process::run(&launch, interrupt, &mut watch, |line| {
+            log.write_all(line).map_err(|error| self.log_not_written(error))?;
+            each_line(line)
+        })
+    }
+
+    /// The record that rank 0 of a job with exit status 0 left, or why there is none.
+    pub fn read_record<T>(&self, read: impl FnOnce(BufReader<File>) -> anyhow::Result<T>) -> Result<T, String> {
+        let record = self.files.record.display();
+        let file = File::open(&self.files.record).map_err(|_| {
+            let (program, host) = (self.starter.program(), &self.first_host);
+            format!("{program} ended with exit status 0, but rank 0 on {host} left no record {record} here")
+        })?;
+        read(BufReader::new(file)).map_err(|error| format!("record {record}: {error:#}"))
+    }
+
+    /// Gives the log of a job that has ended its name: with `failure` as its last line, where there is one. An error
+    /// leaves it under the name that no reader takes for a run's.
+    pub fn close(&self, failure: Option<&str>) -> anyhow::Result<()> {
+        let close = || -> io::Result<()> {
+            let mut log = OpenOptions::new().read(true).append(true).open(self.log_under_way())?;
+            if let Some(reason) = failure {
+                // What stopped the log may have cut a line.
+                let separator = if ends_with_a_line(&mut log)? { "" } else { "\n" };
+                log.write_all(format!("{separator}{}\n", log_line::write_failure(reason)).as_bytes())?;
+            }
+            log.sync_all()?;
+            whole_file::publish(&self.log_under_way(), self.log())
+        };
+        close().map_err(|error| self.log_not_written(error))
+    }
+
+    /// The same for a job that failed. The failure matters more than what keeps it out of the log, which goes to the
+    /// standard error.
+    pub fn close_failed(&self, reason: &str) {
+        if let Err(error) = self.close(Some(reason)) {
+            print_error(&format!("ringmark: {error:#}"));
+        }
+    }
+
+    /// The end of the log, indented.
+    pub fn tail(&self) -> anyhow::Result<String> {
+        let mut lines = VecDeque::new();
+        for line in BufReader::new(File::open(self.log_now())?).split(b'\n') {
+            if lines.len() == TAIL {
+                lines.pop_front();
+            }
+            lines.push_back(format!("    {}", String::from_utf8_lossy(&line?)));
+        }
+        Ok(Vec::from(lines).join("\n"))
+    }
+
+    fn log_not_written(&self, error: io::Error) -> anyhow::Error {
+        let fix = disk::fix(&error).map_or(String::new(), |fix| format!(": {fix}"));
+        anyhow!("log {} cannot be written: {error}{fix}", self.log().display())
+    }
+}
+
+fn ends_with_a_line(log: &mut File) -> io::Result<bool> {
+    let mut last = [b'\n'];
+    if log.metadata()?.len() > 0 {
+        log.seek(SeekFrom::End(-1))?;
+        log.read_exact(&mut last)?;
+    }
+    Ok(last == [b'\n'])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn job(folder: &Path) -> PlannedJob {
+        let files = JobFiles { log: folder.join("log"), record: folder.join("record") };
+        PlannedJob {
+            files,
+            first_host: "a".to_owned(),
+            ranks: 1,
+            addresses: Vec::new(),
+            starter: Starter::Mpirun,
+            command: vec!["mpirun".to_owned(), "a b".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_tail_is_the_end_of_the_log() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let job = job(folder.path());
+        let lines: Vec<String> = (1..=39).map(|number| format!("line {number}\n")).collect();
+        fs::write(job.log_under_way(), lines.concat()).expect("written");
+        job.close(Some("no\nmemory")).expect("written");
+        let tail = job.tail().expect("read");
+        assert_eq!(tail.lines().count(), TAIL);
+        assert!(tail.starts_with("    line 11\n"), "{tail}");
+        assert!(tail.ends_with("line 39\n    ringmark: run failed: no memory"), "{tail}");
+    }
+
+    #[test]
+    fn a_log_gets_its_name_when_the_job_has_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let job = job(folder.path());
+        fs::write(job.log_under_way(), "whole\ncut").expect("written");
+        assert!(job.tail().expect("read").ends_with("    cut") && !job.log().exists());
+        job.close(Some("disk full")).expect("written");
+        assert_eq!(fs::read_to_string(job.log()).expect("read"), "whole\ncut\nringmark: run failed: disk full\n");
+        assert!(!job.log_under_way().exists());
+
+        fs::write(job.log_under_way(), "sound\n").expect("written");
+        job.close(None).expect("named");
+        assert_eq!(fs::read_to_string(job.log()).expect("read"), "sound\n");
+        let error = format!("{:#}", job.close(None).expect_err("there is none"));
+        assert!(error.contains("/log cannot be written: No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let job = job(folder.path());
+        let error = job.read_record(|_| Ok(())).expect_err("there is none");
+        assert!(error.contains("rank 0 on a left no record") && error.contains("/record here"), "{error}");
+        fs::write(folder.path().join("record"), "").expect("written");
+        let error = job.read_record(|_| anyhow::bail!("not JSON") as anyhow::Result<()>).expect_err("empty");
+        assert!(error.ends_with("/record: not JSON"), "{error}");
+    }
+
+    #[test]
+    fn the_command_can_be_pasted_into_a_shell() {
+        assert_eq!(job(Path::new("")).command_line(), "mpirun 'a b'");
+    }
+}

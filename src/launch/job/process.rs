@@ -1,0 +1,270 @@
+//! One job: starts it, hands out its lines as they come, and ends all of it. Not for what the lines mean.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{self, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getppid};
+
+use crate::launch::job::starter::Starter;
+use crate::launch::job::watch::Watch;
+use crate::launch::local::child::{ChildProcess, EndPolicy};
+use crate::launch::local::interrupt::{Interrupt, TICK};
+
+/// What mpirun or srun gets to end its ranks, on all hosts, before it is killed: it gives them a second itself.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What is started.
+pub struct Launch<'a> {
+    /// What starts the ranks.
+    pub starter: Starter,
+    /// Its command line, program first.
+    pub command: &'a [String],
+    /// Longest time of the job.
+    pub timeout: Option<Duration>,
+}
+
+/// How a job ended. In every case none of its processes is left on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself; and of a failure which rank caused it, where that is known.
+    Exited(ExitStatus, Option<String>),
+    /// It was ended because a rank hung or had died: in words.
+    Stopped(String),
+    /// It ran longer than allowed and was ended; and where its ranks were.
+    TimedOut(Duration, String),
+    /// The user asked for it.
+    Interrupted,
+}
+
+impl Ended {
+    /// Why this is a failure; `None` for exit status 0.
+    pub fn failure(&self, starter: Starter) -> Option<String> {
+        let program = starter.program();
+        match self {
+            Ended::Exited(status, _) if status.success() => None,
+            Ended::Exited(_, Some(reason)) => Some(reason.clone()),
+            Ended::Exited(status, None) => Some(match (status.code(), status.signal()) {
+                (Some(code), _) => format!("{program} ended with exit status {code}"),
+                (None, signal) => format!("{program} was ended by signal {}", signal.unwrap_or_default()),
+            }),
+            Ended::Stopped(reason) => Some(reason.clone()),
+            Ended::TimedOut(limit, places) => Some(format!("timed out after {} s; {places}", limit.as_secs())),
+            Ended::Interrupted => Some("interrupted".to_owned()),
+        }
+    }
+}
+
+/// Runs a job to its end, under the eyes of `watch`. `each_line` gets what it writes on either stream, line by line,
+/// each with its newline; an error of `each_line` ends the job.
+pub fn run(
+    launch: &Launch,
+    interrupt: &Interrupt,
+    watch: &mut Watch,
+    mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<Ended> {
+    let mut each_line = |watch: &mut Watch, line: io::Result<Vec<u8>>| {
+        let line = line?;
+        watch.line(&String::from_utf8_lossy(&line));
+        each_line(&line)
+    };
+    let (mut job, lines) = Job::start(launch.starter, launch.command)?;
+    let deadline = launch.timeout.map(|limit| (limit, Instant::now() + limit));
+    let ended = loop {
+        match lines.recv_timeout(TICK) {
+            Ok(line) => each_line(watch, line)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            // Its output is closed: it is about to exit.
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
+        }
+        if let Some(status) = job.leader.try_wait()? {
+            break Ended::Exited(status, None);
+        }
+        if interrupt.asked() {
+            break Ended::Interrupted;
+        }
+        if let Some(reason) = watch.verdict() {
+            break Ended::Stopped(reason);
+        }
+        if let Some((limit, _)) = deadline.filter(|(_, end)| Instant::now() >= *end) {
+            break Ended::TimedOut(limit, watch.whereabouts());
+        }
+    };
+    drop(job);
+    // Nobody holds the other end any more, so this stops at the last line.
+    for line in lines {
+        each_line(watch, line)?;
+    }
+    Ok(match ended {
+        Ended::Exited(status, _) if !status.success() => Ended::Exited(status, watch.explanation()),
+        ended => ended,
+    })
+}
+
+/// The command of `ringmark` that is [`leash`].
+const LEASH: &str = "leash";
+
+/// Becomes `command`, which gets SIGTERM when `launcher`, this process's parent, ends in any way, SIGKILL included. Returns
+/// only with an error.
+pub fn leash(launcher: i32, command: &[String]) -> anyhow::Result<()> {
+    let (program, arguments) = command.split_first().context("an empty command line")?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).context("the kernel does not signal the launcher's end")?;
+    // It may have ended before it could be watched.
+    ensure!(getppid().as_raw() == launcher, "the launcher is gone");
+    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be started"))
+}
+
+/// A started job; dropping it ends it.
+struct Job {
+    /// mpirun or srun. Gets SIGTERM, so that it ends the ranks of every host; after [`GRACE`] SIGKILL.
+    leader: ChildProcess,
+    /// Ends whoever is still there; dropped after the leader.
+    _orphans: Orphans,
+}
+
+impl Job {
+    fn start(starter: Starter, command: &[String]) -> anyhow::Result<(Job, Receiver<io::Result<Vec<u8>>>)> {
+        // What a dying mpirun leaves behind becomes our child instead of init's: then it can be found and ended.
+        nix::sys::prctl::set_child_subreaper(true).context("orphaned ranks cannot be adopted")?;
+        let (reader, writer) = io::pipe().context("no pipe for the output")?;
+        let policy = match starter.has_watcher() {
+            true => EndPolicy::TerminateLeader(GRACE),
+            false => EndPolicy::Terminate(GRACE),
+        };
+        let mut leashed = Command::new("/proc/self/exe");
+        leashed
+            .args([LEASH, &process::id().to_string(), "--"])
+            .args(command)
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone().context("no pipe for the output")?)
+            .stderr(writer);
+        let leader = ChildProcess::start(&mut leashed, policy)
+            .context("this program cannot be started again, for mpirun to be tied to it")?;
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || send_lines(reader, &sender));
+        let patience = if starter.has_watcher() { GRACE } else { Duration::ZERO };
+        Ok((Job { leader, _orphans: Orphans { patience } }, lines))
+    }
+}
+
+/// Every line of `output`, each with its newline.
+fn send_lines(output: impl Read, sender: &Sender<io::Result<Vec<u8>>>) {
+    let mut output = BufReader::new(output);
+    loop {
+        let mut line = Vec::new();
+        let message = match output.read_until(b'\n', &mut line) {
+            Ok(0) => return,
+            Ok(_) if !line.ends_with(b"\n") => {
+                line.push(b'\n');
+                Ok(line)
+            }
+            Ok(_) => Ok(line),
+            Err(error) => Err(error),
+        };
+        if sender.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+/// What a job leaves behind; dropping it ends all of it.
+struct Orphans {
+    /// Their own time to end.
+    patience: Duration,
+}
+
+impl Drop for Orphans {
+    fn drop(&mut self) {
+        end_descendants(self.patience);
+    }
+}
+
+/// Collects every process below this one, and kills those that have not gone by themselves after `patience`; there is
+/// none but those of the job that just ended. Gives up after another [`GRACE`] on one that the kernel does not let go.
+fn end_descendants(patience: Duration) {
+    let own = Pid::this();
+    let start = Instant::now();
+    while start.elapsed() < patience + GRACE {
+        if start.elapsed() >= patience {
+            for process in descendants(own, &parents()) {
+                let _ = kill(process, Signal::SIGKILL);
+            }
+        }
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => thread::sleep(TICK),
+            Ok(_) => {}
+            // No child is left.
+            Err(_) => return,
+        }
+    }
+}
+
+/// Every process of this machine with its parent.
+fn parents() -> Vec<(Pid, Pid)> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let parent = |entry: fs::DirEntry| {
+        let process = entry.file_name().to_str()?.parse().ok()?;
+        let status = fs::read_to_string(entry.path().join("stat")).ok()?;
+        Some((Pid::from_raw(process), parent_in(&status)?))
+    };
+    entries.flatten().filter_map(parent).collect()
+}
+
+/// The fourth field of `/proc/PID/stat`; the second is the name in parentheses and may hold any character.
+fn parent_in(status: &str) -> Option<Pid> {
+    let (_, fields) = status.rsplit_once(')')?;
+    fields.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
+}
+
+fn descendants(of: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(process, _)| *process));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::job::slurm::GpusOfStep;
+
+    #[test]
+    fn each_end_says_why() {
+        let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw), None).failure(Starter::Mpirun);
+        assert_eq!(exited(0), None);
+        assert_eq!(exited(3 << 8).as_deref(), Some("mpirun ended with exit status 3"));
+        assert_eq!(exited(9).as_deref(), Some("mpirun was ended by signal 9"));
+        let srun = Ended::Exited(ExitStatus::from_raw(3 << 8), None).failure(Starter::Slurm(GpusOfStep::Unknown));
+        assert_eq!(srun.as_deref(), Some("srun ended with exit status 3"));
+        let timed_out = Ended::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned());
+        let reason = "timed out after 90 s; no rank has reported";
+        assert_eq!(timed_out.failure(Starter::Mpirun).as_deref(), Some(reason));
+    }
+
+    #[test]
+    fn the_parent_is_found_behind_any_name() {
+        assert_eq!(parent_in("7 (a) b) S 3 7 7 0 -1"), Some(Pid::from_raw(3)));
+        assert_eq!(parent_in("7 (cut off"), None);
+    }
+
+    #[test]
+    fn descendants_are_all_generations_and_nobody_else() {
+        let pairs = [(2, 1), (3, 2), (4, 3), (5, 1), (6, 2)];
+        let parents = pairs.map(|(process, parent)| (Pid::from_raw(process), Pid::from_raw(parent)));
+        let mut found = descendants(Pid::from_raw(2), &parents);
+        found.sort();
+        assert_eq!(found, [3, 4, 6].map(Pid::from_raw));
+    }
+}

@@ -1,0 +1,362 @@
+//! An allocation of Slurm: its hosts with what they have for ranks, and srun's command line for a job in it.
+//! Not for making allocations: salloc and sbatch do that (scripts/slurm.sbatch).
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+
+use anyhow::{Context, anyhow, ensure};
+use ringmark_record::config::DeviceChoice;
+use ringmark_record::usage::usage;
+
+use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::job::request::{JobRequest, nccl_interface};
+use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
+
+/// What the allocation was asked for by task, core, GPU and memory, which srun would ask for again. A case has its own
+/// number of ranks, so half of these would have Slurm refuse it, or hide GPUs and cores from its ranks.
+const ASKED: [&str; 16] = [
+    "SLURM_CPUS_PER_GPU",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_EXACT",
+    "SLURM_GPUS",
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_PER_SOCKET",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_GPU_BIND",
+    "SLURM_HINT",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_MEM_PER_GPU",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_NTASKS_PER_SOCKET",
+    "SLURM_TRES_PER_TASK",
+    "SRUN_CPUS_PER_TASK",
+];
+
+/// What a job asks Slurm for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GpusOfStep {
+    /// Nothing: the allocation has none that Slurm knows of.
+    Unknown,
+    /// One for each rank; every rank sees all of its host.
+    OneARank,
+    /// None of those that the allocation has.
+    None,
+}
+
+/// What this process was given by salloc or sbatch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Allocation {
+    /// Slurm's number of it.
+    job: String,
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Node {
+    name: String,
+    gpus: u32,
+    /// Where the user asked for tasks.
+    tasks: Option<u32>,
+    cpus: u32,
+}
+
+impl Allocation {
+    /// Asks Slurm.
+    pub fn read(environment: &LaunchEnvironment) -> anyhow::Result<Allocation> {
+        let job = job_number(environment)?;
+        let variables = &environment.slurm;
+        let list =
+            variables.get("SLURM_JOB_NODELIST").context("SLURM_JOB_NODELIST is not set, as salloc and sbatch do")?;
+        let gpus = gpus_by_node(&scontrol(&["show", "job", "--details", job])?, host_names)?;
+        let nodes = nodes(host_names(list)?, &gpus, variables)?;
+        Ok(Allocation { job: job.to_owned(), nodes })
+    }
+
+    /// The hosts: each takes as many ranks as it has GPUs in the allocation, unless `device` is the CPU; where no host
+    /// has any, as many as the allocation has tasks there; where it was asked for none, as many as CPUs.
+    pub fn hosts(&self, device: DeviceChoice) -> anyhow::Result<Hosts> {
+        let by_gpu = self.gpus(device) == GpusOfStep::OneARank;
+        let slots = |node: &Node| if by_gpu { node.gpus } else { node.tasks.unwrap_or(node.cpus) };
+        let host = |node: &Node| Host { name: node.name.clone(), slots: slots(node) };
+        // Beside others that have GPUs, a host without one has no place for a rank.
+        let hosts = self.nodes.iter().map(host).filter(|host| host.slots > 0).collect();
+        Hosts::new(format!("the Slurm allocation {}", self.job), hosts)
+    }
+
+    /// What jobs on `device` ask for.
+    pub fn gpus(&self, device: DeviceChoice) -> GpusOfStep {
+        match (self.nodes.iter().any(|node| node.gpus > 0), device) {
+            (false, _) => GpusOfStep::Unknown,
+            (true, DeviceChoice::Cpu) => GpusOfStep::None,
+            (true, _) => GpusOfStep::OneARank,
+        }
+    }
+}
+
+/// Slurm's number of the allocation that this process runs in.
+pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
+    environment.slurm.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {
+        usage(anyhow!(
+            "--launcher slurm works inside an allocation of Slurm, and SLURM_JOB_ID is not set: \
+             start it by sbatch (scripts/slurm.sbatch) or in salloc"
+        ))
+    })
+}
+
+/// The command line that launches `job` by srun: ranks in the order of Slurm's hosts, each host's ranks together.
+///
+/// What is a variable goes before srun, which passes on all it has: `--export` could take no value with a comma.
+pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvironment) -> Vec<String> {
+    let JobRequest { case, hosts, options, .. } = job;
+    let mut line: Vec<String> = vec!["env".to_owned()];
+    let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
+
+    for name in ASKED.iter().filter(|name| environment.slurm.contains_key(**name)) {
+        add(&["-u", name]);
+    }
+    add(&["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^openib"]);
+    if environment.container {
+        add(&[&format!("OMPI_MCA_{}=none", SINGLE_COPY)]);
+    }
+    if let Some(threads) = job.threads_of_a_rank(environment) {
+        add(&[&format!("OMP_NUM_THREADS={threads}")]);
+    }
+    if let Some(interface) = &options.interface {
+        add(&[&format!("OMPI_MCA_btl_tcp_if_include={interface}"), &nccl_interface(interface)]);
+    }
+
+    let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+    let in_a_host = case.gpus_per_node;
+    add(&["srun", "--mpi=pmix", &format!("--nodes={}", case.nodes), &format!("--ntasks={}", case.ranks())]);
+    add(&[&format!("--ntasks-per-node={in_a_host}"), &format!("--nodelist={}", names.join(","))]);
+    add(&["--distribution=block", "--cpu-bind=none", "--overcommit", "--overlap", "--mem=0"]);
+    match gpus {
+        GpusOfStep::Unknown => {}
+        // No --gpu-bind: with "none" Slurm names no devices, and ranks would see those of other jobs.
+        GpusOfStep::OneARank => add(&[&format!("--gpus-per-node={in_a_host}")]),
+        GpusOfStep::None => add(&["--gres=none"]),
+    }
+    add(&["--kill-on-bad-exit=1", "--export=ALL"]);
+    line.extend(options.arguments.iter().chain(&job.program).cloned());
+    line
+}
+
+/// `a[1-2],b` is a1, a2 and b.
+fn host_names(list: &str) -> anyhow::Result<Vec<String>> {
+    Ok(scontrol(&["show", "hostnames", list])?.lines().map(str::to_owned).collect())
+}
+
+fn scontrol(arguments: &[&str]) -> anyhow::Result<String> {
+    let command = || format!("scontrol {}", arguments.join(" "));
+    let Output { status, stdout, stderr } = Command::new("scontrol")
+        .args(arguments)
+        .output()
+        .with_context(|| format!("{} cannot be started: put Slurm's commands on PATH", command()))?;
+    ensure!(status.success(), "{} failed: {}", command(), String::from_utf8_lossy(&stderr).trim());
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
+}
+
+/// GPUs of each node of a job that `scontrol show job --details` prints; `expand` turns a list of nodes into names.
+fn gpus_by_node(
+    details: &str,
+    expand: impl Fn(&str) -> anyhow::Result<Vec<String>>,
+) -> anyhow::Result<BTreeMap<String, u32>> {
+    let mut found = BTreeMap::new();
+    for line in details.lines() {
+        let field = |key: &str| line.split_whitespace().find_map(|field| field.strip_prefix(key));
+        if let (Some(list), Some(resources)) = (field("Nodes="), field("GRES=")) {
+            for node in expand(list)? {
+                *found.entry(node).or_insert(0) += count_gpus(resources);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// `gpu:a100:2(IDX:0,3),nic:1(IDX:0)` is 2.
+fn count_gpus(resources: &str) -> u32 {
+    let mut outside = String::new();
+    let mut depth = 0;
+    for character in resources.chars() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ if depth == 0 => outside.push(character),
+            _ => {}
+        }
+    }
+    let count = |resource: &str| resource.strip_prefix("gpu:")?.rsplit(':').next()?.parse::<u32>().ok();
+    outside.split(',').filter_map(count).sum()
+}
+
+fn nodes(
+    names: Vec<String>,
+    gpus: &BTreeMap<String, u32>,
+    variables: &BTreeMap<String, String>,
+) -> anyhow::Result<Vec<Node>> {
+    let by_node = |name: &str| {
+        let numbers = variables.get(name).map(|text| numbers(text).with_context(|| format!("{name}={text}")));
+        numbers.transpose()
+    };
+    // Slurm counts tasks where nobody asked for any; then they say nothing.
+    let asked_for_tasks = ["SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"].iter().any(|name| variables.contains_key(*name));
+    let tasks = if asked_for_tasks { by_node("SLURM_TASKS_PER_NODE")? } else { None };
+    let cpus = by_node("SLURM_JOB_CPUS_PER_NODE")?.unwrap_or_default();
+    let node = |(index, name): (usize, String)| Node {
+        gpus: gpus.get(&name).copied().unwrap_or(0),
+        tasks: tasks.as_ref().and_then(|tasks| tasks.get(index).copied()),
+        cpus: cpus.get(index).copied().unwrap_or(1),
+        name,
+    };
+    Ok(names.into_iter().enumerate().map(node).collect())
+}
+
+/// `2(x3),1` is 2, 2, 2 and 1: a number for each node.
+fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
+    let mut all = Vec::new();
+    for item in text.split(',') {
+        let (number, times) = item.strip_suffix(')').and_then(|item| item.split_once("(x")).unwrap_or((item, "1"));
+        let number: u32 = number.parse().with_context(|| format!("{item:?} is no number of a node"))?;
+        let times: usize = times.parse().with_context(|| format!("{item:?} is no number of nodes"))?;
+        all.extend(std::iter::repeat_n(number, times));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::job::request::StarterOptions;
+
+    /// What Slurm 22.05 printed of `salloc -N2 --gpus=3`, shortened.
+    const DETAILS: &str = "\
+   NumNodes=2 NumCPUs=4 NumTasks=4 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   JOB_GRES=gpu:3
+     Nodes=lau-1 CPU_IDs=2-3 Mem=0 GRES=gpu:2(IDX:0-1)
+     Nodes=lau-2 CPU_IDs=2-3 Mem=0 GRES=gpu:1(IDX:0)
+   MinCPUsNode=2 MinMemoryNode=0 MinTmpDiskNode=0";
+
+    fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn allocation(gpus: &[u32], pairs: &[(&str, &str)]) -> Allocation {
+        let names: Vec<String> = (1..=gpus.len()).map(|number| format!("n{number}")).collect();
+        let gpus = names.iter().cloned().zip(gpus.iter().copied()).collect();
+        Allocation { job: "7".to_owned(), nodes: nodes(names, &gpus, &variables(pairs)).expect("nodes") }
+    }
+
+    fn slots(allocation: &Allocation, device: DeviceChoice) -> Vec<(String, u32)> {
+        let hosts = allocation.hosts(device).expect("hosts");
+        let whole = hosts.of("9n1g".parse().expect("a case"));
+        whole.iter().map(|host| (host.name.clone(), host.slots)).collect()
+    }
+
+    fn line(
+        case: &str,
+        gpus: GpusOfStep,
+        environment: &LaunchEnvironment,
+        change: impl FnOnce(&mut StarterOptions),
+    ) -> String {
+        let case = case.parse().expect("a case");
+        let hosts = Hosts::parse_list("a:8,b:8").expect("hosts");
+        let mut options = StarterOptions::default();
+        change(&mut options);
+        let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
+        let hosts = hosts.of(case);
+        let job = JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, program };
+        command_line(&job, gpus, environment).join(" ")
+    }
+
+    #[test]
+    fn a_job_becomes_one_step_of_srun() {
+        assert_eq!(
+            line("2n4g", GpusOfStep::OneARank, &LaunchEnvironment::default(), |_| ()),
+            "env OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib srun --mpi=pmix --nodes=2 --ntasks=8 --ntasks-per-node=4 \
+             --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 --gpus-per-node=4 \
+             --kill-on-bad-exit=1 --export=ALL /opt/worker train"
+        );
+        assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --nodelist=a --dist"));
+        assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --gres=none --kill"));
+        let unknown = line("1n1g", GpusOfStep::Unknown, &LaunchEnvironment::default(), |_| ());
+        assert!(unknown.contains(" --mem=0 --kill"), "{unknown}");
+    }
+
+    #[test]
+    fn what_was_set_reaches_ranks_and_what_the_allocation_asked_for_does_not() {
+        let slurm = variables(&[("SLURM_GPUS", "4"), ("SLURM_JOB_ID", "7"), ("SLURM_HINT", "nomultithread")]);
+        let environment = LaunchEnvironment {
+            slurm,
+            container: true,
+            host_name: "a".to_owned(),
+            cores: 6,
+            ..LaunchEnvironment::default()
+        };
+        let line = line("1n2g", GpusOfStep::Unknown, &environment, |options| {
+            options.interface = Some("ib0".parse().expect("an interface"));
+            options.arguments = vec!["--mpi=pmix_v4".to_owned()];
+        });
+        assert!(
+            line.starts_with(
+                "env -u SLURM_GPUS -u SLURM_HINT OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib \
+                 OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=3 OMPI_MCA_btl_tcp_if_include=ib0 \
+                 NCCL_SOCKET_IFNAME==ib0 srun "
+            ),
+            "{line}"
+        );
+        assert!(line.ends_with(" --export=ALL --mpi=pmix_v4 /opt/worker train"), "{line}");
+    }
+
+    #[test]
+    fn gpus_are_counted_as_slurm_prints_them() {
+        let gpus = gpus_by_node(DETAILS, |list| Ok(vec![list.to_owned()])).expect("read");
+        assert_eq!(gpus, [("lau-1".to_owned(), 2), ("lau-2".to_owned(), 1)].into());
+        for (resources, count) in
+            [("gpu:a100:2(IDX:0,3),nic:1(IDX:0)", 2), ("gpu:1", 1), ("gpu:a:1(IDX:0),gpu:b:2(IDX:1-2)", 3), ("", 0)]
+        {
+            assert_eq!(count_gpus(resources), count, "{resources}");
+        }
+    }
+
+    #[test]
+    fn slots_are_gpus_or_else_tasks_or_else_cpus() {
+        let cpus = ("SLURM_JOB_CPUS_PER_NODE", "16(x2),8");
+        let tasks = [cpus, ("SLURM_TASKS_PER_NODE", "2(x2),1"), ("SLURM_NTASKS", "5")];
+        let named = |slots: [u32; 3]| -> Vec<(String, u32)> {
+            slots.iter().zip(1..).map(|(slots, number)| (format!("n{number}"), *slots)).collect()
+        };
+        let with_gpus = allocation(&[8, 8, 4], &tasks);
+        assert_eq!(slots(&with_gpus, DeviceChoice::Auto), named([8, 8, 4]));
+        assert_eq!(slots(&with_gpus, DeviceChoice::Cpu), named([2, 2, 1]));
+        assert_eq!(slots(&allocation(&[0, 0, 0], &tasks), DeviceChoice::Auto), named([2, 2, 1]));
+        // Counted by Slurm, asked for by nobody.
+        assert_eq!(slots(&allocation(&[0, 0, 0], &tasks[..2]), DeviceChoice::Auto), named([16, 16, 8]));
+        assert_eq!(slots(&allocation(&[8, 0], &tasks), DeviceChoice::Auto), [("n1".to_owned(), 8)]);
+    }
+
+    #[test]
+    fn steps_ask_for_gpus_only_where_slurm_has_them() {
+        for (gpus, device, wanted) in [
+            (8, DeviceChoice::Auto, GpusOfStep::OneARank),
+            (8, DeviceChoice::Cuda, GpusOfStep::OneARank),
+            (8, DeviceChoice::Cpu, GpusOfStep::None),
+            (0, DeviceChoice::Cuda, GpusOfStep::Unknown),
+        ] {
+            assert_eq!(allocation(&[gpus], &[]).gpus(device), wanted);
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_not_slurm_s_is_an_error() {
+        assert_eq!(numbers("2(x3),1").expect("a list"), [2, 2, 2, 1]);
+        assert!(numbers("2(x)").expect_err("no times").to_string().contains("2(x)"));
+        assert!(numbers("many").expect_err("no number").to_string().contains("many"));
+    }
+
+    #[test]
+    fn outside_an_allocation_the_message_says_where_to_start() {
+        let error = job_number(&LaunchEnvironment::default()).expect_err("none").to_string();
+        assert!(error.contains("sbatch (scripts/slurm.sbatch) or in salloc"), "{error}");
+    }
+}

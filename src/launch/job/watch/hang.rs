@@ -1,0 +1,185 @@
+//! A job in which nobody makes progress: who hangs, and who waits for them. Reads no clock: it is given the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::launch::job::watch::rank::Rank;
+
+/// Ranks that a message names one by one.
+pub const NAMED: usize = 8;
+
+/// A job in which nobody makes progress.
+pub struct Hang<'a> {
+    /// Number of all ranks.
+    pub ranks: u32,
+    /// Those that have reported and have not ended.
+    pub live: BTreeMap<u32, &'a Rank>,
+    /// Those that have never reported.
+    pub unheard: Vec<u32>,
+    /// Time without progress that is too long.
+    pub patience: Duration,
+    /// This moment.
+    pub now: Instant,
+}
+
+impl Hang<'_> {
+    /// Who hangs and who waits for them.
+    pub fn describe(&self) -> String {
+        let stuck = self.stuck();
+        let is_waiting = |number: &u32, rank: &Rank| !stuck.contains(number) && rank.waits_audibly(self.now);
+        let waiting: Vec<u32> =
+            self.live.iter().filter(|(number, rank)| is_waiting(number, rank)).map(|(number, _)| *number).collect();
+        let mut parts = self.describe_stuck(&stuck);
+        parts.extend(self.describe_waiting(&waiting, stuck.len()));
+        parts.join("; ")
+    }
+
+    /// Those that the others wait for: silent, never heard, or not waiting and without progress; else those that are
+    /// furthest behind; all of them where all are at one place.
+    fn stuck(&self) -> BTreeSet<u32> {
+        let makes_no_progress =
+            |rank: &Rank| self.now - rank.moved >= self.patience && rank.at.is_none_or(|at| !at.is_waiting);
+        let mut stuck: BTreeSet<u32> = self.unheard.iter().copied().collect();
+        let is_stuck = |rank: &Rank| rank.is_silent(self.now) || makes_no_progress(rank);
+        stuck.extend(self.live.iter().filter(|(_, rank)| is_stuck(rank)).map(|(number, _)| *number));
+        if stuck.is_empty() {
+            let last = self.live.values().filter_map(|rank| rank.position()).min();
+            stuck.extend(self.live.iter().filter(|(_, rank)| rank.position() == last).map(|(number, _)| *number));
+        }
+        stuck
+    }
+
+    fn describe_stuck(&self, stuck: &BTreeSet<u32>) -> Vec<String> {
+        if self.live.len() > 1
+            && self.live.values().all(|rank| rank.waits_audibly(self.now))
+            && stuck.iter().all(|it| self.live.contains_key(it))
+        {
+            return vec![self.describe_all_waiting(stuck)];
+        }
+        let mut parts = self.silent_hosts(stuck);
+        for number in stuck {
+            let Some(rank) = self.live.get(number) else {
+                parts.push(format!(
+                    "rank {number} has never reported: it was not started, or cannot reach this machine's addresses"
+                ));
+                continue;
+            };
+            let name = format!("{} (process {})", name(*number, self.ranks, Some(rank)), rank.process);
+            if !rank.is_silent(self.now) {
+                let place = rank.place();
+                parts.push(format!(
+                    "{name} makes no progress in {place}: see what it does there (py-spy, gdb -p, dmesg)"
+                ));
+            } else if !self.is_silent_host(&rank.host) {
+                let silence = (self.now - rank.heard).as_secs();
+                parts.push(format!(
+                    "{name} has not been heard for {silence} s, last in {}: it is stopped, or its host or link is down",
+                    rank.place()
+                ));
+            }
+        }
+        if parts.len() > NAMED {
+            let more = parts.len() - NAMED;
+            parts.truncate(NAMED);
+            parts.push(format!("{more} more likewise"));
+        }
+        parts
+    }
+
+    /// Nobody is at fault that could be named: what they send does not arrive.
+    fn describe_all_waiting(&self, stuck: &BTreeSet<u32>) -> String {
+        let hosts: BTreeSet<&str> = self.live.values().map(|rank| rank.host.as_str()).collect();
+        let hosts: Vec<&str> = hosts.into_iter().collect();
+        let place =
+            stuck.first().and_then(|number| self.live.get(number)).map_or_else(String::new, |rank| rank.place());
+        let behind = match stuck.len() == self.live.len() {
+            true => String::new(),
+            false => format!(", {} furthest behind", ranks(&stuck.iter().copied().collect::<Vec<_>>())),
+        };
+        let advice = match hosts[..] {
+            [host] => {
+                format!("NCCL_DEBUG=INFO tells what they do on {host}, --collective mpi does without shared memory")
+            }
+            _ => format!(
+                "look at the network between {} (ringmark doctor measures it), or choose another by --interface",
+                hosts.join(", ")
+            ),
+        };
+        format!(
+            "all {} ranks wait for each other in {place}{behind}: what they send does not arrive: {advice}",
+            self.live.len()
+        )
+    }
+
+    /// Hosts of several ranks that all fell silent: one cause, and not the ranks'.
+    fn silent_hosts(&self, stuck: &BTreeSet<u32>) -> Vec<String> {
+        let hosts: BTreeSet<&str> =
+            stuck.iter().filter_map(|number| self.live.get(number)).map(|rank| rank.host.as_str()).collect();
+        let silent = hosts.into_iter().filter(|host| self.is_silent_host(host));
+        silent
+            .map(|host| {
+                let of_host: Vec<(u32, &Rank)> = self
+                    .live
+                    .iter()
+                    .filter(|(_, rank)| rank.host == host)
+                    .map(|(number, rank)| (*number, *rank))
+                    .collect();
+                let silence = of_host.iter().map(|(_, rank)| (self.now - rank.heard).as_secs()).min().unwrap_or(0);
+                let numbers: Vec<u32> = of_host.iter().map(|(number, _)| *number).collect();
+                let place = of_host.first().map_or_else(String::new, |(_, rank)| rank.place());
+                format!(
+                    "host {host} with {} has not been heard for {silence} s, last in {place}: it or its link is down",
+                    ranks(&numbers)
+                )
+            })
+            .collect()
+    }
+
+    fn is_silent_host(&self, host: &str) -> bool {
+        let of_host: Vec<&&Rank> = self.live.values().filter(|rank| rank.host == host).collect();
+        let hosts: BTreeSet<&str> = self.live.values().map(|rank| rank.host.as_str()).collect();
+        hosts.len() > 1 && of_host.len() > 1 && of_host.iter().all(|rank| rank.is_silent(self.now))
+    }
+
+    fn describe_waiting(&self, waiting: &[u32], stuck: usize) -> Option<String> {
+        let whom = if stuck == 1 { "it" } else { "them" };
+        let verb = if waiting.len() == 1 { "waits" } else { "wait" };
+        // Most of them are at one place; the furthest is the one that all come to.
+        let place =
+            waiting.iter().filter_map(|number| self.live.get(number)).max_by_key(|rank| rank.position())?.place();
+        Some(format!("{} {verb} for {whom} in {place}", ranks(waiting)))
+    }
+}
+
+/// `rank 3 of 8 on host b`.
+pub fn name(number: u32, of: u32, rank: Option<&Rank>) -> String {
+    let host = rank.map_or_else(String::new, |rank| format!(" on host {}", rank.host));
+    format!("rank {number} of {of}{host}")
+}
+
+/// `rank 3`, `ranks 0, 2-5`.
+fn ranks(numbers: &[u32]) -> String {
+    let mut spans: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match spans.last_mut() {
+            Some((_, last)) if *last + 1 == *number => *last = *number,
+            _ => spans.push((*number, *number)),
+        }
+    }
+    let spans: Vec<String> = spans
+        .into_iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    format!("{} {}", if numbers.len() == 1 { "rank" } else { "ranks" }, spans.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_ranks_are_short() {
+        assert_eq!(ranks(&[3]), "rank 3");
+        assert_eq!(ranks(&[0, 2, 3, 4, 9]), "ranks 0, 2-4, 9");
+    }
+}

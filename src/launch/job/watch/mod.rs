@@ -1,0 +1,90 @@
+//! Watches a job while it runs: where each rank is, which rank died and of what, and whether the job hangs. Not for
+//! ending it: that is [`process`](crate::launch::job::process)'s.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | `listener` | the ranks' connections |
+//! | `starter_output` | what mpirun or srun says of a rank's end |
+//! | `rank` | what is known of one rank |
+//! | `watchdog` | which rank died, and whether the job hangs; pure, but for the clock that it is given |
+//! | `hang` | who hangs, and who waits for them |
+
+mod hang;
+mod listener;
+mod rank;
+mod starter_output;
+mod watchdog;
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ringmark_record::heartbeat::Driver;
+use ringmark_record::units::Seconds;
+
+use crate::launch::job::watch::listener::Listener;
+use crate::launch::job::watch::watchdog::Watchdog;
+
+/// How long a rank looks for a launcher that never gives up on it.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Between two looks there is no more than the writing of a line; after so long something else was between them.
+const ABSENCE: Duration = Duration::from_secs(2);
+
+/// The eyes on one job.
+pub struct Watch {
+    listener: Listener,
+    watchdog: Watchdog,
+    /// When it was last looked.
+    looked: Instant,
+}
+
+impl Watch {
+    /// Listens for `ranks` ranks, which reach this machine at `addresses`; none where all of them run on it. A job without
+    /// any progress for `stall_timeout` hangs.
+    pub fn open(ranks: u32, addresses: &[IpAddr], stall_timeout: Option<Duration>) -> anyhow::Result<Watch> {
+        let patience = Seconds(stall_timeout.unwrap_or(PATIENCE).as_secs_f64());
+        let now = Instant::now();
+        let listener = Listener::open(addresses, patience)?;
+        Ok(Watch { listener, watchdog: Watchdog::new(ranks, stall_timeout, now), looked: now })
+    }
+
+    /// What the ranks need to reach us.
+    pub fn address(&self) -> &Driver {
+        self.listener.address()
+    }
+
+    /// Takes the next line of the job's output.
+    pub fn line(&mut self, line: &str) {
+        self.watchdog.output(line, Instant::now());
+    }
+
+    /// Why the job has to be ended now, where it has.
+    pub fn verdict(&mut self) -> Option<String> {
+        let now = Instant::now();
+        if now - self.looked > ABSENCE {
+            // This program was stopped: what was said meanwhile is not heard yet.
+            self.watchdog.excuse(now);
+        }
+        self.looked = now;
+        self.hear();
+        self.watchdog.verdict(now)
+    }
+
+    /// Which rank failed first and why, of a job that failed by itself; `None` where no rank said and none was seen.
+    pub fn explanation(&mut self) -> Option<String> {
+        self.hear();
+        self.watchdog.explanation(Instant::now())
+    }
+
+    /// Where the ranks are, for a job that takes too long.
+    pub fn whereabouts(&mut self) -> String {
+        self.hear();
+        self.watchdog.whereabouts()
+    }
+
+    fn hear(&mut self) {
+        while let Some((rank, event)) = self.listener.heard() {
+            self.watchdog.hear(rank, event, Instant::now());
+        }
+    }
+}

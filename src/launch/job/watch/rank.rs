@@ -1,0 +1,87 @@
+//! What is known of one rank: its place, when it was heard, when it last made progress, how it ended. Reads no clock: every
+//! call is given the time.
+
+use std::time::Instant;
+
+use ringmark_record::heartbeat::{Heartbeat, INTERVAL, Phase};
+
+/// A rank that has missed so many reports is silent.
+const MISSED_REPORTS: f64 = 5.0;
+
+/// Part of a processor that a rank uses at least while it works: on the CPU a phase may be longer than any patience, and
+/// many ranks may share a core. One that is stopped or waits for its device uses less.
+const WORKING: f64 = 0.05;
+
+/// One rank that has reported.
+pub struct Rank {
+    /// Name of its host.
+    pub host: String,
+    /// Process number there.
+    pub process: u32,
+    /// Number of its last connection.
+    pub connection: u64,
+    /// Its last report.
+    pub at: Option<Heartbeat>,
+    /// When that came.
+    pub heard: Instant,
+    /// When it last made progress: another place, another chunk, or work on the processor.
+    pub moved: Instant,
+    /// When and how it ended.
+    pub end: Option<(Instant, RankEnd)>,
+}
+
+/// How a rank ended.
+pub enum RankEnd {
+    /// It said that it ends the job, and why.
+    Failed(String),
+    /// It has done its work.
+    Done,
+    /// Its connection ended.
+    Left,
+}
+
+impl Rank {
+    /// Takes its next report.
+    pub fn hear(&mut self, next: Heartbeat, now: Instant) {
+        let has_moved = self.at.is_none_or(|last| {
+            let work = next.processor_time.0 - last.processor_time.0;
+            let time = (now - self.heard).as_secs_f64();
+            let works = !next.is_waiting && work >= WORKING * time.max(INTERVAL.0 / 2.0);
+            works || (next.iteration, next.phase, next.pieces) != (last.iteration, last.phase, last.pieces)
+        });
+        if has_moved {
+            self.moved = now;
+        }
+        self.heard = now;
+        self.at = Some(next);
+    }
+
+    /// What comes first counts: a rank that failed leaves as well.
+    pub fn end(&mut self, end: RankEnd, now: Instant) {
+        self.end.get_or_insert((now, end));
+    }
+
+    /// Whether it has missed its reports.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        (now - self.heard).as_secs_f64() > MISSED_REPORTS * INTERVAL.0
+    }
+
+    /// Whether it says that it waits for others.
+    pub fn waits_audibly(&self, now: Instant) -> bool {
+        !self.is_silent(now) && self.at.is_some_and(|at| at.is_waiting)
+    }
+
+    /// How far it is.
+    pub fn position(&self) -> Option<(u32, Phase)> {
+        self.at.map(|at| (at.iteration, at.phase))
+    }
+
+    /// The same for people.
+    pub fn place(&self) -> String {
+        match self.at {
+            None => "its first second".to_owned(),
+            Some(at) if at.iteration == 0 => at.phase.to_string(),
+            Some(at) => format!("iteration {}, {}", at.iteration, at.phase),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What mpirun and srun say of a rank that ended, which its parent alone knows.
+
+use nix::sys::signal::Signal;
+
+/// How a rank ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// By a signal, number and name, as `9 (SIGKILL)`.
+    Signal(String),
+    /// With this exit status.
+    Exit(i32),
+}
+
+/// What was printed so far, as far as the next line may go on with it.
+#[derive(Debug, Default)]
+pub struct StarterOutput {
+    /// Of Open MPI's `Process name: [[61218,1],3]`.
+    process: Option<u32>,
+}
+
+impl StarterOutput {
+    /// Finds a rank's end in the next line of Open MPI's mpirun, which has one line for a signal,
+    /// `mpirun noticed that process rank 1 with PID 77 on node b exited on signal 9 (Killed).`, and two for an exit,
+    /// `Process name: [[61218,1],3]` and `Exit code:    7`; or of Slurm's srun: `srun: error: b: task 1: Killed`,
+    /// `srun: error: b: tasks 1-2: Exited with exit code 3`.
+    pub fn death_in(&mut self, line: &str) -> Option<(u32, Cause)> {
+        if let Some((_, name)) = line.split_once("Process name: [[") {
+            self.process = name.split_once("],").and_then(|(_, rank)| leading_number(rank));
+            return None;
+        }
+        if let Some(code) = line.trim_start().strip_prefix("Exit code:") {
+            return Some((self.process.take()?, Cause::Exit(leading_number(code.trim_start())?)));
+        }
+        in_one_line(line)
+    }
+}
+
+fn in_one_line(line: &str) -> Option<(u32, Cause)> {
+    if let Some((_, rest)) = line.split_once(" noticed that process rank ") {
+        let rank = leading_number(rest)?;
+        let (_, signal) = rest.split_once(" exited on signal ")?;
+        return Some((rank, signal_number(leading_number(signal)?)));
+    }
+    let (_, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
+    let (is_one, rest) = rest.strip_prefix('s').map_or((true, rest), |rest| (false, rest));
+    let (ranks, cause) = rest.trim_start().split_once(": ")?;
+    let rank = leading_number(ranks)?;
+    if let Some((_, code)) = cause.split_once("exit code ") {
+        return Some((rank, Cause::Exit(leading_number(code)?)));
+    }
+    // Several that were ended alike were ended by Slurm, because of another.
+    is_one.then_some((rank, signal_by_name(cause)?))
+}
+
+fn leading_number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+fn signal_number(number: i32) -> Cause {
+    let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
+    Cause::Signal(format!("{number} ({name})"))
+}
+
+/// Slurm prints strsignal's text, with `(core dumped)` behind some.
+fn signal_by_name(text: &str) -> Option<Cause> {
+    const NAMES: [(&str, Signal); 9] = [
+        ("Killed", Signal::SIGKILL),
+        ("Out Of Memory", Signal::SIGKILL),
+        ("Terminated", Signal::SIGTERM),
+        ("Segmentation fault", Signal::SIGSEGV),
+        ("Aborted", Signal::SIGABRT),
+        ("Bus error", Signal::SIGBUS),
+        ("Illegal instruction", Signal::SIGILL),
+        ("Floating point exception", Signal::SIGFPE),
+        ("Interrupt", Signal::SIGINT),
+    ];
+    let (_, signal) = NAMES.iter().find(|(start, _)| text.starts_with(start))?;
+    Some(signal_number(*signal as i32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_read_from_either_starter() {
+        let killed = Cause::Signal("9 (SIGKILL)".to_owned());
+        for line in [
+            "mpirun noticed that process rank 1 with PID 4711 on node b exited on signal 9 (Killed).",
+            "srun: error: b: task 1: Killed",
+            "srun: error: b: task 1: Out Of Memory",
+        ] {
+            assert_eq!(in_one_line(line), Some((1, killed.clone())), "{line}");
+        }
+        let crashed = Some((12, Cause::Signal("11 (SIGSEGV)".to_owned())));
+        assert_eq!(in_one_line("srun: error: node7: task 12: Segmentation fault (core dumped)"), crashed);
+        assert_eq!(in_one_line("srun: error: b: task 3: Exited with exit code 2"), Some((3, Cause::Exit(2))));
+    }
+
+    #[test]
+    fn an_exit_under_mpirun_takes_two_lines() {
+        let mut output = StarterOutput::default();
+        assert_eq!(output.death_in("  Exit code:    7"), None);
+        assert_eq!(output.death_in("  Process name: [[61218,1],3]"), None);
+        assert_eq!(output.death_in("  Exit code:    7"), Some((3, Cause::Exit(7))));
+        let killed =
+            output.death_in("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).");
+        assert_eq!(killed, Some((1, Cause::Signal("9 (SIGKILL)".to_owned()))));
+    }
+
+    #[test]
+    fn other_lines_say_nothing() {
+        for line in [
+            "",
+            "srun: error: Unable to allocate resources",
+            "mpirun noticed that the job aborted, but has no info as to the process",
+            "srun: error: b: tasks 1-2: Killed",
+            "srun: error: b: task 1: something new",
+            "Epoch[0] Batch[1]",
+        ] {
+            assert_eq!(StarterOutput::default().death_in(line), None, "{line}");
+        }
+    }
+}

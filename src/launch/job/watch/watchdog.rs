@@ -1,0 +1,523 @@
+//! From what is heard of the ranks: which one died, and whether the job hangs. Reads no clock and no socket: every call is
+//! given the time.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::launch::job::watch::hang::{Hang, NAMED, name};
+use crate::launch::job::watch::listener::Event;
+use crate::launch::job::watch::rank::{Rank, RankEnd};
+use crate::launch::job::watch::starter_output::{Cause, StarterOutput};
+
+/// What mpirun or srun gets to say of a rank's end, and to end the others, before we do.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What lies before and after the timed loop reads and writes files, perhaps on a slow disk: it may take so many times longer.
+const OUTSIDE_FACTOR: u32 = 3;
+
+/// A host with less memory left, in bytes, is about to end a process for it.
+const SCARCE_MEMORY: u64 = 500_000_000;
+
+/// All that is known of one job's ranks.
+pub struct Watchdog {
+    ranks: u32,
+    limit: Option<Duration>,
+    started: Instant,
+    known: BTreeMap<u32, Rank>,
+    /// A line of the job's output came.
+    last_line: Instant,
+    has_printed: bool,
+    starter_output: StarterOutput,
+    /// The first end of a rank that mpirun or srun reported.
+    first_end: Option<(u32, Cause)>,
+}
+
+impl Watchdog {
+    /// Of `ranks` ranks that are being started; `limit` is the time without progress after which they hang.
+    pub fn new(ranks: u32, limit: Option<Duration>, now: Instant) -> Watchdog {
+        Watchdog {
+            ranks,
+            limit,
+            started: now,
+            known: BTreeMap::new(),
+            last_line: now,
+            has_printed: false,
+            starter_output: StarterOutput::default(),
+            first_end: None,
+        }
+    }
+
+    /// Forgets how long nothing was heard: nobody listened.
+    pub fn excuse(&mut self, now: Instant) {
+        (self.started, self.last_line) = (now, now);
+        for rank in self.known.values_mut() {
+            (rank.heard, rank.moved) = (now, now);
+        }
+    }
+
+    /// Takes what a rank said.
+    pub fn hear(&mut self, rank: u32, event: Event, now: Instant) {
+        if let Event::Joined(connection, host, process) = &event {
+            let (host, process, connection) = (host.clone(), *process, *connection);
+            let new = Rank { host, process, connection, at: None, heard: now, moved: now, end: None };
+            let known = self.known.entry(rank).or_insert(new);
+            known.connection = connection;
+            // The network had lost it.
+            known.end.take_if(|(_, end)| matches!(end, RankEnd::Left));
+        }
+        let Some(rank) = self.known.get_mut(&rank) else { return };
+        match event {
+            Event::Joined(..) => {}
+            Event::At(heartbeat) => rank.hear(heartbeat, now),
+            Event::Failed(reason) => rank.end(RankEnd::Failed(reason), now),
+            Event::Done => rank.end(RankEnd::Done, now),
+            Event::Left(connection) if connection == rank.connection => rank.end(RankEnd::Left, now),
+            Event::Left(_) => {}
+        }
+    }
+
+    /// Takes a line of the job's output.
+    pub fn output(&mut self, line: &str, now: Instant) {
+        (self.last_line, self.has_printed) = (now, true);
+        if let Some(death) = self.starter_output.death_in(line) {
+            self.first_end.get_or_insert(death);
+        }
+    }
+
+    /// Why the job must be ended: a rank died and mpirun or srun does nothing, or nobody makes progress any more.
+    pub fn verdict(&self, now: Instant) -> Option<String> {
+        let is_overdue = |rank: &Rank| match &rank.end {
+            Some((time, RankEnd::Failed(_) | RankEnd::Left)) => now - *time >= GRACE,
+            _ => false,
+        };
+        if self.known.values().any(is_overdue) {
+            return self.explanation(now);
+        }
+        self.hang(now)
+    }
+
+    /// The first failure or death, for people.
+    pub fn explanation(&self, now: Instant) -> Option<String> {
+        let first = |wanted: fn(&RankEnd) -> bool| {
+            let ends = self.known.iter().filter_map(|(number, rank)| Some((rank.end.as_ref()?, *number)));
+            ends.filter(|((_, end), _)| wanted(end)).min_by_key(|((time, _), number)| (*time, *number))
+        };
+        // A rank that speaks of its failure knows more than mpirun or srun, which sees how it ended. One that was ended by a
+        // signal did not speak; those that did so later failed because of it, and those that did so earlier caused it.
+        let failed = first(|end| matches!(end, RankEnd::Failed(_)));
+        let ended = |number: &u32| self.known.get(number).and_then(|rank| rank.end.as_ref());
+        let is_first = |number: &u32| match (ended(number), failed) {
+            (Some((time, RankEnd::Left)), Some(((failed, _), _))) => time <= failed,
+            (_, failed) => failed.is_none(),
+        };
+        match (&self.first_end, failed) {
+            (Some((number, Cause::Signal(signal))), _) if is_first(number) => Some(self.killed(*number, signal)),
+            (_, Some(((_, RankEnd::Failed(reason)), number))) => {
+                let silent = self.silent_ranks(now).map(|text| format!("; {text}")).unwrap_or_default();
+                Some(format!("{}: {reason}{silent}", self.name(number)))
+            }
+            // Of a run that does not count all ranks are done, and the record says why.
+            (Some((number, Cause::Exit(status))), _) if !matches!(ended(number), Some((_, RankEnd::Done))) => {
+                Some(format!("{} ended with exit status {status}{}", self.name(*number), self.last_place(*number)))
+            }
+            _ => {
+                let (_, number) = first(|end| matches!(end, RankEnd::Left))?;
+                Some(format!("{} died without a word{}", self.name(number), self.last_place(number)))
+            }
+        }
+    }
+
+    /// Ranks of which nothing is heard any more, where others have failed: perhaps because of them.
+    fn silent_ranks(&self, now: Instant) -> Option<String> {
+        let is_silent = |rank: &&Rank| rank.end.is_none() && rank.is_silent(now);
+        let (number, rank) = self.known.iter().find(|(_, rank)| is_silent(rank))?;
+        let silence = (now - rank.heard).as_secs();
+        Some(format!("{} has not been heard for {silence} s: its host or link may be down", self.name(*number)))
+    }
+
+    fn killed(&self, number: u32, signal: &str) -> String {
+        let mut text = format!("{} was killed by signal {signal}{}", self.name(number), self.last_place(number));
+        if let (true, Some(Rank { host, at, .. })) = (signal.starts_with("9 "), self.known.get(&number)) {
+            let left = at.map_or(u64::MAX, |at| at.available_memory.0);
+            text += &if left < SCARCE_MEMORY {
+                let left = left / 1_000_000;
+                format!(
+                    ": host {host} had {left} MB of memory left, choose a smaller --batch-size or fewer ranks on it"
+                )
+            } else {
+                format!(": by a person, a limit of the job, or the kernel for want of memory (dmesg on {host} says)")
+            };
+        }
+        text
+    }
+
+    /// Every rank's place, as far as they can be named.
+    pub fn whereabouts(&self) -> String {
+        if self.known.is_empty() {
+            return "no rank has reported".to_owned();
+        }
+        let mut places: Vec<String> = self
+            .known
+            .iter()
+            .take(NAMED)
+            .map(|(number, rank)| format!("rank {number} on host {} is in {}", rank.host, rank.place()))
+            .collect();
+        if self.known.len() > NAMED {
+            places.push(format!("and {} more", self.known.len() - NAMED));
+        }
+        places.join("; ")
+    }
+
+    /// Who hangs and who waits for it, where nobody has made progress for too long.
+    fn hang(&self, now: Instant) -> Option<String> {
+        let limit = self.limit?;
+        let live: BTreeMap<u32, &Rank> =
+            self.known.iter().filter(|(_, rank)| rank.end.is_none()).map(|(number, rank)| (*number, rank)).collect();
+        let unheard: Vec<u32> = (0..self.ranks).filter(|number| !self.known.contains_key(number)).collect();
+        if live.is_empty() && unheard.is_empty() {
+            let last = self.known.values().filter_map(|rank| Some(rank.end.as_ref()?.0)).max()?;
+            let words = "all ranks are done, and what started them does not end: a host or its link may be down";
+            return (now - last >= limit).then(|| format!("no progress for {} s: {words}", (now - last).as_secs()));
+        }
+        if self.known.is_empty() && self.has_printed {
+            // None can reach us, and of those that print nothing else is known.
+            return None;
+        }
+        // A rank that cannot reach us may work all the same, and then something is printed.
+        let printed = if unheard.is_empty() { self.started } else { self.last_line };
+        let moved = live.values().map(|rank| rank.moved).fold(self.started.max(printed), Instant::max);
+        let is_outside = |rank: &Rank| rank.at.is_none_or(|at| at.is_outside_loop());
+        let patience = if live.values().all(|rank| is_outside(rank)) { limit * OUTSIDE_FACTOR } else { limit };
+        // Without an exchange nobody waits for a rank that has stopped.
+        let is_lost = |rank: &&Rank| now - rank.heard >= patience;
+        if now - moved < patience && !live.values().any(is_lost) {
+            return None;
+        }
+        let time = (now - moved).max(patience).as_secs();
+        let who = Hang { ranks: self.ranks, live, unheard, patience, now }.describe();
+        Some(format!("no progress for {time} s: {who} (if it is only slow, raise --stall-timeout)"))
+    }
+
+    /// `rank 3 of 8 on host b`.
+    fn name(&self, number: u32) -> String {
+        name(number, self.ranks, self.known.get(&number))
+    }
+
+    fn last_place(&self, number: u32) -> String {
+        let place = self.known.get(&number).filter(|rank| rank.at.is_some()).map(Rank::place);
+        place.map_or_else(String::new, |place| format!(" in {place}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::heartbeat::{Heartbeat, Phase};
+    use ringmark_record::units::{Bytes, Seconds};
+
+    use super::*;
+
+    /// A job of which a test tells the story, second by second.
+    struct Story {
+        watchdog: Watchdog,
+        start: Instant,
+        second: u64,
+    }
+
+    impl Story {
+        fn new(hosts: &[&str]) -> Story {
+            let start = Instant::now();
+            let watchdog = Watchdog::new(hosts.len() as u32, Some(Duration::from_secs(60)), start);
+            let mut story = Story { watchdog, start, second: 0 };
+            for (rank, host) in hosts.iter().enumerate() {
+                story.say(rank as u32, Event::Joined(0, (*host).to_owned(), 100));
+            }
+            story
+        }
+
+        fn now(&self) -> Instant {
+            self.start + Duration::from_secs(self.second)
+        }
+
+        fn say(&mut self, rank: u32, event: Event) {
+            let now = self.now();
+            self.watchdog.hear(rank, event, now);
+        }
+
+        /// `seconds` pass, in which each of these ranks reports its place and uses so much of a processor.
+        fn pass(&mut self, seconds: u64, places: &[(u32, u32, Phase, f64)]) {
+            for _ in 0..seconds {
+                self.second += 1;
+                for (rank, iteration, phase, load) in places {
+                    let processor_time = Seconds(self.second as f64 * load);
+                    let memory = Bytes(8_000_000_000);
+                    let waiting = [Phase::Joining, Phase::Ready, Phase::Finishing];
+                    let heartbeat = Heartbeat {
+                        iteration: *iteration,
+                        phase: *phase,
+                        is_waiting: matches!(phase, Phase::AllReduce { .. }) || waiting.contains(phase),
+                        pieces: 0,
+                        processor_time,
+                        available_memory: memory,
+                    };
+                    self.say(*rank, Event::At(heartbeat));
+                }
+            }
+        }
+
+        fn verdict(&self) -> Option<String> {
+            self.watchdog.verdict(self.now())
+        }
+    }
+
+    const BUCKET: Phase = Phase::AllReduce { bucket: 2 };
+
+    #[test]
+    fn a_rank_that_is_stopped_is_named_and_those_that_wait_are_not() {
+        let mut story = Story::new(&["a", "b", "a", "b"]);
+        story.pass(
+            10,
+            &[(0, 7, Phase::Forward, 1.0), (1, 7, Phase::Forward, 1.0), (2, 7, BUCKET, 0.0), (3, 7, BUCKET, 0.0)],
+        );
+        story.pass(59, &[(0, 7, BUCKET, 0.0), (2, 7, BUCKET, 0.0), (3, 7, BUCKET, 0.0)]);
+        assert_eq!(story.verdict(), None);
+        story.pass(2, &[(0, 7, BUCKET, 0.0), (2, 7, BUCKET, 0.0), (3, 7, BUCKET, 0.0)]);
+        assert_eq!(
+            story.verdict().expect("it hangs"),
+            "no progress for 60 s: rank 1 of 4 on host b (process 100) has not been heard for 61 s, last in iteration 7, \
+             forward: it is stopped, or its host or link is down; ranks 0, 2-3 wait for it in iteration 7, all-reduce of \
+             bucket 2 (if it is only slow, raise --stall-timeout)"
+        );
+    }
+
+    #[test]
+    fn a_host_that_falls_silent_is_named_as_a_host() {
+        let mut story = Story::new(&["a", "a", "b", "b"]);
+        story.pass(5, &[(0, 3, BUCKET, 0.0), (1, 3, BUCKET, 0.0), (2, 3, BUCKET, 0.0), (3, 3, BUCKET, 0.0)]);
+        story.pass(60, &[(0, 3, BUCKET, 0.0), (1, 3, BUCKET, 0.0)]);
+        let verdict = story.verdict().expect("it hangs");
+        assert!(verdict.contains("host b with ranks 2-3 has not been heard for 60 s"), "{verdict}");
+        assert!(verdict.contains("; ranks 0-1 wait for them in iteration 3, all-reduce of bucket 2 ("), "{verdict}");
+    }
+
+    #[test]
+    fn ranks_that_all_wait_for_each_other_point_at_the_network() {
+        let mut story = Story::new(&["a", "b"]);
+        story.pass(62, &[(0, 3, BUCKET, 1.0), (1, 3, BUCKET, 1.0)]);
+        let verdict = story.verdict().expect("it hangs");
+        assert!(
+            verdict.contains("all 2 ranks wait for each other in iteration 3, all-reduce of bucket 2"),
+            "{verdict}"
+        );
+        assert!(verdict.contains("between a, b"), "{verdict}");
+    }
+
+    #[test]
+    fn a_rank_behind_the_others_is_the_one_that_hangs() {
+        let mut story = Story::new(&["a", "b", "c"]);
+        let early = Phase::AllReduce { bucket: 0 };
+        story.pass(62, &[(0, 3, BUCKET, 0.0), (1, 3, early, 0.0), (2, 3, BUCKET, 0.0)]);
+        let verdict = story.verdict().expect("it hangs");
+        // It may be a victim of the network like the others: all of them wait.
+        let words = "all 3 ranks wait for each other in iteration 3, all-reduce of bucket 0, rank 1 furthest behind: ";
+        assert!(verdict.contains(words) && verdict.contains("the network between a, b, c"), "{verdict}");
+    }
+
+    #[test]
+    fn a_long_phase_at_work_is_no_hang() {
+        let mut story = Story::new(&["a", "b"]);
+        story.pass(600, &[(0, 1, BUCKET, 1.0), (1, 1, Phase::Forward, 0.9)]);
+        assert_eq!(story.verdict(), None);
+        // The same without work.
+        story.pass(62, &[(0, 1, BUCKET, 1.0), (1, 1, Phase::Forward, 0.0)]);
+        let verdict = story.verdict().expect("it hangs");
+        assert!(
+            verdict.contains("rank 1 of 2 on host b (process 100) makes no progress in iteration 1, forward"),
+            "{verdict}"
+        );
+    }
+
+    #[test]
+    fn a_slow_network_is_no_hang() {
+        let mut story = Story::new(&["a", "b"]);
+        for pieces in 0..300 {
+            story.second += 1;
+            for rank in [0, 1] {
+                let (processor_time, available_memory) = (Seconds(0.0), Bytes(1 << 33));
+                let (phase, is_waiting) = (BUCKET, true);
+                let at = Heartbeat { iteration: 1, phase, is_waiting, pieces, processor_time, available_memory };
+                story.say(rank, Event::At(at));
+            }
+        }
+        assert_eq!(story.verdict(), None);
+    }
+
+    #[test]
+    fn a_slow_start_gets_more_time_and_then_is_named() {
+        let mut story = Story::new(&["a"]);
+        story.watchdog.ranks = 2;
+        story.pass(170, &[(0, 0, Phase::Joining, 1.0)]);
+        assert_eq!(story.verdict(), None);
+        story.pass(15, &[(0, 0, Phase::Joining, 1.0)]);
+        let verdict = story.verdict().expect("it hangs");
+        assert!(verdict.contains("rank 1 has never reported"), "{verdict}");
+        assert!(verdict.contains("rank 0 waits for it in MPI's initialization"), "{verdict}");
+    }
+
+    #[test]
+    fn ranks_that_cannot_report_are_alive_while_the_job_prints() {
+        let mut story = Story::new(&[]);
+        story.watchdog.ranks = 2;
+        for _ in 0..400 {
+            story.second += 1;
+            let now = story.now();
+            story.watchdog.output("Epoch[0] Batch[1]", now);
+        }
+        story.second += 1000;
+        assert_eq!(story.verdict(), None);
+        // One that is silent from the first line on was perhaps never started.
+        let mut story = Story::new(&[]);
+        story.watchdog.ranks = 2;
+        story.second += 181;
+        assert!(story.verdict().expect("it hangs").contains("rank 0 has never reported"));
+    }
+
+    #[test]
+    fn a_stopped_rank_is_found_where_nobody_waits_for_it() {
+        let mut story = Story::new(&["a", "b"]);
+        for iteration in 1..=70 {
+            story.pass(1, &[(0, iteration, Phase::Forward, 1.0)]);
+        }
+        assert_eq!(
+            story.verdict().expect("it hangs"),
+            "no progress for 60 s: rank 1 of 2 on host b (process 100) has not been heard for 70 s, last in its first \
+             second: it is stopped, or its host or link is down (if it is only slow, raise --stall-timeout)"
+        );
+    }
+
+    #[test]
+    fn a_killed_rank_is_named_with_its_signal_and_place() {
+        let mut story = Story::new(&["a", "b"]);
+        story.pass(3, &[(0, 2, BUCKET, 0.0), (1, 2, Phase::Forward, 1.0)]);
+        story.say(1, Event::Left(0));
+        // Its neighbour fails because of it, and says so first.
+        story.say(0, Event::Failed("MPI_Allreduce returned 17".to_owned()));
+        assert_eq!(story.verdict(), None);
+        let now = story.now();
+        story
+            .watchdog
+            .output("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).", now);
+        let explanation = story.watchdog.explanation(story.now()).expect("it was told");
+        assert!(
+            explanation
+                .starts_with("rank 1 of 2 on host b was killed by signal 9 (SIGKILL) in iteration 2, forward: by a"),
+            "{explanation}"
+        );
+        story.second += 5;
+        assert_eq!(story.verdict(), Some(explanation));
+    }
+
+    #[test]
+    fn want_of_memory_is_said() {
+        let mut story = Story::new(&["a"]);
+        story.pass(1, &[(0, 2, Phase::Forward, 1.0)]);
+        if let Some(at) = story.watchdog.known.get_mut(&0).and_then(|rank| rank.at.as_mut()) {
+            at.available_memory = Bytes(120_000_000);
+        }
+        let now = story.now();
+        story.watchdog.output("srun: error: a: task 0: Out Of Memory", now);
+        let explanation = story.watchdog.explanation(story.now()).expect("it was told");
+        assert!(
+            explanation.contains("host a had 120 MB of memory left, choose a smaller --batch-size"),
+            "{explanation}"
+        );
+    }
+
+    #[test]
+    fn a_rank_s_own_words_go_before_mpirun_s() {
+        let mut story = Story::new(&["a", "b"]);
+        story.say(1, Event::Failed("no memory".to_owned()));
+        story.say(1, Event::Left(0));
+        story.say(0, Event::Left(0));
+        let now = story.now();
+        story.watchdog.output("srun: error: b: task 1: Exited with exit code 1", now);
+        assert_eq!(story.watchdog.explanation(story.now()).as_deref(), Some("rank 1 of 2 on host b: no memory"));
+        let mut story = Story::new(&["a", "b"]);
+        story.pass(1, &[(1, 4, Phase::Optimizer, 1.0)]);
+        story.say(1, Event::Left(0));
+        let words = "rank 1 of 2 on host b died without a word in iteration 4, optimizer";
+        assert_eq!(story.watchdog.explanation(story.now()).as_deref(), Some(words));
+    }
+
+    #[test]
+    fn ranks_that_are_done_are_not_missed() {
+        let mut story = Story::new(&["a", "b"]);
+        for rank in [0, 1] {
+            story.say(rank, Event::Done);
+            story.say(rank, Event::Left(0));
+        }
+        story.second += 59;
+        assert_eq!((story.verdict(), story.watchdog.explanation(story.now())), (None, None));
+        story.second += 1;
+        assert!(story.verdict().expect("mpirun hangs").contains("all ranks are done"));
+    }
+
+    #[test]
+    fn a_slow_start_of_all_gets_more_time_whatever_they_wait_in() {
+        let mut story = Story::new(&["a", "b"]);
+        story.pass(170, &[(0, 0, Phase::Joining, 1.0), (1, 0, Phase::Joining, 1.0)]);
+        assert_eq!(story.verdict(), None);
+        story.pass(15, &[(0, 0, Phase::Joining, 1.0), (1, 0, Phase::Joining, 1.0)]);
+        assert!(story.verdict().expect("it hangs").contains("all 2 ranks wait for each other in MPI's initialization"));
+    }
+
+    #[test]
+    fn a_launcher_that_was_stopped_blames_nobody_for_it() {
+        let mut story = Story::new(&["a", "b"]);
+        story.pass(5, &[(0, 2, BUCKET, 0.0), (1, 2, Phase::Forward, 1.0)]);
+        story.second += 500;
+        story.watchdog.excuse(story.now());
+        assert_eq!(story.verdict(), None);
+    }
+
+    #[test]
+    fn a_rank_that_comes_back_on_another_connection_has_not_left() {
+        let mut story = Story::new(&["a"]);
+        story.pass(5, &[(0, 2, Phase::Forward, 1.0)]);
+        story.say(0, Event::Left(0));
+        story.say(0, Event::Joined(1, "a".to_owned(), 100));
+        story.pass(6, &[(0, 3, Phase::Forward, 1.0)]);
+        assert_eq!(story.verdict(), None);
+        // The end of the first connection may be heard late.
+        story.say(0, Event::Left(0));
+        story.pass(6, &[(0, 4, Phase::Forward, 1.0)]);
+        assert_eq!(story.verdict(), None);
+        story.say(0, Event::Left(1));
+        story.second += 6;
+        assert!(story.verdict().expect("it died").contains("died without a word in iteration 4, forward"));
+    }
+
+    #[test]
+    fn who_caused_the_end_is_told_from_who_was_ended() {
+        // Slurm ends the others when one fails, and says so of one of them.
+        let mut story = Story::new(&["a", "b"]);
+        story.say(1, Event::Failed("no memory".to_owned()));
+        story.second += 1;
+        story.say(0, Event::Left(0));
+        let now = story.now();
+        story.watchdog.output("srun: error: a: task 0: Killed", now);
+        assert_eq!(story.watchdog.explanation(now).as_deref(), Some("rank 1 of 2 on host b: no memory"));
+        // A host that fell silent before others failed.
+        let mut story = Story::new(&["a", "b"]);
+        story.pass(1, &[(0, 2, BUCKET, 0.0), (1, 2, BUCKET, 0.0)]);
+        story.pass(20, &[(0, 2, BUCKET, 0.0)]);
+        story.say(0, Event::Failed("remote error".to_owned()));
+        let words = story.watchdog.explanation(story.now()).expect("it failed");
+        assert!(words.contains("remote error; rank 1 of 2 on host b has not been heard for 20 s"), "{words}");
+        // A run that does not count: its record knows why.
+        let mut story = Story::new(&["a"]);
+        story.say(0, Event::Done);
+        let now = story.now();
+        story.watchdog.output("srun: error: a: task 0: Exited with exit code 1", now);
+        assert_eq!(story.watchdog.explanation(now), None);
+    }
+}

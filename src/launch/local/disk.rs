@@ -1,0 +1,26 @@
+//! What helps where a disk takes no more.
+
+use std::io::{self, ErrorKind};
+
+/// What helps against this error of a disk; `None` where that is not known.
+pub fn fix(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("make room there, or choose another --out"),
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
+            Some("make it writable, or choose another --out")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_forbidden_one_have_their_fixes() {
+        assert!(fix(&io::Error::from_raw_os_error(28)).is_some_and(|fix| fix.starts_with("make room")));
+        assert!(fix(&io::Error::from_raw_os_error(30)).is_some_and(|fix| fix.starts_with("make it writable")));
+        assert_eq!(fix(&io::Error::from_raw_os_error(5)), None);
+    }
+}

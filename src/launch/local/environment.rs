@@ -1,0 +1,146 @@
+//! What this process was started with and in, as far as a launch depends on it: [`LaunchEnvironment::read`] is the one
+//! look at variables, command line and network addresses.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use ringmark_record::environment::is_allowed;
+
+/// MPI's name for shared memory by process-to-process copy, which a container's seccomp rules forbid.
+pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
+
+/// What joins containers or virtual machines inside a host begins with one of these.
+const INNER: [&str; 11] =
+    ["docker", "br-", "virbr", "veth", "vnet", "cni", "flannel", "cali", "lxcbr", "lxdbr", "podman"];
+
+/// What this process was started with and in.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LaunchEnvironment {
+    /// Variables that every rank is to have, those that are set: `PATH`, `LD_LIBRARY_PATH`, `NCCL_*`.
+    pub variables: Vec<String>,
+    /// Folders of `PATH`.
+    pub path: Vec<PathBuf>,
+    /// Folder of the running program.
+    pub program_folder: Option<PathBuf>,
+    /// `CUDA_VISIBLE_DEVICES`, where it is set.
+    pub visible_devices: Option<String>,
+    /// Name of this machine.
+    pub host_name: String,
+    /// Cores that this process may use, at least 1.
+    pub cores: u32,
+    /// This process's command line, program first.
+    pub command: Vec<String>,
+    /// Variables on which figures may depend, with their values: those that a record may hold.
+    pub settings: BTreeMap<String, String>,
+    /// Whether Open MPI must know that this is a container: it is one, and the user has not said how to copy.
+    pub container: bool,
+    /// Slurm's variables, `SLURM_*` and `SRUN_*`, which it sets inside an allocation.
+    pub slurm: BTreeMap<String, String>,
+    /// This machine's own addresses, those of bridges inside it last.
+    pub addresses: Vec<IpAddr>,
+    /// What Open MPI is to use in the place of ssh, where the environment says so.
+    pub ssh_agent: Option<String>,
+    /// The interface that the environment gives Open MPI.
+    pub tcp_interface: Option<String>,
+    /// The interfaces that the environment forbids Open MPI.
+    pub tcp_excluded: Option<String>,
+    /// `LD_LIBRARY_PATH`, where it is set.
+    pub library_path: Option<String>,
+}
+
+impl LaunchEnvironment {
+    /// Looks at this process.
+    pub fn read() -> LaunchEnvironment {
+        let is_forwarded = |name: &str| matches!(name, "PATH" | "LD_LIBRARY_PATH") || name.starts_with("NCCL_");
+        let mut variables: Vec<String> =
+            env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_forwarded(name)).collect();
+        variables.sort();
+        let is_of_slurm = |name: &str| name.starts_with("SLURM_") || name.starts_with("SRUN_");
+        let copy_is_chosen = env::var_os(format!("OMPI_MCA_{SINGLE_COPY}")).is_some();
+        let in_container = ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists());
+        LaunchEnvironment {
+            variables,
+            path: env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect(),
+            program_folder: env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned())),
+            visible_devices: env::var("CUDA_VISIBLE_DEVICES").ok(),
+            host_name: nix::unistd::gethostname()
+                .map(OsString::into_string)
+                .ok()
+                .and_then(Result::ok)
+                .unwrap_or_default(),
+            cores: thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
+            command: env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            settings: env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+                .filter(|(name, _)| is_allowed(name))
+                .collect(),
+            container: in_container && !copy_is_chosen,
+            slurm: env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .filter(|(name, _)| is_of_slurm(name))
+                .collect(),
+            addresses: own_addresses(),
+            ssh_agent: env::var("OMPI_MCA_plm_rsh_agent").ok(),
+            tcp_interface: env::var("OMPI_MCA_btl_tcp_if_include").ok(),
+            tcp_excluded: env::var("OMPI_MCA_btl_tcp_if_exclude").ok(),
+            library_path: env::var("LD_LIBRARY_PATH").ok(),
+        }
+    }
+
+    /// The program `name` on `PATH`.
+    pub fn find(&self, name: &str) -> Option<PathBuf> {
+        self.path.iter().map(|folder| folder.join(name)).find(|path| is_program(path))
+    }
+
+    /// Whether `host` is this machine by its name alone.
+    pub fn is_here(&self, host: &str) -> bool {
+        ["localhost", "127.0.0.1", &self.host_name].contains(&host)
+    }
+}
+
+/// Whether an interface of this name leads into its host and not out of it.
+pub fn is_inner(interface: &str) -> bool {
+    INNER.iter().any(|start| interface.starts_with(start))
+}
+
+/// Whether `path` is a file that may be executed.
+pub fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// Of every interface; none where the kernel says none.
+fn own_addresses() -> Vec<IpAddr> {
+    let address = |interface: nix::ifaddrs::InterfaceAddress| {
+        let address = interface.address?;
+        let four = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        let address = four.or_else(|| Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())))?;
+        Some((is_inner(&interface.interface_name), address))
+    };
+    let interfaces = nix::ifaddrs::getifaddrs().map(|interfaces| interfaces.filter_map(address).collect());
+    let mut addresses: Vec<(bool, IpAddr)> = interfaces.unwrap_or_default();
+    addresses.sort_by_key(|(is_inner, address)| (*is_inner, address.is_ipv6()));
+    addresses.into_iter().map(|(_, address)| address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_in_the_first_folder_that_has_it() {
+        let (empty, full) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let program = full.path().join("mpirun");
+        std::fs::write(&program, "").expect("written");
+        assert!(!is_program(&program));
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("permitted");
+        let path = vec![empty.path().to_owned(), full.path().to_owned()];
+        let environment = LaunchEnvironment { path, ..LaunchEnvironment::default() };
+        assert_eq!(environment.find("mpirun"), Some(program));
+        assert_eq!(environment.find("mpiexec"), None);
+    }
+}

@@ -1,0 +1,44 @@
+//! Whether the user asked to stop. Not for what is to be ended then: whoever waits looks here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+/// How often a waiting loop looks at the clock, the child and the interrupt.
+pub const TICK: Duration = Duration::from_millis(20);
+
+/// Whether the user asked to stop: Ctrl-C, SIGTERM or a closed terminal.
+#[derive(Debug, Clone)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Takes over the signals; once a process.
+    pub fn install() -> anyhow::Result<Interrupt> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&asked);
+        ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("signals cannot be caught")?;
+        Ok(Interrupt(asked))
+    }
+
+    /// One that no signal sets, for tests.
+    #[cfg(test)]
+    pub fn never() -> Interrupt {
+        Interrupt(Arc::default())
+    }
+
+    /// Whether a signal came.
+    pub fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps; ends early when a signal comes.
+    pub fn sleep(&self, duration: Duration) {
+        let end = Instant::now() + duration;
+        while !self.asked() && Instant::now() < end {
+            thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
+        }
+    }
+}

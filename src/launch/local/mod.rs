@@ -1,0 +1,20 @@
+//! This machine and this process: what a launch finds here, and the child processes that it starts. Knows no host but
+//! this one.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`environment`] | what this process was started with and in |
+//! | [`interrupt`] | Ctrl-C, SIGTERM or a closed terminal |
+//! | [`child`] | the one way to start, await and end a child process |
+//! | [`disk`] | what helps where a disk takes no more |
+//! | [`out`] | the folder of results: its name and path |
+//! | [`worker`] | where the worker is |
+//! | [`print`] | lines on the standard output and the standard error |
+
+pub mod child;
+pub mod disk;
+pub mod environment;
+pub mod interrupt;
+pub mod out;
+pub mod print;
+pub mod worker;

@@ -1,0 +1,390 @@
+//! The benchmark `bandwidth`: all-reduce alone, one job a case. A bus bandwidth below the minimum is a failure that lets
+//! the other cases run.
+//!
+//! Standard output is that of the jobs, and what is added begins with `#`: a program that reads nccl-tests' output can
+//! read this. With `--json` alone the figures stand there instead, and messages go to the standard error.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use ringmark_record::bandwidth::config::BandwidthConfig;
+use ringmark_record::bandwidth::figures::{self, SizeFigures};
+use ringmark_record::bandwidth::record::BandwidthRecord;
+use ringmark_record::bandwidth::{lines, options};
+use ringmark_record::case::Case;
+use ringmark_record::files::{BANDWIDTH_LOG, BANDWIDTH_RECORD, RunName};
+use ringmark_record::manifest::Found;
+use ringmark_record::units::GigabytesPerSecond;
+use serde::Serialize;
+
+use crate::answer::Json;
+use crate::launch::cluster::hosts::Hosts;
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::planned::JobFiles;
+use crate::launch::local::out::{absolute_out, default_out};
+use crate::launch::local::print::Printer;
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::session::{self, SessionConfig};
+
+/// What a bandwidth command is asked to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BandwidthSweep {
+    /// In the order in which they run; none twice.
+    pub cases: Vec<Case>,
+    /// Where and how.
+    pub launch: LaunchConfig,
+    /// Folder of the logs and records.
+    pub out: PathBuf,
+    /// Where the figures go for programs.
+    pub json: Json,
+    /// What each job is asked to do, but for the place of its record.
+    pub bandwidth: BandwidthConfig,
+}
+
+/// `results/<UTC date>T<time>Z_bandwidth`, for a command that is given no folder.
+pub fn default_folder(now: SystemTime) -> PathBuf {
+    default_out("bandwidth", now)
+}
+
+/// DLPerf's cases of several ranks that fit, and all slots of several hosts; 1n1g where there is no such case.
+pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
+    let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| case.ranks() > 1 && hosts.fit(*case)).collect();
+    let whole = hosts.whole();
+    if (whole.nodes > 1 || cases.is_empty()) && !cases.contains(&whole) {
+        cases.push(whole);
+    }
+    cases
+}
+
+/// Refuses what cannot work before anything starts, then runs every case.
+pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
+    let BandwidthSweep { cases, launch, out, .. } = config;
+    session::run(SessionConfig { cases, launch, out, resume: false, cooldown: Duration::ZERO }, config)
+}
+
+/// Shows a job's output as it comes.
+pub struct Echo {
+    is_shown: bool,
+}
+
+impl Follower for Echo {
+    fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        if !self.is_shown {
+            return Ok(());
+        }
+        let mut output = io::stdout().lock();
+        output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
+    }
+
+    fn finish(&mut self) {}
+}
+
+impl Benchmark for BandwidthSweep {
+    type Record = BandwidthRecord;
+    type Figures = BandwidthRecord;
+    type Follower = Echo;
+
+    fn check(&self) -> anyhow::Result<()> {
+        self.json.check()
+    }
+
+    fn printer(&self) -> Printer {
+        Printer { mark: "# ", to_error: self.json.is_instead() }
+    }
+
+    fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+        let out_of_record = absolute_out(&self.out)?;
+        let job = |case: Case| {
+            let of = |out: &Path, name: &str| out.join(case.to_string()).join(name);
+            let files = JobFiles { log: of(&self.out, BANDWIDTH_LOG), record: of(&out_of_record, BANDWIDTH_RECORD) };
+            let bandwidth = BandwidthConfig { json: Some(files.record.clone()), ..self.bandwidth.clone() };
+            let mut arguments = vec!["bandwidth".to_owned()];
+            arguments.extend(options::arguments(&bandwidth));
+            JobPlan { title: case.to_string(), case, run: None, threads: bandwidth.threads, files, arguments }
+        };
+        Ok(self.cases.iter().copied().map(job).collect())
+    }
+
+    fn conditions(&self, _: PlanContext) -> Option<BTreeMap<String, String>> {
+        None
+    }
+
+    fn start(&self, _: PlanContext) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn announce(&self, job: &JobPlan) -> Option<String> {
+        Some(format!("{}, ranks: {}, log: {}", job.case, job.case.ranks(), job.files.log.display()))
+    }
+
+    fn follow(&self, _: &JobPlan, _: SessionProgress) -> Echo {
+        Echo { is_shown: !self.json.is_instead() }
+    }
+
+    fn shows_output(&self) -> bool {
+        true
+    }
+
+    fn read(&self, input: BufReader<File>) -> anyhow::Result<BandwidthRecord> {
+        BandwidthRecord::read(input)
+    }
+
+    fn failure(&self, record: &BandwidthRecord) -> Option<String> {
+        record.failure.clone()
+    }
+
+    fn found(&self, _: &BandwidthRecord) -> Found {
+        Found::default()
+    }
+
+    fn figures(&self, record: BandwidthRecord, _: Echo) -> Result<BandwidthRecord, String> {
+        Ok(record)
+    }
+
+    fn is_miss(&self, job: &JobPlan, record: &BandwidthRecord, failure: &str) -> bool {
+        let below = |minimum| lines::below_minimum(&record.results, job.case.ranks(), minimum);
+        // The worker takes its text from the same function, and any other failure goes before this one.
+        self.bandwidth.min_busbw.and_then(below).as_deref() == Some(failure)
+    }
+
+    fn check_finished(&self, run: RunName) -> Result<BandwidthRecord, String> {
+        Err(format!("{run} is no run of this benchmark"))
+    }
+
+    fn report(&self, _: &[EndedJob<BandwidthRecord>]) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn finish(&self, _: &[JobPlan], ended: &[EndedJob<BandwidthRecord>], _: bool) -> anyhow::Result<()> {
+        let printer = self.printer();
+        printer.line(&table(ended));
+        printer.line(&format!("logs and records are in {}", self.out.display()));
+        self.json.give(&answer(ended)).map(|_| ())
+    }
+}
+
+/// What programs are given.
+#[derive(Debug, Serialize)]
+struct Answer {
+    /// Those that ran, in order.
+    cases: Vec<CaseAnswer>,
+}
+
+/// One case; its samples are in its record.
+#[derive(Debug, Serialize)]
+struct CaseAnswer {
+    case: Case,
+    ranks: u32,
+    /// Backend that summed; `null` where there are no figures.
+    collective: Option<String>,
+    /// In GB/s; `null` without a sample.
+    average_busbw: Option<GigabytesPerSecond>,
+    /// Why it does not pass.
+    failure: Option<String>,
+    sizes: Vec<SizeFigures>,
+}
+
+fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
+    let of_case = |EndedJob { job, outcome, .. }: &EndedJob<BandwidthRecord>| {
+        let record = outcome.figures();
+        let (case, results) = (job.case, record.map(|record| record.results.as_slice()).unwrap_or_default());
+        CaseAnswer {
+            case,
+            ranks: case.ranks(),
+            collective: record.map(|record| record.collective.clone()),
+            average_busbw: figures::average_busbw(results, case.ranks()),
+            failure: outcome.failure().map(str::to_owned),
+            sizes: results.iter().map(|result| SizeFigures::of(result, case.ranks())).collect(),
+        }
+    };
+    Answer { cases: ended.iter().map(of_case).collect() }
+}
+
+/// One row of the table.
+struct Row<'a> {
+    case: &'a str,
+    ranks: &'a str,
+    average: &'a str,
+    best: &'a str,
+    size: &'a str,
+    failure: &'a str,
+}
+
+impl Row<'_> {
+    fn text(&self) -> String {
+        let Row { case, ranks, average, best, size, failure } = self;
+        let text = format!("{case:>8}  {ranks:>7}  {average:>9}  {best:>10}  {size:>12}  {failure}");
+        text.trim_end().to_owned()
+    }
+}
+
+/// One line a case that ran, in GB/s and bytes.
+fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
+    const HEAD: Row = Row {
+        case: "case",
+        ranks: "ranks",
+        average: "avg busbw",
+        best: "best busbw",
+        size: "of size",
+        failure: "failure",
+    };
+    const UNITS: Row = Row { case: "", ranks: "", average: "(GB/s)", best: "(GB/s)", size: "(B)", failure: "" };
+    let mut table = vec![String::new(), HEAD.text(), UNITS.text()];
+    for EndedJob { job, outcome, .. } in ended {
+        let results = outcome.figures().map(|record| record.results.as_slice()).unwrap_or_default();
+        let (ranks, none) = (job.case.ranks(), || "-".to_owned());
+        let average = figures::average_busbw(results, ranks).map_or_else(none, |average| format!("{:.2}", average.0));
+        let (size, best) = figures::best_busbw(results, ranks)
+            .map_or_else(|| (none(), none()), |(size, best)| (size.0.to_string(), format!("{:.2}", best.0)));
+        let failure = outcome.failure().unwrap_or("-").replace('\n', " ");
+        let (case, ranks) = (job.case.to_string(), ranks.to_string());
+        let row = Row { case: &case, ranks: &ranks, average: &average, best: &best, size: &size, failure: &failure };
+        table.push(row.text());
+    }
+    table.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use ringmark_record::bandwidth::record::{MessageResult, Timing};
+    use ringmark_record::config::DeviceChoice;
+    use ringmark_record::environment::Environment;
+    use ringmark_record::units::{Bytes, Seconds};
+
+    use super::*;
+    use crate::launch::cluster::ssh::SshOptions;
+    use crate::launch::job::process::Ended;
+    use crate::launch::job::request::StarterOptions;
+    use crate::launch::job::starter::Starter;
+    use crate::launch::local::environment::LaunchEnvironment;
+    use crate::launch::sweep::benchmark::JobOutcome;
+    use crate::launch::sweep::session::failure_of;
+
+    const CASE: Case = Case { nodes: 1, gpus_per_node: 2 };
+
+    /// 1 GB in 0.1 s: 10 GB/s.
+    fn record(failure: Option<&str>) -> BandwidthRecord {
+        let timing = Timing { seconds: vec![vec![Seconds(0.1)]; 2], wrong: Some(0), error: vec![0.0] };
+        BandwidthRecord {
+            collective: "mpi".to_owned(),
+            results: vec![MessageResult {
+                bytes: Bytes(1_000_000_000),
+                count: 250_000_000,
+                element: "float".to_owned(),
+                buckets: vec![Bytes(1_000_000_000)],
+                out_of_place: None,
+                in_place: Some(timing),
+            }],
+            failure: failure.map(str::to_owned),
+            ..BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), Environment::default(), Vec::new())
+        }
+    }
+
+    fn sweep(minimum: Option<GigabytesPerSecond>) -> BandwidthSweep {
+        let environment = LaunchEnvironment::default();
+        BandwidthSweep {
+            cases: vec![CASE],
+            launch: LaunchConfig {
+                hosts: Hosts::this_machine(2),
+                timeout: None,
+                stall_timeout: None,
+                worker: None,
+                starter: Starter::Mpirun,
+                options: StarterOptions::default(),
+                ssh: SshOptions::new(22, &[], &environment),
+                device: DeviceChoice::Cpu,
+                sync: None,
+                dry_run: false,
+                doctor: false,
+            },
+            out: "out".into(),
+            json: Json::No,
+            bandwidth: BandwidthConfig { min_busbw: minimum, ..BandwidthConfig::default() },
+        }
+    }
+
+    fn job(case: Case) -> JobPlan {
+        let environment = LaunchEnvironment::default();
+        let context = PlanContext { environment: &environment, begun: None };
+        let sweep = BandwidthSweep { cases: vec![case], ..sweep(None) };
+        sweep.plan(context).expect("a plan").remove(0)
+    }
+
+    fn exited(code: i32) -> Ended {
+        Ended::Exited(ExitStatus::from_raw(code << 8), None)
+    }
+
+    const MINIMUM: Option<GigabytesPerSecond> = Some(GigabytesPerSecond(1000.0));
+
+    /// The text of [`lines::below_minimum`].
+    fn miss() -> String {
+        lines::below_minimum(&record(None).results, 2, GigabytesPerSecond(1000.0)).expect("a miss")
+    }
+
+    fn failure(end: Ended, record: Result<BandwidthRecord, String>) -> Option<String> {
+        failure_of(&sweep(None), Starter::Mpirun, &end, &record)
+    }
+
+    #[test]
+    fn the_record_says_more_than_mpirun() {
+        let reason = |end, record| failure(end, record).expect("it is sound");
+        assert_eq!(failure(exited(0), Ok(record(None))), None);
+        assert_eq!(reason(exited(1), Ok(record(Some("3 elements are wrong")))), "3 elements are wrong");
+        assert_eq!(reason(exited(7), Ok(record(None))), "mpirun ended with exit status 7");
+        assert_eq!(reason(exited(7), Err("no record".to_owned())), "mpirun ended with exit status 7");
+        assert_eq!(reason(exited(0), Err("no record".to_owned())), "no record");
+        assert_eq!(reason(Ended::Interrupted, Ok(record(Some(&miss())))), "interrupted");
+    }
+
+    #[test]
+    fn too_slow_differs_from_failed() {
+        let is_miss = |failure: &str| sweep(MINIMUM).is_miss(&job(CASE), &record(Some(failure)), failure);
+        assert!(is_miss(&miss()));
+        // Slow as well, but wrong before all; or ended from outside.
+        assert!(!is_miss("3 elements are wrong"));
+        assert!(!is_miss("interrupted"));
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_every_case_that_ran() {
+        let outcomes = [
+            ("1n2g", JobOutcome::Sound(record(None))),
+            ("2n8g", JobOutcome::Missed(record(None), "too slow".to_owned())),
+            ("4n8g", JobOutcome::Failed("mpirun ended with exit status 7".to_owned())),
+        ];
+        let ended = outcomes.map(|(case, outcome)| {
+            let job = job(case.parse().expect("a case"));
+            EndedJob { job, took: Duration::ZERO, outcome }
+        });
+        assert_eq!(
+            table(&ended),
+            "
+    case    ranks  avg busbw  best busbw       of size  failure
+                      (GB/s)      (GB/s)           (B)
+    1n2g        2      10.00       10.00    1000000000  -
+    2n8g       16      18.75       18.75    1000000000  too slow
+    4n8g       32          -           -             -  mpirun ended with exit status 7"
+        );
+    }
+
+    #[test]
+    fn the_default_cases_are_those_that_exchange() {
+        let cases = |hosts: &str| -> Vec<String> {
+            let hosts = Hosts::parse_list(hosts).expect("hosts");
+            default_cases(&hosts).iter().map(Case::to_string).collect()
+        };
+        assert_eq!(cases("a:1"), ["1n1g"]);
+        assert_eq!(cases("a:2"), ["1n2g"]);
+        assert_eq!(cases("a:64"), ["1n2g", "1n4g", "1n8g"]);
+        assert_eq!(cases("a:4,b:4"), ["1n2g", "1n4g", "2n4g"]);
+        assert_eq!(cases("a:1,b:1"), ["2n1g"]);
+        assert_eq!(cases("a:8,b:8,c:8,d:8"), ["1n2g", "1n4g", "1n8g", "2n8g", "4n8g"]);
+    }
+}

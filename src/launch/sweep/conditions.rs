@@ -1,0 +1,68 @@
+//! What figures depend on and is known before a run, for the manifest; and the command that goes on with a sweep.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use ringmark_record::manifest::Conditions;
+
+use crate::launch::cluster::interface::Interface;
+use crate::launch::job::launcher::{LaunchConfig, Launcher};
+use crate::launch::local::environment::LaunchEnvironment;
+
+/// A benchmark's own `options`, and what holds for every benchmark.
+pub fn conditions(
+    mut options: BTreeMap<String, String>,
+    config: &LaunchConfig,
+    cooldown: Duration,
+    launcher: &Launcher,
+) -> anyhow::Result<Conditions> {
+    let environment = launcher.environment();
+    for (name, value) in [
+        ("--cooldown", cooldown.as_secs().to_string()),
+        ("--launcher", config.starter.program().to_owned()),
+        ("--interface", config.options.interface.as_ref().map(Interface::to_string).unwrap_or_default()),
+        ("--launcher-args", shell_words::join(&config.options.arguments)),
+    ] {
+        options.insert(name.to_owned(), value);
+    }
+    let hosts = config.hosts.all();
+    if hosts.iter().any(|host| environment.is_here(&host.name)) {
+        options.insert("this machine".to_owned(), environment.host_name.clone());
+    }
+    options.retain(|_, value| !value.is_empty());
+    let programs =
+        [("ringmark", env!("CARGO_PKG_VERSION").to_owned()), ("ringmark-worker (sha256)", sha256(launcher.worker())?)];
+    Ok(Conditions {
+        hosts: hosts.iter().map(|host| host.name.clone()).collect(),
+        options,
+        variables: environment.settings.clone(),
+        programs: programs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    })
+}
+
+/// By the program that every Linux has, so that anybody can compare.
+fn sha256(file: &Path) -> anyhow::Result<String> {
+    let hash = || -> anyhow::Result<String> {
+        let output = Command::new("sha256sum").stdin(File::open(file)?).stderr(Stdio::inherit()).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let hash = text.split_whitespace().next().filter(|_| output.status.success());
+        Ok(hash.context("it ended without a hash")?.to_owned())
+    };
+    hash().with_context(|| format!("sha256sum of {} failed", file.display()))
+}
+
+/// The command that goes on with the sweep in `out`.
+pub fn resume_command(environment: &LaunchEnvironment, out: &Path) -> Vec<String> {
+    let mut command = environment.command.clone();
+    if !command.iter().any(|argument| argument == "--out" || argument.starts_with("--out=")) {
+        command.extend(["--out".to_owned(), out.display().to_string()]);
+    }
+    if !command.iter().any(|argument| argument == "--resume") {
+        command.push("--resume".to_owned());
+    }
+    command
+}

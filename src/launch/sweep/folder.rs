@@ -1,0 +1,173 @@
+//! The folder of results: held by one command at a time, cleared of what a killed one left. Not for what is in its files.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, anyhow};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use ringmark_record::files::{self, LOCK};
+use ringmark_record::usage::usage;
+use ringmark_record::whole_file;
+
+use crate::launch::local::disk;
+use crate::launch::local::print::print_error;
+
+/// The right to write into a folder. It ends with the value, or when this process and the mpirun that it started have
+/// ended, in whatever way: the kernel takes it back.
+///
+/// On NFS it holds between hosts as well, unless the folder is mounted with `nolock` or `local_lock`; there, and on
+/// file systems without locks, two sweeps from two hosts are not kept apart.
+#[derive(Debug)]
+pub struct FolderLock {
+    file: File,
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Closing would not do where a child has inherited it; and where this fails, the end of the process does it.
+        let _ = self.file.unlock();
+    }
+}
+
+impl FolderLock {
+    /// Makes the folder where it is not there; refuses one that another command is writing into. `host` is this
+    /// machine.
+    pub fn take(folder: &Path, host: &str) -> anyhow::Result<FolderLock> {
+        fs::create_dir_all(folder).with_context(|| {
+            format!("folder {} cannot be made: choose an --out that can be written", folder.display())
+        })?;
+        let not_written = |error: io::Error| {
+            let fix = disk::fix(&error).unwrap_or("choose an --out that can be written");
+            anyhow!("folder {} cannot be written: {error}: {fix}", folder.display())
+        };
+        let path = folder.join(LOCK);
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(path).map_err(not_written)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(in_use(folder, &mut file, host)),
+            Err(TryLockError::Error(error)) => print_error(&format!(
+                "ringmark: folder {} cannot be locked ({error}): see to it that nothing else writes into it",
+                folder.display()
+            )),
+        }
+        let now = humantime::format_rfc3339_seconds(SystemTime::now());
+        let holder = format!("{} {host} {now}\n", std::process::id());
+        file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(not_written)?;
+        // mpirun inherits it: a job that outlives a killed ringmark still writes, and keeps the next one out.
+        fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).context("the lock cannot be passed on to mpirun")?;
+        Ok(FolderLock { file })
+    }
+}
+
+/// Says who holds the lock of `folder`, as far as `file` knows.
+fn in_use(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
+    let mut text = String::new();
+    // It is only for the message.
+    let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let out = folder.display();
+    usage(match fields[..] {
+        [process, there, since] => {
+            let who = format!("ringmark (process {process} on host {there}, since {since})");
+            let number = process.parse().map(Pid::from_raw);
+            if there == host && number.is_ok_and(|process| kill(process, None) == Err(nix::errno::Errno::ESRCH)) {
+                anyhow!(
+                    "--out {out} is still in use by a job of {who}, which was killed: wait until that mpirun has ended, \
+                     or end it"
+                )
+            } else {
+                anyhow!("--out {out} is in use by {who}: wait until it has ended, or choose another folder")
+            }
+        }
+        _ => anyhow!("--out {out} is in use by another ringmark: wait until it has ended, or choose another folder"),
+    })
+}
+
+/// Renames the files of an earlier attempt, those that are there, so that neither extractor takes them for a run.
+pub fn put_aside(files: &[PathBuf]) -> anyhow::Result<()> {
+    let there: Vec<&PathBuf> = files.iter().filter(|file| file.exists()).collect();
+    let is_free = |attempt: &u32| files.iter().all(|file| !files::of_attempt(file, *attempt).exists());
+    let attempt = (1..).find(is_free).context("there are too many earlier attempts")?;
+    for file in there {
+        fs::rename(file, files::of_attempt(file, attempt))
+            .with_context(|| format!("{} cannot be put aside", file.display()))?;
+    }
+    Ok(())
+}
+
+/// The last look before the first job, on a folder that is held: the folder of every log can be written.
+pub fn prepare<'a>(out: &Path, logs: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
+    remove_parts(out);
+    let folders: BTreeSet<&Path> = logs.into_iter().filter_map(Path::parent).collect();
+    for folder in folders {
+        fs::create_dir_all(folder).with_context(|| {
+            format!("folder {} cannot be made: choose an --out that can be written", folder.display())
+        })?;
+        remove_parts(folder);
+    }
+    Ok(())
+}
+
+/// Removes the part files that killed writers left directly in `folder`; nobody may be writing there.
+fn remove_parts(folder: &Path) {
+    for file in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if whole_file::is_part(&file.path()) {
+            // It takes room, no more.
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_holder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path().join("out");
+        let lock = FolderLock::take(&out, "a").expect("it is free");
+        let error = format!("{:#}", FolderLock::take(&out, "a").expect_err("it is held"));
+        let who = format!("{} is in use by ringmark (process {} on host a, since 2", out.display(), std::process::id());
+        assert!(error.contains(&who), "{error}");
+        drop(lock);
+        FolderLock::take(&out, "a").expect("it is free again");
+    }
+
+    #[test]
+    fn a_holder_without_a_name_is_reported_as_such() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let lock = FolderLock::take(folder.path(), "a").expect("it is free");
+        fs::write(folder.path().join(LOCK), "").expect("written");
+        let error = format!("{:#}", FolderLock::take(folder.path(), "a").expect_err("it is held"));
+        assert!(error.contains("is in use by another ringmark: wait"), "{error}");
+        // No process has this number.
+        fs::write(folder.path().join(LOCK), "2147483647 a 2025-11-21T10:02:03Z\n").expect("written");
+        let error = format!("{:#}", FolderLock::take(folder.path(), "a").expect_err("it is held"));
+        assert!(error.contains("still in use by a job of ringmark (process 2147483647 on host a"), "{error}");
+        drop(lock);
+    }
+
+    #[test]
+    fn attempts_are_numbered_and_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = ["run.log", "run.jsonl"].map(|name| folder.path().join(name));
+        for attempt in 1..=3 {
+            fs::write(&files[0], format!("{attempt}")).expect("written");
+            put_aside(&files).expect("renamed");
+            assert!(!files[0].exists());
+        }
+        for attempt in 1..=3 {
+            let kept = fs::read_to_string(folder.path().join(format!("run.log.{attempt}"))).expect("kept");
+            assert_eq!(kept, format!("{attempt}"));
+        }
+        put_aside(&files).expect("there is nothing to do");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 3);
+    }
+}

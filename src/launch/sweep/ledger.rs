@@ -1,0 +1,215 @@
+//! A sweep's manifest while the sweep runs: what of an earlier one still counts, and the state of every run, on the
+//! disk before anything depends on it. Not for running anything, nor for the file's format.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{anyhow, ensure};
+use ringmark_record::files::{self, BASELINE, MANIFEST, RunName};
+use ringmark_record::manifest::{Conditions, Found, Manifest, RunState};
+use ringmark_record::units::Seconds;
+use ringmark_record::usage::usage;
+
+use crate::launch::local::disk;
+use crate::launch::sweep::folder;
+use crate::launch::sweep::plan::{AXIS_OPTIONS, joined};
+
+/// Why a run does not count that was under way when ringmark was killed.
+const CUT_OFF: &str = "ringmark was ended in the middle of it";
+
+/// The manifest of one folder, written anew at every change.
+#[derive(Debug)]
+pub struct Ledger {
+    out: PathBuf,
+    manifest: Manifest,
+}
+
+impl Ledger {
+    /// Of a sweep into a folder that holds none yet, with the command that goes on with it; writes nothing.
+    pub fn begin(out: &Path, command: Vec<String>, conditions: Conditions) -> anyhow::Result<Ledger> {
+        refuse_used_folder(out).map_err(usage)?;
+        Ok(Ledger { out: out.to_owned(), manifest: Manifest::new(command, conditions) })
+    }
+
+    /// Of the sweep that `manifest` of the folder describes, where it was begun under these conditions; writes nothing.
+    /// With it comes a line for every run that was begun and does not count: it is missing again. `check` says what a
+    /// finished run ran on, or what is wrong with its files.
+    pub fn resume(
+        out: &Path,
+        mut manifest: Manifest,
+        command: Vec<String>,
+        conditions: Conditions,
+        check: impl Fn(RunName) -> Result<Found, String>,
+    ) -> anyhow::Result<(Ledger, Vec<String>)> {
+        add_axis_values(&mut manifest.conditions.options, &conditions.options);
+        let differences = manifest.conditions.differences(&conditions);
+        if !differences.is_empty() {
+            return Err(usage(anyhow!(
+                "--resume: the sweep in {} was begun with other values, new runs could not be compared with its own:\n{}\n\
+                 ask for the same again, or choose another --out",
+                out.display(),
+                joined(&differences, "\n")
+            )));
+        }
+        if conditions.hosts.len() > manifest.conditions.hosts.len() {
+            manifest.conditions.hosts = conditions.hosts;
+        }
+        manifest.command = command;
+        // The finished runs' records are on the disk: they say it themselves.
+        manifest.found = Found::default();
+        let mut ledger = Ledger { out: out.to_owned(), manifest };
+        let notes = ledger.check(check);
+        Ok((ledger, notes))
+    }
+
+    /// Compares what the manifest says with what lies in the folder.
+    fn check(&mut self, check: impl Fn(RunName) -> Result<Found, String>) -> Vec<String> {
+        let mut notes = Vec::new();
+        let (out, known) = (&self.out, &mut self.manifest.found);
+        for run in &mut self.manifest.runs {
+            let mut check = || admit(known, check(run.name)?);
+            let fault = match &run.state {
+                RunState::Planned => continue,
+                RunState::Failed { reason } => Some(reason.clone()),
+                RunState::Finished => check().err().map(|fault| format!("it was finished, but {fault}")),
+                // It may have ended, and only that not have been written down; then its log has its name.
+                RunState::Running { .. } => {
+                    let has_ended = run.name.log(out).exists();
+                    check().err().map(|fault| if has_ended { fault } else { CUT_OFF.to_owned() })
+                }
+            };
+            if let Some(fault) = &fault {
+                notes.push(format!("{} does not count: {fault}", run.name));
+            }
+            run.state = fault.map_or(RunState::Finished, |reason| RunState::Failed { reason });
+        }
+        notes
+    }
+
+    /// Adds these runs where they are not there, and writes the manifest.
+    pub fn write(&mut self, runs: impl IntoIterator<Item = RunName>) -> anyhow::Result<()> {
+        for run in runs {
+            self.manifest.run(run);
+        }
+        self.manifest.write(&self.out).map_err(|error| {
+            let fix = error.chain().find_map(|cause| disk::fix(cause.downcast_ref()?));
+            match fix {
+                Some(fix) => anyhow!("{error:#}: {fix}"),
+                None => error,
+            }
+        })
+    }
+
+    /// The command that goes on with this sweep.
+    pub fn command(&self) -> &[String] {
+        &self.manifest.command
+    }
+
+    /// Whether this run need not run again.
+    pub fn is_finished(&self, run: RunName) -> bool {
+        self.manifest.is_finished(run)
+    }
+
+    /// Puts aside what an earlier attempt at this run left, and writes down that it runs.
+    pub fn start(&mut self, run: RunName) -> anyhow::Result<()> {
+        let log = run.log(&self.out);
+        folder::put_aside(&[files::under_way(&log), log, run.record(&self.out)])?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.set(run, RunState::Running { since: Seconds(since.as_secs_f64()) })
+    }
+
+    /// Whether a sound run ran on what the finished ones ran on; if so, it is one of them for the next.
+    pub fn admit(&mut self, found: Found) -> Result<(), String> {
+        admit(&mut self.manifest.found, found)
+    }
+
+    /// Writes down how a run ended.
+    pub fn end(&mut self, run: RunName, failure: Option<&str>) -> anyhow::Result<()> {
+        let state = failure.map_or(RunState::Finished, |reason| RunState::Failed { reason: reason.to_owned() });
+        self.set(run, state)
+    }
+
+    fn set(&mut self, run: RunName, state: RunState) -> anyhow::Result<()> {
+        self.manifest.run(run).state = state;
+        self.write([])
+    }
+}
+
+/// The manifest of a folder that is to hold one.
+pub fn find(out: &Path) -> anyhow::Result<Manifest> {
+    Manifest::find(out)?.ok_or_else(|| {
+        let out = out.display();
+        usage(anyhow!(
+            "--out {out} holds no sweep to go on with (no {MANIFEST}): leave out --resume, or choose another --out"
+        ))
+    })
+}
+
+/// An axis with more values than it had is more work, and no other condition; one that lacks a value stays as it was.
+fn add_axis_values(then: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
+    for (name, then) in then.iter_mut().filter(|(name, _)| AXIS_OPTIONS.contains(&name.as_str())) {
+        if let Some(now) = now.get(name)
+            && then.split(',').all(|value| now.split(',').any(|other| other == value))
+        {
+            then.clone_from(now);
+        }
+    }
+}
+
+fn admit(known: &mut Found, found: Found) -> Result<(), String> {
+    let differences = known.differences(&found);
+    if !differences.is_empty() {
+        return Err(format!("it ran on something else than the finished runs: {}", joined(&differences, "; ")));
+    }
+    known.add(found);
+    Ok(())
+}
+
+/// Two sweeps in one folder could not be told apart afterwards.
+fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
+    let advice = "choose another folder, or move it away";
+    let manifest = out.join(MANIFEST);
+    ensure!(
+        !manifest.exists(),
+        "--out {} already holds a sweep ({}): go on with it by --resume, {advice}",
+        out.display(),
+        manifest.display()
+    );
+    let folders = [out.to_owned(), out.join(BASELINE)].into_iter().flat_map(fs::read_dir);
+    for folder in folders.flatten().flatten() {
+        for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+            ensure!(
+                RunName::parse(&file.path()).is_none(),
+                "--out {} already holds runs ({}): {advice}",
+                out.display(),
+                file.path().display()
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(batch_size: &str, wire: &str) -> BTreeMap<String, String> {
+        [("--batch-size", batch_size), ("--wire", wire)].map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    }
+
+    #[test]
+    fn more_values_of_an_axis_are_no_difference_and_fewer_are() {
+        let after = |then: &str, now: &str| {
+            let mut then = options(then, "fp32");
+            add_axis_values(&mut then, &options(now, "fp32,bf16"));
+            assert_eq!(then["--wire"], "fp32", "it is no axis");
+            then["--batch-size"].clone()
+        };
+        assert_eq!(after("128", "64,128"), "64,128");
+        assert_eq!(after("128", "64"), "128");
+        assert_eq!(after("1,2,4", "1,2"), "1,2,4");
+        assert_eq!(after("1", "16"), "1");
+    }
+}

@@ -1,0 +1,21 @@
+//! A plan of many jobs, run one after the other: one [`session`] for every [`benchmark`].
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`benchmark`] | what is a benchmark's own: `train`, `bandwidth` |
+//! | [`plan`] | axes turned into runs; a rank's part of the cores; pure |
+//! | [`session`] | what surrounds the jobs of every benchmark |
+//! | [`conditions`] | what figures depend on and is known before a run |
+//! | [`ledger`] | a sweep's manifest while it runs, and what of an earlier sweep still counts |
+//! | [`folder`] | the folder of results: held by one command, old attempts put aside |
+//! | [`progress`] | what the terminal shows of a run while it goes |
+//! | [`suite`] | PyTorch's DDP suite: its cases, the runs without communication, its lines |
+
+pub mod benchmark;
+pub mod conditions;
+pub mod folder;
+pub mod ledger;
+pub mod plan;
+pub mod progress;
+pub mod session;
+pub mod suite;

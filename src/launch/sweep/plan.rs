@@ -1,0 +1,167 @@
+//! Axes turned into runs, and the part of a host's cores that a rank gets on the CPU. Pure. Not for a benchmark's
+//! configuration: it takes the values of each run from here.
+
+use std::fmt::Display;
+
+use ringmark_record::case::Case;
+use ringmark_record::config::Dtype;
+use ringmark_record::files::RunName;
+
+/// Options that hold an axis: a comma stands between its values.
+pub const AXIS_OPTIONS: [&str; 2] = [DTYPE, BATCH_SIZE];
+
+const DTYPE: &str = "--dtype";
+
+const BATCH_SIZE: &str = "--batch-size";
+
+/// What a sweep varies. Every list has at least one value, and none twice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Axes {
+    /// Precisions.
+    pub dtypes: Vec<Dtype>,
+    /// Images a rank and iteration.
+    pub batch_sizes: Vec<u32>,
+    /// Shapes.
+    pub cases: Vec<Case>,
+    /// Runs of each point, at least 1.
+    pub runs: u32,
+}
+
+impl Axes {
+    /// Every precision with every batch size.
+    pub fn points(&self) -> impl Iterator<Item = (Dtype, u32)> {
+        self.dtypes.iter().flat_map(|dtype| self.batch_sizes.iter().map(|batch_size| (*dtype, *batch_size)))
+    }
+
+    /// Every run in order: a run is the innermost loop, the first field of this struct the outermost.
+    pub fn runs(&self) -> Vec<RunName> {
+        let mut runs = Vec::new();
+        for &dtype in &self.dtypes {
+            for &batch_size in &self.batch_sizes {
+                for &case in &self.cases {
+                    for run in 1..=self.runs {
+                        runs.push(RunName { baseline: false, case, batch_size, dtype, run });
+                    }
+                }
+            }
+        }
+        runs
+    }
+
+    /// `1n2g run 1 of 3`, `1n2g b16 bf16 without communication, run 1 of 3`: axes of one value are not named.
+    pub fn title(&self, run: RunName) -> String {
+        let mut title = run.case.to_string();
+        if self.batch_sizes.len() > 1 {
+            title += &format!(" b{}", run.batch_size);
+        }
+        if self.dtypes.len() > 1 {
+            title += &format!(" {}", run.dtype);
+        }
+        if run.baseline {
+            title += " without communication,";
+        }
+        title + &format!(" run {} of {}", run.run, self.runs)
+    }
+
+    /// Precisions and batch sizes under their options' names, as a manifest holds them.
+    pub fn settings(&self) -> [(&'static str, String); 2] {
+        [(DTYPE, joined(&self.dtypes, ",")), (BATCH_SIZE, joined(&self.batch_sizes, ","))]
+    }
+
+    /// `b128_fp32`, `b1-2-4_fp32-bf16`: for the name of a folder.
+    pub fn short_name(&self) -> String {
+        format!("b{}_{}", joined(&self.batch_sizes, "-"), joined(&self.dtypes, "-"))
+    }
+}
+
+/// All values, `separator` between them.
+pub fn joined<T: Display>(values: &[T], separator: &str) -> String {
+    values.iter().map(T::to_string).collect::<Vec<_>>().join(separator)
+}
+
+/// What each rank gets of a host's cores. On the CPU it is a device: the same in every case, so that a case of more ranks
+/// has more devices and not smaller ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoreShare {
+    /// Threads of a rank.
+    pub threads: u32,
+    /// Cores of its host.
+    pub cores: u32,
+}
+
+impl CoreShare {
+    /// Of ranks on hosts with so many `cores`: the cores divided among the ranks of the largest of `cases`, or fewer where
+    /// the sweep was `begun` with fewer.
+    pub fn of(cases: &[Case], cores: u32, begun: Option<u32>) -> CoreShare {
+        let most = cases.iter().map(|case| case.gpus_per_node).max().unwrap_or(1);
+        let threads = (cores / most).max(1);
+        CoreShare { threads: begun.unwrap_or(threads).min(threads), cores }
+    }
+
+    /// `each rank has 1 of 2 cores in every case`.
+    pub fn line(&self) -> String {
+        format!("each rank has {} of {} cores in every case", self.threads, self.cores)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cases(text: &str) -> Vec<Case> {
+        text.split(',').map(|case| case.parse().expect("a case")).collect()
+    }
+
+    fn axes(dtypes: &[Dtype], batch_sizes: &[u32]) -> Axes {
+        Axes { dtypes: dtypes.to_vec(), batch_sizes: batch_sizes.to_vec(), cases: cases("1n1g,1n2g"), runs: 2 }
+    }
+
+    #[test]
+    fn the_runs_are_the_product_and_the_last_axis_turns_fastest() {
+        let axes = axes(&[Dtype::Fp32, Dtype::Bf16], &[8, 16]);
+        let names: Vec<String> = axes.runs().iter().map(RunName::to_string).collect();
+        assert_eq!(names.len(), 2 * 2 * 2 * 2);
+        assert_eq!(
+            names[..5],
+            [
+                "1n1g/rn50_b8_fp32_1.log",
+                "1n1g/rn50_b8_fp32_2.log",
+                "1n2g/rn50_b8_fp32_1.log",
+                "1n2g/rn50_b8_fp32_2.log",
+                "1n1g/rn50_b16_fp32_1.log"
+            ]
+        );
+        assert_eq!(names[8], "1n1g/rn50_b8_bf16_1.log");
+    }
+
+    #[test]
+    fn a_title_names_the_axes_that_vary() {
+        let title = |axes: &Axes, baseline: bool| {
+            let run = axes.runs().pop().expect("runs");
+            axes.title(RunName { baseline, ..run })
+        };
+        let one = axes(&[Dtype::Fp32], &[8]);
+        assert_eq!(title(&one, false), "1n2g run 2 of 2");
+        assert_eq!(title(&one, true), "1n2g without communication, run 2 of 2");
+        assert_eq!(title(&axes(&[Dtype::Fp32], &[8, 16]), false), "1n2g b16 run 2 of 2");
+        let both = axes(&[Dtype::Fp32, Dtype::Bf16], &[8, 16]);
+        assert_eq!(title(&both, false), "1n2g b16 bf16 run 2 of 2");
+        assert_eq!(title(&both, true), "1n2g b16 bf16 without communication, run 2 of 2");
+        assert_eq!((one.short_name(), both.short_name()), ("b8_fp32".to_owned(), "b8-16_fp32-bf16".to_owned()));
+        assert_eq!(both.settings(), [("--dtype", "fp32,bf16".to_owned()), ("--batch-size", "8,16".to_owned())]);
+    }
+
+    #[test]
+    fn a_rank_has_the_same_part_of_the_cores_in_every_case() {
+        let threads = |list: &str, cores: u32, begun| CoreShare::of(&cases(list), cores, begun).threads;
+        assert_eq!(threads("1n1g,1n2g", 2, None), 1);
+        assert_eq!(threads("1n1g,1n2g,1n4g", 6, None), 1);
+        assert_eq!(threads("1n1g,1n2g", 64, None), 32);
+        assert_eq!(threads("1n1g", 8, None), 8);
+        assert_eq!(threads("1n8g", 2, None), 1);
+        // A sweep that goes on with fewer cases keeps the part that its runs had; one that needs more room differs.
+        assert_eq!(threads("1n1g", 8, Some(2)), 2);
+        assert_eq!(threads("1n8g", 8, Some(2)), 1);
+        assert_eq!(CoreShare::of(&cases("1n2g"), 2, None).line(), "each rank has 1 of 2 cores in every case");
+    }
+}

@@ -1,0 +1,360 @@
+//! What surrounds the jobs of every benchmark: finds the programs, refuses what cannot work, holds the folder, copies the
+//! worker, looks at the hosts, runs what is missing, one job after the other, and writes down how each ended. The first
+//! failure stops it; what was finished before it stays. Not for what a job does or what its record means: that is the
+//! [`Benchmark`]'s.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail, ensure};
+use ringmark_record::case::Case;
+use ringmark_record::files::{self, RunName};
+use ringmark_record::usage::usage;
+
+use crate::launch::doctor::command::before_jobs;
+use crate::launch::doctor::host::Visit;
+use crate::launch::job::launcher::{LaunchConfig, Launcher, WorkerCall};
+use crate::launch::job::planned::{JobFiles, JobLimits, PlannedJob};
+use crate::launch::job::process::Ended;
+use crate::launch::job::starter::Starter;
+use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::out::absolute_out;
+use crate::launch::local::print::{Printer, print_error, print_line};
+use crate::launch::sweep::benchmark::{
+    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
+};
+use crate::launch::sweep::conditions::{conditions, resume_command};
+use crate::launch::sweep::folder::{self, FolderLock};
+use crate::launch::sweep::ledger::{self, Ledger};
+
+/// What a session is asked to do, whatever the benchmark.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionConfig<'a> {
+    /// All cases of the plan.
+    pub cases: &'a [Case],
+    /// Where and how.
+    pub launch: &'a LaunchConfig,
+    /// Folder of the logs and records.
+    pub out: &'a Path,
+    /// Go on with the sweep that the folder holds.
+    pub resume: bool,
+    /// Pause between two jobs.
+    pub cooldown: Duration,
+}
+
+/// Runs `benchmark`, or prints the commands that would.
+pub fn run<B: Benchmark>(config: SessionConfig, benchmark: &B) -> anyhow::Result<()> {
+    benchmark.check()?;
+    let launcher = Launcher::new(config.launch, config.cases)?;
+    let mut session = Session { config, benchmark, launcher, printer: benchmark.printer() };
+    if config.launch.dry_run { session.print_commands() } else { session.run() }
+}
+
+/// One benchmark on its way.
+struct Session<'a, B: Benchmark> {
+    config: SessionConfig<'a>,
+    benchmark: &'a B,
+    launcher: Launcher<'a>,
+    printer: Printer,
+}
+
+/// What is to be done.
+struct Agenda {
+    /// Every job of the plan, finished or not.
+    plan: Vec<JobPlan>,
+    /// Of a benchmark that keeps a manifest.
+    ledger: Option<Ledger>,
+    /// Lines before the first job.
+    start: Vec<String>,
+}
+
+impl Agenda {
+    fn is_finished(&self, job: &JobPlan) -> bool {
+        let run = |run: RunName| self.ledger.as_ref().is_some_and(|ledger| ledger.is_finished(run));
+        job.run.is_some_and(run)
+    }
+}
+
+impl<B: Benchmark> Session<'_, B> {
+    fn print_commands(&self) -> anyhow::Result<()> {
+        let agenda = self.agenda()?;
+        self.launcher.copy_commands().iter().for_each(|command| print_line(command));
+        let SessionConfig { launch, .. } = self.config;
+        if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {
+            print_line("# and, unless --no-doctor, arguments for the network that the doctor finds");
+        }
+        if let Some(caution) = self.benchmark.caution() {
+            print_line(&format!("# {caution}"));
+        }
+        for job in agenda.plan.iter().filter(|job| !agenda.is_finished(job)) {
+            print_line(&self.launch_of(job).command_line());
+        }
+        Ok(())
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        let SessionConfig { out, resume, .. } = self.config;
+        if resume {
+            // Before a folder is made for nothing.
+            ledger::find(out)?;
+        }
+        let _lock = FolderLock::take(out, &self.launcher.environment().host_name)?;
+        let mut agenda = self.agenda()?;
+        let interrupt = Interrupt::install()?;
+        self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
+        self.look_at_hosts(&interrupt)?;
+        folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
+        if let Some(ledger) = &mut agenda.ledger {
+            ledger.write(agenda.plan.iter().filter_map(|job| job.run))?;
+        }
+        agenda.start.iter().for_each(|line| self.printer.line(line));
+
+        let mut ended = Vec::new();
+        let outcome = self.run_missing(&mut agenda, &interrupt, &mut ended);
+        self.benchmark.finish(&agenda.plan, &ended, outcome.is_ok())?;
+        outcome.map_err(|error| match &agenda.ledger {
+            Some(ledger) => {
+                let command = shell_words::join(ledger.command());
+                anyhow!("{error:#}\nwhat is finished stays; go on with: {command}")
+            }
+            None => error,
+        })
+    }
+
+    /// The plan, and which of it an earlier session has done; starts and writes nothing.
+    fn agenda(&self) -> anyhow::Result<Agenda> {
+        let SessionConfig { launch, out, resume, cooldown, .. } = self.config;
+        let begun = if resume { Some(ledger::find(out)?) } else { None };
+        let environment = self.launcher.environment();
+        let context = PlanContext { environment, begun: begun.as_ref().map(|manifest| &manifest.conditions) };
+        let plan = self.benchmark.plan(context)?;
+        let mut start: Vec<String> = self.benchmark.start(context);
+        start.extend(self.benchmark.caution().map(str::to_owned));
+        let Some(options) = self.benchmark.conditions(context) else {
+            refuse_used_files(out, &plan)?;
+            return Ok(Agenda { plan, ledger: None, start });
+        };
+        let conditions = conditions(options, launch, cooldown, &self.launcher)?;
+        let command = resume_command(environment, out);
+        let ledger = match begun {
+            None => Ledger::begin(out, command, conditions)?,
+            Some(manifest) => {
+                let check = |run: RunName| {
+                    let record = self.benchmark.check_finished(run)?;
+                    Ok(self.benchmark.found(&record))
+                };
+                let (ledger, notes) = Ledger::resume(out, manifest, command, conditions, check)?;
+                start.extend(notes);
+                ledger
+            }
+        };
+        Ok(Agenda { plan, ledger: Some(ledger), start })
+    }
+
+    /// The doctor's quick look, where it is asked for. Jobs use the network that it finds.
+    fn look_at_hosts(&mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
+        let SessionConfig { launch, out, .. } = self.config;
+        if !launch.doctor {
+            return Ok(());
+        }
+        let results = absolute_out(out)?;
+        let hosts = self.launcher.hosts();
+        let visit = Visit {
+            worker: self.launcher.program(),
+            results: Some(&results),
+            device: launch.device,
+            several: hosts.len() > 1,
+            ssh: &launch.ssh,
+            options: self.launcher.options(),
+            environment: self.launcher.environment(),
+            interrupt,
+        };
+        let network = before_jobs(&visit, hosts)?.network;
+        if let Some(line) = network.line() {
+            self.printer.line(&line);
+        }
+        if let Some(interface) = network.interface {
+            self.launcher.use_interface(interface);
+        }
+        Ok(())
+    }
+
+    fn launch_of(&self, job: &JobPlan) -> PlannedJob {
+        let JobPlan { case, threads, arguments, files, .. } = job;
+        self.launcher.plan(WorkerCall { case: *case, threads: *threads, arguments, files })
+    }
+
+    /// Runs what is not finished; `ended` gets every job that ran.
+    fn run_missing(
+        &self,
+        agenda: &mut Agenda,
+        interrupt: &Interrupt,
+        ended: &mut Vec<EndedJob<B::Figures>>,
+    ) -> anyhow::Result<()> {
+        let SessionConfig { out, resume, cooldown, .. } = self.config;
+        let missing: Vec<JobPlan> = agenda.plan.iter().filter(|job| !agenda.is_finished(job)).cloned().collect();
+        if resume {
+            let (finished, all) = (agenda.plan.len() - missing.len(), agenda.plan.len());
+            self.printer.line(&format!("{finished} of {all} runs are finished"));
+        }
+        for (index, job) in missing.iter().enumerate() {
+            if index > 0 {
+                interrupt.sleep(cooldown);
+            }
+            if interrupt.asked() {
+                match &agenda.ledger {
+                    Some(_) => bail!("interrupted"),
+                    None => bail!("interrupted; finished cases are in {}", out.display()),
+                }
+            }
+            self.benchmark.announce(job).iter().for_each(|line| self.printer.line(line));
+            let rest = time_of(missing.len() - index - 1, cooldown, ended);
+            let progress = SessionProgress { number: index + 1, of: missing.len(), rest };
+            ended.push(self.execute(job, progress, agenda.ledger.as_mut(), interrupt)?);
+            let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
+            match outcome {
+                JobOutcome::Sound(_) => {
+                    self.benchmark.report(ended).iter().for_each(|line| self.printer.line(line));
+                }
+                JobOutcome::Missed(..) => {}
+                JobOutcome::Failed(reason) => {
+                    let log = self.launch_of(job).log_now();
+                    bail!("{} failed: {reason}; its log is {}", job.title, log.display());
+                }
+            }
+        }
+        let misses = ended.iter().filter_map(|ended| match &ended.outcome {
+            JobOutcome::Missed(_, reason) => Some(format!("{}: {reason}", ended.job.title)),
+            JobOutcome::Sound(_) | JobOutcome::Failed(_) => None,
+        });
+        let misses: Vec<String> = misses.collect();
+        ensure!(misses.is_empty(), "{}", misses.join("\n"));
+        Ok(())
+    }
+
+    /// Runs one job. Whatever makes it invalid is its outcome, the last line of its log, and in the ledger; where those
+    /// cannot be written any more, it is its outcome all the same.
+    fn execute(
+        &self,
+        job: &JobPlan,
+        progress: SessionProgress,
+        mut ledger: Option<&mut Ledger>,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<EndedJob<B::Figures>> {
+        let launch = self.launch_of(job);
+        if let (Some(ledger), Some(run)) = (&mut ledger, job.run) {
+            ledger.start(run)?;
+        }
+        let start = Instant::now();
+        let LaunchConfig { timeout, stall_timeout, .. } = *self.config.launch;
+        let mut follower = self.benchmark.follow(job, progress);
+        let end = launch.run(JobLimits { timeout, stall_timeout }, interrupt, |line| follower.line(line));
+        follower.finish();
+        let outcome = match end {
+            Ok(end) => self.judge(job, &launch, &end, follower, ledger.as_deref_mut()),
+            Err(error) => JobOutcome::Failed(format!("{error:#}")),
+        };
+        let outcome = match outcome {
+            JobOutcome::Sound(figures) => match launch.close(None) {
+                Ok(()) => JobOutcome::Sound(figures),
+                Err(error) => JobOutcome::Failed(format!("{error:#}")),
+            },
+            outcome => outcome,
+        };
+        self.write_down(job, &launch, outcome.failure(), ledger)?;
+        Ok(EndedJob { job: job.clone(), took: start.elapsed(), outcome })
+    }
+
+    /// What a job's end and its record, or why there is none, say together.
+    fn judge(
+        &self,
+        job: &JobPlan,
+        launch: &PlannedJob,
+        end: &Ended,
+        follower: B::Follower,
+        ledger: Option<&mut Ledger>,
+    ) -> JobOutcome<B::Figures> {
+        let record = launch.read_record(|input| self.benchmark.read(input));
+        let failure = failure_of(self.benchmark, launch.starter, end, &record);
+        let record = match record {
+            Ok(record) => record,
+            Err(missing) => return JobOutcome::Failed(failure.unwrap_or(missing)),
+        };
+        let admit = |ledger: &mut Ledger| ledger.admit(self.benchmark.found(&record)).err();
+        let failure = failure.or_else(|| ledger.and_then(admit));
+        let is_miss = failure.as_ref().is_some_and(|failure| self.benchmark.is_miss(job, &record, failure));
+        match (failure, is_miss) {
+            (Some(reason), false) => JobOutcome::Failed(reason),
+            (failure, _) => match (self.benchmark.figures(record, follower), failure) {
+                (Ok(figures), None) => JobOutcome::Sound(figures),
+                (Ok(figures), Some(reason)) => JobOutcome::Missed(figures, reason),
+                (Err(reason), _) => JobOutcome::Failed(reason),
+            },
+        }
+    }
+
+    /// Brings a job's end to the manifest and, of one that does not pass, to the end of its log.
+    fn write_down(
+        &self,
+        job: &JobPlan,
+        launch: &PlannedJob,
+        failure: Option<&str>,
+        ledger: Option<&mut Ledger>,
+    ) -> anyhow::Result<()> {
+        let ledger = ledger.zip(job.run);
+        let Some(reason) = failure else {
+            let Some((ledger, run)) = ledger else { return Ok(()) };
+            return ledger.end(run, None).map_err(|error| anyhow!("{} is finished, but {error:#}", job.title));
+        };
+        launch.close_failed(reason);
+        if let Some(Err(error)) = ledger.map(|(ledger, run)| ledger.end(run, Some(reason))) {
+            print_error(&format!("ringmark: {error:#}"));
+        }
+        if !self.benchmark.shows_output() {
+            let tail = launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
+            print_error(&format!("{}: the last lines of {}:\n{tail}", job.title, launch.log_now().display()));
+        }
+        Ok(())
+    }
+}
+
+/// Why a job does not count, from its end and its record, or why there is none.
+pub fn failure_of<B: Benchmark>(
+    benchmark: &B,
+    starter: Starter,
+    end: &Ended,
+    record: &Result<B::Record, String>,
+) -> Option<String> {
+    match record {
+        Err(missing) => Some(end.failure(starter).unwrap_or_else(|| missing.clone())),
+        // Of a job that ended by itself the record knows why it failed, and mpirun or srun only that it did.
+        Ok(record) => {
+            let recorded = benchmark.failure(record).filter(|_| matches!(end, Ended::Exited(..)));
+            recorded.or_else(|| end.failure(starter))
+        }
+    }
+}
+
+/// A second run of a job would replace the first one's files, or be judged by them.
+fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
+    let mut files = plan.iter().flat_map(|job| {
+        let JobFiles { log, record } = &job.files;
+        [files::under_way(log), log.clone(), record.clone()]
+    });
+    match files.find(|file| file.exists()) {
+        None => Ok(()),
+        Some(file) => Err(usage(anyhow!(
+            "--out {} already holds {}: choose another folder, or move it away",
+            out.display(),
+            file.display()
+        ))),
+    }
+}
+
+/// What so many jobs will take, by the mean of those that have ended.
+fn time_of<F>(jobs: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> Option<Duration> {
+    let jobs = u32::try_from(jobs).ok()?;
+    let count = u32::try_from(ended.len()).ok().filter(|count| *count > 0)?;
+    let took: Duration = ended.iter().map(|ended| ended.took).sum();
+    Some((took / count + cooldown) * jobs)
+}

@@ -1,0 +1,122 @@
+//! PyTorch's DDP suite (`benchmarks/distributed/ddp`) as a sweep: its cases, which runs have one without communication
+//! beside them, and its lines at the end. Not for running anything.
+
+use std::io::BufReader;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, ensure};
+use ringmark_record::case::Case;
+use ringmark_record::config::{CollectiveChoice, Dtype, ExchangeConfig, TrainConfig};
+use ringmark_record::ddp_line;
+use ringmark_record::files::RunName;
+use ringmark_record::run::RunRecord;
+use ringmark_record::whole_file;
+
+use crate::launch::cluster::hosts::Hosts;
+
+/// GPUs of a machine in PyTorch's suite.
+const FULL: u32 = 8;
+
+/// PyTorch's groups that fit: 1, 2 and 4 ranks of the first host, then all of its ranks (at most 8) on 1, 2, .. hosts.
+pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
+    let full = hosts.all().first().map_or(1, |host| host.slots.min(FULL));
+    let small = [1, 2, 4].map(|gpus_per_node| Case { nodes: 1, gpus_per_node });
+    let large = (1..).zip(hosts.all()).map(|(nodes, _)| Case { nodes, gpus_per_node: full });
+    let mut cases: Vec<Case> = small.into_iter().chain(large).filter(|case| hosts.fit(*case)).collect();
+    cases.dedup();
+    cases
+}
+
+/// Refuses what leaves nothing to compare.
+pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
+    let has_exchange = train.exchange.collective != CollectiveChoice::None;
+    ensure!(has_exchange, "--suite ddp compares with --collective none by itself: leave --collective none out");
+    Ok(())
+}
+
+/// The run without communication that belongs beside a run of `case`; `None` where it would be the same run: one rank for
+/// which no backend was chosen exchanges nothing anyway.
+pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
+    let is_alone = case.ranks() == 1 && train.exchange.collective == CollectiveChoice::Auto;
+    let exchange = ExchangeConfig { collective: CollectiveChoice::None, ..train.exchange };
+    // The weights to keep are those of the run that exchanges gradients.
+    (!is_alone).then(|| TrainConfig { exchange, save: None, ..train.clone() })
+}
+
+/// PyTorch's lines of these runs, all of them finished: a block for each precision and batch size, in it a line for each
+/// case, and above it the one without communication where there is one. Percentiles are over the iterations after the
+/// first `warmup` of all ranks and runs.
+pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<String>> {
+    let mut groups: Vec<(RunName, Vec<f64>)> = Vec::new();
+    for run in runs {
+        let of_group = RunName { run: 0, ..*run };
+        let index = groups.iter().position(|(known, _)| *known == of_group).unwrap_or_else(|| {
+            groups.push((of_group, Vec::new()));
+            groups.len() - 1
+        });
+        groups[index].1.extend(steps(&run.record(out), warmup)?);
+    }
+    let point = |group: &RunName| (group.dtype, group.batch_size);
+    let mut points: Vec<(Dtype, u32)> = groups.iter().map(|(group, _)| point(group)).collect();
+    points.dedup();
+    let mut lines: Vec<String> = Vec::new();
+    for &(dtype, batch_size) in &points {
+        let mut of_point: Vec<&(RunName, Vec<f64>)> =
+            groups.iter().filter(|(group, _)| point(group) == (dtype, batch_size)).collect();
+        of_point.sort_by_key(|(group, _)| (group.case.ranks(), group.case, !group.baseline));
+        let line = |(group, steps): &&(RunName, Vec<f64>)| {
+            ddp_line::write(group.case, group.baseline, group.batch_size, steps)
+                .ok_or_else(|| anyhow!("{} has no iteration after warm-up", group.what()))
+        };
+        let block = of_point.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?;
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        // PyTorch's title names the batch size alone.
+        lines.extend((points.len() > 1).then(|| format!("{dtype}:")));
+        lines.extend(ddp_line::block(batch_size, block));
+    }
+    Ok(lines)
+}
+
+/// After warm-up, of all ranks, in seconds.
+fn steps(record: &Path, warmup: u32) -> anyhow::Result<Vec<f64>> {
+    let read = || RunRecord::read(BufReader::new(whole_file::open(record)?));
+    let record = read().with_context(|| format!("record {}", record.display()))?;
+    let counted = record.iterations.iter().skip(warmup as usize);
+    Ok(counted.flat_map(|iteration| &iteration.step).map(|step| step.0).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cases(hosts: &str) -> String {
+        let cases = default_cases(&Hosts::parse_list(hosts).expect("a list"));
+        cases.iter().map(Case::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_cases_are_pytorch_s_as_far_as_the_hosts_go() {
+        assert_eq!(cases("a:8,b:8,c:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n8g");
+        assert_eq!(cases("a:1"), "1n1g");
+        assert_eq!(cases("localhost:2"), "1n1g 1n2g");
+        assert_eq!(cases("localhost:64"), "1n1g 1n2g 1n4g 1n8g");
+        assert_eq!(cases("a:4,b:4"), "1n1g 1n2g 1n4g 2n4g");
+        assert_eq!(cases("a:8,b:8,c:4"), "1n1g 1n2g 1n4g 1n8g 2n8g");
+        assert_eq!(cases("a:1,b:1"), "1n1g 2n1g");
+    }
+
+    #[test]
+    fn one_rank_has_a_baseline_only_where_a_backend_was_chosen() {
+        let auto = TrainConfig { save: Some("weights".into()), ..TrainConfig::default() };
+        let two = Case { nodes: 1, gpus_per_node: 2 };
+        assert_eq!(baseline(Case::SINGLE, &auto), None);
+        let exchange = ExchangeConfig { collective: CollectiveChoice::None, ..auto.exchange };
+        let none = TrainConfig { exchange, ..TrainConfig::default() };
+        assert_eq!(baseline(two, &auto), Some(none.clone()), "and saves nothing");
+        let exchange = ExchangeConfig { collective: CollectiveChoice::Mpi, ..auto.exchange };
+        assert_eq!(baseline(Case::SINGLE, &TrainConfig { exchange, ..auto.clone() }), Some(none.clone()));
+        assert!(check(&auto).is_ok() && check(&none).is_err());
+    }
+}
