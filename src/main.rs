@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use ringmark::answer::harmless;
 use ringmark::cli::{Cli, Command};
 use ringmark::launch::progress::complain;
+use ringmark::output::harmless;
 use ringmark::{launch, read};
 use ringmark_record::usage::UsageError;
 

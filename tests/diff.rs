@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use ringmark::read::{export, extract};
+use ringmark::read::extract;
+use ringmark::read::show::extraction::json;
 use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::config::{CollectiveChoice, Dtype, Fault};
@@ -182,7 +183,7 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
 fn an_older_result_has_speeds_alone_and_dlperf_s_has_no_runs() {
     let base = sweep(&["1n1g"], 0.5, |_| {});
     let extraction = extract::read(&base.path(), None).expect("runs");
-    let result = export::json(&extraction).expect("numbers");
+    let result = json::json(&extraction).expect("numbers");
     let mut old: Value = serde_json::from_str(&result).expect("JSON");
     let case = old["rn50"]["1n1g"].as_object_mut().expect("a case");
     case.remove("surroundings");

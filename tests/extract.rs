@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use ringmark::read::figures::CaseRuns;
+use ringmark::read::analyse::figures::CaseRuns;
 use ringmark_record::config::{CollectiveChoice, Dtype, TrainConfig};
 use ringmark_record::environment::DeviceKind;
 use ringmark_record::run::{Iteration, Profile, RunRecord};

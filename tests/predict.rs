@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use ringmark::read::predict::evidence::Evidence;
-use ringmark::read::predict::model::{self, Limit, Prediction, predict};
-use ringmark::read::published::DLPERF;
-use ringmark::read::{bandwidth, extract};
+use ringmark::read::analyse::prediction::evidence::Evidence;
+use ringmark::read::analyse::prediction::model::{self, Limit, Prediction, predict};
+use ringmark::read::analyse::published::DLPERF;
+use ringmark::read::extract;
+use ringmark::read::load::bandwidth;
 use ringmark_record::bandwidth::config::{BandwidthConfig, OptimizerChoice};
 use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::case::Case;
@@ -287,7 +288,7 @@ fn the_search_ends_where_the_efficiency_falls_under_the_value() {
 }
 
 /// Logs as DLPerf wrote them: `speeds` of every run, by case.
-fn dlperf_logs(row: &ringmark::read::published::Published) -> Folder {
+fn dlperf_logs(row: &ringmark::read::analyse::published::Published) -> Folder {
     let folder = Folder::new();
     for published in row.cases {
         let medians = [published.median.0];

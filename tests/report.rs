@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringmark::read::report::{Format, content, render, results};
+use ringmark::read::analyse::results;
+use ringmark::read::report::{Format, render};
+use ringmark::read::show::page::content;
 use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::config::CollectiveChoice;

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
 
-use ringmark::read::peers::pytorch_ddp::{DdpBenchmark, GroupResult};
+use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult};
 use ringmark_record::config::{CollectiveChoice, Dtype};
 use ringmark_record::environment::DeviceKind;
 use ringmark_record::files::RunName;

@@ -7,8 +7,8 @@ use anyhow::Context;
 use clap::{Args, Command, CommandFactory, ValueHint};
 use clap_complete::Shell;
 
-use crate::answer;
 use crate::cli::Cli;
+use crate::output;
 
 /// The program without its hidden commands, which clap_complete would offer.
 fn for_people() -> Command {
@@ -40,7 +40,7 @@ impl CompletionsOptions {
     pub fn print(&self) -> anyhow::Result<()> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut for_people(), "ringmark", &mut script);
-        answer::print_raw(&String::from_utf8(script)?)
+        output::print_raw(&String::from_utf8(script)?)
     }
 }
 

@@ -7,21 +7,25 @@ use std::path::Path;
 
 use ringmark::launch::doctor::probe::Probe;
 use ringmark::launch::hosts::Hosts;
-use ringmark::read::diff::outcome::Outcome;
-use ringmark::read::diff::side::{Kind, Side};
-use ringmark::read::diff::{collectives, pairing, pytorch, table, training};
+use ringmark::read::analyse::comparison::side::{Kind, Side};
+use ringmark::read::analyse::comparison::verdicts::Outcome;
+use ringmark::read::analyse::comparison::{collectives, pairing, pytorch, training};
+use ringmark::read::analyse::figures::{self, Group};
+use ringmark::read::analyse::prediction::evidence::Evidence;
+use ringmark::read::analyse::prediction::model;
+use ringmark::read::analyse::published::DLPERF;
+use ringmark::read::analyse::results::ResultFolder;
 use ringmark::read::extract::{Format, render};
-use ringmark::read::figures::{self, Group};
-use ringmark::read::folder::FoundRun;
-use ringmark::read::log;
-use ringmark::read::peers::pytorch_ddp::DdpBenchmark;
-use ringmark::read::predict::evidence::Evidence;
-use ringmark::read::predict::{self, Outlook, model};
-use ringmark::read::problem::Problem;
-use ringmark::read::published::DLPERF;
-use ringmark::read::report::results::ResultFolder;
-use ringmark::read::report::{self, content};
-use ringmark::read::run;
+use ringmark::read::load::folder::FoundRun;
+use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
+use ringmark::read::load::log;
+use ringmark::read::load::problem::Problem;
+use ringmark::read::load::record;
+use ringmark::read::predict::Outlook;
+use ringmark::read::report;
+use ringmark::read::show::comparison;
+use ringmark::read::show::page::content;
+use ringmark::read::show::prediction::text as prediction;
 use ringmark_record::bandwidth::record::BandwidthRecord;
 use ringmark_record::bandwidth::{figures as bandwidth_figures, lines};
 use ringmark_record::case::Case;
@@ -55,7 +59,7 @@ fn log(bytes: &[u8]) {
     let found = found(RunName { baseline: false, case: Case::SINGLE, batch_size: 8, dtype: Dtype::Fp32, run: 1 });
     let runs = [None, Some(0), Some(u32::MAX)].map(|warmup| {
         let log = log::read_from(bytes, &found.log).expect("memory can be read");
-        run::judge(&found, Ok(log), Ok(None), warmup)
+        record::judge(&found, Ok(log), Ok(None), warmup)
     });
     show(runs.into());
 }
@@ -88,7 +92,7 @@ fn record(bytes: &[u8]) {
     }
     let runs = [None, Some(0)].map(|warmup| {
         let log = log::read_from(text.as_bytes(), &found.log).expect("memory can be read");
-        run::judge(&found, Ok(log), Ok(Some(record.clone())), warmup)
+        record::judge(&found, Ok(log), Ok(Some(record.clone())), warmup)
     });
     for measured in runs.iter().filter_map(|run| run.outcome.as_ref().ok()) {
         assert_eq!(measured.iteration_times().len(), record.iterations.len());
@@ -101,7 +105,7 @@ fn found(name: RunName) -> FoundRun {
     FoundRun { name, log: name.log(Path::new("")) }
 }
 
-fn show(runs: Vec<run::Run>) {
+fn show(runs: Vec<record::Run>) {
     let extraction = figures::extract("fuzzed", runs, Vec::new());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
         render(&extraction, format).expect("every extraction is shown");
@@ -134,7 +138,7 @@ fn foresee(evidence: Evidence) {
         evidence,
         caveat: None,
     };
-    predict::show::text(&[outlook]);
+    prediction::text(&[outlook]);
 }
 
 /// Against itself, nothing is faster or slower.
@@ -146,8 +150,8 @@ fn compare(kind: Kind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -> an
     for (_, case) in outcome.cases() {
         assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
     }
-    table::terminal(&outcome);
-    table::markdown(&outcome);
+    comparison::terminal(&outcome);
+    comparison::markdown(&outcome);
     serde_json::to_string(&outcome).expect("memory takes it");
     Ok(())
 }

@@ -1,0 +1,171 @@
+//! Training runs as a side: a folder of logs and records, or the JSON that `ringmark extract` made of one.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use ringmark_record::case::Case;
+use ringmark_record::config::Dtype;
+use ringmark_record::environment::DeviceKind;
+use ringmark_record::run::Profile;
+use ringmark_record::units::Seconds;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::read::analyse::comparison::side::{Kind, NOT_KNOWN, RunFigures, Set, Side};
+use crate::read::analyse::figures;
+use crate::read::extract;
+use crate::read::load::environment::{Surroundings, moment};
+use crate::read::show::extraction::json;
+
+/// Every run below a folder, as `ringmark extract` reads them.
+pub fn of_folder(folder: &Path) -> anyhow::Result<Side> {
+    let extraction = extract::read(folder, None)?;
+    let mut side = Side::new(folder, Kind::Training);
+    // By way of the JSON, so that a folder and its JSON cannot differ.
+    take_result(&mut side, json::json(&extraction)?.as_bytes())?;
+    // No speedup is shown, so nothing is missing where 1n1g is.
+    let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
+    let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
+    side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
+    Ok(side)
+}
+
+/// `{"rn50": {"1n1g": {..}, ..}, ..}`: what is needed of it here, by the names in [`json`].
+type ResultFile = BTreeMap<String, BTreeMap<Case, ResultCase>>;
+
+#[derive(Deserialize)]
+struct ResultCase {
+    batch_size_per_device: u32,
+    dtype: Option<Dtype>,
+    device: Option<DeviceKind>,
+    profile: Option<Profile>,
+    base: Option<Case>,
+    #[serde(default)]
+    warnings: Vec<String>,
+    #[serde(default)]
+    runs: Vec<ResultRun>,
+    #[serde(default)]
+    settings: BTreeMap<String, Value>,
+    #[serde(default)]
+    surroundings: Surroundings,
+    without_communication: Option<ResultBaseline>,
+}
+
+#[derive(Deserialize)]
+struct ResultBaseline {
+    runs: Vec<ResultRun>,
+    warnings: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct ResultRun {
+    run: u32,
+    left_out: Option<String>,
+    started: Option<Seconds>,
+    images_over_time: Option<f64>,
+    iteration_seconds: Option<ResultIterations>,
+}
+
+#[derive(Deserialize)]
+struct ResultIterations {
+    mean: f64,
+    p50: f64,
+    p75: f64,
+    p90: f64,
+    p95: f64,
+}
+
+/// Takes in the JSON of `ringmark extract`.
+pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {
+    let file: ResultFile = serde_json::from_reader(input).context("not a result of ringmark extract")?;
+    for cases in file.into_values() {
+        let mut cases: Vec<(Case, ResultCase)> = cases.into_iter().collect();
+        cases.sort_by_key(|(case, _)| (case.ranks(), *case));
+        let mut set = None;
+        for (name, case) in cases {
+            take_case(side, set.get_or_insert_with(|| empty_set(&case)), name, case)?;
+        }
+        side.sets.extend(set.filter(|set| !set.cases.is_empty()));
+    }
+    Ok(())
+}
+
+/// Of logs without records, which may be of anything: not to be compared with what is known unless that is forced.
+fn not_known() -> String {
+    NOT_KNOWN.to_owned()
+}
+
+/// All cases of a table have been run under the conditions of the first.
+fn empty_set(case: &ResultCase) -> Set {
+    let mut settings: BTreeMap<String, String> =
+        case.settings.iter().map(|(name, value)| (name.clone(), word(value))).collect();
+    for told_elsewhere in ["batch_size", "dtype"] {
+        settings.remove(told_elsewhere);
+    }
+    let image_size = settings.remove("image_size");
+    if let Some(profile) = case.profile {
+        settings.insert("profile".to_owned(), if profile == Profile::Quick { "quick" } else { "full" }.to_owned());
+    }
+    Set {
+        must: vec![
+            ("precision", case.dtype.map(|dtype| dtype.to_string())),
+            ("batch size", Some(case.batch_size_per_device.to_string())),
+            ("image size", Some(image_size.unwrap_or_else(not_known))),
+            ("device", Some(case.device.map_or_else(not_known, |device| device.to_string()))),
+        ],
+        settings,
+        ..Set::default()
+    }
+}
+
+fn take_case(side: &mut Side, set: &mut Set, name: Case, case: ResultCase) -> anyhow::Result<()> {
+    ensure!(
+        case.dtype.is_some(),
+        "{name} has no single runs: this is DLPerf's own result, which holds medians alone: give the folder of its logs"
+    );
+    let images = f64::from(case.batch_size_per_device) * f64::from(name.ranks());
+    // No speedup is shown, so nobody needs to know what it would be relative to.
+    let of_no_interest = case.base.and_then(figures::missing_base);
+    let warnings = case.warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref()).collect();
+    let mut parts = vec![(name.to_string(), case.runs, warnings)];
+    parts.extend(
+        case.without_communication.map(|baseline| (format!("{name} no-comm"), baseline.runs, baseline.warnings)),
+    );
+    for (name, runs, warnings) in parts {
+        let mut figures = Vec::new();
+        for run in runs {
+            match (&run.left_out, of_run(&run, images)) {
+                (Some(why), _) => side.left_out.push(format!("{}: {why}", side.path.display())),
+                (None, Some(run)) => figures.push(run),
+                (None, None) => anyhow::bail!("run {} of {name} counts and has no speed above 0", run.run),
+            }
+            side.started.extend(run.started.filter(|_| run.left_out.is_none()).and_then(moment));
+        }
+        if !figures.is_empty() {
+            let taken = set.case(&name);
+            (taken.runs, taken.warnings, taken.surroundings) = (figures, warnings, case.surroundings.clone());
+        }
+    }
+    Ok(())
+}
+
+/// `None` where a time is none. A result of before the times of iterations were in it has the mean alone, of a rate that
+/// was rounded.
+fn of_run(run: &ResultRun, images: f64) -> Option<RunFigures> {
+    let (mean, percentiles) = match &run.iteration_seconds {
+        Some(times) => (times.mean, Some([times.p50, times.p75, times.p90, times.p95])),
+        None => (images / run.images_over_time?, None),
+    };
+    RunFigures::of(images / mean, Seconds(mean), percentiles)
+}
+
+/// A value without quotes; 25 and 25.0 are the same.
+pub fn word(value: &Value) -> String {
+    match value {
+        Value::String(word) => word.clone(),
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
+    }
+}

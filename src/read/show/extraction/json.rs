@@ -1,0 +1,349 @@
+//! Figures for programs: DLPerf's JSON with our own fields in each case, and CSV with one line a case.
+//!
+//! The JSON is `{"rn50": {"1n1g": {"average_speed": .., "batch_size_per_device": .., "median_speed": .., "speedup": ..,
+//! ours}, ..}}`. Where conditions differ within a folder there is one such key for every table, never `rn50` itself,
+//! so that a reader that knows only `rn50` cannot take one of them for the whole. A case without a counted run has
+//! `null` for its speeds, and `speedup` is `null` where it would not be over 1n1g.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use ringmark_record::case::Case;
+use ringmark_record::config::Dtype;
+use ringmark_record::environment::DeviceKind;
+use ringmark_record::run::{Profile, Warning};
+use ringmark_record::stats::scaling_loss::Part;
+use ringmark_record::stats::summary::step_percentiles;
+use ringmark_record::units::{ImagesPerSecond, Seconds};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use crate::read::analyse::figures::{CaseRuns, Extraction, Figures, Group, settings};
+use crate::read::analyse::scaling_loss::{self, JsonLoss};
+use crate::read::load::environment::{self, Surroundings};
+use crate::read::load::record::{Run, StepTimes, to_hundredths};
+
+/// One case in the JSON; the first four fields are DLPerf's, in its order. Speeds in images/s over all ranks.
+#[derive(Debug, Serialize)]
+struct JsonCase {
+    average_speed: Option<ImagesPerSecond>,
+    batch_size_per_device: u32,
+    median_speed: Option<ImagesPerSecond>,
+    /// Over 1n1g, 2 decimals; `null` where no run of 1n1g counts.
+    speedup: Option<f64>,
+    images_over_time: Option<ImagesPerSecond>,
+    images_per_second_per_gpu: Option<ImagesPerSecond>,
+    /// Case that the two next figures are relative to.
+    base: Option<Case>,
+    speedup_over_base: Option<f64>,
+    /// 1 is perfect.
+    efficiency: Option<f64>,
+    /// Sample standard deviation of the runs' speeds over their mean.
+    cv: Option<f64>,
+    ranks: u32,
+    dtype: Dtype,
+    /// `null` where there is no record.
+    device: Option<DeviceKind>,
+    device_names: BTreeSet<String>,
+    /// `null` where there is no record.
+    profile: Option<Profile>,
+    runs_counted: usize,
+    seconds_per_iteration: Option<JsonTimes>,
+    /// `null` where no such run was found.
+    without_communication: Option<JsonBaseline>,
+    /// Against the base; `null` for the base itself.
+    scaling_loss: Option<JsonLoss>,
+    /// Of the table, then of the case's runs.
+    warnings: Vec<String>,
+    runs: Vec<JsonRun>,
+    /// Options of the runs as their records hold them.
+    settings: BTreeMap<String, Value>,
+    /// Devices, hosts, versions and variables of the counted runs.
+    surroundings: Surroundings,
+}
+
+/// The same ranks without communication; speeds are summed over ranks, of which none waits for another.
+#[derive(Debug, Serialize)]
+struct JsonBaseline {
+    median_speed: Option<ImagesPerSecond>,
+    images_over_time: Option<ImagesPerSecond>,
+    images_per_second_per_gpu: Option<ImagesPerSecond>,
+    /// Over the case's base, as the next.
+    speedup_over_base: Option<f64>,
+    efficiency: Option<f64>,
+    cv: Option<f64>,
+    /// The case's step / this step - 1.
+    communication_cost: Option<f64>,
+    runs_counted: usize,
+    seconds_per_iteration: Option<JsonTimes>,
+    warnings: Vec<String>,
+    runs: Vec<JsonRun>,
+}
+
+/// Means over ranks, iterations and runs, in seconds.
+#[derive(Debug, Serialize)]
+struct JsonTimes {
+    step: Seconds,
+    forward: Seconds,
+    backward: Seconds,
+    exposed_allreduce: Seconds,
+    optimizer: Seconds,
+    /// `exposed_allreduce / step`.
+    exposed_allreduce_share: f64,
+}
+
+/// One run in the JSON.
+#[derive(Debug, Serialize)]
+struct JsonRun {
+    run: u32,
+    log: String,
+    status: Status,
+    /// Why the run does not count, with file and line.
+    left_out: Option<String>,
+    /// Seconds since 1970 UTC; `null` where there is no record.
+    started: Option<Seconds>,
+    iterations: Option<usize>,
+    warmup: Option<usize>,
+    speed: Option<ImagesPerSecond>,
+    images_over_time: Option<ImagesPerSecond>,
+    iteration_seconds: Option<JsonIterations>,
+    last_loss: Option<f64>,
+    skipped_steps: Option<u32>,
+    warnings: Vec<Warning>,
+}
+
+/// Times of a run's iterations after warm-up, over all ranks, in seconds.
+#[derive(Debug, Serialize)]
+struct JsonIterations {
+    /// `images / mean` is the run's images over time.
+    mean: f64,
+    p50: f64,
+    p75: f64,
+    p90: f64,
+    p95: f64,
+}
+
+/// Whether a run is in the figures.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Status {
+    Counted,
+    LeftOut,
+}
+
+impl From<StepTimes> for JsonTimes {
+    fn from(times: StepTimes) -> JsonTimes {
+        JsonTimes {
+            step: times.step,
+            forward: times.forward,
+            backward: times.backward,
+            exposed_allreduce: times.exposed_allreduce,
+            optimizer: times.optimizer,
+            exposed_allreduce_share: times.exposed_share(),
+        }
+    }
+}
+
+impl From<&Run> for JsonRun {
+    fn from(run: &Run) -> JsonRun {
+        let measured = run.outcome.as_ref().ok();
+        JsonRun {
+            run: run.found.name.run,
+            log: run.found.log.display().to_string(),
+            status: if measured.is_some() { Status::Counted } else { Status::LeftOut },
+            left_out: run.outcome.as_ref().err().map(ToString::to_string),
+            started: run.recorded.as_ref().map(|recorded| recorded.started),
+            iterations: measured.map(|measured| measured.iterations),
+            warmup: measured.map(|measured| measured.warmup),
+            speed: measured.map(|measured| measured.speed),
+            images_over_time: measured.map(|measured| ImagesPerSecond(to_hundredths(measured.images_over_time.0))),
+            iteration_seconds: measured.and_then(|measured| {
+                let [p50, p75, p90, p95] = step_percentiles(measured.pooled_steps())?;
+                Some(JsonIterations { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
+            }),
+            last_loss: measured.and_then(|measured| measured.last_loss),
+            skipped_steps: measured.and_then(|measured| measured.skipped_steps),
+            warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
+    let figures = case.figures.as_ref();
+    let recorded = group.conditions.recorded.as_ref();
+    JsonCase {
+        average_speed: figures.map(|figures| figures.average_speed),
+        batch_size_per_device: group.conditions.batch_size,
+        median_speed: figures.map(|figures| figures.median_speed),
+        speedup: figures.filter(|_| group.base == Some(Case::SINGLE)).map(|figures| to_hundredths(figures.speedup)),
+        images_over_time: figures.map(|figures| figures.images_over_time),
+        images_per_second_per_gpu: figures.map(|figures| figures.per_gpu),
+        base: group.base,
+        speedup_over_base: figures.map(|figures| figures.speedup),
+        efficiency: figures.map(|figures| figures.efficiency),
+        cv: figures.and_then(|figures| figures.cv),
+        ranks: case.case.ranks(),
+        dtype: group.conditions.dtype,
+        device: recorded.map(|recorded| recorded.device),
+        device_names: group.device_names.clone(),
+        profile: recorded.map(|recorded| recorded.profile),
+        runs_counted: case.counted().count(),
+        seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
+        without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
+        scaling_loss: scaling_loss::of_case(group, case).as_ref().map(JsonLoss::from),
+        warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
+        runs: case.runs.iter().map(JsonRun::from).collect(),
+        settings: settings(&group.conditions),
+        surroundings: environment::of_runs(&case.runs),
+    }
+}
+
+fn json_baseline(case: &CaseRuns, baseline: &CaseRuns) -> JsonBaseline {
+    let figures = baseline.figures.as_ref();
+    JsonBaseline {
+        median_speed: figures.map(|figures| figures.median_speed),
+        images_over_time: figures.map(|figures| figures.images_over_time),
+        images_per_second_per_gpu: figures.map(|figures| figures.per_gpu),
+        speedup_over_base: figures.map(|figures| figures.speedup),
+        efficiency: figures.map(|figures| figures.efficiency),
+        cv: figures.and_then(|figures| figures.cv),
+        communication_cost: case.communication_cost(),
+        runs_counted: baseline.counted().count(),
+        seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
+        warnings: baseline.warnings.clone(),
+        runs: baseline.runs.iter().map(JsonRun::from).collect(),
+    }
+}
+
+/// DLPerf's JSON with our fields; cases in the order of the tables.
+pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(&Groups(&extraction.groups))? + "\n")
+}
+
+/// What DLPerf's JSON holds: cases by group.
+#[derive(Debug)]
+pub struct Groups<'a>(pub &'a [Group]);
+
+/// Cases by name.
+struct Cases<'a>(&'a Group);
+
+impl Serialize for Groups<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|group| (&group.label, Cases(group))))
+    }
+}
+
+impl Serialize for Cases<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.cases.iter().map(|case| (case.case.to_string(), json_case(self.0, case))))
+    }
+}
+
+/// Columns of the CSV, units in their names: `images_per_s` over all ranks, `s` seconds, shares from 0 to 1; `run_warnings`
+/// is the number of those that the tables list for the case's runs; `lost` is the step less that of the base, and its parts.
+const COLUMNS: [&str; 38] = [
+    "group",
+    "dtype",
+    "batch_size_per_device",
+    "device",
+    "profile",
+    "case",
+    "nodes",
+    "gpus_per_node",
+    "ranks",
+    "runs_counted",
+    "runs_found",
+    "average_speed_images_per_s",
+    "median_speed_images_per_s",
+    "images_over_time_images_per_s",
+    "per_gpu_images_per_s",
+    "base",
+    "speedup_over_base",
+    "efficiency",
+    "cv",
+    "step_s",
+    "forward_s",
+    "backward_s",
+    "exposed_allreduce_s",
+    "exposed_allreduce_share",
+    "optimizer_s",
+    "runs_without_communication",
+    "step_without_communication_s",
+    "communication_cost",
+    "lost_s",
+    "lost_compute_s",
+    "lost_compute_crowded_s",
+    "lost_compute_overlapped_s",
+    "lost_transfer_s",
+    "lost_waiting_s",
+    "lost_optimizer_s",
+    "lost_other_s",
+    "warnings",
+    "run_warnings",
+];
+
+/// One line a case, all groups below each other; a figure that does not exist is an empty field.
+pub fn csv(extraction: &Extraction) -> anyhow::Result<String> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(COLUMNS)?;
+    for group in &extraction.groups {
+        for case in &group.cases {
+            table.write_record(csv_fields(group, case))?;
+        }
+    }
+    let bytes = table.into_inner().context("memory takes every line")?;
+    Ok(String::from_utf8(bytes)?)
+}
+
+fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
+    fn text<T: ToString>(value: Option<T>) -> String {
+        value.map(|value| value.to_string()).unwrap_or_default()
+    }
+    let figures = case.figures.as_ref();
+    let figure = |figure: fn(&Figures) -> f64| text(figures.map(figure));
+    let times = figures.and_then(|figures| figures.times);
+    let time = |time: fn(&StepTimes) -> f64| text(times.as_ref().map(time));
+    let recorded = group.conditions.recorded.as_ref();
+    let loss = scaling_loss::of_case(group, case);
+    let lost = |part| text(loss.as_ref().and_then(|loss| Some(loss.part(part)?.mean)));
+    [
+        group.label.clone(),
+        group.conditions.dtype.to_string(),
+        group.conditions.batch_size.to_string(),
+        text(recorded.map(|recorded| recorded.device)),
+        text(recorded.map(|recorded| if recorded.profile == Profile::Quick { "quick" } else { "full" })),
+        case.case.to_string(),
+        case.case.nodes.to_string(),
+        case.case.gpus_per_node.to_string(),
+        case.case.ranks().to_string(),
+        case.counted().count().to_string(),
+        case.runs.len().to_string(),
+        figure(|figures| figures.average_speed.0),
+        figure(|figures| figures.median_speed.0),
+        figure(|figures| figures.images_over_time.0),
+        figure(|figures| figures.per_gpu.0),
+        text(group.base),
+        figure(|figures| figures.speedup),
+        figure(|figures| figures.efficiency),
+        text(figures.and_then(|figures| figures.cv)),
+        time(|times| times.step.0),
+        time(|times| times.forward.0),
+        time(|times| times.backward.0),
+        time(|times| times.exposed_allreduce.0),
+        time(StepTimes::exposed_share),
+        time(|times| times.optimizer.0),
+        text(case.baseline.as_ref().map(|baseline| baseline.counted().count())),
+        text(case.baseline.as_ref().and_then(|baseline| Some(baseline.figures.as_ref()?.times?.step.0))),
+        text(case.communication_cost()),
+        text(loss.as_ref().map(|loss| loss.loss.total.mean)),
+        lost(Part::Compute),
+        lost(Part::ComputeCrowded),
+        lost(Part::ComputeOverlapped),
+        lost(Part::Transfer),
+        lost(Part::Waiting),
+        lost(Part::Optimizer),
+        lost(Part::Other),
+        group.warnings.join("; "),
+        case.warnings.len().to_string(),
+    ]
+}

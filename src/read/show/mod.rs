@@ -1,0 +1,13 @@
+//! Figures as a reader wants them: text for a terminal, Markdown, CSV, JSON, pages. Not for working anything out.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`extraction`] | the figures of a folder |
+//! | [`comparison`] | a comparison of two results |
+//! | [`prediction`] | a prediction of larger cases |
+//! | [`page`] | a report: charts on a page, the same as text, and its figures for programs |
+
+pub mod comparison;
+pub mod extraction;
+pub mod page;
+pub mod prediction;

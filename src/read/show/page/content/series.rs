@@ -1,0 +1,126 @@
+//! Which groups of runs may stand in one chart: those of one kind of device, precision, batch size and image size. What
+//! differs besides, as overlap or buckets, makes a series of its own with its name.
+
+use ringmark_record::config::Dtype;
+use ringmark_record::environment::DeviceKind;
+
+use crate::read::analyse::figures::Group;
+use crate::read::analyse::results::ResultFolder;
+use crate::read::show::extraction::text;
+use crate::read::show::page::document::Style;
+
+/// Series that may be compared.
+#[derive(Debug)]
+pub struct Setting<'a> {
+    /// What they share.
+    pub title: String,
+    /// On what they ran.
+    pub note: String,
+    /// In the order of the results.
+    pub series: Vec<Series<'a>>,
+}
+
+/// One group of runs.
+#[derive(Debug)]
+pub struct Series<'a> {
+    /// In keys and tables.
+    pub name: String,
+    /// In charts.
+    pub style: Style,
+    /// Its runs.
+    pub group: &'a Group,
+}
+
+impl Setting<'_> {
+    /// `laptop, 1n2g` where there are several series, otherwise `1n2g`.
+    pub fn named(&self, series: &Series, what: impl std::fmt::Display) -> String {
+        if self.series.len() > 1 { format!("{}, {what}", series.name) } else { what.to_string() }
+    }
+
+    /// `GPU` or `rank`.
+    pub fn process(&self) -> &'static str {
+        self.series.first().map_or("rank", |series| text::process(series.group))
+    }
+}
+
+/// What has to be equal; an unknown device, of logs without records, is a device of its own.
+type Key = (Option<DeviceKind>, Dtype, u32, Option<u32>);
+
+fn key(group: &Group) -> Key {
+    let conditions = &group.conditions;
+    let recorded = conditions.recorded.as_ref();
+    let image_size = recorded.map(|recorded| recorded.config.image_size);
+    (recorded.map(|recorded| recorded.device), conditions.dtype, conditions.batch_size, image_size)
+}
+
+/// Every group of every result in its setting, in the order in which they come.
+pub fn settings(results: &[ResultFolder]) -> Vec<Setting<'_>> {
+    let mut settings: Vec<(Key, Setting)> = Vec::new();
+    for (number, result) in results.iter().enumerate() {
+        for group in &result.groups {
+            let key = key(group);
+            let index = settings.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+                let setting = Setting { title: title(group), note: String::new(), series: Vec::new() };
+                settings.push((key, setting));
+                settings.len() - 1
+            });
+            let series = &mut settings[index].1.series;
+            let style = Style { colour: number, shape: series.len() };
+            series.push(Series { name: result.name.clone(), style, group });
+        }
+    }
+    settings.into_iter().map(|(_, setting)| named(setting)).collect()
+}
+
+/// Tells series of one result apart, and says what each ran on.
+fn named(mut setting: Setting) -> Setting {
+    let names: Vec<String> = setting.series.iter().map(|series| series.name.clone()).collect();
+    for series in &mut setting.series {
+        if names.iter().filter(|name| **name == series.name).count() > 1 {
+            series.name = format!("{} ({})", series.name, short_label(series.group));
+        }
+        if series.group.is_quick() {
+            series.name.push_str(" (quick)");
+        }
+    }
+    let several = setting.series.len() > 1;
+    let on = setting.series.iter().map(|series| match several {
+        true => format!("{}: {}", series.name, device(series.group)),
+        false => device(series.group),
+    });
+    setting.note = on.collect::<Vec<_>>().join("; ");
+    setting
+}
+
+/// The label without what all share.
+pub fn short_label(group: &Group) -> &str {
+    group.label.strip_prefix("rn50_").unwrap_or(&group.label)
+}
+
+/// `bf16, batch size 8 per rank, 224 pixels, cpu`.
+fn title(group: &Group) -> String {
+    let conditions = &group.conditions;
+    let mut title = format!("{}, batch size {} per {}", conditions.dtype, conditions.batch_size, text::process(group));
+    match &conditions.recorded {
+        Some(recorded) => {
+            title.push_str(&format!(", {} pixels, {}", recorded.config.image_size, device_kind(recorded.device)))
+        }
+        None => title.push_str(", device unknown"),
+    }
+    title
+}
+
+fn device_kind(device: DeviceKind) -> &'static str {
+    match device {
+        DeviceKind::Cpu => "CPU",
+        DeviceKind::Cuda => "GPU",
+    }
+}
+
+/// Names of its devices.
+pub fn device(group: &Group) -> String {
+    if group.conditions.recorded.is_none() {
+        return "no records beside the logs".to_owned();
+    }
+    group.device_names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
+}
