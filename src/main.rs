@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use ringmark::cli::{Cli, Command};
 use ringmark::launch::progress::complain;
 use ringmark::output::harmless;
@@ -18,8 +18,8 @@ fn main() -> ExitCode {
         Command::Diff(options) => read::diff::run(&options.into_config()),
         Command::Report(options) => read::report::run(&options.into_config()),
         Command::Predict(options) => read::predict::run(&options.into_config()),
-        Command::Completions(options) => options.print(),
-        Command::Man(options) => options.write(),
+        Command::Completions(options) => options.print(&Cli::command()),
+        Command::Man(options) => options.write(&Cli::command()),
         Command::Leash(options) => launch::process::leash(options.driver, &options.command),
     };
     match outcome {

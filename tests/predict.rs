@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use ringmark::read::analyse::prediction::evidence::Evidence;
-use ringmark::read::analyse::prediction::model::{self, Limit, Prediction, predict};
+use ringmark::read::analyse::prediction::model::{Limit, Prediction, predict};
+use ringmark::read::analyse::prediction::search;
 use ringmark::read::analyse::published::DLPERF;
 use ringmark::read::extract;
 use ringmark::read::load::bandwidth;
@@ -274,7 +275,7 @@ fn the_search_ends_where_the_efficiency_falls_under_the_value() {
     let middle = |case: Case| predict(&evidence, case).expect("both levels are there").efficiency.mid;
     let measured = middle(case("4n4g"));
     for value in [measured - 0.02, measured - 0.05, measured - 0.2] {
-        let under = model::under(&evidence, value).expect("both levels are there");
+        let under = search::under(&evidence, value).expect("both levels are there");
         let found = under.mid.expect("latency grows for ever");
         assert!(found.nodes > 4 && middle(found) < value, "{under:?}");
         assert!(middle(Case { nodes: found.nodes - 1, ..found }) >= value, "the one before is not: {under:?}");
@@ -282,8 +283,8 @@ fn the_search_ends_where_the_efficiency_falls_under_the_value() {
         assert!(under.latest.is_none_or(|latest| latest.nodes >= found.nodes), "{under:?}");
     }
     // Measured cases come first: crowding alone costs 6 %.
-    assert_eq!(model::under(&evidence, 0.97).expect("measured").mid, Some(case("1n4g")));
-    let never = model::under(&evidence, 0.001).expect("both levels are there");
+    assert_eq!(search::under(&evidence, 0.97).expect("measured").mid, Some(case("1n4g")));
+    let never = search::under(&evidence, 0.001).expect("both levels are there");
     assert_eq!((never.mid, never.last), (None, case("1024n4g")));
 }
 
@@ -306,8 +307,8 @@ fn dlperf_logs(row: &ringmark::read::analyse::published::Published) -> Folder {
 fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
     for (row, error) in DLPERF.iter().zip([-0.0087, -0.0027]) {
         let logs = dlperf_logs(row);
-        let of_logs = model::backtest(&evidence(&logs, None)).expect("2n8g is there");
-        let of_row = model::backtest(&Evidence::of_published(row)).expect("2n8g is there");
+        let of_logs = search::backtest(&evidence(&logs, None)).expect("2n8g is there");
+        let of_row = search::backtest(&Evidence::of_published(row)).expect("2n8g is there");
         for backtest in [&of_logs, &of_row] {
             assert_eq!((backtest.predicted.case, backtest.predicted.reference), (case("4n8g"), Some(case("2n8g"))));
             assert_eq!(backtest.from.len(), 5, "the case itself is not among them: {:?}", backtest.from);
@@ -320,7 +321,7 @@ fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
         // It can be wrong: four nodes that had done a fifth less are outside.
         let mut slower = Evidence::of_published(row);
         slower.cases.last_mut().expect("4n8g").runs.iter_mut().for_each(|run| run.step *= 1.25);
-        assert!(!model::backtest(&slower).expect("2n8g is there").is_inside());
+        assert!(!search::backtest(&slower).expect("2n8g is there").is_inside());
     }
     // Their medians alone, one run a case.
     let mut medians = Evidence::of_published(&DLPERF[0]);
@@ -328,7 +329,7 @@ fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
         case.runs.truncate(1);
         case.runs[0].step = 128.0 * f64::from(published.case.ranks()) / published.median.0;
     }
-    let backtest = model::backtest(&medians).expect("2n8g is there");
+    let backtest = search::backtest(&medians).expect("2n8g is there");
     assert!((backtest.error() + 0.0135).abs() < 1e-4 && backtest.is_inside(), "{}", backtest.error());
     let step = backtest.predicted.step;
     // By hand: 400.62 ms on one node, 21.18 ms more on two, times 31/30 or 31/15.
@@ -392,7 +393,7 @@ fn no_level_is_crossed_that_was_never_measured() {
         assert!(said.starts_with(why), "{name}: {said}");
         assert!(measure.starts_with("ringmark sweep ") && measure.contains(command), "{name}: {measure}");
     }
-    assert!(model::under(&one_host, 0.5).is_err(), "the search does not cross it either");
+    assert!(search::under(&one_host, 0.5).is_err(), "the search does not cross it either");
 
     let sweep = cluster.sweep(&["1n1g", "1n4g"], 1);
     let (status, stdout, stderr) = run(Some(&sweep.path()), &["--cases", "1n4g,2n4g,8n4g"]);

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringmark::read::analyse::results;
-use ringmark::read::report::{Format, render};
+use ringmark::read::report::{Format, read, render};
 use ringmark::read::show::page::content;
 use ringmark_record::bandwidth::config::BandwidthConfig;
 use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
@@ -39,7 +38,7 @@ fn page(folder: &Path) -> String {
 }
 
 fn shown(folder: &Path, format: Format) -> String {
-    let results = results::read(&[folder.to_owned()], None).expect("it can be read");
+    let results = read(&[folder.to_owned()], None).expect("it can be read");
     render(&content::document(&results, true), format, 100)
 }
 
@@ -161,7 +160,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
         third.run(&on_gpu);
     }
     let folders = [&one, &other, &third].map(Folder::path);
-    let results = results::read(&folders, None).expect("they can be read");
+    let results = read(&folders, None).expect("they can be read");
     let document = content::document(&results, false);
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     assert_eq!(
@@ -237,7 +236,7 @@ fn whom_the_warnings_name_is_slow_and_nobody_else() {
 
 #[test]
 fn the_page_s_script_is_the_one_that_its_policy_allows() {
-    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/read/report").join(name);
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/read/show/page").join(name);
     let said = |program: &str, words: &[&str]| {
         let output = Command::new(program).args(words).output().expect("every Linux has it");
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
@@ -247,7 +246,7 @@ fn the_page_s_script_is_the_one_that_its_policy_allows() {
     let allowed = said("base64", &["--decode", path(&file("script.sha256"))]);
     let allowed: String = allowed.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(allowed.len(), 64);
-    assert!(sum.starts_with(allowed.as_bytes()), "script.sha256 is of another script.js: see read/report/page.rs");
+    assert!(sum.starts_with(allowed.as_bytes()), "script.sha256 is of another script.js: see read/show/page/html.rs");
 }
 
 /// What somebody may call a host.
@@ -403,7 +402,7 @@ const PHONE: u32 = 390;
 fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {
     let Some(browser) = Browser::find() else { return };
     let folders = ["cpu-2-cores", "same-40-times"].map(committed);
-    let results = results::read(&folders, None).expect("they are committed");
+    let results = read(&folders, None).expect("they are committed");
     let page = render(&content::document(&results, true), Format::Html, 100);
     fs::write(browser.folder.path().join("page.html"), page).expect("written");
     fs::write(browser.folder.path().join("hostile.html"), self::page(&hostile_folder().path())).expect("written");

@@ -1,27 +1,25 @@
-//! Two results against each other: what differs in how they were made, and how sure it is that one is faster. The test is in
-//! [`ringmark_record::stats::comparison`].
-//!
-//! | room | what it is for |
-//! |---|---|
-//! | [`side`] | BASE or TEST, whatever it was read from, told by its content |
-//! | [`training`] | training runs as a side: a folder of logs and records, or the JSON that extract made of it |
-//! | [`pytorch`] | files of PyTorch's DDP benchmark as a side |
-//! | [`collectives`] | records of `ringmark bandwidth` and files of nccl-tests as a side |
-//! | [`pairing`] | which is compared with which, and what must not be |
-//! | [`outcome`] | differences, intervals, verdicts; the JSON |
-//! | [`table`] | the same for people: terminal and Markdown |
+//! `ringmark diff`: two results against each other. What lies at a path is found out by its content.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use ringmark_record::stats::comparison::{Thresholds, Verdict};
-use ringmark_record::words;
+use ringmark_record::usage::usage;
+use ringmark_record::{whole_file, words};
 
 use crate::output::{self, Json};
+use crate::read::analyse::comparison::side::{Kind, Side};
 use crate::read::analyse::comparison::verdicts::Outcome;
-use crate::read::analyse::comparison::{pairing, side};
-use crate::read::load::problem;
+use crate::read::analyse::comparison::{collectives, pairing, pytorch, training};
+use crate::read::analyse::figures;
+use crate::read::extract;
+use crate::read::load::content::{Content, content_of, files_below};
+use crate::read::load::{folder, problem};
 use crate::read::show::comparison;
+use crate::read::show::extraction::json;
 
 /// What `ringmark diff` is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,8 +66,8 @@ words!(
 /// found which the exit status is to tell.
 pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     config.json.check()?;
-    let base = side::read(&config.base).context("BASE")?;
-    let test = side::read(&config.test).context("TEST")?;
+    let base = read_side(&config.base).context("BASE")?;
+    let test = read_side(&config.test).context("TEST")?;
     let pairing = pairing::pair([&base, &test], config.force)?;
     let outcome = Outcome::of([&base, &test], pairing, config.thresholds);
 
@@ -105,4 +103,121 @@ fn failures(outcome: &Outcome, fail_on: &[FailOn]) -> Vec<String> {
         (!cases.is_empty()).then(|| format!("{what}: {cases}"))
     };
     fail_on.iter().filter_map(|what| asked(*what)).collect()
+}
+
+/// Reads whatever lies at `path`.
+fn read_side(path: &Path) -> anyhow::Result<Side> {
+    let metadata = fs::metadata(path)
+        .with_context(|| format!("{} cannot be read: give a folder of results or a JSON file", path.display()))
+        .map_err(usage)?;
+    let mut side = match metadata.is_dir() {
+        true => read_folder(path)?,
+        false => match content_of(path).with_context(|| path.display().to_string())? {
+            Some(content) => read_files(path, content, &[path.to_owned()], Vec::new())?,
+            None => {
+                let known = [Content::Result, Content::PytorchDdp, Content::NcclTests, Content::Bandwidth];
+                let known = known.map(Content::words).join(", ");
+                let what = format!("{} is no {known}: give one, or a folder of them or of logs", path.display());
+                return Err(usage(anyhow::Error::msg(what)));
+            }
+        },
+    };
+    if side.sets.iter().all(|set| set.cases.is_empty()) {
+        let more: String = side.left_out.iter().map(|what| format!("\n  {what}")).collect();
+        bail!("{} holds no run that counts{more}", path.display());
+    }
+    side.tell_apart();
+    Ok(side)
+}
+
+fn read_folder(path: &Path) -> anyhow::Result<Side> {
+    let runs = folder::find(path);
+    let mut files: BTreeMap<Content, Vec<PathBuf>> = BTreeMap::new();
+    let mut left_out = Vec::new();
+    for file in files_below(path, 2) {
+        match content_of(&file) {
+            Ok(Some(content)) => files.entry(content).or_default().push(file),
+            Ok(None) => {}
+            Err(error) => left_out.push(format!("{}: {error:#}", file.display())),
+        }
+    }
+    if runs.is_ok() {
+        // Made from the runs; and what a bandwidth command may have written beside them.
+        files.remove(&Content::Result);
+        files.remove(&Content::Bandwidth);
+    }
+    let mut found: Vec<String> = files.iter().map(|(content, files)| counted(*content, files)).collect();
+    found.splice(0..0, runs.as_ref().ok().map(|found| format!("{} training runs with logs", found.runs.len())));
+    if found.len() > 1 {
+        return Err(usage(anyhow::Error::msg(format!(
+            "{} is a mixture: {}: give one file, or a folder of one kind",
+            path.display(),
+            found.join("; ")
+        ))));
+    }
+    match (runs, files.pop_first()) {
+        (Ok(_), _) => {
+            let mut side = read_runs(path)?;
+            // What is wrong with a record is told with its run.
+            let is_other = |what: &String| !what.contains(".jsonl: ");
+            side.left_out.extend(left_out.into_iter().filter(is_other));
+            Ok(side)
+        }
+        (Err(_), Some((content, files))) => read_files(path, content, &files, left_out),
+        (Err(error), None) => {
+            let more: String = left_out.iter().map(|file| format!("\n  {file}")).collect();
+            Err(error.context(format!("nothing to compare: no JSON of a benchmark either{more}")))
+        }
+    }
+}
+
+/// Every run below a folder, as `ringmark extract` reads them.
+fn read_runs(folder: &Path) -> anyhow::Result<Side> {
+    let extraction = extract::read(folder, None)?;
+    let mut side = Side::new(folder, Kind::Training);
+    // By way of the JSON, so that a folder and its JSON cannot differ.
+    training::take_result(&mut side, json::json(&extraction)?.as_bytes())?;
+    // No speedup is shown, so nothing is missing where 1n1g is.
+    let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
+    let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
+    side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
+    Ok(side)
+}
+
+fn counted(content: Content, files: &[PathBuf]) -> String {
+    let first = files.first().map(|file| file.display().to_string()).unwrap_or_default();
+    match files.len() {
+        1 => format!("a {} ({first})", content.words()),
+        several => format!("{several} times a {} ({first}, ..)", content.words()),
+    }
+}
+
+/// Every file is one run, but that of `ringmark extract`, which holds several.
+fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<String>) -> anyhow::Result<Side> {
+    if let (Content::Result, [_, _, ..]) = (content, files) {
+        let what = format!("{} holds {}: give one of them", path.display(), counted(content, files));
+        return Err(usage(anyhow::Error::msg(what)));
+    }
+    let kind = match content {
+        Content::Result => Kind::Training,
+        Content::PytorchDdp => Kind::PytorchDdp,
+        Content::Bandwidth | Content::NcclTests => Kind::Collectives,
+    };
+    let mut side = Side { left_out, ..Side::new(path, kind) };
+    for file in files {
+        let open = || Ok(BufReader::new(whole_file::open(file)?));
+        let mut part = Side::new(path, kind);
+        let taken = open().and_then(|input| match content {
+            Content::Result => training::take_result(&mut part, input),
+            Content::PytorchDdp => pytorch::take(&mut part, input),
+            Content::Bandwidth => collectives::take_record(&mut part, file, input),
+            Content::NcclTests => collectives::take_nccl_tests(&mut part, file, input),
+        });
+        match taken.with_context(|| file.display().to_string()) {
+            // One of several that is broken takes nothing from the others.
+            Err(error) if files.len() > 1 => side.left_out.push(format!("{error:#}")),
+            taken => taken.map(|()| side.absorb(part))?,
+        }
+    }
+    Ok(side)
 }

@@ -10,7 +10,7 @@ use ringmark_record::{whole_file, words};
 use crate::output::{self, Json};
 use crate::read::analyse::figures::{self, Extraction};
 use crate::read::load::{folder, problem, record};
-use crate::read::show::extraction::{json, pytorch_ddp, text};
+use crate::read::show::extraction::{csv, json, pytorch_ddp, text};
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String>
         Format::Table => Ok(text::terminal(extraction)),
         Format::Markdown => Ok(text::markdown(extraction)),
         Format::Json => json::json(extraction),
-        Format::Csv => json::csv(extraction),
+        Format::Csv => csv::csv(extraction),
         Format::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(extraction)?)? + "\n"),
         Format::PytorchDdpLines => Ok(pytorch_ddp::lines(extraction)),
     }

@@ -1,10 +1,4 @@
 //! `ringmark predict`: larger cases from a sweep and a bandwidth result.
-//!
-//! | room | what it is for |
-//! |---|---|
-//! | [`evidence`] | what was measured: steps by case, from a folder or a published row; all-reduce alone by size |
-//! | [`model`] | from measured cases to others, as a band; what is missing where there is none |
-//! | [`show`] | table, JSON, and what they rest on in words |
 
 use std::path::PathBuf;
 
@@ -13,12 +7,12 @@ use ringmark_record::case::Case;
 
 use crate::output::{self, Json};
 use crate::read::analyse::prediction::evidence::Evidence;
-use crate::read::analyse::prediction::model;
-use crate::read::analyse::prediction::model::{Backtest, Prediction, Refusal, Under};
+use crate::read::analyse::prediction::outlook::Outlook;
+use crate::read::analyse::prediction::{model, search};
 use crate::read::analyse::published;
 use crate::read::extract;
 use crate::read::load::bandwidth;
-use crate::read::show::prediction::text as show;
+use crate::read::show::prediction::{json, text};
 
 /// What `ringmark predict` is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,28 +33,13 @@ pub struct PredictConfig {
     pub json: Json,
 }
 
-/// All that is said of one group of runs.
-#[derive(Debug, PartialEq)]
-pub struct Outlook {
-    /// What it is said from.
-    pub evidence: Evidence,
-    /// What keeps a published row from being more than it is.
-    pub caveat: Option<&'static str>,
-    /// In the order asked for.
-    pub predictions: Vec<Result<Prediction, Refusal>>,
-    /// Where it was asked for.
-    pub under: Option<Result<Under, Refusal>>,
-    /// Where it was asked for.
-    pub backtest: Option<Result<Backtest, Refusal>>,
-}
-
 /// Reads, predicts, prints; an error where something that was asked cannot be said.
 pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let outlooks: Vec<Outlook> =
         evidence(config)?.into_iter().map(|(evidence, caveat)| outlook(config, evidence, caveat)).collect();
-    if !config.json.give(&show::json(&outlooks))? {
-        output::print(&show::text(&outlooks))?;
+    if !config.json.give(&json::json(&outlooks))? {
+        output::print(&text::text(&outlooks))?;
     }
     let refused: Vec<String> = outlooks.iter().flat_map(Outlook::refused).collect();
     match refused.as_slice() {
@@ -98,8 +77,8 @@ fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static s
     };
     Outlook {
         predictions: cases.into_iter().map(|case| model::predict(&evidence, case)).collect(),
-        under: config.efficiency_below.map(|efficiency| model::under(&evidence, efficiency)),
-        backtest: config.backtest.then(|| model::backtest(&evidence)),
+        under: config.efficiency_below.map(|efficiency| search::under(&evidence, efficiency)),
+        backtest: config.backtest.then(|| search::backtest(&evidence)),
         evidence,
         caveat,
     }
@@ -109,26 +88,4 @@ fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static s
 fn doubled(evidence: &Evidence) -> Vec<Case> {
     let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
     [2, 4, 8].map(|times| Case { nodes: times * largest.nodes, ..largest }).into()
-}
-
-impl Outlook {
-    /// What was asked and cannot be said: the cases that it is said of, why, and what to measure; each reason once.
-    fn refused(&self) -> Vec<String> {
-        let all = self.predictions.iter().filter_map(|prediction| prediction.as_ref().err());
-        let all = all.chain(self.under.iter().filter_map(|under| under.as_ref().err()));
-        let all = all.chain(self.backtest.iter().filter_map(|backtest| backtest.as_ref().err()));
-        let mut reasons: Vec<(&Refusal, Vec<Case>)> = Vec::new();
-        for refusal in all {
-            match reasons.iter_mut().find(|(known, _)| known.why == refusal.why) {
-                Some((_, cases)) if cases.contains(&refusal.case) => {}
-                Some((_, cases)) => cases.push(refusal.case),
-                None => reasons.push((refusal, vec![refusal.case])),
-            }
-        }
-        let sentence = |(refusal, cases): (&Refusal, Vec<Case>)| {
-            let cases: Vec<String> = cases.iter().map(Case::to_string).collect();
-            format!("{} cannot be predicted: {}: {}", cases.join(", "), refusal.why, refusal.command)
-        };
-        reasons.into_iter().map(sentence).collect()
-    }
 }

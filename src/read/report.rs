@@ -1,25 +1,17 @@
 //! `ringmark report`: what several people want to see of one result or several. Engineers hover over it, managers print it.
-//!
-//! | room | what it is for |
-//! |---|---|
-//! | [`results`] | the folders, read |
-//! | [`content`] | what is said of them |
-//! | [`document`] | what a report says, before it is known where it is shown |
-//! | [`charts`] | charts as data and as SVG |
-//! | [`page`] | one HTML page that needs nothing else |
-//! | [`text`] | Markdown, and tables for a terminal |
-//! | [`figures`] | the figures for programs |
 
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use ringmark_record::usage::usage;
 use ringmark_record::{whole_file, words};
 
 use crate::output::{self, Json};
-use crate::read::analyse::results;
-use crate::read::load::problem;
+use crate::read::analyse::results::ResultFolder;
+use crate::read::extract;
+use crate::read::load::{bandwidth, problem};
 use crate::read::show::page::document::Document;
 use crate::read::show::page::{content, html, json, text};
 
@@ -76,7 +68,7 @@ impl Format {
 pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let format = config.format.map_or_else(|| Format::of_file(config.out.as_deref()), Ok)?;
-    let results = results::read(&config.folders, config.warmup)?;
+    let results = read(&config.folders, config.warmup)?;
     let is_instead = config.json.give(&json::of(&results))?;
     let document = content::document(&results, config.published);
     match &config.out {
@@ -105,4 +97,64 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     whole_file::write(path, |output| Ok(output.write_all(text.as_bytes())?))?;
     eprintln!("wrote {}", path.display());
     Ok(())
+}
+
+/// Reads every folder; an error where one holds nothing at all.
+pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<ResultFolder>> {
+    let names = names(folders)?;
+    folders.iter().zip(names).map(|(folder, name)| read_one(folder, name, warmup)).collect()
+}
+
+fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
+    let bandwidth = bandwidth::find(folder)?;
+    let (groups, mut problems) = match extract::read(folder, warmup) {
+        Ok(extraction) => (extraction.groups, extraction.problems),
+        // A folder of bandwidth runs alone has none of training.
+        Err(_) if !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => Default::default(),
+        Err(error) => return Err(error),
+    };
+    problems.extend(bandwidth.problems);
+    Ok(ResultFolder { name, groups, bandwidth: bandwidth.cases, problems })
+}
+
+/// As few last parts of each path as tell it from all others.
+fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let resolved = |folder: &PathBuf| {
+        let whole = fs::canonicalize(folder)
+            .with_context(|| format!("{} cannot be read: give the folder that a sweep wrote", folder.display()));
+        Ok(whole.map_err(usage)?.iter().map(|part| part.to_string_lossy().into_owned()).collect::<Vec<String>>())
+    };
+    let paths = folders.iter().map(resolved).collect::<anyhow::Result<Vec<_>>>()?;
+    let last = |path: &[String], count: usize| path[path.len().saturating_sub(count)..].join("/");
+    let name = |index: usize| {
+        let path = &paths[index];
+        let is_unique = |count: &usize| {
+            let others = paths.iter().enumerate().filter(|(other, _)| *other != index);
+            others.map(|(_, other)| last(other, *count)).all(|other| other != last(path, *count))
+        };
+        (1..=path.len()).find(is_unique).map(|count| last(path, count))
+    };
+    let names = (0..paths.len()).map(|index| name(index).ok_or(index)).collect::<Result<Vec<String>, usize>>();
+    names.or_else(|index| {
+        bail!(usage(anyhow::anyhow!("{} is given twice: give each folder once", folders[index].display())))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_short_as_they_can_be() {
+        let parent = tempfile::TempDir::new().expect("a temporary folder");
+        let folders = ["a/first", "b/first", "b/second"].map(|folder| parent.path().join(folder));
+        folders.iter().for_each(|folder| fs::create_dir_all(folder).expect("made"));
+        assert_eq!(names(&folders).expect("they are there"), ["a/first", "b/first", "second"]);
+        let error = names(&[folders[0].clone(), parent.path().join("a/../a/first")]).expect_err("one folder");
+        assert!(error.to_string().contains("first is given twice"), "{error}");
+        let error = names(&[parent.path().join("missing")]).expect_err("no folder");
+        assert!(
+            error.is::<ringmark_record::usage::UsageError>() && error.to_string().contains("missing cannot be read")
+        );
+    }
 }

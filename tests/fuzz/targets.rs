@@ -12,7 +12,8 @@ use ringmark::read::analyse::comparison::verdicts::Outcome;
 use ringmark::read::analyse::comparison::{collectives, pairing, pytorch, training};
 use ringmark::read::analyse::figures::{self, Group};
 use ringmark::read::analyse::prediction::evidence::Evidence;
-use ringmark::read::analyse::prediction::model;
+use ringmark::read::analyse::prediction::outlook::Outlook;
+use ringmark::read::analyse::prediction::{model, search};
 use ringmark::read::analyse::published::DLPERF;
 use ringmark::read::analyse::results::ResultFolder;
 use ringmark::read::extract::{Format, render};
@@ -21,7 +22,6 @@ use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
 use ringmark::read::load::log;
 use ringmark::read::load::problem::Problem;
 use ringmark::read::load::record;
-use ringmark::read::predict::Outlook;
 use ringmark::read::report;
 use ringmark::read::show::comparison;
 use ringmark::read::show::page::content;
@@ -133,8 +133,8 @@ fn foresee(evidence: Evidence) {
     let cases = [Case { nodes: 2 * largest.nodes, ..largest }, Case { gpus_per_node: 2, ..largest }];
     let outlook = Outlook {
         predictions: cases.into_iter().map(|case| model::predict(&evidence, case)).collect(),
-        under: Some(model::under(&evidence, 0.9)),
-        backtest: Some(model::backtest(&evidence)),
+        under: Some(search::under(&evidence, 0.9)),
+        backtest: Some(search::backtest(&evidence)),
         evidence,
         caveat: None,
     };

@@ -5,16 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::case::Case;
-use ringmark_record::config::{CollectiveChoice, Dtype};
-use ringmark_record::files::{MODEL, RunName};
+use ringmark_record::files::RunName;
 use ringmark_record::run::{Profile, Warning};
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
 use ringmark_record::units::ImagesPerSecond;
-use serde_json::Value;
 
+use crate::read::analyse::grouping::{self, Conditions};
 use crate::read::load::problem::Problem;
-use crate::read::load::record::{Measured, RecordedConditions, Run, StepTimes, to_hundredths};
+use crate::read::load::record::{Measured, Run, to_hundredths};
+use crate::read::load::step_times::StepTimes;
 
 /// All that was worked out of one folder.
 #[derive(Debug, PartialEq)]
@@ -25,17 +25,6 @@ pub struct Extraction {
     pub groups: Vec<Group>,
     /// What is not in the figures, and why.
     pub problems: Vec<Problem>,
-}
-
-/// What has to be equal for two runs to stand in one table.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Conditions {
-    /// Precision of the step.
-    pub dtype: Dtype,
-    /// Images a rank and iteration.
-    pub batch_size: u32,
-    /// What the records say; `None` for runs without one.
-    pub recorded: Option<RecordedConditions>,
 }
 
 /// Runs of equal conditions.
@@ -95,17 +84,6 @@ pub struct Figures {
     pub times: Option<StepTimes>,
 }
 
-impl Conditions {
-    /// Of the baselines of these runs.
-    fn without_exchange(&self) -> Conditions {
-        let mut conditions = self.clone();
-        if let Some(recorded) = &mut conditions.recorded {
-            recorded.config.exchange.collective = CollectiveChoice::None;
-        }
-        conditions
-    }
-}
-
 impl CaseRuns {
     fn new(case: Case, mut runs: Vec<Run>) -> CaseRuns {
         runs.sort_by_key(|run| run.found.name.run);
@@ -135,11 +113,14 @@ impl Group {
 pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>) -> Extraction {
     leave_out_cut_off(&mut runs);
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
-    let mut groups: Vec<Group> = group(runs).into_iter().map(|(conditions, runs)| figures(conditions, runs)).collect();
+    let mut groups: Vec<Group> =
+        grouping::group(runs).into_iter().map(|(conditions, runs)| figures(conditions, runs)).collect();
     for group in &groups {
         problems.extend(base_problem(group));
     }
-    label(&mut groups);
+    let conditions: Vec<&Conditions> = groups.iter().map(|group| &group.conditions).collect();
+    let labels = grouping::labels(&conditions);
+    groups.iter_mut().zip(labels).for_each(|(group, label)| group.label = label);
     Extraction { name: name.to_owned(), groups, problems }
 }
 
@@ -167,41 +148,6 @@ fn leave_out_cut_off(runs: &mut [Run]) {
             run.outcome = Err(Problem::in_file(&run.found.log, what));
         }
     }
-}
-
-/// Sorts runs by their conditions; a baseline goes to the runs that it is the baseline of. A run that does not count makes
-/// no table of its own while there is one of its precision and batch size: it may have failed before it could record its
-/// conditions.
-fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
-    let mut groups: Vec<(Conditions, Vec<Run>)> = Vec::new();
-    runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
-    for run in runs {
-        let own = conditions(&run);
-        let alike = |known: &Conditions| (known.dtype, known.batch_size) == (own.dtype, own.batch_size);
-        let belongs = |known: &Conditions| match run.found.name.baseline {
-            true => *known == own || known.without_exchange() == own,
-            false => *known == own,
-        };
-        let index = groups.iter().position(|(known, _)| belongs(known)).or_else(|| match run.outcome {
-            Ok(_) => None,
-            Err(_) => groups.iter().position(|(known, _)| alike(known)),
-        });
-        match index {
-            Some(index) => groups[index].1.push(run),
-            None => groups.push((own, vec![run])),
-        }
-    }
-    groups.sort_by_key(|(conditions, _)| {
-        let recorded = conditions.recorded.as_ref().map(|recorded| (recorded.device.to_string(), recorded.profile));
-        (conditions.dtype, conditions.batch_size, recorded)
-    });
-    groups
-}
-
-fn conditions(run: &Run) -> Conditions {
-    let name = run.found.name;
-    let recorded = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
-    Conditions { dtype: name.dtype, batch_size: name.batch_size, recorded }
 }
 
 fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
@@ -239,7 +185,7 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
         }
     }
     let mut group = Group {
-        label: MODEL.to_owned(),
+        label: String::new(),
         conditions,
         device_names,
         iterations,
@@ -353,47 +299,4 @@ fn differing_software(runs: &[Run]) -> Vec<String> {
     let counted = runs.iter().filter(|run| run.outcome.is_ok());
     let versions: BTreeSet<&String> = counted.filter_map(|run| Some(&run.recorded.as_ref()?.software)).collect();
     if versions.len() > 1 { versions.into_iter().cloned().collect() } else { Vec::new() }
-}
-
-/// Names several groups by what tells them apart; one group keeps DLPerf's name.
-fn label(groups: &mut [Group]) {
-    if groups.len() < 2 {
-        return;
-    }
-    let plain: Vec<String> = groups.iter().map(|group| plain_label(&group.conditions)).collect();
-    let settings: Vec<BTreeMap<String, Value>> = groups.iter().map(|group| settings(&group.conditions)).collect();
-    for (index, group) in groups.iter_mut().enumerate() {
-        group.label.clone_from(&plain[index]);
-        for (setting, value) in &settings[index] {
-            let differs = |other: usize| plain[other] == plain[index] && settings[other].get(setting) != Some(value);
-            if (0..plain.len()).any(differs) {
-                let word = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                group.label.push_str(&format!("_{setting}={word}"));
-            }
-        }
-    }
-}
-
-fn plain_label(conditions: &Conditions) -> String {
-    let Conditions { dtype, batch_size, recorded } = conditions;
-    match recorded {
-        None => format!("{MODEL}_b{batch_size}_{dtype}"),
-        Some(RecordedConditions { device, profile: Profile::Full, .. }) => {
-            format!("{MODEL}_b{batch_size}_{dtype}_{device}")
-        }
-        Some(RecordedConditions { device, profile: Profile::Quick, .. }) => {
-            format!("{MODEL}_b{batch_size}_{dtype}_{device}_quick")
-        }
-    }
-}
-
-/// The options that a group's runs share, by their names in the record; those at `null` are left out.
-pub fn settings(conditions: &Conditions) -> BTreeMap<String, Value> {
-    let config = conditions.recorded.as_ref().and_then(|recorded| serde_json::to_value(&recorded.config).ok());
-    let Some(Value::Object(mut fields)) = config else {
-        return BTreeMap::new();
-    };
-    // One may differ from run to run, the other is told apart as the kind of device.
-    fields.retain(|field, value| !value.is_null() && field != "seed" && field != "device");
-    fields.into_iter().collect()
 }

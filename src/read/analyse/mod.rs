@@ -2,7 +2,9 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`figures`] | runs into groups of equal conditions, cases, speedup and efficiency |
+//! | [`grouping`] | which runs may stand in one table, and what tables are called |
+//! | [`figures`] | groups of runs into cases, speedup and efficiency |
+//! | [`title`] | what a group of runs measured, on what and how, in a few lines |
 //! | [`scaling_loss`] | where the time of larger cases goes |
 //! | [`comparison`] | two results against each other |
 //! | [`prediction`] | larger cases from measured ones, as a band |
@@ -11,7 +13,9 @@
 
 pub mod comparison;
 pub mod figures;
+pub mod grouping;
 pub mod prediction;
 pub mod published;
 pub mod results;
 pub mod scaling_loss;
+pub mod title;

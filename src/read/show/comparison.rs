@@ -4,7 +4,7 @@ use ringmark_record::stats::comparison::{POWER, Verdict, for_all};
 
 use crate::read::analyse::comparison::side::{Difference, Kind};
 use crate::read::analyse::comparison::verdicts::{CaseOutcome, Outcome, Row, SideOutcome, Table};
-use crate::read::show::extraction::text::{Columns, aligned, piped};
+use crate::read::show::columns::{Columns, aligned, piped};
 
 /// Columns of a terminal that everything is made for.
 const WIDTH: usize = 80;

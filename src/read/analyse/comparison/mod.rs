@@ -4,7 +4,7 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`side`] | BASE or TEST, whatever it was read from |
-//! | [`training`] | training runs as a side: the JSON that extract writes of them |
+//! | [`training`] | training runs as a side: the JSON that extract makes of them |
 //! | [`pytorch`] | files of PyTorch's DDP benchmark as a side |
 //! | [`collectives`] | records of `ringmark bandwidth` and files of nccl-tests as a side |
 //! | [`pairing`] | which is compared with which, and what must not be |

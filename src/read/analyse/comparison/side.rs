@@ -1,24 +1,13 @@
 //! One side of a comparison, whatever it was read from: tables of cases, each with a figure for every run.
-//!
-//! What lies at a path is told by its content, never by its name. Reading the content is for the rooms beside this one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use ringmark_record::files::MODEL;
 use ringmark_record::stats::summary::STEP_PERCENTS;
 use ringmark_record::units::Seconds;
-use ringmark_record::usage::usage;
-use ringmark_record::whole_file;
 use serde::Serialize;
-use serde::de::IgnoredAny;
 
-use crate::read::analyse::comparison::{collectives, pytorch, training};
 use crate::read::load::environment::Surroundings;
-use crate::read::load::folder;
 
 /// BASE or TEST.
 #[derive(Debug)]
@@ -138,7 +127,7 @@ impl Side {
     }
 
     /// Tables of one title get the settings into it that tell them apart.
-    fn tell_apart(&mut self) {
+    pub fn tell_apart(&mut self) {
         let apart = |set: &Set| {
             let others = || self.sets.iter().filter(|other| other.title() == set.title());
             let differs = |name: &String, value: &String| others().any(|other| other.settings.get(name) != Some(value));
@@ -150,7 +139,7 @@ impl Side {
     }
 
     /// Takes in the runs of another part of the same side.
-    fn absorb(&mut self, part: Side) {
+    pub fn absorb(&mut self, part: Side) {
         for set in part.sets {
             let like = Set { name: set.name, must: set.must, settings: set.settings, ..Set::default() };
             let known = self.set(like);
@@ -204,172 +193,4 @@ impl Set {
         });
         &mut self.cases[place]
     }
-}
-
-/// What a file is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Content {
-    /// Of `ringmark extract`.
-    Result,
-    PytorchDdp,
-    Bandwidth,
-    NcclTests,
-}
-
-impl Content {
-    fn words(self) -> &'static str {
-        match self {
-            Content::Result => "result of ringmark extract",
-            Content::PytorchDdp => "JSON of PyTorch's DDP benchmark",
-            Content::Bandwidth => "record of ringmark bandwidth",
-            Content::NcclTests => "JSON of nccl-tests",
-        }
-    }
-}
-
-/// Reads whatever lies at `path`.
-pub fn read(path: &Path) -> anyhow::Result<Side> {
-    let metadata = fs::metadata(path)
-        .with_context(|| format!("{} cannot be read: give a folder of results or a JSON file", path.display()))
-        .map_err(usage)?;
-    let mut side = match metadata.is_dir() {
-        true => read_folder(path)?,
-        false => match content(path).with_context(|| path.display().to_string())? {
-            Some(content) => read_files(path, content, &[path.to_owned()], Vec::new())?,
-            None => {
-                let known = [Content::Result, Content::PytorchDdp, Content::NcclTests, Content::Bandwidth];
-                let known = known.map(Content::words).join(", ");
-                let what = format!("{} is no {known}: give one, or a folder of them or of logs", path.display());
-                return Err(usage(anyhow::Error::msg(what)));
-            }
-        },
-    };
-    if side.sets.iter().all(|set| set.cases.is_empty()) {
-        let more: String = side.left_out.iter().map(|what| format!("\n  {what}")).collect();
-        bail!("{} holds no run that counts{more}", path.display());
-    }
-    side.tell_apart();
-    Ok(side)
-}
-
-fn read_folder(path: &Path) -> anyhow::Result<Side> {
-    let runs = folder::find(path);
-    let mut files: BTreeMap<Content, Vec<PathBuf>> = BTreeMap::new();
-    let mut left_out = Vec::new();
-    for file in files_below(path, 2) {
-        match content(&file) {
-            Ok(Some(content)) => files.entry(content).or_default().push(file),
-            Ok(None) => {}
-            Err(error) => left_out.push(format!("{}: {error:#}", file.display())),
-        }
-    }
-    if runs.is_ok() {
-        // Made from the runs; and what a bandwidth command may have written beside them.
-        files.remove(&Content::Result);
-        files.remove(&Content::Bandwidth);
-    }
-    let mut found: Vec<String> = files.iter().map(|(content, files)| counted(*content, files)).collect();
-    found.splice(0..0, runs.as_ref().ok().map(|found| format!("{} training runs with logs", found.runs.len())));
-    if found.len() > 1 {
-        return Err(usage(anyhow::Error::msg(format!(
-            "{} is a mixture: {}: give one file, or a folder of one kind",
-            path.display(),
-            found.join("; ")
-        ))));
-    }
-    match (runs, files.pop_first()) {
-        (Ok(_), _) => {
-            let mut side = training::of_folder(path)?;
-            // What is wrong with a record is told with its run.
-            let is_other = |what: &String| !what.contains(".jsonl: ");
-            side.left_out.extend(left_out.into_iter().filter(is_other));
-            Ok(side)
-        }
-        (Err(_), Some((content, files))) => read_files(path, content, &files, left_out),
-        (Err(error), None) => {
-            let more: String = left_out.iter().map(|file| format!("\n  {file}")).collect();
-            Err(error.context(format!("nothing to compare: no JSON of a benchmark either{more}")))
-        }
-    }
-}
-
-fn counted(content: Content, files: &[PathBuf]) -> String {
-    let first = files.first().map(|file| file.display().to_string()).unwrap_or_default();
-    match files.len() {
-        1 => format!("a {} ({first})", content.words()),
-        several => format!("{several} times a {} ({first}, ..)", content.words()),
-    }
-}
-
-/// Every file is one run, but that of `ringmark extract`, which holds several.
-fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<String>) -> anyhow::Result<Side> {
-    if let (Content::Result, [_, _, ..]) = (content, files) {
-        let what = format!("{} holds {}: give one of them", path.display(), counted(content, files));
-        return Err(usage(anyhow::Error::msg(what)));
-    }
-    let kind = match content {
-        Content::Result => Kind::Training,
-        Content::PytorchDdp => Kind::PytorchDdp,
-        Content::Bandwidth | Content::NcclTests => Kind::Collectives,
-    };
-    let mut side = Side { left_out, ..Side::new(path, kind) };
-    for file in files {
-        let open = || Ok(BufReader::new(whole_file::open(file)?));
-        let mut part = Side::new(path, kind);
-        let taken = open().and_then(|input| match content {
-            Content::Result => training::take_result(&mut part, input),
-            Content::PytorchDdp => pytorch::take(&mut part, input),
-            Content::Bandwidth => collectives::take_record(&mut part, file, input),
-            Content::NcclTests => collectives::take_nccl_tests(&mut part, file, input),
-        });
-        match taken.with_context(|| file.display().to_string()) {
-            // One of several that is broken takes nothing from the others.
-            Err(error) if files.len() > 1 => side.left_out.push(format!("{error:#}")),
-            taken => taken.map(|()| side.absorb(part))?,
-        }
-    }
-    Ok(side)
-}
-
-/// Files in a folder and so many levels of folders below it, by name; none whose name begins with a point.
-fn files_below(folder: &Path, levels: u32) -> Vec<PathBuf> {
-    let mut entries: Vec<PathBuf> =
-        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    entries.retain(|path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
-    entries.sort();
-    let below = |path: PathBuf| match path.is_dir() {
-        true if levels > 0 => files_below(&path, levels - 1),
-        true => Vec::new(),
-        false => vec![path],
-    };
-    entries.into_iter().flat_map(below).collect()
-}
-
-/// What a file is, by the keys of the first JSON object in it; `None` for anything else.
-fn content(file: &Path) -> anyhow::Result<Option<Content>> {
-    // A pipe could be read only once.
-    if !fs::metadata(file)?.is_file() {
-        return Ok(None);
-    }
-    let mut input = BufReader::new(File::open(file)?);
-    if input.fill_buf()?.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Ok(None);
-    }
-    let mut objects = serde_json::Deserializer::from_reader(input).into_iter::<BTreeMap<String, IgnoredAny>>();
-    let keys = match objects.next() {
-        Some(object) => object.context("not JSON")?,
-        None => return Ok(None),
-    };
-    let has = |key: &str| keys.contains_key(key);
-    Ok(if has("benchmark_results") {
-        Some(Content::PytorchDdp)
-    } else if has("nccl_version") && has("args") {
-        Some(Content::NcclTests)
-    } else if has("kind") && has("collective") && has("results") {
-        Some(Content::Bandwidth)
-    } else if !keys.is_empty() && keys.keys().all(|key| key.starts_with(MODEL)) {
-        Some(Content::Result)
-    } else {
-        None
-    })
 }

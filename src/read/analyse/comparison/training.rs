@@ -1,8 +1,7 @@
-//! Training runs as a side: a folder of logs and records, or the JSON that `ringmark extract` made of one.
+//! Training runs as a side: the JSON that `ringmark extract` makes of a folder of logs and records.
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
 
 use anyhow::{Context, ensure};
 use ringmark_record::case::Case;
@@ -13,26 +12,11 @@ use ringmark_record::units::Seconds;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::read::analyse::comparison::side::{Kind, NOT_KNOWN, RunFigures, Set, Side};
+use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Set, Side};
 use crate::read::analyse::figures;
-use crate::read::extract;
 use crate::read::load::environment::{Surroundings, moment};
-use crate::read::show::extraction::json;
 
-/// Every run below a folder, as `ringmark extract` reads them.
-pub fn of_folder(folder: &Path) -> anyhow::Result<Side> {
-    let extraction = extract::read(folder, None)?;
-    let mut side = Side::new(folder, Kind::Training);
-    // By way of the JSON, so that a folder and its JSON cannot differ.
-    take_result(&mut side, json::json(&extraction)?.as_bytes())?;
-    // No speedup is shown, so nothing is missing where 1n1g is.
-    let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
-    let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
-    side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
-    Ok(side)
-}
-
-/// `{"rn50": {"1n1g": {..}, ..}, ..}`: what is needed of it here, by the names in [`json`].
+/// `{"rn50": {"1n1g": {..}, ..}, ..}`: what is needed of it here, by the names in `show::extraction::json`.
 type ResultFile = BTreeMap<String, BTreeMap<Case, ResultCase>>;
 
 #[derive(Deserialize)]

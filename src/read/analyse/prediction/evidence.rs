@@ -16,7 +16,7 @@ use ringmark_record::usage::usage;
 use crate::read::analyse::figures::{CaseRuns, Group};
 use crate::read::analyse::published::{Published, PublishedCase};
 use crate::read::analyse::scaling_loss;
-use crate::read::show::extraction::text;
+use crate::read::analyse::title::title;
 
 /// Gradients of ResNet50-v1b as fp32, for logs that do not say: 25,557,032 parameters.
 const GRADIENTS: Bytes = Bytes(102_228_128);
@@ -113,7 +113,7 @@ impl Evidence {
         let conditions = group.conditions.recorded.as_ref();
         let conditions = conditions.map(|recorded| (recorded.device, recorded.config.exchange.wire));
         Some(Evidence {
-            title: text::title(group),
+            title: title(group),
             label: group.label.clone(),
             dtype: group.conditions.dtype,
             batch_size: group.conditions.batch_size,

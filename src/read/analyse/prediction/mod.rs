@@ -3,7 +3,13 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`evidence`] | what was measured: steps by case, from a folder or a published row; all-reduce alone by size |
-//! | [`model`] | from measured cases to others, as a band; what is missing where there is none |
+//! | [`model`] | from measured cases to others, as a band |
+//! | [`refusal`] | why a case cannot be predicted, and what to measure |
+//! | [`search`] | where the efficiency falls under a value; the largest measured case from the others |
+//! | [`outlook`] | all that is said of one group of runs |
 
 pub mod evidence;
 pub mod model;
+pub mod outlook;
+pub mod refusal;
+pub mod search;

@@ -26,9 +26,7 @@ use ringmark_record::stats::summary::{mean, standard_deviation};
 use ringmark_record::stats::welch::student;
 
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
-
-/// Ranks up to which the case is searched where the efficiency falls under a value.
-pub const SEARCH_LIMIT: u32 = 4096;
+use crate::read::analyse::prediction::refusal::{Refusal, level_not_measured, refusal};
 
 /// Times the largest measured ranks beyond which a prediction is warned of.
 pub const FAR: u32 = 8;
@@ -91,17 +89,6 @@ impl Prediction {
         let largest = self.losses.iter().max_by(|one, other| one.1.total_cmp(&other.1))?;
         (largest.1 > 0.0).then_some(largest.0)
     }
-}
-
-/// Why there is none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The case.
-    pub case: Case,
-    /// What was never measured.
-    pub why: String,
-    /// What to measure.
-    pub command: String,
 }
 
 /// Predicts a case, or says what was measured where it was.
@@ -327,143 +314,4 @@ fn grown_transfer(
 fn line_margin(evidence: &Evidence, case: Case, from: Case, line: Option<&Line>) -> f64 {
     let (before, after) = (evidence.cost(from), evidence.cost(case));
     line.map_or(0.0, |line| finite(line.margin(after - before)).hypot(line.residual * line.time(after)))
-}
-
-/// The command that would measure what is missing, hosts to be filled in.
-fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -> Refusal {
-    let cases: Vec<String> = missing.iter().map(Case::to_string).collect();
-    let nodes = missing.iter().map(|case| case.nodes).max().unwrap_or(1);
-    let hosts: Vec<String> = (1..=nodes).map(|host| format!("HOST{host}:{}", case.gpus_per_node)).collect();
-    let hosts = if nodes > 1 { format!(" --hosts {}", hosts.join(",")) } else { String::new() };
-    let (batch_size, dtype) = (evidence.batch_size, evidence.dtype);
-    let command =
-        format!("ringmark sweep --cases {} --batch-size {batch_size} --dtype {dtype}{hosts}", cases.join(","));
-    Refusal { case, why, command }
-}
-
-fn level_not_measured(evidence: &Evidence, case: Case) -> Refusal {
-    let gpus = case.gpus_per_node;
-    let most = evidence.cases.iter().map(|measured| measured.case.gpus_per_node).max().unwrap_or(0);
-    let several: Vec<String> =
-        evidence.cases.iter().filter(|case| case.case.nodes > 1).map(|case| case.case.to_string()).collect();
-    let (one, two) = (Case { nodes: 1, gpus_per_node: gpus }, Case { nodes: 2, gpus_per_node: gpus });
-    let why = match (case.nodes, gpus > most) {
-        (_, true) => format!(
-            "no host was measured with {gpus} ranks, {most} is the most: what ranks cost each other on one host does not \
-             follow from fewer"
-        ),
-        (1, false) => {
-            format!("no host was measured with {gpus} ranks: what ranks cost each other on one host has to be measured")
-        }
-        (_, false) if several.is_empty() => {
-            "no case of several hosts was measured: what lies between hosts does not follow from one".to_owned()
-        }
-        (_, false) => format!(
-            "several hosts were measured ({}), but none with {gpus} ranks each: how many share a host's network card \
-             changes what it gives",
-            several.join(", ")
-        ),
-    };
-    let missing: Vec<Case> = if case.nodes == 1 { vec![one] } else { vec![one, two] };
-    let missing: Vec<Case> = missing.into_iter().filter(|case| evidence.case(*case).is_none()).collect();
-    refusal(evidence, case, why, &missing)
-}
-
-/// Where the efficiency falls under a value.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Under {
-    /// The value.
-    pub efficiency: f64,
-    /// First case under it in the middle of the band; `None` up to the last case.
-    pub mid: Option<Case>,
-    /// First that is under it at the low end of the band.
-    pub earliest: Option<Case>,
-    /// First that is under it at the high end of the band.
-    pub latest: Option<Case>,
-    /// Last case that was tried.
-    pub last: Case,
-    /// Efficiency there.
-    pub at_last: Band,
-}
-
-/// Finds where the efficiency falls under a value: among the measured cases up to one full host, then with more hosts,
-/// doubled until it is under, then halved between. With the ranks a host of the largest measured case.
-pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
-    let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
-    let of = |nodes: u32| Case { nodes, gpus_per_node: largest.gpus_per_node };
-    let on_one_host = evidence.cases.iter().map(|measured| measured.case).filter(|case| case.nodes == 1);
-    let on_one_host: Vec<Case> = on_one_host.filter(|case| case.gpus_per_node <= largest.gpus_per_node).collect();
-    let last = of((SEARCH_LIMIT / largest.gpus_per_node).max(largest.nodes).max(2));
-    let first = |end: fn(Band) -> f64| -> Result<Option<Case>, Refusal> {
-        let is_under = |case: Case| {
-            let predicted = predict(evidence, case)?;
-            // What was measured has no ends.
-            let of = predicted.reference.map_or(predicted.efficiency.mid, |_| end(predicted.efficiency));
-            Ok(of < efficiency)
-        };
-        for case in &on_one_host {
-            if is_under(*case)? {
-                return Ok(Some(*case));
-            }
-        }
-        let (mut above, mut below) = (1, 2);
-        while !is_under(of(below))? {
-            if below == last.nodes {
-                return Ok(None);
-            }
-            (above, below) = (below, (2 * below).min(last.nodes));
-        }
-        while below - above > 1 {
-            let middle = above + (below - above) / 2;
-            if is_under(of(middle))? { below = middle } else { above = middle }
-        }
-        Ok(Some(of(below)))
-    };
-    Ok(Under {
-        efficiency,
-        mid: first(|band| band.mid)?,
-        earliest: first(|band| band.low)?,
-        latest: first(|band| band.high)?,
-        last,
-        at_last: predict(evidence, last)?.efficiency,
-    })
-}
-
-/// The largest measured case, predicted from the others.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Backtest {
-    /// What the others say.
-    pub predicted: Prediction,
-    /// Median step over its runs, in seconds.
-    pub measured: f64,
-    /// Cases that it was predicted from.
-    pub from: Vec<Case>,
-}
-
-impl Backtest {
-    /// Of the speed in the middle of the band: predicted / measured - 1.
-    pub fn error(&self) -> f64 {
-        self.measured / self.predicted.step.mid - 1.0
-    }
-
-    /// Whether what was measured lies in the band.
-    pub fn is_inside(&self) -> bool {
-        (self.predicted.step.low..=self.predicted.step.high).contains(&self.measured)
-    }
-}
-
-/// Leaves out the largest case, and what was measured of all-reduce in it, and predicts it from the rest.
-pub fn backtest(evidence: &Evidence) -> Result<Backtest, Refusal> {
-    let Some(largest) = evidence.cases.last() else {
-        return Err(refusal(evidence, evidence.base, "no run counts".to_owned(), &[evidence.base]));
-    };
-    let rest = evidence.without(largest.case);
-    let from = rest.cases.iter().map(|measured| measured.case).collect();
-    match predict(&rest, largest.case) {
-        Ok(predicted) => Ok(Backtest { predicted, measured: largest.median_step(), from }),
-        Err(refused) => {
-            let why = format!("without {} the rest cannot say: {}", largest.case, refused.why);
-            Err(Refusal { why, ..refused })
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Figures for programs: DLPerf's JSON with our own fields in each case, and CSV with one line a case.
+//! Figures for programs: DLPerf's JSON with our own fields in each case.
 //!
 //! The JSON is `{"rn50": {"1n1g": {"average_speed": .., "batch_size_per_device": .., "median_speed": .., "speedup": ..,
 //! ours}, ..}}`. Where conditions differ within a folder there is one such key for every table, never `rn50` itself,
@@ -7,21 +7,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context;
 use ringmark_record::case::Case;
 use ringmark_record::config::Dtype;
 use ringmark_record::environment::DeviceKind;
 use ringmark_record::run::{Profile, Warning};
-use ringmark_record::stats::scaling_loss::Part;
+use ringmark_record::stats::scaling_loss::{Difference, Part};
 use ringmark_record::stats::summary::step_percentiles;
 use ringmark_record::units::{ImagesPerSecond, Seconds};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::read::analyse::figures::{CaseRuns, Extraction, Figures, Group, settings};
-use crate::read::analyse::scaling_loss::{self, JsonLoss};
+use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
+use crate::read::analyse::grouping::settings;
+use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::load::environment::{self, Surroundings};
-use crate::read::load::record::{Run, StepTimes, to_hundredths};
+use crate::read::load::record::{Run, to_hundredths};
+use crate::read::load::step_times::StepTimes;
 
 /// One case in the JSON; the first four fields are DLPerf's, in its order. Speeds in images/s over all ranks.
 #[derive(Debug, Serialize)]
@@ -239,111 +240,58 @@ impl Serialize for Cases<'_> {
     }
 }
 
-/// Columns of the CSV, units in their names: `images_per_s` over all ranks, `s` seconds, shares from 0 to 1; `run_warnings`
-/// is the number of those that the tables list for the case's runs; `lost` is the step less that of the base, and its parts.
-const COLUMNS: [&str; 38] = [
-    "group",
-    "dtype",
-    "batch_size_per_device",
-    "device",
-    "profile",
-    "case",
-    "nodes",
-    "gpus_per_node",
-    "ranks",
-    "runs_counted",
-    "runs_found",
-    "average_speed_images_per_s",
-    "median_speed_images_per_s",
-    "images_over_time_images_per_s",
-    "per_gpu_images_per_s",
-    "base",
-    "speedup_over_base",
-    "efficiency",
-    "cv",
-    "step_s",
-    "forward_s",
-    "backward_s",
-    "exposed_allreduce_s",
-    "exposed_allreduce_share",
-    "optimizer_s",
-    "runs_without_communication",
-    "step_without_communication_s",
-    "communication_cost",
-    "lost_s",
-    "lost_compute_s",
-    "lost_compute_crowded_s",
-    "lost_compute_overlapped_s",
-    "lost_transfer_s",
-    "lost_waiting_s",
-    "lost_optimizer_s",
-    "lost_other_s",
-    "warnings",
-    "run_warnings",
-];
-
-/// One line a case, all groups below each other; a figure that does not exist is an empty field.
-pub fn csv(extraction: &Extraction) -> anyhow::Result<String> {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(COLUMNS)?;
-    for group in &extraction.groups {
-        for case in &group.cases {
-            table.write_record(csv_fields(group, case))?;
-        }
-    }
-    let bytes = table.into_inner().context("memory takes every line")?;
-    Ok(String::from_utf8(bytes)?)
+/// For the JSON of a case.
+#[derive(Debug, Serialize)]
+pub struct JsonLoss {
+    base: Case,
+    seconds_of_base: Seconds,
+    seconds: Seconds,
+    /// By images over time: `seconds_of_base / seconds`.
+    efficiency: f64,
+    ideal_speed: ImagesPerSecond,
+    total: JsonPart,
+    /// They add up to the total; none where there are no records.
+    parts: Vec<JsonPart>,
+    /// They add up to the part `compute`; none without runs of the same ranks without any exchange.
+    compute: Vec<JsonPart>,
 }
 
-fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
-    fn text<T: ToString>(value: Option<T>) -> String {
-        value.map(|value| value.to_string()).unwrap_or_default()
+/// One part of the loss, or the whole.
+#[derive(Debug, Serialize)]
+struct JsonPart {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<Part>,
+    /// Below zero it is a gain.
+    seconds: Seconds,
+    /// Half of the 95 % confidence interval of the difference of the means over runs; `null` with one run on a side.
+    margin_seconds: Option<Seconds>,
+    images_per_second: ImagesPerSecond,
+    /// Of 1 - efficiency.
+    efficiency: f64,
+    /// `null` where nothing was lost.
+    share_of_loss: Option<f64>,
+}
+
+impl From<&CaseLoss> for JsonLoss {
+    fn from(case: &CaseLoss) -> JsonLoss {
+        let json = |part: Option<Part>, difference: Difference| JsonPart {
+            part,
+            seconds: Seconds(difference.mean),
+            margin_seconds: difference.margin.map(Seconds),
+            images_per_second: case.rate_lost(difference.mean),
+            efficiency: case.loss.efficiency_lost(difference.mean),
+            share_of_loss: case.loss.share(difference.mean),
+        };
+        let of = |(part, difference): &(Part, Difference)| json(Some(*part), *difference);
+        JsonLoss {
+            base: case.base,
+            seconds_of_base: Seconds(case.loss.base_step),
+            seconds: Seconds(case.loss.step),
+            efficiency: case.loss.efficiency(),
+            ideal_speed: case.ideal,
+            total: json(None, case.loss.total),
+            parts: case.loss.parts.iter().map(of).collect(),
+            compute: case.loss.compute.iter().map(of).collect(),
+        }
     }
-    let figures = case.figures.as_ref();
-    let figure = |figure: fn(&Figures) -> f64| text(figures.map(figure));
-    let times = figures.and_then(|figures| figures.times);
-    let time = |time: fn(&StepTimes) -> f64| text(times.as_ref().map(time));
-    let recorded = group.conditions.recorded.as_ref();
-    let loss = scaling_loss::of_case(group, case);
-    let lost = |part| text(loss.as_ref().and_then(|loss| Some(loss.part(part)?.mean)));
-    [
-        group.label.clone(),
-        group.conditions.dtype.to_string(),
-        group.conditions.batch_size.to_string(),
-        text(recorded.map(|recorded| recorded.device)),
-        text(recorded.map(|recorded| if recorded.profile == Profile::Quick { "quick" } else { "full" })),
-        case.case.to_string(),
-        case.case.nodes.to_string(),
-        case.case.gpus_per_node.to_string(),
-        case.case.ranks().to_string(),
-        case.counted().count().to_string(),
-        case.runs.len().to_string(),
-        figure(|figures| figures.average_speed.0),
-        figure(|figures| figures.median_speed.0),
-        figure(|figures| figures.images_over_time.0),
-        figure(|figures| figures.per_gpu.0),
-        text(group.base),
-        figure(|figures| figures.speedup),
-        figure(|figures| figures.efficiency),
-        text(figures.and_then(|figures| figures.cv)),
-        time(|times| times.step.0),
-        time(|times| times.forward.0),
-        time(|times| times.backward.0),
-        time(|times| times.exposed_allreduce.0),
-        time(StepTimes::exposed_share),
-        time(|times| times.optimizer.0),
-        text(case.baseline.as_ref().map(|baseline| baseline.counted().count())),
-        text(case.baseline.as_ref().and_then(|baseline| Some(baseline.figures.as_ref()?.times?.step.0))),
-        text(case.communication_cost()),
-        text(loss.as_ref().map(|loss| loss.loss.total.mean)),
-        lost(Part::Compute),
-        lost(Part::ComputeCrowded),
-        lost(Part::ComputeOverlapped),
-        lost(Part::Transfer),
-        lost(Part::Waiting),
-        lost(Part::Optimizer),
-        lost(Part::Other),
-        group.warnings.join("; "),
-        case.warnings.len().to_string(),
-    ]
 }

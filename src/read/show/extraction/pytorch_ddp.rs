@@ -10,9 +10,9 @@ use ringmark_record::environment::DeviceKind;
 use ringmark_record::run::Profile;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
+use crate::read::analyse::title::title;
 use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult, OurConditions, OurResult};
 use crate::read::load::record::{Recorded, RecordedConditions};
-use crate::read::show::extraction::text;
 
 /// PyTorch counts a bucket in MiB (`bucket_cap_mb * 1024 * 1024` bytes), we do in MB.
 const MEBIBYTE: f64 = 1_048_576.0;
@@ -119,7 +119,7 @@ pub fn lines(extraction: &Extraction) -> String {
             let baseline = case.baseline.as_ref().and_then(|baseline| line(baseline, true));
             baseline.into_iter().chain(line(case, false))
         });
-        format!("{}\n\n{}\n", text::title(group).join("\n"), ddp_line::block(batch_size, lines).join("\n"))
+        format!("{}\n\n{}\n", title(group).join("\n"), ddp_line::block(batch_size, lines).join("\n"))
     };
     extraction.groups.iter().map(block).collect::<Vec<String>>().join("\n")
 }

@@ -1,40 +1,12 @@
 //! Figures for people: aligned columns for a terminal, and the same tables in Markdown.
 
-use std::collections::BTreeSet;
-
-use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
-use comfy_table::{CellAlignment, LineStyle, Table};
 use ringmark_record::case::Case;
-use ringmark_record::config::CollectiveChoice;
-use ringmark_record::environment::DeviceKind;
 use ringmark_record::units::Seconds;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
-use crate::read::analyse::scaling_loss;
-
-/// A column's name, and its unit where it has one (a speedup's is its base, where that is not 1n1g).
-type Header = (String, String);
-
-/// A table before it is known where it is shown.
-pub struct Columns {
-    headers: Vec<Header>,
-    rows: Vec<Vec<String>>,
-    /// Columns of words, which stand on the left; numbers stand on the right.
-    words: BTreeSet<usize>,
-}
-
-impl Columns {
-    /// Words in the first column, numbers in the others.
-    pub fn new(headers: &[(&str, &str)], rows: Vec<Vec<String>>) -> Columns {
-        let headers = headers.iter().map(|(name, unit)| ((*name).to_owned(), (*unit).to_owned())).collect();
-        Columns { headers, rows, words: BTreeSet::from([0]) }
-    }
-
-    /// The same with words in these columns.
-    pub fn with_words(self, columns: impl IntoIterator<Item = usize>) -> Columns {
-        Columns { words: columns.into_iter().collect(), ..self }
-    }
-}
+use crate::read::analyse::title::{process, title};
+use crate::read::show::columns::{Columns, aligned, escaped, piped};
+use crate::read::show::extraction::scaling_loss;
 
 const LEGEND: [&str; 3] = [
     "speed: the mean of a run's rates, as DLPerf; images/time: all images over all",
@@ -119,21 +91,6 @@ pub fn markdown(extraction: &Extraction) -> String {
     paragraphs.join("\n\n") + "\n"
 }
 
-/// For Markdown, as text and nothing else: names come from files, and may be made to look like a picture or like HTML.
-pub fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '\\' | '`' | '*' | '[' | '|' => escaped.extend(['\\', letter]),
-            letter if letter.is_control() => escaped.push(' '),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
-}
-
 /// Of the table, then of its cases, each with its baseline.
 fn warnings(group: &Group) -> impl Iterator<Item = &String> {
     let cases = group.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()));
@@ -148,43 +105,6 @@ fn legend(extraction: &Extraction, word: &str) -> String {
         lines.push(format!("{MARK}: these runs count, but read the lines that begin with {word}."));
     }
     lines.join("\n")
-}
-
-/// What was measured, on what, and how.
-pub fn title(group: &Group) -> Vec<String> {
-    let conditions = &group.conditions;
-    let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
-    let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
-    let counts = |values: &BTreeSet<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
-    let length = match group.iterations.is_empty() {
-        true => "no run counts".to_owned(),
-        false => format!("{} iterations, the first {} left out", counts(&group.iterations), counts(&group.warmup)),
-    };
-    let what = format!("ResNet50-v1b, {dtype}, batch size {batch_size} per {}{quick}", process(group));
-    match &conditions.recorded {
-        None => vec![what, "device unknown: there are no records beside the logs".to_owned(), length],
-        Some(recorded) => {
-            let names: Vec<&str> = group.device_names.iter().map(String::as_str).collect();
-            let config = &recorded.config;
-            let collective = match config.exchange.collective {
-                CollectiveChoice::Auto => String::new(),
-                chosen => format!(", collective {chosen}"),
-            };
-            let options = format!(
-                "{} pixels, {}, overlap {}, {} on the wire{collective}",
-                config.image_size, config.layout, config.overlap, config.exchange.wire
-            );
-            vec![what, format!("{}: {}", recorded.device, names.join(" / ")), options, length]
-        }
-    }
-}
-
-/// What a rank drives.
-pub fn process(group: &Group) -> &'static str {
-    match &group.conditions.recorded {
-        Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
-        _ => "GPU",
-    }
 }
 
 fn speeds(group: &Group) -> Columns {
@@ -266,44 +186,4 @@ fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
         format!("{:.1}", times.exposed_share() * 100.0),
         milliseconds(times.optimizer),
     ])
-}
-
-/// For a terminal: units below the names, numbers to the right.
-pub fn aligned(columns: &Columns) -> String {
-    let has_units = columns.headers.iter().any(|(_, unit)| !unit.is_empty());
-    let header = |(name, unit): &Header| if has_units { format!("{name}\n{unit}") } else { name.clone() };
-    let headers = columns.headers.iter().map(header);
-    let mut table = Table::new();
-    table.load_style(NOTHING.header_separator(LineStyle::none().fill('-')));
-    table.set_header(headers).add_rows(&columns.rows);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((if index == 0 { 0 } else { 2 }, 0));
-        if !columns.words.contains(&index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
-}
-
-/// For Markdown: one line of headers, numbers to the right.
-pub fn piped(columns: &Columns) -> String {
-    let headers = columns.headers.iter().map(|(name, unit)| match unit.as_str() {
-        "" => name.clone(),
-        unit => format!("{name} ({unit})"),
-    });
-    let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN);
-    table.set_header(headers).add_rows(&columns.rows);
-    let is_number = |index: &usize| !columns.words.contains(index);
-    for (_, column) in table.column_iter_mut().enumerate().filter(|(index, _)| is_number(index)) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let mut lines: Vec<String> = table.lines().collect();
-    if let Some(line) = lines.get_mut(1) {
-        let rules = line.trim_matches('|').split('|').enumerate();
-        let rules =
-            rules.map(|(index, rule)| if is_number(&index) { rule[1..].to_owned() + ":" } else { rule.to_owned() });
-        *line = format!("|{}|", rules.collect::<Vec<_>>().join("|"));
-    }
-    lines.join("\n")
 }

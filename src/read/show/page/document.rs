@@ -3,6 +3,7 @@
 //! Plain data. Not for HTML, which is made in [`crate::read::show::page::html`], nor for terminals.
 
 use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::style::Style;
 
 /// A whole report.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,15 +16,6 @@ pub struct Document {
     pub findings: Vec<Findings>,
     /// In the order in which they are read.
     pub sections: Vec<Section>,
-}
-
-/// How one series is drawn everywhere: its colour is that of its result, its shape is its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Style {
-    /// Number of the result.
-    pub colour: usize,
-    /// Number of the series; chooses marker and dashes.
-    pub shape: usize,
 }
 
 /// What a group of runs comes to, in one line of big figures.

@@ -3,14 +3,14 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::read::show::page::charts::{Chart, frame};
+use crate::read::show::page::charts::{Chart, frame, style};
 use crate::read::show::page::document::{Block, Document, Findings, Headline, Row, Section, Table, Trust};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
 /// The page may load nothing, and run no script but its own, whose hash this is, even if a name got into the markup:
-/// `openssl dgst -sha256 -binary src/read/report/script.js | base64`.
+/// `openssl dgst -sha256 -binary src/read/show/page/script.js | base64`.
 const POLICY: &str = concat!(
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-",
     include_str!("script.sha256"),
@@ -80,7 +80,7 @@ fn headline(headline: &Headline) -> Markup {
         Trust::NotToQuote => ("trust not", "\u{2715}"),
     };
     html! {
-        section class={ "headline " (frame::colour(headline.style)) } aria-label=(headline.name) {
+        section class={ "headline " (style::colour(headline.style)) } aria-label=(headline.name) {
             h2 { (headline.name) }
             p class="what" { (headline.what) }
             div class="figures" {
@@ -193,7 +193,7 @@ fn row(table: &Table, row: &Row, longest: Option<f64>) -> Markup {
             @if longest.is_some() {
                 td class="bar" {
                     @if let Some(length) = length {
-                        i class=[row.style.map(frame::colour)] style={ "width:" (frame::px(length.clamp(0.0, 100.0))) "%" } {}
+                        i class=[row.style.map(style::colour)] style={ "width:" (frame::px(length.clamp(0.0, 100.0))) "%" } {}
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! The report without charts: Markdown, and tables for a terminal, with a bar behind each row.
 
 use crate::output::harmless;
-use crate::read::show::extraction::text::{Columns, aligned, escaped, piped};
+use crate::read::show::columns::{Columns, aligned, escaped, piped};
 use crate::read::show::page::document::{Block, Column, Document, Figure, Headline, Row, Table};
 
 /// Longest bar of a table in Markdown.

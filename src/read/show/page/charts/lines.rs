@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{self, Frame, colour, line_class, marker, path, px};
+use crate::read::show::page::charts::frame::{self, Frame, path, px};
 use crate::read::show::page::charts::scale::{Kind, Scale};
-use crate::read::show::page::document::Style;
+use crate::read::show::page::charts::style::{Style, colour, line_class, line_sample, marker};
 
 /// The whole chart.
 #[derive(Debug, Clone, PartialEq)]
@@ -156,7 +156,7 @@ fn class(series: &LineSeries) -> String {
 
 fn sample(series: &LineSeries) -> Markup {
     if !series.is_reference {
-        return frame::line_sample(series.style);
+        return line_sample(series.style);
     }
     html! {
         svg class="sample" viewBox="0 0 30 14" aria-hidden="true" {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`scale`] | from values to places, with round ticks |
 //! | [`frame`] | plot area, axes, markers, numbers as SVG writes them |
+//! | [`style`] | how a series is told from the others: colour, marker, dashes |
 //! | [`lines`] | lines with a dot a run: throughput, speedup, efficiency, bus bandwidth |
 //! | [`stack`] | bars of parts: where a step's time goes |
 //! | [`timeline`] | every iteration of a run, thinned out so that no outlier is lost |
@@ -16,6 +17,7 @@ pub mod lines;
 pub mod ranks;
 pub mod scale;
 pub mod stack;
+pub mod style;
 pub mod timeline;
 pub mod waterfall;
 

@@ -3,10 +3,10 @@
 use maud::{Markup, html};
 use ringmark_record::stats::summary::Spread;
 
-use crate::read::show::page::charts::frame::{self, Frame, colour, mark_sample, path, px};
+use crate::read::show::page::charts::frame::{self, Frame, mark_sample, path, px};
 use crate::read::show::page::charts::lines::number;
 use crate::read::show::page::charts::scale::Scale;
-use crate::read::show::page::document::Style;
+use crate::read::show::page::charts::style::{Style, colour};
 
 /// Width of a letter in a drawing, about.
 const LETTER: f64 = 6.4;

@@ -5,10 +5,10 @@
 use maud::{Markup, html};
 use ringmark_record::units::Seconds;
 
-use crate::read::show::page::charts::frame::{Frame, colour, path, px};
+use crate::read::show::page::charts::frame::{Frame, path, px};
 use crate::read::show::page::charts::lines::number;
 use crate::read::show::page::charts::scale::Scale;
-use crate::read::show::page::document::Style;
+use crate::read::show::page::charts::style::{Style, colour};
 
 /// Most marks of outliers in one drawing; the longest are kept, and the band has the others.
 const MARKS: usize = 60;

@@ -12,8 +12,9 @@ use crate::read::analyse::results::ResultFolder;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
 use crate::read::show::page::charts::scale::Kind;
+use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::words::percent;
-use crate::read::show::page::document::{Block, Column, Row, Section, Style, Table};
+use crate::read::show::page::document::{Block, Column, Row, Section, Table};
 
 /// Marks of sizes that a chart has room for.
 const MARKS: usize = 7;

@@ -6,7 +6,7 @@ use ringmark_record::environment::Environment;
 use ringmark_record::host_use::HostUse;
 use ringmark_record::units::Seconds;
 
-use crate::read::analyse::figures::settings;
+use crate::read::analyse::grouping::settings;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::load::environment;
 use crate::read::load::record::Recorded;

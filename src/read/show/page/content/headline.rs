@@ -10,11 +10,13 @@ use ringmark_record::units::{Bytes, GigabytesPerSecond};
 use crate::read::analyse::figures::{CaseRuns, Figures, Group};
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
-use crate::read::show::extraction::text;
-use crate::read::show::page::content;
+use crate::read::analyse::title;
+use crate::read::show::page::charts::style::Style;
+use crate::read::show::page::content::bandwidth::size as size_of_message;
+use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, Series, Setting};
 use crate::read::show::page::content::words::{big, count, percent};
-use crate::read::show::page::document::{Figure, Headline, Share, Style, Trust};
+use crate::read::show::page::document::{Figure, Headline, Share, Trust};
 
 /// A spread of the runs from which the last digits say nothing.
 const WIDE_SPREAD: f64 = 0.03;
@@ -35,7 +37,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
         label: label.to_owned(),
         value: big(rate.0),
         unit: "GB/s",
-        note: format!("bus bandwidth of {} on {case}", content::bandwidth::size(size)),
+        note: format!("bus bandwidth of {} on {case}", size_of_message(size)),
         parts: Vec::new(),
     };
     let best = best_busbw(&record.results, case.ranks()).map(|best| figure("Fastest message", best));
@@ -68,7 +70,7 @@ fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headli
     let group = series.group;
     let (trust, reasons) = trust(result, group);
     let size =
-        largest(group).map(|(case, _)| format!("; {}", size(case.case, text::process(group)))).unwrap_or_default();
+        largest(group).map(|(case, _)| format!("; {}", size(case.case, title::process(group)))).unwrap_or_default();
     Headline {
         style: series.style,
         name: series.name.clone(),
@@ -102,7 +104,7 @@ fn figures(group: &Group) -> Vec<Figure> {
         return vec![figure("Speed".to_owned(), nothing(), "", "no run counts".to_owned())];
     };
     let name = case.case;
-    let per_process = format!("{} a {}", big(figures.per_gpu.0), text::process(group));
+    let per_process = format!("{} a {}", big(figures.per_gpu.0), title::process(group));
     let mut shown = vec![figure(format!("Speed of {name}"), big(figures.median_speed.0), "images/s", per_process)];
     if let Some(times) = figures.times {
         let exposed = format!("{} % of it communication without computing", percent(times.exposed_share()));
@@ -129,7 +131,7 @@ fn figures(group: &Group) -> Vec<Figure> {
 fn parts(loss: &CaseLoss) -> Vec<Share> {
     let share = |(part, difference): &(Part, Difference)| {
         let share = loss.loss.share(difference.mean)?;
-        Some(Share { class: content::scaling_loss::class(*part), name: part.name(), share })
+        Some(Share { class: class(*part), name: part.name(), share })
     };
     loss.loss.parts.iter().filter_map(share).collect()
 }

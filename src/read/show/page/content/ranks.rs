@@ -9,7 +9,7 @@ use ringmark_record::run::{Warning, WarningKind};
 use ringmark_record::stats::summary::{Spread, median};
 
 use crate::read::analyse::figures::CaseRuns;
-use crate::read::load::record::RankTimes;
+use crate::read::load::step_times::RankTimes;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::ranks::{HostOfRanks, RankChart, RankSpread};
 use crate::read::show::page::content::series::{Series, Setting};

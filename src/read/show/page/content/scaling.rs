@@ -12,9 +12,10 @@ use crate::read::analyse::published::{DLPERF, Published};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
 use crate::read::show::page::charts::scale::{Kind, extent};
+use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::content::words::{count, percent};
-use crate::read::show::page::document::{Block, Column, Row, Style, Table};
+use crate::read::show::page::document::{Block, Column, Row, Table};
 
 const READING: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic axes, on which every \
                        bend away from the thin line is a loss at that step; speedup shows how far the largest case is from \

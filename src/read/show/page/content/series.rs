@@ -6,8 +6,8 @@ use ringmark_record::environment::DeviceKind;
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;
-use crate::read::show::extraction::text;
-use crate::read::show::page::document::Style;
+use crate::read::analyse::title;
+use crate::read::show::page::charts::style::Style;
 
 /// Series that may be compared.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Setting<'_> {
 
     /// `GPU` or `rank`.
     pub fn process(&self) -> &'static str {
-        self.series.first().map_or("rank", |series| text::process(series.group))
+        self.series.first().map_or("rank", |series| title::process(series.group))
     }
 }
 
@@ -100,7 +100,7 @@ pub fn short_label(group: &Group) -> &str {
 /// `bf16, batch size 8 per rank, 224 pixels, cpu`.
 fn title(group: &Group) -> String {
     let conditions = &group.conditions;
-    let mut title = format!("{}, batch size {} per {}", conditions.dtype, conditions.batch_size, text::process(group));
+    let mut title = format!("{}, batch size {} per {}", conditions.dtype, conditions.batch_size, title::process(group));
     match &conditions.recorded {
         Some(recorded) => {
             title.push_str(&format!(", {} pixels, {}", recorded.config.image_size, device_kind(recorded.device)))

@@ -3,7 +3,7 @@
 use ringmark_record::units::Seconds;
 
 use crate::read::analyse::figures::{CaseRuns, Figures};
-use crate::read::load::record::StepTimes;
+use crate::read::load::step_times::StepTimes;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup, short};
 use crate::read::show::page::content::series::{Series, Setting};
