@@ -97,6 +97,50 @@ fn a_result_is_a_page_markdown_or_tables_by_the_file_s_name() {
     assert!(stdout.contains("| 1n2g |"), "{stdout}");
 }
 
+/// Every element is closed in its turn, as XML wants it.
+fn assert_well_formed(svg: &str) {
+    let mut open = Vec::new();
+    for tag in svg.split('<').skip(1).map(|rest| rest.split('>').next().expect("a tag's end")) {
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name), "{tag}"),
+            None => open.push(tag.split(' ').next().expect("a name")),
+        }
+    }
+    assert_eq!(open, [""; 0]);
+}
+
+#[test]
+fn a_result_is_one_picture_that_needs_nothing_else() {
+    let folder = small_folder();
+    folder.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
+    let out = folder.parent.path().join("scaling.svg");
+    let (status, stdout, stderr) = report(&[path(&folder.path()), "-o", path(&out)]);
+    assert_eq!((status, stdout.as_str()), (0, ""), "{stderr}");
+    let svg = fs::read_to_string(&out).expect("it was written");
+    assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && svg.contains("prefers-color-scheme: dark"));
+    assert!(!svg.contains("<script") && !svg.contains("href") && !svg.contains("url(http"), "{svg}");
+    assert_well_formed(&svg);
+    for figure in ["Throughput: first", "images/s", "1n2g", "Efficiency of 1n2g: 80.0 %", "without loss"] {
+        assert!(svg.contains(figure), "lacks {figure}: {svg}");
+    }
+    assert!(!svg.contains("GB/s"), "all-reduce alone is not what a sweep is about");
+    let (_, printed, _) = report(&[path(&folder.path()), "--format", "svg"]);
+    assert_eq!(printed, svg);
+    // The drawing is the page's own.
+    let page = page(&folder.path());
+    let drawing = svg
+        .split_once("<path class=\"line")
+        .and_then(|(_, rest)| rest.split_once("/>").or(rest.split_once("></path>")));
+    assert!(page.contains(drawing.expect("a line").0));
+
+    let bandwidth_alone = Folder::new();
+    bandwidth_alone.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
+    let (status, svg, stderr) = report(&[path(&bandwidth_alone.path()), "--format", "svg"]);
+    assert_eq!(status, 0, "{stderr}");
+    assert!(svg.contains("GB/s"), "{svg}");
+    assert_well_formed(&svg);
+}
+
 #[test]
 fn figures_for_programs_are_those_of_extract() {
     let folder = small_folder();

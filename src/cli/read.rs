@@ -57,6 +57,8 @@ const REPORT_EXAMPLES: &str = "\
 Examples:
   ringmark report results/rack7 -o report.html
       one page that needs no network: charts, tables, warnings, what it ran on
+  ringmark report results/rack7 -o scaling.svg
+      speed by case against the ideal as one picture, for a README
   ringmark report results/rack7 results/rack9 --published -o report.html
       two results side by side, with DLPerf's published row where it was measured alike
   ringmark report results/rack7
@@ -76,7 +78,7 @@ pub struct ReportOptions {
     /// File for the report [default: the standard output]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// How it is shown [default: what FILE ends in, .html, .md or .txt; table without one]
+    /// How it is shown [default: what FILE ends in, .html, .svg, .md or .txt; table without one]
     #[arg(long, value_parser = words::<report::Format>())]
     format: Option<report::Format>,
     /// Show what others published beside what was measured alike: precision, batch size, GPUs

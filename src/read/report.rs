@@ -13,7 +13,7 @@ use crate::read::analyse::results::ResultFolder;
 use crate::read::extract;
 use crate::read::load::{bandwidth, problem};
 use crate::read::show::page::document::Document;
-use crate::read::show::page::{content, html, json, text};
+use crate::read::show::page::{content, html, json, svg, text};
 
 /// Columns of a table that goes to no terminal.
 const WIDTH: usize = 100;
@@ -40,6 +40,8 @@ words!(
     Format {
         /// One page.
         Html = "html",
+        /// One picture: speed by case.
+        Svg = "svg",
         /// Markdown.
         Markdown = "markdown" | "md",
         /// Aligned columns for a terminal.
@@ -53,10 +55,11 @@ impl Format {
         let Some(path) = path else { return Ok(Format::Table) };
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("html" | "htm") => Ok(Format::Html),
+            Some("svg") => Ok(Format::Svg),
             Some("md" | "markdown") => Ok(Format::Markdown),
             Some("txt") => Ok(Format::Table),
             _ => bail!(usage(anyhow!(
-                "the name {} does not say what to write: let it end in .html, .md or .txt, or give --format (figures for \
+                "the name {} does not say what to write: let it end in .html, .svg, .md or .txt, or give --format (figures for \
                  programs are written by --json FILE)",
                 path.display()
             ))),
@@ -88,6 +91,7 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
 pub fn render(document: &Document, format: Format, width: usize) -> String {
     match format {
         Format::Html => html::html(document),
+        Format::Svg => svg::svg(document),
         Format::Markdown => text::markdown(document),
         Format::Table => text::terminal(document, width),
     }

@@ -106,9 +106,22 @@ pub struct Findings {
     pub is_grave: bool,
 }
 
+/// What a section is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// Runs that may be compared.
+    Runs,
+    /// All-reduce alone.
+    Bandwidth,
+    /// What it ran on.
+    Environment,
+}
+
 /// Blocks under one heading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
+    /// What it is about.
+    pub subject: Subject,
     /// Heading.
     pub title: String,
     /// Below the heading; may be empty.

@@ -6,7 +6,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::read::show::page::charts::{Chart, frame, style};
 use crate::read::show::page::document::{Block, Document, Findings, Headline, Row, Section, Table, Trust};
 
-const STYLE: &str = include_str!("style.css");
+/// Colours and drawings are those of a picture that stands alone too.
+const STYLE: &str =
+    concat!(include_str!("charts/colours.css"), include_str!("charts/charts.css"), include_str!("style.css"));
 const SCRIPT: &str = include_str!("script.js");
 
 /// The page may load nothing, and run no script but its own, whose hash this is, even if a name got into the markup:

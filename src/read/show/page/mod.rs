@@ -6,6 +6,7 @@
 //! | [`document`] | what a report says, before it is known where it is shown |
 //! | [`charts`] | charts as data and as SVG |
 //! | [`html`] | one HTML page that needs nothing else |
+//! | [`svg`] | one picture that stands alone |
 //! | [`text`] | Markdown, and tables for a terminal |
 //! | [`json`] | the figures for programs |
 
@@ -14,4 +15,5 @@ pub mod content;
 pub mod document;
 pub mod html;
 pub mod json;
+pub mod svg;
 pub mod text;

@@ -84,6 +84,11 @@ impl LineChart {
 
     /// Samples of every line where there are several, and of the ideal.
     pub fn key(&self) -> Markup {
+        frame::key(self.key_entries())
+    }
+
+    /// The same before it is known where they stand: a sample each, and its name.
+    pub fn key_entries(&self) -> Vec<(Markup, String)> {
         let several = self.series.len() > 1;
         let entries = self.series.iter().filter(|_| several).map(|series| (sample(series), series.name.clone()));
         let has_ideal = self.series.iter().any(|series| !series.ideal.is_empty());
@@ -99,11 +104,17 @@ impl LineChart {
         let dots = has_dots.then(|| (html! {
             svg class="sample" viewBox="0 0 14 14" aria-hidden="true" { circle class="run" cx="7" cy="7" r="3.5" {} }
         }, "one run".to_owned()));
-        frame::key(entries.chain(dots).chain(ideal))
+        entries.chain(dots).chain(ideal).collect()
     }
 
     /// The drawing.
     pub fn draw(&self) -> Markup {
+        let (frame, content) = self.content();
+        frame.svg(&self.title, &self.description, content)
+    }
+
+    /// What is in the drawing, and its size, for a picture of its own.
+    pub fn content(&self) -> (Frame, Markup) {
         let below = if self.x.marks.iter().any(|(_, _, below)| !below.is_empty()) { 56.0 } else { 42.0 };
         let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, below]);
         let of_x = || self.points().map(|point| point.x);
@@ -122,7 +133,7 @@ impl LineChart {
             true => x.ticks(8).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect::<Vec<_>>(),
         };
         let place = |point: &Point| (x.at(point.x), y.at(point.y));
-        frame.svg(&self.title, &self.description, html! {
+        let content = html! {
             (frame.values(&y, &self.y.name, number))
             (frame.marks(&marks, &self.x.name))
             @for series in &self.series {
@@ -146,7 +157,8 @@ impl LineChart {
                     }
                 }
             }
-        })
+        };
+        (frame, content)
     }
 }
 

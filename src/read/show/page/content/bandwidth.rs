@@ -14,7 +14,7 @@ use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point}
 use crate::read::show::page::charts::scale::Kind;
 use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::words::percent;
-use crate::read::show::page::document::{Block, Column, Row, Section, Table};
+use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
 
 /// Marks of sizes that a chart has room for.
 const MARKS: usize = 7;
@@ -60,7 +60,7 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
         }
     }
     let note = runs().filter_map(|(_, result, case, record)| limit(result, case, record)).collect::<Vec<_>>().join(" ");
-    Some(Section { title: "All-reduce alone".to_owned(), note, blocks })
+    Some(Section { subject: Subject::Bandwidth, title: "All-reduce alone".to_owned(), note, blocks })
 }
 
 fn device_of(record: &BandwidthRecord) -> DeviceKind {

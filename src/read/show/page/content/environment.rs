@@ -11,7 +11,7 @@ use crate::read::analyse::results::ResultFolder;
 use crate::read::load::environment;
 use crate::read::load::record::Recorded;
 use crate::read::show::page::content::words::{list, percent};
-use crate::read::show::page::document::{Block, Column, Row, Section, Table};
+use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
 
 /// A fact's name and every value that it has in one result.
 type Facts = Vec<(String, BTreeSet<String>)>;
@@ -37,7 +37,12 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
         blocks.extend(topology(&title("Topology, by rank 0"), result));
     }
     let has_rows = !blocks.is_empty();
-    has_rows.then(|| Section { title: "What it ran on".to_owned(), note: String::new(), blocks })
+    has_rows.then(|| Section {
+        subject: Subject::Environment,
+        title: "What it ran on".to_owned(),
+        note: String::new(),
+        blocks,
+    })
 }
 
 fn recorded(result: &ResultFolder) -> impl Iterator<Item = &Recorded> {

@@ -26,7 +26,7 @@ pub mod words;
 
 use crate::read::analyse::results::ResultFolder;
 use crate::read::show::page::content::series::Setting;
-use crate::read::show::page::document::{Document, Findings, Section};
+use crate::read::show::page::document::{Document, Findings, Section, Subject};
 
 /// The whole report; with rows that others published under the same conditions where `published`.
 pub fn document(results: &[ResultFolder], published: bool) -> Document {
@@ -49,7 +49,7 @@ fn section(setting: &Setting, published: bool) -> Section {
     blocks.extend(scaling_loss::block(setting));
     blocks.extend(iterations::blocks(setting));
     blocks.extend(ranks::blocks(setting));
-    Section { title: setting.title.clone(), note: setting.note.clone(), blocks }
+    Section { subject: Subject::Runs, title: setting.title.clone(), note: setting.note.clone(), blocks }
 }
 
 /// Warnings, then what is not in the figures, of each result.
