@@ -7,15 +7,18 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::units::Bytes;
+use crate::units::GigabytesPerSecond;
+use crate::units::Seconds;
 
 /// The variable that names, as a network, the interface that NCCL is to use; the worker finds its name on its own host.
 pub const INTERFACE_VARIABLE: &str = "RINGMARK_INTERFACE";
 
 /// What the worker finds on its host without training.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Inspection {
     /// Version of ringmark-worker.
     pub ringmark_version: String,
@@ -44,7 +47,7 @@ pub struct Inspection {
 }
 
 /// A library as it was really loaded.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Library {
     /// As the library tells.
     pub version: String,
@@ -55,11 +58,12 @@ pub struct Library {
 }
 
 /// A network interface.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Interface {
     /// `eth0`.
     pub name: String,
     /// Its IPv4 addresses, each with the length of its network's prefix.
+    #[schemars(with = "Vec<String>")]
     pub addresses: Vec<Ipv4Net>,
     /// Whether it is switched on.
     pub is_up: bool,
@@ -72,7 +76,7 @@ pub struct Interface {
 }
 
 /// What the agent is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub enum Order {
     /// Tell the time.
     Clock,
@@ -88,7 +92,7 @@ pub enum Order {
 }
 
 /// What the agent answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub enum Reply {
     /// Seconds since 1970 UTC.
     Clock(Seconds),

@@ -81,12 +81,12 @@ pub struct RunStep {
     /// Start of an iteration to the start of the next.
     pub step: f64,
     /// Where it went; `None` where only the whole was measured.
-    pub phases: Option<Phases>,
+    pub phases: Option<StepTimes>,
 }
 
-/// Phases of a step, in seconds.
+/// StepTimes of a step, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Phases {
+pub struct StepTimes {
     /// Forward and backward.
     pub compute: f64,
     /// Exposed all-reduce, the wait in it included.
@@ -158,7 +158,7 @@ pub fn scaling_loss(base: &[RunStep], case: &[RunStep], alone: &[RunStep]) -> Op
     Some(ScalingLoss { base_step: mean(&base_steps)?, step: mean(&case_steps)?, total, parts, compute })
 }
 
-type OfRun = fn(f64, Phases) -> f64;
+type OfRun = fn(f64, StepTimes) -> f64;
 
 const COMPUTE: OfRun = |_, phases| phases.compute;
 
@@ -210,7 +210,7 @@ mod tests {
 
     fn run(compute: f64, exposed: f64, waiting: f64, optimizer: f64, other: f64) -> RunStep {
         let step = compute + exposed + optimizer + other;
-        RunStep { step, phases: Some(Phases { compute, exposed, waiting, optimizer }) }
+        RunStep { step, phases: Some(StepTimes { compute, exposed, waiting, optimizer }) }
     }
 
     fn close(actual: f64, expected: f64) {
@@ -285,7 +285,7 @@ mod tests {
                     // The step is any number, also one below the sum of its phases.
                     RunStep {
                         step,
-                        phases: Some(Phases { compute, exposed, waiting: waiting.min(exposed), optimizer }),
+                        phases: Some(StepTimes { compute, exposed, waiting: waiting.min(exposed), optimizer }),
                     }
                 };
                 (0..count).map(one).collect()

@@ -6,12 +6,22 @@
 
 use std::collections::BTreeMap;
 
-use crate::environment::{DeviceKind, RankPlace};
-use crate::host_use::HostUse;
-use crate::run::{Iteration, RunEnd, RunRecord, Warning, WarningKind};
-use crate::stats::straggler::{self, Kind, Straggler, deviation};
-use crate::stats::summary::{mean, median};
+use crate::benchmark::train::iteration::Iteration;
+use crate::benchmark::train::record::RunEnd;
+use crate::benchmark::train::record::RunRecord;
+use crate::device::DeviceKind;
+use crate::environment::RankPlace;
+use crate::phase::Phase;
+use crate::resource_use::HostUse;
+use crate::stats::straggler;
+use crate::stats::straggler::Kind;
+use crate::stats::straggler::Straggler;
+use crate::stats::straggler::deviation;
+use crate::stats::summary::mean;
+use crate::stats::summary::median;
 use crate::units::Seconds;
+use crate::warning::Warning;
+use crate::warning::WarningKind;
 
 /// Summed step times and wall clock are of one run: what lies between them is the loop itself, below 0.1 %.
 const WALL_CLOCK: f64 = 0.02;
@@ -181,7 +191,7 @@ fn slow_ranks(
         judged.iter().map(|rank| counted.iter().map(|iteration| list(iteration)[*rank].0).collect()).collect()
     };
     let own = of_judged(|iteration| &iteration.before_allreduce);
-    let exposed = of_judged(|iteration| &iteration.exposed_allreduce);
+    let exposed = of_judged(|iteration| &iteration.phases[Phase::ExposedAllreduce]);
     let mut found = straggler::stragglers(&own, &exposed, steps);
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
     // Single slow iterations on a host with other load are that load's doing, and it is named.
@@ -506,10 +516,15 @@ fn milliseconds(time: Seconds) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{CollectiveChoice, TrainConfig};
+    use crate::benchmark::Profile;
+    use crate::benchmark::train::config::TrainConfig;
+    use crate::benchmark::train::record::RunHeader;
+    use crate::benchmark::train::record::SCHEMA;
     use crate::environment::Environment;
-    use crate::host_use::{GpuUse, RankUse};
-    use crate::run::{Profile, RunHeader, SCHEMA};
+    use crate::exchange::BackendChoice;
+    use crate::phase::Phases;
+    use crate::resource_use::GpuUse;
+    use crate::resource_use::RankUse;
     use crate::units::Bytes;
 
     const ITERATIONS: usize = 60;
@@ -537,10 +552,11 @@ mod tests {
             Iteration {
                 iteration: iteration as u32,
                 step: each(0.1 * noise),
-                forward: each(0.03 * noise),
-                backward: each(0.05 * noise),
-                exposed_allreduce: each(0.01),
-                optimizer: each(0.01),
+                phases: Phases::from_fn(|phase| match phase {
+                    Phase::Forward => each(0.03 * noise),
+                    Phase::Backward => each(0.05 * noise),
+                    Phase::ExposedAllreduce | Phase::Optimizer => each(0.01),
+                }),
                 before_allreduce: each(0.05 * noise),
                 loss: vec![6.9; ranks.len()],
                 loss_scale: 1.0,
@@ -578,7 +594,7 @@ mod tests {
                 profile: Profile::Full,
                 started: Seconds(0.0),
                 config: TrainConfig::default(),
-                collective: "mpi".to_owned(),
+                backend: "mpi".to_owned(),
                 buckets: vec![Bytes(8)],
                 tuning: None,
                 environment: Environment::default(),
@@ -596,7 +612,7 @@ mod tests {
             for rank in ranks {
                 iteration.before_allreduce[*rank].0 *= factor;
             }
-            for (rank, exposed) in iteration.exposed_allreduce.iter_mut().enumerate() {
+            for (rank, exposed) in iteration.phases[Phase::ExposedAllreduce].iter_mut().enumerate() {
                 exposed.0 += if ranks.contains(&rank) { 0.0 } else { 0.05 * (factor - 1.0) };
             }
         }
@@ -668,7 +684,7 @@ mod tests {
             "host d",
             "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times",
         );
-        slow.header.config.exchange.collective = CollectiveChoice::None;
+        slow.header.config.exchange.backend = BackendChoice::None;
         expect(
             &slow,
             WarningKind::Straggler,

@@ -2,7 +2,8 @@
 //! and the images a second of one rank, a line for each group of ranks. Character for character as its writer has them.
 
 use crate::case::Case;
-use crate::stats::summary::{STEP_PERCENTS, percentile};
+use crate::stats::summary::STEP_PERCENTS;
+use crate::stats::summary::percentile;
 
 /// torchvision's name of ResNet50-v1b, which PyTorch's benchmark calls its model by.
 pub const MODEL: &str = "resnet50";
