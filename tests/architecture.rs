@@ -36,7 +36,12 @@ fn absent(folder: &str, words: &[&str], except: &[&str]) {
                 continue;
             }
             for word in words {
-                assert!(!line.contains(word), "{}:{}: {word} is not for this module: {line}", path.display(), number + 1);
+                assert!(
+                    !line.contains(word),
+                    "{}:{}: {word} is not for this module: {line}",
+                    path.display(),
+                    number + 1
+                );
             }
         }
     }
@@ -75,7 +80,8 @@ fn module_of(file: &Path) -> String {
 
 /// Every path below `crate::` that the code names, in `use` or elsewhere; `self::` and `super::` are resolved.
 fn paths_of_crate(module: &str, text: &str) -> Vec<String> {
-    let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
+    let code: String =
+        text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
     let mut paths = Vec::new();
     let parent = module.rsplit_once("::").map_or("", |(parent, _)| parent);
     for (prefix, base) in [("crate::", ""), ("super::", parent), ("self::", module)] {
@@ -93,7 +99,8 @@ fn paths_of_crate(module: &str, text: &str) -> Vec<String> {
 
 /// The paths that begin here: one, or those of `{a, b::{c, d}}`.
 fn expand(text: &str) -> Vec<String> {
-    let end = text.find(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':')).unwrap_or(text.len());
+    let end =
+        text.find(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':')).unwrap_or(text.len());
     let (head, rest) = text.split_at(end);
     let Some(body) = rest.strip_prefix('{').filter(|_| head.is_empty() || head.ends_with("::")) else {
         return vec![head.trim_end_matches(':').to_owned()];
@@ -159,7 +166,10 @@ fn circle(imports: &Imports) -> Vec<String> {
 fn no_module_imports_itself_by_way_of_others() {
     for (root, other_packages) in PACKAGES {
         let imports = imports(root, other_packages);
-        assert!(imports.values().map(BTreeSet::len).sum::<usize>() > imports.len() / 2, "{root}: hardly any import found");
+        assert!(
+            imports.values().map(BTreeSet::len).sum::<usize>() > imports.len() / 2,
+            "{root}: hardly any import found"
+        );
         let circle = circle(&imports);
         assert!(circle.is_empty(), "{root}: a circle of imports: {} -> {}", circle.join(" -> "), circle[0]);
     }

@@ -112,7 +112,7 @@ pub enum RunState {
 
 /// A value that is not what it was; prints as `--batch-size: 128 then, 64 now`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct Mismatch {
     /// Option, variable, program or device.
     pub what: String,
     /// `None` where it was not set.
@@ -121,30 +121,30 @@ pub struct Difference {
     pub now: Option<String>,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for Mismatch {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
         write!(formatter, "{}: {} then, {} now", self.what, word(&self.then), word(&self.now))
     }
 }
 
-impl Difference {
-    fn new(what: impl Into<String>, then: Option<&String>, now: Option<&String>) -> Option<Difference> {
-        (then != now).then(|| Difference { what: what.into(), then: then.cloned(), now: now.cloned() })
+impl Mismatch {
+    fn new(what: impl Into<String>, then: Option<&String>, now: Option<&String>) -> Option<Mismatch> {
+        (then != now).then(|| Mismatch { what: what.into(), then: then.cloned(), now: now.cloned() })
     }
 }
 
 impl Conditions {
     /// Everything that is not now as it was then; hosts only as far as both lists go.
-    pub fn differences(&self, now: &Conditions) -> Vec<Difference> {
+    pub fn mismatches(&self, now: &Conditions) -> Vec<Mismatch> {
         let hosts = self.hosts.iter().zip(&now.hosts).enumerate();
-        let mut found: Vec<Difference> = hosts
-            .filter_map(|(index, (then, now))| Difference::new(format!("host {}", index + 1), Some(then), Some(now)))
+        let mut found: Vec<Mismatch> = hosts
+            .filter_map(|(index, (then, now))| Mismatch::new(format!("host {}", index + 1), Some(then), Some(now)))
             .collect();
         let pairs = [(&self.options, &now.options), (&self.variables, &now.variables), (&self.programs, &now.programs)];
         for (then, now) in pairs {
             let names: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
-            found.extend(names.into_iter().filter_map(|name| Difference::new(name, then.get(name), now.get(name))));
+            found.extend(names.into_iter().filter_map(|name| Mismatch::new(name, then.get(name), now.get(name))));
         }
         found
     }
@@ -168,17 +168,17 @@ impl RanOn {
     }
 
     /// Where `now` is something else, as far as both say anything: a case of one rank tells nothing of a second device.
-    pub fn differences(&self, now: &RanOn) -> Vec<Difference> {
-        let mut found: Vec<Difference> = Vec::new();
+    pub fn mismatches(&self, now: &RanOn) -> Vec<Mismatch> {
+        let mut found: Vec<Mismatch> = Vec::new();
         for (index, (then, now)) in self.hosts.iter().zip(&now.hosts).enumerate() {
-            found.extend(Difference::new(format!("name of host {}", index + 1), Some(&then.name), Some(&now.name)));
+            found.extend(Mismatch::new(format!("name of host {}", index + 1), Some(&then.name), Some(&now.name)));
             for (rank, (then, device)) in then.devices.iter().zip(&now.devices).enumerate() {
-                found.extend(Difference::new(format!("device {rank} of {}", now.name), Some(then), Some(device)));
+                found.extend(Mismatch::new(format!("device {rank} of {}", now.name), Some(then), Some(device)));
             }
         }
         for (name, then) in &self.software {
             let now = now.software.get(name);
-            found.extend(now.and_then(|now| Difference::new(name, Some(then), Some(now))));
+            found.extend(now.and_then(|now| Mismatch::new(name, Some(then), Some(now))));
         }
         found
     }
@@ -308,8 +308,8 @@ mod tests {
         format!("{:#}", Manifest::read(text.as_bytes()).expect_err("refused"))
     }
 
-    fn lines(differences: &[Difference]) -> Vec<String> {
-        differences.iter().map(Difference::to_string).collect()
+    fn lines(mismatches: &[Mismatch]) -> Vec<String> {
+        mismatches.iter().map(Mismatch::to_string).collect()
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn every_condition_that_differs_is_named_with_both_values() {
         let then = manifest().conditions;
-        assert_eq!(then.differences(&then), []);
+        assert_eq!(then.mismatches(&then), []);
         let now = Conditions {
             hosts: vec!["a".to_owned(), "c".to_owned()],
             options: map(&[("--batch-size", "64"), ("--dtype", "fp32"), ("--interface", "ib0")]),
@@ -352,7 +352,7 @@ mod tests {
             programs: map(&[("ringmark", "0.2.0")]),
         };
         assert_eq!(
-            lines(&then.differences(&now)),
+            lines(&then.mismatches(&now)),
             [
                 "host 2: b then, c now",
                 "--batch-size: 128 then, 64 now",
@@ -368,7 +368,7 @@ mod tests {
         let then = manifest().conditions;
         for hosts in [&["a"][..], &["a", "b", "c"]] {
             let now = Conditions { hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), ..then.clone() };
-            assert_eq!(then.differences(&now), []);
+            assert_eq!(then.mismatches(&now), []);
         }
     }
 
@@ -392,14 +392,14 @@ mod tests {
     fn devices_are_compared_as_far_as_both_runs_have_them() {
         let mut known = RanOn::default();
         for more in [&[("a", "H100")][..], &[("a", "H100"), ("a", "H100")], &[("a", "H100"), ("b", "H100")]] {
-            assert_eq!(known.differences(&ran_on(more)), []);
+            assert_eq!(known.mismatches(&ran_on(more)), []);
             known.add(ran_on(more));
         }
         let devices: Vec<usize> = known.hosts.iter().map(|host| host.devices.len()).collect();
         assert_eq!(devices, [2, 1]);
         let other = ran_on(&[("a", "H100"), ("a", "A100"), ("c", "H100")]);
         assert_eq!(
-            lines(&known.differences(&other)),
+            lines(&known.mismatches(&other)),
             ["device 1 of a: H100 then, A100 now", "name of host 2: b then, c now"]
         );
     }
@@ -409,6 +409,6 @@ mod tests {
         let known = ran_on(&[]);
         assert_eq!(known.software, map(&[("libtorch", "2.11.0")]));
         let now = RanOn { software: map(&[("NCCL", "2.28.9"), ("libtorch", "2.12.0")]), hosts: Vec::new() };
-        assert_eq!(lines(&known.differences(&now)), ["libtorch: 2.11.0 then, 2.12.0 now"]);
+        assert_eq!(lines(&known.mismatches(&now)), ["libtorch: 2.11.0 then, 2.12.0 now"]);
     }
 }

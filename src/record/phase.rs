@@ -51,6 +51,16 @@ impl Phase {
             Phase::Optimizer => "optimizer",
         }
     }
+
+    /// What it is, for people.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Phase::Forward => "forward and loss",
+            Phase::Backward => "backward, without the time that communication blocked it",
+            Phase::ExposedAllreduce => "all-reduce that backward did not hide",
+            Phase::Optimizer => "weight update",
+        }
+    }
 }
 
 /// One value a phase.
