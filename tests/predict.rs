@@ -8,12 +8,15 @@ use ringmark::read::analyse::prediction::search;
 use ringmark::read::analyse::published::DLPERF;
 use ringmark::read::extract;
 use ringmark::read::load::bandwidth;
-use ringmark_record::bandwidth::config::{BandwidthConfig, OptimizerChoice};
-use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, OptimizerChoice};
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::case::Case;
-use ringmark_record::config::Wire;
-use ringmark_record::environment::{DeviceKind, Environment};
-use ringmark_record::run::{Iteration, RunRecord};
+use ringmark_record::device::DeviceKind;
+use ringmark_record::environment::Environment;
+use ringmark_record::exchange::Wire;
+use ringmark_record::phase::{Phase, Phases};
 use ringmark_record::stats::allreduce_model::{Cost, Exchange};
 use ringmark_record::units::{Bytes, Seconds};
 use serde_json::Value;
@@ -58,7 +61,7 @@ const CROWDED: f64 = 1.06;
 impl Cluster {
     fn allreduce(&self, case: Case, size: Bytes) -> f64 {
         let (latency, bandwidth) = if case.nodes == 1 { INSIDE } else { self.between };
-        let Cost { steps, bytes } = Exchange::of_engine(self.engine, Bytes(0)).cost(case, &[size]);
+        let Cost { steps, bytes } = Exchange::of_backend(self.engine, Bytes(0)).cost(case, &[size]);
         latency * steps + bytes / bandwidth
     }
 
@@ -81,10 +84,12 @@ impl Cluster {
         Iteration {
             iteration: number,
             step: seconds(&|rank| own[rank].0 + own[rank].1 + exposed[rank] + OPTIMIZER + OTHER),
-            forward: seconds(&|rank| own[rank].0),
-            backward: seconds(&|rank| own[rank].1),
-            exposed_allreduce: seconds(&|rank| exposed[rank]),
-            optimizer: seconds(&|_| OPTIMIZER),
+            phases: Phases::from_fn(|phase| match phase {
+                Phase::Forward => seconds(&|rank| own[rank].0),
+                Phase::Backward => seconds(&|rank| own[rank].1),
+                Phase::ExposedAllreduce => seconds(&|rank| exposed[rank]),
+                Phase::Optimizer => seconds(&|_| OPTIMIZER),
+            }),
             before_allreduce: seconds(&|rank| own[rank].0 + READY[0] * own[rank].1),
             loss: vec![6.9; ranks],
             loss_scale: 1.0,
@@ -97,7 +102,7 @@ impl Cluster {
         let slow = 1.0 + self.drift * noise.normal();
         made.header.config.iterations = iterations;
         made.header.buckets = BUCKETS.map(Bytes).into();
-        made.header.collective = if case(name).ranks() == 1 { "solo" } else { self.engine }.to_owned();
+        made.header.backend = if case(name).ranks() == 1 { "solo" } else { self.engine }.to_owned();
         made.iterations = (1..=iterations).map(|number| self.iteration(case(name), number, slow, noise)).collect();
         let end = made.end.as_mut().expect("a whole record");
         end.iterations = iterations;
@@ -144,7 +149,7 @@ impl Cluster {
         let ranks = record(name, 1, 0.1).header.ranks;
         let config = BandwidthConfig::default();
         let mut made = BandwidthRecord::new(Seconds(1.7e9), config, Environment::default(), ranks);
-        made.collective = self.engine.to_owned();
+        made.backend = self.engine.to_owned();
         made.results = (3..28).map(|power| result(1 << power, noise)).collect();
         made
     }

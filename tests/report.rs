@@ -6,10 +6,13 @@ use std::process::Command;
 
 use ringmark::read::report::{Format, read, render};
 use ringmark::read::show::page::content;
-use ringmark_record::bandwidth::config::BandwidthConfig;
-use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
-use ringmark_record::config::CollectiveChoice;
-use ringmark_record::run::{Profile, RunRecord};
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::model::Model;
+use ringmark_record::phase::Phase;
 use ringmark_record::units::{Bytes, Seconds};
 use serde_json::Value;
 
@@ -70,7 +73,7 @@ fn bandwidth(device: &RunRecord) -> Vec<u8> {
         header.environment.clone(),
         header.ranks.clone(),
     );
-    record.collective = "mpi".to_owned();
+    record.backend = "mpi".to_owned();
     record.results = [(8, 1e-6), (1 << 20, 1e-3)].map(message).into();
     let mut bytes = Vec::new();
     record.write(&mut bytes).expect("memory takes it");
@@ -95,6 +98,24 @@ fn a_result_is_a_page_markdown_or_tables_by_the_file_s_name() {
     assert!(stdout.contains("█") && stdout.starts_with("first\n"), "{stdout}");
     let (_, stdout, _) = report(&[path(&folder.path()), "--format", "md"]);
     assert!(stdout.contains("| 1n2g |"), "{stdout}");
+}
+
+#[test]
+fn two_networks_never_stand_in_one_chart() {
+    let folder = small_folder();
+    for (case, step) in [("1n1g", 0.125), ("1n2g", 0.25)] {
+        let mut other = record(case, 1, step);
+        other.header.config.model = Model::Resnet18;
+        folder.run(&other);
+    }
+    let results = read(&[folder.path()], None).expect("it can be read");
+    let document = content::document(&results, false);
+    let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
+    let title = |model: &str| format!("{model}, fp32, batch size 4 per rank, 64 pixels, CPU");
+    assert_eq!(titles, [&title("ResNet50-v1b"), &title("ResNet-18"), "What it ran on"]);
+    let svg = render(&document, Format::Svg, 100);
+    assert_well_formed(&svg);
+    assert!(svg.contains("ResNet-18, fp32") && svg.contains("ResNet50-v1b, fp32"), "{svg}");
 }
 
 /// Every element is closed in its turn, as XML wants it.
@@ -166,7 +187,7 @@ fn runs_without_communication_stand_beside_their_cases() {
     let folder = small_folder();
     for run in [1, 2] {
         let mut alone = record("1n2g", run, 0.55);
-        alone.header.config.exchange.collective = CollectiveChoice::None;
+        alone.header.config.exchange.backend = BackendChoice::None;
         folder.run(&alone);
     }
     let page = page(&folder.path());
@@ -200,7 +221,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     let (one, other, third) = (small_folder(), small_folder(), Folder::new());
     for (case, step) in [("1n1g", 0.1), ("1n2g", 0.11)] {
         let mut on_gpu = record(case, 1, step);
-        on_gpu.header.ranks.iter_mut().for_each(|rank| rank.device = ringmark_record::environment::DeviceKind::Cuda);
+        on_gpu.header.ranks.iter_mut().for_each(|rank| rank.device = ringmark_record::device::DeviceKind::Cuda);
         third.run(&on_gpu);
     }
     let folders = [&one, &other, &third].map(Folder::path);
@@ -209,7 +230,11 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     assert_eq!(
         titles,
-        ["fp32, batch size 4 per rank, 64 pixels, CPU", "fp32, batch size 4 per GPU, 64 pixels, GPU", "What it ran on"]
+        [
+            "ResNet50-v1b, fp32, batch size 4 per rank, 64 pixels, CPU",
+            "ResNet50-v1b, fp32, batch size 4 per GPU, 64 pixels, GPU",
+            "What it ran on"
+        ]
     );
     assert_eq!(document.headlines.len(), 3);
     let names: Vec<&str> = document.headlines.iter().map(|headline| headline.name.as_str()).collect();
@@ -314,7 +339,7 @@ fn hostile_folder() -> Folder {
                 &mut environment.mpi_version,
                 &mut environment.libtorch_version,
                 &mut environment.ringmark_version,
-                &mut header.collective,
+                &mut header.backend,
             ] {
                 *word = HOSTILE.to_owned();
             }
@@ -379,8 +404,10 @@ fn little_and_odd_results_have_a_page_too() {
     quick.run(&first_look);
     let instant = Folder::new();
     let mut at_once = record("1n2g", 1, 0.5);
-    for list in at_once.iterations.iter_mut().flat_map(|iteration| [&mut iteration.forward, &mut iteration.backward]) {
-        list.iter_mut().for_each(|time| *time = Seconds(0.0));
+    for iteration in &mut at_once.iterations {
+        for phase in [Phase::Forward, Phase::Backward] {
+            iteration.phases[phase].iter_mut().for_each(|time| *time = Seconds(0.0));
+        }
     }
     at_once.iterations.iter_mut().for_each(|iteration| iteration.before_allreduce.clear());
     instant.run(&at_once);

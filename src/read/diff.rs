@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use ringmark_record::stats::comparison::{Thresholds, Verdict};
 use ringmark_record::usage::usage;
-use ringmark_record::{whole_file, words};
+use ringmark_record::{keyword_enum, whole_file};
 
 use crate::output::{self, Json};
 use crate::read::analyse::comparison::side::{Kind, Side};
@@ -40,7 +40,7 @@ pub struct DiffConfig {
     pub json: Json,
 }
 
-words!(
+keyword_enum!(
     /// What makes the exit status 1 though everything was compared.
     FailOn {
         /// A case is slower.
@@ -52,7 +52,7 @@ words!(
     }
 );
 
-words!(
+keyword_enum!(
     /// What is printed.
     Format {
         /// Aligned columns for a terminal.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ringmark_record::{whole_file, words};
+use ringmark_record::{keyword_enum, whole_file};
 
 use crate::output::{self, Json};
 use crate::read::analyse::figures::{self, Extraction};
@@ -15,7 +15,7 @@ use crate::read::show::extraction::{csv, json, pytorch_ddp, text};
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtractConfig {
-    /// Folder that holds `<case>/rn50_b<batch>_<dtype>_<run>.log`.
+    /// Folder that holds `<case>/<model>_b<batch>_<dtype>_<run>.log`.
     pub folder: PathBuf,
     /// Where the files go; `None` is the folder itself.
     pub out: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub struct ExtractConfig {
     pub json: Json,
 }
 
-words!(
+keyword_enum!(
     /// What is printed; the files are written in any case.
     Format {
         /// Aligned columns for a terminal.

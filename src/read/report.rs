@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use ringmark_record::usage::usage;
-use ringmark_record::{whole_file, words};
+use ringmark_record::{keyword_enum, whole_file};
 
 use crate::output::{self, Json};
 use crate::read::analyse::results::ResultFolder;
@@ -35,7 +35,7 @@ pub struct ReportConfig {
     pub json: Json,
 }
 
-words!(
+keyword_enum!(
     /// How a report is shown.
     Format {
         /// One page.

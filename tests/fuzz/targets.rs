@@ -26,15 +26,19 @@ use ringmark::read::report;
 use ringmark::read::show::comparison;
 use ringmark::read::show::page::content;
 use ringmark::read::show::prediction::text as prediction;
-use ringmark_record::bandwidth::record::BandwidthRecord;
-use ringmark_record::bandwidth::{figures as bandwidth_figures, lines};
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::bandwidth::figures as bandwidth_figures;
+use ringmark_record::benchmark::bandwidth::lines;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::case::Case;
-use ringmark_record::config::Dtype;
-use ringmark_record::files::RunName;
+use ringmark_record::dtype::Dtype;
 use ringmark_record::heartbeat::Message;
-use ringmark_record::log_line::{self, Line};
+use ringmark_record::line::dlperf;
+use ringmark_record::line::dlperf::Line;
 use ringmark_record::manifest::Manifest;
-use ringmark_record::run::RunRecord;
+use ringmark_record::model::Model;
+use ringmark_record::run_name::RunName;
 use ringmark_record::stats::comparison::{Thresholds, Verdict};
 use ringmark_record::stats::summary;
 use ringmark_record::units::ImagesPerSecond;
@@ -56,7 +60,14 @@ pub const TARGETS: [(&str, Target); 8] = [
 
 /// A log alone, as DLPerf's are.
 fn log(bytes: &[u8]) {
-    let found = found(RunName { baseline: false, case: Case::SINGLE, batch_size: 8, dtype: Dtype::Fp32, run: 1 });
+    let found = found(RunName {
+        baseline: false,
+        case: Case::SINGLE,
+        model: Model::default(),
+        batch_size: 8,
+        dtype: Dtype::Fp32,
+        run: 1,
+    });
     let runs = [None, Some(0), Some(u32::MAX)].map(|warmup| {
         let log = log::read_from(bytes, &found.log).expect("memory can be read");
         record::judge(&found, Ok(log), Ok(None), warmup)
@@ -79,6 +90,7 @@ fn record(bytes: &[u8]) {
     let name = RunName {
         baseline: false,
         case: header.case,
+        model: config.model,
         batch_size: config.batch_size,
         dtype: config.dtype,
         run: header.run,
@@ -87,7 +99,7 @@ fn record(bytes: &[u8]) {
     let mut text = String::new();
     for iteration in &record.iterations {
         let step = iteration.step.first().map_or(1.0, |step| step.0);
-        text += &log_line::write(iteration.iteration, ImagesPerSecond(8.0 / step), 7.0);
+        text += &dlperf::write(iteration.iteration, ImagesPerSecond(8.0 / step), 7.0);
         text += "\n";
     }
     let runs = [None, Some(0)].map(|warmup| {
@@ -165,8 +177,8 @@ fn manifest(bytes: &[u8]) {
     let Ok(manifest) = Manifest::read(bytes) else { return };
     let written = serde_json::to_vec(&manifest).expect("memory takes it");
     assert_eq!(Manifest::read(&written[..]).expect("what is written can be read"), manifest);
-    assert_eq!(manifest.conditions.differences(&manifest.conditions), []);
-    assert_eq!(manifest.found.differences(&manifest.found), []);
+    assert_eq!(manifest.conditions.mismatches(&manifest.conditions), []);
+    assert_eq!(manifest.ran_on.mismatches(&manifest.ran_on), []);
 }
 
 fn bandwidth(bytes: &[u8]) {
@@ -211,11 +223,11 @@ fn pytorch_ddp(bytes: &[u8]) {
 
 /// Lines and words of other programs, and of users.
 fn words(bytes: &[u8]) {
-    log_line::parse(bytes);
+    dlperf::parse(bytes);
     let Ok(text) = str::from_utf8(bytes) else { return };
-    if let Line::Iteration { batch, speed, .. } = log_line::parse(text) {
-        let written = log_line::write(batch, speed, 1.0);
-        assert!(speed.0 < 0.005 || matches!(log_line::parse(written), Line::Iteration { .. }));
+    if let Line::Iteration { batch, speed, .. } = dlperf::parse(text) {
+        let written = dlperf::write(batch, speed, 1.0);
+        assert!(speed.0 < 0.005 || matches!(dlperf::parse(written), Line::Iteration { .. }));
     }
     if let Ok(case) = text.parse::<Case>() {
         assert_eq!(case.to_string().parse::<Case>().expect("a case"), case);

@@ -4,24 +4,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ringmark_record::benchmark::Profile;
 use ringmark_record::case::Case;
-use ringmark_record::files::RunName;
-use ringmark_record::run::{Profile, Warning};
+use ringmark_record::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
 use ringmark_record::units::ImagesPerSecond;
+use ringmark_record::warning::Warning;
 
 use crate::read::analyse::grouping::{self, Conditions};
+use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::problem::Problem;
 use crate::read::load::record::{Measured, Run, to_hundredths};
-use crate::read::load::step_times::StepTimes;
 
 /// All that was worked out of one folder.
 #[derive(Debug, PartialEq)]
 pub struct Extraction {
     /// Last part of the folder's path, the first word of every file that is written.
     pub name: String,
-    /// Never mixed: by precision, then batch size.
+    /// Never mixed: by model, precision, then batch size.
     pub groups: Vec<Group>,
     /// What is not in the figures, and why.
     pub problems: Vec<Problem>,
@@ -30,7 +31,8 @@ pub struct Extraction {
 /// Runs of equal conditions.
 #[derive(Debug, PartialEq)]
 pub struct Group {
-    /// `rn50` where there is one group, as in DLPerf's JSON; otherwise with what tells the groups apart.
+    /// The model's name in file names where there is one group, as in DLPerf's JSON; otherwise with what tells the groups
+    /// apart.
     pub label: String,
     /// What its runs share.
     pub conditions: Conditions,
@@ -81,7 +83,7 @@ pub struct Figures {
     /// `speedup / (ranks / ranks of the base)`.
     pub efficiency: f64,
     /// Means over runs, where every counted run has a record.
-    pub times: Option<StepTimes>,
+    pub times: Option<IterationTimes>,
 }
 
 impl CaseRuns {
@@ -232,9 +234,9 @@ fn case_figures(case: &CaseRuns, (base, base_speed): (Case, f64)) -> Option<Figu
 }
 
 /// Over runs; `None` unless every counted run has a record.
-fn mean_times(case: &CaseRuns) -> Option<StepTimes> {
-    let times = case.counted().map(|run| run.times).collect::<Option<Vec<StepTimes>>>()?;
-    StepTimes::mean(&times)
+fn mean_times(case: &CaseRuns) -> Option<IterationTimes> {
+    let times = case.counted().map(|run| run.times).collect::<Option<Vec<IterationTimes>>>()?;
+    IterationTimes::mean(&times)
 }
 
 /// The same trouble in several runs is one warning, told as the first of them has it.

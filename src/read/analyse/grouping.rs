@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ringmark_record::config::{CollectiveChoice, Dtype};
-use ringmark_record::files::MODEL;
-use ringmark_record::run::Profile;
+use ringmark_record::benchmark::Profile;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::model::Model;
 use serde_json::Value;
 
 use crate::read::load::record::{RecordedConditions, Run};
@@ -12,6 +13,8 @@ use crate::read::load::record::{RecordedConditions, Run};
 /// What has to be equal for two runs to stand in one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conditions {
+    /// Network.
+    pub model: Model,
     /// Precision of the step.
     pub dtype: Dtype,
     /// Images a rank and iteration.
@@ -25,7 +28,7 @@ impl Conditions {
     fn without_exchange(&self) -> Conditions {
         let mut conditions = self.clone();
         if let Some(recorded) = &mut conditions.recorded {
-            recorded.config.exchange.collective = CollectiveChoice::None;
+            recorded.config.exchange.backend = BackendChoice::None;
         }
         conditions
     }
@@ -39,7 +42,8 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
     for run in runs {
         let own = conditions(&run);
-        let alike = |known: &Conditions| (known.dtype, known.batch_size) == (own.dtype, own.batch_size);
+        let alike =
+            |known: &Conditions| (known.model, known.dtype, known.batch_size) == (own.model, own.dtype, own.batch_size);
         let belongs = |known: &Conditions| match run.found.name.baseline {
             true => *known == own || known.without_exchange() == own,
             false => *known == own,
@@ -55,7 +59,7 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
     }
     groups.sort_by_key(|(conditions, _)| {
         let recorded = conditions.recorded.as_ref().map(|recorded| (recorded.device.to_string(), recorded.profile));
-        (conditions.dtype, conditions.batch_size, recorded)
+        (conditions.model, conditions.dtype, conditions.batch_size, recorded)
     });
     groups
 }
@@ -63,13 +67,13 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
 fn conditions(run: &Run) -> Conditions {
     let name = run.found.name;
     let recorded = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
-    Conditions { dtype: name.dtype, batch_size: name.batch_size, recorded }
+    Conditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, recorded }
 }
 
-/// A name for each group: DLPerf's where there is one alone, otherwise by what tells the groups apart.
+/// A name for each group: the model's, as files have it, where there is one alone, otherwise by what tells the groups apart.
 pub fn labels(groups: &[&Conditions]) -> Vec<String> {
-    if groups.len() < 2 {
-        return vec![MODEL.to_owned(); groups.len()];
+    if let [alone] = groups {
+        return vec![alone.model.facts().file_name.to_owned()];
     }
     let plain: Vec<String> = groups.iter().map(|conditions| plain_label(conditions)).collect();
     let settings: Vec<BTreeMap<String, Value>> = groups.iter().map(|conditions| settings(conditions)).collect();
@@ -88,15 +92,12 @@ pub fn labels(groups: &[&Conditions]) -> Vec<String> {
 }
 
 fn plain_label(conditions: &Conditions) -> String {
-    let Conditions { dtype, batch_size, recorded } = conditions;
+    let Conditions { model, dtype, batch_size, recorded } = conditions;
+    let shared = format!("{}_b{batch_size}_{dtype}", model.facts().file_name);
     match recorded {
-        None => format!("{MODEL}_b{batch_size}_{dtype}"),
-        Some(RecordedConditions { device, profile: Profile::Full, .. }) => {
-            format!("{MODEL}_b{batch_size}_{dtype}_{device}")
-        }
-        Some(RecordedConditions { device, profile: Profile::Quick, .. }) => {
-            format!("{MODEL}_b{batch_size}_{dtype}_{device}_quick")
-        }
+        None => shared,
+        Some(RecordedConditions { device, profile: Profile::Full, .. }) => format!("{shared}_{device}"),
+        Some(RecordedConditions { device, profile: Profile::Quick, .. }) => format!("{shared}_{device}_quick"),
     }
 }
 

@@ -2,7 +2,8 @@
 //! for more than it is. Numbers as they were printed there; nothing here was measured by ringmark.
 
 use ringmark_record::case::Case;
-use ringmark_record::config::Dtype;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::model::Model;
 use ringmark_record::units::ImagesPerSecond;
 
 /// One row of one table.
@@ -16,6 +17,8 @@ pub struct Published {
     pub setup: &'static str,
     /// What a reader must know besides; `None` where it is what it says.
     pub caveat: Option<&'static str>,
+    /// Network.
+    pub model: Model,
     /// Precision of the step.
     pub dtype: Dtype,
     /// Images a GPU and iteration.
@@ -51,6 +54,7 @@ pub const DLPERF: [Published; 2] = [
         source: SOURCE,
         setup: SETUP,
         caveat: None,
+        model: Model::Resnet50V1b,
         dtype: Dtype::Fp32,
         batch_size: 128,
         cases: &[
@@ -70,6 +74,7 @@ pub const DLPERF: [Published; 2] = [
             "it measures the CPUs' input pipeline, not the GPUs or the network: a node reads and decodes no more than 2.6 \
              to 2.9 k images/s, however many GPUs wait for them",
         ),
+        model: Model::Resnet50V1b,
         dtype: Dtype::Fp16,
         batch_size: 256,
         cases: &[

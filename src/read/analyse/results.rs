@@ -1,6 +1,6 @@
 //! The results that one report is about: runs of sweeps, bandwidth runs, or both; each under a name of its own.
 
-use ringmark_record::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::case::Case;
 
 use crate::read::analyse::figures::Group;

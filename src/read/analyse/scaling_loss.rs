@@ -2,12 +2,23 @@
 //! showing it.
 
 use ringmark_record::case::Case;
-use ringmark_record::stats::scaling_loss::{Difference, Part, Phases, RunStep, ScalingLoss, scaling_loss};
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::phase::Phase;
+use ringmark_record::stats::scaling_loss::{MeanDifference, Part, RunStep, ScalingLoss, StepTimes, scaling_loss};
 use ringmark_record::units::ImagesPerSecond;
 
 use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::record::Measured;
-use crate::read::load::step_times::StepTimes;
+
+/// Every part that a loss can have, in the order in which they are shown: halves of compute behind compute, and each phase
+/// that is neither computing nor exchanging by itself.
+pub fn all_parts() -> Vec<Part> {
+    let is_own = |phase: &Phase| !matches!(phase, Phase::Forward | Phase::Backward | Phase::ExposedAllreduce);
+    let phases = Phase::ALL.iter().copied().filter(is_own).map(Part::Phase);
+    let first = [Part::Compute, Part::ComputeCrowded, Part::ComputeOverlapped, Part::Transfer, Part::Waiting];
+    first.into_iter().chain(phases).chain([Part::Other]).collect()
+}
 
 /// What a case loses against the base of its group.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,14 +52,10 @@ pub fn runs(case: &CaseRuns, batch_size: u32) -> Vec<RunStep> {
 
 /// `images` are those of all ranks in one iteration.
 fn run_step(run: &Measured, images: f64) -> RunStep {
-    let phases = |times: StepTimes| Phases {
-        compute: times.forward.0 + times.backward.0,
-        exposed: times.exposed_allreduce.0,
-        waiting: times.waiting.0,
-        optimizer: times.optimizer.0,
-    };
+    let times =
+        |times: IterationTimes| StepTimes { phases: times.phases.map(|_, time| time.0), waiting: times.waiting.0 };
     let step = run.times.map_or(images / run.images_over_time.0, |times| times.step.0);
-    RunStep { step, phases: run.times.map(phases) }
+    RunStep { step, times: run.times.map(times) }
 }
 
 impl CaseLoss {
@@ -58,7 +65,7 @@ impl CaseLoss {
     }
 
     /// The part's time; `None` where it was not told apart.
-    pub fn part(&self, wanted: Part) -> Option<Difference> {
+    pub fn part(&self, wanted: Part) -> Option<MeanDifference> {
         let mut parts = self.loss.parts.iter().chain(&self.loss.compute);
         parts.find(|(part, _)| *part == wanted).map(|(_, difference)| *difference)
     }

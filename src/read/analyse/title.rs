@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::config::CollectiveChoice;
-use ringmark_record::environment::DeviceKind;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::exchange::BackendChoice;
 
 use crate::read::analyse::figures::Group;
 
@@ -17,14 +17,15 @@ pub fn title(group: &Group) -> Vec<String> {
         true => "no run counts".to_owned(),
         false => format!("{} iterations, the first {} left out", counts(&group.iterations), counts(&group.warmup)),
     };
-    let what = format!("ResNet50-v1b, {dtype}, batch size {batch_size} per {}{quick}", process(group));
+    let what =
+        format!("{}, {dtype}, batch size {batch_size} per {}{quick}", conditions.model.facts().title, process(group));
     match &conditions.recorded {
         None => vec![what, "device unknown: there are no records beside the logs".to_owned(), length],
         Some(recorded) => {
             let names: Vec<&str> = group.device_names.iter().map(String::as_str).collect();
             let config = &recorded.config;
-            let collective = match config.exchange.collective {
-                CollectiveChoice::Auto => String::new(),
+            let collective = match config.exchange.backend {
+                BackendChoice::Auto => String::new(),
                 chosen => format!(", collective {chosen}"),
             };
             let options = format!(

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use ringmark_record::bandwidth::figures;
-use ringmark_record::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::bandwidth::figures;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::case::Case;
-use ringmark_record::files::BANDWIDTH_RECORD;
+use ringmark_record::run_name::BANDWIDTH_RECORD;
 use ringmark_record::usage::usage;
 use ringmark_record::whole_file;
 
@@ -80,8 +80,10 @@ fn read_case(root: &Path, case: Case) -> anyhow::Result<BandwidthRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringmark_record::bandwidth::config::BandwidthConfig;
-    use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
+    use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+    use ringmark_record::device::DeviceKind;
+    use ringmark_record::environment::Environment;
+    use ringmark_record::environment::RankPlace;
     use ringmark_record::units::Seconds;
 
     fn write(root: &Path, case: &str, ranks: u32, failure: Option<&str>) {
@@ -120,7 +122,7 @@ mod tests {
         for (problem, start) in problems.iter().zip([
             "1n4g/bandwidth.json: holds 2 ranks",
             "4n2g/bandwidth.json: the run failed: 1 of 8 bytes wrong",
-            "8n2g/bandwidth.json: the record cannot be used: not JSON",
+            "8n2g/bandwidth.json: the record cannot be used: the bandwidth record is damaged",
         ]) {
             assert!(problem.starts_with(start), "{problem}");
         }

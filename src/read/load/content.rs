@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ringmark_record::files::MODEL;
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::model::Model;
 use serde::de::IgnoredAny;
 
 /// What a file is.
@@ -54,13 +55,19 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
         Some(Content::PytorchDdp)
     } else if has("nccl_version") && has("args") {
         Some(Content::NcclTests)
-    } else if has("kind") && has("collective") && has("results") {
+    } else if has("kind") && has("ranks") && has("results") {
         Some(Content::Bandwidth)
-    } else if !keys.is_empty() && keys.keys().all(|key| key.starts_with(MODEL)) {
+    } else if !keys.is_empty() && keys.keys().all(|key| model_of(key).is_some()) {
         Some(Content::Result)
     } else {
         None
     })
+}
+
+/// The network of a table's key, which begins with its name in file names: `rn50`, `rn50_b128_fp32`.
+pub fn model_of(key: &str) -> Option<Model> {
+    let is_named = |model: &&Model| key.starts_with(model.facts().file_name);
+    Model::ALL.iter().filter(is_named).max_by_key(|model| model.facts().file_name.len()).copied()
 }
 
 /// Files in a folder and so many levels of folders below it, by name; none whose name begins with a point.

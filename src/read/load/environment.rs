@@ -10,16 +10,16 @@ use ringmark_record::units::{Bytes, Seconds};
 use crate::read::load::record::Run;
 
 /// Every word that was seen, by the name of what it says; a variable has its own name.
-pub type Surroundings = BTreeMap<String, BTreeSet<String>>;
+pub type EnvironmentText = BTreeMap<String, BTreeSet<String>>;
 
 /// Of all runs that count, together; nothing of runs without a record.
-pub fn of_runs<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Surroundings {
-    let mut all = Surroundings::new();
+pub fn of_runs<'a>(runs: impl IntoIterator<Item = &'a Run>) -> EnvironmentText {
+    let mut all = EnvironmentText::new();
     for run in runs {
         if let (Some(recorded), Ok(measured)) = (&run.recorded, &run.outcome) {
             add_environment(&mut all, &recorded.environment);
             add_ranks(&mut all, measured.ranks.iter().map(|rank| &rank.place));
-            add(&mut all, "sums by", &recorded.collective);
+            add(&mut all, "all-reduce by", &recorded.backend);
             add(&mut all, "buckets", &buckets(&recorded.buckets));
         }
     }
@@ -36,16 +36,16 @@ pub fn moment(time: Seconds) -> Option<String> {
 }
 
 /// Where ranks ran.
-pub fn add_ranks<'a>(all: &mut Surroundings, ranks: impl IntoIterator<Item = &'a RankPlace>) {
+pub fn add_ranks<'a>(all: &mut EnvironmentText, ranks: impl IntoIterator<Item = &'a RankPlace>) {
     for rank in ranks {
         add(all, "host", &rank.host);
         add(all, "device name", &rank.device_name);
-        add(all, "threads of a rank", &rank.threads.to_string());
+        add(all, "threads per rank", &rank.threads.to_string());
     }
 }
 
 /// What rank 0 found.
-pub fn add_environment(all: &mut Surroundings, environment: &Environment) {
+pub fn add_environment(all: &mut EnvironmentText, environment: &Environment) {
     let absent = "none".to_owned();
     for (name, word) in [
         ("ringmark-worker", &environment.ringmark_version),
@@ -65,7 +65,7 @@ pub fn add_environment(all: &mut Surroundings, environment: &Environment) {
 }
 
 /// Takes a word in; none for an empty one.
-pub fn add(all: &mut Surroundings, name: &str, word: &str) {
+pub fn add(all: &mut EnvironmentText, name: &str, word: &str) {
     if !word.is_empty() {
         all.entry(name.to_owned()).or_default().insert(word.to_owned());
     }

@@ -7,13 +7,27 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use ringmark_record::case::Case;
-use ringmark_record::files::{BANDWIDTH_LOG, BASELINE, MANIFEST, MODEL, RunName};
+use ringmark_record::dtype::Dtype;
 use ringmark_record::manifest::{Manifest, RunState};
+use ringmark_record::model::Model;
+use ringmark_record::run_name::{BANDWIDTH_LOG, BASELINE, MANIFEST, RunName};
 use ringmark_record::usage::usage;
 
+use crate::read::load::content::model_of;
 use crate::read::load::problem::Problem;
 
-const PATTERN: &str = "<case>/rn50_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log";
+/// What a run's log is called.
+fn pattern() -> String {
+    let example = RunName {
+        baseline: false,
+        case: Case::SINGLE,
+        model: Model::default(),
+        batch_size: 128,
+        dtype: Dtype::Fp32,
+        run: 1,
+    };
+    format!("<case>/<model>_b<batch>_<dtype>_<run>.log, for example {example}")
+}
 
 /// A log whose name says which run it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +47,7 @@ pub struct Found {
     pub problems: Vec<Problem>,
 }
 
-/// Looks for `<case>/rn50_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. An error where there is none at all.
+/// Looks for `<case>/<model>_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. An error where there is none at all.
 pub fn find(root: &Path) -> anyhow::Result<Found> {
     check_is_folder(root).map_err(usage)?;
     let mut found = Found::default();
@@ -51,7 +65,7 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
     found.leave_out_second_logs();
     found.miss_runs(root);
     if found.runs.is_empty() {
-        bail!("{} holds no runs: looked for {PATTERN}{}", root.display(), hint(root, &found.problems));
+        bail!("{} holds no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems));
     }
     Ok(found)
 }
@@ -59,7 +73,7 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
 fn check_is_folder(root: &Path) -> anyhow::Result<()> {
     let metadata = fs::metadata(root)
         .with_context(|| format!("{} cannot be read: give the folder that a sweep wrote", root.display()))?;
-    ensure!(metadata.is_dir(), "{} is a file: give the folder that holds {PATTERN}", root.display());
+    ensure!(metadata.is_dir(), "{} is a file: give the folder that holds {}", root.display(), pattern());
     Ok(())
 }
 
@@ -88,7 +102,7 @@ impl Found {
             // Of `ringmark bandwidth`, which may share a folder with a sweep.
             (Some("log"), None) if path.ends_with(BANDWIDTH_LOG) => {}
             (Some("log"), None) if in_case(&path) || is_named_like_a_run(&path) => {
-                self.problems.push(Problem::in_file(path, format!("the name is not that of a run, {PATTERN}")));
+                self.problems.push(Problem::in_file(path, format!("the name is not that of a run, {}", pattern())));
             }
             (Some("jsonl"), Some(_)) if !file.with_extension("log").exists() => {
                 self.problems.push(Problem::in_file(path, "a record without its log beside it: repeat the run"));
@@ -97,7 +111,7 @@ impl Found {
         }
     }
 
-    /// `rn50_b128_fp32_1.log` and `rn50_b128_fp32_01.log` name one run: the first of them by path is read.
+    /// Two logs whose run numbers are `1` and `01` name one run: the first of them by path is read.
     fn leave_out_second_logs(&mut self) {
         let mut first: HashMap<RunName, PathBuf> = HashMap::new();
         let problems = &mut self.problems;
@@ -169,7 +183,7 @@ fn in_case(file: &Path) -> bool {
 }
 
 fn is_named_like_a_run(file: &Path) -> bool {
-    file.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with(MODEL))
+    file.file_name().and_then(OsStr::to_str).is_some_and(|name| model_of(name).is_some())
 }
 
 /// What may have been meant by a folder without runs.

@@ -3,7 +3,8 @@
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
-use ringmark_record::log_line::{self, Line};
+use ringmark_record::line::dlperf;
+use ringmark_record::line::dlperf::Line;
 use ringmark_record::whole_file;
 
 use crate::read::load::problem::Problem;
@@ -44,7 +45,7 @@ pub fn read_from(input: impl BufRead, path: &Path) -> io::Result<Log> {
         let number = lines + 1;
         lines += u64::from(line.ends_with(b"\n"));
         is_empty = false;
-        let damage = match log_line::parse(line) {
+        let damage = match dlperf::parse(line) {
             Line::Other => None,
             Line::Failed(reason) => {
                 let what = format!("the run failed: {reason}: repeat it");

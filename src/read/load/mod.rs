@@ -6,7 +6,7 @@
 //! | [`folder`] | which files are runs, and which were taken for something else |
 //! | [`log`] | one log, line by line |
 //! | [`record`] | one run, from its log and the record beside it, and whether it counts |
-//! | [`step_times`] | mean times of an iteration and of its phases, by rank |
+//! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
 //! | [`bandwidth`] | the folder of a bandwidth command |
 //! | [`environment`] | what runs ran on and with, as text |
 //! | [`formats`] | result files of other benchmarks |
@@ -17,7 +17,7 @@ pub mod content;
 pub mod environment;
 pub mod folder;
 pub mod formats;
+pub mod iteration_times;
 pub mod log;
 pub mod problem;
 pub mod record;
-pub mod step_times;

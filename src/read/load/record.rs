@@ -4,19 +4,22 @@ use std::collections::BTreeSet;
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
-use ringmark_record::config::{DeviceChoice, TrainConfig};
-use ringmark_record::environment::{DeviceKind, Environment};
-use ringmark_record::files::RunName;
-use ringmark_record::host_use::HostUse;
-use ringmark_record::run::{Profile, RunHeader, RunRecord, Warning};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::record::{RunHeader, RunRecord};
+use ringmark_record::benchmark::{Profile, Record};
+use ringmark_record::device::{DeviceChoice, DeviceKind};
+use ringmark_record::environment::Environment;
+use ringmark_record::resource_use::HostUse;
+use ringmark_record::run_name::RunName;
 use ringmark_record::stats::summary::{harmonic_mean, mean};
 use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::warning::Warning;
 use ringmark_record::{validity, whole_file};
 
 use crate::read::load::folder::FoundRun;
+use crate::read::load::iteration_times::{IterationTimes, RankTimes, rank_times, steps};
 use crate::read::load::log::{self, Log};
 use crate::read::load::problem::Problem;
-use crate::read::load::step_times::{RankTimes, StepTimes, rank_times, steps};
 
 /// A run that was found, counted or not.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,8 +45,8 @@ pub struct Recorded {
     pub environment: Environment,
     /// Start, seconds since 1970 UTC.
     pub started: Seconds,
-    /// Engine that summed the gradients.
-    pub collective: String,
+    /// Backend that summed the gradients.
+    pub backend: String,
     /// Sizes of the gradient buckets as fp32, in the order of backward.
     pub buckets: Vec<Bytes>,
 }
@@ -73,7 +76,7 @@ pub struct Measured {
     /// without one the harmonic mean of the log's speeds.
     pub images_over_time: ImagesPerSecond,
     /// Where the time went, over all ranks; `None` without a record.
-    pub times: Option<StepTimes>,
+    pub times: Option<IterationTimes>,
     /// Step times by rank, then by iteration, warm-up included. Without a record of rank 0 alone, from the log's speeds.
     pub steps: Vec<Vec<Seconds>>,
     /// Every rank; none without a record.
@@ -174,7 +177,7 @@ fn measure(
             }
             None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
         };
-        let times = StepTimes::mean(ranks.iter().map(|rank| &rank.times));
+        let times = IterationTimes::mean(ranks.iter().map(|rank| &rank.times));
         let over_time = times.map(|times| images / times.step.0).or(over_time)?;
         Some(Measured {
             iterations,
@@ -231,17 +234,20 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
     if let Some(failure) = record.failure() {
         return Err(format!("the run failed: {failure}: repeat it"));
     }
-    if (header.case, config.batch_size, config.dtype) != (name.case, name.batch_size, name.dtype) {
+    if (header.case, config.model, config.batch_size, config.dtype)
+        != (name.case, name.model, name.batch_size, name.dtype)
+    {
         return Err(format!(
-            "is of case {}, batch size {}, {}, and its name says otherwise: give it its own name back",
-            header.case, config.batch_size, config.dtype
+            "is of case {}, {}, batch size {}, {}, and its name says otherwise: give it its own name back",
+            header.case,
+            config.model.facts().title,
+            config.batch_size,
+            config.dtype
         ));
     }
     if name.baseline && header.exchanges() {
-        let collective = &header.collective;
-        return Err(format!(
-            "is of a run with communication ({collective}), and its folder says otherwise: move it back"
-        ));
+        let backend = &header.backend;
+        return Err(format!("is of a run with communication ({backend}), and its folder says otherwise: move it back"));
     }
     if header.ranks.len() != header.case.ranks() as usize {
         return Err(format!("{} ranks ran in case {}: repeat the run", header.ranks.len(), header.case));
@@ -292,7 +298,7 @@ fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
             .join(", "),
         environment: environment.clone(),
         started: header.started,
-        collective: header.collective.clone(),
+        backend: header.backend.clone(),
         buckets: header.buckets.clone(),
     }
 }

@@ -6,9 +6,9 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use ringmark_record::bandwidth::config::{Messages, OptimizerChoice};
-use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
-use ringmark_record::environment::DeviceKind;
+use ringmark_record::benchmark::bandwidth::config::{Messages, OptimizerChoice};
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::device::DeviceKind;
 use ringmark_record::stats::busbw::{algbw, busbw};
 use ringmark_record::stats::summary::{mean, step_percentiles};
 use ringmark_record::units::{Bytes, Seconds};
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::read::analyse::comparison::side::{RunFigures, Set, Side};
 use crate::read::analyse::comparison::training::word;
-use crate::read::load::environment::{self, Surroundings};
+use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::formats::nccl_tests::{self as peers, Message, NcclTests, VERSIONS};
 
 /// Setting that names what measured.
@@ -34,10 +34,10 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     let ranks = record.ranks.len() as u32;
     let hosts: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.host.as_str()).collect();
     let device = record.ranks.first().map(|rank| rank.device).context("a record without ranks")?;
-    let mut around = Surroundings::new();
+    let mut around = EnvironmentText::new();
     environment::add_environment(&mut around, &record.environment);
     environment::add_ranks(&mut around, &record.ranks);
-    environment::add(&mut around, "sums by", &record.collective);
+    environment::add(&mut around, "all-reduce by", &record.backend);
     side.started.extend(environment::moment(record.started));
 
     let mut settings = words(&serde_json::to_value(&record.config)?);
@@ -78,7 +78,7 @@ fn take_message(
     file: &Path,
     message: &str,
     figures: [Option<Result<RunFigures, String>>; 2],
-    around: &Surroundings,
+    around: &EnvironmentText,
 ) {
     let set = side.set(set);
     let mut left_out = Vec::new();
@@ -88,7 +88,7 @@ fn take_message(
             None => {}
             Some(Ok(figures)) => {
                 let case = set.case(&message);
-                case.surroundings.clone_from(around);
+                case.environment.clone_from(around);
                 case.runs.push(figures);
             }
             Some(Err(why)) => left_out.push(format!("{}: {message}: {why}", file.display())),
@@ -117,7 +117,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
         let said = read.errors.iter().find(|error| !error.is_empty());
         bail!("no results: the test failed{}", said.map(|error| format!(": {error}")).unwrap_or_default());
     };
-    let mut around = Surroundings::new();
+    let mut around = EnvironmentText::new();
     for device in &config.devices {
         environment::add(&mut around, "host", &device.hostname);
         environment::add(&mut around, "device name", &device.device_info);

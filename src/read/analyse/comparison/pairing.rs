@@ -8,7 +8,7 @@ use ringmark_record::usage::usage;
 
 use crate::read::analyse::comparison::collectives::PROGRAM;
 use crate::read::analyse::comparison::side::{Case, Difference, Kind, Must, Set, Side};
-use crate::read::load::environment::Surroundings;
+use crate::read::load::environment::EnvironmentText;
 
 /// Everything that has a partner, and everything that has none.
 #[derive(Debug)]
@@ -163,16 +163,16 @@ impl<'a> Tables<'a> {
 }
 
 impl Pair<'_> {
-    /// What differs in options and surroundings of what is compared, by name. Where two programs are compared only what
+    /// What differs in options and environment of what is compared, by name. Where two programs are compared only what
     /// both of them tell.
     pub fn differences(&self) -> Vec<Difference> {
         let options_known = self.sets.iter().all(|set| !set.settings.is_empty());
         let all_known = self.unknown().iter().all(Option::is_none);
         let [base, test] = [0, 1].map(|side| {
             let settings = self.sets[side].settings.iter().filter(|_| options_known);
-            let mut all: Surroundings =
+            let mut all: EnvironmentText =
                 settings.map(|(name, value)| (name.clone(), BTreeSet::from([value.clone()]))).collect();
-            for (name, words) in self.cases.iter().flat_map(|case| &case[side].surroundings).filter(|_| all_known) {
+            for (name, words) in self.cases.iter().flat_map(|case| &case[side].environment).filter(|_| all_known) {
                 all.entry(name.clone()).or_default().extend(words.iter().cloned());
             }
             all
@@ -192,8 +192,8 @@ impl Pair<'_> {
     /// What BASE and TEST do not tell of themselves, and why; nothing is said of what could differ in it.
     pub fn unknown(&self) -> [Option<&'static str>; 2] {
         [0, 1].map(|side| {
-            let has_surroundings = self.cases.iter().any(|case| !case[side].surroundings.is_empty());
-            match (self.sets[side].settings.is_empty(), has_surroundings, self.kind) {
+            let has_environment = self.cases.iter().any(|case| !case[side].environment.is_empty());
+            match (self.sets[side].settings.is_empty(), has_environment, self.kind) {
                 (_, true, _) | (_, _, Kind::PytorchDdp) => None,
                 (true, false, _) => Some("options, devices and environment are not known: there are no records"),
                 (false, false, _) => Some("devices and environment are not known: an older ringmark wrote this"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::ensure;
-use ringmark_record::environment::DeviceKind;
+use ringmark_record::device::DeviceKind;
 use ringmark_record::stats::summary::{mean, step_percentiles};
 use ringmark_record::units::Seconds;
 use serde_json::Value;

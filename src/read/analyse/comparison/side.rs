@@ -7,7 +7,7 @@ use ringmark_record::stats::summary::STEP_PERCENTS;
 use ringmark_record::units::Seconds;
 use serde::Serialize;
 
-use crate::read::load::environment::Surroundings;
+use crate::read::load::environment::EnvironmentText;
 
 /// BASE or TEST.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub struct Case {
     /// That count.
     pub runs: Vec<RunFigures>,
     /// What its runs ran on and with; empty where that is not known.
-    pub surroundings: Surroundings,
+    pub environment: EnvironmentText,
     /// What was seen in its runs.
     pub warnings: Vec<String>,
 }
@@ -147,8 +147,8 @@ impl Side {
                 let known = known.case(&case.name);
                 known.runs.extend(case.runs);
                 known.warnings.extend(case.warnings);
-                for (name, words) in case.surroundings {
-                    known.surroundings.entry(name).or_default().extend(words);
+                for (name, words) in case.environment {
+                    known.environment.entry(name).or_default().extend(words);
                 }
             }
         }
@@ -177,7 +177,7 @@ impl Set {
         let values = self.must.iter().filter_map(|(what, value)| {
             let value = value.as_ref().filter(|value| *value != NOT_KNOWN)?;
             Some(match *what {
-                "precision" | "device" | "element type" => value.clone(),
+                "model" | "precision" | "device" | "element type" => value.clone(),
                 what => format!("{what} {value}"),
             })
         });

@@ -4,23 +4,27 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::{Context, ensure};
+use ringmark_record::benchmark::Profile;
 use ringmark_record::case::Case;
-use ringmark_record::config::Dtype;
-use ringmark_record::environment::DeviceKind;
-use ringmark_record::run::Profile;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
 use ringmark_record::units::Seconds;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Set, Side};
 use crate::read::analyse::figures;
-use crate::read::load::environment::{Surroundings, moment};
+use crate::read::load::content::model_of;
+use crate::read::load::environment::{EnvironmentText, moment};
 
 /// `{"rn50": {"1n1g": {..}, ..}, ..}`: what is needed of it here, by the names in `show::extraction::json`.
 type ResultFile = BTreeMap<String, BTreeMap<Case, ResultCase>>;
 
 #[derive(Deserialize)]
 struct ResultCase {
+    /// None was written in version 1.
+    #[serde(default)]
+    schema: u32,
     batch_size_per_device: u32,
     dtype: Option<Dtype>,
     device: Option<DeviceKind>,
@@ -32,8 +36,8 @@ struct ResultCase {
     runs: Vec<ResultRun>,
     #[serde(default)]
     settings: BTreeMap<String, Value>,
-    #[serde(default)]
-    surroundings: Surroundings,
+    #[serde(default, alias = "surroundings")]
+    environment: EnvironmentText,
     without_communication: Option<ResultBaseline>,
 }
 
@@ -64,28 +68,48 @@ struct ResultIterations {
 /// Takes in the JSON of `ringmark extract`.
 pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {
     let file: ResultFile = serde_json::from_reader(input).context("not a result of ringmark extract")?;
-    for cases in file.into_values() {
+    for (key, cases) in file {
+        let model = model_of(&key).map(|model| model.facts().title.to_owned());
         let mut cases: Vec<(Case, ResultCase)> = cases.into_iter().collect();
         cases.sort_by_key(|(case, _)| (case.ranks(), *case));
         let mut set = None;
-        for (name, case) in cases {
-            take_case(side, set.get_or_insert_with(|| empty_set(&case)), name, case)?;
+        for (name, mut case) in cases {
+            case.settings = renamed(case.settings);
+            case.environment = renamed(case.environment);
+            take_case(side, set.get_or_insert_with(|| empty_set(model.clone(), &case)), name, case)?;
         }
         side.sets.extend(set.filter(|set| !set.cases.is_empty()));
     }
     Ok(())
 }
 
+/// What version 1 called settings and facts of the environment, with what they are called now.
+const RENAMED: [(&str, &str); 4] = [
+    ("collective", "backend"),
+    ("piece_kb", "chunk_kb"),
+    ("sums by", "all-reduce by"),
+    ("threads of a rank", "threads per rank"),
+];
+
+/// Version of the newest result that is read: what a later one means nobody can know yet.
+const NEWEST: u32 = 2;
+
 /// Of logs without records, which may be of anything: not to be compared with what is known unless that is forced.
 fn not_known() -> String {
     NOT_KNOWN.to_owned()
 }
 
+/// By the names of today.
+fn renamed<T>(old: BTreeMap<String, T>) -> BTreeMap<String, T> {
+    let today = |name: String| RENAMED.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| (*new).to_owned());
+    old.into_iter().map(|(name, value)| (today(name), value)).collect()
+}
+
 /// All cases of a table have been run under the conditions of the first.
-fn empty_set(case: &ResultCase) -> Set {
+fn empty_set(model: Option<String>, case: &ResultCase) -> Set {
     let mut settings: BTreeMap<String, String> =
         case.settings.iter().map(|(name, value)| (name.clone(), word(value))).collect();
-    for told_elsewhere in ["batch_size", "dtype"] {
+    for told_elsewhere in ["model", "batch_size", "dtype"] {
         settings.remove(told_elsewhere);
     }
     let image_size = settings.remove("image_size");
@@ -94,6 +118,7 @@ fn empty_set(case: &ResultCase) -> Set {
     }
     Set {
         must: vec![
+            ("model", model),
             ("precision", case.dtype.map(|dtype| dtype.to_string())),
             ("batch size", Some(case.batch_size_per_device.to_string())),
             ("image size", Some(image_size.unwrap_or_else(not_known))),
@@ -108,6 +133,11 @@ fn take_case(side: &mut Side, set: &mut Set, name: Case, case: ResultCase) -> an
     ensure!(
         case.dtype.is_some(),
         "{name} has no single runs: this is DLPerf's own result, which holds medians alone: give the folder of its logs"
+    );
+    let schema = case.schema;
+    ensure!(
+        schema <= NEWEST,
+        "result format {schema} where this ringmark reads up to {NEWEST}: use the ringmark that wrote it"
     );
     let images = f64::from(case.batch_size_per_device) * f64::from(name.ranks());
     // No speedup is shown, so nobody needs to know what it would be relative to.
@@ -129,7 +159,7 @@ fn take_case(side: &mut Side, set: &mut Set, name: Case, case: ResultCase) -> an
         }
         if !figures.is_empty() {
             let taken = set.case(&name);
-            (taken.runs, taken.warnings, taken.surroundings) = (figures, warnings, case.surroundings.clone());
+            (taken.runs, taken.warnings, taken.environment) = (figures, warnings, case.environment.clone());
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ pub struct Outcome {
     pub significance: f64,
     /// Differences up to this share do not matter.
     pub noise: f64,
-    /// What differs in options and surroundings of every table.
+    /// What differs in options and environment of every table.
     pub differences: Vec<Difference>,
     /// In the order of BASE.
     pub tables: Vec<Table>,
@@ -50,7 +50,7 @@ pub struct Table {
     pub title: String,
     /// What should have been equal and was compared all the same.
     pub forced: Vec<Difference>,
-    /// What differs in options and surroundings, beyond what differs in all tables.
+    /// What differs in options and environment, beyond what differs in all tables.
     pub differences: Vec<Difference>,
     /// What was measured.
     #[serde(skip)]

@@ -2,11 +2,14 @@
 //! level, from a bandwidth result. Not for the prediction.
 
 use anyhow::{Context, bail, ensure};
-use ringmark_record::bandwidth::config::OptimizerChoice;
-use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult};
+use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
 use ringmark_record::case::Case;
-use ringmark_record::config::{Dtype, Wire};
-use ringmark_record::environment::DeviceKind;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::exchange::Wire;
+use ringmark_record::model::Model;
+use ringmark_record::phase::Phase;
 use ringmark_record::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
 use ringmark_record::stats::scaling_loss::RunStep;
 use ringmark_record::stats::summary::{mean, median};
@@ -18,9 +21,6 @@ use crate::read::analyse::published::{Published, PublishedCase};
 use crate::read::analyse::scaling_loss;
 use crate::read::analyse::title::title;
 
-/// Gradients of ResNet50-v1b as fp32, for logs that do not say: 25,557,032 parameters.
-const GRADIENTS: Bytes = Bytes(102_228_128);
-
 /// Backward is about two thirds of forward and backward, for logs that do not say.
 const BACKWARD: f64 = 2.0 / 3.0;
 
@@ -31,6 +31,8 @@ pub struct Evidence {
     pub title: Vec<String>,
     /// Key of the group in the JSON of `ringmark extract`.
     pub label: String,
+    /// Network.
+    pub model: Model,
     /// Precision of the step.
     pub dtype: Dtype,
     /// Images a rank and iteration.
@@ -39,8 +41,8 @@ pub struct Evidence {
     pub base: Case,
     /// By ranks; each has a run.
     pub cases: Vec<CaseEvidence>,
-    /// Engine that summed the gradients; `None` without records of several ranks.
-    pub engine: Option<String>,
+    /// Backend that summed the gradients; `None` without records of several ranks.
+    pub backend: Option<String>,
     /// What its ranks ran on, and what its gradients were sent as; `None` without records.
     pub conditions: Option<(DeviceKind, Wire)>,
     /// How gradients are reduced.
@@ -105,21 +107,22 @@ impl Evidence {
             _ => *bucket,
         };
         let buckets = recorded.map_or(&[][..], |recorded| &recorded.buckets).iter().map(wire).collect();
-        let exchange = recorded.map_or(Exchange { algorithm: Algorithm::Ring, piece: None }, |recorded| {
-            let piece = Bytes(u64::from(recorded.conditions.config.exchange.piece_kb) * 1000);
-            Exchange::of_engine(&recorded.collective, piece)
+        let exchange = recorded.map_or(Exchange { algorithm: Algorithm::Ring, chunk: None }, |recorded| {
+            let piece = Bytes(u64::from(recorded.conditions.config.exchange.chunk_kb) * 1000);
+            Exchange::of_backend(&recorded.backend, piece)
         });
-        let engine = recorded.map(|recorded| recorded.collective.clone()).filter(|engine| engine != "solo");
+        let backend = recorded.map(|recorded| recorded.backend.clone()).filter(|backend| backend != "solo");
         let conditions = group.conditions.recorded.as_ref();
         let conditions = conditions.map(|recorded| (recorded.device, recorded.config.exchange.wire));
         Some(Evidence {
             title: title(group),
             label: group.label.clone(),
+            model: group.conditions.model,
             dtype: group.conditions.dtype,
             batch_size: group.conditions.batch_size,
             base: group.base?,
             cases,
-            engine,
+            backend,
             conditions,
             exchange,
             buckets,
@@ -132,20 +135,21 @@ impl Evidence {
         let case = |case: &PublishedCase| {
             let images = f64::from(row.batch_size) * f64::from(case.case.ranks());
             let speeds = if case.runs.is_empty() { std::slice::from_ref(&case.median.0) } else { case.runs };
-            let runs = speeds.iter().map(|speed| RunStep { step: images / speed, phases: None }).collect();
+            let runs = speeds.iter().map(|speed| RunStep { step: images / speed, times: None }).collect();
             let evidence = CaseEvidence::new(case.case, runs, None)?;
             Some(CaseEvidence { is_median: case.runs.is_empty(), ..evidence })
         };
         Evidence {
             title: [row.name, row.source, row.setup].map(str::to_owned).into(),
             label: row.name.to_owned(),
+            model: row.model,
             dtype: row.dtype,
             batch_size: row.batch_size,
             base: Case::SINGLE,
             cases: row.cases.iter().filter_map(case).collect(),
-            engine: None,
+            backend: None,
             conditions: None,
-            exchange: Exchange { algorithm: Algorithm::Ring, piece: None },
+            exchange: Exchange { algorithm: Algorithm::Ring, chunk: None },
             buckets: Vec::new(),
             bandwidth: Vec::new(),
         }
@@ -162,7 +166,7 @@ impl Evidence {
         Ok(self)
     }
 
-    /// Refuses a record of another engine, device or wire, or of more than the all-reduce.
+    /// Refuses a record of another backend, device or wire, or of more than the all-reduce.
     fn check(&self, record: &BandwidthRecord) -> anyhow::Result<()> {
         let device = record.ranks.first().map(|rank| rank.device);
         if let (Some((expected, _)), Some(found)) = (self.conditions, device) {
@@ -176,10 +180,10 @@ impl Evidence {
             record.config.optimizer == OptimizerChoice::None,
             "the weight update is in its times: measure it without --optimizer"
         );
-        match &self.engine {
-            Some(engine) if *engine != record.collective => bail!(
-                "it was measured by {}, the runs' gradients were summed by {engine}: measure both by the same (--collective)",
-                record.collective
+        match &self.backend {
+            Some(backend) if *backend != record.backend => bail!(
+                "it was measured by {}, the runs' gradients were summed by {backend}: measure both by the same (--collective)",
+                record.backend
             ),
             _ => Ok(()),
         }
@@ -200,8 +204,8 @@ impl Evidence {
 
     /// What all gradients cost in a case.
     pub fn cost(&self, case: Case) -> Cost {
-        let buckets = if self.buckets.is_empty() { &[GRADIENTS][..] } else { &self.buckets };
-        self.exchange.cost(case, buckets)
+        let whole = [self.model.facts().gradient_bytes()];
+        self.exchange.cost(case, if self.buckets.is_empty() { &whole } else { &self.buckets })
     }
 
     /// Latency and bandwidth inside a host.
@@ -227,15 +231,15 @@ impl Evidence {
 }
 
 fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseEvidence> {
-    let backward = case.figures.as_ref()?.times.map(|times| times.backward.0);
+    let backward = case.figures.as_ref()?.times.map(|times| times.phases[Phase::Backward].0);
     CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.batch_size), backward)
 }
 
-/// Gradients are reduced in place, and so it is the in-place side where there is one. What a message costs is by the engine
+/// Gradients are reduced in place, and so it is the in-place side where there is one. What a message costs is by the backend
 /// and the pieces of the record itself.
 fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
-    let piece = Bytes(u64::from(record.config.exchange.piece_kb) * 1000);
-    let exchange = Exchange::of_engine(&record.collective, piece);
+    let piece = Bytes(u64::from(record.config.exchange.chunk_kb) * 1000);
+    let exchange = Exchange::of_backend(&record.backend, piece);
     let sample = |result: &MessageResult| {
         let time = result.in_place.as_ref().or(result.out_of_place.as_ref())?.mean()?.0;
         // Gradients are counted as fp32 whatever the wire carries.

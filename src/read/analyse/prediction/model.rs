@@ -20,8 +20,9 @@
 //! extremes: nothing says more. No band is faster than the base, which no rank can do without working less.
 
 use ringmark_record::case::Case;
+use ringmark_record::phase::Phase;
 use ringmark_record::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
-use ringmark_record::stats::scaling_loss::{Phases, RunStep};
+use ringmark_record::stats::scaling_loss::{RunStep, StepTimes};
 use ringmark_record::stats::summary::{mean, standard_deviation};
 use ringmark_record::stats::welch::student;
 
@@ -149,8 +150,8 @@ fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> 
 }
 
 /// Of every run; `None` unless all have them.
-fn phases(case: &CaseEvidence) -> Option<Vec<(f64, Phases)>> {
-    case.runs.iter().map(|run: &RunStep| Some((run.step, run.phases?))).collect()
+fn phases(case: &CaseEvidence) -> Option<Vec<(f64, StepTimes)>> {
+    case.runs.iter().map(|run: &RunStep| Some((run.step, run.times?))).collect()
 }
 
 struct Grown {
@@ -159,7 +160,7 @@ struct Grown {
 }
 
 /// Values of one part, one a run.
-fn each(phases: &[(f64, Phases)], part: fn(&(f64, Phases)) -> f64) -> Vec<f64> {
+fn each(phases: &[(f64, StepTimes)], part: fn(&(f64, StepTimes)) -> f64) -> Vec<f64> {
     phases.iter().map(part).collect()
 }
 
@@ -167,15 +168,16 @@ fn average(values: &[f64]) -> f64 {
     mean(values).unwrap_or(f64::NAN)
 }
 
-const TRANSFER: fn(&(f64, Phases)) -> f64 = |(_, phases)| phases.exposed - phases.waiting;
-const WAITING: fn(&(f64, Phases)) -> f64 = |(_, phases)| phases.waiting;
-const COMPUTE: fn(&(f64, Phases)) -> f64 = |(_, phases)| phases.compute;
+const EXPOSED: Phase = Phase::ExposedAllreduce;
+const TRANSFER: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.phases[EXPOSED] - times.waiting;
+const WAITING: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.waiting;
+const COMPUTE: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.compute();
 
 fn with_records(
     evidence: &Evidence,
     case: Case,
     reference: &CaseEvidence,
-    of_reference: &[(f64, Phases)],
+    of_reference: &[(f64, StepTimes)],
     hosts: &[&CaseEvidence],
 ) -> Grown {
     let line = evidence.between(case.gpus_per_node);
@@ -193,9 +195,9 @@ fn with_records(
     // Every run as if it were the reference: its spread is that of the prediction.
     let of_runs: Vec<f64> = of_reference
         .iter()
-        .map(|run| run.0 - run.1.exposed + TRANSFER(run) * transfer_growth + WAITING(run) * waiting_growth)
+        .map(|run| run.0 - run.1.phases[EXPOSED] + TRANSFER(run) * transfer_growth + WAITING(run) * waiting_growth)
         .collect();
-    let own = average(&each(of_reference, |(step, phases)| step - phases.exposed));
+    let own = average(&each(of_reference, |(step, times)| step - times.phases[EXPOSED]));
     let step = Band {
         low: own + transfers.low + waits.low,
         mid: own + transfers.mid + waits.mid,
@@ -218,9 +220,9 @@ fn losses(
     line: Option<Line>,
 ) -> Vec<(Limit, f64)> {
     let base = evidence.case(evidence.base).and_then(phases);
-    let of_base = |part: fn(&(f64, Phases)) -> f64| base.as_ref().map_or(0.0, |base| average(&each(base, part)));
+    let of_base = |part: fn(&(f64, StepTimes)) -> f64| base.as_ref().map_or(0.0, |base| average(&each(base, part)));
     let compute_lost = compute - of_base(COMPUTE);
-    let rest_lost = own - compute - of_base(|(step, phases)| step - phases.exposed - phases.compute);
+    let rest_lost = own - compute - of_base(|(step, times)| step - times.phases[EXPOSED] - times.compute());
     let cost = evidence.cost(case);
     let transfer_by = match line {
         None => Limit::Transfer,

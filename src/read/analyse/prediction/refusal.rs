@@ -1,6 +1,7 @@
 //! Why a case cannot be predicted, and the command that measures what is missing.
 
 use ringmark_record::case::Case;
+use ringmark_record::model::Model;
 
 use crate::read::analyse::prediction::evidence::Evidence;
 
@@ -21,9 +22,11 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
     let nodes = missing.iter().map(|case| case.nodes).max().unwrap_or(1);
     let hosts: Vec<String> = (1..=nodes).map(|host| format!("HOST{host}:{}", case.gpus_per_node)).collect();
     let hosts = if nodes > 1 { format!(" --hosts {}", hosts.join(",")) } else { String::new() };
-    let (batch_size, dtype) = (evidence.batch_size, evidence.dtype);
-    let command =
-        format!("ringmark sweep --cases {} --batch-size {batch_size} --dtype {dtype}{hosts}", cases.join(","));
+    let Evidence { model, batch_size, dtype, .. } = evidence;
+    // The default says nothing.
+    let model = if *model == Model::default() { String::new() } else { format!(" --model {model}") };
+    let cases = cases.join(",");
+    let command = format!("ringmark sweep --cases {cases}{model} --batch-size {batch_size} --dtype {dtype}{hosts}");
     Refusal { case, why, command }
 }
 

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use anyhow::{Context, bail};
 use ringmark_record::case::Case;
-use ringmark_record::config::Dtype;
+use ringmark_record::dtype::Dtype;
 use ringmark_record::units::Seconds;
 use serde::{Deserialize, Serialize};
 

@@ -1,118 +1,127 @@
-//! Figures for spreadsheets: one line a case.
+//! Figures for spreadsheets: one line a case. Units are in the columns' names: `images_per_s` over all ranks, `s` seconds,
+//! shares from 0 to 1; `run_warnings` is the number of those that the tables list for the case's runs; `lost` is the step less
+//! that of the base, and its parts.
 
 use anyhow::Context;
-use ringmark_record::run::Profile;
-use ringmark_record::stats::scaling_loss::Part;
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::phase::Phase;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Figures, Group};
-use crate::read::analyse::scaling_loss;
-use crate::read::load::step_times::StepTimes;
+use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
+use crate::read::load::iteration_times::IterationTimes;
 
-/// Columns of the CSV, units in their names: `images_per_s` over all ranks, `s` seconds, shares from 0 to 1; `run_warnings`
-/// is the number of those that the tables list for the case's runs; `lost` is the step less that of the base, and its parts.
-const COLUMNS: [&str; 38] = [
-    "group",
-    "dtype",
-    "batch_size_per_device",
-    "device",
-    "profile",
-    "case",
-    "nodes",
-    "gpus_per_node",
-    "ranks",
-    "runs_counted",
-    "runs_found",
-    "average_speed_images_per_s",
-    "median_speed_images_per_s",
-    "images_over_time_images_per_s",
-    "per_gpu_images_per_s",
-    "base",
-    "speedup_over_base",
-    "efficiency",
-    "cv",
-    "step_s",
-    "forward_s",
-    "backward_s",
-    "exposed_allreduce_s",
-    "exposed_allreduce_share",
-    "optimizer_s",
-    "runs_without_communication",
-    "step_without_communication_s",
-    "communication_cost",
-    "lost_s",
-    "lost_compute_s",
-    "lost_compute_crowded_s",
-    "lost_compute_overlapped_s",
-    "lost_transfer_s",
-    "lost_waiting_s",
-    "lost_optimizer_s",
-    "lost_other_s",
-    "warnings",
-    "run_warnings",
-];
+/// A column's name, and its field of a case; empty for a figure that does not exist.
+type Column = (String, Box<dyn Fn(&Line) -> String>);
 
-/// One line a case, all groups below each other; a figure that does not exist is an empty field.
+/// What a line is made of.
+struct Line<'a> {
+    group: &'a Group,
+    case: &'a CaseRuns,
+    loss: Option<CaseLoss>,
+}
+
+impl Line<'_> {
+    fn figures(&self) -> Option<&Figures> {
+        self.case.figures.as_ref()
+    }
+
+    fn times(&self) -> Option<&IterationTimes> {
+        self.figures()?.times.as_ref()
+    }
+}
+
+/// All groups below each other.
 pub fn csv(extraction: &Extraction) -> anyhow::Result<String> {
+    let columns = columns();
     let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(COLUMNS)?;
+    table.write_record(columns.iter().map(|(name, _)| name))?;
     for group in &extraction.groups {
         for case in &group.cases {
-            table.write_record(csv_fields(group, case))?;
+            let line = Line { group, case, loss: scaling_loss::of_case(group, case) };
+            table.write_record(columns.iter().map(|(_, field)| field(&line)))?;
         }
     }
     let bytes = table.into_inner().context("memory takes every line")?;
     Ok(String::from_utf8(bytes)?)
 }
 
-fn csv_fields(group: &Group, case: &CaseRuns) -> [String; COLUMNS.len()] {
-    fn text<T: ToString>(value: Option<T>) -> String {
-        value.map(|value| value.to_string()).unwrap_or_default()
-    }
-    let figures = case.figures.as_ref();
-    let figure = |figure: fn(&Figures) -> f64| text(figures.map(figure));
-    let times = figures.and_then(|figures| figures.times);
-    let time = |time: fn(&StepTimes) -> f64| text(times.as_ref().map(time));
-    let recorded = group.conditions.recorded.as_ref();
-    let loss = scaling_loss::of_case(group, case);
-    let lost = |part| text(loss.as_ref().and_then(|loss| Some(loss.part(part)?.mean)));
-    [
-        group.label.clone(),
-        group.conditions.dtype.to_string(),
-        group.conditions.batch_size.to_string(),
-        text(recorded.map(|recorded| recorded.device)),
-        text(recorded.map(|recorded| if recorded.profile == Profile::Quick { "quick" } else { "full" })),
-        case.case.to_string(),
-        case.case.nodes.to_string(),
-        case.case.gpus_per_node.to_string(),
-        case.case.ranks().to_string(),
-        case.counted().count().to_string(),
-        case.runs.len().to_string(),
-        figure(|figures| figures.average_speed.0),
-        figure(|figures| figures.median_speed.0),
-        figure(|figures| figures.images_over_time.0),
-        figure(|figures| figures.per_gpu.0),
-        text(group.base),
-        figure(|figures| figures.speedup),
-        figure(|figures| figures.efficiency),
-        text(figures.and_then(|figures| figures.cv)),
-        time(|times| times.step.0),
-        time(|times| times.forward.0),
-        time(|times| times.backward.0),
-        time(|times| times.exposed_allreduce.0),
-        time(StepTimes::exposed_share),
-        time(|times| times.optimizer.0),
-        text(case.baseline.as_ref().map(|baseline| baseline.counted().count())),
-        text(case.baseline.as_ref().and_then(|baseline| Some(baseline.figures.as_ref()?.times?.step.0))),
-        text(case.communication_cost()),
-        text(loss.as_ref().map(|loss| loss.loss.total.mean)),
-        lost(Part::Compute),
-        lost(Part::ComputeCrowded),
-        lost(Part::ComputeOverlapped),
-        lost(Part::Transfer),
-        lost(Part::Waiting),
-        lost(Part::Optimizer),
-        lost(Part::Other),
-        group.warnings.join("; "),
-        case.warnings.len().to_string(),
+fn text<T: ToString>(value: Option<T>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+fn column(name: &str, field: impl Fn(&Line) -> String + 'static) -> Column {
+    (name.to_owned(), Box::new(field))
+}
+
+fn figure(name: &str, figure: fn(&Figures) -> f64) -> Column {
+    column(name, move |line| text(line.figures().map(figure)))
+}
+
+fn columns() -> Vec<Column> {
+    let mut columns = conditions();
+    columns.extend(speeds());
+    columns.extend(times());
+    columns.extend(losses());
+    columns.push(column("warnings", |line| line.group.warnings.join("; ")));
+    columns.push(column("run_warnings", |line| line.case.warnings.len().to_string()));
+    columns
+}
+
+fn conditions() -> Vec<Column> {
+    vec![
+        column("group", |line| line.group.label.clone()),
+        column("model", |line| line.group.conditions.model.to_string()),
+        column("dtype", |line| line.group.conditions.dtype.to_string()),
+        column("batch_size_per_device", |line| line.group.conditions.batch_size.to_string()),
+        column("device", |line| text(line.group.conditions.recorded.as_ref().map(|recorded| recorded.device))),
+        column("profile", |line| text(line.group.conditions.recorded.as_ref().map(|recorded| recorded.profile))),
+        column("case", |line| line.case.case.to_string()),
+        column("nodes", |line| line.case.case.nodes.to_string()),
+        column("gpus_per_node", |line| line.case.case.gpus_per_node.to_string()),
+        column("ranks", |line| line.case.case.ranks().to_string()),
+        column("runs_counted", |line| line.case.counted().count().to_string()),
+        column("runs_found", |line| line.case.runs.len().to_string()),
     ]
+}
+
+fn speeds() -> Vec<Column> {
+    vec![
+        figure("average_speed_images_per_s", |figures| figures.average_speed.0),
+        figure("median_speed_images_per_s", |figures| figures.median_speed.0),
+        figure("images_over_time_images_per_s", |figures| figures.images_over_time.0),
+        figure("per_gpu_images_per_s", |figures| figures.per_gpu.0),
+        column("base", |line| text(line.group.base)),
+        figure("speedup_over_base", |figures| figures.speedup),
+        figure("efficiency", |figures| figures.efficiency),
+        column("cv", |line| text(line.figures().and_then(|figures| figures.cv))),
+    ]
+}
+
+fn times() -> Vec<Column> {
+    let mut columns = vec![column("step_s", |line| text(line.times().map(|times| times.step.0)))];
+    for phase in Phase::ALL {
+        let name = format!("{}_s", phase.keyword());
+        columns.push(column(&name, |line| text(line.times().map(|times| times.phases[*phase].0))));
+        if *phase == Phase::ExposedAllreduce {
+            let share = |line: &Line| text(line.times().map(IterationTimes::exposed_share));
+            columns.push(column("exposed_allreduce_share", share));
+        }
+    }
+    columns.push(column("runs_without_communication", |line| {
+        text(line.case.baseline.as_ref().map(|baseline| baseline.counted().count()))
+    }));
+    columns.push(column("step_without_communication_s", |line| {
+        text(line.case.baseline.as_ref().and_then(|baseline| Some(baseline.figures.as_ref()?.times?.step.0)))
+    }));
+    columns.push(column("communication_cost", |line| text(line.case.communication_cost())));
+    columns
+}
+
+fn losses() -> Vec<Column> {
+    let mut columns = vec![column("lost_s", |line| text(line.loss.as_ref().map(|loss| loss.loss.total.mean)))];
+    for part in all_parts() {
+        let name = format!("lost_{}_s", part.key());
+        columns.push(column(&name, move |line| text(line.loss.as_ref().and_then(|loss| Some(loss.part(part)?.mean)))));
+    }
+    columns
 }

@@ -7,22 +7,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ringmark_record::benchmark::Profile;
 use ringmark_record::case::Case;
-use ringmark_record::config::Dtype;
-use ringmark_record::environment::DeviceKind;
-use ringmark_record::run::{Profile, Warning};
-use ringmark_record::stats::scaling_loss::{Difference, Part};
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::model::Model;
+use ringmark_record::phase::Phases;
+use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
 use ringmark_record::stats::summary::step_percentiles;
 use ringmark_record::units::{ImagesPerSecond, Seconds};
+use ringmark_record::warning::Warning;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
-use crate::read::load::environment::{self, Surroundings};
+use crate::read::load::environment::{self, EnvironmentText};
+use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::record::{Run, to_hundredths};
-use crate::read::load::step_times::StepTimes;
+
+/// Version of what a case holds. In version 1 it was not written, and `environment` was called `surroundings`.
+pub const SCHEMA: u32 = 2;
 
 /// One case in the JSON; the first four fields are DLPerf's, in its order. Speeds in images/s over all ranks.
 #[derive(Debug, Serialize)]
@@ -32,6 +38,8 @@ struct JsonCase {
     median_speed: Option<ImagesPerSecond>,
     /// Over 1n1g, 2 decimals; `null` where no run of 1n1g counts.
     speedup: Option<f64>,
+    /// [`SCHEMA`].
+    schema: u32,
     images_over_time: Option<ImagesPerSecond>,
     images_per_second_per_gpu: Option<ImagesPerSecond>,
     /// Case that the two next figures are relative to.
@@ -42,6 +50,7 @@ struct JsonCase {
     /// Sample standard deviation of the runs' speeds over their mean.
     cv: Option<f64>,
     ranks: u32,
+    model: Model,
     dtype: Dtype,
     /// `null` where there is no record.
     device: Option<DeviceKind>,
@@ -60,7 +69,7 @@ struct JsonCase {
     /// Options of the runs as their records hold them.
     settings: BTreeMap<String, Value>,
     /// Devices, hosts, versions and variables of the counted runs.
-    surroundings: Surroundings,
+    environment: EnvironmentText,
 }
 
 /// The same ranks without communication; speeds are summed over ranks, of which none waits for another.
@@ -85,10 +94,8 @@ struct JsonBaseline {
 #[derive(Debug, Serialize)]
 struct JsonTimes {
     step: Seconds,
-    forward: Seconds,
-    backward: Seconds,
-    exposed_allreduce: Seconds,
-    optimizer: Seconds,
+    #[serde(flatten)]
+    phases: Phases<Seconds>,
     /// `exposed_allreduce / step`.
     exposed_allreduce_share: f64,
 }
@@ -132,16 +139,9 @@ enum Status {
     LeftOut,
 }
 
-impl From<StepTimes> for JsonTimes {
-    fn from(times: StepTimes) -> JsonTimes {
-        JsonTimes {
-            step: times.step,
-            forward: times.forward,
-            backward: times.backward,
-            exposed_allreduce: times.exposed_allreduce,
-            optimizer: times.optimizer,
-            exposed_allreduce_share: times.exposed_share(),
-        }
+impl From<IterationTimes> for JsonTimes {
+    fn from(times: IterationTimes) -> JsonTimes {
+        JsonTimes { step: times.step, phases: times.phases, exposed_allreduce_share: times.exposed_share() }
     }
 }
 
@@ -177,6 +177,7 @@ fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
         batch_size_per_device: group.conditions.batch_size,
         median_speed: figures.map(|figures| figures.median_speed),
         speedup: figures.filter(|_| group.base == Some(Case::SINGLE)).map(|figures| to_hundredths(figures.speedup)),
+        schema: SCHEMA,
         images_over_time: figures.map(|figures| figures.images_over_time),
         images_per_second_per_gpu: figures.map(|figures| figures.per_gpu),
         base: group.base,
@@ -184,6 +185,7 @@ fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
         efficiency: figures.map(|figures| figures.efficiency),
         cv: figures.and_then(|figures| figures.cv),
         ranks: case.case.ranks(),
+        model: group.conditions.model,
         dtype: group.conditions.dtype,
         device: recorded.map(|recorded| recorded.device),
         device_names: group.device_names.clone(),
@@ -195,7 +197,7 @@ fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
         warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
         runs: case.runs.iter().map(JsonRun::from).collect(),
         settings: settings(&group.conditions),
-        surroundings: environment::of_runs(&case.runs),
+        environment: environment::of_runs(&case.runs),
     }
 }
 
@@ -244,9 +246,9 @@ impl Serialize for Cases<'_> {
 #[derive(Debug, Serialize)]
 pub struct JsonLoss {
     base: Case,
-    seconds_of_base: Seconds,
+    base_seconds: Seconds,
     seconds: Seconds,
-    /// By images over time: `seconds_of_base / seconds`.
+    /// By images over time: `base_seconds / seconds`.
     efficiency: f64,
     ideal_speed: ImagesPerSecond,
     total: JsonPart,
@@ -260,7 +262,7 @@ pub struct JsonLoss {
 #[derive(Debug, Serialize)]
 struct JsonPart {
     #[serde(skip_serializing_if = "Option::is_none")]
-    part: Option<Part>,
+    part: Option<&'static str>,
     /// Below zero it is a gain.
     seconds: Seconds,
     /// Half of the 95 % confidence interval of the difference of the means over runs; `null` with one run on a side.
@@ -274,18 +276,18 @@ struct JsonPart {
 
 impl From<&CaseLoss> for JsonLoss {
     fn from(case: &CaseLoss) -> JsonLoss {
-        let json = |part: Option<Part>, difference: Difference| JsonPart {
-            part,
+        let json = |part: Option<Part>, difference: MeanDifference| JsonPart {
+            part: part.map(Part::key),
             seconds: Seconds(difference.mean),
             margin_seconds: difference.margin.map(Seconds),
             images_per_second: case.rate_lost(difference.mean),
             efficiency: case.loss.efficiency_lost(difference.mean),
             share_of_loss: case.loss.share(difference.mean),
         };
-        let of = |(part, difference): &(Part, Difference)| json(Some(*part), *difference);
+        let of = |(part, difference): &(Part, MeanDifference)| json(Some(*part), *difference);
         JsonLoss {
             base: case.base,
-            seconds_of_base: Seconds(case.loss.base_step),
+            base_seconds: Seconds(case.loss.base_step),
             seconds: Seconds(case.loss.step),
             efficiency: case.loss.efficiency(),
             ideal_speed: case.ideal,

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
+use ringmark_record::benchmark::Profile;
 use ringmark_record::case::Case;
-use ringmark_record::ddp_line;
-use ringmark_record::environment::DeviceKind;
-use ringmark_record::run::Profile;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::line::pytorch_ddp;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::title::title;
@@ -52,7 +52,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     Ok(DdpBenchmark {
         pytorch_version: join(recorded.iter().map(|recorded| recorded.environment.libtorch_version.clone())),
         cuda_version: (!cuda_version.is_empty()).then_some(cuda_version),
-        distributed_backend: join(exchanging.iter().map(|recorded| recorded.collective.clone())),
+        distributed_backend: join(exchanging.iter().map(|recorded| recorded.backend.clone())),
         bucket_size,
         ours: Some(OurConditions {
             precision: join(groups.iter().map(|group| group.conditions.dtype.to_string())),
@@ -88,7 +88,7 @@ fn model(group: &Group) -> ModelResult {
     let first = first.unwrap_or(GroupResult { ranks: vec![0], case: None, measurements: Vec::new() });
     let several = group.cases.iter().filter(|case| case.case != Case::SINGLE);
     ModelResult {
-        model: ddp_line::MODEL.to_owned(),
+        model: group.conditions.model.facts().torchvision.to_owned(),
         batch_size: group.conditions.batch_size,
         ringmark: Some(OurResult {
             label: group.label.clone(),
@@ -113,13 +113,17 @@ pub fn lines(extraction: &Extraction) -> String {
     let block = |group: &Group| {
         let batch_size = group.conditions.batch_size;
         let line = |case: &CaseRuns, baseline: bool| {
-            ddp_line::write(case.case, baseline, batch_size, &measurements(case).measurements)
+            pytorch_ddp::write(case.case, baseline, batch_size, &measurements(case).measurements)
         };
         let lines = group.cases.iter().flat_map(|case| {
             let baseline = case.baseline.as_ref().and_then(|baseline| line(baseline, true));
             baseline.into_iter().chain(line(case, false))
         });
-        format!("{}\n\n{}\n", title(group).join("\n"), ddp_line::block(batch_size, lines).join("\n"))
+        format!(
+            "{}\n\n{}\n",
+            title(group).join("\n"),
+            pytorch_ddp::block(group.conditions.model, batch_size, lines).join("\n")
+        )
     };
     extraction.groups.iter().map(block).collect::<Vec<String>>().join("\n")
 }

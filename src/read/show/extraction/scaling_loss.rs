@@ -2,10 +2,10 @@
 //! [`crate::read::analyse::scaling_loss`]; the waterfall is the report's.
 
 use ringmark_record::case::Case;
-use ringmark_record::stats::scaling_loss::Difference;
+use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
 
 use crate::read::analyse::figures::Group;
-use crate::read::analyse::scaling_loss::{CaseLoss, of_case};
+use crate::read::analyse::scaling_loss::{CaseLoss, all_parts, of_case};
 use crate::read::show::columns::Columns;
 
 /// Title of the table; the base is named where it is not one rank.
@@ -30,20 +30,31 @@ pub fn columns(group: &Group) -> Option<Columns> {
     let losses: Vec<CaseLoss> = group.cases.iter().filter_map(with_parts).collect();
     // Compute is shown in two columns where every case has them.
     let is_split = losses.iter().all(|loss| !loss.loss.compute.is_empty());
-    let compute: &[(&str, &str)] =
-        if is_split { &[("compute", "crowded"), ("compute", "overlap")] } else { &[("compute", "")] };
-    let first = [("case", ""), ("", ""), ("lost", "")];
-    let last = [("transfer", ""), ("waiting", ""), ("optimizer", ""), ("other", "")];
-    let headers: Vec<(&str, &str)> = first.iter().chain(compute).chain(&last).copied().collect();
+    let is_shown = |part: &Part| match part {
+        Part::Compute => !is_split,
+        Part::ComputeCrowded | Part::ComputeOverlapped => is_split,
+        _ => true,
+    };
+    let parts = all_parts().into_iter().filter(is_shown).map(header);
+    let headers: Vec<(&str, &str)> = [("case", ""), ("", ""), ("lost", "")].into_iter().chain(parts).collect();
     let rows = losses.iter().flat_map(|loss| rows(loss, is_split)).collect();
     (!losses.is_empty()).then(|| Columns::new(&headers, rows))
+}
+
+/// Halves of compute below its name, which leaves no room for theirs.
+fn header(part: Part) -> (&'static str, &'static str) {
+    match part {
+        Part::ComputeCrowded => ("compute", "crowded"),
+        Part::ComputeOverlapped => ("compute", "overlap"),
+        part => (part.name(), ""),
+    }
 }
 
 fn rows(case: &CaseLoss, is_split: bool) -> Vec<Vec<String>> {
     let loss = &case.loss;
     let parts = if is_split { loss.finest() } else { loss.parts.clone() };
-    let shown: Vec<Difference> = [loss.total].into_iter().chain(parts.into_iter().map(|(_, part)| part)).collect();
-    let row = |name: String, unit: &str, cell: &dyn Fn(&Difference) -> Option<f64>| -> Vec<String> {
+    let shown: Vec<MeanDifference> = [loss.total].into_iter().chain(parts.into_iter().map(|(_, part)| part)).collect();
+    let row = |name: String, unit: &str, cell: &dyn Fn(&MeanDifference) -> Option<f64>| -> Vec<String> {
         let cells = shown.iter().map(|part| cell(part).map_or_else(|| "-".to_owned(), short));
         [name, unit.to_owned()].into_iter().chain(cells).collect()
     };

@@ -1,6 +1,8 @@
 //! Figures for people: aligned columns for a terminal, and the same tables in Markdown.
 
 use ringmark_record::case::Case;
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::phase::Phase;
 use ringmark_record::units::Seconds;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
@@ -162,28 +164,22 @@ fn costs(group: &Group) -> Option<Columns> {
 /// `None` where no case has records.
 fn times(group: &Group) -> Option<Columns> {
     let rows: Vec<Vec<String>> = group.cases.iter().filter_map(time_row).collect();
-    let headers = [
-        ("case", ""),
-        ("step", "ms"),
-        ("forward", "ms"),
-        ("backward", "ms"),
-        ("exposed", "ms"),
-        ("share", "%"),
-        ("optimizer", "ms"),
-    ];
+    let phase = |phase: &Phase| -> Vec<(&str, &str)> {
+        let share = (*phase == Phase::ExposedAllreduce).then_some(("share", "%"));
+        [(phase.title(), "ms")].into_iter().chain(share).collect()
+    };
+    let first = [("case", ""), ("step", "ms")];
+    let headers: Vec<(&str, &str)> = first.into_iter().chain(Phase::ALL.iter().flat_map(phase)).collect();
     (!rows.is_empty()).then(|| Columns::new(&headers, rows))
 }
 
 fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
     let times = case.figures.as_ref()?.times?;
     let milliseconds = |time: Seconds| format!("{:.2}", time.0 * 1e3);
-    Some(vec![
-        case.case.to_string(),
-        milliseconds(times.step),
-        milliseconds(times.forward),
-        milliseconds(times.backward),
-        milliseconds(times.exposed_allreduce),
-        format!("{:.1}", times.exposed_share() * 100.0),
-        milliseconds(times.optimizer),
-    ])
+    let mut row = vec![case.case.to_string(), milliseconds(times.step)];
+    for (phase, time) in times.phases.iter() {
+        row.push(milliseconds(*time));
+        row.extend((phase == Phase::ExposedAllreduce).then(|| format!("{:.1}", times.exposed_share() * 100.0)));
+    }
+    Some(row)
 }

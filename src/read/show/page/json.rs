@@ -1,6 +1,6 @@
 //! The figures of a report for programs: what `ringmark extract` writes of each result, and bandwidths beside it.
 
-use ringmark_record::bandwidth::record::{BandwidthRecord, Timing};
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, Timing};
 use ringmark_record::case::Case;
 use ringmark_record::stats::busbw::busbw;
 use ringmark_record::units::{Bytes, GigabytesPerSecond, Seconds};
@@ -72,5 +72,5 @@ fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
         };
         message.sides().into_iter().filter_map(side)
     });
-    Bandwidth { case: case.to_string(), ranks, collective: &record.collective, messages: messages.collect() }
+    Bandwidth { case: case.to_string(), ranks, collective: &record.backend, messages: messages.collect() }
 }

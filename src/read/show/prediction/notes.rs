@@ -39,7 +39,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
             Case { nodes: 2, ..example }
         )),
     }
-    let has_records = evidence.cases.iter().all(|case| case.runs.iter().all(|run| run.phases.is_some()));
+    let has_records = evidence.cases.iter().all(|case| case.runs.iter().all(|run| run.times.is_some()));
     lines.push(match (has_records, &line) {
         (true, Some(_)) => {
             "extremes: of the all-reduce the same share stays hidden, or the same seconds; the wait for the slowest rank \

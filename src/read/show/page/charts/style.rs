@@ -1,6 +1,7 @@
 //! How a series is told from the others in every chart: colour, marker, dashes. The colours themselves are in the style sheet.
 
 use maud::{Markup, html};
+use ringmark_record::phase::Phase;
 
 use crate::read::show::page::charts::frame::{path, px};
 
@@ -17,6 +18,14 @@ pub struct Style {
     pub colour: usize,
     /// Number of the series; chooses marker and dashes.
     pub shape: usize,
+}
+
+/// Classes of the phases' colours, by their order in an iteration; the style sheet has as many.
+const PHASES: [&str; 8] = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
+
+/// Class that gives a phase its colour.
+pub fn phase_class(phase: Phase) -> &'static str {
+    PHASES[phase as usize % PHASES.len()]
 }
 
 /// Class that gives a series its colour.

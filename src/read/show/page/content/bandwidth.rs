@@ -1,9 +1,9 @@
 //! All-reduce alone: bus bandwidth and time by message size, of the folders that hold bandwidth runs.
 
-use ringmark_record::bandwidth::config::Messages;
-use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::bandwidth::config::Messages;
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::case::Case;
-use ringmark_record::environment::DeviceKind;
+use ringmark_record::device::DeviceKind;
 use ringmark_record::stats::busbw::busbw;
 use ringmark_record::stats::summary::percentile;
 use ringmark_record::units::{Bytes, Seconds};

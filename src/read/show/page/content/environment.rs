@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::environment::Environment;
-use ringmark_record::host_use::HostUse;
+use ringmark_record::resource_use::HostUse;
 use ringmark_record::units::Seconds;
 
 use crate::read::analyse::grouping::settings;
@@ -91,9 +91,9 @@ fn machine(result: &ResultFolder) -> Facts {
     let ranks =
         result.bandwidth.iter().flat_map(|(_, record)| record.ranks.iter().map(|rank| rank.device_name.clone()));
     devices.chain(ranks).for_each(|name| add(&mut found, "devices", name));
-    let engines = recorded(result).map(|recorded| recorded.collective.clone());
-    engines
-        .chain(result.bandwidth.iter().map(|(_, record)| record.collective.clone()))
+    let backends = recorded(result).map(|recorded| recorded.backend.clone());
+    backends
+        .chain(result.bandwidth.iter().map(|(_, record)| record.backend.clone()))
         .filter(|name| name != SOLO)
         .for_each(|name| add(&mut found, "all-reduce by", name));
     for environment in environments(result) {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::bandwidth::figures::{best_busbw, largest_busbw, wrong};
+use ringmark_record::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_record::case::Case;
-use ringmark_record::stats::scaling_loss::{Difference, Part};
+use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
 use ringmark_record::units::{Bytes, GigabytesPerSecond};
 
 use crate::read::analyse::figures::{CaseRuns, Figures, Group};
@@ -59,7 +59,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     Some(Headline {
         style: Style { colour: number, shape: 0 },
         name: result.name.clone(),
-        what: format!("All-reduce by {}: {devices}", record.collective),
+        what: format!("All-reduce by {}: {devices}", record.backend),
         figures: best.into_iter().chain(largest).collect(),
         trust,
         reasons,
@@ -74,7 +74,7 @@ fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headli
     Headline {
         style: series.style,
         name: series.name.clone(),
-        what: format!("ResNet50-v1b, {}: {}{size}", setting.title, series::device(group)),
+        what: format!("{}: {}{size}", setting.title, series::device(group)),
         figures: figures(group),
         trust,
         reasons,
@@ -129,7 +129,7 @@ fn figures(group: &Group) -> Vec<Figure> {
 
 /// Shares of what is lost; those of gains are below 0.
 fn parts(loss: &CaseLoss) -> Vec<Share> {
-    let share = |(part, difference): &(Part, Difference)| {
+    let share = |(part, difference): &(Part, MeanDifference)| {
         let share = loss.loss.share(difference.mean)?;
         Some(Share { class: class(*part), name: part.name(), share })
     };

@@ -24,6 +24,11 @@ pub mod series;
 pub mod split;
 pub mod words;
 
+use std::collections::BTreeSet;
+
+use ringmark_record::model::Model;
+
+use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::{Document, Findings, Section, Subject};
@@ -62,7 +67,9 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
         };
         let problems: Vec<String> = result.problems.iter().map(ToString::to_string).collect();
         let several = result.groups.len() > 1;
-        let of_group = |group: &crate::read::analyse::figures::Group, line: &String| match several {
+        let models: BTreeSet<Model> = result.groups.iter().map(|group| group.conditions.model).collect();
+        let of_group = |group: &Group, line: &String| match several {
+            true if models.len() > 1 => format!("{}: {line}", group.label),
             true => format!("{}: {line}", series::short_label(group)),
             false => line.clone(),
         };

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::case::Case;
 use ringmark_record::environment::RankPlace;
-use ringmark_record::run::{Warning, WarningKind};
+use ringmark_record::phase::Phase;
 use ringmark_record::stats::summary::{Spread, median};
+use ringmark_record::warning::{Warning, WarningKind};
 
 use crate::read::analyse::figures::CaseRuns;
-use crate::read::load::step_times::RankTimes;
+use crate::read::load::iteration_times::RankTimes;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::ranks::{HostOfRanks, RankChart, RankSpread};
 use crate::read::show::page::content::series::{Series, Setting};
@@ -147,7 +148,7 @@ fn ranks<'a>(case: &'a CaseRuns, slow: &BTreeSet<(WarningKind, &str)>) -> Vec<Ra
                 },
                 step: over(&runs, |rank| Some(rank.times.step.0))?,
                 waiting: over(&runs, |rank| Some(rank.times.waiting.0))?,
-                exposed: over(&runs, |rank| Some(rank.times.exposed_allreduce.0))?,
+                exposed: over(&runs, |rank| Some(rank.times.phases[Phase::ExposedAllreduce].0))?,
                 is_slow: slow.iter().any(|(_, about)| names.iter().any(|name| name == about)),
             })
         })

@@ -75,12 +75,12 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     }
 }
 
-/// Rows of the same precision and batch size, on GPUs.
+/// Rows of the same model, precision and batch size, on GPUs.
 fn published_rows(setting: &Setting) -> Vec<&'static Published> {
     let fits = |row: &&Published| {
         let is_alike = |series: &Series| {
             let conditions = &series.group.conditions;
-            (conditions.dtype, conditions.batch_size) == (row.dtype, row.batch_size)
+            (conditions.model, conditions.dtype, conditions.batch_size) == (row.model, row.dtype, row.batch_size)
         };
         setting.process() == "GPU" && setting.series.iter().any(is_alike)
     };

@@ -1,12 +1,13 @@
 //! Where the scaling loss goes, as a waterfall a case: from the step of the base to that of the case, by parts that add up.
 //! The arithmetic is that of `ringmark_record::stats::scaling_loss`.
 
-use ringmark_record::stats::scaling_loss::{Difference, Part};
+use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
 use ringmark_record::units::Seconds;
 
 use crate::read::analyse::figures::Group;
-use crate::read::analyse::scaling_loss::{self, CaseLoss};
+use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
 use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::charts::waterfall::{self, Waterfall, signed};
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::content::words::{milliseconds, percent};
@@ -59,13 +60,13 @@ pub fn class(part: Part) -> &'static str {
         Part::ComputeOverlapped => "overlapped",
         Part::Transfer => "transfer",
         Part::Waiting => "waiting",
-        Part::Optimizer => "optimizer",
+        Part::Phase(phase) => phase_class(phase),
         Part::Other => "other",
     }
 }
 
 fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
-    let part = |(part, Difference { mean, margin }): (Part, Difference)| {
+    let part = |(part, MeanDifference { mean, margin }): (Part, MeanDifference)| {
         let sure = margin.map(|margin| format!(" \u{b1} {:.2}", margin * 1e3)).unwrap_or_default();
         let share =
             loss.loss.share(mean).map(|share| format!(", {} % of the loss", percent(share))).unwrap_or_default();
@@ -88,23 +89,14 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
     })
 }
 
-const PARTS: [Part; 7] = [
-    Part::Compute,
-    Part::ComputeCrowded,
-    Part::ComputeOverlapped,
-    Part::Transfer,
-    Part::Waiting,
-    Part::Optimizer,
-    Part::Other,
-];
-
 /// Parts up to which a row has room for a bar.
 const WITH_BARS: usize = 6;
 
 fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
     let several = setting.series.len() > 1;
     let all = || series.iter().flat_map(|(_, losses)| losses);
-    let shown: Vec<Part> = PARTS.into_iter().filter(|part| all().any(|loss| loss.part(*part).is_some())).collect();
+    let shown: Vec<Part> =
+        all_parts().into_iter().filter(|part| all().any(|loss| loss.part(*part).is_some())).collect();
     let column = |part: &Part| match part {
         // What they are parts of stands beside them.
         Part::ComputeCrowded | Part::ComputeOverlapped => Column::numbers(part.name(), "ms").minor(),
@@ -134,8 +126,8 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
 }
 
 /// `12.01 ± 0.03`.
-fn number(difference: Option<Difference>) -> String {
-    let Some(Difference { mean, margin }) = difference else { return "-".to_owned() };
+fn number(difference: Option<MeanDifference>) -> String {
+    let Some(MeanDifference { mean, margin }) = difference else { return "-".to_owned() };
     let margin = margin.map(|margin| format!(" \u{b1} {}", milliseconds(Seconds(margin)))).unwrap_or_default();
     milliseconds(Seconds(mean)) + &margin
 }

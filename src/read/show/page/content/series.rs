@@ -1,8 +1,10 @@
-//! Which groups of runs may stand in one chart: those of one kind of device, precision, batch size and image size. What
+//! Which groups of runs may stand in one chart: those of one kind of device, model, precision, batch size and image size. What
 //! differs besides, as overlap or buckets, makes a series of its own with its name.
 
-use ringmark_record::config::Dtype;
-use ringmark_record::environment::DeviceKind;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+
+use ringmark_record::model::Model;
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;
@@ -44,13 +46,13 @@ impl Setting<'_> {
 }
 
 /// What has to be equal; an unknown device, of logs without records, is a device of its own.
-type Key = (Option<DeviceKind>, Dtype, u32, Option<u32>);
+type Key = (Option<DeviceKind>, Model, Dtype, u32, Option<u32>);
 
 fn key(group: &Group) -> Key {
     let conditions = &group.conditions;
     let recorded = conditions.recorded.as_ref();
     let image_size = recorded.map(|recorded| recorded.config.image_size);
-    (recorded.map(|recorded| recorded.device), conditions.dtype, conditions.batch_size, image_size)
+    (recorded.map(|recorded| recorded.device), conditions.model, conditions.dtype, conditions.batch_size, image_size)
 }
 
 /// Every group of every result in its setting, in the order in which they come.
@@ -94,13 +96,16 @@ fn named(mut setting: Setting) -> Setting {
 
 /// The label without what all share.
 pub fn short_label(group: &Group) -> &str {
-    group.label.strip_prefix("rn50_").unwrap_or(&group.label)
+    let model = group.label.strip_prefix(group.conditions.model.facts().file_name);
+    model.and_then(|rest| rest.strip_prefix('_')).unwrap_or(&group.label)
 }
 
-/// `bf16, batch size 8 per rank, 224 pixels, cpu`.
+/// `ResNet50-v1b, bf16, batch size 8 per rank, 224 pixels, CPU`.
 fn title(group: &Group) -> String {
     let conditions = &group.conditions;
-    let mut title = format!("{}, batch size {} per {}", conditions.dtype, conditions.batch_size, title::process(group));
+    let model = conditions.model.facts().title;
+    let process = title::process(group);
+    let mut title = format!("{model}, {}, batch size {} per {process}", conditions.dtype, conditions.batch_size);
     match &conditions.recorded {
         Some(recorded) => {
             title.push_str(&format!(", {} pixels, {}", recorded.config.image_size, device_kind(recorded.device)))

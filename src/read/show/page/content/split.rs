@@ -1,41 +1,51 @@
 //! Where the time of a step goes: parts of the mean step of each case, from the records.
 
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::phase::Phase;
 use ringmark_record::units::Seconds;
 
 use crate::read::analyse::figures::{CaseRuns, Figures};
-use crate::read::load::step_times::StepTimes;
+use crate::read::load::iteration_times::IterationTimes;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup, short};
+use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::content::words::{milliseconds, percent};
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
-/// Class and name of each part, in the order in which it comes in a step.
-const PARTS: [(&str, &str); 6] = [
-    ("forward", "forward"),
-    ("backward", "backward"),
-    ("waiting", "waiting"),
-    ("transfer", "transfer"),
-    ("optimizer", "optimizer"),
-    ("other", "other"),
-];
+/// One part of a step, as it is drawn.
+struct StepPart {
+    /// Of its colour.
+    class: &'static str,
+    name: &'static str,
+    time: Box<dyn Fn(&IterationTimes) -> Seconds>,
+}
 
 const NOTE: &str = "Mean over ranks, iterations after warm-up, and runs. Of the all-reduce only what backward did not hide is \
                     a part of the step: waiting until the slowest rank has come, then transfer. Other is the loop itself.";
 
-fn parts(times: &StepTimes) -> [Seconds; 6] {
-    let rest = Seconds(times.exposed_allreduce.0 - times.waiting.0);
-    [times.forward, times.backward, times.waiting, rest, times.optimizer, times.other()]
+/// In the order in which they come in a step; the exposed all-reduce is two.
+fn parts() -> Vec<StepPart> {
+    let part = |class, name, time: Box<dyn Fn(&IterationTimes) -> Seconds>| StepPart { class, name, time };
+    let of_phase = |phase: Phase| match phase {
+        Phase::ExposedAllreduce => vec![
+            part("waiting", "waiting", Box::new(|times| times.waiting)),
+            part("transfer", "transfer", Box::new(IterationTimes::transfer)),
+        ],
+        phase => vec![part(phase_class(phase), phase.title(), Box::new(move |times| times.phases[phase]))],
+    };
+    let other = part("other", "other", Box::new(IterationTimes::other));
+    Phase::ALL.iter().copied().flat_map(of_phase).chain([other]).collect()
 }
 
 /// One bar: a case, or its baseline.
 struct Step<'a> {
     label: String,
-    times: &'a StepTimes,
+    times: &'a IterationTimes,
 }
 
 fn steps<'a>(series: &Series<'a>) -> Vec<Step<'a>> {
-    let times = |case: &'a CaseRuns| -> Option<&'a StepTimes> {
+    let times = |case: &'a CaseRuns| -> Option<&'a IterationTimes> {
         let Figures { times, .. } = case.figures.as_ref()?;
         times.as_ref()
     };
@@ -69,7 +79,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
             description: "a bar a case, cut into the parts of its mean step; the table has the numbers".to_owned(),
             axis: axis.to_owned(),
             end: is_share.then_some(100.0),
-            parts: PARTS.to_vec(),
+            parts: parts().iter().map(|part| (part.class, part.name)).collect(),
             groups: bars(is_share),
         })
     };
@@ -87,7 +97,8 @@ pub fn block(setting: &Setting) -> Option<Block> {
 /// In milliseconds, or in hundredths of the step.
 fn bar(setting: &Setting, series: &Series, step: &Step, is_share: bool) -> StackBar {
     let whole = step.times.step.0;
-    let part = |((_, name), time): (&(&str, &str), Seconds)| {
+    let part = |part: &StepPart| {
+        let (name, time) = (part.name, (part.time)(step.times));
         let share = percent(time.0 / whole);
         let value = if is_share { 100.0 * time.0 / whole } else { time.0 * 1e3 };
         let which = setting.named(series, &step.label);
@@ -96,7 +107,7 @@ fn bar(setting: &Setting, series: &Series, step: &Step, is_share: bool) -> Stack
     StackBar {
         label: step.label.clone(),
         total: if is_share { String::new() } else { short(whole * 1e3) },
-        values: PARTS.iter().zip(parts(step.times)).map(part).collect(),
+        values: parts().iter().map(part).collect(),
     }
 }
 
@@ -106,8 +117,7 @@ fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)]) -> Table {
     if several {
         columns.insert(0, Column::words("result"));
     }
-    let names = ["forward", "backward", "waiting", "transfer", "optimizer", "other"];
-    columns.extend(names.map(|name| Column::numbers(name, "ms")));
+    columns.extend(parts().iter().map(|part| Column::numbers(part.name, "ms")));
     columns.push(Column::numbers("exposed", "%"));
     let rows = groups.iter().flat_map(|(series, steps)| {
         steps.iter().map(move |step| {
@@ -115,7 +125,7 @@ fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)]) -> Table {
             if several {
                 cells.insert(0, series.name.clone());
             }
-            cells.extend(parts(step.times).map(milliseconds));
+            cells.extend(parts().iter().map(|part| milliseconds((part.time)(step.times))));
             cells.push(percent(step.times.exposed_share()));
             Row { cells, bar: Some(step.times.step.0), style: Some(series.style), is_marked: false }
         })

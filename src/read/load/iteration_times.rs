@@ -1,26 +1,21 @@
 //! Mean times of an iteration and of its phases, by rank, from a record's iterations.
 
+use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::environment::RankPlace;
-use ringmark_record::run::Iteration;
+use ringmark_record::phase::{Phase, Phases};
 use ringmark_record::stats::summary::{Spread, mean};
 use ringmark_record::units::Seconds;
 
 /// Mean times of one iteration over ranks and iterations.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StepTimes {
+pub struct IterationTimes {
     /// Start of an iteration to the start of the next.
     pub step: Seconds,
-    /// Forward and loss.
-    pub forward: Seconds,
-    /// Backward without the time it was blocked by communication.
-    pub backward: Seconds,
-    /// All-reduce that backward did not hide.
-    pub exposed_allreduce: Seconds,
-    /// Part of `exposed_allreduce` that went by until the slowest rank was there: in every iteration the rank's time less
+    /// What each phase took.
+    pub phases: Phases<Seconds>,
+    /// Part of the exposed all-reduce that went by until the slowest rank was there: in every iteration the rank's time less
     /// the shortest of all ranks, since who comes last waits for nobody.
     pub waiting: Seconds,
-    /// Weight update.
-    pub optimizer: Seconds,
 }
 
 /// One rank of a run, over the iterations after warm-up.
@@ -29,60 +24,59 @@ pub struct RankTimes {
     /// Where it ran.
     pub place: RankPlace,
     /// Means over its iterations.
-    pub times: StepTimes,
+    pub times: IterationTimes,
     /// Own compute time over its iterations, in seconds: until it joins its first all-reduce. `None` in records that were
     /// written before it was measured.
     pub own_compute: Option<Spread>,
 }
 
-impl StepTimes {
-    /// Mean of each part over several; `None` for none.
-    pub fn mean<'a>(all: impl IntoIterator<Item = &'a StepTimes> + Clone) -> Option<StepTimes> {
-        let average = |part: fn(&StepTimes) -> Seconds| {
-            mean(&all.clone().into_iter().map(|times| part(times).0).collect::<Vec<f64>>()).map(Seconds)
+impl IterationTimes {
+    /// Mean of each time over several; `None` for none.
+    pub fn mean<'a>(all: impl IntoIterator<Item = &'a IterationTimes> + Clone) -> Option<IterationTimes> {
+        let average = |time: &dyn Fn(&IterationTimes) -> Seconds| {
+            mean(&all.clone().into_iter().map(|times| time(times).0).collect::<Vec<f64>>()).map(Seconds)
         };
-        Some(StepTimes {
-            step: average(|times| times.step)?,
-            forward: average(|times| times.forward)?,
-            backward: average(|times| times.backward)?,
-            exposed_allreduce: average(|times| times.exposed_allreduce)?,
-            waiting: average(|times| times.waiting)?,
-            optimizer: average(|times| times.optimizer)?,
+        Some(IterationTimes {
+            step: average(&|times| times.step)?,
+            phases: Phases::from_fn(|phase| average(&|times| times.phases[phase])).all()?,
+            waiting: average(&|times| times.waiting)?,
         })
     }
 
     /// What lies in the step and in none of its phases: what the loop, timing and recording cost. Below zero where the
     /// phases are longer than the step.
     pub fn other(&self) -> Seconds {
-        let phases = [self.forward, self.backward, self.exposed_allreduce, self.optimizer];
-        Seconds(self.step.0 - phases.iter().map(|phase| phase.0).sum::<f64>())
+        Seconds(self.step.0 - self.phases.iter().map(|(_, time)| time.0).sum::<f64>())
+    }
+
+    /// Exposed all-reduce after the slowest rank was there.
+    pub fn transfer(&self) -> Seconds {
+        Seconds(self.phases[Phase::ExposedAllreduce].0 - self.waiting.0)
     }
 
     /// Share of the step that is exposed all-reduce, 0 to 1.
     pub fn exposed_share(&self) -> f64 {
-        self.exposed_allreduce.0 / self.step.0
+        self.phases[Phase::ExposedAllreduce].0 / self.step.0
     }
 }
 
 /// Every rank's times over these iterations, of which each has the same ranks.
 pub fn rank_times(places: &[RankPlace], iterations: &[Iteration]) -> Vec<RankTimes> {
+    const EXPOSED: Phase = Phase::ExposedAllreduce;
     let shortest = |list: &[Seconds]| list.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
-    let shortest: Vec<f64> = iterations.iter().map(|iteration| shortest(&iteration.exposed_allreduce)).collect();
+    let shortest: Vec<f64> = iterations.iter().map(|iteration| shortest(&iteration.phases[EXPOSED])).collect();
     let shortest = mean(&shortest);
     let of_rank = |(rank, place): (usize, &RankPlace)| {
-        let average = |list: fn(&Iteration) -> &[Seconds]| {
+        let average = |list: &dyn Fn(&Iteration) -> &[Seconds]| {
             let values: Vec<f64> = iterations.iter().map(|iteration| list(iteration)[rank].0).collect();
-            mean(&values)
+            mean(&values).map(Seconds)
         };
-        let exposed_allreduce = average(|iteration| &iteration.exposed_allreduce)?;
-        let times = StepTimes {
-            step: Seconds(average(|iteration| &iteration.step)?),
-            forward: Seconds(average(|iteration| &iteration.forward)?),
-            backward: Seconds(average(|iteration| &iteration.backward)?),
-            exposed_allreduce: Seconds(exposed_allreduce),
+        let phases = Phases::from_fn(|phase| average(&|iteration| &iteration.phases[phase])).all()?;
+        let times = IterationTimes {
+            step: average(&|iteration| &iteration.step)?,
+            phases,
             // Rounding must not make it less than nothing.
-            waiting: Seconds((exposed_allreduce - shortest?).max(0.0)),
-            optimizer: Seconds(average(|iteration| &iteration.optimizer)?),
+            waiting: Seconds((phases[EXPOSED].0 - shortest?).max(0.0)),
         };
         let own = iterations.iter().filter_map(|iteration| Some(iteration.before_allreduce.get(rank)?.0));
         Some(RankTimes { place: place.clone(), times, own_compute: Spread::of(&own.collect::<Vec<f64>>()) })
