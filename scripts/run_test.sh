@@ -6,30 +6,34 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-words=()
-if [[ ${1:---} != -* ]]; then words+=(--batch-size "$1"); shift; fi
-if [[ ${1:---} != -* ]]; then words+=(--dtype "$1"); shift; fi
-words+=("$@")
+arguments=()
+if [[ ${1:---} != -* ]]; then arguments+=(--batch-size "$1"); shift; fi
+if [[ ${1:---} != -* ]]; then arguments+=(--dtype "$1"); shift; fi
+arguments+=("$@")
 
 # The extract below must know the folder, so one is named here unless the options do.
 out=
 extract=yes
-for index in "${!words[@]}"; do
-    case ${words[index]} in
-        --out) out=${words[index + 1]:-} ;;
-        --out=*) out=${words[index]#--out=} ;;
+for index in "${!arguments[@]}"; do
+    case ${arguments[index]} in
+        --out) out=${arguments[index + 1]:-} ;;
+        --out=*) out=${arguments[index]#--out=} ;;
         --dry-run | --help | -h) extract=no ;;
     esac
 done
 if [[ -z $out ]]; then
     out=results/$(date -u +%Y%m%dT%H%M%SZ)
-    words+=(--out "$out")
+    arguments+=(--out "$out")
 fi
 
-"$root/scripts/setup.sh"
-# In the repository, where cargo finds libtorch by .cargo/config.toml.
+"$root/scripts/setup.sh" --packages
+# In the repository, where cargo finds libtorch by .cargo/config.toml. The launcher needs no libtorch: it is compiled while
+# libtorch is loaded.
+"$root/scripts/setup.sh" & libtorch=$!
+(cd "$root" && cargo build --release -p ringmark)
+wait "$libtorch"
 (cd "$root" && cargo build --release)
-"$root/target/release/ringmark" sweep "${words[@]}"
+"$root/target/release/ringmark" sweep "${arguments[@]}"
 if [[ $extract == yes ]]; then
     "$root/target/release/ringmark" extract "$out"
 fi

@@ -2,6 +2,8 @@
 # Puts what building and running ringmark needs on this machine: Debian packages, and libtorch in the ignored folder
 # .libtorch, where .cargo/config.toml looks for it. Says nothing and takes no time where all of it is there.
 #
+#   scripts/setup.sh [--packages]    --packages: Debian packages alone, which compiling anything needs
+#
 #   LIBTORCH=FOLDER           use this libtorch 2.11.0 (a `torch` folder of site-packages, or an unpacked libtorch zip)
 #   RINGMARK_TORCH=cpu|cuda   wheels to install; by default cuda where there is an NVIDIA driver and cpu elsewhere
 #   RINGMARK_TORCH_INDEX=URL  another index of wheels, as for the CUDA 12.6 build that cards before Turing (V100) need:
@@ -220,6 +222,7 @@ provide_wheels() {
 
 check_rust
 install_packages without_python
+[[ ${1:-} != --packages ]] || exit 0
 if [[ -n ${LIBTORCH:-} ]]; then
     link_given
 elif [[ -z ${RINGMARK_TORCH:-}${RINGMARK_TORCH_INDEX:-} && $(readlink "$LINK") == /* ]] && is_good "$LINK"; then

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Nodes and processes a node; one process drives one GPU, or a share of the CPU where there is none.
+/// Nodes and processes a node; one process drives one GPU, or a fixed part of the CPU where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]

@@ -57,7 +57,7 @@ pub struct Environment {
     pub cores: u32,
     /// Memory of the host.
     pub memory: Bytes,
-    /// What `nvidia-smi topo -m` or hwloc tells, line by line; empty where neither can.
+    /// Output of `nvidia-smi topo -m` or hwloc, line by line; empty where neither can.
     pub topology: Vec<String>,
     /// Allow-listed variables.
     pub variables: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! What a rank tells the launcher while it runs: one JSON line each over TCP, from a thread of its own, so that it comes
+//! What a rank reports to the launcher while it runs: one JSON line each over TCP, from a thread of its own, so that it comes
 //! through while the rank is stuck in a collective. Not for results: those are in the record.
 
 use std::fmt;
@@ -39,11 +39,11 @@ impl FromStr for LauncherAddress {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<LauncherAddress> {
-        let mut words = text.splitn(3, '@');
-        let (Some(token), Some(patience), Some(addresses)) = (words.next(), words.next(), words.next()) else {
+        let mut parts = text.splitn(3, '@');
+        let (Some(token), Some(patience), Some(addresses)) = (parts.next(), parts.next(), parts.next()) else {
             bail!("{text:?} is not of the form token@seconds@address:port");
         };
-        let address = |word: &str| word.parse().with_context(|| format!("{word:?} is no address:port"));
+        let address = |text: &str| text.parse().with_context(|| format!("{text:?} is no address:port"));
         Ok(LauncherAddress {
             token: token.to_owned(),
             patience: Seconds(patience.parse().with_context(|| format!("{patience:?} are no seconds"))?),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_s_addresses_are_read_as_they_were_written() {
+    fn the_launcher_s_addresses_are_read_as_they_were_written() {
         let text = "12ab@60@10.77.0.1:4000,[::1]:4000";
         let launcher: LauncherAddress = text.parse().expect("one of ours");
         assert_eq!((launcher.addresses.len(), launcher.to_string().as_str()), (2, text));

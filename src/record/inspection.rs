@@ -1,4 +1,4 @@
-//! What one host says of itself to `ringmark doctor`, and the orders it takes: the words between the driver and
+//! What one host says of itself to `ringmark doctor`, and the orders it takes: the messages between launcher and
 //! `ringmark-worker agent`, one line of JSON each. Not for what needs no worker to be found out, nor for judging it.
 //!
 //! The agent speaks first, an [`Inspection`]; then it answers every [`Order`] by one [`Reply`], until its standard
@@ -49,7 +49,7 @@ pub struct Inspection {
 /// A library as it was really loaded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Library {
-    /// As the library tells.
+    /// As the library reports it.
     pub version: String,
     /// The file.
     pub path: String,
@@ -71,18 +71,18 @@ pub struct Interface {
     pub is_loopback: bool,
     /// Whether it joins containers or virtual machines of the host.
     pub is_bridge: bool,
-    /// Speed of the link in Mbit/s, where the driver of the device tells.
+    /// Speed of the link in Mbit/s, where the driver of the device reports it.
     pub link_megabits: Option<u32>,
 }
 
 /// What the agent is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub enum Order {
-    /// Tell the time.
+    /// Report the time.
     Clock,
     /// Take connections on this address from now on.
     Listen(Ipv4Addr),
-    /// Connect to another agent and measure the way to it.
+    /// Connect to another agent and measure the link to it.
     Measure {
         /// Where it listens.
         to: SocketAddrV4,
@@ -98,7 +98,7 @@ pub enum Reply {
     Clock(Seconds),
     /// Connections are taken at this port.
     Listening(u16),
-    /// The way was measured.
+    /// The link was measured.
     Measured {
         /// The address that the packets leave from.
         from: Ipv4Addr,

@@ -14,11 +14,11 @@
 //! | [`run_name`] | where a run's log and record lie, under DLPerf's names |
 //! | [`manifest`] | what a sweep was asked, what it ran with, and how far each run is |
 //! | [`line`] | lines of other benchmarks, writers and parsers |
-//! | [`heartbeat`] | what a rank tells the launcher while it runs |
+//! | [`heartbeat`] | what a rank reports to the launcher while it runs |
 //! | [`resource_use`] | what hosts and ranks did while the iterations ran, by the counters of kernel and driver |
 //! | [`validity`] | what a reader should be warned of, worked out from a record alone |
 //! | [`warning`] | what a warning is |
-//! | [`schema`] | the head of every file: what it is, in which version |
+//! | [`schema`], [`schemas`] | the head of every file: what it is, in which version; the JSON Schema of each |
 //! | [`environment`] | machine, libraries and the variables that matter |
 //! | [`inspection`] | what one host says of itself to `ringmark doctor`, and the orders it takes |
 //! | [`stats`] | summaries, speedup, scaling efficiency, stragglers: pure functions, each with its formula |
@@ -42,6 +42,7 @@ pub mod phase;
 pub mod resource_use;
 pub mod run_name;
 pub mod schema;
+pub mod schemas;
 pub mod stats;
 pub mod units;
 pub mod usage;

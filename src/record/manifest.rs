@@ -1,5 +1,5 @@
 //! The manifest of a sweep, `sweep.json` in its folder: what was asked, what the finished runs ran with, and the state
-//! of every run. Writer, parser, and the comparison that tells whether two runs may stand in one sweep.
+//! of every run. Writer, parser, and the comparison that decides whether two runs may stand in one sweep.
 //!
 //! Not for figures: those come from logs and records alone. What the manifest says of a finished run is no more than
 //! what its files say, so losing it loses no figure.
@@ -30,9 +30,9 @@ pub const KIND: &str = "ringmark-sweep";
 /// A whole sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
-    /// [`KIND`].
+    /// Always `ringmark-sweep`.
     pub kind: String,
-    /// [`SCHEMA`].
+    /// Version of the format.
     pub schema: u32,
     /// What is measured.
     #[serde(default = "Manifest::first_benchmark")]
@@ -64,7 +64,7 @@ pub struct Conditions {
 /// What records say that runs ran on.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RanOn {
-    /// Versions of what is not ours, by name, and the network that MPI was told to use.
+    /// Versions of what is not ours, by name, and the network that MPI was given.
     pub software: BTreeMap<String, String>,
     /// In the order of the ranks on them.
     pub hosts: Vec<RanOnHost>,
@@ -123,8 +123,8 @@ pub struct Mismatch {
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
-        write!(formatter, "{}: {} then, {} now", self.what, word(&self.then), word(&self.now))
+        let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
+        write!(formatter, "{}: {} then, {} now", self.what, text(&self.then), text(&self.now))
     }
 }
 
@@ -167,7 +167,7 @@ impl RanOn {
         RanOn { software: versions.into_iter().filter_map(version).collect(), hosts: hosts_of(ranks) }
     }
 
-    /// Where `now` is something else, as far as both say anything: a case of one rank tells nothing of a second device.
+    /// Where `now` is something else, as far as both say anything: a case of one rank says nothing of a second device.
     pub fn mismatches(&self, now: &RanOn) -> Vec<Mismatch> {
         let mut found: Vec<Mismatch> = Vec::new();
         for (index, (then, now)) in self.hosts.iter().zip(&now.hosts).enumerate() {

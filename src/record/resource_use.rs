@@ -28,7 +28,7 @@ pub struct HostUse {
     pub swapped_in: Bytes,
     /// How often cores were slowed for their heat; `None` where the kernel does not count it.
     pub heat_events: Option<u64>,
-    /// Mean clock of all cores in MHz, before and after; `None` where it is not told.
+    /// Mean clock of all cores in MHz, before and after; `None` where the kernel does not report it.
     pub clock_mhz: Option<[f64; 2]>,
 }
 

@@ -1,4 +1,4 @@
-//! Quantities with their unit in the type, so that no bare `f64` passes between rooms.
+//! Quantities with their unit in the type, so that no bare `f64` passes between modules.
 
 use std::fmt;
 

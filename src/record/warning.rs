@@ -12,7 +12,7 @@ keyword_enum!(
         Straggler = "straggler",
         /// A rank or host that was slow in some iterations.
         SlowAtTimes = "slow-at-times",
-        /// A rank that was slow in one stretch of iterations.
+        /// A rank that was slow in one range of iterations.
         SlowOnce = "slow-once",
         /// More threads than cores.
         Oversubscribed = "oversubscribed",

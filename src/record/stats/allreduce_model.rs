@@ -52,12 +52,12 @@ pub enum Algorithm {
     Hosts,
 }
 
-/// How an engine reduces.
+/// How a backend reduces.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exchange {
     /// Who sends to whom.
     pub algorithm: Algorithm,
-    /// Longest stretch that goes at once, where the next waits for it.
+    /// Longest chunk that goes at once, where the next waits for it.
     pub chunk: Option<Bytes>,
 }
 

@@ -102,7 +102,7 @@ pub enum Verdict {
     Slower,
     /// If there is a difference, it is within noise.
     NoDifference,
-    /// These runs cannot tell.
+    /// These runs do not decide it.
     TooNoisy,
 }
 

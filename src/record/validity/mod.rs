@@ -1,5 +1,5 @@
 //! What a reader of a run's figures should be warned of, worked out from its record alone, so that it can be worked out
-//! again. A warning changes no figure and no exit status; what makes a run fail is told by the run itself.
+//! again. A warning changes no figure and no exit status; what makes a run fail stands in its record.
 //!
 //! | module | what it judges |
 //! |---|---|
@@ -274,7 +274,7 @@ mod tests {
             "rank 1 on host c",
             "rank 1 on host c is slow at times: in 10.0 % of the iterations (20-22, 31, 40), 2.00 times",
         );
-        // Where the host has other load it is that which is told, unless the rank is always slow.
+        // Where the host has other load, the warning names that, unless the rank is always slow.
         let busy = |record: &mut RunRecord| end(record).host_use[0].busy = Seconds(6.0 * 2.9);
         busy(&mut at_times);
         assert_eq!(only(&at_times).0, WarningKind::OtherLoad);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hosts_did_besides_is_told() {
+    fn what_hosts_did_besides_is_warned_of() {
         type Change = fn(&mut RunEnd);
         let cases: [(WarningKind, &str, &str, Change); 8] = [
             (
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_on_a_host_is_not_told() {
+    fn what_is_usual_on_a_host_is_not_warned_of() {
         type Change = fn(&mut RunEnd);
         let changes: [Change; 7] = [
             // The counters of a kernel are the same from all its hosts.
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_is_told_and_noise_is_not() {
+    fn a_drift_is_warned_of_and_noise_is_not() {
         let drifting = |total: f64| {
             let mut drifting = record(&TWO);
             for (index, iteration) in drifting.iterations.iter_mut().enumerate() {
@@ -453,7 +453,7 @@ mod tests {
             }
             assert!(named <= 2, "{named} of 1000 runs of {length} iterations");
         }
-        // A stretch in the middle is no trend.
+        // A burst in the middle is no trend.
         let burst: Vec<f64> = (0..100).map(|index| if (30..60).contains(&index) { 0.2 } else { 0.1 }).collect();
         assert_eq!(trend(&burst), None);
         let worked: Vec<f64> =
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_are_told_where_they_cost_something() {
+    fn outliers_are_warned_of_where_they_cost_something() {
         let with_outliers = |count: usize, factor: f64| {
             let mut record = record(&TWO);
             for iteration in record.iterations.iter_mut().skip(15).step_by(11).take(count) {
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_updates_are_told_beyond_those_that_look_for_a_scale() {
+    fn skipped_updates_are_warned_of_beyond_those_that_look_for_a_scale() {
         let mut skipping = record(&TWO);
         skipping.iterations[..10].iter_mut().for_each(|iteration| iteration.skipped = true);
         skipping.iterations[30].skipped = true;

@@ -6,13 +6,13 @@ use crate::units::Seconds;
 /// Summed step times and wall clock are of one run: what lies between them is the loop itself, below 0.1 %.
 pub(super) const WALL_CLOCK: f64 = 0.02;
 
-/// Change from the first to the last quarter that is worth a word: beyond the difference between two runs on a quiet machine.
+/// Change from the first to the last quarter that is worth a warning: beyond the difference between two runs on a quiet machine.
 pub(super) const DRIFT: f64 = 0.03;
 
 /// Standard errors that a change must have: at four, noise makes one in ten thousand.
 pub(super) const DRIFT_ERRORS: f64 = 4.0;
 
-/// Fewest iterations of a quarter: in a shorter run every stretch of other work looks like a trend.
+/// Fewest iterations of a quarter: in a shorter run every burst of other work looks like a trend.
 pub(super) const QUARTER: usize = 10;
 
 /// An iteration is an outlier beyond both: so far above the median, and so many robust standard deviations.

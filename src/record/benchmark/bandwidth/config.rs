@@ -61,7 +61,7 @@ pub struct BandwidthConfig {
     pub messages: Messages,
     /// Where.
     pub device: DeviceChoice,
-    /// CPU threads of a rank, for the optimizer; `None` shares the host's cores among its ranks.
+    /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
     pub threads: Option<u32>,
     /// How.
     #[serde(flatten)]

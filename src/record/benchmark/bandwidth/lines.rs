@@ -177,7 +177,7 @@ fn megabytes(size: Bytes) -> f64 {
     size.0 as f64 / 1e6
 }
 
-/// As many decimals as `width` characters have room for, two at most; an exponent where there is no room even
+/// As many decimals as `width` characters can hold, two at most; an exponent where there is no room even
 /// without. nccl-tests' rule for its columns.
 fn fitted(value: f64, width: usize) -> String {
     let fixed = (0..=2).rev().map(|decimals| format!("{value:.decimals$}")).find(|text| text.len() <= width);

@@ -24,9 +24,9 @@ pub const KIND: &str = "ringmark-bandwidth";
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BandwidthRecord {
-    /// [`KIND`].
+    /// Always `ringmark-bandwidth`.
     pub kind: String,
-    /// [`SCHEMA`].
+    /// Version of the format.
     pub schema: u32,
     /// Start, seconds since 1970 UTC.
     pub started: Seconds,

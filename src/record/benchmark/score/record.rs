@@ -24,9 +24,9 @@ pub const KIND: &str = "ringmark-score";
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScoreRecord {
-    /// [`KIND`].
+    /// Always `ringmark-score`.
     pub kind: String,
-    /// [`SCHEMA`].
+    /// Version of the format.
     pub schema: u32,
     /// Nodes and ranks a node as launched.
     pub case: Case,

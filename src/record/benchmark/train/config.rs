@@ -16,7 +16,7 @@ use crate::exchange::Switch;
 use crate::model::Layout;
 use crate::model::Model;
 
-/// A fault put in on purpose, for tests of what ringmark does about it.
+/// A fault that is injected, for tests of what ringmark does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -116,7 +116,7 @@ pub struct TrainConfig {
     /// Whether bucket and chunk size are chosen by a short search before the first iteration.
     #[serde(default)]
     pub autotune: bool,
-    /// CPU threads of a rank; `None` shares the host's cores among its ranks.
+    /// CPU threads of a rank; `None` divides the host's cores among its ranks.
     pub threads: Option<u32>,
     /// Seed of weights and data; rank r's data take `seed + r`.
     pub seed: i64,
@@ -140,7 +140,7 @@ pub struct TrainConfig {
     pub save: Option<PathBuf>,
     /// Where rank 0 writes the run record (JSON Lines).
     pub record: Option<PathBuf>,
-    /// A fault to put in.
+    /// A fault to inject.
     pub inject: Option<Fault>,
 }
 

@@ -5,7 +5,7 @@
 use std::io::{BufRead, Read, Write};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::train::config::TrainConfig;
@@ -28,7 +28,7 @@ pub const SCHEMA: u32 = 2;
 /// First line: what was asked and what it ran on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunHeader {
-    /// [`SCHEMA`].
+    /// Version of the format.
     pub schema: u32,
     /// Nodes and ranks a node as launched.
     pub case: Case,
@@ -115,6 +115,11 @@ enum Line {
     Run(Box<RunHeader>),
     Iteration(Iteration),
     End(RunEnd),
+}
+
+/// The JSON Schema of every line of the file.
+pub fn schema_of_line() -> Schema {
+    schema_for!(Line)
 }
 
 /// What keeps a file that is no record out of memory: some 500,000 ranks.

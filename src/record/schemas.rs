@@ -1,0 +1,18 @@
+//! The JSON Schema of every file that this package reads and writes, made from its types.
+
+use schemars::{Schema, schema_for};
+
+use crate::benchmark::bandwidth::record::BandwidthRecord;
+use crate::benchmark::score::record::ScoreRecord;
+use crate::benchmark::train::record;
+use crate::manifest::Manifest;
+
+/// Each under its name.
+pub fn schemas() -> Vec<(&'static str, Schema)> {
+    vec![
+        ("run_record", record::schema_of_line()),
+        ("score_record", schema_for!(ScoreRecord)),
+        ("bandwidth_record", schema_for!(BandwidthRecord)),
+        ("manifest", schema_for!(Manifest)),
+    ]
+}
