@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use ringmark::cli::{Cli, Command};
 use ringmark::launch::progress::complain;
-use ringmark::output::harmless;
+use ringmark::output::strip_control_characters;
 use ringmark::{launch, read};
 use ringmark_record::usage::UsageError;
 
@@ -20,12 +20,12 @@ fn main() -> ExitCode {
         Command::Predict(options) => read::predict::run(&options.into_config()),
         Command::Completions(options) => options.print(&Cli::command()),
         Command::Man(options) => options.write(&Cli::command()),
-        Command::Leash(options) => launch::process::leash(options.driver, &options.command),
+        Command::Leash(options) => launch::process::leash(options.launcher, &options.command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&harmless(&format!("ringmark: {error:#}")));
+            complain(&strip_control_characters(&format!("ringmark: {error:#}")));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

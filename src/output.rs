@@ -47,12 +47,12 @@ impl Json {
     }
 
     /// Writes `value` where it is asked for; whether that was in the place of the table.
-    pub fn give(&self, value: &impl Serialize) -> anyhow::Result<bool> {
-        self.give_text(|| Ok(serde_json::to_string_pretty(value)? + "\n"))
+    pub fn write(&self, value: &impl Serialize) -> anyhow::Result<bool> {
+        self.write_text(|| Ok(serde_json::to_string_pretty(value)? + "\n"))
     }
 
-    /// As [`give`](Json::give), of JSON that is text already; it is not asked for unless it is needed.
-    pub fn give_text(&self, text: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<bool> {
+    /// As [`write`](Json::write), of JSON that is text already; it is not asked for unless it is needed.
+    pub fn write_text(&self, text: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<bool> {
         match self {
             Json::No => {}
             Json::Instead => print(&text()?)?,
@@ -71,13 +71,13 @@ fn ensure_folder(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Without what a terminal obeys: names that were read from files may hold anything.
-pub fn harmless(text: &str) -> String {
+pub fn strip_control_characters(text: &str) -> String {
     text.replace(|letter: char| letter.is_control() && !['\n', '\t'].contains(&letter), " ")
 }
 
-/// To the standard output, made [`harmless`]. A closed pipe (`| head`) is no failure.
+/// To the standard output, made [`strip_control_characters`]. A closed pipe (`| head`) is no failure.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    print_raw(&harmless(text))
+    print_raw(&strip_control_characters(text))
 }
 
 /// To the standard output, as it is.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use ringmark::read::analyse::comparison::side::{Kind, Side};
+use ringmark::read::analyse::comparison::side::{Side, SideKind};
 use ringmark::read::analyse::comparison::training;
 use ringmark::read::analyse::figures::Extraction;
 use ringmark::read::extract;
@@ -354,7 +354,7 @@ fn damaged_documents_are_refused_with_their_line() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(path);
         fs::read_to_string(path).expect("a seed").trim_end().to_owned()
     };
-    let result = |bytes: &[u8]| training::take_result(&mut Side::new(Path::new("result"), Kind::Training), bytes);
+    let result = |bytes: &[u8]| training::take_result(&mut Side::new(Path::new("result"), SideKind::Training), bytes);
     let readers: [(&str, Read, &str, &str); 5] = [
         ("manifest", |bytes| Manifest::read(bytes).map(drop), "under_way.json", "\"options\": {"),
         ("bandwidth", |bytes| BandwidthRecord::read(bytes).map(drop), "two_sizes.json", "\"seconds\":["),

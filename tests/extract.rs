@@ -346,6 +346,37 @@ fn without_1n1g_the_loss_names_its_base() {
 }
 
 #[test]
+fn ranks_of_different_threads_are_unlike_devices_and_that_is_said() {
+    let folder = Folder::new();
+    for (case, threads) in [("1n1g", 2), ("1n2g", 1)] {
+        let mut run = record(case, 1, 0.5);
+        run.header.ranks.iter_mut().for_each(|rank| rank.threads = threads);
+        folder.run(&run);
+    }
+    let (status, stdout, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("cpu: Processor of a laptop, 1 to 2 threads a rank\n"), "{stdout}");
+    let note = "cases have different numbers of threads a rank: efficiency compares unlike\ndevices (1n1g: 2, 1n2g: 1)";
+    assert!(stdout.contains(&format!("\nNOTE: {note}\n")), "{stdout}");
+    stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
+    let markdown = folder.printed(&["--format", "markdown"]);
+    assert!(markdown.contains(&format!("**Note:** {}", note.replace('\n', " "))), "{markdown}");
+    assert_eq!(folder.result()["rn50"]["1n1g"]["threads_per_rank"], serde_json::json!([2]));
+
+    let alike = small_folder().printed(&[]);
+    assert!(alike.contains(", 1 thread a rank\n") && !alike.contains("NOTE"), "{alike}");
+    // A GPU is a device whatever drives it.
+    let folder = Folder::new();
+    for (case, threads) in [("1n1g", 2), ("1n2g", 1)] {
+        let mut run = record(case, 1, 0.5);
+        run.header.ranks.iter_mut().for_each(|rank| (rank.threads, rank.device) = (threads, DeviceKind::Cuda));
+        folder.run(&run);
+    }
+    let stdout = folder.printed(&[]);
+    assert!(!stdout.contains("thread"), "{stdout}");
+}
+
+#[test]
 fn a_table_fits_80_columns() {
     let folder = Folder::new();
     write_published(&folder, &PUBLISHED[0]);

@@ -191,7 +191,7 @@ fn runs_without_communication_stand_beside_their_cases() {
         folder.run(&alone);
     }
     let page = page(&folder.path());
-    for word in ["1n2g alone", "compute, crowded", "compute, overlapped", "the same ranks without communication"] {
+    for word in ["1n2g baseline", "compute, crowded", "compute, overlapped", "the same ranks without communication"] {
         assert!(page.contains(word), "no {word:?} in {page}");
     }
     // Their runs are not among those of the case.

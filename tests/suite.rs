@@ -112,7 +112,7 @@ fn tables_show_what_communication_costs() {
     assert_golden("extract/suite_table.txt", &table);
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     assert_golden("extract/suite_lines.txt", &extract(&folder.path(), "--format pytorch-ddp-lines"));
-    assert!(extract(&folder.path(), "--format markdown").contains("\n| 1n2g |          2/2 |"));
+    assert!(extract(&folder.path(), "--format markdown").contains("\n| 1n2g |             2/2 |"));
 
     let text = fs::read_to_string(folder.path().join("first_result.json")).expect("written");
     let result: Value = serde_json::from_str(&text).expect("JSON");

@@ -11,8 +11,8 @@ use ringmark_record::usage::usage;
 use ringmark_record::{keyword_enum, whole_file};
 
 use crate::output::{self, Json};
-use crate::read::analyse::comparison::side::{Kind, Side};
-use crate::read::analyse::comparison::verdicts::Outcome;
+use crate::read::analyse::comparison::side::{Side, SideKind};
+use crate::read::analyse::comparison::verdicts::ComparedResults;
 use crate::read::analyse::comparison::{collectives, pairing, pytorch, training};
 use crate::read::analyse::figures;
 use crate::read::extract;
@@ -56,7 +56,7 @@ keyword_enum!(
     /// What is printed.
     Format {
         /// Aligned columns for a terminal.
-        Table = "table",
+        ComparedTable = "table",
         /// Markdown, to be posted to a pull request.
         Markdown = "markdown" | "md",
     }
@@ -69,11 +69,11 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     let base = read_side(&config.base).context("BASE")?;
     let test = read_side(&config.test).context("TEST")?;
     let pairing = pairing::pair([&base, &test], config.force)?;
-    let outcome = Outcome::of([&base, &test], pairing, config.thresholds);
+    let outcome = ComparedResults::of([&base, &test], pairing, config.thresholds);
 
-    if !config.json.give(&outcome)? {
+    if !config.json.write(&outcome)? {
         output::print(&match config.format {
-            Format::Table => comparison::terminal(&outcome),
+            Format::ComparedTable => comparison::terminal(&outcome),
             Format::Markdown => comparison::markdown(&outcome),
         })?;
     }
@@ -88,7 +88,7 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
 }
 
 /// What was to be told of by the exit status, and was found.
-fn failures(outcome: &Outcome, fail_on: &[FailOn]) -> Vec<String> {
+fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
     let of = |verdict: Verdict| {
         let cases =
             outcome.cases().filter(|(_, case)| case.verdict == verdict).map(|(table, case)| outcome.name(table, case));
@@ -116,7 +116,7 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
             Some(content) => read_files(path, content, &[path.to_owned()], Vec::new())?,
             None => {
                 let known = [Content::Result, Content::PytorchDdp, Content::NcclTests, Content::Bandwidth];
-                let known = known.map(Content::words).join(", ");
+                let known = known.map(Content::text).join(", ");
                 let what = format!("{} is no {known}: give one, or a folder of them or of logs", path.display());
                 return Err(usage(anyhow::Error::msg(what)));
             }
@@ -174,7 +174,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
 /// Every run below a folder, as `ringmark extract` reads them.
 fn read_runs(folder: &Path) -> anyhow::Result<Side> {
     let extraction = extract::read(folder, None)?;
-    let mut side = Side::new(folder, Kind::Training);
+    let mut side = Side::new(folder, SideKind::Training);
     // By way of the JSON, so that a folder and its JSON cannot differ.
     training::take_result(&mut side, json::json(&extraction)?.as_bytes())?;
     // No speedup is shown, so nothing is missing where 1n1g is.
@@ -187,8 +187,8 @@ fn read_runs(folder: &Path) -> anyhow::Result<Side> {
 fn counted(content: Content, files: &[PathBuf]) -> String {
     let first = files.first().map(|file| file.display().to_string()).unwrap_or_default();
     match files.len() {
-        1 => format!("a {} ({first})", content.words()),
-        several => format!("{several} times a {} ({first}, ..)", content.words()),
+        1 => format!("a {} ({first})", content.text()),
+        several => format!("{several} times a {} ({first}, ..)", content.text()),
     }
 }
 
@@ -199,9 +199,9 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
         return Err(usage(anyhow::Error::msg(what)));
     }
     let kind = match content {
-        Content::Result => Kind::Training,
-        Content::PytorchDdp => Kind::PytorchDdp,
-        Content::Bandwidth | Content::NcclTests => Kind::Collectives,
+        Content::Result => SideKind::Training,
+        Content::PytorchDdp => SideKind::PytorchDdp,
+        Content::Bandwidth | Content::NcclTests => SideKind::Collectives,
     };
     let mut side = Side { left_out, ..Side::new(path, kind) };
     for file in files {

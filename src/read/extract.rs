@@ -49,7 +49,7 @@ keyword_enum!(
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let extraction = read(&config.folder, config.warmup)?;
-    if !config.json.give_text(|| json::json(&extraction))? {
+    if !config.json.write_text(|| json::json(&extraction))? {
         output::print(&render(&extraction, config.format)?)?;
     }
     let left_out = extraction.problems.iter().map(|problem| format!("not in the figures: {problem}"));

@@ -38,7 +38,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let outlooks: Vec<Outlook> =
         evidence(config)?.into_iter().map(|(evidence, caveat)| outlook(config, evidence, caveat)).collect();
-    if !config.json.give(&json::json(&outlooks))? {
+    if !config.json.write(&json::json(&outlooks))? {
         output::print(&text::text(&outlooks))?;
     }
     let refused: Vec<String> = outlooks.iter().flat_map(Outlook::refused).collect();

@@ -72,7 +72,7 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let format = config.format.map_or_else(|| Format::of_file(config.out.as_deref()), Ok)?;
     let results = read(&config.folders, config.warmup)?;
-    let is_instead = config.json.give(&json::of(&results))?;
+    let is_instead = config.json.write(&json::of(&results))?;
     let document = content::document(&results, config.published);
     match &config.out {
         Some(path) => write(path, &render(&document, format, WIDTH))?,

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use ringmark::launch::doctor::probe::Probe;
 use ringmark::launch::hosts::Hosts;
-use ringmark::read::analyse::comparison::side::{Kind, Side};
-use ringmark::read::analyse::comparison::verdicts::Outcome;
+use ringmark::read::analyse::comparison::side::{Side, SideKind};
+use ringmark::read::analyse::comparison::verdicts::ComparedResults;
 use ringmark::read::analyse::comparison::{collectives, pairing, pytorch, training};
 use ringmark::read::analyse::figures::{self, Group};
 use ringmark::read::analyse::prediction::evidence::Evidence;
@@ -124,7 +124,7 @@ fn show(runs: Vec<record::Run>) {
     }
     extraction.groups.iter().filter_map(Evidence::of_group).for_each(foresee);
     let json = render(&extraction, Format::Json).expect("every extraction is shown");
-    compare(Kind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
+    compare(SideKind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
     report(extraction.groups, Vec::new(), extraction.problems);
 }
 
@@ -154,11 +154,11 @@ fn foresee(evidence: Evidence) {
 }
 
 /// Against itself, nothing is faster or slower.
-fn compare(kind: Kind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut side = Side::new(Path::new("fuzzed"), kind);
     take(&mut side)?;
     let Ok(pairing) = pairing::pair([&side, &side], false) else { return Ok(()) };
-    let outcome = Outcome::of([&side, &side], pairing, Thresholds::default());
+    let outcome = ComparedResults::of([&side, &side], pairing, Thresholds::default());
     for (_, case) in outcome.cases() {
         assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
     }
@@ -170,7 +170,7 @@ fn compare(kind: Kind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -> an
 
 /// The JSON of `ringmark extract`.
 fn result(bytes: &[u8]) {
-    let _ = compare(Kind::Training, |side| training::take_result(side, bytes));
+    let _ = compare(SideKind::Training, |side| training::take_result(side, bytes));
 }
 
 fn manifest(bytes: &[u8]) {
@@ -182,7 +182,7 @@ fn manifest(bytes: &[u8]) {
 }
 
 fn bandwidth(bytes: &[u8]) {
-    let _ = compare(Kind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), bytes));
+    let _ = compare(SideKind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), bytes));
     let Ok(record) = BandwidthRecord::read(bytes) else { return };
     let cases = [Case { nodes: 1, gpus_per_node: 8 }, Case { nodes: 2, gpus_per_node: 8 }];
     let records = cases.map(|case| (case, record.clone()));
@@ -206,11 +206,11 @@ fn bandwidth(bytes: &[u8]) {
 }
 
 fn nccl_tests(bytes: &[u8]) {
-    let _ = compare(Kind::Collectives, |side| collectives::take_nccl_tests(side, Path::new("fuzzed"), bytes));
+    let _ = compare(SideKind::Collectives, |side| collectives::take_nccl_tests(side, Path::new("fuzzed"), bytes));
 }
 
 fn pytorch_ddp(bytes: &[u8]) {
-    let _ = compare(Kind::PytorchDdp, |side| pytorch::take(side, bytes));
+    let _ = compare(SideKind::PytorchDdp, |side| pytorch::take(side, bytes));
     let Ok(file) = DdpBenchmark::read(bytes) else { return };
     let written = serde_json::to_vec(&file).expect("memory takes it");
     assert_eq!(DdpBenchmark::read(&written[..]).expect("what is written can be read"), file);

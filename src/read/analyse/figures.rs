@@ -97,6 +97,11 @@ impl CaseRuns {
         self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
     }
 
+    /// Threads of its ranks in the runs that count; none without records.
+    pub fn threads(&self) -> BTreeSet<u32> {
+        self.counted().flat_map(|run| &run.ranks).map(|rank| rank.place.threads).collect()
+    }
+
     /// How much longer its step is than that of its baseline, as a share; `None` unless both have records.
     pub fn communication_cost(&self) -> Option<f64> {
         let step = |case: &CaseRuns| Some(case.figures.as_ref()?.times?.step);

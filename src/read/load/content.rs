@@ -25,7 +25,7 @@ pub enum Content {
 
 impl Content {
     /// In a sentence.
-    pub fn words(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Content::Result => "result of ringmark extract",
             Content::PytorchDdp => "JSON of PyTorch's DDP benchmark",

@@ -1,4 +1,4 @@
-//! When, on what and with what runs ran, as words: devices, hosts, versions, variables, what the gradients went through. For showing
+//! When, on what and with what runs ran, as text: devices, hosts, versions, variables, what the gradients went through. For showing
 //! and for telling two results apart; not for options, which are in [`crate::read::analyse::grouping::settings`].
 
 use std::collections::{BTreeMap, BTreeSet};

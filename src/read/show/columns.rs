@@ -12,20 +12,20 @@ type Header = (String, String);
 pub struct Columns {
     headers: Vec<Header>,
     rows: Vec<Vec<String>>,
-    /// Columns of words, which stand on the left; numbers stand on the right.
-    words: BTreeSet<usize>,
+    /// Columns of text, which stand on the left; numbers stand on the right.
+    text: BTreeSet<usize>,
 }
 
 impl Columns {
-    /// Words in the first column, numbers in the others.
+    /// Text in the first column, numbers in the others.
     pub fn new(headers: &[(&str, &str)], rows: Vec<Vec<String>>) -> Columns {
         let headers = headers.iter().map(|(name, unit)| ((*name).to_owned(), (*unit).to_owned())).collect();
-        Columns { headers, rows, words: BTreeSet::from([0]) }
+        Columns { headers, rows, text: BTreeSet::from([0]) }
     }
 
-    /// The same with words in these columns.
-    pub fn with_words(self, columns: impl IntoIterator<Item = usize>) -> Columns {
-        Columns { words: columns.into_iter().collect(), ..self }
+    /// The same with text in these columns.
+    pub fn with_text(self, columns: impl IntoIterator<Item = usize>) -> Columns {
+        Columns { text: columns.into_iter().collect(), ..self }
     }
 }
 
@@ -39,7 +39,7 @@ pub fn aligned(columns: &Columns) -> String {
     table.set_header(headers).add_rows(&columns.rows);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if index == 0 { 0 } else { 2 }, 0));
-        if !columns.words.contains(&index) {
+        if !columns.text.contains(&index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -55,7 +55,7 @@ pub fn piped(columns: &Columns) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
     table.set_header(headers).add_rows(&columns.rows);
-    let is_number = |index: &usize| !columns.words.contains(index);
+    let is_number = |index: &usize| !columns.text.contains(index);
     for (_, column) in table.column_iter_mut().enumerate().filter(|(index, _)| is_number(index)) {
         column.set_cell_alignment(CellAlignment::Right);
     }

@@ -2,8 +2,8 @@
 
 use ringmark_record::stats::comparison::{POWER, Verdict, for_all};
 
-use crate::read::analyse::comparison::side::{Difference, Kind};
-use crate::read::analyse::comparison::verdicts::{CaseOutcome, Outcome, Row, SideOutcome, Table};
+use crate::read::analyse::comparison::side::{ConditionDifference, SideKind};
+use crate::read::analyse::comparison::verdicts::{ComparedCase, ComparedResults, ComparedSide, ComparedTable, Row};
 use crate::read::show::columns::{Columns, aligned, piped};
 
 /// Columns of a terminal that everything is made for.
@@ -23,16 +23,16 @@ enum Look {
 }
 
 /// Made for 80 columns.
-pub fn terminal(outcome: &Outcome) -> String {
+pub fn terminal(outcome: &ComparedResults) -> String {
     show(outcome, Look::Terminal)
 }
 
 /// To be posted.
-pub fn markdown(outcome: &Outcome) -> String {
+pub fn markdown(outcome: &ComparedResults) -> String {
     show(outcome, Look::Markdown)
 }
 
-fn show(outcome: &Outcome, look: Look) -> String {
+fn show(outcome: &ComparedResults, look: Look) -> String {
     let mut paragraphs =
         vec![look.lines([side("BASE", &outcome.base), side("TEST", &outcome.test)].map(|side| look.foreign(&side)))];
     for table in outcome.tables.iter().filter(|table| !table.forced.is_empty()) {
@@ -76,7 +76,7 @@ fn show(outcome: &Outcome, look: Look) -> String {
     paragraphs.join("\n\n") + "\n"
 }
 
-fn side(name: &str, side: &SideOutcome) -> String {
+fn side(name: &str, side: &ComparedSide) -> String {
     let runs = if side.runs == 1 { "1 run".to_owned() } else { format!("{} runs", side.runs) };
     let started = match &side.started {
         None => String::new(),
@@ -91,17 +91,17 @@ fn side(name: &str, side: &SideOutcome) -> String {
 }
 
 /// One below the other, in three lines where one would be too long.
-fn differences(differences: &[Difference], look: Look) -> String {
+fn differences(differences: &[ConditionDifference], look: Look) -> String {
     match look {
         Look::Markdown => {
-            let row = |difference: &Difference| {
+            let row = |difference: &ConditionDifference| {
                 [&difference.name, &difference.base, &difference.test].map(|word| look.foreign(word)).to_vec()
             };
             let headers = [("", ""), ("BASE", ""), ("TEST", "")];
             piped(&Columns::new(&headers, differences.iter().map(row).collect()))
         }
         Look::Terminal => {
-            let line = |Difference { name, base, test }: &Difference| {
+            let line = |ConditionDifference { name, base, test }: &ConditionDifference| {
                 let line = look.foreign(&format!("  {name}: {base} -> {test}"));
                 match line.chars().count() <= WIDTH {
                     true => line,
@@ -116,19 +116,19 @@ fn differences(differences: &[Difference], look: Look) -> String {
 }
 
 /// A line a case, and below it, where single iterations are known, their times.
-fn columns(table: &Table, look: Look) -> Columns {
+fn columns(table: &ComparedTable, look: Look) -> Columns {
     let headers =
         [("", ""), ("BASE", table.unit), ("TEST", table.unit), ("difference", "%"), ("verdict", ""), ("smallest", "%")];
     Columns::new(&headers, table.cases.iter().flat_map(|case| rows(table, case, look)).collect())
 }
 
-fn rows(table: &Table, case: &CaseOutcome, look: Look) -> Vec<Vec<String>> {
+fn rows(table: &ComparedTable, case: &ComparedCase, look: Look) -> Vec<Vec<String>> {
     let row = |name: String, row: &Row, unit: f64, verdict: String, smallest: String| {
         let figure = |figure: f64| significant(figure * unit);
         vec![name, figure(row.base), figure(row.test), interval(row), verdict, smallest]
     };
     let smallest = case.throughput.smallest.map_or_else(|| "-".to_owned(), |share| percent(share).replace('+', ""));
-    let verdict = look.strong(words(case.verdict), case.verdict);
+    let verdict = look.strong(verdict_text(case.verdict), case.verdict);
     let mut rows = vec![row(look.foreign(&case.name), &case.throughput, 1.0, verdict, smallest)];
     if has_iterations(table) {
         let time = |name: String, times: &Row| row(look.indented(&name), times, 1e3, String::new(), String::new());
@@ -147,11 +147,11 @@ fn rows(table: &Table, case: &CaseOutcome, look: Look) -> Vec<Vec<String>> {
 }
 
 /// Whether the times of iterations are shown: of training, where they are what is waited for. Messages are many.
-fn has_iterations(table: &Table) -> bool {
-    table.kind != Kind::Collectives
+fn has_iterations(table: &ComparedTable) -> bool {
+    table.kind != SideKind::Collectives
 }
 
-fn words(verdict: Verdict) -> &'static str {
+fn verdict_text(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Faster => "Faster",
         Verdict::Slower => "Slower",
@@ -188,8 +188,8 @@ fn significant(figure: f64) -> String {
     format!("{figure:.decimals$}")
 }
 
-/// What the words and the signs mean.
-fn legend(outcome: &Outcome, look: Look) -> String {
+/// What verdicts and signs mean.
+fn legend(outcome: &ComparedResults, look: Look) -> String {
     let percent = |share: f64| trimmed(share * 100.0);
     let confidence = percent(1.0 - outcome.significance);
     let signs = match outcome.cases().any(|(table, _)| has_iterations(table)) {
@@ -203,23 +203,24 @@ fn legend(outcome: &Outcome, look: Look) -> String {
             format!("beyond the noise of {low} to +{} %, within it, or neither", percent(noise))
         }
     };
-    let words = format!(
+    let legend = format!(
         "BASE and TEST are geometric means over runs, but in the line that says median. The difference is in % of BASE, with its \
          {confidence} % interval (Welch's t-test, one figure a run): {signs}. The verdict says where the whole interval \
          lies: {verdict}. Smallest: what these runs would have shown, in {:.0} % of such measurements.",
         POWER * 100.0
     );
-    let is_marked =
-        |(table, case): (&Table, &CaseOutcome)| has_iterations(table) && (case.base_is_warned || case.test_is_warned);
+    let is_marked = |(table, case): (&ComparedTable, &ComparedCase)| {
+        has_iterations(table) && (case.base_is_warned || case.test_is_warned)
+    };
     let mark = match outcome.cases().any(is_marked) {
         true => format!(" {MARK}: these runs count, but read the warnings."),
         false => String::new(),
     };
-    look.wrapped(&(words + &mark))
+    look.wrapped(&(legend + &mark))
 }
 
 /// Many cases are many chances.
-fn by_chance(outcome: &Outcome, look: Look) -> Option<String> {
+fn by_chance(outcome: &ComparedResults, look: Look) -> Option<String> {
     let count = outcome.cases().count();
     let expected = outcome.significance * count as f64;
     (expected >= EXPECTED_WRONG).then(|| {
@@ -234,7 +235,7 @@ fn by_chance(outcome: &Outcome, look: Look) -> Option<String> {
 }
 
 /// The same note for every case is one.
-fn once_for_all(notes: Vec<String>, table: &Table) -> Vec<String> {
+fn once_for_all(notes: Vec<String>, table: &ComparedTable) -> Vec<String> {
     let texts: Vec<&String> = table.cases.iter().filter_map(|case| case.note.as_ref()).collect();
     match texts.split_first() {
         Some((first, rest)) if texts.len() == table.cases.len() && rest.iter().all(|note| note == first) => {
@@ -312,9 +313,9 @@ impl Look {
         if self == Look::Markdown { name.to_owned() } else { format!("  {name}") }
     }
 
-    fn strong(self, words: &str, verdict: Verdict) -> String {
+    fn strong(self, text: &str, verdict: Verdict) -> String {
         let tells = matches!(verdict, Verdict::Faster | Verdict::Slower);
-        if self == Look::Markdown && tells { format!("**{words}**") } else { words.to_owned() }
+        if self == Look::Markdown && tells { format!("**{text}**") } else { text.to_owned() }
     }
 }
 

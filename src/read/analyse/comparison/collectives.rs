@@ -14,10 +14,10 @@ use ringmark_record::stats::summary::{mean, step_percentiles};
 use ringmark_record::units::{Bytes, Seconds};
 use serde_json::Value;
 
-use crate::read::analyse::comparison::side::{RunFigures, Set, Side};
+use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;
 use crate::read::load::environment::{self, EnvironmentText};
-use crate::read::load::formats::nccl_tests::{self as peers, Message, NcclTests, VERSIONS};
+use crate::read::load::formats::nccl_tests::{self, Message, NcclTests, VERSIONS};
 
 /// Setting that names what measured.
 pub const PROGRAM: &str = "program";
@@ -40,7 +40,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     environment::add(&mut around, "all-reduce by", &record.backend);
     side.started.extend(environment::moment(record.started));
 
-    let mut settings = words(&serde_json::to_value(&record.config)?);
+    let mut settings = text_of_options(&serde_json::to_value(&record.config)?);
     // Which messages there are is seen in their names; where files lie does not matter; what was left to the program is
     // told by what it chose.
     for of_no_interest in ["messages", "json", "min_busbw", "device"] {
@@ -54,7 +54,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
         Messages::Gradients(model) => format!(" of {model}"),
     };
     for result in &record.results {
-        let set = Set {
+        let set = SideTable {
             name: name("all_reduce", "sum", ranks, hosts.len()),
             must: vec![
                 ("element type", Some(result.element.clone())),
@@ -62,7 +62,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
                 ("optimizer", optimizer.clone()),
             ],
             settings: settings.clone(),
-            ..Set::default()
+            ..SideTable::default()
         };
         let message = format!("{}{gradients}", size(result.bytes));
         let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, ranks));
@@ -74,7 +74,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
 /// Takes in what was measured of one message, out of place and in place.
 fn take_message(
     side: &mut Side,
-    set: Set,
+    set: SideTable,
     file: &Path,
     message: &str,
     figures: [Option<Result<RunFigures, String>>; 2],
@@ -127,7 +127,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
     }
     side.started.extend(read.start_time.clone());
 
-    let mut settings = words(&Value::Object(config.options.clone().into_iter().collect()));
+    let mut settings = text_of_options(&Value::Object(config.options.clone().into_iter().collect()));
     for seen_in_the_messages in ["minimum_bytes", "maximum_bytes", "step_bytes", "step_factor"] {
         settings.remove(seen_in_the_messages);
     }
@@ -143,7 +143,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
         if message.root.trim() != "-1" {
             what += &format!(", root {}", message.root.trim());
         }
-        let set = Set {
+        let set = SideTable {
             name: what,
             must: vec![
                 ("element type", Some(message.element.clone())),
@@ -151,10 +151,10 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
                 ("optimizer", None),
             ],
             settings: settings.clone(),
-            ..Set::default()
+            ..SideTable::default()
         };
-        let figures = |timing: Pick<peers::Timing>, iterations: Pick<peers::Iterations>| {
-            let timings: Vec<&peers::Timing> = cycles.iter().filter_map(|cycle| timing(cycle)).collect();
+        let figures = |timing: Pick<nccl_tests::Timing>, iterations: Pick<nccl_tests::Iterations>| {
+            let timings: Vec<&nccl_tests::Timing> = cycles.iter().filter_map(|cycle| timing(cycle)).collect();
             let iterations = cycles.iter().filter_map(|cycle| iterations(cycle));
             let counted = read.counted(cycles[0].size, config.ranks());
             (!timings.is_empty()).then(|| of_nccl_tests(&timings, iterations, counted))
@@ -172,11 +172,11 @@ type Pick<Part> = fn(&Message) -> Option<&Part>;
 
 /// Cycles (`-N`) of one process are one run, of their mean.
 fn of_nccl_tests<'a>(
-    cycles: &[&peers::Timing],
-    iterations: impl Iterator<Item = &'a peers::Iterations>,
+    cycles: &[&nccl_tests::Timing],
+    iterations: impl Iterator<Item = &'a nccl_tests::Iterations>,
     counted: Option<[f64; 2]>,
 ) -> Result<RunFigures, String> {
-    let all = |figure: fn(&peers::Timing) -> Option<f64>| {
+    let all = |figure: fn(&nccl_tests::Timing) -> Option<f64>| {
         cycles.iter().map(|timing| figure(timing)).collect::<Option<Vec<f64>>>().and_then(|figures| mean(&figures))
     };
     cycles.iter().filter_map(|timing| timing.nwrong).try_for_each(|wrong| match wrong {
@@ -203,7 +203,7 @@ fn of_nccl_tests<'a>(
 }
 
 /// The file says one speed three times: where its time and its rates disagree, none of them can be trusted.
-fn check_rates(timing: &peers::Timing, counted: [f64; 2]) -> Result<(), String> {
+fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> Result<(), String> {
     let time = timing.time.unwrap_or(f64::NAN);
     for ((name, rate), bytes) in [("alg_bw", timing.alg_bw), ("bus_bw", timing.bus_bw)].into_iter().zip(counted) {
         let expected = bytes / time * 1e-3;
@@ -253,7 +253,7 @@ fn nccl_variables<Text: AsRef<str> + Ord>(variables: &BTreeMap<Text, Text>) -> V
     of_nccl.map(|(name, value)| (name.as_ref().to_owned(), value.as_ref().to_owned())).collect()
 }
 
-fn words(options: &Value) -> BTreeMap<String, String> {
+fn text_of_options(options: &Value) -> BTreeMap<String, String> {
     let options = options.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
     options.map(|(name, value)| (name.clone(), word(value))).collect()
 }

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use ringmark_record::usage::usage;
 
 use crate::read::analyse::comparison::collectives::PROGRAM;
-use crate::read::analyse::comparison::side::{Case, Difference, Kind, Must, Set, Side};
+use crate::read::analyse::comparison::side::{ConditionDifference, Must, Side, SideCase, SideKind, SideTable};
 use crate::read::load::environment::EnvironmentText;
 
 /// Everything that has a partner, and everything that has none.
@@ -23,13 +23,13 @@ pub struct Pairing<'a> {
 #[derive(Debug)]
 pub struct Pair<'a> {
     /// Of BASE, of TEST.
-    pub sets: [&'a Set; 2],
+    pub sets: [&'a SideTable; 2],
     /// Of BASE and TEST, in the order of BASE.
-    pub cases: Vec<[&'a Case; 2]>,
+    pub cases: Vec<[&'a SideCase; 2]>,
     /// What was measured.
-    pub kind: Kind,
+    pub kind: SideKind,
     /// What should have been equal; only where it was forced.
-    pub forced: Vec<Difference>,
+    pub forced: Vec<ConditionDifference>,
 }
 
 /// Pairs two sides; an error of usage where nothing is left to compare, with what is in the way.
@@ -38,9 +38,9 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
         return Err(usage(anyhow!(
             "{} holds {}, {} holds {}: they have nothing in common, not even with --force",
             base.path.display(),
-            base.kind.words(),
+            base.kind.text(),
             test.path.display(),
-            test.kind.words()
+            test.kind.text()
         )));
     }
     let mut tables = Tables { base: base.sets.iter().collect(), test: test.sets.iter().collect(), pairs: Vec::new() };
@@ -55,18 +55,18 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
         return Err(usage(tables.refusal(force)));
     }
     tables.pairs.sort_by_key(|(one, _)| base.sets.iter().position(|set| std::ptr::eq(set, *one)));
-    let titles = |sets: &[&Set]| sets.iter().map(|set| set.title()).collect();
+    let titles = |sets: &[&SideTable]| sets.iter().map(|set| set.title()).collect();
     let mut pairing = Pairing { only: [titles(&tables.base), titles(&tables.test)], pairs: Vec::new() };
     let several = base.sets.len() > 1 || test.sets.len() > 1;
-    let named = |set: &Set, case: &Case| match several {
+    let named = |set: &SideTable, case: &SideCase| match several {
         true => format!("{}: {}", set.title(), case.name),
         false => case.name.clone(),
     };
     for (one, other) in tables.pairs {
         let [of_base, of_test] = [one, other]
-            .map(|set| set.cases.iter().map(|case| (case.name.as_str(), case)).collect::<HashMap<&str, &Case>>());
-        let partner = |case: &'a Case| Some([case, *of_test.get(case.name.as_str())?]);
-        let cases: Vec<[&Case; 2]> = one.cases.iter().filter_map(partner).collect();
+            .map(|set| set.cases.iter().map(|case| (case.name.as_str(), case)).collect::<HashMap<&str, &SideCase>>());
+        let partner = |case: &'a SideCase| Some([case, *of_test.get(case.name.as_str())?]);
+        let cases: Vec<[&SideCase; 2]> = one.cases.iter().filter_map(partner).collect();
         for (only, (set, others)) in pairing.only.iter_mut().zip([(one, &of_test), (other, &of_base)]) {
             let without = set.cases.iter().filter(|case| !others.contains_key(case.name.as_str()));
             only.extend(without.map(|case| named(set, case)));
@@ -83,25 +83,25 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
 }
 
 /// What must be equal and is not; what one side does not know is in nobody's way.
-fn in_the_way(base: &Set, test: &Set) -> Vec<Difference> {
+fn in_the_way(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
     let differs = |((what, base), (_, test)): (&Must, &Must)| {
         let (base, test) = (base.as_ref()?, test.as_ref()?);
-        (base != test).then(|| Difference { name: (*what).to_owned(), base: base.clone(), test: test.clone() })
+        (base != test).then(|| ConditionDifference { name: (*what).to_owned(), base: base.clone(), test: test.clone() })
     };
     base.must.iter().zip(&test.must).filter_map(differs).collect()
 }
 
 /// Tables that are still without a partner, and pairs.
 struct Tables<'a> {
-    base: Vec<&'a Set>,
-    test: Vec<&'a Set>,
-    pairs: Vec<(&'a Set, &'a Set)>,
+    base: Vec<&'a SideTable>,
+    test: Vec<&'a SideTable>,
+    pairs: Vec<(&'a SideTable, &'a SideTable)>,
 }
 
 impl<'a> Tables<'a> {
     /// Pairs those that belong together and to no other.
-    fn take(&mut self, belong: impl Fn(&Set, &Set) -> bool) {
-        let only = |list: &[&'a Set], belongs: &dyn Fn(&Set) -> bool| {
+    fn take(&mut self, belong: impl Fn(&SideTable, &SideTable) -> bool) {
+        let only = |list: &[&'a SideTable], belongs: &dyn Fn(&SideTable) -> bool| {
             let mut found = list.iter().filter(|set| belongs(set));
             found.next().copied().filter(|_| found.next().is_none())
         };
@@ -120,7 +120,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    fn join(&mut self, one: &'a Set, other: &'a Set) {
+    fn join(&mut self, one: &'a SideTable, other: &'a SideTable) {
         self.base.retain(|set| !std::ptr::eq(*set, one));
         self.test.retain(|set| !std::ptr::eq(*set, other));
         self.pairs.push((one, other));
@@ -128,7 +128,7 @@ impl<'a> Tables<'a> {
 
     /// Why there is no pair at all.
     fn refusal(&self, force: bool) -> anyhow::Error {
-        let titles = |sets: &[&Set]| sets.iter().map(|set| set.title()).collect::<Vec<_>>().join("; ");
+        let titles = |sets: &[&SideTable]| sets.iter().map(|set| set.title()).collect::<Vec<_>>().join("; ");
         let mut lines = Vec::new();
         let mut can_be_forced = false;
         for one in &self.base {
@@ -137,9 +137,9 @@ impl<'a> Tables<'a> {
             let differences = in_the_way(one, nearest);
             can_be_forced |= !differences.is_empty();
             lines.extend(
-                differences
-                    .iter()
-                    .map(|Difference { name, base, test }| format!("\n  {name}: {base} in BASE, {test} in TEST")),
+                differences.iter().map(|ConditionDifference { name, base, test }| {
+                    format!("\n  {name}: {base} in BASE, {test} in TEST")
+                }),
             );
             if differences.is_empty() {
                 lines.push(format!(
@@ -165,25 +165,25 @@ impl<'a> Tables<'a> {
 impl Pair<'_> {
     /// What differs in options and environment of what is compared, by name. Where two programs are compared only what
     /// both of them tell.
-    pub fn differences(&self) -> Vec<Difference> {
+    pub fn differences(&self) -> Vec<ConditionDifference> {
         let options_known = self.sets.iter().all(|set| !set.settings.is_empty());
         let all_known = self.unknown().iter().all(Option::is_none);
         let [base, test] = [0, 1].map(|side| {
             let settings = self.sets[side].settings.iter().filter(|_| options_known);
             let mut all: EnvironmentText =
                 settings.map(|(name, value)| (name.clone(), BTreeSet::from([value.clone()]))).collect();
-            for (name, words) in self.cases.iter().flat_map(|case| &case[side].environment).filter(|_| all_known) {
-                all.entry(name.clone()).or_default().extend(words.iter().cloned());
+            for (name, values) in self.cases.iter().flat_map(|case| &case[side].environment).filter(|_| all_known) {
+                all.entry(name.clone()).or_default().extend(values.iter().cloned());
             }
             all
         });
         let names: BTreeSet<&String> = base.keys().chain(test.keys()).collect();
         let differs = |name: &String| {
             let is_told = !self.is_of_two_programs() || base.contains_key(name) && test.contains_key(name);
-            (is_told && base.get(name) != test.get(name)).then(|| Difference {
+            (is_told && base.get(name) != test.get(name)).then(|| ConditionDifference {
                 name: name.clone(),
-                base: words(&base, name),
-                test: words(&test, name),
+                base: joined(&base, name),
+                test: joined(&test, name),
             })
         };
         names.into_iter().filter_map(differs).collect()
@@ -194,7 +194,7 @@ impl Pair<'_> {
         [0, 1].map(|side| {
             let has_environment = self.cases.iter().any(|case| !case[side].environment.is_empty());
             match (self.sets[side].settings.is_empty(), has_environment, self.kind) {
-                (_, true, _) | (_, _, Kind::PytorchDdp) => None,
+                (_, true, _) | (_, _, SideKind::PytorchDdp) => None,
                 (true, false, _) => Some("options, devices and environment are not known: there are no records"),
                 (false, false, _) => Some("devices and environment are not known: an older ringmark wrote this"),
             }
@@ -208,9 +208,9 @@ impl Pair<'_> {
     }
 }
 
-fn words(all: &BTreeMap<String, BTreeSet<String>>, name: &str) -> String {
+fn joined(all: &BTreeMap<String, BTreeSet<String>>, name: &str) -> String {
     match all.get(name) {
         None => "not set".to_owned(),
-        Some(words) => words.iter().cloned().collect::<Vec<_>>().join(" / "),
+        Some(values) => values.iter().cloned().collect::<Vec<_>>().join(" / "),
     }
 }

@@ -10,7 +10,7 @@ use ringmark_record::stats::summary::{mean, step_percentiles};
 use ringmark_record::units::Seconds;
 use serde_json::Value;
 
-use crate::read::analyse::comparison::side::{RunFigures, Set, Side};
+use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;
 use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult};
 
@@ -34,7 +34,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
         if is_quick { vec!["quick profile: a first look, too short to be quoted".to_owned()] } else { vec![] };
     let mut seen = Vec::new();
     for model in &file.benchmark_results {
-        let like = Set {
+        let like = SideTable {
             name: model.model.clone(),
             must: vec![
                 ("precision", model.ringmark.as_ref().map(|ours| ours.dtype.to_string())),
@@ -43,7 +43,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
                 ("device", Some(device.to_string())),
             ],
             settings: settings.clone(),
-            ..Set::default()
+            ..SideTable::default()
         };
         ensure!(!seen.contains(&like.title()), "two results of {}: which is meant is not clear", like.title());
         seen.push(like.title());
@@ -83,9 +83,9 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
 fn named(model: &ModelResult) -> Vec<(String, &GroupResult)> {
     let name = |group: &GroupResult, others: &[GroupResult]| {
         let ranks = group.ranks.len();
-        let words = if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
+        let ranks_text = if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
         let alike = others.iter().filter(|other| other.ranks.len() == ranks).count();
-        group.case.filter(|_| alike > 1).map_or(words.clone(), |case| format!("{words}, {case}"))
+        group.case.filter(|_| alike > 1).map_or(ranks_text.clone(), |case| format!("{ranks_text}, {case}"))
     };
     let is_without_ddp = |group: &&GroupResult| group.ranks.len() == 1;
     let (first, others) = match model.result.split_first().filter(|(first, _)| is_without_ddp(first)) {

@@ -15,9 +15,9 @@ pub struct Side {
     /// As it was typed.
     pub path: PathBuf,
     /// Only sides of one kind are compared.
-    pub kind: Kind,
+    pub kind: SideKind,
     /// Never mixed.
-    pub sets: Vec<Set>,
+    pub sets: Vec<SideTable>,
     /// When runs began, as text, which sorts by time.
     pub started: BTreeSet<String>,
     /// What is not in the figures, and why.
@@ -26,7 +26,7 @@ pub struct Side {
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SideKind {
     /// Training, by ringmark or DLPerf.
     Training,
     /// Training, by PyTorch's DDP benchmark.
@@ -35,28 +35,28 @@ pub enum Kind {
     Collectives,
 }
 
-impl Kind {
+impl SideKind {
     /// In a sentence.
-    pub fn words(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
-            Kind::Training => "training runs of ringmark or DLPerf",
-            Kind::PytorchDdp => "PyTorch's DDP benchmark",
-            Kind::Collectives => "collectives alone (ringmark bandwidth, nccl-tests)",
+            SideKind::Training => "training runs of ringmark or DLPerf",
+            SideKind::PytorchDdp => "PyTorch's DDP benchmark",
+            SideKind::Collectives => "collectives alone (ringmark bandwidth, nccl-tests)",
         }
     }
 
     /// Of the throughput.
     pub fn unit(self) -> &'static str {
         match self {
-            Kind::Training | Kind::PytorchDdp => "images/s",
-            Kind::Collectives => "GB/s",
+            SideKind::Training | SideKind::PytorchDdp => "images/s",
+            SideKind::Collectives => "GB/s",
         }
     }
 }
 
 /// Cases of equal conditions.
 #[derive(Debug, Default)]
-pub struct Set {
+pub struct SideTable {
     /// What was measured, where there can be several: tables of different names are never compared.
     pub name: String,
     /// What must be equal to be compared, unless that is forced; a value may be unknown.
@@ -66,7 +66,7 @@ pub struct Set {
     /// Those that tell it from others of its side, for its title.
     pub apart: Vec<String>,
     /// In the order in which they are shown.
-    pub cases: Vec<Case>,
+    pub cases: Vec<SideCase>,
 }
 
 /// What it is, and its value; `None` where it is in nobody's way that it is not known.
@@ -77,7 +77,7 @@ pub const NOT_KNOWN: &str = "not known";
 
 /// What is compared with its namesake.
 #[derive(Debug, Default)]
-pub struct Case {
+pub struct SideCase {
     /// `1n2g`, `2 ranks`, `1048576 in-place`.
     pub name: String,
     /// That count.
@@ -101,7 +101,7 @@ pub struct RunFigures {
 
 /// What differs, with both values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Difference {
+pub struct ConditionDifference {
     /// An option, a variable, a version.
     pub name: String,
     /// Of BASE.
@@ -112,13 +112,14 @@ pub struct Difference {
 
 impl Side {
     /// Of nothing yet.
-    pub fn new(path: &Path, kind: Kind) -> Side {
+    pub fn new(path: &Path, kind: SideKind) -> Side {
         Side { path: path.to_owned(), kind, sets: Vec::new(), started: BTreeSet::new(), left_out: Vec::new() }
     }
 
     /// The table of these conditions, made where there is none.
-    pub fn set(&mut self, like: Set) -> &mut Set {
-        let is_like = |set: &Set| (&set.name, &set.must, &set.settings) == (&like.name, &like.must, &like.settings);
+    pub fn set(&mut self, like: SideTable) -> &mut SideTable {
+        let is_like =
+            |set: &SideTable| (&set.name, &set.must, &set.settings) == (&like.name, &like.must, &like.settings);
         let place = self.sets.iter().position(is_like).unwrap_or_else(|| {
             self.sets.push(like);
             self.sets.len() - 1
@@ -128,7 +129,7 @@ impl Side {
 
     /// Tables of one title get the settings into it that tell them apart.
     pub fn tell_apart(&mut self) {
-        let apart = |set: &Set| {
+        let apart = |set: &SideTable| {
             let others = || self.sets.iter().filter(|other| other.title() == set.title());
             let differs = |name: &String, value: &String| others().any(|other| other.settings.get(name) != Some(value));
             let settings = set.settings.iter().filter(|(name, value)| differs(name, value));
@@ -141,14 +142,14 @@ impl Side {
     /// Takes in the runs of another part of the same side.
     pub fn absorb(&mut self, part: Side) {
         for set in part.sets {
-            let like = Set { name: set.name, must: set.must, settings: set.settings, ..Set::default() };
+            let like = SideTable { name: set.name, must: set.must, settings: set.settings, ..SideTable::default() };
             let known = self.set(like);
             for case in set.cases {
                 let known = known.case(&case.name);
                 known.runs.extend(case.runs);
                 known.warnings.extend(case.warnings);
-                for (name, words) in case.environment {
-                    known.environment.entry(name).or_default().extend(words);
+                for (name, values) in case.environment {
+                    known.environment.entry(name).or_default().extend(values);
                 }
             }
         }
@@ -171,7 +172,7 @@ impl RunFigures {
     }
 }
 
-impl Set {
+impl SideTable {
     /// Name and conditions, as a heading.
     pub fn title(&self) -> String {
         let values = self.must.iter().filter_map(|(what, value)| {
@@ -186,9 +187,9 @@ impl Set {
     }
 
     /// The case of this name, made where there is none.
-    pub fn case(&mut self, name: &str) -> &mut Case {
+    pub fn case(&mut self, name: &str) -> &mut SideCase {
         let place = self.cases.iter().position(|case| case.name == name).unwrap_or_else(|| {
-            self.cases.push(Case { name: name.to_owned(), ..Case::default() });
+            self.cases.push(SideCase { name: name.to_owned(), ..SideCase::default() });
             self.cases.len() - 1
         });
         &mut self.cases[place]

@@ -12,7 +12,7 @@ use ringmark_record::units::Seconds;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Set, Side};
+use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Side, SideTable};
 use crate::read::analyse::figures;
 use crate::read::load::content::model_of;
 use crate::read::load::environment::{EnvironmentText, moment};
@@ -106,7 +106,7 @@ fn renamed<T>(old: BTreeMap<String, T>) -> BTreeMap<String, T> {
 }
 
 /// All cases of a table have been run under the conditions of the first.
-fn empty_set(model: Option<String>, case: &ResultCase) -> Set {
+fn empty_set(model: Option<String>, case: &ResultCase) -> SideTable {
     let mut settings: BTreeMap<String, String> =
         case.settings.iter().map(|(name, value)| (name.clone(), word(value))).collect();
     for told_elsewhere in ["model", "batch_size", "dtype"] {
@@ -116,7 +116,7 @@ fn empty_set(model: Option<String>, case: &ResultCase) -> Set {
     if let Some(profile) = case.profile {
         settings.insert("profile".to_owned(), if profile == Profile::Quick { "quick" } else { "full" }.to_owned());
     }
-    Set {
+    SideTable {
         must: vec![
             ("model", model),
             ("precision", case.dtype.map(|dtype| dtype.to_string())),
@@ -125,11 +125,11 @@ fn empty_set(model: Option<String>, case: &ResultCase) -> Set {
             ("device", Some(case.device.map_or_else(not_known, |device| device.to_string()))),
         ],
         settings,
-        ..Set::default()
+        ..SideTable::default()
     }
 }
 
-fn take_case(side: &mut Side, set: &mut Set, name: Case, case: ResultCase) -> anyhow::Result<()> {
+fn take_case(side: &mut Side, set: &mut SideTable, name: Case, case: ResultCase) -> anyhow::Result<()> {
     ensure!(
         case.dtype.is_some(),
         "{name} has no single runs: this is DLPerf's own result, which holds medians alone: give the folder of its logs"

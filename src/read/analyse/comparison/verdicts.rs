@@ -5,23 +5,23 @@ use ringmark_record::stats::summary::{STEP_PERCENTS, mean, median};
 use serde::{Serialize, Serializer};
 
 use crate::read::analyse::comparison::pairing::{Pair, Pairing};
-use crate::read::analyse::comparison::side::{Case, Difference, Kind, RunFigures, Side};
+use crate::read::analyse::comparison::side::{ConditionDifference, RunFigures, Side, SideCase, SideKind};
 
 /// All of it.
 #[derive(Debug, Serialize)]
-pub struct Outcome {
+pub struct ComparedResults {
     /// What is compared with.
-    pub base: SideOutcome,
+    pub base: ComparedSide,
     /// What is compared.
-    pub test: SideOutcome,
+    pub test: ComparedSide,
     /// Chance of an interval that misses the truth, 0 to 1.
     pub significance: f64,
     /// Differences up to this share do not matter.
     pub noise: f64,
     /// What differs in options and environment of every table.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<ConditionDifference>,
     /// In the order of BASE.
-    pub tables: Vec<Table>,
+    pub tables: Vec<ComparedTable>,
     /// What TEST has not.
     pub only_in_base: Vec<String>,
     /// What BASE has not.
@@ -30,7 +30,7 @@ pub struct Outcome {
 
 /// One side.
 #[derive(Debug, Serialize)]
-pub struct SideOutcome {
+pub struct ComparedSide {
     /// As it was typed.
     pub path: String,
     /// Of the case that has most.
@@ -45,25 +45,25 @@ pub struct SideOutcome {
 
 /// Cases of equal conditions.
 #[derive(Debug, Serialize)]
-pub struct Table {
+pub struct ComparedTable {
     /// Of BASE.
     pub title: String,
     /// What should have been equal and was compared all the same.
-    pub forced: Vec<Difference>,
+    pub forced: Vec<ConditionDifference>,
     /// What differs in options and environment, beyond what differs in all tables.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<ConditionDifference>,
     /// What was measured.
     #[serde(skip)]
-    pub kind: Kind,
+    pub kind: SideKind,
     /// Of the throughput.
     pub unit: &'static str,
     /// In the order of BASE.
-    pub cases: Vec<CaseOutcome>,
+    pub cases: Vec<ComparedCase>,
 }
 
 /// One case.
 #[derive(Debug, Serialize)]
-pub struct CaseOutcome {
+pub struct ComparedCase {
     /// `1n2g`, `2 ranks`, `1 MiB in`.
     pub name: String,
     /// What the throughput comes to.
@@ -128,19 +128,20 @@ fn word<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Err
     })
 }
 
-impl Outcome {
+impl ComparedResults {
     /// Works out everything that is paired.
-    pub fn of([base, test]: [&Side; 2], pairing: Pairing, thresholds: Thresholds) -> Outcome {
-        let mut tables: Vec<Table> = pairing.pairs.iter().map(|pair| Table::of(pair, thresholds)).collect();
+    pub fn of([base, test]: [&Side; 2], pairing: Pairing, thresholds: Thresholds) -> ComparedResults {
+        let mut tables: Vec<ComparedTable> =
+            pairing.pairs.iter().map(|pair| ComparedTable::of(pair, thresholds)).collect();
         let mut differences = tables.first().map(|table| table.differences.clone()).unwrap_or_default();
         differences.retain(|difference| tables.iter().all(|table| table.differences.contains(difference)));
         for table in &mut tables {
             table.differences.retain(|difference| !differences.contains(difference));
         }
         let [only_in_base, only_in_test] = pairing.only;
-        Outcome {
-            base: SideOutcome::of(base, &pairing.pairs, 0),
-            test: SideOutcome::of(test, &pairing.pairs, 1),
+        ComparedResults {
+            base: ComparedSide::of(base, &pairing.pairs, 0),
+            test: ComparedSide::of(test, &pairing.pairs, 1),
             significance: thresholds.significance,
             noise: thresholds.noise,
             differences,
@@ -151,18 +152,18 @@ impl Outcome {
     }
 
     /// A case, with its table's title where there are several.
-    pub fn name(&self, table: &Table, case: &CaseOutcome) -> String {
+    pub fn name(&self, table: &ComparedTable, case: &ComparedCase) -> String {
         if self.tables.len() > 1 { format!("{}: {}", table.title, case.name) } else { case.name.clone() }
     }
 
     /// Every case with its table.
-    pub fn cases(&self) -> impl Iterator<Item = (&Table, &CaseOutcome)> {
+    pub fn cases(&self) -> impl Iterator<Item = (&ComparedTable, &ComparedCase)> {
         self.tables.iter().flat_map(|table| table.cases.iter().map(move |case| (table, case)))
     }
 }
 
-impl SideOutcome {
-    fn of(side: &Side, pairs: &[Pair], place: usize) -> SideOutcome {
+impl ComparedSide {
+    fn of(side: &Side, pairs: &[Pair], place: usize) -> ComparedSide {
         let mut warnings: Vec<String> = Vec::new();
         for pair in pairs {
             let of_cases = pair.cases.iter().flat_map(|case| case[place].warnings.clone());
@@ -172,7 +173,7 @@ impl SideOutcome {
                 }
             }
         }
-        SideOutcome {
+        ComparedSide {
             path: side.path.display().to_string(),
             runs: side.runs(),
             started: side.started.first().cloned().zip(side.started.last().cloned()),
@@ -182,24 +183,24 @@ impl SideOutcome {
     }
 }
 
-impl Table {
-    fn of(pair: &Pair, thresholds: Thresholds) -> Table {
-        Table {
+impl ComparedTable {
+    fn of(pair: &Pair, thresholds: Thresholds) -> ComparedTable {
+        ComparedTable {
             title: pair.sets[0].title(),
             forced: pair.forced.clone(),
             differences: pair.differences(),
             kind: pair.kind,
             unit: pair.kind.unit(),
-            cases: pair.cases.iter().filter_map(|case| CaseOutcome::of(case, pair, thresholds)).collect(),
+            cases: pair.cases.iter().filter_map(|case| ComparedCase::of(case, pair, thresholds)).collect(),
         }
     }
 }
 
-impl CaseOutcome {
+impl ComparedCase {
     /// `None` without runs, which no reader lets through.
-    fn of([base, test]: &[&Case; 2], pair: &Pair, thresholds: Thresholds) -> Option<CaseOutcome> {
+    fn of([base, test]: &[&SideCase; 2], pair: &Pair, thresholds: Thresholds) -> Option<ComparedCase> {
         let figures = |figure: &dyn Fn(&RunFigures) -> Option<f64>| {
-            let of = |case: &Case| case.runs.iter().map(figure).collect::<Option<Vec<f64>>>();
+            let of = |case: &SideCase| case.runs.iter().map(figure).collect::<Option<Vec<f64>>>();
             Some([of(base)?, of(test)?])
         };
         let mean = figures(&|run| Some(run.mean.0))?;
@@ -213,7 +214,7 @@ impl CaseOutcome {
         };
         // Two programs take them of different things.
         let percents = STEP_PERCENTS.into_iter().enumerate().filter(|_| !pair.is_of_two_programs());
-        Some(CaseOutcome {
+        Some(ComparedCase {
             name: base.name.clone(),
             verdict: speeds.verdict(thresholds.noise),
             base_is_warned: !base.warnings.is_empty(),

@@ -55,7 +55,7 @@ pub enum Limit {
 
 impl Limit {
     /// For people.
-    pub fn words(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Limit::Compute => "compute",
             Limit::Host => "inside a host",

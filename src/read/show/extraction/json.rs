@@ -55,6 +55,8 @@ struct JsonCase {
     /// `null` where there is no record.
     device: Option<DeviceKind>,
     device_names: BTreeSet<String>,
+    /// What the case's ranks had on the CPU, which there is the size of a device; none where there is no record.
+    threads_per_rank: BTreeSet<u32>,
     /// `null` where there is no record.
     profile: Option<Profile>,
     runs_counted: usize,
@@ -189,6 +191,7 @@ fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
         dtype: group.conditions.dtype,
         device: recorded.map(|recorded| recorded.device),
         device_names: group.device_names.clone(),
+        threads_per_rank: case.threads(),
         profile: recorded.map(|recorded| recorded.profile),
         runs_counted: case.counted().count(),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
@@ -251,16 +254,16 @@ pub struct JsonLoss {
     /// By images over time: `base_seconds / seconds`.
     efficiency: f64,
     ideal_speed: ImagesPerSecond,
-    total: JsonPart,
+    total: JsonLossPart,
     /// They add up to the total; none where there are no records.
-    parts: Vec<JsonPart>,
+    parts: Vec<JsonLossPart>,
     /// They add up to the part `compute`; none without runs of the same ranks without any exchange.
-    compute: Vec<JsonPart>,
+    compute: Vec<JsonLossPart>,
 }
 
 /// One part of the loss, or the whole.
 #[derive(Debug, Serialize)]
-struct JsonPart {
+struct JsonLossPart {
     #[serde(skip_serializing_if = "Option::is_none")]
     part: Option<&'static str>,
     /// Below zero it is a gain.
@@ -276,7 +279,7 @@ struct JsonPart {
 
 impl From<&CaseLoss> for JsonLoss {
     fn from(case: &CaseLoss) -> JsonLoss {
-        let json = |part: Option<Part>, difference: MeanDifference| JsonPart {
+        let json = |part: Option<Part>, difference: MeanDifference| JsonLossPart {
             part: part.map(Part::key),
             seconds: Seconds(difference.mean),
             margin_seconds: difference.margin.map(Seconds),

@@ -21,7 +21,7 @@ const MEBIBYTE: f64 = 1_048_576.0;
 ///
 /// `diff.py` pairs models and groups of ranks by their places, and skips the first group: it has to be the one rank
 /// without DistributedDataParallel, and the one rank with it has to follow. With us one rank exchanges nothing either
-/// way unless an engine was chosen for it, so 1n1g stands in both places where it has no baseline of its own; without
+/// way unless a backend was chosen for it, so 1n1g stands in both places where it has no baseline of its own; without
 /// any 1n1g the first is empty.
 pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     let counted = |group: &&Group| group.cases.iter().any(has_counted);

@@ -6,7 +6,7 @@ use ringmark_record::phase::Phase;
 use ringmark_record::units::Seconds;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
-use crate::read::analyse::title::{process, title};
+use crate::read::analyse::title::{process, title, unlike_devices};
 use crate::read::show::columns::{Columns, aligned, escaped, piped};
 use crate::read::show::extraction::scaling_loss;
 
@@ -20,16 +20,16 @@ const LEGEND: [&str; 3] = [
 const MARK: &str = "!";
 
 /// A table below that of the speeds, with what is said above it.
-struct Part {
+struct TableBelow {
     title: String,
     legend: Vec<&'static str>,
     columns: Columns,
 }
 
 /// Those for which there are figures.
-fn parts(group: &Group) -> impl Iterator<Item = Part> {
+fn parts(group: &Group) -> impl Iterator<Item = TableBelow> {
     let part = |title: &str, legend: &[&'static str], columns: Option<Columns>| {
-        columns.map(|columns| Part { title: title.to_owned(), legend: legend.to_vec(), columns })
+        columns.map(|columns| TableBelow { title: title.to_owned(), legend: legend.to_vec(), columns })
     };
     let parts = [
         part(
@@ -38,8 +38,8 @@ fn parts(group: &Group) -> impl Iterator<Item = Part> {
             times(group),
         ),
         part(
-            "Time of an iteration of the same ranks, with communication and without",
-            &["cost: how much longer it is with it, waiting for each other included"],
+            "Step with communication, and of its baseline: the same ranks without it",
+            &["cost: how much longer it is, waiting for each other included"],
             costs(group),
         ),
         part(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::columns(group)),
@@ -53,7 +53,8 @@ pub fn terminal(extraction: &Extraction) -> String {
     for group in &extraction.groups {
         paragraphs.push(title(group).join("\n"));
         paragraphs.push(aligned(&speeds(group)));
-        for Part { title, legend, columns } in parts(group) {
+        paragraphs.extend(unlike_devices(group).map(|note| format!("NOTE: {}", note.join("\n"))));
+        for TableBelow { title, legend, columns } in parts(group) {
             paragraphs.push(format!("{title}\n({})", legend.join("\n")));
             paragraphs.push(aligned(&columns));
         }
@@ -75,7 +76,8 @@ pub fn markdown(extraction: &Extraction) -> String {
         paragraphs.push(title[1..].join("; "));
         paragraphs.extend(warnings(group).map(|warning| format!("**Warning:** {}", escaped(warning))));
         paragraphs.push(piped(&speeds(group)));
-        for Part { title, legend, columns } in parts(group) {
+        paragraphs.extend(unlike_devices(group).map(|note| format!("**Note:** {}", note.join(" "))));
+        for TableBelow { title, legend, columns } in parts(group) {
             paragraphs.push(format!("{title} ({}):", legend.join(" ")));
             paragraphs.push(piped(&columns));
         }
@@ -157,7 +159,7 @@ fn costs(group: &Group) -> Option<Columns> {
         Some([case.case.to_string(), runs(baseline)].into_iter().chain(figures).collect())
     };
     let rows: Vec<Vec<String>> = group.cases.iter().filter_map(row).collect();
-    let headers = [("case", ""), ("runs without", ""), ("step with", "ms"), ("without", "ms"), ("cost", "%")];
+    let headers = [("case", ""), ("runs", "baseline"), ("step", "ms"), ("baseline", "ms"), ("cost", "%")];
     (!rows.is_empty()).then(|| Columns::new(&headers, rows))
 }
 

@@ -65,7 +65,7 @@ pub struct Share {
 const SMALL: f64 = 0.02;
 
 impl Figure {
-    /// The parts that are worth a word, the largest first, each with its words: `53 % waiting`.
+    /// The parts that are worth a word, the largest first, each with its text: `53 % waiting`.
     pub fn large_parts(&self) -> Vec<(Share, String)> {
         let mut parts: Vec<Share> = self.parts.iter().copied().filter(|part| part.share.abs() >= SMALL).collect();
         parts.sort_by(|one, other| other.share.total_cmp(&one.share));
@@ -85,8 +85,8 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// In words.
-    pub fn words(self) -> &'static str {
+    /// In a headline.
+    pub fn text(self) -> &'static str {
         match self {
             Trust::Sound => "Sound",
             Trust::WithCare => "With care",
@@ -161,7 +161,7 @@ impl Block {
     }
 }
 
-/// Rows of words and numbers, and a bar behind each row where there is something to compare by eye.
+/// Rows of text and numbers, and a bar behind each row where there is something to compare by eye.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Table {
     /// Of every row's cells.
@@ -179,8 +179,8 @@ pub struct Column {
     pub name: String,
     /// `ms`; may be empty.
     pub unit: &'static str,
-    /// Words stand on the left, numbers on the right.
-    pub is_words: bool,
+    /// Text stands on the left, numbers on the right.
+    pub is_text: bool,
     /// Left out where a terminal is too narrow for all.
     pub is_minor: bool,
 }
@@ -199,14 +199,14 @@ pub struct Row {
 }
 
 impl Column {
-    /// Of words.
-    pub fn words(name: impl Into<String>) -> Column {
-        Column { name: name.into(), unit: "", is_words: true, is_minor: false }
+    /// Of text.
+    pub fn text(name: impl Into<String>) -> Column {
+        Column { name: name.into(), unit: "", is_text: true, is_minor: false }
     }
 
     /// Of numbers.
     pub fn numbers(name: impl Into<String>, unit: &'static str) -> Column {
-        Column { name: name.into(), unit, is_words: false, is_minor: false }
+        Column { name: name.into(), unit, is_text: false, is_minor: false }
     }
 
     /// The same, left out where there is no room.

@@ -95,7 +95,7 @@ fn headline(headline: &Headline) -> Markup {
                                 @for part in figure.parts.iter().filter(|part| part.share > 0.0) { i class=(part.class) style={ "flex-grow:" (frame::px(100.0 * part.share)) } {} }
                             }
                             ul class="note of-parts" {
-                                @for (part, words) in figure.large_parts() { li { i class=(part.class) aria-hidden="true" {} " " (words) } }
+                                @for (part, text) in figure.large_parts() { li { i class=(part.class) aria-hidden="true" {} " " (text) } }
                             }
                         }
                         @if !figure.note.is_empty() { p class="note" { (figure.note) } }
@@ -103,7 +103,7 @@ fn headline(headline: &Headline) -> Markup {
                 }
                 div class={ "figure " (trust.0) } {
                     p class="name" { "Trust" }
-                    p class="value" { b aria-hidden="true" { (trust.1) } " " (headline.trust.words()) }
+                    p class="value" { b aria-hidden="true" { (trust.1) } " " (headline.trust.text()) }
                     ul class="note" { @for reason in &headline.reasons { li { (reason) } } }
                 }
             }
@@ -171,11 +171,11 @@ fn table(table: &Table) -> Markup {
                     thead {
                         tr {
                             @for column in &table.columns {
-                                th scope="col" class=[column.is_words.then_some("words")] {
+                                th scope="col" class=[column.is_text.then_some("text")] {
                                     (column.name) @if !column.unit.is_empty() { " " span { (column.unit) } }
                                 }
                             }
-                            @if let Some(bars) = bars { th scope="col" class="words bar" { span { (bars) } } }
+                            @if let Some(bars) = bars { th scope="col" class="text bar" { span { (bars) } } }
                         }
                     }
                     tbody { @for row in &table.rows { (self::row(table, row, bars.map(|_| longest))) } }
@@ -190,7 +190,7 @@ fn row(table: &Table, row: &Row, longest: Option<f64>) -> Markup {
     html! {
         tr class=[row.is_marked.then_some("marked")] {
             @for (cell, column) in row.cells.iter().zip(&table.columns) {
-                td class=[column.is_words.then(|| if cell.len() > LONG { "words long" } else { "words" })] { (cell) }
+                td class=[column.is_text.then(|| if cell.len() > LONG { "text long" } else { "text" })] { (cell) }
             }
             @if longest.is_some() {
                 td class="bar" {

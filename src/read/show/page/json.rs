@@ -9,8 +9,13 @@ use serde::Serialize;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::show::extraction::json::Groups;
 
+/// Version of this document. Version 1 did not say so, and called `backend` `collective`.
+pub const SCHEMA: u32 = 2;
+
 #[derive(Serialize)]
 struct Report<'a> {
+    /// [`SCHEMA`].
+    schema: u32,
     results: Vec<OneResult<'a>>,
 }
 
@@ -29,7 +34,7 @@ struct OneResult<'a> {
 struct Bandwidth<'a> {
     case: String,
     ranks: u32,
-    collective: &'a str,
+    backend: &'a str,
     messages: Vec<Message<'a>>,
 }
 
@@ -52,7 +57,7 @@ pub fn of(results: &[ResultFolder]) -> impl Serialize {
         bandwidth: result.bandwidth.iter().map(bandwidth).collect(),
         left_out: result.problems.iter().map(ToString::to_string).collect(),
     });
-    Report { results: results.collect() }
+    Report { schema: SCHEMA, results: results.collect() }
 }
 
 fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
@@ -72,5 +77,5 @@ fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
         };
         message.sides().into_iter().filter_map(side)
     });
-    Bandwidth { case: case.to_string(), ranks, collective: &record.backend, messages: messages.collect() }
+    Bandwidth { case: case.to_string(), ranks, backend: &record.backend, messages: messages.collect() }
 }

@@ -1,6 +1,6 @@
 //! The report without charts: Markdown, and tables for a terminal, with a bar behind each row.
 
-use crate::output::harmless;
+use crate::output::strip_control_characters;
 use crate::read::show::columns::{Columns, aligned, escaped, piped};
 use crate::read::show::page::document::{Block, Column, Document, Figure, Headline, Row, Table};
 
@@ -31,7 +31,7 @@ pub fn terminal(document: &Document, width: usize) -> String {
             paragraphs.extend(lines(block));
         }
     }
-    harmless(&(paragraphs.join("\n\n") + "\n"))
+    strip_control_characters(&(paragraphs.join("\n\n") + "\n"))
 }
 
 /// For a page of Markdown.
@@ -63,7 +63,7 @@ pub fn markdown(document: &Document) -> String {
 
 fn figure(figure: &Figure) -> String {
     let unit = if figure.unit.is_empty() { String::new() } else { format!(" {}", figure.unit) };
-    let parts = figure.large_parts().into_iter().map(|(_, words)| words);
+    let parts = figure.large_parts().into_iter().map(|(_, text)| text);
     let notes = Some(figure.note.clone()).filter(|note| !note.is_empty()).into_iter().chain(parts);
     let notes = notes.collect::<Vec<_>>().join(", ");
     let note = if notes.is_empty() { String::new() } else { format!(" ({notes})") };
@@ -71,7 +71,7 @@ fn figure(figure: &Figure) -> String {
 }
 
 fn trust(headline: &Headline) -> String {
-    format!("{}: {}", headline.trust.words(), headline.reasons.join("; "))
+    format!("{}: {}", headline.trust.text(), headline.reasons.join("; "))
 }
 
 fn lines(block: &Block) -> Option<String> {
@@ -129,17 +129,17 @@ fn columns(table: &Table, wanted: fn(&Column) -> bool, bars: Option<f64>, cell: 
     let shown: Vec<usize> = (0..table.columns.len()).filter(|index| wanted(&table.columns[*index])).collect();
     let mut headers: Vec<(&str, &str)> =
         shown.iter().map(|index| (table.columns[*index].name.as_str(), table.columns[*index].unit)).collect();
-    let mut words: Vec<usize> = (0..shown.len()).filter(|place| table.columns[shown[*place]].is_words).collect();
+    let mut of_text: Vec<usize> = (0..shown.len()).filter(|place| table.columns[shown[*place]].is_text).collect();
     if bars.is_some() {
         headers.push((table.bars.unwrap_or_default(), "bar"));
-        words.push(shown.len());
+        of_text.push(shown.len());
     }
     let row = |row: &Row| -> Vec<String> {
         let cells = shown.iter().map(|index| cell(row.cells.get(*index).map_or("", String::as_str)));
         let bar = bars.map(|longest| row.bar.map(|length| bar(length / longest, BAR)).unwrap_or_default());
         cells.chain(bar).collect()
     };
-    Columns::new(&headers, table.rows.iter().map(row).collect()).with_words(words)
+    Columns::new(&headers, table.rows.iter().map(row).collect()).with_text(of_text)
 }
 
 /// Names come from files: none may break a table, or look like markup.
@@ -181,7 +181,7 @@ mod tests {
             ..Row::default()
         };
         Table {
-            columns: vec![Column::words("case"), Column::words("place").minor(), Column::numbers("speed", "images/s")],
+            columns: vec![Column::text("case"), Column::text("place").minor(), Column::numbers("speed", "images/s")],
             rows: vec![row("1n1g", 1.0), row("1n2g", 2.0), row("none", f64::NAN)],
             bars: Some("speed"),
         }
@@ -211,7 +211,7 @@ mod tests {
     fn names_break_neither_tables_nor_pages() {
         assert_eq!(one_line("a|b\nc"), "a│b c");
         assert_eq!(escaped("<script>\n&"), "&lt;script> &amp;");
-        let wide = wrapped("one two three", 7).expect("words");
+        let wide = wrapped("one two three", 7).expect("text");
         assert_eq!(wide, "one two\nthree");
         assert_eq!(wrapped("", 7), None);
     }

@@ -1,6 +1,7 @@
 //! A prediction for programs.
 
 use ringmark_record::case::Case;
+use ringmark_record::model::Model;
 use ringmark_record::stats::allreduce_model::{Band, Line};
 use ringmark_record::units::{GigabytesPerSecond, ImagesPerSecond, Seconds};
 use serde::Serialize;
@@ -12,15 +13,21 @@ use crate::read::analyse::prediction::refusal::Refusal;
 use crate::read::analyse::prediction::search::{Backtest, Under};
 use crate::read::show::prediction::notes::{assumptions, warnings};
 
+/// Version of this document. Version 1 did not say so, and called `reason` `why` and a lost part `to`.
+pub const SCHEMA: u32 = 2;
+
 /// The whole document.
 #[derive(Debug, Serialize)]
 pub struct Json {
+    /// [`SCHEMA`].
+    schema: u32,
     groups: Vec<JsonOutlook>,
 }
 
 #[derive(Debug, Serialize)]
 struct JsonOutlook {
     group: String,
+    model: Model,
     measured_on: Vec<String>,
     base: Case,
     batch_size_per_device: u32,
@@ -72,14 +79,14 @@ struct JsonPrediction {
 
 #[derive(Debug, Serialize)]
 struct JsonLost {
-    to: &'static str,
+    part: &'static str,
     seconds: Seconds,
 }
 
 #[derive(Debug, Serialize)]
 struct JsonRefusal {
     case: Case,
-    why: String,
+    reason: String,
     command: String,
 }
 
@@ -104,7 +111,7 @@ struct JsonBacktest {
 
 /// For programs.
 pub fn json(outlooks: &[Outlook]) -> Json {
-    Json { groups: outlooks.iter().map(json_outlook).collect() }
+    Json { schema: SCHEMA, groups: outlooks.iter().map(json_outlook).collect() }
 }
 
 fn json_outlook(outlook: &Outlook) -> JsonOutlook {
@@ -115,6 +122,7 @@ fn json_outlook(outlook: &Outlook) -> JsonOutlook {
     let refused = refused.chain(outlook.backtest.iter().filter_map(|backtest| backtest.as_ref().err()));
     JsonOutlook {
         group: evidence.label.clone(),
+        model: evidence.model,
         measured_on: evidence.title.clone(),
         base: evidence.base,
         batch_size_per_device: evidence.batch_size,
@@ -146,7 +154,7 @@ fn json_line(line: &Line) -> JsonLine {
 
 fn json_prediction(evidence: &Evidence, prediction: &Prediction) -> JsonPrediction {
     let Prediction { case, step, efficiency, .. } = prediction;
-    let lost = |(limit, seconds): &(Limit, f64)| JsonLost { to: limit.words(), seconds: Seconds(*seconds) };
+    let lost = |(limit, seconds): &(Limit, f64)| JsonLost { part: limit.text(), seconds: Seconds(*seconds) };
     JsonPrediction {
         case: *case,
         ranks: case.ranks(),
@@ -159,7 +167,7 @@ fn json_prediction(evidence: &Evidence, prediction: &Prediction) -> JsonPredicti
         },
         seconds_per_iteration: JsonBand { low: Seconds(step.low), mid: Seconds(step.mid), high: Seconds(step.high) },
         efficiency: of_band(*efficiency),
-        limited_by: prediction.limit().map(Limit::words),
+        limited_by: prediction.limit().map(Limit::text),
         lost_seconds: prediction.losses.iter().map(lost).collect(),
     }
 }
@@ -169,7 +177,7 @@ fn of_band(band: Band) -> JsonBand<f64> {
 }
 
 fn json_refusal(refusal: &Refusal) -> JsonRefusal {
-    JsonRefusal { case: refusal.case, why: refusal.why.clone(), command: refusal.command.clone() }
+    JsonRefusal { case: refusal.case, reason: refusal.why.clone(), command: refusal.command.clone() }
 }
 
 fn json_under(under: &Under) -> JsonUnder {

@@ -20,9 +20,9 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
         return lines;
     };
     let line = evidence.between(example.gpus_per_node);
-    lines.extend(evidence.inside().map(|line| words_of_line("inside a host (nothing is predicted from it)", &line)));
+    lines.extend(evidence.inside().map(|line| line_text("inside a host (nothing is predicted from it)", &line)));
     match &line {
-        Some(line) => lines.push(words_of_line("between hosts", line)),
+        Some(line) => lines.push(line_text("between hosts", line)),
         None if evidence.bandwidth.is_empty() => {
             let case = Case { nodes: 2, ..example };
             let advice = format!("; measure it: ringmark bandwidth --cases {case}, then --bandwidth FOLDER");
@@ -76,7 +76,7 @@ fn measured(evidence: &Evidence) -> String {
     format!("measured: {}; efficiency over {}", cases.join(", "), evidence.base)
 }
 
-fn words_of_line(level: &str, line: &Line) -> String {
+fn line_text(level: &str, line: &Line) -> String {
     let bandwidth = if line.per_byte > 0.0 { format!("{:.2}", 1e-9 / line.per_byte) } else { "unlimited".to_owned() };
     format!(
         "all-reduce {level}: {:.1} us a step, {bandwidth} GB/s, residual {:.0} %",

@@ -11,7 +11,7 @@ use crate::read::analyse::prediction::search::{Backtest, Under};
 use crate::read::show::columns::{Columns, aligned};
 use crate::read::show::prediction::notes::{assumptions, warnings};
 
-/// Every outlook as tables, and its words.
+/// Every outlook as tables, and what it rests on.
 pub fn text(outlooks: &[Outlook]) -> String {
     let mut paragraphs = Vec::new();
     for outlook in outlooks {
@@ -21,10 +21,10 @@ pub fn text(outlooks: &[Outlook]) -> String {
             paragraphs.push(aligned(&columns(&outlook.evidence, &predictions)));
         }
         if let Some(Ok(under)) = &outlook.under {
-            paragraphs.push(words_of_under(under));
+            paragraphs.push(under_text(under));
         }
         if let Some(Ok(backtest)) = &outlook.backtest {
-            paragraphs.push(wrapped(&[words_of_backtest(&outlook.evidence, backtest)]));
+            paragraphs.push(wrapped(&[backtest_text(&outlook.evidence, backtest)]));
         }
         paragraphs.push(wrapped(&assumptions(outlook)));
         let warnings: Vec<String> = warnings(outlook).iter().map(|warning| format!("WARNING: {warning}")).collect();
@@ -43,7 +43,7 @@ fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
         let Prediction { case, step, efficiency, .. } = prediction;
         let limit = match prediction.reference {
             None => "(measured)",
-            Some(_) => prediction.limit().map_or("-", Limit::words),
+            Some(_) => prediction.limit().map_or("-", Limit::text),
         };
         let speeds = [step.high, step.mid, step.low].map(|step| speed(evidence.speed(*case, step)));
         let percent = [efficiency.low, efficiency.mid, efficiency.high];
@@ -58,7 +58,7 @@ fn speed(speed: ImagesPerSecond) -> String {
     if speed.0 < 1e3 { format!("{:.2}", speed.0) } else { format!("{:.0}", speed.0) }
 }
 
-fn words_of_backtest(evidence: &Evidence, backtest: &Backtest) -> String {
+fn backtest_text(evidence: &Evidence, backtest: &Backtest) -> String {
     let case = backtest.predicted.case;
     let from: Vec<String> = backtest.from.iter().map(Case::to_string).collect();
     format!(
@@ -71,7 +71,7 @@ fn words_of_backtest(evidence: &Evidence, backtest: &Backtest) -> String {
     )
 }
 
-fn words_of_under(under: &Under) -> String {
+fn under_text(under: &Under) -> String {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let limit = percent(under.efficiency);
     let last = format!("{} ({} ranks)", under.last, under.last.ranks());

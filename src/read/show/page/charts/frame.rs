@@ -1,4 +1,4 @@
-//! What charts share: a drawing with its words for those who do not see it, axes, markers, and numbers as SVG writes them.
+//! What charts share: a drawing with its description for those who do not see it, axes, markers, and numbers as SVG writes them.
 
 use std::fmt::Write;
 

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::read::show::page::charts::frame::{self, Frame, path, px};
-use crate::read::show::page::charts::scale::{Kind, Scale};
+use crate::read::show::page::charts::scale::{Scale, ScaleKind};
 use crate::read::show::page::charts::style::{Style, colour, line_class, line_sample, marker};
 
 /// The whole chart.
@@ -31,14 +31,14 @@ pub struct Axis {
     /// Name with unit.
     pub name: String,
     /// How places follow values.
-    pub kind: Kind,
+    pub kind: ScaleKind,
     /// Marks: value, label, second line of the label. Empty for round numbers.
     pub marks: Vec<(f64, String, String)>,
 }
 
 impl Axis {
     /// With round marks.
-    pub fn new(name: impl Into<String>, kind: Kind) -> Axis {
+    pub fn new(name: impl Into<String>, kind: ScaleKind) -> Axis {
         Axis { name: name.into(), kind, marks: Vec::new() }
     }
 }
@@ -120,13 +120,13 @@ impl LineChart {
         let of_x = || self.points().map(|point| point.x);
         let of_y = self.points().map(|point| point.y);
         let x = match self.x.kind {
-            Kind::Logarithmic => Scale::logarithmic(of_x(), frame.across()),
-            Kind::Linear => Scale::linear(of_x(), [None; 2], frame.across()),
+            ScaleKind::Logarithmic => Scale::logarithmic(of_x(), frame.across()),
+            ScaleKind::Linear => Scale::linear(of_x(), [None; 2], frame.across()),
         };
         let of_y = of_y.chain(self.series.iter().flat_map(|series| series.ideal.iter().map(|(_, y)| *y)));
         let y = match self.y.kind {
-            Kind::Logarithmic => Scale::logarithmic(of_y, frame.up()),
-            Kind::Linear => Scale::linear(of_y, self.y_ends, frame.up()),
+            ScaleKind::Logarithmic => Scale::logarithmic(of_y, frame.up()),
+            ScaleKind::Linear => Scale::linear(of_y, self.y_ends, frame.up()),
         };
         let marks = match self.x.marks.is_empty() {
             false => self.x.marks.iter().map(|(at, label, below)| (x.at(*at), label.clone(), below.clone())).collect(),
@@ -205,9 +205,9 @@ mod tests {
         let points: Vec<Point> = points.iter().map(point).collect();
         LineChart {
             title: "<b>title</b>".to_owned(),
-            description: "words".to_owned(),
-            x: Axis::new("ranks", Kind::Logarithmic),
-            y: Axis::new("images/s", Kind::Linear),
+            description: "text".to_owned(),
+            x: Axis::new("ranks", ScaleKind::Logarithmic),
+            y: Axis::new("images/s", ScaleKind::Linear),
             series: vec![LineSeries {
                 name: "<u>name</u>".to_owned(),
                 style: Style { colour: 9, shape: 9 },

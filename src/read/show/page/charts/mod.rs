@@ -1,7 +1,7 @@
 //! Charts as data, and as SVG that needs nothing but the page's style sheet. Every mark has its values as a title, which a
 //! browser shows without a script and the page's script shows sooner. Not for what is drawn: see `content`.
 //!
-//! | room | what it is for |
+//! | module | what it is for |
 //! |---|---|
 //! | [`scale`] | from values to places, with round ticks |
 //! | [`frame`] | plot area, axes, markers, numbers as SVG writes them |

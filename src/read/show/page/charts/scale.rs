@@ -2,7 +2,7 @@
 
 /// How places follow values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ScaleKind {
     /// Equal steps are equally long.
     Linear,
     /// Equal factors are equally long.
@@ -12,7 +12,7 @@ pub enum Kind {
 /// One axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale {
-    kind: Kind,
+    kind: ScaleKind,
     /// Values at the two ends.
     domain: [f64; 2],
     /// Places of the two ends.
@@ -21,13 +21,13 @@ pub struct Scale {
 
 impl Scale {
     /// From `domain`'s values to `range`'s places. A domain without extent gets some, so that nothing divides by zero.
-    pub fn new(kind: Kind, domain: [f64; 2], range: [f64; 2]) -> Scale {
+    pub fn new(kind: ScaleKind, domain: [f64; 2], range: [f64; 2]) -> Scale {
         let [low, high] = domain;
         let domain = match kind {
             _ if !(low.is_finite() && high.is_finite()) => [1.0, 2.0],
-            Kind::Logarithmic if low <= 0.0 => [1.0, 2.0],
-            Kind::Logarithmic if high <= low => [low / 2.0, low * 2.0],
-            Kind::Linear if high <= low => [low - 0.5 * low.abs().max(1.0), low + 0.5 * low.abs().max(1.0)],
+            ScaleKind::Logarithmic if low <= 0.0 => [1.0, 2.0],
+            ScaleKind::Logarithmic if high <= low => [low / 2.0, low * 2.0],
+            ScaleKind::Linear if high <= low => [low - 0.5 * low.abs().max(1.0), low + 0.5 * low.abs().max(1.0)],
             _ => domain,
         };
         Scale { kind, domain, range }
@@ -38,7 +38,7 @@ impl Scale {
     pub fn linear(values: impl IntoIterator<Item = f64>, ends: [Option<f64>; 2], range: [f64; 2]) -> Scale {
         let values = values.into_iter().chain(ends.into_iter().flatten());
         let [low, high] = extent(values).unwrap_or([0.0, 1.0]);
-        let loose = Scale::new(Kind::Linear, [low, high], range);
+        let loose = Scale::new(ScaleKind::Linear, [low, high], range);
         let step = loose.step(5);
         let [loose_low, loose_high] = loose.domain;
         let is_end = |end: Option<f64>, value: f64| end.is_some_and(|end| (end - value).abs() <= 1e-9 * end.abs());
@@ -51,7 +51,7 @@ impl Scale {
     pub fn logarithmic(values: impl IntoIterator<Item = f64>, range: [f64; 2]) -> Scale {
         let [low, high] = extent(values.into_iter().filter(|value| *value > 0.0)).unwrap_or([1.0, 2.0]);
         let air = (high / low).powf(0.06).max(1.05);
-        Scale::new(Kind::Logarithmic, [low / air, high * air], range)
+        Scale::new(ScaleKind::Logarithmic, [low / air, high * air], range)
     }
 
     /// Values at the two ends.
@@ -63,8 +63,8 @@ impl Scale {
     pub fn at(&self, value: f64) -> f64 {
         let [low, high] = self.domain;
         let share = match self.kind {
-            Kind::Linear => (value - low) / (high - low),
-            Kind::Logarithmic => (value / low).ln() / (high / low).ln(),
+            ScaleKind::Linear => (value - low) / (high - low),
+            ScaleKind::Logarithmic => (value / low).ln() / (high / low).ln(),
         };
         // A comparison with what is no number is false: such a value lies at the lower end.
         let share = if share > 0.0 { share.min(1.0) } else { 0.0 };
@@ -75,13 +75,13 @@ impl Scale {
     pub fn ticks(&self, count: usize) -> Vec<f64> {
         let [low, high] = self.domain;
         match self.kind {
-            Kind::Linear => {
+            ScaleKind::Linear => {
                 let step = self.step(count);
                 let first = (low / step - 1e-9).ceil() as i64;
                 let last = (high / step + 1e-9).floor() as i64;
                 (first..=last).map(|number| number as f64 * step).collect()
             }
-            Kind::Logarithmic => {
+            ScaleKind::Logarithmic => {
                 let decades = (high / low).log10();
                 let multiples: &[f64] = match decades {
                     ..1.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0],
@@ -140,10 +140,10 @@ mod tests {
 
     #[test]
     fn factors_are_equally_long() {
-        let scale = Scale::new(Kind::Logarithmic, [1.0, 64.0], [0.0, 60.0]);
+        let scale = Scale::new(ScaleKind::Logarithmic, [1.0, 64.0], [0.0, 60.0]);
         assert!((scale.at(8.0) - 30.0).abs() < 1e-9);
         assert_eq!(scale.ticks(4), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
-        assert_eq!(Scale::new(Kind::Logarithmic, [1.0, 1e6], [0.0, 1.0]).ticks(3), [1.0, 1e2, 1e4, 1e6]);
+        assert_eq!(Scale::new(ScaleKind::Logarithmic, [1.0, 1e6], [0.0, 1.0]).ticks(3), [1.0, 1e2, 1e4, 1e6]);
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
             Scale::logarithmic([], [0.0, 9.0]),
             Scale::logarithmic([0.0, -1.0, f64::NAN], [0.0, 9.0]),
             Scale::logarithmic([5.0], [0.0, 9.0]),
-            Scale::new(Kind::Linear, [f64::NAN, 1.0], [0.0, 9.0]),
+            Scale::new(ScaleKind::Linear, [f64::NAN, 1.0], [0.0, 9.0]),
         ] {
             for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -3.0, 5.0] {
                 assert!((0.0..=9.0).contains(&scale.at(value)), "{scale:?} {value}");

@@ -72,7 +72,7 @@ impl StackChart {
     pub fn draw(&self) -> Markup {
         let several = self.groups.len() > 1;
         let rows = self.groups.iter().map(|group| group.bars.len() + usize::from(several)).sum::<usize>();
-        let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [76.0, 62.0, 10.0, 42.0]);
+        let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [104.0, 62.0, 10.0, 42.0]);
         let lengths = self.groups.iter().flat_map(|group| group.bars.iter().map(StackBar::length));
         let x = Scale::linear(lengths, [Some(0.0), self.end], frame.across());
         let marks: Vec<_> = x.ticks(5).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect();
@@ -160,8 +160,8 @@ mod tests {
         };
         let drawn = chart.draw().into_string();
         assert_eq!(drawn.matches("<rect class=\"area").count(), 2);
-        // 520 less 76 and 62: 382 for 100.
-        assert!(drawn.contains("width=\"286.5\"") && drawn.contains("width=\"95.5\""), "{drawn}");
+        // 520 less 104 and 62: 354 for 100.
+        assert!(drawn.contains("width=\"265.5\"") && drawn.contains("width=\"88.5\""), "{drawn}");
         assert!(!drawn.contains("NaN") && drawn.contains("&lt;1n1g&gt;"), "{drawn}");
         let empty = StackChart { groups: Vec::new(), ..chart };
         assert!(!empty.draw().into_string().contains("NaN"));

@@ -1,5 +1,5 @@
 //! Every iteration of one run over time: median line in a band from the shortest to the longest, warm-up shaded, outliers
-//! marked. Long runs are thinned out to stretches of iterations; shortest and longest of each are kept, so that no outlier
+//! marked. Long runs are thinned out to ranges of iterations; shortest and longest of each are kept, so that no outlier
 //! is lost. Not for judging a run, which the record's warnings do.
 
 use maud::{Markup, html};
@@ -23,7 +23,7 @@ pub struct Timeline {
     /// Of the result that the run is of.
     pub style: Style,
     /// In order.
-    pub stretches: Vec<Stretch>,
+    pub ranges: Vec<IterationRange>,
     /// Iterations of the run.
     pub iterations: usize,
     /// First iterations that the figures leave out.
@@ -38,7 +38,7 @@ pub struct Timeline {
 
 /// Some iterations that follow each other, of all ranks; milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stretch {
+pub struct IterationRange {
     /// First iteration, from 1.
     pub first: usize,
     /// Last iteration.
@@ -55,8 +55,8 @@ pub struct Stretch {
     pub iteration: usize,
 }
 
-/// At most `count` stretches of all iterations of `steps`, by rank, then by iteration. Warm-up and the rest are never in one.
-pub fn stretches(steps: &[Vec<Seconds>], warmup: usize, count: usize) -> Vec<Stretch> {
+/// At most `count` ranges of all iterations of `steps`, by rank, then by iteration. Warm-up and the rest are never in one.
+pub fn iteration_ranges(steps: &[Vec<Seconds>], warmup: usize, count: usize) -> Vec<IterationRange> {
     let iterations = steps.iter().map(Vec::len).min().unwrap_or(0);
     let length = iterations.div_ceil(count.max(2) - 1).max(1);
     let warmup = warmup.min(iterations);
@@ -85,7 +85,7 @@ pub fn stretches(steps: &[Vec<Seconds>], warmup: usize, count: usize) -> Vec<Str
             let (_, middle, _) = pool.select_nth_unstable_by(half, f64::total_cmp);
             let middle = *middle;
             let (rank, iteration) = (place.0, place.1 + 1);
-            Some(Stretch { first: start + 1, last: end, shortest, middle, longest, rank, iteration })
+            Some(IterationRange { first: start + 1, last: end, shortest, middle, longest, rank, iteration })
         })
         .collect()
 }
@@ -94,14 +94,14 @@ impl Timeline {
     /// The drawing.
     pub fn draw(&self) -> Markup {
         let frame = Frame::new(300.0, 150.0, [44.0, 6.0, 20.0, 20.0]);
-        let y = Scale::new(super::scale::Kind::Linear, self.domain, frame.up());
+        let y = Scale::new(super::scale::ScaleKind::Linear, self.domain, frame.up());
         let width = (frame.right - frame.left) / self.iterations.max(1) as f64;
         // Iteration n fills the n-th of equal places.
         let start = |iteration: usize| frame.left + (iteration as f64 - 1.0) * width;
-        let middle = |stretch: &Stretch| (start(stretch.first) + start(stretch.last + 1)) / 2.0;
-        let upper = self.stretches.iter().map(|stretch| (middle(stretch), y.at(stretch.longest)));
-        let lower = self.stretches.iter().rev().map(|stretch| (middle(stretch), y.at(stretch.shortest)));
-        let line = self.stretches.iter().map(|stretch| (middle(stretch), y.at(stretch.middle)));
+        let middle = |range: &IterationRange| (start(range.first) + start(range.last + 1)) / 2.0;
+        let upper = self.ranges.iter().map(|range| (middle(range), y.at(range.longest)));
+        let lower = self.ranges.iter().rev().map(|range| (middle(range), y.at(range.shortest)));
+        let line = self.ranges.iter().map(|range| (middle(range), y.at(range.middle)));
         frame.svg(&self.title, &self.description, html! {
             @if self.warmup > 0 {
                 rect class="warmup" x=(px(frame.left)) y=(px(frame.top)) width=(px(start(self.warmup + 1) - frame.left)) height=(px(frame.bottom - frame.top)) {}
@@ -116,20 +116,20 @@ impl Timeline {
             @for (iteration, time) in self.outliers.iter().take(MARKS) {
                 (outlier(start(*iteration) + width / 2.0, y.at(*time), *time > self.domain[1]))
             }
-            @for stretch in self.stretches.iter().filter(|stretch| stretch.longest > self.domain[1] && stretch.first <= self.warmup) {
-                path class="beyond" d=(triangle(middle(stretch), frame.top)) {}
+            @for range in self.ranges.iter().filter(|range| range.longest > self.domain[1] && range.first <= self.warmup) {
+                path class="beyond" d=(triangle(middle(range), frame.top)) {}
             }
-            @for stretch in &self.stretches {
-                rect class="hit" x=(px(start(stretch.first))) y=(px(frame.top - 8.0)) width=(px((start(stretch.last + 1) - start(stretch.first)).max(0.3)))
-                    height=(px(frame.bottom - frame.top + 8.0)) { title { (stretch.tip(self.warmup)) } }
+            @for range in &self.ranges {
+                rect class="hit" x=(px(start(range.first))) y=(px(frame.top - 8.0)) width=(px((start(range.last + 1) - start(range.first)).max(0.3)))
+                    height=(px(frame.bottom - frame.top + 8.0)) { title { (range.tip(self.warmup)) } }
             }
         })
     }
 }
 
-impl Stretch {
+impl IterationRange {
     fn tip(&self, warmup: usize) -> String {
-        let Stretch { first, last, shortest, middle, longest, rank, iteration } = *self;
+        let IterationRange { first, last, shortest, middle, longest, rank, iteration } = *self;
         let which = if first == last { format!("iteration {first}") } else { format!("iterations {first} to {last}") };
         let warmup = if first <= warmup { ", warm-up" } else { "" };
         match (longest - shortest).abs() < 0.005 {
@@ -168,27 +168,24 @@ mod tests {
     #[test]
     fn no_outlier_is_lost_by_thinning_out() {
         for count in [2, 50, 150, 5000] {
-            let thin = stretches(&steps(4, 1000), 20, count);
+            let thin = iteration_ranges(&steps(4, 1000), 20, count);
             assert!(thin.len() <= count + 1, "{} of {count}", thin.len());
             let longest = thin.iter().max_by(|one, other| one.longest.total_cmp(&other.longest)).expect("some");
             assert_eq!((longest.rank, longest.iteration), (3, 778));
             assert!((longest.longest - 5103.0).abs() < 1e-6);
-            let covered: Vec<usize> = thin.iter().flat_map(|stretch| stretch.first..=stretch.last).collect();
+            let covered: Vec<usize> = thin.iter().flat_map(|range| range.first..=range.last).collect();
             assert_eq!(covered, (1..=1000).collect::<Vec<_>>());
-            assert!(thin.iter().all(|stretch| stretch.last <= 20 || stretch.first > 20));
+            assert!(thin.iter().all(|range| range.last <= 20 || range.first > 20));
         }
     }
 
     #[test]
     fn a_short_run_is_shown_as_it_is() {
-        let thin = stretches(&steps(2, 3), 1, 150);
-        assert_eq!(
-            thin.iter().map(|stretch| (stretch.first, stretch.last)).collect::<Vec<_>>(),
-            [(1, 1), (2, 2), (3, 3)]
-        );
+        let thin = iteration_ranges(&steps(2, 3), 1, 150);
+        assert_eq!(thin.iter().map(|range| (range.first, range.last)).collect::<Vec<_>>(), [(1, 1), (2, 2), (3, 3)]);
         assert_eq!((thin[0].shortest, thin[0].middle, thin[0].longest), (100.0, 101.0, 101.0));
-        assert_eq!(stretches(&[], 5, 150), []);
-        assert_eq!(stretches(&[vec![Seconds(f64::INFINITY)]], 0, 150), []);
+        assert_eq!(iteration_ranges(&[], 5, 150), []);
+        assert_eq!(iteration_ranges(&[vec![Seconds(f64::INFINITY)]], 0, 150), []);
     }
 
     #[test]
@@ -198,7 +195,7 @@ mod tests {
             title: "run 1".to_owned(),
             description: String::new(),
             style: Style { colour: 1, shape: 0 },
-            stretches: stretches(&steps, 20, 150),
+            ranges: iteration_ranges(&steps, 20, 150),
             iterations: 1_000_000,
             warmup: 20,
             usual: 100.0,
@@ -208,8 +205,7 @@ mod tests {
         let drawn = timeline.draw().into_string();
         assert!(drawn.len() < 40_000 && !drawn.contains("NaN"), "{}", drawn.len());
         assert!(drawn.contains("\"middle-line s1\"") && drawn.contains("\"band s1\""), "the colour is its result's");
-        let empty =
-            Timeline { stretches: Vec::new(), iterations: 0, domain: [f64::NAN; 2], usual: f64::NAN, ..timeline };
+        let empty = Timeline { ranges: Vec::new(), iterations: 0, domain: [f64::NAN; 2], usual: f64::NAN, ..timeline };
         assert!(!empty.draw().into_string().contains("=\"NaN"));
     }
 }

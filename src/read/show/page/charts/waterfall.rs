@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::read::show::page::charts::frame::{Frame, path, px};
 use crate::read::show::page::charts::lines::number;
-use crate::read::show::page::charts::scale::{Kind, Scale, extent};
+use crate::read::show::page::charts::scale::{Scale, ScaleKind, extent};
 use crate::read::show::page::charts::stack::short;
 
 const ROW: f64 = 26.0;
@@ -22,14 +22,14 @@ pub struct Waterfall {
     /// Where it begins: label and value.
     pub from: (String, f64),
     /// What comes on top of it, in turn.
-    pub parts: Vec<Part>,
+    pub parts: Vec<WaterfallStep>,
     /// Where it ends: label and value.
     pub to: (String, f64),
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct WaterfallStep {
     /// On its left.
     pub label: String,
     /// Class of its colour.
@@ -47,7 +47,7 @@ impl Waterfall {
     pub fn draw(&self) -> Markup {
         let rows = self.parts.len() + 2;
         let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [170.0, 66.0, 10.0, 42.0]);
-        let steps: Vec<(&Part, f64, f64)> = self
+        let steps: Vec<(&WaterfallStep, f64, f64)> = self
             .parts
             .iter()
             .scan(self.from.1, |sum, part| {
@@ -56,7 +56,8 @@ impl Waterfall {
                 Some((part, start, *sum))
             })
             .collect();
-        let ends = |part: &Part, end: f64| [end - part.margin.unwrap_or(0.0), end + part.margin.unwrap_or(0.0)];
+        let ends =
+            |part: &WaterfallStep, end: f64| [end - part.margin.unwrap_or(0.0), end + part.margin.unwrap_or(0.0)];
         let corners = steps.iter().flat_map(|(_, start, end)| [*start, *end]).chain([self.from.1, self.to.1]);
         let [low, high] = extent(corners).unwrap_or([0.0, 1.0]);
         // What is lost is what is shown: the axis begins at 0 only where that leaves it visible.
@@ -68,7 +69,7 @@ impl Waterfall {
         let low = low.min(whiskers[0].max(low - room));
         let high = high.max(whiskers[1].min(high + room));
         let x = Scale::new(
-            Kind::Linear,
+            ScaleKind::Linear,
             [if from_zero { low.min(0.0) } else { low - 2.0 * air }, high + air],
             frame.across(),
         );
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     fn chart(from: f64, parts: &[f64], to: f64) -> String {
-        let part = |value: &f64| Part {
+        let part = |value: &f64| WaterfallStep {
             label: "<i>".to_owned(),
             class: "forward",
             value: *value,

@@ -11,9 +11,9 @@ use ringmark_record::units::{Bytes, Seconds};
 use crate::read::analyse::results::ResultFolder;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
-use crate::read::show::page::charts::scale::Kind;
+use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::charts::style::Style;
-use crate::read::show::page::content::words::percent;
+use crate::read::show::page::content::numbers::percent;
 use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
 
 /// Marks of sizes that a chart has room for.
@@ -124,7 +124,7 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
         ideal: if limit { memory_line(line) } else { Vec::new() },
         is_reference: false,
     };
-    let x = || Axis { marks: size_marks(lines), ..Axis::new("size of the array", Kind::Logarithmic) };
+    let x = || Axis { marks: size_marks(lines), ..Axis::new("size of the array", ScaleKind::Logarithmic) };
     let chart = |title: &str, y: Axis, series: Vec<LineSeries>| {
         let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
         Chart::Lines(LineChart {
@@ -140,8 +140,8 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
     let rates = lines.iter().map(|line| series(line, rate, "GB/s", true)).collect();
     let times = lines.iter().map(|line| series(line, |_, _, seconds| seconds * 1e6, "\u{b5}s", false)).collect();
     let charts = vec![
-        chart("Bus bandwidth by size", Axis::new("GB/s", Kind::Linear), rates),
-        chart("Time by size", Axis::new("\u{b5}s", Kind::Logarithmic), times),
+        chart("Bus bandwidth by size", Axis::new("GB/s", ScaleKind::Linear), rates),
+        chart("Time by size", Axis::new("\u{b5}s", ScaleKind::Logarithmic), times),
     ];
     let title = format!("Bandwidth on {}", if device == DeviceKind::Cpu { "CPUs" } else { "GPUs" });
     Block { charts: vec![charts], table: Some(table(lines)), ..Block::new(title, NOTE) }
@@ -196,9 +196,9 @@ pub fn size(bytes: Bytes) -> String {
 
 fn table(lines: &[Line]) -> Table {
     let columns = vec![
-        Column::words("case"),
+        Column::text("case"),
         Column::numbers("size", ""),
-        Column::words("type").minor(),
+        Column::text("type").minor(),
         Column::numbers("time", "\u{b5}s"),
         Column::numbers("p95", "\u{b5}s"),
         Column::numbers("busbw", "GB/s"),

@@ -10,7 +10,7 @@ use crate::read::analyse::grouping::settings;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::load::environment;
 use crate::read::load::record::Recorded;
-use crate::read::show::page::content::words::{list, percent};
+use crate::read::show::page::content::numbers::{list, percent};
 use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
 
 /// A fact's name and every value that it has in one result.
@@ -185,7 +185,7 @@ fn comparison(title: &str, results: &[ResultFolder], facts: &[Facts]) -> Option<
     };
     let several = results.len() > 1;
     let heads = shown.iter().map(|(result, _)| if several { result.name.clone() } else { "value".to_owned() });
-    let columns = std::iter::once("what".to_owned()).chain(heads).map(Column::words).collect();
+    let columns = std::iter::once("what".to_owned()).chain(heads).map(Column::text).collect();
     Some(Block { table: Some(Table { columns, rows, bars: None }), ..Block::new(title, note) })
 }
 
@@ -222,9 +222,9 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
         (0..rows[0].len()).map(|column| usual(rows.iter().map(|row| row[column].as_str()))).collect();
     let differs = |row: &[String]| facts.clone().filter(|column| row[*column] != usual[*column]).collect::<Vec<_>>();
     let columns = vec![
-        Column::words("host"),
+        Column::text("host"),
         Column::numbers("ranks", "at most"),
-        Column::words("devices"),
+        Column::text("devices"),
         Column::numbers("threads", "a rank"),
         Column::numbers("cores", ""),
         Column::numbers("clock", "MHz").minor(),
@@ -232,18 +232,18 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
         Column::numbers("stolen", "% of cores").minor(),
     ];
     let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
-    let words = rows.iter().filter_map(|row| {
+    let sentences = rows.iter().filter_map(|row| {
         let what = differs(row)
             .into_iter()
             .map(|column| format!("{} {} where most have {}", names[column], row[column], usual[column]));
         let what: Vec<String> = what.collect();
         (!what.is_empty()).then(|| format!("{}: {}", row[0], list(&what)))
     });
-    let words: Vec<String> = words.collect();
-    let note = match (rows.len(), words.is_empty()) {
+    let sentences: Vec<String> = sentences.collect();
+    let note = match (rows.len(), sentences.is_empty()) {
         (1, _) => String::new(),
         (_, true) => format!("All {} hosts are alike in ranks, devices, threads and cores.", rows.len()),
-        (_, false) => format!("Hosts differ. {}.", words.join("; ")),
+        (_, false) => format!("Hosts differ. {}.", sentences.join("; ")),
     };
     let rows =
         rows.iter().map(|cells| Row { is_marked: !differs(cells).is_empty(), cells: cells.clone(), ..Row::default() });

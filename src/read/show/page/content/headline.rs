@@ -13,9 +13,9 @@ use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::title;
 use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::bandwidth::size as size_of_message;
+use crate::read::show::page::content::numbers::{big, count, percent};
 use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, Series, Setting};
-use crate::read::show::page::content::words::{big, count, percent};
 use crate::read::show::page::document::{Figure, Headline, Share, Trust};
 
 /// A spread of the runs from which the last digits say nothing.

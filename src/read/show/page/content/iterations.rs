@@ -9,9 +9,9 @@ use crate::read::analyse::figures::CaseRuns;
 use crate::read::load::record::Measured;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::scale::extent;
-use crate::read::show::page::charts::timeline::{Timeline, stretches};
+use crate::read::show::page::charts::timeline::{Timeline, iteration_ranges};
+use crate::read::show::page::content::numbers::count;
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::content::words::count;
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
 /// An iteration is marked beyond both, as where the record's warnings speak of outliers: so far above the median, and so
@@ -19,19 +19,19 @@ use crate::read::show::page::document::{Block, Column, Row, Table};
 const OUTLIER: f64 = 0.1;
 const OUTLIER_DEVIATIONS: f64 = 5.0;
 
-/// Stretches that a drawing has room for.
-const STRETCHES: usize = 150;
+/// Ranges that a drawing has room for.
+const RANGES: usize = 150;
 
-/// Stretches of all runs of a result together: what keeps the page small.
-const STRETCHES_IN_ALL: usize = 9000;
+/// Ranges of all runs of a result together: what keeps the page small.
+const RANGES_IN_ALL: usize = 9000;
 
-/// Fewest stretches that show anything.
+/// Fewest ranges that show anything.
 const FEWEST: usize = 24;
 
 const READING: &str = "A drawing a run, titled with its p50: the median over ranks in a band from the fastest rank to the \
                     slowest. Warm-up is shaded and not in the figures; p50 (the dashed line) to p95 are over the iterations \
                     of all ranks; diamonds are outliers, by their mean over ranks; triangles lie beyond the axis, which the \
-                    runs of a case share and which does not begin at 0. alone: the same ranks without communication.";
+                    runs of a case share and which does not begin at 0. baseline: the same ranks without communication.";
 
 /// What the table says of one run, milliseconds.
 struct Times {
@@ -56,7 +56,7 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
 /// A row of drawings a case. `None` where no run counts.
 fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let cases = series.group.cases.iter().flat_map(|case| {
-        let baseline = case.baseline.as_ref().map(|runs| case_times(format!("{} alone", case.case), runs));
+        let baseline = case.baseline.as_ref().map(|runs| case_times(format!("{} baseline", case.case), runs));
         std::iter::once(case_times(case.case.to_string(), case)).chain(baseline)
     });
     let cases: Vec<CaseTimes> = cases.filter(|case| !case.runs.is_empty()).collect();
@@ -64,7 +64,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     if runs == 0 {
         return None;
     }
-    let each = (STRETCHES_IN_ALL / runs).clamp(FEWEST, STRETCHES);
+    let each = (RANGES_IN_ALL / runs).clamp(FEWEST, RANGES);
     let title = if setting.series.len() > 1 {
         format!("Every iteration of {}", series.name)
     } else {
@@ -93,7 +93,7 @@ fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
             title: format!("{}, run {run}: {:.1} ms{outliers}", case.name, times.percentiles[0]),
             description: format!("{} iterations, longest {:.1} ms", measured.iterations, times.ends[1]),
             style: series.style,
-            stretches: stretches(&measured.steps, measured.warmup, each),
+            ranges: iteration_ranges(&measured.steps, measured.warmup, each),
             iterations: measured.iterations,
             warmup: measured.warmup,
             usual: times.percentiles[0],
@@ -129,7 +129,7 @@ fn domain(runs: &[(u32, &Measured, Times)]) -> [f64; 2] {
 
 fn table(series: &Series, cases: &[CaseTimes]) -> Table {
     let columns = vec![
-        Column::words("case"),
+        Column::text("case"),
         Column::numbers("run", ""),
         Column::numbers("iterations", ""),
         Column::numbers("warm-up", "").minor(),

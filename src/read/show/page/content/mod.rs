@@ -1,6 +1,6 @@
-//! What a report says of results: each room makes one block or section of the document. Not for how it is drawn.
+//! What a report says of results: each module makes one block or section of the document. Not for how it is drawn.
 //!
-//! | room | what it is for |
+//! | module | what it is for |
 //! |---|---|
 //! | [`series`] | which groups of runs may stand in one chart |
 //! | [`headline`] | the first screen: big figures, and whether to believe them |
@@ -11,18 +11,18 @@
 //! | [`ranks`] | the spread of every rank |
 //! | [`bandwidth`] | all-reduce alone |
 //! | [`environment`] | on what it ran, and how hosts differ |
-//! | [`words`] | numbers as a reader wants them |
+//! | [`numbers`] | numbers as a reader wants them |
 
 pub mod bandwidth;
 pub mod environment;
 pub mod headline;
 pub mod iterations;
+pub mod numbers;
 pub mod ranks;
 pub mod scaling;
 pub mod scaling_loss;
 pub mod series;
 pub mod split;
-pub mod words;
 
 use std::collections::BTreeSet;
 

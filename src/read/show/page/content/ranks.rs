@@ -13,8 +13,8 @@ use crate::read::analyse::figures::CaseRuns;
 use crate::read::load::iteration_times::RankTimes;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::ranks::{HostOfRanks, RankChart, RankSpread};
+use crate::read::show::page::content::numbers::{count, list, percent};
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::content::words::{count, list, percent};
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
 /// One rank on one host over the runs of a case, milliseconds.
@@ -75,7 +75,7 @@ fn case_ranks(case: &CaseRuns) -> CaseRanks<'_> {
     CaseRanks { case: case.case, ranks: ranks(case, &slow), slow }
 }
 
-/// In words, of warnings that name somebody as slow.
+/// What is said of warnings that name somebody as slow.
 fn how(kind: WarningKind) -> Option<&'static str> {
     match kind {
         WarningKind::Straggler => Some("is a straggler"),
@@ -162,10 +162,10 @@ fn usual(ranks: &[Rank]) -> f64 {
 
 fn table(series: &Series, cases: &[CaseRanks]) -> Table {
     let columns = vec![
-        Column::words("case"),
+        Column::text("case"),
         Column::numbers("rank", ""),
-        Column::words("host"),
-        Column::words("device").minor(),
+        Column::text("host"),
+        Column::text("device").minor(),
         Column::numbers("own p5", "ms").minor(),
         Column::numbers("own p50", "ms"),
         Column::numbers("own p95", "ms"),

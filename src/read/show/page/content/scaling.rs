@@ -9,12 +9,13 @@ use ringmark_record::units::ImagesPerSecond;
 
 use crate::read::analyse::figures::{CaseRuns, Figures};
 use crate::read::analyse::published::{DLPERF, Published};
+use crate::read::analyse::title::unlike_devices;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
-use crate::read::show::page::charts::scale::{Kind, extent};
+use crate::read::show::page::charts::scale::{ScaleKind, extent};
 use crate::read::show::page::charts::style::Style;
+use crate::read::show::page::content::numbers::{count, percent};
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::content::words::{count, percent};
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
 const READING: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic axes, on which every \
@@ -58,6 +59,9 @@ pub fn block(setting: &Setting, published: bool) -> Block {
         ),
     };
     let mut notes = vec![NOTE.to_owned()];
+    let unlike =
+        |series: &Series| Some(format!("Note: {}.", setting.named(series, unlike_devices(series.group)?.join(" "))));
+    notes.extend(setting.series.iter().filter_map(unlike));
     notes.extend(rows.iter().map(|row| cited(row)));
     if published && rows.is_empty() {
         let rows = DLPERF.map(|row| format!("{} with batch size {}", row.dtype, row.batch_size));
@@ -166,7 +170,7 @@ impl Line {
 }
 
 /// Marks at the numbers of ranks that occur, with the cases below them.
-fn ranks_axis(lines: &[Line], kind: Kind) -> Axis {
+fn ranks_axis(lines: &[Line], kind: ScaleKind) -> Axis {
     let mut cases: BTreeMap<u32, BTreeSet<Case>> = BTreeMap::new();
     for case in lines.iter().flat_map(|line| &line.cases) {
         cases.entry(case.case.ranks()).or_default().insert(case.case);
@@ -178,15 +182,17 @@ fn ranks_axis(lines: &[Line], kind: Kind) -> Axis {
     // From the largest down, where linear axes leave no room.
     for (ranks, cases) in cases.into_iter().rev() {
         let distance = |other: u32| match kind {
-            Kind::Linear => f64::from(other - ranks) / f64::from((most - least).max(1)),
-            Kind::Logarithmic => (f64::from(other) / f64::from(ranks)).ln() / (f64::from(most) / f64::from(least)).ln(),
+            ScaleKind::Linear => f64::from(other - ranks) / f64::from((most - least).max(1)),
+            ScaleKind::Logarithmic => {
+                (f64::from(other) / f64::from(ranks)).ln() / (f64::from(most) / f64::from(least)).ln()
+            }
         };
         if last.is_some_and(|last| distance(last) < 0.09) {
             continue;
         }
         last = Some(ranks);
         let names: Vec<String> = cases.iter().map(Case::to_string).collect();
-        let below = if kind == Kind::Logarithmic && names.len() == 1 { names.concat() } else { String::new() };
+        let below = if kind == ScaleKind::Logarithmic && names.len() == 1 { names.concat() } else { String::new() };
         marks.push((f64::from(ranks), ranks.to_string(), below));
     }
     marks.reverse();
@@ -198,7 +204,7 @@ fn throughput(lines: &[Line]) -> Chart {
         |line: &Line| line.ends().map(|ranks| (ranks, line.base.1 * ranks / f64::from(line.base.0.ranks()))).to_vec();
     let series =
         lines.iter().map(|line| line.series(|speed, _| speed, |speed| format!("{speed:.2} images/s"), ideal(line)));
-    chart("Throughput", "images/s", lines, [Kind::Logarithmic; 2], series.collect(), [None; 2])
+    chart("Throughput", "images/s", lines, [ScaleKind::Logarithmic; 2], series.collect(), [None; 2])
 }
 
 fn speedups(lines: &[Line]) -> Chart {
@@ -206,7 +212,7 @@ fn speedups(lines: &[Line]) -> Chart {
     let series = lines
         .iter()
         .map(|line| line.series(|speed, _| line.speedup(speed), |value| format!("{value:.2} times"), ideal(line)));
-    chart("Speedup", "times the smallest case", lines, [Kind::Linear; 2], series.collect(), [Some(0.0), None])
+    chart("Speedup", "times the smallest case", lines, [ScaleKind::Linear; 2], series.collect(), [Some(0.0), None])
 }
 
 fn efficiencies(lines: &[Line]) -> Chart {
@@ -218,7 +224,14 @@ fn efficiencies(lines: &[Line]) -> Chart {
     let lowest =
         extent(series.iter().flat_map(|series| &series.points).map(|point| point.y)).map_or(0.0, |[low, _]| low);
     let floor = if lowest < EFFICIENCY_FLOOR { 0.0 } else { EFFICIENCY_FLOOR };
-    chart("Scaling efficiency", "%", lines, [Kind::Logarithmic, Kind::Linear], series, [Some(floor), Some(105.0)])
+    chart(
+        "Scaling efficiency",
+        "%",
+        lines,
+        [ScaleKind::Logarithmic, ScaleKind::Linear],
+        series,
+        [Some(floor), Some(105.0)],
+    )
 }
 
 /// Every run of a single case.
@@ -244,8 +257,8 @@ fn by_run(lines: &[Line]) -> Chart {
     Chart::Lines(LineChart {
         title: "Speed of every run".to_owned(),
         description: "one point a run; the thin line is the median".to_owned(),
-        x: Axis::new("run", Kind::Linear),
-        y: Axis::new("images/s", Kind::Linear),
+        x: Axis::new("run", ScaleKind::Linear),
+        y: Axis::new("images/s", ScaleKind::Linear),
         series: series.collect(),
         y_ends: [None; 2],
         ideal_name: "median",
@@ -256,7 +269,7 @@ fn chart(
     title: &str,
     unit: &str,
     lines: &[Line],
-    [x, y]: [Kind; 2],
+    [x, y]: [ScaleKind; 2],
     series: Vec<LineSeries>,
     y_ends: [Option<f64>; 2],
 ) -> Chart {
@@ -275,7 +288,7 @@ fn chart(
 
 fn table(setting: &Setting, rows: &[&Published]) -> Table {
     let several = setting.series.len() > 1 || !rows.is_empty();
-    let mut columns = vec![Column::words("case"), Column::numbers("ranks", ""), Column::numbers("runs", "")];
+    let mut columns = vec![Column::text("case"), Column::numbers("ranks", ""), Column::numbers("runs", "")];
     columns.extend([
         Column::numbers("speed", "images/s"),
         Column::numbers("lowest", "images/s").minor(),
@@ -286,7 +299,7 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
         Column::numbers("CV", "%"),
     ]);
     if several {
-        columns.insert(0, Column::words("result"));
+        columns.insert(0, Column::text("result"));
     }
     let mut table = Table { columns, rows: Vec::new(), bars: Some("speed") };
     for series in &setting.series {

@@ -9,8 +9,8 @@ use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::charts::waterfall::{self, Waterfall, signed};
+use crate::read::show::page::content::numbers::{milliseconds, percent};
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::content::words::{milliseconds, percent};
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
 const NOTE: &str = "The mean step of a case less that of the base, in parts that add up: compute is forward and backward beyond \
@@ -70,7 +70,7 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
         let sure = margin.map(|margin| format!(" \u{b1} {:.2}", margin * 1e3)).unwrap_or_default();
         let share =
             loss.loss.share(mean).map(|share| format!(", {} % of the loss", percent(share))).unwrap_or_default();
-        waterfall::Part {
+        waterfall::WaterfallStep {
             label: part.name().to_owned(),
             class: class(part),
             value: mean * 1e3,
@@ -102,9 +102,9 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
         Part::ComputeCrowded | Part::ComputeOverlapped => Column::numbers(part.name(), "ms").minor(),
         _ => Column::numbers(part.name(), "ms"),
     };
-    let mut columns = vec![Column::words("case"), Column::words("over").minor()];
+    let mut columns = vec![Column::text("case"), Column::text("over").minor()];
     if several {
-        columns.insert(0, Column::words("result"));
+        columns.insert(0, Column::text("result"));
     }
     columns.push(Column::numbers("lost", "ms"));
     columns.extend(shown.iter().map(column));

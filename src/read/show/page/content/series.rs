@@ -127,5 +127,5 @@ pub fn device(group: &Group) -> String {
     if group.conditions.recorded.is_none() {
         return "no records beside the logs".to_owned();
     }
-    group.device_names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
+    title::devices(group)
 }

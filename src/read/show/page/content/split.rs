@@ -9,8 +9,8 @@ use crate::read::load::iteration_times::IterationTimes;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup, short};
 use crate::read::show::page::charts::style::phase_class;
+use crate::read::show::page::content::numbers::{milliseconds, percent};
 use crate::read::show::page::content::series::{Series, Setting};
-use crate::read::show::page::content::words::{milliseconds, percent};
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
 /// One part of a step, as it is drawn.
@@ -52,7 +52,7 @@ fn steps<'a>(series: &Series<'a>) -> Vec<Step<'a>> {
     let of_case = |case: &'a CaseRuns| {
         let own = times(case).map(|times| Step { label: case.case.to_string(), times });
         let baseline = case.baseline.as_deref().and_then(times);
-        let baseline = baseline.map(|times| Step { label: format!("{} alone", case.case), times });
+        let baseline = baseline.map(|times| Step { label: format!("{} baseline", case.case), times });
         own.into_iter().chain(baseline)
     };
     series.group.cases.iter().flat_map(of_case).collect()
@@ -84,9 +84,9 @@ pub fn block(setting: &Setting) -> Option<Block> {
         })
     };
     let charts = vec![chart("Mean step", "ms", false), chart("Shares of the step", "%", true)];
-    let has_baseline = groups.iter().any(|(_, steps)| steps.iter().any(|step| step.label.ends_with("alone")));
+    let has_baseline = groups.iter().any(|(_, steps)| steps.iter().any(|step| step.label.ends_with("baseline")));
     let note =
-        if has_baseline { format!("{NOTE} Alone: the same ranks without communication.") } else { NOTE.to_owned() };
+        if has_baseline { format!("{NOTE} Baseline: the same ranks without communication.") } else { NOTE.to_owned() };
     Some(Block {
         charts: vec![charts],
         table: Some(table(setting, &groups)),
@@ -113,9 +113,9 @@ fn bar(setting: &Setting, series: &Series, step: &Step, is_share: bool) -> Stack
 
 fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)]) -> Table {
     let several = setting.series.len() > 1;
-    let mut columns = vec![Column::words("case"), Column::numbers("step", "ms")];
+    let mut columns = vec![Column::text("case"), Column::numbers("step", "ms")];
     if several {
-        columns.insert(0, Column::words("result"));
+        columns.insert(0, Column::text("result"));
     }
     columns.extend(parts().iter().map(|part| Column::numbers(part.name, "ms")));
     columns.push(Column::numbers("exposed", "%"));

@@ -1,4 +1,4 @@
-//! Numbers as a reader wants them, and small words about them.
+//! Numbers as a reader wants them, and the few sentences' parts that go with them.
 
 use ringmark_record::units::Seconds;
 
@@ -41,8 +41,8 @@ pub fn count(number: usize, what: &str) -> String {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-pub fn list(words: &[String]) -> String {
-    match words {
+pub fn list(items: &[String]) -> String {
+    match items {
         [] => String::new(),
         [one] => one.clone(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
