@@ -1,16 +1,16 @@
 //! ringmark: launch benchmarks of training and of its all-reduce on a cluster, and read what they wrote.
 //!
-//! | room | what it is for |
+//! | module | what it is for |
 //! |---|---|
 //! | [`cli`] | what was typed, turned into configuration; nothing below it sees clap |
-//! | [`answer`] | where a command's answer goes: a table, or JSON |
+//! | [`output`] | where a command's answer goes: a table, or JSON |
 //! | [`launch`] | what to run where; starts it through mpirun or srun, watches it, keeps what it wrote |
 //! | [`read`] | turns what was written into figures |
 //!
-//! The hall between them is the package `ringmark-record` (`src/record`); the process that they start is the
+//! What they share is the package `ringmark-record` (`src/record`); the process that they start is the
 //! package `ringmark-worker` (`src/run`). `launch` and `read` never import each other: they meet only in files.
 
-pub mod answer;
 pub mod cli;
 pub mod launch;
+pub mod output;
 pub mod read;

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use ringmark::answer::harmless;
+use clap::{CommandFactory, Parser};
 use ringmark::cli::{Cli, Command};
 use ringmark::launch::local::print::print_error;
+use ringmark::output::strip_control_characters;
 use ringmark::{launch, read};
 use ringmark_record::usage::UsageError;
 
@@ -22,14 +22,14 @@ fn main() -> ExitCode {
         Command::Diff(options) => read::diff::run(&options.into_config()),
         Command::Report(options) => read::report::run(&options.into_config()),
         Command::Predict(options) => read::predict::run(&options.into_config()),
-        Command::Completions(options) => options.print(),
-        Command::Man(options) => options.write(),
-        Command::Leash(options) => launch::job::process::leash(options.driver, &options.command),
+        Command::Completions(options) => options.print(&Cli::command()),
+        Command::Man(options) => options.write(&Cli::command()),
+        Command::Leash(options) => launch::job::process::leash(options.launcher, &options.command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            print_error(&harmless(&format!("ringmark: {error:#}")));
+            print_error(&strip_control_characters(&format!("ringmark: {error:#}")));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

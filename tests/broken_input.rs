@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use ringmark::read::diff::side::{Kind, Side};
-use ringmark::read::diff::training;
+use ringmark::read::analyse::comparison::side::{Side, SideKind};
+use ringmark::read::analyse::comparison::training;
+use ringmark::read::analyse::figures::Extraction;
 use ringmark::read::extract;
-use ringmark::read::figures::Extraction;
-use ringmark::read::log;
-use ringmark::read::peers::nccl_tests::NcclTests;
-use ringmark::read::peers::pytorch_ddp::DdpBenchmark;
-use ringmark_record::bandwidth::record::BandwidthRecord;
+use ringmark::read::load::formats::nccl_tests::NcclTests;
+use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
+use ringmark::read::load::log;
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::manifest::Manifest;
-use ringmark_record::run::RunRecord;
 
 use crate::fuzz::TARGETS;
 use crate::runs::{Folder, dlperf_log, record};
@@ -170,19 +171,19 @@ fn bytes_that_are_no_text_hide_no_iteration() {
 #[test]
 fn damaged_records_are_left_out_with_file_and_line() {
     let sound = text_of(&record("1n1g", 2, 0.5));
-    let deep = format!("\"schema\":1,\"x\":{}{},", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!("\"schema\":2,\"x\":{}{},", "[".repeat(100_000), "]".repeat(100_000));
     let cases: [(&str, &str, &str); 22] = [
         (&sound, "", "the file is empty"),
-        (&sound, "[]\n", "line 1: not the first line of a run record"),
+        (&sound, "[]\n", "line 1: a run record is of kind \"run\", this is \"\""),
         (
             &sound,
             "{\"kind\":\"ringmark-sweep\",\"schema\":1}\n",
-            "line 1: a run record begins with a run line, this is",
+            "line 1: a run record is of kind \"run\", this is \"ringmark-sweep\"",
         ),
         (
-            "\"schema\":1,",
             "\"schema\":2,",
-            "line 1: record format 2 where this ringmark reads 1: use the ringmark that",
+            "\"schema\":3,",
+            "line 1: run record format 3 where this ringmark reads up to 2: use the ringmark that",
         ),
         ("\"case\":\"1n1g\"", "\"case\":\"0n1g\"", "line 1: not a line of a run record: case \"0n1g\" has no rank"),
         (
@@ -211,7 +212,7 @@ fn damaged_records_are_left_out_with_file_and_line() {
         ("\"iteration\":3,\"step\":[", "\"iteration\":3,\"step\":[-", "line 4: step holds -"),
         ("\"iteration\":3,\"step\":[", "\"iteration\":3,\"step\":[1,", "line 4: step has 2 values for 1 ranks"),
         ("\"optimizer\"", "\"optimiser\"", "line 2: not a line of a run record: missing field `optimizer`"),
-        ("\"schema\":1,", &deep, "line 1: not a line of a run record: recursion limit exceeded at column"),
+        ("\"schema\":2,", &deep, "line 1: not a line of a run record: recursion limit exceeded at column"),
         ("\"forward\":[", &deep, "line 2: not a line of a run record: "),
         ("{\"kind\":\"iteration\",\"iteration\":2", "\0\0\0\0{\"iteration\":2", "line 3: not a line of a run record"),
         (
@@ -271,10 +272,10 @@ fn a_record_that_was_cut_off_never_counts() {
 fn headers_that_lie_are_found_out() {
     type Change = fn(&mut RunRecord);
     let cases: [(&str, Change); 10] = [
-        ("is of case 1024n1024g, batch size 4, fp32, and its name says otherwise", |record| {
+        ("is of case 1024n1024g, ResNet50-v1b, batch size 4, fp32, and its name says otherwise", |record| {
             record.header.case = "1024n1024g".parse().expect("the largest case");
         }),
-        ("is of case 1n1g, batch size 0, ", |record| record.header.config.batch_size = 0),
+        ("is of case 1n1g, ResNet50-v1b, batch size 0, ", |record| record.header.config.batch_size = 0),
         ("6 iterations of 4294967295: repeat", |record| record.header.config.iterations = u32::MAX),
         ("6 iterations of 0: repeat", |record| record.header.config.iterations = 0),
         ("6 iterations, all of them warm-up (4294967295)", |record| record.header.config.warmup = u32::MAX),
@@ -353,7 +354,7 @@ fn damaged_documents_are_refused_with_their_line() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(path);
         fs::read_to_string(path).expect("a seed").trim_end().to_owned()
     };
-    let result = |bytes: &[u8]| training::take_result(&mut Side::new(Path::new("result"), Kind::Training), bytes);
+    let result = |bytes: &[u8]| training::take_result(&mut Side::new(Path::new("result"), SideKind::Training), bytes);
     let readers: [(&str, Read, &str, &str); 5] = [
         ("manifest", |bytes| Manifest::read(bytes).map(drop), "under_way.json", "\"options\": {"),
         ("bandwidth", |bytes| BandwidthRecord::read(bytes).map(drop), "two_sizes.json", "\"seconds\":["),

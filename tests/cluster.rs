@@ -8,8 +8,8 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
-use ringmark_record::bandwidth::record::BandwidthRecord;
-use ringmark_record::run::RunRecord;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::train::record::RunRecord;
 
 use crate::sandbox::{Sandbox, wait_until, words};
 use crate::{processes_of, turn, worker};

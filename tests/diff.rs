@@ -3,15 +3,28 @@
 use std::fs;
 use std::path::Path;
 
-use ringmark::read::{export, extract};
-use ringmark_record::bandwidth::config::BandwidthConfig;
-use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
-use ringmark_record::config::{CollectiveChoice, Dtype, Fault};
-use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
-use ringmark_record::run::{Profile, RunRecord};
-use ringmark_record::stats::comparison::{Thresholds, Verdict, compare};
+use ringmark::read::extract;
+use ringmark::read::show::extraction::json;
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::bandwidth::record::MessageResult;
+use ringmark_record::benchmark::bandwidth::record::Timing;
+use ringmark_record::benchmark::train::config::Fault;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::Record;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::environment::Environment;
+use ringmark_record::environment::RankPlace;
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::model::Model;
+use ringmark_record::stats::comparison::Thresholds;
+use ringmark_record::stats::comparison::Verdict;
+use ringmark_record::stats::comparison::compare;
 use ringmark_record::stats::summary;
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::units::Bytes;
+use ringmark_record::units::Seconds;
 use serde_json::{Value, json};
 
 use crate::random::Random;
@@ -148,8 +161,8 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
         for run in 1..=3 {
             let factor = 1.0 + f64::from(run) / 1000.0;
             let mut silent = record("1n2g", run, step * factor);
-            silent.header.config.exchange.collective = CollectiveChoice::None;
-            silent.header.collective = "none".to_owned();
+            silent.header.config.exchange.backend = BackendChoice::None;
+            silent.header.backend = "none".to_owned();
             folder.run(&silent);
             folder.run(&record("1n2g", run, (step + exchange) * factor));
         }
@@ -178,14 +191,56 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
     assert!((change(2) - 0.05 / 0.55).abs() < 1e-3 && change(3).abs() < 1e-9, "{json}");
 }
 
+/// What is committed in results/ was written by an older ringmark, under other names.
+#[test]
+fn a_committed_result_of_version_1_is_compared_with_what_its_runs_are_today() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite-2-cores");
+    let old = folder.join("suite-2-cores_result.json");
+    assert!(fs::read_to_string(&old).expect("committed").contains("\"surroundings\""), "of version 1");
+    let runs = Folder::new();
+    for case in ["1n1g", "1n2g", "no-communication/1n1g", "no-communication/1n2g"] {
+        for file in fs::read_dir(folder.join(case)).into_iter().flatten().flatten() {
+            let name = format!("{case}/{}", file.file_name().to_string_lossy());
+            runs.write(&name, fs::read(file.path()).expect("committed"));
+        }
+    }
+    let output = diff(old, runs.path(), &[]);
+    output.tells(&["What differs: nothing that both sides tell of."]);
+    let compared = diff(folder.join("suite-2-cores_result.json"), runs.path(), &["--json"]).json();
+    let cases = compared["tables"][0]["cases"].as_array().expect("a list");
+    assert_eq!(cases.len(), 3, "with and without communication: {compared}");
+    for case in cases {
+        let difference = case["throughput"]["difference"].as_f64().expect("a number");
+        assert!(difference.abs() < 1e-9, "{case}");
+    }
+    // A file of a ringmark to come is none that this one may guess at.
+    let mut newer: Value =
+        serde_json::from_str(&json::json(&extract::read(&runs.path(), None).expect("runs")).expect("numbers"))
+            .expect("JSON");
+    newer["rn50"]["1n1g"]["schema"] = json!(3);
+    let files = Folder::new();
+    files.write("newer.json", newer.to_string());
+    let refused = diff(files.path().join("newer.json"), runs.path(), &[]);
+    assert!(refused.stderr.contains("result format 3 where this ringmark reads up to 2"), "{}", refused.stderr);
+}
+
+#[test]
+fn two_networks_are_compared_only_where_that_is_forced() {
+    let base = sweep(&["1n1g"], 0.5, |_| {});
+    let test = sweep(&["1n1g"], 0.25, |record| record.header.config.model = Model::Resnet18);
+    diff(base.path(), test.path(), &[]).is_refused(&["model: ResNet50-v1b in BASE, ResNet-18 in TEST"]);
+    let forced = diff(base.path(), test.path(), &["--force"]);
+    forced.tells(&["not comparable, and compared because of --force\n  model: ResNet50-v1b -> ResNet-18", "Faster"]);
+}
+
 #[test]
 fn an_older_result_has_speeds_alone_and_dlperf_s_has_no_runs() {
     let base = sweep(&["1n1g"], 0.5, |_| {});
     let extraction = extract::read(&base.path(), None).expect("runs");
-    let result = export::json(&extraction).expect("numbers");
+    let result = json::json(&extraction).expect("numbers");
     let mut old: Value = serde_json::from_str(&result).expect("JSON");
     let case = old["rn50"]["1n1g"].as_object_mut().expect("a case");
-    case.remove("surroundings");
+    case.remove("environment");
     for run in case["runs"].as_array_mut().expect("runs") {
         run.as_object_mut().expect("a run").remove("iteration_seconds");
     }
@@ -288,9 +343,9 @@ fn tables_are_paired_by_what_they_are() {
     // The sides have them in different order, and each has one that the other has not.
     let output = diff(both(Dtype::Fp32, Dtype::Bf16, 0.5).path(), both(Dtype::Fp16, Dtype::Fp32, 0.25).path(), &[]);
     output.tells(&[
-        "fp32, batch size 4",
-        "Only in BASE, not compared: bf16, batch size 4",
-        "Only in TEST, not compared: fp16",
+        "ResNet50-v1b, fp32, batch size 4",
+        "Only in BASE, not compared: ResNet50-v1b, bf16, batch size 4",
+        "Only in TEST, not compared: ResNet50-v1b, fp16",
     ]);
     assert_eq!(output.stdout.matches("1n1g").count(), 1, "{}", output.stdout);
 
@@ -309,11 +364,11 @@ fn tables_are_paired_by_what_they_are() {
     let [first, second] = &json["tables"].as_array().expect("tables")[..] else { panic!("two tables: {json}") };
     assert_eq!(
         (&first["title"], &first["differences"]),
-        (&json!("fp32, batch size 4, image size 64, cpu, bucket_mb 10"), &json!([]))
+        (&json!("ResNet50-v1b, fp32, batch size 4, image size 64, cpu, bucket_mb 10"), &json!([]))
     );
     assert_eq!(second["differences"], json!([{"name": "bucket_mb", "base": "25", "test": "4"}]));
     let unclear = diff(two(25.0, 10.0).path(), two(8.0, 4.0).path(), &[]);
-    unclear.is_refused(&["several tables of fp32, batch size 4", "which belong together is not clear"]);
+    unclear.is_refused(&["several tables of ResNet50-v1b, fp32, batch size 4", "which belong together is not clear"]);
 }
 
 #[test]

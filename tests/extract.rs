@@ -4,10 +4,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use ringmark::read::figures::CaseRuns;
-use ringmark_record::config::{CollectiveChoice, Dtype, TrainConfig};
-use ringmark_record::environment::DeviceKind;
-use ringmark_record::run::{Iteration, Profile, RunRecord};
+use ringmark::read::analyse::figures::CaseRuns;
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::model::Model;
+use ringmark_record::phase::Phase;
 use ringmark_record::units::Seconds;
 use serde_json::Value;
 
@@ -127,13 +133,55 @@ fn devices_profiles_and_options_are_never_mixed() {
     assert_eq!(labels, expected);
 }
 
+/// The same of another network.
+fn of_resnet18(mut record: RunRecord) -> RunRecord {
+    record.header.config.model = Model::Resnet18;
+    record
+}
+
+#[test]
+fn two_networks_in_one_folder_are_two_tables_and_one_alone_has_its_own_key() {
+    let folder = Folder::new();
+    for case in ["1n1g", "1n2g"] {
+        folder.run(&record(case, 1, 0.5));
+        folder.run(&of_resnet18(record(case, 1, 0.125)));
+    }
+    let (status, stdout, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let title = |model: &str| stdout.find(&format!("{model}, fp32, batch size 4 per rank\n")).expect("its table");
+    assert!(title("ResNet50-v1b") < title("ResNet-18"), "{stdout}");
+    let result = folder.result();
+    assert_eq!(
+        result.as_object().expect("an object").keys().collect::<Vec<_>>(),
+        ["resnet18_b4_fp32_cpu", "rn50_b4_fp32_cpu"]
+    );
+    assert_eq!(result["resnet18_b4_fp32_cpu"]["1n2g"]["model"], "resnet18");
+    let csv = folder.printed(&["--format", "csv"]);
+    assert!(csv.contains("\nresnet18_b4_fp32_cpu,resnet18,fp32,4,cpu,full,1n2g,"), "{csv}");
+
+    let alone = Folder::new();
+    alone.run(&of_resnet18(record("1n1g", 1, 0.125)));
+    assert_eq!(alone.extract(&[]).0, Some(0));
+    assert_eq!(alone.result().as_object().expect("an object").keys().collect::<Vec<_>>(), ["resnet18"]);
+    // A record of one network under the other's name.
+    let path = |name: &str| alone.path().join("1n1g").join(name);
+    for extension in ["log", "jsonl"] {
+        let moved =
+            fs::rename(path(&format!("resnet18_b4_fp32_1.{extension}")), path(&format!("rn50_b4_fp32_1.{extension}")));
+        moved.expect("was there");
+    }
+    let (status, _, stderr) = alone.extract(&[]);
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("is of case 1n1g, ResNet-18, batch size 4, fp32, and its name says otherwise"), "{stderr}");
+}
+
 #[test]
 fn a_baseline_stands_beside_the_case_that_it_is_the_baseline_of() {
     let folder = Folder::new();
     folder.run(&record("1n1g", 1, 0.5));
     folder.run(&record("1n2g", 1, 0.625));
     let mut baseline = record("1n2g", 1, 0.5);
-    baseline.header.config.exchange.collective = CollectiveChoice::None;
+    baseline.header.config.exchange.backend = BackendChoice::None;
     folder.run(&baseline);
     let extraction = ringmark::read::extract::read(&folder.path(), None).expect("a folder of runs");
     assert_eq!(extraction.problems, []);
@@ -251,7 +299,7 @@ fn the_scaling_loss_is_split_and_adds_up_in_every_format() {
         folder.run(&record("1n1g", run, 0.5 * noise));
         folder.run(&record("1n2g", run, 0.75 * noise));
         let mut alone = record("1n2g", run, 0.625 * noise);
-        alone.header.config.exchange.collective = CollectiveChoice::None;
+        alone.header.config.exchange.backend = BackendChoice::None;
         folder.run(&alone);
     }
     let (status, stdout, stderr) = folder.extract(&[]);
@@ -295,6 +343,37 @@ fn without_1n1g_the_loss_names_its_base() {
     assert!(stdout.contains("less that of 1n2g (there is no 1n1g)"), "{stdout}");
     assert_eq!(folder.result()["rn50"]["1n4g"]["scaling_loss"]["base"], "1n2g");
     assert_eq!(folder.result()["rn50"]["1n2g"]["scaling_loss"], Value::Null);
+}
+
+#[test]
+fn ranks_of_different_threads_are_unlike_devices_and_that_is_said() {
+    let folder = Folder::new();
+    for (case, threads) in [("1n1g", 2), ("1n2g", 1)] {
+        let mut run = record(case, 1, 0.5);
+        run.header.ranks.iter_mut().for_each(|rank| rank.threads = threads);
+        folder.run(&run);
+    }
+    let (status, stdout, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("cpu: Processor of a laptop, 1 to 2 threads a rank\n"), "{stdout}");
+    let note = "cases have different numbers of threads a rank: efficiency compares unlike\ndevices (1n1g: 2, 1n2g: 1)";
+    assert!(stdout.contains(&format!("\nNOTE: {note}\n")), "{stdout}");
+    stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
+    let markdown = folder.printed(&["--format", "markdown"]);
+    assert!(markdown.contains(&format!("**Note:** {}", note.replace('\n', " "))), "{markdown}");
+    assert_eq!(folder.result()["rn50"]["1n1g"]["threads_per_rank"], serde_json::json!([2]));
+
+    let alike = small_folder().printed(&[]);
+    assert!(alike.contains(", 1 thread a rank\n") && !alike.contains("NOTE"), "{alike}");
+    // A GPU is a device whatever drives it.
+    let folder = Folder::new();
+    for (case, threads) in [("1n1g", 2), ("1n2g", 1)] {
+        let mut run = record(case, 1, 0.5);
+        run.header.ranks.iter_mut().for_each(|rank| (rank.threads, rank.device) = (threads, DeviceKind::Cuda));
+        folder.run(&run);
+    }
+    let stdout = folder.printed(&[]);
+    assert!(!stdout.contains("thread"), "{stdout}");
 }
 
 #[test]
@@ -421,7 +500,7 @@ fn the_same_trouble_in_several_runs_is_one_warning_in_every_format() {
         long("1n2g", run, &|iteration| {
             if run != 2 {
                 iteration.before_allreduce[1].0 *= 2.0;
-                iteration.exposed_allreduce[0].0 += 0.0625;
+                iteration.phases[Phase::ExposedAllreduce][0].0 += 0.0625;
             } else if iteration.iteration == 21 {
                 iteration.step = vec![Seconds(3.0); 2];
             }
@@ -568,23 +647,19 @@ fn runs_that_their_record_disowns_are_left_out() {
         ("jsonl: 1 ranks ran in case 1n2g: ", |record| {
             record.header.ranks.truncate(1);
             for iteration in &mut record.iterations {
-                for list in [
-                    &mut iteration.step,
-                    &mut iteration.forward,
-                    &mut iteration.backward,
-                    &mut iteration.exposed_allreduce,
-                    &mut iteration.optimizer,
-                    &mut iteration.before_allreduce,
-                ] {
-                    list.truncate(1);
-                }
+                iteration.step.truncate(1);
+                iteration.before_allreduce.truncate(1);
+                iteration.phases.iter_mut().for_each(|(_, list)| list.truncate(1));
                 iteration.loss.truncate(1);
             }
         }),
         ("log: 6 iterations, all of them warm-up (6): ", |record| record.header.config.warmup = 6),
-        ("jsonl: the record cannot be used: line 1: record format 9 where this ringmark reads 1: ", |record| {
-            record.header.schema = 9;
-        }),
+        (
+            "jsonl: the record cannot be used: line 1: run record format 9 where this ringmark reads up to 2: ",
+            |record| {
+                record.header.schema = 9;
+            },
+        ),
     ];
     for (message, change) in changes {
         let folder = small_folder();
@@ -670,7 +745,7 @@ fn a_folder_that_is_none_is_a_sentence() {
         2,
         "missing cannot be read: give the folder that a sweep wrote: No such file",
     );
-    expect(&folder.path(), 1, "first holds no runs: looked for <case>/rn50_b<batch>_<dtype>_<run>.log");
+    expect(&folder.path(), 1, "first holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log");
     folder.log("second/1n1g/rn50_b128_fp32_1.log", &speeds(384.19, 120));
     expect(&folder.path(), 1, "first/second?");
     let case = folder.path().join("second/1n1g");

@@ -2,18 +2,29 @@
 
 use std::path::Path;
 
-use ringmark::read::predict::evidence::Evidence;
-use ringmark::read::predict::model::{self, Limit, Prediction, predict};
-use ringmark::read::published::DLPERF;
-use ringmark::read::{bandwidth, extract};
-use ringmark_record::bandwidth::config::{BandwidthConfig, OptimizerChoice};
-use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark::read::analyse::prediction::evidence::Evidence;
+use ringmark::read::analyse::prediction::model::{Limit, Prediction, predict};
+use ringmark::read::analyse::prediction::search;
+use ringmark::read::analyse::published::DLPERF;
+use ringmark::read::extract;
+use ringmark::read::load::bandwidth;
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::bandwidth::record::MessageResult;
+use ringmark_record::benchmark::bandwidth::record::Timing;
+use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::case::Case;
-use ringmark_record::config::Wire;
-use ringmark_record::environment::{DeviceKind, Environment};
-use ringmark_record::run::{Iteration, RunRecord};
-use ringmark_record::stats::allreduce_model::{Cost, Exchange};
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::device::DeviceKind;
+use ringmark_record::environment::Environment;
+use ringmark_record::exchange::Wire;
+use ringmark_record::phase::Phase;
+use ringmark_record::phase::Phases;
+use ringmark_record::stats::allreduce_model::Cost;
+use ringmark_record::stats::allreduce_model::Exchange;
+use ringmark_record::units::Bytes;
+use ringmark_record::units::Seconds;
 use serde_json::Value;
 
 use crate::random::Random;
@@ -56,7 +67,7 @@ const CROWDED: f64 = 1.06;
 impl Cluster {
     fn allreduce(&self, case: Case, size: Bytes) -> f64 {
         let (latency, bandwidth) = if case.nodes == 1 { INSIDE } else { self.between };
-        let Cost { steps, bytes } = Exchange::of_engine(self.engine, Bytes(0)).cost(case, &[size]);
+        let Cost { steps, bytes } = Exchange::of_backend(self.engine, Bytes(0)).cost(case, &[size]);
         latency * steps + bytes / bandwidth
     }
 
@@ -79,10 +90,12 @@ impl Cluster {
         Iteration {
             iteration: number,
             step: seconds(&|rank| own[rank].0 + own[rank].1 + exposed[rank] + OPTIMIZER + OTHER),
-            forward: seconds(&|rank| own[rank].0),
-            backward: seconds(&|rank| own[rank].1),
-            exposed_allreduce: seconds(&|rank| exposed[rank]),
-            optimizer: seconds(&|_| OPTIMIZER),
+            phases: Phases::from_fn(|phase| match phase {
+                Phase::Forward => seconds(&|rank| own[rank].0),
+                Phase::Backward => seconds(&|rank| own[rank].1),
+                Phase::ExposedAllreduce => seconds(&|rank| exposed[rank]),
+                Phase::Optimizer => seconds(&|_| OPTIMIZER),
+            }),
             before_allreduce: seconds(&|rank| own[rank].0 + READY[0] * own[rank].1),
             loss: vec![6.9; ranks],
             loss_scale: 1.0,
@@ -95,7 +108,7 @@ impl Cluster {
         let slow = 1.0 + self.drift * noise.normal();
         made.header.config.iterations = iterations;
         made.header.buckets = BUCKETS.map(Bytes).into();
-        made.header.collective = if case(name).ranks() == 1 { "solo" } else { self.engine }.to_owned();
+        made.header.backend = if case(name).ranks() == 1 { "solo" } else { self.engine }.to_owned();
         made.iterations = (1..=iterations).map(|number| self.iteration(case(name), number, slow, noise)).collect();
         let end = made.end.as_mut().expect("a whole record");
         end.iterations = iterations;
@@ -142,7 +155,7 @@ impl Cluster {
         let ranks = record(name, 1, 0.1).header.ranks;
         let config = BandwidthConfig::default();
         let mut made = BandwidthRecord::new(Seconds(1.7e9), config, Environment::default(), ranks);
-        made.collective = self.engine.to_owned();
+        made.backend = self.engine.to_owned();
         made.results = (3..28).map(|power| result(1 << power, noise)).collect();
         made
     }
@@ -273,7 +286,7 @@ fn the_search_ends_where_the_efficiency_falls_under_the_value() {
     let middle = |case: Case| predict(&evidence, case).expect("both levels are there").efficiency.mid;
     let measured = middle(case("4n4g"));
     for value in [measured - 0.02, measured - 0.05, measured - 0.2] {
-        let under = model::under(&evidence, value).expect("both levels are there");
+        let under = search::under(&evidence, value).expect("both levels are there");
         let found = under.mid.expect("latency grows for ever");
         assert!(found.nodes > 4 && middle(found) < value, "{under:?}");
         assert!(middle(Case { nodes: found.nodes - 1, ..found }) >= value, "the one before is not: {under:?}");
@@ -281,13 +294,13 @@ fn the_search_ends_where_the_efficiency_falls_under_the_value() {
         assert!(under.latest.is_none_or(|latest| latest.nodes >= found.nodes), "{under:?}");
     }
     // Measured cases come first: crowding alone costs 6 %.
-    assert_eq!(model::under(&evidence, 0.97).expect("measured").mid, Some(case("1n4g")));
-    let never = model::under(&evidence, 0.001).expect("both levels are there");
+    assert_eq!(search::under(&evidence, 0.97).expect("measured").mid, Some(case("1n4g")));
+    let never = search::under(&evidence, 0.001).expect("both levels are there");
     assert_eq!((never.mid, never.last), (None, case("1024n4g")));
 }
 
 /// Logs as DLPerf wrote them: `speeds` of every run, by case.
-fn dlperf_logs(row: &ringmark::read::published::Published) -> Folder {
+fn dlperf_logs(row: &ringmark::read::analyse::published::Published) -> Folder {
     let folder = Folder::new();
     for published in row.cases {
         let medians = [published.median.0];
@@ -305,8 +318,8 @@ fn dlperf_logs(row: &ringmark::read::published::Published) -> Folder {
 fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
     for (row, error) in DLPERF.iter().zip([-0.0087, -0.0027]) {
         let logs = dlperf_logs(row);
-        let of_logs = model::backtest(&evidence(&logs, None)).expect("2n8g is there");
-        let of_row = model::backtest(&Evidence::of_published(row)).expect("2n8g is there");
+        let of_logs = search::backtest(&evidence(&logs, None)).expect("2n8g is there");
+        let of_row = search::backtest(&Evidence::of_published(row)).expect("2n8g is there");
         for backtest in [&of_logs, &of_row] {
             assert_eq!((backtest.predicted.case, backtest.predicted.reference), (case("4n8g"), Some(case("2n8g"))));
             assert_eq!(backtest.from.len(), 5, "the case itself is not among them: {:?}", backtest.from);
@@ -319,7 +332,7 @@ fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
         // It can be wrong: four nodes that had done a fifth less are outside.
         let mut slower = Evidence::of_published(row);
         slower.cases.last_mut().expect("4n8g").runs.iter_mut().for_each(|run| run.step *= 1.25);
-        assert!(!model::backtest(&slower).expect("2n8g is there").is_inside());
+        assert!(!search::backtest(&slower).expect("2n8g is there").is_inside());
     }
     // Their medians alone, one run a case.
     let mut medians = Evidence::of_published(&DLPERF[0]);
@@ -327,7 +340,7 @@ fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
         case.runs.truncate(1);
         case.runs[0].step = 128.0 * f64::from(published.case.ranks()) / published.median.0;
     }
-    let backtest = model::backtest(&medians).expect("2n8g is there");
+    let backtest = search::backtest(&medians).expect("2n8g is there");
     assert!((backtest.error() + 0.0135).abs() < 1e-4 && backtest.is_inside(), "{}", backtest.error());
     let step = backtest.predicted.step;
     // By hand: 400.62 ms on one node, 21.18 ms more on two, times 31/30 or 31/15.
@@ -391,7 +404,7 @@ fn no_level_is_crossed_that_was_never_measured() {
         assert!(said.starts_with(why), "{name}: {said}");
         assert!(measure.starts_with("ringmark sweep ") && measure.contains(command), "{name}: {measure}");
     }
-    assert!(model::under(&one_host, 0.5).is_err(), "the search does not cross it either");
+    assert!(search::under(&one_host, 0.5).is_err(), "the search does not cross it either");
 
     let sweep = cluster.sweep(&["1n1g", "1n4g"], 1);
     let (status, stdout, stderr) = run(Some(&sweep.path()), &["--cases", "1n4g,2n4g,8n4g"]);

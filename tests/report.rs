@@ -4,12 +4,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringmark::read::report::{Format, content, render, results};
-use ringmark_record::bandwidth::config::BandwidthConfig;
-use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
-use ringmark_record::config::CollectiveChoice;
-use ringmark_record::run::{Profile, RunRecord};
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark::read::report::{Format, read, render};
+use ringmark::read::show::page::content;
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::bandwidth::record::MessageResult;
+use ringmark_record::benchmark::bandwidth::record::Timing;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::model::Model;
+use ringmark_record::phase::Phase;
+use ringmark_record::units::Bytes;
+use ringmark_record::units::Seconds;
 use serde_json::Value;
 
 use crate::browser::{Browser, HEIGHT, Picture};
@@ -37,7 +44,7 @@ fn page(folder: &Path) -> String {
 }
 
 fn shown(folder: &Path, format: Format) -> String {
-    let results = results::read(&[folder.to_owned()], None).expect("it can be read");
+    let results = read(&[folder.to_owned()], None).expect("it can be read");
     render(&content::document(&results, true), format, 100)
 }
 
@@ -69,7 +76,7 @@ fn bandwidth(device: &RunRecord) -> Vec<u8> {
         header.environment.clone(),
         header.ranks.clone(),
     );
-    record.collective = "mpi".to_owned();
+    record.backend = "mpi".to_owned();
     record.results = [(8, 1e-6), (1 << 20, 1e-3)].map(message).into();
     let mut bytes = Vec::new();
     record.write(&mut bytes).expect("memory takes it");
@@ -97,6 +104,68 @@ fn a_result_is_a_page_markdown_or_tables_by_the_file_s_name() {
 }
 
 #[test]
+fn two_networks_never_stand_in_one_chart() {
+    let folder = small_folder();
+    for (case, step) in [("1n1g", 0.125), ("1n2g", 0.25)] {
+        let mut other = record(case, 1, step);
+        other.header.config.model = Model::Resnet18;
+        folder.run(&other);
+    }
+    let results = read(&[folder.path()], None).expect("it can be read");
+    let document = content::document(&results, false);
+    let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
+    let title = |model: &str| format!("{model}, fp32, batch size 4 per rank, 64 pixels, CPU");
+    assert_eq!(titles, [&title("ResNet50-v1b"), &title("ResNet-18"), "What it ran on"]);
+    let svg = render(&document, Format::Svg, 100);
+    assert_well_formed(&svg);
+    assert!(svg.contains("ResNet-18, fp32") && svg.contains("ResNet50-v1b, fp32"), "{svg}");
+}
+
+/// Every element is closed in its turn, as XML wants it.
+fn assert_well_formed(svg: &str) {
+    let mut open = Vec::new();
+    for tag in svg.split('<').skip(1).map(|rest| rest.split('>').next().expect("a tag's end")) {
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name), "{tag}"),
+            None => open.push(tag.split(' ').next().expect("a name")),
+        }
+    }
+    assert_eq!(open, [""; 0]);
+}
+
+#[test]
+fn a_result_is_one_picture_that_needs_nothing_else() {
+    let folder = small_folder();
+    folder.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
+    let out = folder.parent.path().join("scaling.svg");
+    let (status, stdout, stderr) = report(&[path(&folder.path()), "-o", path(&out)]);
+    assert_eq!((status, stdout.as_str()), (0, ""), "{stderr}");
+    let svg = fs::read_to_string(&out).expect("it was written");
+    assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && svg.contains("prefers-color-scheme: dark"));
+    assert!(!svg.contains("<script") && !svg.contains("href") && !svg.contains("url(http"), "{svg}");
+    assert_well_formed(&svg);
+    for figure in ["Throughput: first", "images/s", "1n2g", "Efficiency of 1n2g: 80.0 %", "without loss"] {
+        assert!(svg.contains(figure), "lacks {figure}: {svg}");
+    }
+    assert!(!svg.contains("GB/s"), "all-reduce alone is not what a sweep is about");
+    let (_, printed, _) = report(&[path(&folder.path()), "--format", "svg"]);
+    assert_eq!(printed, svg);
+    // The drawing is the page's own.
+    let page = page(&folder.path());
+    let drawing = svg
+        .split_once("<path class=\"line")
+        .and_then(|(_, rest)| rest.split_once("/>").or(rest.split_once("></path>")));
+    assert!(page.contains(drawing.expect("a line").0));
+
+    let bandwidth_alone = Folder::new();
+    bandwidth_alone.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
+    let (status, svg, stderr) = report(&[path(&bandwidth_alone.path()), "--format", "svg"]);
+    assert_eq!(status, 0, "{stderr}");
+    assert!(svg.contains("GB/s"), "{svg}");
+    assert_well_formed(&svg);
+}
+
+#[test]
 fn figures_for_programs_are_those_of_extract() {
     let folder = small_folder();
     folder.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
@@ -121,11 +190,11 @@ fn runs_without_communication_stand_beside_their_cases() {
     let folder = small_folder();
     for run in [1, 2] {
         let mut alone = record("1n2g", run, 0.55);
-        alone.header.config.exchange.collective = CollectiveChoice::None;
+        alone.header.config.exchange.backend = BackendChoice::None;
         folder.run(&alone);
     }
     let page = page(&folder.path());
-    for word in ["1n2g alone", "compute, crowded", "compute, overlapped", "the same ranks without communication"] {
+    for word in ["1n2g baseline", "compute, crowded", "compute, overlapped", "the same ranks without communication"] {
         assert!(page.contains(word), "no {word:?} in {page}");
     }
     // Their runs are not among those of the case.
@@ -155,16 +224,20 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     let (one, other, third) = (small_folder(), small_folder(), Folder::new());
     for (case, step) in [("1n1g", 0.1), ("1n2g", 0.11)] {
         let mut on_gpu = record(case, 1, step);
-        on_gpu.header.ranks.iter_mut().for_each(|rank| rank.device = ringmark_record::environment::DeviceKind::Cuda);
+        on_gpu.header.ranks.iter_mut().for_each(|rank| rank.device = ringmark_record::device::DeviceKind::Cuda);
         third.run(&on_gpu);
     }
     let folders = [&one, &other, &third].map(Folder::path);
-    let results = results::read(&folders, None).expect("they can be read");
+    let results = read(&folders, None).expect("they can be read");
     let document = content::document(&results, false);
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     assert_eq!(
         titles,
-        ["fp32, batch size 4 per rank, 64 pixels, CPU", "fp32, batch size 4 per GPU, 64 pixels, GPU", "What it ran on"]
+        [
+            "ResNet50-v1b, fp32, batch size 4 per rank, 64 pixels, CPU",
+            "ResNet50-v1b, fp32, batch size 4 per GPU, 64 pixels, GPU",
+            "What it ran on"
+        ]
     );
     assert_eq!(document.headlines.len(), 3);
     let names: Vec<&str> = document.headlines.iter().map(|headline| headline.name.as_str()).collect();
@@ -235,7 +308,7 @@ fn whom_the_warnings_name_is_slow_and_nobody_else() {
 
 #[test]
 fn the_page_s_script_is_the_one_that_its_policy_allows() {
-    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/read/report").join(name);
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/read/show/page").join(name);
     let said = |program: &str, words: &[&str]| {
         let output = Command::new(program).args(words).output().expect("every Linux has it");
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
@@ -245,7 +318,7 @@ fn the_page_s_script_is_the_one_that_its_policy_allows() {
     let allowed = said("base64", &["--decode", path(&file("script.sha256"))]);
     let allowed: String = allowed.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(allowed.len(), 64);
-    assert!(sum.starts_with(allowed.as_bytes()), "script.sha256 is of another script.js: see read/report/page.rs");
+    assert!(sum.starts_with(allowed.as_bytes()), "script.sha256 is of another script.js: see read/show/page/html.rs");
 }
 
 /// What somebody may call a host.
@@ -269,7 +342,7 @@ fn hostile_folder() -> Folder {
                 &mut environment.mpi_version,
                 &mut environment.libtorch_version,
                 &mut environment.ringmark_version,
-                &mut header.collective,
+                &mut header.backend,
             ] {
                 *word = HOSTILE.to_owned();
             }
@@ -334,8 +407,10 @@ fn little_and_odd_results_have_a_page_too() {
     quick.run(&first_look);
     let instant = Folder::new();
     let mut at_once = record("1n2g", 1, 0.5);
-    for list in at_once.iterations.iter_mut().flat_map(|iteration| [&mut iteration.forward, &mut iteration.backward]) {
-        list.iter_mut().for_each(|time| *time = Seconds(0.0));
+    for iteration in &mut at_once.iterations {
+        for phase in [Phase::Forward, Phase::Backward] {
+            iteration.phases[phase].iter_mut().for_each(|time| *time = Seconds(0.0));
+        }
     }
     at_once.iterations.iter_mut().for_each(|iteration| iteration.before_allreduce.clear());
     instant.run(&at_once);
@@ -401,7 +476,7 @@ const PHONE: u32 = 390;
 fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {
     let Some(browser) = Browser::find() else { return };
     let folders = ["cpu-2-cores", "same-40-times"].map(committed);
-    let results = results::read(&folders, None).expect("they are committed");
+    let results = read(&folders, None).expect("they are committed");
     let page = render(&content::document(&results, true), Format::Html, 100);
     fs::write(browser.folder.path().join("page.html"), page).expect("written");
     fs::write(browser.folder.path().join("hostile.html"), self::page(&hostile_folder().path())).expect("written");

@@ -9,11 +9,20 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
-use ringmark_record::config::TrainConfig;
-use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
-use ringmark_record::manifest::{Manifest, RunState};
-use ringmark_record::run::{Iteration, Profile, RunEnd, RunHeader, RunRecord, SCHEMA};
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::environment::Environment;
+use ringmark_record::environment::RankPlace;
+use ringmark_record::manifest::Manifest;
+use ringmark_record::manifest::RunState;
+use ringmark_record::benchmark::train::record::Iteration;
+use ringmark_record::benchmark::train::record::Profile;
+use ringmark_record::benchmark::train::record::RunEnd;
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::record::SCHEMA;
+use ringmark_record::units::Bytes;
+use ringmark_record::units::Seconds;
 
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, turn};

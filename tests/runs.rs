@@ -3,12 +3,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringmark_record::config::{CollectiveChoice, TrainConfig};
-use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
-use ringmark_record::files::RunName;
-use ringmark_record::log_line;
-use ringmark_record::run::{Iteration, Profile, RunEnd, RunHeader, RunRecord, SCHEMA};
-use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::environment::Environment;
+use ringmark_record::environment::RankPlace;
+use ringmark_record::run_name::RunName;
+use ringmark_record::line::dlperf;
+use ringmark_record::benchmark::train::record::Iteration;
+use ringmark_record::benchmark::train::record::Profile;
+use ringmark_record::benchmark::train::record::RunEnd;
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::record::SCHEMA;
+use ringmark_record::units::Bytes;
+use ringmark_record::units::ImagesPerSecond;
+use ringmark_record::units::Seconds;
 use tempfile::TempDir;
 
 /// A folder called `first` that goes away with its value.
@@ -43,7 +53,7 @@ impl Folder {
     pub fn run(&self, record: &RunRecord) {
         let header = &record.header;
         let name = RunName {
-            baseline: header.config.exchange.collective == CollectiveChoice::None,
+            baseline: header.config.exchange.collective == BackendChoice::None,
             case: header.case,
             batch_size: header.config.batch_size,
             dtype: header.config.dtype,

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_record::run::RunRecord;
+use ringmark_record::benchmark::train::record::RunRecord;
 
 use crate::cluster::{Cluster, host};
 use crate::sandbox::{HANGING, Sandbox, wait_until, words};

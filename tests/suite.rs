@@ -5,11 +5,16 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
 
-use ringmark::read::peers::pytorch_ddp::{DdpBenchmark, GroupResult};
-use ringmark_record::config::{CollectiveChoice, Dtype};
-use ringmark_record::environment::DeviceKind;
-use ringmark_record::files::RunName;
-use ringmark_record::run::{Profile, RunRecord};
+use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult};
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::Record;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::model::Model;
+use ringmark_record::phase::Phase;
+use ringmark_record::run_name::RunName;
 use ringmark_record::units::Seconds;
 use serde_json::Value;
 
@@ -69,10 +74,10 @@ fn suite(slower: f64) -> Folder {
 /// Without an all-reduce, and ranks that end with weights of their own.
 fn baseline(number: u32, step: f64) -> RunRecord {
     let mut baseline = record("1n2g", number, step);
-    baseline.header.config.exchange.collective = CollectiveChoice::None;
-    baseline.header.collective = "none".to_owned();
+    baseline.header.config.exchange.backend = BackendChoice::None;
+    baseline.header.backend = "none".to_owned();
     for iteration in &mut baseline.iterations {
-        iteration.exposed_allreduce.fill(Seconds(0.0));
+        iteration.phases[Phase::ExposedAllreduce].fill(Seconds(0.0));
     }
     baseline.end.as_mut().expect("an end").parameter_checksums[1] = "00fe".to_owned();
     baseline
@@ -90,13 +95,25 @@ fn benchmark(folder: &Path) -> DdpBenchmark {
 }
 
 #[test]
+fn another_network_has_torchvision_s_name() {
+    let folder = Folder::new();
+    for number in [1, 2] {
+        let mut other = record("1n1g", number, 0.125);
+        other.header.config.model = Model::Resnet18;
+        folder.run(&other);
+    }
+    assert_eq!(benchmark(&folder.path()).benchmark_results[0].model, "resnet18");
+    assert!(extract(&folder.path(), "--format pytorch-ddp-lines").contains("Benchmark: resnet18 with batch size 4"));
+}
+
+#[test]
 fn tables_show_what_communication_costs() {
     let folder = suite(1.0);
     let table = extract(&folder.path(), "");
     assert_golden("extract/suite_table.txt", &table);
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     assert_golden("extract/suite_lines.txt", &extract(&folder.path(), "--format pytorch-ddp-lines"));
-    assert!(extract(&folder.path(), "--format markdown").contains("\n| 1n2g |          2/2 |"));
+    assert!(extract(&folder.path(), "--format markdown").contains("\n| 1n2g |             2/2 |"));
 
     let text = fs::read_to_string(folder.path().join("first_result.json")).expect("written");
     let result: Value = serde_json::from_str(&text).expect("JSON");
@@ -253,7 +270,7 @@ fn the_fields_of_the_file_are_those_that_diff_py_reads() {
 fn an_own_baseline_of_one_rank_is_the_first_group() {
     let folder = suite(1.0);
     let mut alone = record("1n1g", 1, 0.25);
-    alone.header.config.exchange.collective = CollectiveChoice::None;
+    alone.header.config.exchange.backend = BackendChoice::None;
     folder.run(&alone);
     let first = &benchmark(&folder.path()).benchmark_results[0].result[0];
     assert_eq!((first.ranks.len(), first.measurements.len()), (1, 4));
@@ -325,7 +342,7 @@ fn the_real_worker_without_communication_and_all_that_comes_of_it() {
     };
     let with = read("1n2g/rn50_b2_fp32_1.log");
     let without = read("no-communication/1n2g/rn50_b2_fp32_1.log");
-    assert_eq!((with.header.collective.as_str(), without.header.collective.as_str()), ("shared-memory", "none"));
+    assert_eq!((with.header.backend.as_str(), without.header.backend.as_str()), ("shared-memory", "none"));
     assert!(without.header.started > with.header.started);
     let weights = |record: &RunRecord| record.end.clone().expect("an end").parameter_checksums;
     assert_eq!(weights(&with)[0], weights(&with)[1]);

@@ -14,10 +14,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_record::config::{Dtype, Layout};
-use ringmark_record::environment::DeviceKind;
-use ringmark_record::run::{Profile, RunRecord, WarningKind};
-use ringmark_record::words::Words;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::model::Layout;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::benchmark::train::record::Profile;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::record::WarningKind;
+use ringmark_record::keyword_enum::Words;
 use serde_json::Value;
 use tempfile::TempDir;
 

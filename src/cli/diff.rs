@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ringmark_record::options::words;
+use ringmark_record::option_table::keyword;
 use ringmark_record::stats::comparison::Thresholds;
 
 use crate::cli::json::JsonOption;
@@ -48,14 +48,14 @@ pub struct DiffOptions {
         long,
         value_name = "WHAT,..",
         value_delimiter = ',',
-        value_parser = words::<FailOn>()
+        value_parser = keyword::<FailOn>()
     )]
     fail_on: Vec<FailOn>,
     /// Compare different devices, batch sizes, precisions or image sizes all the same
     #[arg(long)]
     force: bool,
     /// What to print
-    #[arg(long, default_value = "table", value_parser = words::<Format>())]
+    #[arg(long, default_value = "table", value_parser = keyword::<Format>())]
     format: Format,
     /// For programs.
     #[command(flatten)]

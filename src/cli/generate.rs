@@ -4,15 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, Command, CommandFactory, ValueHint};
+use clap::{Args, Command, ValueHint};
 use clap_complete::Shell;
 
-use crate::answer;
-use crate::cli::Cli;
+use crate::output;
 
 /// The program without its hidden commands, which clap_complete would offer.
-fn for_people() -> Command {
-    let program = Cli::command();
+fn for_people(program: &Command) -> Command {
     let shown = program.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let empty = Command::new("ringmark").version(env!("CARGO_PKG_VERSION")).subcommands(shown);
     let about = program.get_about().cloned().unwrap_or_default();
@@ -36,11 +34,11 @@ pub struct CompletionsOptions {
 }
 
 impl CompletionsOptions {
-    /// Prints the script.
-    pub fn print(&self) -> anyhow::Result<()> {
+    /// Prints the script that completes `program`.
+    pub fn print(&self, program: &Command) -> anyhow::Result<()> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut for_people(), "ringmark", &mut script);
-        answer::print_raw(&String::from_utf8(script)?)
+        clap_complete::generate(self.shell, &mut for_people(program), "ringmark", &mut script);
+        output::print_raw(&String::from_utf8(script)?)
     }
 }
 
@@ -61,11 +59,11 @@ pub struct ManOptions {
 }
 
 impl ManOptions {
-    /// Writes the pages.
-    pub fn write(&self) -> anyhow::Result<()> {
+    /// Writes the pages of `program`.
+    pub fn write(&self, program: &Command) -> anyhow::Result<()> {
         let write = || {
             fs::create_dir_all(&self.folder)?;
-            clap_mangen::generate_to(for_people(), &self.folder)
+            clap_mangen::generate_to(for_people(program), &self.folder)
         };
         write().with_context(|| format!("the pages cannot be written to {}", self.folder.display()))
     }

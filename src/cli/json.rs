@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::answer::Json;
+use crate::output::Json;
 
 /// Whether and where the answer goes as JSON.
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
-//! What was typed, turned into configuration; the only room of this package that knows clap.
+//! What was typed, turned into configuration; the only module of this package that knows clap.
 //!
-//! | room | what it is for |
+//! | module | what it is for |
 //! |---|---|
 //! | [`diff`] | the command that compares what was written: diff |
 //! | [`generate`] | the commands made of the definitions themselves: completions, man |
@@ -68,8 +68,8 @@ pub enum Command {
 /// What stands behind `ringmark leash`.
 #[derive(Debug, Args)]
 pub struct LeashOptions {
-    /// Process number of the parent
-    pub driver: i32,
+    /// Process number of the parent, the launcher
+    pub launcher: i32,
     /// The command
     #[arg(last = true, required = true)]
     pub command: Vec<String>,
@@ -100,9 +100,9 @@ mod tests {
             let lines: Vec<&str> = typed(&help).collect();
             assert!(!lines.is_empty(), "{} has no examples", command.get_name());
             for line in lines {
-                let words = shell_words::split(line).expect("words");
-                assert!(command.get_name() == "ringmark" || words[1] == command.get_name(), "{line}");
-                if let Err(error) = Cli::try_parse_from(words) {
+                let arguments = shell_words::split(line).expect("arguments");
+                assert!(command.get_name() == "ringmark" || arguments[1] == command.get_name(), "{line}");
+                if let Err(error) = Cli::try_parse_from(arguments) {
                     panic!("{line}: {error}");
                 }
             }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use ringmark_record::case::Case;
-use ringmark_record::options::words;
+use ringmark_record::option_table::keyword;
 
 use crate::cli::json::JsonOption;
 use crate::read::extract::{ExtractConfig, Format};
@@ -28,7 +28,7 @@ Exit status 1 says that figures are not complete: what is not in them, and why, 
 #[derive(Debug, Args)]
 #[command(after_help = EXTRACT_EXAMPLES)]
 pub struct ExtractOptions {
-    /// Folder that holds CASE/rn50_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) beside each
+    /// Folder that holds CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) beside each
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     /// Folder for NAME_result.json, .csv and .md, NAME being the last part of FOLDER [default: FOLDER]
@@ -38,7 +38,7 @@ pub struct ExtractOptions {
     #[arg(long, value_name = "N")]
     warmup: Option<u32>,
     /// What to print; the files are written in any case
-    #[arg(long, default_value = "table", conflicts_with = "json", value_parser = words::<Format>())]
+    #[arg(long, default_value = "table", conflicts_with = "json", value_parser = keyword::<Format>())]
     format: Format,
     /// For programs.
     #[command(flatten)]
@@ -57,6 +57,8 @@ const REPORT_EXAMPLES: &str = "\
 Examples:
   ringmark report results/rack7 -o report.html
       one page that needs no network: charts, tables, warnings, what it ran on
+  ringmark report results/rack7 -o scaling.svg
+      speed by case against the ideal as one picture, for a README
   ringmark report results/rack7 results/rack9 --published -o report.html
       two results side by side, with DLPerf's published row where it was measured alike
   ringmark report results/rack7
@@ -76,8 +78,8 @@ pub struct ReportOptions {
     /// File for the report [default: the standard output]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// How it is shown [default: what FILE ends in, .html, .md or .txt; table without one]
-    #[arg(long, value_parser = words::<report::Format>())]
+    /// How it is shown [default: what FILE ends in, .html, .svg, .md or .txt; table without one]
+    #[arg(long, value_parser = keyword::<report::Format>())]
     format: Option<report::Format>,
     /// Show what others published beside what was measured alike: precision, batch size, GPUs
     #[arg(long)]

@@ -5,16 +5,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ringmark_record::{whole_file, words};
+use ringmark_record::{keyword_enum, whole_file};
 
-use crate::answer::{self, Json};
-use crate::read::figures::{self, Extraction};
-use crate::read::{ddp_suite, export, folder, problem, run, table};
+use crate::output::{self, Json};
+use crate::read::analyse::figures::{self, Extraction};
+use crate::read::load::{folder, problem, record};
+use crate::read::show::extraction::{csv, json, pytorch_ddp, text};
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtractConfig {
-    /// Folder that holds `<case>/rn50_b<batch>_<dtype>_<run>.log`.
+    /// Folder that holds `<case>/<model>_b<batch>_<dtype>_<run>.log`.
     pub folder: PathBuf,
     /// Where the files go; `None` is the folder itself.
     pub out: Option<PathBuf>,
@@ -26,7 +27,7 @@ pub struct ExtractConfig {
     pub json: Json,
 }
 
-words!(
+keyword_enum!(
     /// What is printed; the files are written in any case.
     Format {
         /// Aligned columns for a terminal.
@@ -48,8 +49,8 @@ words!(
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let extraction = read(&config.folder, config.warmup)?;
-    if !config.json.give_text(|| export::json(&extraction))? {
-        answer::print(&render(&extraction, config.format)?)?;
+    if !config.json.write_text(|| json::json(&extraction))? {
+        output::print(&render(&extraction, config.format)?)?;
     }
     let left_out = extraction.problems.iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", config.folder.display()), left_out);
@@ -61,19 +62,19 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
 /// Finds and reads every run below `folder` and works out the figures; prints and writes nothing.
 pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction> {
     let found = folder::find(folder)?;
-    let runs = found.runs.iter().map(|found| run::read(folder, found, warmup)).collect();
+    let runs = found.runs.iter().map(|found| record::read(folder, found, warmup)).collect();
     Ok(figures::extract(&name_of(folder)?, runs, found.problems))
 }
 
 /// The whole output in one format.
 pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(table::terminal(extraction)),
-        Format::Markdown => Ok(table::markdown(extraction)),
-        Format::Json => export::json(extraction),
-        Format::Csv => export::csv(extraction),
-        Format::PytorchDdp => Ok(serde_json::to_string(&ddp_suite::benchmark(extraction)?)? + "\n"),
-        Format::PytorchDdpLines => Ok(ddp_suite::lines(extraction)),
+        Format::Table => Ok(text::terminal(extraction)),
+        Format::Markdown => Ok(text::markdown(extraction)),
+        Format::Json => json::json(extraction),
+        Format::Csv => csv::csv(extraction),
+        Format::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(extraction)?)? + "\n"),
+        Format::PytorchDdpLines => Ok(pytorch_ddp::lines(extraction)),
     }
 }
 

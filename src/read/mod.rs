@@ -1,39 +1,21 @@
-//! Turns what was written into figures. Needs no libtorch, no MPI and no GPU. Not for starting anything.
+//! From files to figures. Needs no libtorch, no MPI and no GPU. Not for starting anything.
 //!
-//! | room | what it is for |
+//! | module | what it is for |
 //! |---|---|
-//! | [`extract`] | the way from a folder of runs to table, JSON, CSV and Markdown |
-//! | [`folder`] | which files are runs, and which were taken for something else |
-//! | [`log`] | one log, line by line |
-//! | [`run`] | one run, from its log and the record beside it |
-//! | [`figures`] | runs into groups of equal conditions, cases, speedup and efficiency |
-//! | [`loss`] | where the time of larger cases goes: parts of the scaling loss |
-//! | [`table`] | figures for people: terminal and Markdown |
-//! | [`export`] | figures for programs: DLPerf's JSON with our fields, and CSV |
-//! | [`ddp_suite`] | figures for users of PyTorch's DDP suite: the JSON for its diff.py, and its lines |
-//! | [`predict`] | larger cases from measured ones, as a band |
-//! | [`bandwidth`] | the folder of a bandwidth command |
-//! | [`diff`] | two results against each other |
-//! | [`surroundings`] | what runs ran on and with, as words |
-//! | [`peers`] | result files of other benchmarks |
-//! | [`published`] | rows that others published, with their sources |
-//! | [`report`] | one page, or tables with bars, of one result or several |
-//! | [`problem`] | what keeps a file or a run out of the figures, with its place |
+//! | [`load`] | what lies in a folder or a file: runs, records, bandwidth results, other programs' formats |
+//! | [`analyse`] | figures from what was loaded; pure, but for the command lines that it advises |
+//! | [`show`] | figures as tables, Markdown, CSV, JSON and pages |
+//! | [`extract`] | the command: a folder of runs as a table, JSON, CSV and Markdown |
+//! | [`diff`] | the command: two results against each other |
+//! | [`report`] | the command: a page, a picture, or tables with bars, of one result or several |
+//! | [`predict`] | the command: larger cases from measured ones, as a band |
+//!
+//! `load` knows neither of the two after it, `analyse` does not know `show`, and none of them knows a command.
 
-pub mod bandwidth;
-pub mod ddp_suite;
+pub mod analyse;
 pub mod diff;
-pub mod export;
 pub mod extract;
-pub mod figures;
-pub mod folder;
-pub mod log;
-pub mod loss;
-pub mod peers;
+pub mod load;
 pub mod predict;
-pub mod problem;
-pub mod published;
 pub mod report;
-pub mod run;
-pub mod surroundings;
-pub mod table;
+pub mod show;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_record::run::{RunRecord, WarningKind};
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::record::WarningKind;
 use ringmark_record::stats::summary::median;
 
 use crate::cluster::{Cluster, host, succeed};

@@ -7,31 +7,40 @@ use std::path::Path;
 
 use ringmark::launch::cluster::hosts::Hosts;
 use ringmark::launch::doctor::probe::Probe;
-use ringmark::read::diff::outcome::Outcome;
-use ringmark::read::diff::side::{Kind, Side};
-use ringmark::read::diff::{collectives, pairing, pytorch, table, training};
+use ringmark::read::analyse::comparison::side::{Side, SideKind};
+use ringmark::read::analyse::comparison::verdicts::ComparedResults;
+use ringmark::read::analyse::comparison::{collectives, pairing, pytorch, training};
+use ringmark::read::analyse::figures::{self, Group};
+use ringmark::read::analyse::prediction::evidence::Evidence;
+use ringmark::read::analyse::prediction::outlook::Outlook;
+use ringmark::read::analyse::prediction::{model, search};
+use ringmark::read::analyse::published::DLPERF;
+use ringmark::read::analyse::results::ResultFolder;
 use ringmark::read::extract::{Format, render};
-use ringmark::read::figures::{self, Group};
-use ringmark::read::folder::FoundRun;
-use ringmark::read::log;
-use ringmark::read::peers::pytorch_ddp::DdpBenchmark;
-use ringmark::read::predict::evidence::Evidence;
-use ringmark::read::predict::{self, Outlook, model};
-use ringmark::read::problem::Problem;
-use ringmark::read::published::DLPERF;
-use ringmark::read::report::results::ResultFolder;
-use ringmark::read::report::{self, content};
-use ringmark::read::run;
-use ringmark_record::bandwidth::record::BandwidthRecord;
-use ringmark_record::bandwidth::{figures as bandwidth_figures, lines};
+use ringmark::read::load::folder::FoundRun;
+use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
+use ringmark::read::load::log;
+use ringmark::read::load::problem::Problem;
+use ringmark::read::load::record;
+use ringmark::read::report;
+use ringmark::read::show::comparison;
+use ringmark::read::show::page::content;
+use ringmark::read::show::prediction::text as prediction;
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::bandwidth::figures as bandwidth_figures;
+use ringmark_record::benchmark::bandwidth::lines;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::case::Case;
-use ringmark_record::config::Dtype;
-use ringmark_record::files::RunName;
+use ringmark_record::dtype::Dtype;
 use ringmark_record::heartbeat::Message;
-use ringmark_record::log_line::{self, Line};
+use ringmark_record::line::dlperf;
+use ringmark_record::line::dlperf::Line;
 use ringmark_record::manifest::Manifest;
-use ringmark_record::run::RunRecord;
-use ringmark_record::stats::comparison::{Thresholds, Verdict};
+use ringmark_record::model::Model;
+use ringmark_record::run_name::RunName;
+use ringmark_record::stats::comparison::Thresholds;
+use ringmark_record::stats::comparison::Verdict;
 use ringmark_record::stats::summary;
 use ringmark_record::units::ImagesPerSecond;
 
@@ -52,10 +61,17 @@ pub const TARGETS: [(&str, Target); 8] = [
 
 /// A log alone, as DLPerf's are.
 fn log(bytes: &[u8]) {
-    let found = found(RunName { baseline: false, case: Case::SINGLE, batch_size: 8, dtype: Dtype::Fp32, run: 1 });
+    let found = found(RunName {
+        baseline: false,
+        case: Case::SINGLE,
+        model: Model::default(),
+        batch_size: 8,
+        dtype: Dtype::Fp32,
+        run: 1,
+    });
     let runs = [None, Some(0), Some(u32::MAX)].map(|warmup| {
         let log = log::read_from(bytes, &found.log).expect("memory can be read");
-        run::judge(&found, Ok(log), Ok(None), warmup)
+        record::judge(&found, Ok(log), Ok(None), warmup)
     });
     show(runs.into());
 }
@@ -75,6 +91,7 @@ fn record(bytes: &[u8]) {
     let name = RunName {
         baseline: false,
         case: header.case,
+        model: config.model,
         batch_size: config.batch_size,
         dtype: config.dtype,
         run: header.run,
@@ -83,12 +100,12 @@ fn record(bytes: &[u8]) {
     let mut text = String::new();
     for iteration in &record.iterations {
         let step = iteration.step.first().map_or(1.0, |step| step.0);
-        text += &log_line::write(iteration.iteration, ImagesPerSecond(8.0 / step), 7.0);
+        text += &dlperf::write(iteration.iteration, ImagesPerSecond(8.0 / step), 7.0);
         text += "\n";
     }
     let runs = [None, Some(0)].map(|warmup| {
         let log = log::read_from(text.as_bytes(), &found.log).expect("memory can be read");
-        run::judge(&found, Ok(log), Ok(Some(record.clone())), warmup)
+        record::judge(&found, Ok(log), Ok(Some(record.clone())), warmup)
     });
     for measured in runs.iter().filter_map(|run| run.outcome.as_ref().ok()) {
         assert_eq!(measured.iteration_times().len(), record.iterations.len());
@@ -101,14 +118,14 @@ fn found(name: RunName) -> FoundRun {
     FoundRun { name, log: name.log(Path::new("")) }
 }
 
-fn show(runs: Vec<run::Run>) {
+fn show(runs: Vec<record::Run>) {
     let extraction = figures::extract("fuzzed", runs, Vec::new());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
         render(&extraction, format).expect("every extraction is shown");
     }
     extraction.groups.iter().filter_map(Evidence::of_group).for_each(foresee);
     let json = render(&extraction, Format::Json).expect("every extraction is shown");
-    compare(Kind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
+    compare(SideKind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
     report(extraction.groups, Vec::new(), extraction.problems);
 }
 
@@ -129,44 +146,44 @@ fn foresee(evidence: Evidence) {
     let cases = [Case { nodes: 2 * largest.nodes, ..largest }, Case { gpus_per_node: 2, ..largest }];
     let outlook = Outlook {
         predictions: cases.into_iter().map(|case| model::predict(&evidence, case)).collect(),
-        under: Some(model::under(&evidence, 0.9)),
-        backtest: Some(model::backtest(&evidence)),
+        under: Some(search::under(&evidence, 0.9)),
+        backtest: Some(search::backtest(&evidence)),
         evidence,
         caveat: None,
     };
-    predict::show::text(&[outlook]);
+    prediction::text(&[outlook]);
 }
 
 /// Against itself, nothing is faster or slower.
-fn compare(kind: Kind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut side = Side::new(Path::new("fuzzed"), kind);
     take(&mut side)?;
     let Ok(pairing) = pairing::pair([&side, &side], false) else { return Ok(()) };
-    let outcome = Outcome::of([&side, &side], pairing, Thresholds::default());
+    let outcome = ComparedResults::of([&side, &side], pairing, Thresholds::default());
     for (_, case) in outcome.cases() {
         assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
     }
-    table::terminal(&outcome);
-    table::markdown(&outcome);
+    comparison::terminal(&outcome);
+    comparison::markdown(&outcome);
     serde_json::to_string(&outcome).expect("memory takes it");
     Ok(())
 }
 
 /// The JSON of `ringmark extract`.
 fn result(bytes: &[u8]) {
-    let _ = compare(Kind::Training, |side| training::take_result(side, bytes));
+    let _ = compare(SideKind::Training, |side| training::take_result(side, bytes));
 }
 
 fn manifest(bytes: &[u8]) {
     let Ok(manifest) = Manifest::read(bytes) else { return };
     let written = serde_json::to_vec(&manifest).expect("memory takes it");
     assert_eq!(Manifest::read(&written[..]).expect("what is written can be read"), manifest);
-    assert_eq!(manifest.conditions.differences(&manifest.conditions), []);
-    assert_eq!(manifest.found.differences(&manifest.found), []);
+    assert_eq!(manifest.conditions.mismatches(&manifest.conditions), []);
+    assert_eq!(manifest.ran_on.mismatches(&manifest.ran_on), []);
 }
 
 fn bandwidth(bytes: &[u8]) {
-    let _ = compare(Kind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), bytes));
+    let _ = compare(SideKind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), bytes));
     let Ok(record) = BandwidthRecord::read(bytes) else { return };
     let cases = [Case { nodes: 1, gpus_per_node: 8 }, Case { nodes: 2, gpus_per_node: 8 }];
     let records = cases.map(|case| (case, record.clone()));
@@ -190,11 +207,11 @@ fn bandwidth(bytes: &[u8]) {
 }
 
 fn nccl_tests(bytes: &[u8]) {
-    let _ = compare(Kind::Collectives, |side| collectives::take_nccl_tests(side, Path::new("fuzzed"), bytes));
+    let _ = compare(SideKind::Collectives, |side| collectives::take_nccl_tests(side, Path::new("fuzzed"), bytes));
 }
 
 fn pytorch_ddp(bytes: &[u8]) {
-    let _ = compare(Kind::PytorchDdp, |side| pytorch::take(side, bytes));
+    let _ = compare(SideKind::PytorchDdp, |side| pytorch::take(side, bytes));
     let Ok(file) = DdpBenchmark::read(bytes) else { return };
     let written = serde_json::to_vec(&file).expect("memory takes it");
     assert_eq!(DdpBenchmark::read(&written[..]).expect("what is written can be read"), file);
@@ -207,11 +224,11 @@ fn pytorch_ddp(bytes: &[u8]) {
 
 /// Lines and words of other programs, and of users.
 fn words(bytes: &[u8]) {
-    log_line::parse(bytes);
+    dlperf::parse(bytes);
     let Ok(text) = str::from_utf8(bytes) else { return };
-    if let Line::Iteration { batch, speed, .. } = log_line::parse(text) {
-        let written = log_line::write(batch, speed, 1.0);
-        assert!(speed.0 < 0.005 || matches!(log_line::parse(written), Line::Iteration { .. }));
+    if let Line::Iteration { batch, speed, .. } = dlperf::parse(text) {
+        let written = dlperf::write(batch, speed, 1.0);
+        assert!(speed.0 < 0.005 || matches!(dlperf::parse(written), Line::Iteration { .. }));
     }
     if let Ok(case) = text.parse::<Case>() {
         assert_eq!(case.to_string().parse::<Case>().expect("a case"), case);

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use ringmark_record::config::DeviceChoice;
+use ringmark_record::device::DeviceChoice;
 use ringmark_record::usage::usage;
 
 use crate::launch::cluster::hosts::Host;

@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringmark_record::config::DeviceChoice;
-use ringmark_record::inspection::{Inspection, Order, Reply};
+use ringmark_record::device::DeviceChoice;
+use ringmark_record::inspection::Inspection;
+use ringmark_record::inspection::Order;
+use ringmark_record::inspection::Reply;
 
 use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh_failure;

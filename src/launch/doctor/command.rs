@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
-use ringmark_record::config::DeviceChoice;
+use ringmark_record::device::DeviceChoice;
 
 use crate::answer::{self, Json};
 use crate::launch::cluster::hosts::{Host, Hosts};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::units::Bytes;
+use ringmark_record::units::Seconds;
 use serde::Serialize;
 
 /// For `sh -s -- WORKER FOLDER SEVERAL`.

@@ -229,7 +229,7 @@ pub fn summary(examination: &Examination) -> String {
 mod tests {
     use std::path::Path;
 
-    use ringmark_record::config::DeviceChoice;
+    use ringmark_record::device::DeviceChoice;
 
     use super::*;
     use crate::launch::cluster::ssh_failure::SshFailure;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringmark_record::case::Case;
-use ringmark_record::config::DeviceChoice;
+use ringmark_record::device::DeviceChoice;
 use ringmark_record::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};

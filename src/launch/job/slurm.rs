@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
 use anyhow::{Context, anyhow, ensure};
-use ringmark_record::config::DeviceChoice;
+use ringmark_record::device::DeviceChoice;
 use ringmark_record::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};

@@ -1,7 +1,7 @@
 //! What starts the ranks of a job, and what differs in how it ends. The command lines are in [`mpirun`] and [`slurm`].
 
 use anyhow::{Context, anyhow};
-use ringmark_record::config::DeviceChoice;
+use ringmark_record::device::DeviceChoice;
 use ringmark_record::usage::usage;
 
 use crate::launch::cluster::hosts::Hosts;

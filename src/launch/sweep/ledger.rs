@@ -7,8 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
-use ringmark_record::files::{self, BASELINE, MANIFEST, RunName};
-use ringmark_record::manifest::{Conditions, Found, Manifest, RunState};
+use ringmark_record::manifest::Conditions;
+use ringmark_record::manifest::Found;
+use ringmark_record::manifest::Manifest;
+use ringmark_record::manifest::RunState;
+use ringmark_record::run_name;
+use ringmark_record::run_name::BASELINE;
+use ringmark_record::run_name::MANIFEST;
+use ringmark_record::run_name::RunName;
 use ringmark_record::units::Seconds;
 use ringmark_record::usage::usage;
 

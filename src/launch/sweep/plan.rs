@@ -4,8 +4,8 @@
 use std::fmt::Display;
 
 use ringmark_record::case::Case;
-use ringmark_record::config::Dtype;
-use ringmark_record::files::RunName;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::run_name::RunName;
 
 /// Options that hold an axis: a comma stands between its values.
 pub const AXIS_OPTIONS: [&str; 2] = [DTYPE, BATCH_SIZE];

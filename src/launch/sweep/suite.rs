@@ -5,11 +5,14 @@ use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::case::Case;
-use ringmark_record::config::{CollectiveChoice, Dtype, ExchangeConfig, TrainConfig};
-use ringmark_record::ddp_line;
-use ringmark_record::files::RunName;
-use ringmark_record::run::RunRecord;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::exchange::ExchangeConfig;
+use ringmark_record::line::pytorch_ddp;
+use ringmark_record::run_name::RunName;
 use ringmark_record::whole_file;
 
 use crate::launch::cluster::hosts::Hosts;
@@ -29,7 +32,7 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 
 /// Refuses what leaves nothing to compare.
 pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
-    let has_exchange = train.exchange.collective != CollectiveChoice::None;
+    let has_exchange = train.exchange.collective != BackendChoice::None;
     ensure!(has_exchange, "--suite ddp compares with --collective none by itself: leave --collective none out");
     Ok(())
 }
@@ -37,8 +40,8 @@ pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
 /// The run without communication that belongs beside a run of `case`; `None` where it would be the same run: one rank for
 /// which no backend was chosen exchanges nothing anyway.
 pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
-    let is_alone = case.ranks() == 1 && train.exchange.collective == CollectiveChoice::Auto;
-    let exchange = ExchangeConfig { collective: CollectiveChoice::None, ..train.exchange };
+    let is_alone = case.ranks() == 1 && train.exchange.collective == BackendChoice::Auto;
+    let exchange = ExchangeConfig { collective: BackendChoice::None, ..train.exchange };
     // The weights to keep are those of the run that exchanges gradients.
     (!is_alone).then(|| TrainConfig { exchange, save: None, ..train.clone() })
 }
@@ -112,10 +115,10 @@ mod tests {
         let auto = TrainConfig { save: Some("weights".into()), ..TrainConfig::default() };
         let two = Case { nodes: 1, gpus_per_node: 2 };
         assert_eq!(baseline(Case::SINGLE, &auto), None);
-        let exchange = ExchangeConfig { collective: CollectiveChoice::None, ..auto.exchange };
+        let exchange = ExchangeConfig { collective: BackendChoice::None, ..auto.exchange };
         let none = TrainConfig { exchange, ..TrainConfig::default() };
         assert_eq!(baseline(two, &auto), Some(none.clone()), "and saves nothing");
-        let exchange = ExchangeConfig { collective: CollectiveChoice::Mpi, ..auto.exchange };
+        let exchange = ExchangeConfig { collective: BackendChoice::Mpi, ..auto.exchange };
         assert_eq!(baseline(Case::SINGLE, &TrainConfig { exchange, ..auto.clone() }), Some(none.clone()));
         assert!(check(&auto).is_ok() && check(&none).is_err());
     }

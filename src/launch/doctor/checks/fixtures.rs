@@ -4,9 +4,13 @@ pub use std::net::Ipv4Addr;
 pub use std::path::Path;
 
 pub use ipnet::Ipv4Net;
-pub use ringmark_record::config::DeviceChoice;
-pub use ringmark_record::inspection::{self, Inspection, Library};
-pub use ringmark_record::units::{Bytes, GigabytesPerSecond, Seconds};
+pub use ringmark_record::device::DeviceChoice;
+pub use ringmark_record::inspection;
+pub use ringmark_record::inspection::Inspection;
+pub use ringmark_record::inspection::Library;
+pub use ringmark_record::units::Bytes;
+pub use ringmark_record::units::GigabytesPerSecond;
+pub use ringmark_record::units::Seconds;
 
 pub use crate::launch::cluster::interface::{CommonNetwork, Place};
 pub use crate::launch::cluster::ssh_failure::SshFailure;

@@ -1,6 +1,6 @@
 //! As many devices as ranks, of one kind, free and at full speed.
 
-use ringmark_record::config::DeviceChoice;
+use ringmark_record::device::DeviceChoice;
 use ringmark_record::units::Bytes;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, odd_ones, values};

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use ringmark_record::inspection::{Inspection, Library};
+use ringmark_record::inspection::Inspection;
+use ringmark_record::inspection::Library;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, odd_ones, values};
 use crate::launch::doctor::host::HostFacts;

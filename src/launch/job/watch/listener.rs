@@ -10,7 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use ringmark_record::heartbeat::{Driver, Heartbeat, Message, WELCOME};
+use ringmark_record::heartbeat::Driver;
+use ringmark_record::heartbeat::Heartbeat;
+use ringmark_record::heartbeat::Message;
+use ringmark_record::heartbeat::WELCOME;
 use ringmark_record::units::Seconds;
 
 /// Longest line that a rank sends, in bytes: a reason for its failure is the longest.

@@ -3,7 +3,9 @@
 
 use std::time::Instant;
 
-use ringmark_record::heartbeat::{Heartbeat, INTERVAL, Phase};
+use ringmark_record::heartbeat::Heartbeat;
+use ringmark_record::heartbeat::INTERVAL;
+use ringmark_record::heartbeat::Phase;
 
 /// A rank that has missed so many reports is silent.
 const MISSED_REPORTS: f64 = 5.0;

@@ -211,8 +211,10 @@ impl Watchdog {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::heartbeat::{Heartbeat, Phase};
-    use ringmark_record::units::{Bytes, Seconds};
+    use ringmark_record::heartbeat::Heartbeat;
+    use ringmark_record::heartbeat::Phase;
+    use ringmark_record::units::Bytes;
+    use ringmark_record::units::Seconds;
 
     use super::*;
 

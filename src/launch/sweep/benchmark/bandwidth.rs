@@ -11,13 +11,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use ringmark_record::bandwidth::config::BandwidthConfig;
-use ringmark_record::bandwidth::figures::{self, SizeFigures};
-use ringmark_record::bandwidth::record::BandwidthRecord;
-use ringmark_record::bandwidth::{lines, options};
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::figures;
+use ringmark_record::benchmark::bandwidth::figures::SizeFigures;
+use ringmark_record::benchmark::bandwidth::lines;
+use ringmark_record::benchmark::bandwidth::options;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::case::Case;
-use ringmark_record::files::{BANDWIDTH_LOG, BANDWIDTH_RECORD, RunName};
 use ringmark_record::manifest::Found;
+use ringmark_record::run_name::BANDWIDTH_LOG;
+use ringmark_record::run_name::BANDWIDTH_RECORD;
+use ringmark_record::run_name::RunName;
 use ringmark_record::units::GigabytesPerSecond;
 use serde::Serialize;
 
@@ -253,10 +257,12 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
-    use ringmark_record::bandwidth::record::{MessageResult, Timing};
-    use ringmark_record::config::DeviceChoice;
+    use ringmark_record::benchmark::bandwidth::record::MessageResult;
+    use ringmark_record::benchmark::bandwidth::record::Timing;
+    use ringmark_record::device::DeviceChoice;
     use ringmark_record::environment::Environment;
-    use ringmark_record::units::{Bytes, Seconds};
+    use ringmark_record::units::Bytes;
+    use ringmark_record::units::Seconds;
 
     use super::*;
     use crate::launch::cluster::ssh::SshOptions;

@@ -16,8 +16,9 @@ use std::io::BufReader;
 use std::time::Duration;
 
 use ringmark_record::case::Case;
-use ringmark_record::files::RunName;
-use ringmark_record::manifest::{Conditions, Found};
+use ringmark_record::manifest::Conditions;
+use ringmark_record::manifest::Found;
+use ringmark_record::run_name::RunName;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::local::environment::LaunchEnvironment;

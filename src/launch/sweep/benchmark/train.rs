@@ -8,15 +8,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{anyhow, ensure};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::options;
+use ringmark_record::benchmark::train::record::Profile;
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::record::Warning;
 use ringmark_record::case::Case;
-use ringmark_record::config::TrainConfig;
-use ringmark_record::environment::DeviceKind;
-use ringmark_record::files::RunName;
-use ringmark_record::log_line::{self, Line};
+use ringmark_record::device::DeviceKind;
+use ringmark_record::line::dlperf;
+use ringmark_record::line::dlperf::Line;
 use ringmark_record::manifest::Found;
-use ringmark_record::run::{Profile, RunHeader, RunRecord, Warning};
+use ringmark_record::run_name::RunName;
 use ringmark_record::units::ImagesPerSecond;
-use ringmark_record::{options, whole_file};
+use ringmark_record::whole_file;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;

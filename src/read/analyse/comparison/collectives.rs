@@ -1,0 +1,266 @@
+//! All-reduce and the like alone as a side: records of `ringmark bandwidth` and files of nccl-tests. Each is one run of every
+//! message in it. They measure the same in the same way, so that one may be compared with the other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use ringmark_record::benchmark::bandwidth::config::{Messages, OptimizerChoice};
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::device::DeviceKind;
+use ringmark_record::stats::busbw::{algbw, busbw};
+use ringmark_record::stats::summary::{mean, step_percentiles};
+use ringmark_record::units::{Bytes, Seconds};
+use serde_json::Value;
+
+use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
+use crate::read::analyse::comparison::training::word;
+use crate::read::load::environment::{self, EnvironmentText};
+use crate::read::load::formats::nccl_tests::{self, Message, NcclTests, VERSIONS};
+
+/// Setting that names what measured.
+pub const PROGRAM: &str = "program";
+
+/// Share by which a rate may differ from what its time makes of it: more than rounding ever does.
+const RATE_TOLERANCE: f64 = 0.02;
+
+/// Takes in one record of `ringmark bandwidth`.
+pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Result<()> {
+    let record = BandwidthRecord::read(input)?;
+    if let Some(failure) = &record.failure {
+        bail!("the run failed: {failure}: repeat it");
+    }
+    let ranks = record.ranks.len() as u32;
+    let hosts: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.host.as_str()).collect();
+    let device = record.ranks.first().map(|rank| rank.device).context("a record without ranks")?;
+    let mut around = EnvironmentText::new();
+    environment::add_environment(&mut around, &record.environment);
+    environment::add_ranks(&mut around, &record.ranks);
+    environment::add(&mut around, "all-reduce by", &record.backend);
+    side.started.extend(environment::moment(record.started));
+
+    let mut settings = text_of_options(&serde_json::to_value(&record.config)?);
+    // Which messages there are is seen in their names; where files lie does not matter; what was left to the program is
+    // told by what it chose.
+    for of_no_interest in ["messages", "json", "min_busbw", "device"] {
+        settings.remove(of_no_interest);
+    }
+    let optimizer = settings.remove("optimizer").filter(|optimizer| *optimizer != OptimizerChoice::None.to_string());
+    settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
+    settings.extend(nccl_variables(&record.environment.variables));
+    let gradients = match record.config.messages {
+        Messages::Sizes { .. } => String::new(),
+        Messages::Gradients(model) => format!(" of {model}"),
+    };
+    for result in &record.results {
+        let set = SideTable {
+            name: name("all_reduce", "sum", ranks, hosts.len()),
+            must: vec![
+                ("element type", Some(result.element.clone())),
+                ("device", Some(device.to_string())),
+                ("optimizer", optimizer.clone()),
+            ],
+            settings: settings.clone(),
+            ..SideTable::default()
+        };
+        let message = format!("{}{gradients}", size(result.bytes));
+        let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, ranks));
+        take_message(side, set, file, &message, [figures(&result.out_of_place), figures(&result.in_place)], &around);
+    }
+    Ok(())
+}
+
+/// Takes in what was measured of one message, out of place and in place.
+fn take_message(
+    side: &mut Side,
+    set: SideTable,
+    file: &Path,
+    message: &str,
+    figures: [Option<Result<RunFigures, String>>; 2],
+    around: &EnvironmentText,
+) {
+    let set = side.set(set);
+    let mut left_out = Vec::new();
+    for (place, figures) in ["out", "in"].into_iter().zip(figures) {
+        let message = format!("{message} {place}");
+        match figures {
+            None => {}
+            Some(Ok(figures)) => {
+                let case = set.case(&message);
+                case.environment.clone_from(around);
+                case.runs.push(figures);
+            }
+            Some(Err(why)) => left_out.push(format!("{}: {message}: {why}", file.display())),
+        }
+    }
+    side.left_out.extend(left_out);
+}
+
+fn of_record(result: &MessageResult, timing: &Timing, ranks: u32) -> Result<RunFigures, String> {
+    check_wrong(timing.wrong)?;
+    let time = timing.mean().unwrap_or_default();
+    // One rank has nothing to send, and no bus bandwidth.
+    let rate = if ranks > 1 { busbw(result.bytes, time, ranks) } else { algbw(result.bytes, time) };
+    RunFigures::of(rate.0, time, step_percentiles(timing.pooled()))
+        .ok_or_else(|| format!("a time that is none (their mean is {time})"))
+}
+
+/// Takes in one file of nccl-tests.
+pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Result<()> {
+    let read = NcclTests::read(input)?;
+    if !VERSIONS.contains(&read.version) {
+        let (first, last) = (VERSIONS.start(), VERSIONS.end());
+        bail!("format {} of nccl-tests where this ringmark reads {first} to {last}", read.version);
+    }
+    let Some(config) = read.config.as_ref().filter(|_| !read.results.is_empty()) else {
+        let said = read.errors.iter().find(|error| !error.is_empty());
+        bail!("no results: the test failed{}", said.map(|error| format!(": {error}")).unwrap_or_default());
+    };
+    let mut around = EnvironmentText::new();
+    for device in &config.devices {
+        environment::add(&mut around, "host", &device.hostname);
+        environment::add(&mut around, "device name", &device.device_info);
+    }
+    for (name, value) in read.variables() {
+        environment::add(&mut around, name, value);
+    }
+    side.started.extend(read.start_time.clone());
+
+    let mut settings = text_of_options(&Value::Object(config.options.clone().into_iter().collect()));
+    for seen_in_the_messages in ["minimum_bytes", "maximum_bytes", "step_bytes", "step_factor"] {
+        settings.remove(seen_in_the_messages);
+    }
+    settings.insert(PROGRAM.to_owned(), "nccl-tests".to_owned());
+    settings.insert("NCCL".to_owned(), read.nccl());
+    settings.extend(nccl_variables(&read.variables()));
+    for cycles in same_message(&read.results) {
+        let message = cycles[0];
+        let mut what = name(read.collective(), &message.redop, config.ranks(), config.hosts().len());
+        if config.groups() > 1 {
+            what += &format!(", {} groups at once", config.groups());
+        }
+        if message.root.trim() != "-1" {
+            what += &format!(", root {}", message.root.trim());
+        }
+        let set = SideTable {
+            name: what,
+            must: vec![
+                ("element type", Some(message.element.clone())),
+                ("device", Some(DeviceKind::Cuda.to_string())),
+                ("optimizer", None),
+            ],
+            settings: settings.clone(),
+            ..SideTable::default()
+        };
+        let figures = |timing: Pick<nccl_tests::Timing>, iterations: Pick<nccl_tests::Iterations>| {
+            let timings: Vec<&nccl_tests::Timing> = cycles.iter().filter_map(|cycle| timing(cycle)).collect();
+            let iterations = cycles.iter().filter_map(|cycle| iterations(cycle));
+            let counted = read.counted(cycles[0].size, config.ranks());
+            (!timings.is_empty()).then(|| of_nccl_tests(&timings, iterations, counted))
+        };
+        let figures = [
+            figures(|message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
+            figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
+        ];
+        take_message(side, set, file, &size(Bytes(message.size)), figures, &around);
+    }
+    Ok(())
+}
+
+type Pick<Part> = fn(&Message) -> Option<&Part>;
+
+/// Cycles (`-N`) of one process are one run, of their mean.
+fn of_nccl_tests<'a>(
+    cycles: &[&nccl_tests::Timing],
+    iterations: impl Iterator<Item = &'a nccl_tests::Iterations>,
+    counted: Option<[f64; 2]>,
+) -> Result<RunFigures, String> {
+    let all = |figure: fn(&nccl_tests::Timing) -> Option<f64>| {
+        cycles.iter().map(|timing| figure(timing)).collect::<Option<Vec<f64>>>().and_then(|figures| mean(&figures))
+    };
+    cycles.iter().filter_map(|timing| timing.nwrong).try_for_each(|wrong| match wrong {
+        number if number.is_finite() && number >= 0.0 => check_wrong(Some(number.ceil() as u64)),
+        none => {
+            Err(format!("{none} wrong elements, which is no number of them: whether it is summed right is not known"))
+        }
+    })?;
+    let time = all(|timing| timing.time).ok_or("no time (-C has the processor's written instead: leave it out)")?;
+    let written = all(|timing| timing.bus_bw).ok_or("no bus bandwidth")?;
+    cycles.iter().try_for_each(|timing| counted.map_or(Ok(()), |counted| check_rates(timing, counted)))?;
+    // Of the time, as the verdict is; the file's own is rounded to kB/s, and one rank has no bus bandwidth.
+    let rate = match counted {
+        Some([_, on_the_bus]) if on_the_bus > 0.0 => on_the_bus / time * 1e-3,
+        Some([size, _]) => size / time * 1e-3,
+        None => written,
+    };
+    let times: Vec<f64> = iterations
+        .flat_map(|iterations| iterations.times_us.iter().skip(iterations.skipped_iterations))
+        .map(|microseconds| microseconds * 1e-6)
+        .collect();
+    RunFigures::of(rate, Seconds(time * 1e-6), step_percentiles(times))
+        .ok_or_else(|| format!("a time that is none (their mean is {time} us)"))
+}
+
+/// The file says one speed three times: where its time and its rates disagree, none of them can be trusted.
+fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> Result<(), String> {
+    let time = timing.time.unwrap_or(f64::NAN);
+    for ((name, rate), bytes) in [("alg_bw", timing.alg_bw), ("bus_bw", timing.bus_bw)].into_iter().zip(counted) {
+        let expected = bytes / time * 1e-3;
+        // Rates have six decimals in the file. A time that is none is told elsewhere; a rate that is none differs.
+        let differs =
+            |rate: &f64| time > 0.0 && (rate.is_nan() || (rate - expected).abs() > RATE_TOLERANCE * expected + 1e-6);
+        if let Some(rate) = rate.filter(differs) {
+            return Err(format!(
+                "{name} is {rate} GB/s where its time of {time} us makes {expected:.6}: one of them is wrong"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Results of one message, in the order in which the messages first come.
+fn same_message(results: &[Message]) -> Vec<Vec<&Message>> {
+    let mut places = HashMap::new();
+    let mut messages: Vec<Vec<&Message>> = Vec::new();
+    for result in results {
+        let place =
+            *places.entry((result.size, &result.element, &result.redop, &result.root)).or_insert(messages.len());
+        match messages.get_mut(place) {
+            Some(message) => message.push(result),
+            None => messages.push(vec![result]),
+        }
+    }
+    messages
+}
+
+fn check_wrong(wrong: Option<u64>) -> Result<(), String> {
+    match wrong {
+        None | Some(0) => Ok(()),
+        Some(wrong) => Err(format!("{wrong} wrong elements: what is not summed right has no speed")),
+    }
+}
+
+fn name(collective: &str, operation: &str, ranks: u32, hosts: usize) -> String {
+    let operation = if operation == "none" { String::new() } else { format!(" {operation}") };
+    let hosts = if hosts == 1 { "one host".to_owned() } else { format!("{hosts} hosts") };
+    format!("{collective}{operation}, {ranks} ranks on {hosts}")
+}
+
+/// Those that change what NCCL does are conditions, as options are.
+fn nccl_variables<Text: AsRef<str> + Ord>(variables: &BTreeMap<Text, Text>) -> Vec<(String, String)> {
+    let of_nccl = variables.iter().filter(|(name, _)| name.as_ref().starts_with("NCCL_"));
+    of_nccl.map(|(name, value)| (name.as_ref().to_owned(), value.as_ref().to_owned())).collect()
+}
+
+fn text_of_options(options: &Value) -> BTreeMap<String, String> {
+    let options = options.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    options.map(|(name, value)| (name.clone(), word(value))).collect()
+}
+
+/// In the largest unit that leaves a whole number: `128 MiB`.
+fn size(bytes: Bytes) -> String {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = units.into_iter().find(|(_, unit)| bytes.0 > 0 && bytes.0.is_multiple_of(*unit));
+    unit.map_or_else(|| format!("{} B", bytes.0), |(name, unit)| format!("{} {name}", bytes.0 / unit))
+}

@@ -1,0 +1,216 @@
+//! Which table is compared with which, and which case with which: by what they are, never by their place. What must not be
+//! compared is refused here; what has no partner is kept, by name.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use anyhow::anyhow;
+use ringmark_record::usage::usage;
+
+use crate::read::analyse::comparison::collectives::PROGRAM;
+use crate::read::analyse::comparison::side::{ConditionDifference, Must, Side, SideCase, SideKind, SideTable};
+use crate::read::load::environment::EnvironmentText;
+
+/// Everything that has a partner, and everything that has none.
+#[derive(Debug)]
+pub struct Pairing<'a> {
+    /// In the order of BASE.
+    pub pairs: Vec<Pair<'a>>,
+    /// Titles and names that the other side has not: of BASE, of TEST.
+    pub only: [Vec<String>; 2],
+}
+
+/// Two tables, and the cases that both have.
+#[derive(Debug)]
+pub struct Pair<'a> {
+    /// Of BASE, of TEST.
+    pub sets: [&'a SideTable; 2],
+    /// Of BASE and TEST, in the order of BASE.
+    pub cases: Vec<[&'a SideCase; 2]>,
+    /// What was measured.
+    pub kind: SideKind,
+    /// What should have been equal; only where it was forced.
+    pub forced: Vec<ConditionDifference>,
+}
+
+/// Pairs two sides; an error of usage where nothing is left to compare, with what is in the way.
+pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pairing<'a>> {
+    if base.kind != test.kind {
+        return Err(usage(anyhow!(
+            "{} holds {}, {} holds {}: they have nothing in common, not even with --force",
+            base.path.display(),
+            base.kind.text(),
+            test.path.display(),
+            test.kind.text()
+        )));
+    }
+    let mut tables = Tables { base: base.sets.iter().collect(), test: test.sets.iter().collect(), pairs: Vec::new() };
+    tables.take(|base, test| {
+        base.name == test.name && in_the_way(base, test).is_empty() && base.settings == test.settings
+    });
+    tables.take(|base, test| base.name == test.name && in_the_way(base, test).is_empty());
+    if force {
+        tables.take_nearest();
+    }
+    if tables.pairs.is_empty() {
+        return Err(usage(tables.refusal(force)));
+    }
+    tables.pairs.sort_by_key(|(one, _)| base.sets.iter().position(|set| std::ptr::eq(set, *one)));
+    let titles = |sets: &[&SideTable]| sets.iter().map(|set| set.title()).collect();
+    let mut pairing = Pairing { only: [titles(&tables.base), titles(&tables.test)], pairs: Vec::new() };
+    let several = base.sets.len() > 1 || test.sets.len() > 1;
+    let named = |set: &SideTable, case: &SideCase| match several {
+        true => format!("{}: {}", set.title(), case.name),
+        false => case.name.clone(),
+    };
+    for (one, other) in tables.pairs {
+        let [of_base, of_test] = [one, other]
+            .map(|set| set.cases.iter().map(|case| (case.name.as_str(), case)).collect::<HashMap<&str, &SideCase>>());
+        let partner = |case: &'a SideCase| Some([case, *of_test.get(case.name.as_str())?]);
+        let cases: Vec<[&SideCase; 2]> = one.cases.iter().filter_map(partner).collect();
+        for (only, (set, others)) in pairing.only.iter_mut().zip([(one, &of_test), (other, &of_base)]) {
+            let without = set.cases.iter().filter(|case| !others.contains_key(case.name.as_str()));
+            only.extend(without.map(|case| named(set, case)));
+        }
+        if !cases.is_empty() {
+            pairing.pairs.push(Pair { kind: base.kind, sets: [one, other], cases, forced: in_the_way(one, other) });
+        }
+    }
+    if pairing.pairs.is_empty() {
+        let [base, test] = pairing.only.map(|names| names.join(", "));
+        return Err(usage(anyhow!("no case in common: BASE has {base}; TEST has {test}")));
+    }
+    Ok(pairing)
+}
+
+/// What must be equal and is not; what one side does not know is in nobody's way.
+fn in_the_way(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
+    let differs = |((what, base), (_, test)): (&Must, &Must)| {
+        let (base, test) = (base.as_ref()?, test.as_ref()?);
+        (base != test).then(|| ConditionDifference { name: (*what).to_owned(), base: base.clone(), test: test.clone() })
+    };
+    base.must.iter().zip(&test.must).filter_map(differs).collect()
+}
+
+/// Tables that are still without a partner, and pairs.
+struct Tables<'a> {
+    base: Vec<&'a SideTable>,
+    test: Vec<&'a SideTable>,
+    pairs: Vec<(&'a SideTable, &'a SideTable)>,
+}
+
+impl<'a> Tables<'a> {
+    /// Pairs those that belong together and to no other.
+    fn take(&mut self, belong: impl Fn(&SideTable, &SideTable) -> bool) {
+        let only = |list: &[&'a SideTable], belongs: &dyn Fn(&SideTable) -> bool| {
+            let mut found = list.iter().filter(|set| belongs(set));
+            found.next().copied().filter(|_| found.next().is_none())
+        };
+        for one in self.base.clone() {
+            let Some(other) = only(&self.test, &|test| belong(one, test)) else { continue };
+            if only(&self.base, &|base| belong(base, other)).is_some() {
+                self.join(one, other);
+            }
+        }
+    }
+
+    /// Pairs those between which least is in the way, while that is clear.
+    fn take_nearest(&mut self) {
+        for count in 0..=self.base.first().map_or(0, |set| set.must.len()) {
+            self.take(|base, test| base.name == test.name && in_the_way(base, test).len() == count);
+        }
+    }
+
+    fn join(&mut self, one: &'a SideTable, other: &'a SideTable) {
+        self.base.retain(|set| !std::ptr::eq(*set, one));
+        self.test.retain(|set| !std::ptr::eq(*set, other));
+        self.pairs.push((one, other));
+    }
+
+    /// Why there is no pair at all.
+    fn refusal(&self, force: bool) -> anyhow::Error {
+        let titles = |sets: &[&SideTable]| sets.iter().map(|set| set.title()).collect::<Vec<_>>().join("; ");
+        let mut lines = Vec::new();
+        let mut can_be_forced = false;
+        for one in &self.base {
+            let alike = self.test.iter().filter(|other| other.name == one.name);
+            let Some(nearest) = alike.min_by_key(|other| in_the_way(one, other).len()) else { continue };
+            let differences = in_the_way(one, nearest);
+            can_be_forced |= !differences.is_empty();
+            lines.extend(
+                differences.iter().map(|ConditionDifference { name, base, test }| {
+                    format!("\n  {name}: {base} in BASE, {test} in TEST")
+                }),
+            );
+            if differences.is_empty() {
+                lines.push(format!(
+                    "\n  several tables of {}: which belong together is not clear from their options",
+                    one.title()
+                ));
+            }
+        }
+        // Two tables may differ in the same.
+        let mut seen = BTreeSet::new();
+        lines.retain(|line| seen.insert(line.clone()));
+        if lines.is_empty() {
+            return anyhow!("nothing in common: BASE has {}; TEST has {}", titles(&self.base), titles(&self.test));
+        }
+        let advice = match can_be_forced && !force {
+            true => "\ncompare equals, or say --force to compare them all the same",
+            false => "\ngive sides with one table each",
+        };
+        anyhow!("BASE and TEST are not comparable:{}{advice}", lines.concat())
+    }
+}
+
+impl Pair<'_> {
+    /// What differs in options and environment of what is compared, by name. Where two programs are compared only what
+    /// both of them tell.
+    pub fn differences(&self) -> Vec<ConditionDifference> {
+        let options_known = self.sets.iter().all(|set| !set.settings.is_empty());
+        let all_known = self.unknown().iter().all(Option::is_none);
+        let [base, test] = [0, 1].map(|side| {
+            let settings = self.sets[side].settings.iter().filter(|_| options_known);
+            let mut all: EnvironmentText =
+                settings.map(|(name, value)| (name.clone(), BTreeSet::from([value.clone()]))).collect();
+            for (name, values) in self.cases.iter().flat_map(|case| &case[side].environment).filter(|_| all_known) {
+                all.entry(name.clone()).or_default().extend(values.iter().cloned());
+            }
+            all
+        });
+        let names: BTreeSet<&String> = base.keys().chain(test.keys()).collect();
+        let differs = |name: &String| {
+            let is_told = !self.is_of_two_programs() || base.contains_key(name) && test.contains_key(name);
+            (is_told && base.get(name) != test.get(name)).then(|| ConditionDifference {
+                name: name.clone(),
+                base: joined(&base, name),
+                test: joined(&test, name),
+            })
+        };
+        names.into_iter().filter_map(differs).collect()
+    }
+
+    /// What BASE and TEST do not tell of themselves, and why; nothing is said of what could differ in it.
+    pub fn unknown(&self) -> [Option<&'static str>; 2] {
+        [0, 1].map(|side| {
+            let has_environment = self.cases.iter().any(|case| !case[side].environment.is_empty());
+            match (self.sets[side].settings.is_empty(), has_environment, self.kind) {
+                (_, true, _) | (_, _, SideKind::PytorchDdp) => None,
+                (true, false, _) => Some("options, devices and environment are not known: there are no records"),
+                (false, false, _) => Some("devices and environment are not known: an older ringmark wrote this"),
+            }
+        })
+    }
+
+    /// Whether they were measured by different programs, whose percentiles are not of the same.
+    pub fn is_of_two_programs(&self) -> bool {
+        let [base, test] = self.sets.map(|set| set.settings.get(PROGRAM));
+        base != test
+    }
+}
+
+fn joined(all: &BTreeMap<String, BTreeSet<String>>, name: &str) -> String {
+    match all.get(name) {
+        None => "not set".to_owned(),
+        Some(values) => values.iter().cloned().collect::<Vec<_>>().join(" / "),
+    }
+}

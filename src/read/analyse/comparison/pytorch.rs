@@ -1,0 +1,100 @@
+//! Files of PyTorch's DDP benchmark as a side, its own and ringmark's: each is one run of every model and group of ranks in
+//! it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use anyhow::ensure;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::stats::summary::{mean, step_percentiles};
+use ringmark_record::units::Seconds;
+use serde_json::Value;
+
+use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
+use crate::read::analyse::comparison::training::word;
+use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult};
+
+/// Takes in one file.
+pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    input.read_to_end(&mut text)?;
+    let file = DdpBenchmark::read(&text[..])?;
+    // What diff.py shows side by side: every field but the results.
+    let fields: BTreeMap<String, Value> = serde_json::from_slice(&text)?;
+    let mut settings: BTreeMap<String, String> =
+        fields.iter().map(|(name, value)| (name.clone(), word(value))).collect();
+    for told_elsewhere in ["benchmark_results", "precision", "image_size"] {
+        settings.remove(told_elsewhere);
+    }
+    // PyTorch's own files do not name it; where ringmark's name several it is not known which is whose.
+    let image_size = file.ours.as_ref().map(|ours| ours.image_size.clone()).filter(|size| !size.contains('/'));
+    let device = if file.cuda_version.is_some() { DeviceKind::Cuda } else { DeviceKind::Cpu };
+    let is_quick = file.ours.as_ref().is_some_and(|ours| ours.profile.contains("quick"));
+    let warnings =
+        if is_quick { vec!["quick profile: a first look, too short to be quoted".to_owned()] } else { vec![] };
+    let mut seen = Vec::new();
+    for model in &file.benchmark_results {
+        let like = SideTable {
+            name: model.model.clone(),
+            must: vec![
+                ("precision", model.ringmark.as_ref().map(|ours| ours.dtype.to_string())),
+                ("batch size", Some(model.batch_size.to_string())),
+                ("image size", image_size.clone()),
+                ("device", Some(device.to_string())),
+            ],
+            settings: settings.clone(),
+            ..SideTable::default()
+        };
+        ensure!(!seen.contains(&like.title()), "two results of {}: which is meant is not clear", like.title());
+        seen.push(like.title());
+        let set = side.set(like);
+        let mut left_out = Vec::new();
+        let named = named(model);
+        for (place, (name, group)) in named.iter().enumerate() {
+            let is_twice = named[..place].iter().any(|(other, _)| other == name);
+            ensure!(!is_twice, "two results of {} with {name}", model.model);
+            let images = f64::from(model.batch_size) * group.ranks.len() as f64;
+            let Some(mean) = mean(&group.measurements).filter(|_| images > 0.0) else {
+                // Of ringmark, where there was no 1n1g to stand in this place.
+                if place > 0 || !group.measurements.is_empty() {
+                    let what = if images > 0.0 { "measurements" } else { "ranks, or images" };
+                    left_out.push(format!("{} with {name} has no {what}", model.model));
+                }
+                continue;
+            };
+            match RunFigures::of(images / mean, Seconds(mean), step_percentiles(group.measurements.as_slice())) {
+                Some(figures) => {
+                    let case = set.case(name);
+                    case.runs.push(figures);
+                    case.warnings.clone_from(&warnings);
+                }
+                None => {
+                    left_out.push(format!("{} with {name} has iterations of {mean} s, which is no time", model.model));
+                }
+            }
+        }
+        side.left_out.extend(left_out);
+    }
+    Ok(())
+}
+
+/// By number of ranks. The first of one rank runs without DistributedDataParallel: by its place, as the file says it
+/// nowhere else. In ringmark's files the case tells several of one number apart.
+fn named(model: &ModelResult) -> Vec<(String, &GroupResult)> {
+    let name = |group: &GroupResult, others: &[GroupResult]| {
+        let ranks = group.ranks.len();
+        let ranks_text = if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
+        let alike = others.iter().filter(|other| other.ranks.len() == ranks).count();
+        group.case.filter(|_| alike > 1).map_or(ranks_text.clone(), |case| format!("{ranks_text}, {case}"))
+    };
+    let is_without_ddp = |group: &&GroupResult| group.ranks.len() == 1;
+    let (first, others) = match model.result.split_first().filter(|(first, _)| is_without_ddp(first)) {
+        Some((first, others)) => (Some(("1 rank, no DDP".to_owned(), first)), others),
+        None => (None, &model.result[..]),
+    };
+    let silent = model.ringmark.iter().flat_map(|ours| {
+        let groups = &ours.without_communication;
+        groups.iter().map(|group| (format!("{}, no-comm", name(group, groups)), group))
+    });
+    first.into_iter().chain(others.iter().map(|group| (name(group, others), group))).chain(silent).collect()
+}

@@ -1,0 +1,263 @@
+//! What a comparison comes to: differences with their intervals, and verdicts. Its JSON is what `--json` writes.
+
+use ringmark_record::stats::comparison::{Comparison, Thresholds, Verdict, compare};
+use ringmark_record::stats::summary::{STEP_PERCENTS, mean, median};
+use serde::{Serialize, Serializer};
+
+use crate::read::analyse::comparison::pairing::{Pair, Pairing};
+use crate::read::analyse::comparison::side::{ConditionDifference, RunFigures, Side, SideCase, SideKind};
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub struct ComparedResults {
+    /// What is compared with.
+    pub base: ComparedSide,
+    /// What is compared.
+    pub test: ComparedSide,
+    /// Chance of an interval that misses the truth, 0 to 1.
+    pub significance: f64,
+    /// Differences up to this share do not matter.
+    pub noise: f64,
+    /// What differs in options and environment of every table.
+    pub differences: Vec<ConditionDifference>,
+    /// In the order of BASE.
+    pub tables: Vec<ComparedTable>,
+    /// What TEST has not.
+    pub only_in_base: Vec<String>,
+    /// What BASE has not.
+    pub only_in_test: Vec<String>,
+}
+
+/// One side.
+#[derive(Debug, Serialize)]
+pub struct ComparedSide {
+    /// As it was typed.
+    pub path: String,
+    /// Of the case that has most.
+    pub runs: usize,
+    /// When the first and the last run began, where that is known: UTC, of nccl-tests local time.
+    pub started: Option<(String, String)>,
+    /// What a reader of its figures must know.
+    pub warnings: Vec<String>,
+    /// What is not in its figures, and why.
+    pub left_out: Vec<String>,
+}
+
+/// Cases of equal conditions.
+#[derive(Debug, Serialize)]
+pub struct ComparedTable {
+    /// Of BASE.
+    pub title: String,
+    /// What should have been equal and was compared all the same.
+    pub forced: Vec<ConditionDifference>,
+    /// What differs in options and environment, beyond what differs in all tables.
+    pub differences: Vec<ConditionDifference>,
+    /// What was measured.
+    #[serde(skip)]
+    pub kind: SideKind,
+    /// Of the throughput.
+    pub unit: &'static str,
+    /// In the order of BASE.
+    pub cases: Vec<ComparedCase>,
+}
+
+/// One case.
+#[derive(Debug, Serialize)]
+pub struct ComparedCase {
+    /// `1n2g`, `2 ranks`, `1 MiB in`.
+    pub name: String,
+    /// What the throughput comes to.
+    #[serde(serialize_with = "word")]
+    pub verdict: Verdict,
+    /// Whether something is to be known of its runs: see the warnings of the side.
+    pub base_is_warned: bool,
+    /// As of BASE.
+    pub test_is_warned: bool,
+    /// Why there could be no other verdict, or why it is not to be trusted.
+    pub note: Option<String>,
+    /// Of the runs; positive differences are better.
+    pub throughput: Row,
+    /// Mean time of an iteration; positive differences are worse.
+    pub mean_seconds: Row,
+    /// Of the iteration times, none where a run does not tell them; positive differences are worse.
+    pub percentiles_seconds: Vec<Percentile>,
+}
+
+/// One of the percentiles that PyTorch's DDP benchmark has.
+#[derive(Debug, Serialize)]
+pub struct Percentile {
+    /// Of iterations that take less.
+    pub percent: u32,
+    /// Seconds.
+    #[serde(flatten)]
+    pub row: Row,
+}
+
+/// One figure of every run on both sides. Differences are shares of BASE.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Geometric mean over runs: the difference is of these.
+    pub base: f64,
+    /// Geometric mean over runs.
+    pub test: f64,
+    /// Median over runs.
+    pub base_median: f64,
+    /// Median over runs.
+    pub test_median: f64,
+    /// Of the geometric means over runs.
+    pub difference: f64,
+    /// Lower end of the interval; `None` where a side has one run.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Smallest difference that these runs would have shown in four of five such measurements.
+    pub smallest: Option<f64>,
+    /// Of every run.
+    pub base_runs: Vec<f64>,
+    /// Of every run.
+    pub test_runs: Vec<f64>,
+}
+
+/// As a word of the JSON.
+fn word<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match verdict {
+        Verdict::Faster => "faster",
+        Verdict::Slower => "slower",
+        Verdict::NoDifference => "no_difference",
+        Verdict::TooNoisy => "too_noisy",
+    })
+}
+
+impl ComparedResults {
+    /// Works out everything that is paired.
+    pub fn of([base, test]: [&Side; 2], pairing: Pairing, thresholds: Thresholds) -> ComparedResults {
+        let mut tables: Vec<ComparedTable> =
+            pairing.pairs.iter().map(|pair| ComparedTable::of(pair, thresholds)).collect();
+        let mut differences = tables.first().map(|table| table.differences.clone()).unwrap_or_default();
+        differences.retain(|difference| tables.iter().all(|table| table.differences.contains(difference)));
+        for table in &mut tables {
+            table.differences.retain(|difference| !differences.contains(difference));
+        }
+        let [only_in_base, only_in_test] = pairing.only;
+        ComparedResults {
+            base: ComparedSide::of(base, &pairing.pairs, 0),
+            test: ComparedSide::of(test, &pairing.pairs, 1),
+            significance: thresholds.significance,
+            noise: thresholds.noise,
+            differences,
+            tables,
+            only_in_base,
+            only_in_test,
+        }
+    }
+
+    /// A case, with its table's title where there are several.
+    pub fn name(&self, table: &ComparedTable, case: &ComparedCase) -> String {
+        if self.tables.len() > 1 { format!("{}: {}", table.title, case.name) } else { case.name.clone() }
+    }
+
+    /// Every case with its table.
+    pub fn cases(&self) -> impl Iterator<Item = (&ComparedTable, &ComparedCase)> {
+        self.tables.iter().flat_map(|table| table.cases.iter().map(move |case| (table, case)))
+    }
+}
+
+impl ComparedSide {
+    fn of(side: &Side, pairs: &[Pair], place: usize) -> ComparedSide {
+        let mut warnings: Vec<String> = Vec::new();
+        for pair in pairs {
+            let of_cases = pair.cases.iter().flat_map(|case| case[place].warnings.clone());
+            for warning in pair.unknown()[place].map(str::to_owned).into_iter().chain(of_cases) {
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
+        }
+        ComparedSide {
+            path: side.path.display().to_string(),
+            runs: side.runs(),
+            started: side.started.first().cloned().zip(side.started.last().cloned()),
+            warnings,
+            left_out: side.left_out.clone(),
+        }
+    }
+}
+
+impl ComparedTable {
+    fn of(pair: &Pair, thresholds: Thresholds) -> ComparedTable {
+        ComparedTable {
+            title: pair.sets[0].title(),
+            forced: pair.forced.clone(),
+            differences: pair.differences(),
+            kind: pair.kind,
+            unit: pair.kind.unit(),
+            cases: pair.cases.iter().filter_map(|case| ComparedCase::of(case, pair, thresholds)).collect(),
+        }
+    }
+}
+
+impl ComparedCase {
+    /// `None` without runs, which no reader lets through.
+    fn of([base, test]: &[&SideCase; 2], pair: &Pair, thresholds: Thresholds) -> Option<ComparedCase> {
+        let figures = |figure: &dyn Fn(&RunFigures) -> Option<f64>| {
+            let of = |case: &SideCase| case.runs.iter().map(figure).collect::<Option<Vec<f64>>>();
+            Some([of(base)?, of(test)?])
+        };
+        let mean = figures(&|run| Some(run.mean.0))?;
+        // Work is the same in every iteration, so that speeds are the reciprocals of these times.
+        let times = compare(&mean[0], &mean[1], thresholds)?;
+        let speeds = times.reciprocal();
+        let percentile = |(place, percent): (usize, u32)| {
+            let values = figures(&|run| Some(run.percentiles?[place]))?;
+            let comparison = compare(&values[0], &values[1], thresholds)?;
+            Some(Percentile { percent, row: Row::of(values, comparison)? })
+        };
+        // Two programs take them of different things.
+        let percents = STEP_PERCENTS.into_iter().enumerate().filter(|_| !pair.is_of_two_programs());
+        Some(ComparedCase {
+            name: base.name.clone(),
+            verdict: speeds.verdict(thresholds.noise),
+            base_is_warned: !base.warnings.is_empty(),
+            test_is_warned: !test.warnings.is_empty(),
+            note: note(base.runs.len(), test.runs.len(), &times),
+            throughput: Row::of(figures(&|run| Some(run.throughput))?, speeds)?,
+            mean_seconds: Row::of(mean, times)?,
+            percentiles_seconds: percents.filter_map(percentile).collect(),
+        })
+    }
+}
+
+fn note(base: usize, test: usize, comparison: &Comparison) -> Option<String> {
+    let single = match (base, test) {
+        (1, 1) => Some("BASE and TEST have one run each"),
+        (1, _) => Some("BASE has one run"),
+        (_, 1) => Some("TEST has one run"),
+        _ => None,
+    };
+    match single {
+        Some(single) => Some(format!("{single}: how much runs differ is not known, make 3 or more of each")),
+        None if comparison.is_copy => Some("the runs of each side are equal to the last digit: copies?".to_owned()),
+        None => None,
+    }
+}
+
+fn geometric_mean(figures: &[f64]) -> Option<f64> {
+    mean(&figures.iter().map(|figure| figure.ln()).collect::<Vec<f64>>()).map(f64::exp)
+}
+
+impl Row {
+    fn of([base_runs, test_runs]: [Vec<f64>; 2], comparison: Comparison) -> Option<Row> {
+        Some(Row {
+            base: geometric_mean(&base_runs)?,
+            test: geometric_mean(&test_runs)?,
+            base_median: median(&base_runs)?,
+            test_median: median(&test_runs)?,
+            difference: comparison.ratio - 1.0,
+            low: comparison.interval.map(|interval| interval.low - 1.0),
+            high: comparison.interval.map(|interval| interval.high - 1.0),
+            smallest: comparison.smallest.map(|smallest| smallest - 1.0),
+            base_runs,
+            test_runs,
+        })
+    }
+}

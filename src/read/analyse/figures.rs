@@ -1,0 +1,309 @@
+//! Runs into figures: groups of equal conditions, cases, speedup, efficiency. Pure: no files, no printing.
+//!
+//! Speeds of one run are made in [`crate::read::load::record`]; formulas over runs are those of `ringmark_record::stats`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_record::benchmark::Profile;
+use ringmark_record::case::Case;
+use ringmark_record::run_name::RunName;
+use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
+use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
+use ringmark_record::units::ImagesPerSecond;
+use ringmark_record::warning::Warning;
+
+use crate::read::analyse::grouping::{self, Conditions};
+use crate::read::load::iteration_times::IterationTimes;
+use crate::read::load::problem::Problem;
+use crate::read::load::record::{Measured, Run, to_hundredths};
+
+/// All that was worked out of one folder.
+#[derive(Debug, PartialEq)]
+pub struct Extraction {
+    /// Last part of the folder's path, the first word of every file that is written.
+    pub name: String,
+    /// Never mixed: by model, precision, then batch size.
+    pub groups: Vec<Group>,
+    /// What is not in the figures, and why.
+    pub problems: Vec<Problem>,
+}
+
+/// Runs of equal conditions.
+#[derive(Debug, PartialEq)]
+pub struct Group {
+    /// The model's name in file names where there is one group, as in DLPerf's JSON; otherwise with what tells the groups
+    /// apart.
+    pub label: String,
+    /// What its runs share.
+    pub conditions: Conditions,
+    /// Names of all devices.
+    pub device_names: BTreeSet<String>,
+    /// Of the counted runs: iterations, warm-up included. More than one value only without records.
+    pub iterations: BTreeSet<usize>,
+    /// Of the counted runs: first iterations that were left out.
+    pub warmup: BTreeSet<usize>,
+    /// Case that speedup and efficiency are relative to; `None` where no run counts.
+    pub base: Option<Case>,
+    /// By ranks, then nodes.
+    pub cases: Vec<CaseRuns>,
+    /// What a reader of the figures must know.
+    pub warnings: Vec<String>,
+}
+
+/// One case of a group.
+#[derive(Debug, PartialEq)]
+pub struct CaseRuns {
+    /// Nodes and ranks.
+    pub case: Case,
+    /// By number, those that do not count included.
+    pub runs: Vec<Run>,
+    /// `None` where no run counts.
+    pub figures: Option<Figures>,
+    /// What was seen in its counted runs, once each however many runs have it; the gravest first.
+    pub warnings: Vec<String>,
+    /// The same ranks without communication, its figures relative to the same base; `None` where no such run was found.
+    pub baseline: Option<Box<CaseRuns>>,
+}
+
+/// Figures of one case over its counted runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// Mean over runs of the runs' mean of rates, 2 decimals (DLPerf).
+    pub average_speed: ImagesPerSecond,
+    /// Median over runs of the runs' mean of rates, 2 decimals (DLPerf).
+    pub median_speed: ImagesPerSecond,
+    /// Median over runs of images/time, 2 decimals.
+    pub images_over_time: ImagesPerSecond,
+    /// `median_speed / ranks`, 2 decimals.
+    pub per_gpu: ImagesPerSecond,
+    /// Coefficient of variation of the runs' speeds; `None` for one run.
+    pub cv: Option<f64>,
+    /// `median_speed / median_speed of the base`.
+    pub speedup: f64,
+    /// `speedup / (ranks / ranks of the base)`.
+    pub efficiency: f64,
+    /// Means over runs, where every counted run has a record.
+    pub times: Option<IterationTimes>,
+}
+
+impl CaseRuns {
+    fn new(case: Case, mut runs: Vec<Run>) -> CaseRuns {
+        runs.sort_by_key(|run| run.found.name.run);
+        CaseRuns { case, warnings: case_warnings(&runs), runs, figures: None, baseline: None }
+    }
+
+    /// Runs that count.
+    pub fn counted(&self) -> impl Iterator<Item = &Measured> {
+        self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
+    }
+
+    /// Threads of its ranks in the runs that count; none without records.
+    pub fn threads(&self) -> BTreeSet<u32> {
+        self.counted().flat_map(|run| &run.ranks).map(|rank| rank.place.threads).collect()
+    }
+
+    /// How much longer its step is than that of its baseline, as a share; `None` unless both have records.
+    pub fn communication_cost(&self) -> Option<f64> {
+        let step = |case: &CaseRuns| Some(case.figures.as_ref()?.times?.step);
+        Some(communication_cost(step(self)?, step(self.baseline.as_ref()?)?))
+    }
+}
+
+impl Group {
+    /// Whether its runs were a first look and not a measurement.
+    pub fn is_quick(&self) -> bool {
+        self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == Profile::Quick)
+    }
+}
+
+/// Works out everything from the runs of the folder called `name`; `problems` are those found before.
+pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>) -> Extraction {
+    leave_out_cut_off(&mut runs);
+    problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
+    let mut groups: Vec<Group> =
+        grouping::group(runs).into_iter().map(|(conditions, runs)| figures(conditions, runs)).collect();
+    for group in &groups {
+        problems.extend(base_problem(group));
+    }
+    let conditions: Vec<&Conditions> = groups.iter().map(|group| &group.conditions).collect();
+    let labels = grouping::labels(&conditions);
+    groups.iter_mut().zip(labels).for_each(|(group, label)| group.label = label);
+    Extraction { name: name.to_owned(), groups, problems }
+}
+
+/// A log without a record does not say how many iterations were asked for: the number that most logs of its case have
+/// is taken for it, and a log with fewer was cut off.
+fn leave_out_cut_off(runs: &mut [Run]) {
+    let key = |run: &Run| RunName { run: 0, ..run.found.name };
+    let mut lengths: BTreeMap<_, BTreeMap<usize, usize>> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.recorded.is_none()) {
+        if let Ok(measured) = &run.outcome {
+            *lengths.entry(key(run)).or_default().entry(measured.iterations).or_default() += 1;
+        }
+    }
+    for run in runs.iter_mut().filter(|run| run.recorded.is_none()) {
+        let Some((&usual, _)) =
+            lengths.get(&key(run)).and_then(|counts| counts.iter().max_by_key(|(_, count)| **count))
+        else {
+            continue;
+        };
+        if let Ok(Measured { iterations, .. }) = run.outcome
+            && iterations < usual
+        {
+            let what =
+                format!("{iterations} iterations where most logs of the case have {usual}: cut off, repeat the run");
+            run.outcome = Err(Problem::in_file(&run.found.log, what));
+        }
+    }
+}
+
+fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
+    let counted = || runs.iter().filter_map(|run| run.outcome.as_ref().ok());
+    let iterations = counted().map(|measured| measured.iterations).collect();
+    let warmup = counted().map(|measured| measured.warmup).collect();
+    let device_names = runs.iter().filter_map(|run| run.recorded.as_ref()).flat_map(|run| run.device_names.clone());
+    let device_names: BTreeSet<String> = device_names.collect();
+    let software = differing_software(&runs);
+    // Baselines of nothing are runs like any other.
+    let only_baselines = runs.iter().all(|run| run.found.name.baseline);
+    let (baselines, runs): (Vec<Run>, Vec<Run>) =
+        runs.into_iter().partition(|run| run.found.name.baseline && !only_baselines);
+    let mut baselines = by_case(baselines);
+    let mut cases = by_case(runs);
+    for key in baselines.keys() {
+        cases.entry(*key).or_default();
+    }
+    let mut cases: Vec<CaseRuns> = cases
+        .into_iter()
+        .map(|(key, runs)| {
+            let (_, case) = key;
+            let baseline = baselines.remove(&key).map(|runs| Box::new(CaseRuns::new(case, runs)));
+            CaseRuns { baseline, ..CaseRuns::new(case, runs) }
+        })
+        .collect();
+    // Cases are in order of their ranks, so the first with a counted run is 1n1g where there is one.
+    let base = cases.iter().find_map(|case| Some((case.case, median_speed(case)?)));
+    if let Some(base) = base {
+        for case in &mut cases {
+            case.figures = case_figures(case, base);
+            if let Some(baseline) = &mut case.baseline {
+                baseline.figures = case_figures(baseline, base);
+            }
+        }
+    }
+    let mut group = Group {
+        label: String::new(),
+        conditions,
+        device_names,
+        iterations,
+        warmup,
+        base: base.map(|(case, _)| case),
+        cases,
+        warnings: Vec::new(),
+    };
+    group.warnings = warnings(&group, software);
+    group
+}
+
+/// In the order of the tables: by ranks, then nodes.
+fn by_case(runs: Vec<Run>) -> BTreeMap<(u32, Case), Vec<Run>> {
+    let mut cases: BTreeMap<(u32, Case), Vec<Run>> = BTreeMap::new();
+    for run in runs {
+        let case = run.found.name.case;
+        cases.entry((case.ranks(), case)).or_default().push(run);
+    }
+    cases
+}
+
+fn median_speed(case: &CaseRuns) -> Option<f64> {
+    let speeds: Vec<f64> = case.counted().map(|run| run.speed.0).collect();
+    median(&speeds).map(to_hundredths)
+}
+
+fn case_figures(case: &CaseRuns, (base, base_speed): (Case, f64)) -> Option<Figures> {
+    let of_runs = |figure: fn(&Measured) -> f64| -> Vec<f64> { case.counted().map(figure).collect() };
+    let rounded = |value: f64| ImagesPerSecond(to_hundredths(value));
+    let speeds = of_runs(|run| run.speed.0);
+    let median_speed = ImagesPerSecond(median_speed(case)?);
+    let speedup = speedup(median_speed, ImagesPerSecond(base_speed));
+    Some(Figures {
+        average_speed: rounded(mean(&speeds)?),
+        median_speed,
+        images_over_time: rounded(median(&of_runs(|run| run.images_over_time.0))?),
+        per_gpu: rounded(median_speed.0 / f64::from(case.case.ranks())),
+        cv: coefficient_of_variation(&speeds),
+        speedup,
+        efficiency: efficiency(speedup, case.case.ranks(), base.ranks()),
+        times: mean_times(case),
+    })
+}
+
+/// Over runs; `None` unless every counted run has a record.
+fn mean_times(case: &CaseRuns) -> Option<IterationTimes> {
+    let times = case.counted().map(|run| run.times).collect::<Option<Vec<IterationTimes>>>()?;
+    IterationTimes::mean(&times)
+}
+
+/// The same trouble in several runs is one warning, told as the first of them has it.
+fn case_warnings(runs: &[Run]) -> Vec<String> {
+    let counted: Vec<(u32, &Measured)> =
+        runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?))).collect();
+    let mut seen: BTreeMap<_, Vec<(u32, &Warning)>> = BTreeMap::new();
+    for (run, measured) in &counted {
+        for warning in &measured.warnings {
+            seen.entry((warning.kind, &warning.about)).or_default().push((*run, warning));
+        }
+    }
+    let what = runs.first().map(|run| run.found.name.what()).unwrap_or_default();
+    let tell = |seen: Vec<(u32, &Warning)>| {
+        let (run, first) = seen[0];
+        let how_often = match (seen.len(), counted.len()) {
+            (_, 1) => String::new(),
+            (1, _) => format!(", run {run}"),
+            (times, of) => format!(", {times} of {of} runs, here run {run}"),
+        };
+        format!("{what}{how_often}: {}", first.text)
+    };
+    seen.into_values().map(tell).collect()
+}
+
+fn warnings(group: &Group, software: Vec<String>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if group.is_quick() {
+        warnings.push("quick profile: a first look, too short to be quoted".to_owned());
+    }
+    warnings.extend(group.base.and_then(missing_base));
+    if let Some(fault) = group.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject) {
+        warnings.push(format!("a fault was put in on purpose, {fault}: figures of a test"));
+    }
+    if group.device_names.len() > 1 {
+        let names: Vec<&str> = group.device_names.iter().map(String::as_str).collect();
+        warnings.push(format!("different devices in one table: {}", names.join(" / ")));
+    }
+    if !software.is_empty() {
+        warnings.push(format!("different software in one table: {}", software.join(" / ")));
+    }
+    if group.iterations.len() > 1 {
+        let lengths: Vec<String> = group.iterations.iter().map(usize::to_string).collect();
+        warnings.push(format!("runs of different length in one table: {} iterations", lengths.join(", ")));
+    }
+    warnings
+}
+
+/// That the figures are not complete without 1n1g; `None` where it is there, or nothing is.
+pub fn base_problem(group: &Group) -> Option<Problem> {
+    Some(Problem::in_file(Case::SINGLE.to_string(), missing_base(group.base?)?))
+}
+
+/// Speedup over anything but 1n1g is not what its readers take it for.
+pub fn missing_base(base: Case) -> Option<String> {
+    (base != Case::SINGLE)
+        .then(|| format!("no run of 1n1g counts: speedup and efficiency are relative to {base}: sweep 1n1g as well"))
+}
+
+/// Versions that the counted runs were made with, where there is more than one.
+fn differing_software(runs: &[Run]) -> Vec<String> {
+    let counted = runs.iter().filter(|run| run.outcome.is_ok());
+    let versions: BTreeSet<&String> = counted.filter_map(|run| Some(&run.recorded.as_ref()?.software)).collect();
+    if versions.len() > 1 { versions.into_iter().cloned().collect() } else { Vec::new() }
+}

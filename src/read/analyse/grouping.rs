@@ -1,0 +1,113 @@
+//! Which runs may stand in one table: those of equal conditions; and what the tables are called. Not for figures.
+
+use std::collections::BTreeMap;
+
+use ringmark_record::benchmark::Profile;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::model::Model;
+use serde_json::Value;
+
+use crate::read::load::record::{RecordedConditions, Run};
+
+/// What has to be equal for two runs to stand in one table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conditions {
+    /// Network.
+    pub model: Model,
+    /// Precision of the step.
+    pub dtype: Dtype,
+    /// Images a rank and iteration.
+    pub batch_size: u32,
+    /// What the records say; `None` for runs without one.
+    pub recorded: Option<RecordedConditions>,
+}
+
+impl Conditions {
+    /// Of the baselines of these runs.
+    fn without_exchange(&self) -> Conditions {
+        let mut conditions = self.clone();
+        if let Some(recorded) = &mut conditions.recorded {
+            recorded.config.exchange.backend = BackendChoice::None;
+        }
+        conditions
+    }
+}
+
+/// Sorts runs by their conditions; a baseline goes to the runs that it is the baseline of. A run that does not count makes
+/// no table of its own while there is one of its precision and batch size: it may have failed before it could record its
+/// conditions.
+pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
+    let mut groups: Vec<(Conditions, Vec<Run>)> = Vec::new();
+    runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
+    for run in runs {
+        let own = conditions(&run);
+        let alike =
+            |known: &Conditions| (known.model, known.dtype, known.batch_size) == (own.model, own.dtype, own.batch_size);
+        let belongs = |known: &Conditions| match run.found.name.baseline {
+            true => *known == own || known.without_exchange() == own,
+            false => *known == own,
+        };
+        let index = groups.iter().position(|(known, _)| belongs(known)).or_else(|| match run.outcome {
+            Ok(_) => None,
+            Err(_) => groups.iter().position(|(known, _)| alike(known)),
+        });
+        match index {
+            Some(index) => groups[index].1.push(run),
+            None => groups.push((own, vec![run])),
+        }
+    }
+    groups.sort_by_key(|(conditions, _)| {
+        let recorded = conditions.recorded.as_ref().map(|recorded| (recorded.device.to_string(), recorded.profile));
+        (conditions.model, conditions.dtype, conditions.batch_size, recorded)
+    });
+    groups
+}
+
+fn conditions(run: &Run) -> Conditions {
+    let name = run.found.name;
+    let recorded = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
+    Conditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, recorded }
+}
+
+/// A name for each group: the model's, as files have it, where there is one alone, otherwise by what tells the groups apart.
+pub fn labels(groups: &[&Conditions]) -> Vec<String> {
+    if let [alone] = groups {
+        return vec![alone.model.facts().file_name.to_owned()];
+    }
+    let plain: Vec<String> = groups.iter().map(|conditions| plain_label(conditions)).collect();
+    let settings: Vec<BTreeMap<String, Value>> = groups.iter().map(|conditions| settings(conditions)).collect();
+    let label = |index: usize| {
+        let mut label = plain[index].clone();
+        for (setting, value) in &settings[index] {
+            let differs = |other: usize| plain[other] == plain[index] && settings[other].get(setting) != Some(value);
+            if (0..plain.len()).any(differs) {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                label.push_str(&format!("_{setting}={text}"));
+            }
+        }
+        label
+    };
+    (0..groups.len()).map(label).collect()
+}
+
+fn plain_label(conditions: &Conditions) -> String {
+    let Conditions { model, dtype, batch_size, recorded } = conditions;
+    let shared = format!("{}_b{batch_size}_{dtype}", model.facts().file_name);
+    match recorded {
+        None => shared,
+        Some(RecordedConditions { device, profile: Profile::Full, .. }) => format!("{shared}_{device}"),
+        Some(RecordedConditions { device, profile: Profile::Quick, .. }) => format!("{shared}_{device}_quick"),
+    }
+}
+
+/// The options that a group's runs share, by their names in the record; those at `null` are left out.
+pub fn settings(conditions: &Conditions) -> BTreeMap<String, Value> {
+    let config = conditions.recorded.as_ref().and_then(|recorded| serde_json::to_value(&recorded.config).ok());
+    let Some(Value::Object(mut fields)) = config else {
+        return BTreeMap::new();
+    };
+    // One may differ from run to run, the other is told apart as the kind of device.
+    fields.retain(|field, value| !value.is_null() && field != "seed" && field != "device");
+    fields.into_iter().collect()
+}

@@ -1,0 +1,21 @@
+//! Figures from what was loaded. Pure: no files, no printing.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`grouping`] | which runs may stand in one table, and what tables are called |
+//! | [`figures`] | groups of runs into cases, speedup and efficiency |
+//! | [`title`] | what a group of runs measured, on what and how, in a few lines |
+//! | [`scaling_loss`] | where the time of larger cases goes |
+//! | [`comparison`] | two results against each other |
+//! | [`prediction`] | larger cases from measured ones, as a band |
+//! | [`results`] | the results that one report is about |
+//! | [`published`] | rows that others published, with their sources |
+
+pub mod comparison;
+pub mod figures;
+pub mod grouping;
+pub mod prediction;
+pub mod published;
+pub mod results;
+pub mod scaling_loss;
+pub mod title;

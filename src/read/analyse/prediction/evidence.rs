@@ -1,0 +1,253 @@
+//! What the model works from: the steps of every measured case, from a folder or a published row, and the line of each
+//! level, from a bandwidth result. Not for the prediction.
+
+use anyhow::{Context, bail, ensure};
+use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
+use ringmark_record::case::Case;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::exchange::Wire;
+use ringmark_record::model::Model;
+use ringmark_record::phase::Phase;
+use ringmark_record::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
+use ringmark_record::stats::scaling_loss::RunStep;
+use ringmark_record::stats::summary::{mean, median};
+use ringmark_record::units::{Bytes, ImagesPerSecond};
+use ringmark_record::usage::usage;
+
+use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::published::{Published, PublishedCase};
+use crate::read::analyse::scaling_loss;
+use crate::read::analyse::title::title;
+
+/// Backward is about two thirds of forward and backward, for logs that do not say.
+const BACKWARD: f64 = 2.0 / 3.0;
+
+/// Measured cases of equal conditions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// What was measured and on what, for people, line by line.
+    pub title: Vec<String>,
+    /// Key of the group in the JSON of `ringmark extract`.
+    pub label: String,
+    /// Network.
+    pub model: Model,
+    /// Precision of the step.
+    pub dtype: Dtype,
+    /// Images a rank and iteration.
+    pub batch_size: u32,
+    /// What efficiency is relative to: 1n1g, or the smallest case there is.
+    pub base: Case,
+    /// By ranks; each has a run.
+    pub cases: Vec<CaseEvidence>,
+    /// Backend that summed the gradients; `None` without records of several ranks.
+    pub backend: Option<String>,
+    /// What its ranks ran on, and what its gradients were sent as; `None` without records.
+    pub conditions: Option<(DeviceKind, Wire)>,
+    /// How gradients are reduced.
+    pub exchange: Exchange,
+    /// The gradients as they are sent.
+    pub buckets: Vec<Bytes>,
+    /// All-reduce alone, by case.
+    pub bandwidth: Vec<(Case, Vec<Sample>)>,
+}
+
+/// One measured case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CaseEvidence {
+    /// The case.
+    pub case: Case,
+    /// Its runs, at least one.
+    pub runs: Vec<RunStep>,
+    /// Mean time of backward in seconds, which all-reduce may hide in; without records a share of the step.
+    pub backward: f64,
+    /// Whether the one run is a median that others published, of runs that they did not.
+    pub is_median: bool,
+}
+
+/// One measured size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// What its messages, one after the other, cost in its case.
+    pub cost: Cost,
+    /// All of them, in seconds.
+    pub time: f64,
+}
+
+impl CaseEvidence {
+    fn new(case: Case, runs: Vec<RunStep>, backward: Option<f64>) -> Option<CaseEvidence> {
+        let backward = backward.or_else(|| Some(BACKWARD * step(&runs)?))?;
+        Some(CaseEvidence { case, runs, backward, is_median: false })
+    }
+
+    /// Mean over runs, in seconds.
+    pub fn step(&self) -> f64 {
+        step(&self.runs).unwrap_or(f64::NAN)
+    }
+
+    /// Median over runs, in seconds: that of the speed that is called the case's.
+    pub fn median_step(&self) -> f64 {
+        median(&self.runs.iter().map(|run| run.step).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
+    }
+}
+
+fn step(runs: &[RunStep]) -> Option<f64> {
+    mean(&runs.iter().map(|run| run.step).collect::<Vec<f64>>())
+}
+
+impl Evidence {
+    /// Of one group; `None` where no run counts.
+    pub fn of_group(group: &Group) -> Option<Evidence> {
+        let cases: Vec<CaseEvidence> = group.cases.iter().filter_map(|case| of_case(group, case)).collect();
+        // Of the largest case: with one rank nothing is reduced.
+        let recorded = group.cases.iter().rev().flat_map(|case| &case.runs).find_map(|run| run.recorded.as_ref());
+        let wire = |bucket: &Bytes| match recorded.map(|recorded| recorded.conditions.config.exchange.wire) {
+            Some(Wire::Fp16 | Wire::Bf16) => Bytes(bucket.0 / 2),
+            _ => *bucket,
+        };
+        let buckets = recorded.map_or(&[][..], |recorded| &recorded.buckets).iter().map(wire).collect();
+        let exchange = recorded.map_or(Exchange { algorithm: Algorithm::Ring, chunk: None }, |recorded| {
+            let piece = Bytes(u64::from(recorded.conditions.config.exchange.chunk_kb) * 1000);
+            Exchange::of_backend(&recorded.backend, piece)
+        });
+        let backend = recorded.map(|recorded| recorded.backend.clone()).filter(|backend| backend != "solo");
+        let conditions = group.conditions.recorded.as_ref();
+        let conditions = conditions.map(|recorded| (recorded.device, recorded.config.exchange.wire));
+        Some(Evidence {
+            title: title(group),
+            label: group.label.clone(),
+            model: group.conditions.model,
+            dtype: group.conditions.dtype,
+            batch_size: group.conditions.batch_size,
+            base: group.base?,
+            cases,
+            backend,
+            conditions,
+            exchange,
+            buckets,
+            bandwidth: Vec::new(),
+        })
+    }
+
+    /// Of a published row.
+    pub fn of_published(row: &Published) -> Evidence {
+        let case = |case: &PublishedCase| {
+            let images = f64::from(row.batch_size) * f64::from(case.case.ranks());
+            let speeds = if case.runs.is_empty() { std::slice::from_ref(&case.median.0) } else { case.runs };
+            let runs = speeds.iter().map(|speed| RunStep { step: images / speed, times: None }).collect();
+            let evidence = CaseEvidence::new(case.case, runs, None)?;
+            Some(CaseEvidence { is_median: case.runs.is_empty(), ..evidence })
+        };
+        Evidence {
+            title: [row.name, row.source, row.setup].map(str::to_owned).into(),
+            label: row.name.to_owned(),
+            model: row.model,
+            dtype: row.dtype,
+            batch_size: row.batch_size,
+            base: Case::SINGLE,
+            cases: row.cases.iter().filter_map(case).collect(),
+            backend: None,
+            conditions: None,
+            exchange: Exchange { algorithm: Algorithm::Ring, chunk: None },
+            buckets: Vec::new(),
+            bandwidth: Vec::new(),
+        }
+    }
+
+    /// The same with a bandwidth result; an error where that measured something else than what the runs did.
+    pub fn with_bandwidth(mut self, records: &[(Case, BandwidthRecord)]) -> anyhow::Result<Evidence> {
+        for (case, record) in records {
+            self.check(record)
+                .with_context(|| format!("the bandwidth of {case} says nothing of {}", self.label))
+                .map_err(usage)?;
+        }
+        self.bandwidth = records.iter().map(|(case, record)| (*case, samples(*case, record))).collect();
+        Ok(self)
+    }
+
+    /// Refuses a record of another backend, device or wire, or of more than the all-reduce.
+    fn check(&self, record: &BandwidthRecord) -> anyhow::Result<()> {
+        let device = record.ranks.first().map(|rank| rank.device);
+        if let (Some((expected, _)), Some(found)) = (self.conditions, device) {
+            ensure!(expected == found, "it was measured on {found}, the runs on {expected}: measure both on the same");
+        }
+        let wire = record.config.exchange.wire;
+        if let Some((_, expected)) = self.conditions {
+            ensure!(wire == expected, "it sent {wire}, the runs {expected}: measure it with --wire {expected}");
+        }
+        ensure!(
+            record.config.optimizer == OptimizerChoice::None,
+            "the weight update is in its times: measure it without --optimizer"
+        );
+        match &self.backend {
+            Some(backend) if *backend != record.backend => bail!(
+                "it was measured by {}, the runs' gradients were summed by {backend}: measure both by the same (--collective)",
+                record.backend
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The case's runs.
+    pub fn case(&self, case: Case) -> Option<&CaseEvidence> {
+        self.cases.iter().find(|measured| measured.case == case)
+    }
+
+    /// The same without a case.
+    pub fn without(&self, case: Case) -> Evidence {
+        let mut rest = self.clone();
+        rest.cases.retain(|measured| measured.case != case);
+        rest.bandwidth.retain(|(measured, _)| *measured != case);
+        rest
+    }
+
+    /// What all gradients cost in a case.
+    pub fn cost(&self, case: Case) -> Cost {
+        let whole = [self.model.facts().gradient_bytes()];
+        self.exchange.cost(case, if self.buckets.is_empty() { &whole } else { &self.buckets })
+    }
+
+    /// Latency and bandwidth inside a host.
+    pub fn inside(&self) -> Option<Line> {
+        self.line(|case| case.nodes == 1)
+    }
+
+    /// Latency and bandwidth between hosts of so many ranks each: how many share a network card changes both.
+    pub fn between(&self, gpus_per_node: u32) -> Option<Line> {
+        self.line(|case| case.nodes > 1 && case.gpus_per_node == gpus_per_node)
+    }
+
+    fn line(&self, of_level: impl Fn(Case) -> bool) -> Option<Line> {
+        let cases = self.bandwidth.iter().filter(|(case, _)| of_level(*case) && case.ranks() > 1);
+        let samples = cases.flat_map(|(_, samples)| samples).map(|sample| (sample.cost, sample.time));
+        Line::fit(&samples.collect::<Vec<_>>())
+    }
+
+    /// Speed of a case whose step takes so long.
+    pub fn speed(&self, case: Case, step: f64) -> ImagesPerSecond {
+        ImagesPerSecond(f64::from(self.batch_size) * f64::from(case.ranks()) / step)
+    }
+}
+
+fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseEvidence> {
+    let backward = case.figures.as_ref()?.times.map(|times| times.phases[Phase::Backward].0);
+    CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.batch_size), backward)
+}
+
+/// Gradients are reduced in place, and so it is the in-place side where there is one. What a message costs is by the backend
+/// and the pieces of the record itself.
+fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
+    let piece = Bytes(u64::from(record.config.exchange.chunk_kb) * 1000);
+    let exchange = Exchange::of_backend(&record.backend, piece);
+    let sample = |result: &MessageResult| {
+        let time = result.in_place.as_ref().or(result.out_of_place.as_ref())?.mean()?.0;
+        // Gradients are counted as fp32 whatever the wire carries.
+        let element = if result.element == "float" { 4.0 } else { 2.0 };
+        let share = result.count as f64 * element / result.bytes.0.max(1) as f64;
+        let on_the_wire = |bucket: &Bytes| Bytes((bucket.0 as f64 * share) as u64);
+        let messages: Vec<Bytes> = result.buckets.iter().map(on_the_wire).collect();
+        (time > 0.0).then(|| Sample { cost: exchange.cost(case, &messages), time })
+    };
+    record.results.iter().filter_map(sample).collect()
+}

@@ -1,0 +1,319 @@
+//! From measured cases to one that was not: step time as a band, what limits it, or what is missing to say. Pure.
+//!
+//! A case of k hosts with g ranks each is predicted from the **reference**: the largest measured case of several hosts
+//! with as many ranks each (the nearest below, where it lies between measured ones). What its ranks do on their own
+//! (forward, backward, optimizer, the rest of the step) stays as it is, since it depends on the host and not on how many
+//! hosts there are. What depends on the others grows, each part between two extremes:
+//!
+//! ```text
+//!                       least                               most
+//! transfer, with a line the same share stays hidden         not a second more is hidden
+//!           without     all of it bandwidth                 all of it latency, or bandwidth that backward just hid
+//! waiting W             one rank is the slow one: W         ranks alike vary: W x m(n') / m(n), m: expected maximum
+//! ```
+//!
+//! (`ringmark_record::stats::allreduce_model` has the formulas and why they are bounds.) Without records all that a step
+//! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
+//!
+//! The band is both extremes together, wider by the 95 % margins of the runs (of one run to come: `t x s x sqrt(1 + 1/r)`
+//! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the
+//! extremes: nothing says more. No band is faster than the base, which no rank can do without working less.
+
+use ringmark_record::case::Case;
+use ringmark_record::phase::Phase;
+use ringmark_record::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
+use ringmark_record::stats::scaling_loss::{RunStep, StepTimes};
+use ringmark_record::stats::summary::{mean, standard_deviation};
+use ringmark_record::stats::welch::student;
+
+use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
+use crate::read::analyse::prediction::refusal::{Refusal, level_not_measured, refusal};
+
+/// Times the largest measured ranks beyond which a prediction is warned of.
+pub const FAR: u32 = 8;
+
+/// What costs most of the efficiency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Forward and backward, which share the host with other ranks.
+    Compute,
+    /// All that happens inside a host, where no record tells it apart.
+    Host,
+    /// All-reduce that backward does not hide, mostly bandwidth.
+    Bandwidth,
+    /// All-reduce that backward does not hide, mostly latency.
+    Latency,
+    /// All-reduce that backward does not hide, of which no line says more.
+    Transfer,
+    /// The slowest rank.
+    Waiting,
+    /// Weight update and what is not explained.
+    Rest,
+    /// All that several hosts cost, where no record tells it apart.
+    Hosts,
+}
+
+impl Limit {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Limit::Compute => "compute",
+            Limit::Host => "inside a host",
+            Limit::Bandwidth => "bandwidth",
+            Limit::Latency => "latency",
+            Limit::Transfer => "all-reduce",
+            Limit::Waiting => "slowest rank",
+            Limit::Rest => "optimizer, rest",
+            Limit::Hosts => "between hosts",
+        }
+    }
+}
+
+/// One case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// The case.
+    pub case: Case,
+    /// Seconds of a step.
+    pub step: Band,
+    /// Relative to the base.
+    pub efficiency: Band,
+    /// Part of the loss in seconds by what it is lost to, in the middle of the band; none for a measured case.
+    pub losses: Vec<(Limit, f64)>,
+    /// Case that it grows from; `None` for a measured one.
+    pub reference: Option<Case>,
+}
+
+impl Prediction {
+    /// The largest loss; `None` for a measured case, or where nothing is lost.
+    pub fn limit(&self) -> Option<Limit> {
+        let largest = self.losses.iter().max_by(|one, other| one.1.total_cmp(&other.1))?;
+        (largest.1 > 0.0).then_some(largest.0)
+    }
+}
+
+/// Predicts a case, or says what was measured where it was.
+pub fn predict(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> {
+    match evidence.case(case) {
+        Some(measured) => Ok(as_measured(evidence, measured)),
+        None => from_smaller(evidence, case),
+    }
+}
+
+fn base_step(evidence: &Evidence) -> f64 {
+    evidence.case(evidence.base).map_or(f64::NAN, CaseEvidence::step)
+}
+
+fn prediction(evidence: &Evidence, case: Case, step: Band) -> Prediction {
+    let base = base_step(evidence);
+    let step = Band { low: step.low.max(step.mid.min(base)), ..step };
+    let efficiency = Band { low: base / step.high, mid: base / step.mid, high: base / step.low };
+    Prediction { case, step, efficiency, losses: Vec::new(), reference: None }
+}
+
+fn as_measured(evidence: &Evidence, measured: &CaseEvidence) -> Prediction {
+    let steps: Vec<f64> = measured.runs.iter().map(|run| run.step).collect();
+    let step = measured.step();
+    prediction(evidence, measured.case, Band { low: step, mid: step, high: step }.widened(margin_of_one(&steps)))
+}
+
+/// Of one run to come, by the spread of these; 0 where one run shows none.
+fn margin_of_one(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    standard_deviation(values).map_or(0.0, |spread| student(0.975, count - 1.0) * spread * (1.0 + 1.0 / count).sqrt())
+}
+
+/// Of the mean of these; infinite where one value shows no spread.
+fn margin_of_mean(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    standard_deviation(values).map_or(f64::INFINITY, |spread| student(0.975, count - 1.0) * spread / count.sqrt())
+}
+
+/// Measured cases of several hosts with as many ranks each, by hosts.
+fn of_hosts(evidence: &Evidence, gpus_per_node: u32) -> Vec<&CaseEvidence> {
+    let alike = |case: &&CaseEvidence| case.case.nodes > 1 && case.case.gpus_per_node == gpus_per_node;
+    evidence.cases.iter().filter(alike).collect()
+}
+
+fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> {
+    let hosts = of_hosts(evidence, case.gpus_per_node);
+    let below = hosts.iter().rev().find(|measured| measured.case.nodes <= case.nodes);
+    let Some(reference) = below.or(hosts.first()).filter(|_| case.nodes > 1) else {
+        return Err(level_not_measured(evidence, case));
+    };
+    let grown = match phases(reference) {
+        Some(phases) => with_records(evidence, case, reference, &phases, &hosts),
+        None => without_records(evidence, case, reference, &hosts)?,
+    };
+    let predicted = prediction(evidence, case, grown.step);
+    Ok(Prediction { losses: grown.losses, reference: Some(reference.case), ..predicted })
+}
+
+/// Of every run; `None` unless all have them.
+fn phases(case: &CaseEvidence) -> Option<Vec<(f64, StepTimes)>> {
+    case.runs.iter().map(|run: &RunStep| Some((run.step, run.times?))).collect()
+}
+
+struct Grown {
+    step: Band,
+    losses: Vec<(Limit, f64)>,
+}
+
+/// Values of one part, one a run.
+fn each(phases: &[(f64, StepTimes)], part: fn(&(f64, StepTimes)) -> f64) -> Vec<f64> {
+    phases.iter().map(part).collect()
+}
+
+fn average(values: &[f64]) -> f64 {
+    mean(values).unwrap_or(f64::NAN)
+}
+
+const EXPOSED: Phase = Phase::ExposedAllreduce;
+const TRANSFER: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.phases[EXPOSED] - times.waiting;
+const WAITING: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.waiting;
+const COMPUTE: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.compute();
+
+fn with_records(
+    evidence: &Evidence,
+    case: Case,
+    reference: &CaseEvidence,
+    of_reference: &[(f64, StepTimes)],
+    hosts: &[&CaseEvidence],
+) -> Grown {
+    let line = evidence.between(case.gpus_per_node);
+    let values = each(of_reference, TRANSFER);
+    let transfer = average(&values);
+    let others: Vec<(Case, Vec<f64>)> =
+        hosts.iter().filter_map(|measured| Some((measured.case, each(&phases(measured)?, TRANSFER)))).collect();
+    let transfers = grown_transfer(evidence, case, reference, &values, &others, line.as_ref());
+    let waiting = average(&each(of_reference, WAITING));
+    let more_ranks = expected_maximum(case.ranks()) / expected_maximum(reference.case.ranks());
+    let waits = Band::between(waiting, waiting * more_ranks);
+
+    let growth = |band: Band, from: f64| if from > 0.0 { band.mid / from } else { 1.0 };
+    let (transfer_growth, waiting_growth) = (growth(transfers, transfer), growth(waits, waiting));
+    // Every run as if it were the reference: its spread is that of the prediction.
+    let of_runs: Vec<f64> = of_reference
+        .iter()
+        .map(|run| run.0 - run.1.phases[EXPOSED] + TRANSFER(run) * transfer_growth + WAITING(run) * waiting_growth)
+        .collect();
+    let own = average(&each(of_reference, |(step, times)| step - times.phases[EXPOSED]));
+    let step = Band {
+        low: own + transfers.low + waits.low,
+        mid: own + transfers.mid + waits.mid,
+        high: own + transfers.high + waits.high,
+    };
+    let margin = margin_of_one(&of_runs) + line_margin(evidence, case, reference.case, line.as_ref());
+    let compute = average(&each(of_reference, COMPUTE));
+    Grown {
+        step: step.widened(margin),
+        losses: losses(evidence, case, (own, compute), (transfers.mid, waits.mid), line),
+    }
+}
+
+/// What a step loses against the base's, which has the same phases or is not told apart.
+fn losses(
+    evidence: &Evidence,
+    case: Case,
+    (own, compute): (f64, f64),
+    (transfer, waiting): (f64, f64),
+    line: Option<Line>,
+) -> Vec<(Limit, f64)> {
+    let base = evidence.case(evidence.base).and_then(phases);
+    let of_base = |part: fn(&(f64, StepTimes)) -> f64| base.as_ref().map_or(0.0, |base| average(&each(base, part)));
+    let compute_lost = compute - of_base(COMPUTE);
+    let rest_lost = own - compute - of_base(|(step, times)| step - times.phases[EXPOSED] - times.compute());
+    let cost = evidence.cost(case);
+    let transfer_by = match line {
+        None => Limit::Transfer,
+        Some(line) if line.latency * cost.steps > line.per_byte * cost.bytes => Limit::Latency,
+        Some(_) => Limit::Bandwidth,
+    };
+    vec![
+        (Limit::Compute, compute_lost),
+        (transfer_by, transfer - of_base(TRANSFER)),
+        (Limit::Waiting, waiting - of_base(WAITING)),
+        (Limit::Rest, rest_lost),
+    ]
+}
+
+fn without_records(
+    evidence: &Evidence,
+    case: Case,
+    reference: &CaseEvidence,
+    hosts: &[&CaseEvidence],
+) -> Result<Grown, Refusal> {
+    let of_one_host =
+        |measured: &&CaseEvidence| measured.case.nodes == 1 && measured.case.gpus_per_node <= case.gpus_per_node;
+    let Some(host) = evidence.cases.iter().rev().find(of_one_host) else {
+        let one = Case { nodes: 1, ..case };
+        let why = format!("{one} was not measured, and without records nothing else tells what several hosts add");
+        return Err(refusal(evidence, case, why, &[one]));
+    };
+    let line = evidence.between(case.gpus_per_node);
+    let steps = |measured: &CaseEvidence| -> Vec<f64> { measured.runs.iter().map(|run| run.step).collect() };
+    let (host_steps, reference_steps) = (steps(host), steps(reference));
+    let host_step = host.step();
+    let added: Vec<f64> = reference_steps.iter().map(|step| step - host_step).collect();
+    // What several hosts save, if they do, does not grow.
+    let saved = average(&added).min(0.0);
+    let growing: Vec<f64> = added.iter().map(|added| added - saved).collect();
+    let of_other = |other: &&CaseEvidence| {
+        let added = steps(other).iter().map(|step| step - host_step - saved).collect();
+        (other.case, added)
+    };
+    let others: Vec<(Case, Vec<f64>)> = hosts.iter().map(of_other).collect();
+    let grown = grown_transfer(evidence, case, reference, &growing, &others, line.as_ref());
+
+    let growth = if average(&growing) > 0.0 { grown.mid / average(&growing) } else { 1.0 };
+    let of_reference = growth * margin_of_one(&reference_steps);
+    let of_host = (growth - 1.0).abs() * finite(margin_of_mean(&host_steps));
+    let margin = of_reference.hypot(of_host) + line_margin(evidence, case, reference.case, line.as_ref());
+    let fixed = host_step + saved;
+    let step = Band { low: fixed + grown.low, mid: fixed + grown.mid, high: fixed + grown.high };
+    let losses = vec![(Limit::Host, fixed - base_step(evidence)), (Limit::Hosts, grown.mid)];
+    Ok(Grown { step: step.widened(margin), losses })
+}
+
+fn finite(margin: f64) -> f64 {
+    if margin.is_finite() { margin } else { 0.0 }
+}
+
+/// The exposed transfer of `case` from its values in the runs of the reference and of the other cases of several hosts,
+/// of which the next smaller one counts.
+fn grown_transfer(
+    evidence: &Evidence,
+    case: Case,
+    reference: &CaseEvidence,
+    values: &[f64],
+    others: &[(Case, Vec<f64>)],
+    line: Option<&Line>,
+) -> Band {
+    let smaller = others.iter().rev().find(|(other, _)| other.nodes < reference.case.nodes);
+    let margin = |other: &[f64]| margin_of_mean(values).hypot(margin_of_mean(other));
+    let (before, after) = (evidence.cost(reference.case), evidence.cost(case));
+    match line {
+        Some(line) => {
+            let smaller = smaller.map(|(other, of_other)| Smaller {
+                exposed: average(of_other),
+                margin: margin(of_other),
+                allreduce: line.time(evidence.cost(*other)),
+            });
+            exposed(average(values), line.time(before), smaller, line.time(after))
+        }
+        None => {
+            let smaller = smaller.map(|(other, of_other)| Smaller {
+                exposed: average(of_other),
+                margin: margin(of_other),
+                allreduce: evidence.cost(*other),
+            });
+            exposed_without_line(average(values), reference.backward, before, smaller, after)
+        }
+    }
+}
+
+/// What the line's own error adds: that of its growth, and as much of the whole as the measured sizes were off the line.
+fn line_margin(evidence: &Evidence, case: Case, from: Case, line: Option<&Line>) -> f64 {
+    let (before, after) = (evidence.cost(from), evidence.cost(case));
+    line.map_or(0.0, |line| finite(line.margin(after - before)).hypot(line.residual * line.time(after)))
+}

@@ -1,0 +1,60 @@
+//! Why a case cannot be predicted, and the command that measures what is missing.
+
+use ringmark_record::case::Case;
+use ringmark_record::model::Model;
+
+use crate::read::analyse::prediction::evidence::Evidence;
+
+/// Why there is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The case.
+    pub case: Case,
+    /// What was never measured.
+    pub why: String,
+    /// What to measure.
+    pub command: String,
+}
+
+/// The command that would measure what is missing, hosts to be filled in.
+pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -> Refusal {
+    let cases: Vec<String> = missing.iter().map(Case::to_string).collect();
+    let nodes = missing.iter().map(|case| case.nodes).max().unwrap_or(1);
+    let hosts: Vec<String> = (1..=nodes).map(|host| format!("HOST{host}:{}", case.gpus_per_node)).collect();
+    let hosts = if nodes > 1 { format!(" --hosts {}", hosts.join(",")) } else { String::new() };
+    let Evidence { model, batch_size, dtype, .. } = evidence;
+    // The default says nothing.
+    let model = if *model == Model::default() { String::new() } else { format!(" --model {model}") };
+    let cases = cases.join(",");
+    let command = format!("ringmark sweep --cases {cases}{model} --batch-size {batch_size} --dtype {dtype}{hosts}");
+    Refusal { case, why, command }
+}
+
+/// That no case of the same ranks a host was measured from which it could grow.
+pub fn level_not_measured(evidence: &Evidence, case: Case) -> Refusal {
+    let gpus = case.gpus_per_node;
+    let most = evidence.cases.iter().map(|measured| measured.case.gpus_per_node).max().unwrap_or(0);
+    let several: Vec<String> =
+        evidence.cases.iter().filter(|case| case.case.nodes > 1).map(|case| case.case.to_string()).collect();
+    let (one, two) = (Case { nodes: 1, gpus_per_node: gpus }, Case { nodes: 2, gpus_per_node: gpus });
+    let why = match (case.nodes, gpus > most) {
+        (_, true) => format!(
+            "no host was measured with {gpus} ranks, {most} is the most: what ranks cost each other on one host does not \
+             follow from fewer"
+        ),
+        (1, false) => {
+            format!("no host was measured with {gpus} ranks: what ranks cost each other on one host has to be measured")
+        }
+        (_, false) if several.is_empty() => {
+            "no case of several hosts was measured: what lies between hosts does not follow from one".to_owned()
+        }
+        (_, false) => format!(
+            "several hosts were measured ({}), but none with {gpus} ranks each: how many share a host's network card \
+             changes what it gives",
+            several.join(", ")
+        ),
+    };
+    let missing: Vec<Case> = if case.nodes == 1 { vec![one] } else { vec![one, two] };
+    let missing: Vec<Case> = missing.into_iter().filter(|case| evidence.case(*case).is_none()).collect();
+    refusal(evidence, case, why, &missing)
+}

@@ -1,0 +1,111 @@
+//! What follows from predictions: where the efficiency falls under a value, and the largest measured case predicted from
+//! the others.
+
+use ringmark_record::case::Case;
+use ringmark_record::stats::allreduce_model::Band;
+
+use crate::read::analyse::prediction::evidence::Evidence;
+use crate::read::analyse::prediction::model::{Prediction, predict};
+use crate::read::analyse::prediction::refusal::{Refusal, refusal};
+
+/// Ranks up to which the case is searched where the efficiency falls under a value.
+pub const SEARCH_LIMIT: u32 = 4096;
+
+/// Where the efficiency falls under a value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Under {
+    /// The value.
+    pub efficiency: f64,
+    /// First case under it in the middle of the band; `None` up to the last case.
+    pub mid: Option<Case>,
+    /// First that is under it at the low end of the band.
+    pub earliest: Option<Case>,
+    /// First that is under it at the high end of the band.
+    pub latest: Option<Case>,
+    /// Last case that was tried.
+    pub last: Case,
+    /// Efficiency there.
+    pub at_last: Band,
+}
+
+/// Finds where the efficiency falls under a value: among the measured cases up to one full host, then with more hosts,
+/// doubled until it is under, then halved between. With the ranks a host of the largest measured case.
+pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
+    let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
+    let of = |nodes: u32| Case { nodes, gpus_per_node: largest.gpus_per_node };
+    let on_one_host = evidence.cases.iter().map(|measured| measured.case).filter(|case| case.nodes == 1);
+    let on_one_host: Vec<Case> = on_one_host.filter(|case| case.gpus_per_node <= largest.gpus_per_node).collect();
+    let last = of((SEARCH_LIMIT / largest.gpus_per_node).max(largest.nodes).max(2));
+    let first = |end: fn(Band) -> f64| -> Result<Option<Case>, Refusal> {
+        let is_under = |case: Case| {
+            let predicted = predict(evidence, case)?;
+            // What was measured has no ends.
+            let of = predicted.reference.map_or(predicted.efficiency.mid, |_| end(predicted.efficiency));
+            Ok(of < efficiency)
+        };
+        for case in &on_one_host {
+            if is_under(*case)? {
+                return Ok(Some(*case));
+            }
+        }
+        let (mut above, mut below) = (1, 2);
+        while !is_under(of(below))? {
+            if below == last.nodes {
+                return Ok(None);
+            }
+            (above, below) = (below, (2 * below).min(last.nodes));
+        }
+        while below - above > 1 {
+            let middle = above + (below - above) / 2;
+            if is_under(of(middle))? { below = middle } else { above = middle }
+        }
+        Ok(Some(of(below)))
+    };
+    Ok(Under {
+        efficiency,
+        mid: first(|band| band.mid)?,
+        earliest: first(|band| band.low)?,
+        latest: first(|band| band.high)?,
+        last,
+        at_last: predict(evidence, last)?.efficiency,
+    })
+}
+
+/// The largest measured case, predicted from the others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Backtest {
+    /// What the others say.
+    pub predicted: Prediction,
+    /// Median step over its runs, in seconds.
+    pub measured: f64,
+    /// Cases that it was predicted from.
+    pub from: Vec<Case>,
+}
+
+impl Backtest {
+    /// Of the speed in the middle of the band: predicted / measured - 1.
+    pub fn error(&self) -> f64 {
+        self.measured / self.predicted.step.mid - 1.0
+    }
+
+    /// Whether what was measured lies in the band.
+    pub fn is_inside(&self) -> bool {
+        (self.predicted.step.low..=self.predicted.step.high).contains(&self.measured)
+    }
+}
+
+/// Leaves out the largest case, and what was measured of all-reduce in it, and predicts it from the rest.
+pub fn backtest(evidence: &Evidence) -> Result<Backtest, Refusal> {
+    let Some(largest) = evidence.cases.last() else {
+        return Err(refusal(evidence, evidence.base, "no run counts".to_owned(), &[evidence.base]));
+    };
+    let rest = evidence.without(largest.case);
+    let from = rest.cases.iter().map(|measured| measured.case).collect();
+    match predict(&rest, largest.case) {
+        Ok(predicted) => Ok(Backtest { predicted, measured: largest.median_step(), from }),
+        Err(refused) => {
+            let why = format!("without {} the rest cannot say: {}", largest.case, refused.why);
+            Err(Refusal { why, ..refused })
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Rows that others published, to stand beside measured ones: each with its source and what keeps it from being taken
+//! for more than it is. Numbers as they were printed there; nothing here was measured by ringmark.
+
+use ringmark_record::case::Case;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::model::Model;
+use ringmark_record::units::ImagesPerSecond;
+
+/// One row of one table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// Short, for a legend.
+    pub name: &'static str,
+    /// Where it was published.
+    pub source: &'static str,
+    /// On what it was measured.
+    pub setup: &'static str,
+    /// What a reader must know besides; `None` where it is what it says.
+    pub caveat: Option<&'static str>,
+    /// Network.
+    pub model: Model,
+    /// Precision of the step.
+    pub dtype: Dtype,
+    /// Images a GPU and iteration.
+    pub batch_size: u32,
+    /// In the order of the table.
+    pub cases: &'static [PublishedCase],
+}
+
+/// One case of a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PublishedCase {
+    /// Nodes and GPUs a node.
+    pub case: Case,
+    /// Median over runs, over all GPUs.
+    pub median: ImagesPerSecond,
+    /// Every run's speed in the order of the runs, where they were published; otherwise empty.
+    pub runs: &'static [f64],
+}
+
+const SOURCE: &str = "Oneflow-Inc/DLPerf, MxNet/Classification/RN50v1b/README.md, commit a17cae58";
+
+const SETUP: &str = "4 nodes of 8 Tesla V100-SXM2-16GB, MXNet 1.6.0, Horovod 0.19.5, NCCL 2.7.3, ImageNet from disk";
+
+/// A case of one node or several, each of its five runs where DLPerf printed them.
+const fn case(nodes: u32, gpus_per_node: u32, median: f64, runs: &'static [f64]) -> PublishedCase {
+    PublishedCase { case: Case { nodes, gpus_per_node }, median: ImagesPerSecond(median), runs }
+}
+
+/// DLPerf's two rows of ResNet50-v1b.
+pub const DLPERF: [Published; 2] = [
+    Published {
+        name: "DLPerf V100 FP32 b128",
+        source: SOURCE,
+        setup: SETUP,
+        caveat: None,
+        model: Model::Resnet50V1b,
+        dtype: Dtype::Fp32,
+        batch_size: 128,
+        cases: &[
+            case(1, 1, 384.19, &[385.23, 384.16, 384.19, 385.31, 384.04]),
+            case(1, 2, 749.04, &[755.7, 749.04, 754.4, 740.66, 748.58]),
+            case(1, 4, 1494.58, &[1498.84, 1492.14, 1501.75, 1494.58, 1494.29]),
+            case(1, 8, 2556.03, &[2556.03, 2539.38, 2561.71, 2564.3, 2532.26]),
+            case(2, 8, 4855.34, &[4924.15, 4850.36, 4843.76, 4855.34, 4866.14]),
+            case(4, 8, 9579.74, &[9579.74, 9611.24, 9579.55, 9568.3, 9631.67]),
+        ],
+    },
+    Published {
+        name: "DLPerf V100 FP16 b256",
+        source: SOURCE,
+        setup: SETUP,
+        caveat: Some(
+            "it measures the CPUs' input pipeline, not the GPUs or the network: a node reads and decodes no more than 2.6 \
+             to 2.9 k images/s, however many GPUs wait for them",
+        ),
+        model: Model::Resnet50V1b,
+        dtype: Dtype::Fp16,
+        batch_size: 256,
+        cases: &[
+            case(1, 1, 833.65, &[]),
+            case(1, 2, 1373.55, &[]),
+            case(1, 4, 2331.91, &[]),
+            case(1, 8, 2908.88, &[]),
+            case(2, 8, 5451.27, &[]),
+            case(4, 8, 10565.55, &[]),
+        ],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringmark_record::stats::scaling::speedup;
+    use ringmark_record::stats::summary::median;
+
+    #[test]
+    fn the_rows_agree_with_themselves_and_with_the_speedups_beside_them() {
+        for (row, speedups) in
+            DLPERF.iter().zip([[1.0, 1.95, 3.89, 6.65, 12.64, 24.93], [1.0, 1.65, 2.8, 3.49, 6.54, 12.67]])
+        {
+            assert_eq!(row.cases.iter().map(|case| case.case).collect::<Vec<_>>(), Case::DLPERF);
+            for (case, published) in row.cases.iter().zip(speedups) {
+                let speedup = speedup(case.median, row.cases[0].median);
+                assert_eq!((speedup * 100.0).round() / 100.0, published);
+                assert_eq!(median(case.runs).unwrap_or(case.median.0), case.median.0);
+            }
+        }
+    }
+}

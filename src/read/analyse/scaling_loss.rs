@@ -1,0 +1,72 @@
+//! The scaling loss of a case: what its runs give to `ringmark_record::stats::scaling_loss`, which has the formulas. Not for
+//! showing it.
+
+use ringmark_record::case::Case;
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::phase::Phase;
+use ringmark_record::stats::scaling_loss::{MeanDifference, Part, RunStep, ScalingLoss, StepTimes, scaling_loss};
+use ringmark_record::units::ImagesPerSecond;
+
+use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::load::iteration_times::IterationTimes;
+use crate::read::load::record::Measured;
+
+/// Every part that a loss can have, in the order in which they are shown: halves of compute behind compute, and each phase
+/// that is neither computing nor exchanging by itself.
+pub fn all_parts() -> Vec<Part> {
+    let is_own = |phase: &Phase| !matches!(phase, Phase::Forward | Phase::Backward | Phase::ExposedAllreduce);
+    let phases = Phase::ALL.iter().copied().filter(is_own).map(Part::Phase);
+    let first = [Part::Compute, Part::ComputeCrowded, Part::ComputeOverlapped, Part::Transfer, Part::Waiting];
+    first.into_iter().chain(phases).chain([Part::Other]).collect()
+}
+
+/// What a case loses against the base of its group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CaseLoss {
+    /// The case.
+    pub case: Case,
+    /// What it is compared with: 1n1g, or the smallest case that there is.
+    pub base: Case,
+    /// Speed of as many ideal ranks: the base's by images over time, times ranks over its ranks.
+    pub ideal: ImagesPerSecond,
+    /// The loss and its parts, in seconds of a step.
+    pub loss: ScalingLoss,
+}
+
+/// Of a case other than its group's base. `None` for the base, and where no run of either counts.
+pub fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseLoss> {
+    let base = group.base.filter(|base| *base != case.case)?;
+    let base_runs = group.cases.iter().find(|case| case.case == base)?;
+    let batch_size = group.conditions.batch_size;
+    let alone = case.baseline.as_ref().map(|baseline| runs(baseline, batch_size)).unwrap_or_default();
+    let loss = scaling_loss(&runs(base_runs, batch_size), &runs(case, batch_size), &alone)?;
+    let images = f64::from(batch_size) * f64::from(case.case.ranks());
+    Some(CaseLoss { case: case.case, base, ideal: ImagesPerSecond(images / loss.base_step), loss })
+}
+
+/// Step of every counted run.
+pub fn runs(case: &CaseRuns, batch_size: u32) -> Vec<RunStep> {
+    let images = f64::from(batch_size) * f64::from(case.case.ranks());
+    case.counted().map(|run| run_step(run, images)).collect()
+}
+
+/// `images` are those of all ranks in one iteration.
+fn run_step(run: &Measured, images: f64) -> RunStep {
+    let times =
+        |times: IterationTimes| StepTimes { phases: times.phases.map(|_, time| time.0), waiting: times.waiting.0 };
+    let step = run.times.map_or(images / run.images_over_time.0, |times| times.step.0);
+    RunStep { step, times: run.times.map(times) }
+}
+
+impl CaseLoss {
+    /// What this much of the step costs of the ideal ranks' speed.
+    pub fn rate_lost(&self, part: f64) -> ImagesPerSecond {
+        ImagesPerSecond(self.ideal.0 * self.loss.efficiency_lost(part))
+    }
+
+    /// The part's time; `None` where it was not told apart.
+    pub fn part(&self, wanted: Part) -> Option<MeanDifference> {
+        let mut parts = self.loss.parts.iter().chain(&self.loss.compute);
+        parts.find(|(part, _)| *part == wanted).map(|(_, difference)| *difference)
+    }
+}

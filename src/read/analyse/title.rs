@@ -1,0 +1,78 @@
+//! What a group of runs measured, on what and how, in a few lines: the head of every table of it.
+
+use std::collections::BTreeSet;
+
+use ringmark_record::case::Case;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::exchange::BackendChoice;
+
+use crate::read::analyse::figures::{CaseRuns, Group};
+
+/// What was measured, on what, and how.
+pub fn title(group: &Group) -> Vec<String> {
+    let conditions = &group.conditions;
+    let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
+    let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
+    let counts = |values: &BTreeSet<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
+    let length = match group.iterations.is_empty() {
+        true => "no run counts".to_owned(),
+        false => format!("{} iterations, the first {} left out", counts(&group.iterations), counts(&group.warmup)),
+    };
+    let what =
+        format!("{}, {dtype}, batch size {batch_size} per {}{quick}", conditions.model.facts().title, process(group));
+    match &conditions.recorded {
+        None => vec![what, "device unknown: there are no records beside the logs".to_owned(), length],
+        Some(recorded) => {
+            let config = &recorded.config;
+            let collective = match config.exchange.backend {
+                BackendChoice::Auto => String::new(),
+                chosen => format!(", collective {chosen}"),
+            };
+            let options = format!(
+                "{} pixels, {}, overlap {}, {} on the wire{collective}",
+                config.image_size, config.layout, config.overlap, config.exchange.wire
+            );
+            vec![what, format!("{}: {}", recorded.device, devices(group)), options, length]
+        }
+    }
+}
+
+/// What a rank drives.
+pub fn process(group: &Group) -> &'static str {
+    match &group.conditions.recorded {
+        Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
+        _ => "GPU",
+    }
+}
+
+/// Names of its devices, with the threads of a rank where that is what a device is: `AMD EPYC, 1 to 2 threads a rank`.
+pub fn devices(group: &Group) -> String {
+    let names = group.device_names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ");
+    let threads: BTreeSet<u32> = group.cases.iter().flat_map(CaseRuns::threads).collect();
+    let is_cpu = group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.device == DeviceKind::Cpu);
+    match (threads.first(), threads.last()) {
+        (Some(1), Some(1)) if is_cpu => format!("{names}, 1 thread a rank"),
+        (Some(least), Some(most)) if is_cpu && least == most => format!("{names}, {least} threads a rank"),
+        (Some(least), Some(most)) if is_cpu => format!("{names}, {least} to {most} threads a rank"),
+        _ => names,
+    }
+}
+
+/// Where a rank of one case has other threads than that of another: speedup and efficiency are of unlike devices then. In
+/// two lines.
+pub fn unlike_devices(group: &Group) -> Option<[String; 2]> {
+    let is_cpu = group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.device == DeviceKind::Cpu);
+    let threads = |case: &CaseRuns| Some((case.case, case.threads())).filter(|(_, threads)| !threads.is_empty());
+    let cases: Vec<(Case, BTreeSet<u32>)> = group.cases.iter().filter_map(threads).collect();
+    let differ = is_cpu && cases.windows(2).any(|pair| pair[0].1 != pair[1].1);
+    let case = |(case, threads): &(Case, BTreeSet<u32>)| {
+        format!("{case}: {}", threads.iter().map(u32::to_string).collect::<Vec<_>>().join(" or "))
+    };
+    differ.then(|| {
+        let each = cases.iter().map(case).collect::<Vec<_>>().join(", ");
+        [
+            "cases have different numbers of threads a rank: efficiency compares unlike".to_owned(),
+            format!("devices ({each})"),
+        ]
+    })
+}

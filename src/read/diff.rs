@@ -1,0 +1,223 @@
+//! `ringmark diff`: two results against each other. What lies at a path is found out by its content.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use ringmark_record::stats::comparison::{Thresholds, Verdict};
+use ringmark_record::usage::usage;
+use ringmark_record::{keyword_enum, whole_file};
+
+use crate::output::{self, Json};
+use crate::read::analyse::comparison::side::{Side, SideKind};
+use crate::read::analyse::comparison::verdicts::ComparedResults;
+use crate::read::analyse::comparison::{collectives, pairing, pytorch, training};
+use crate::read::analyse::figures;
+use crate::read::extract;
+use crate::read::load::content::{Content, content_of, files_below};
+use crate::read::load::{folder, problem};
+use crate::read::show::comparison;
+use crate::read::show::extraction::json;
+
+/// What `ringmark diff` is asked to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiffConfig {
+    /// What is compared with.
+    pub base: PathBuf,
+    /// What is compared.
+    pub test: PathBuf,
+    /// When a difference counts.
+    pub thresholds: Thresholds,
+    /// Whether what must be equal may differ.
+    pub force: bool,
+    /// What else makes the exit status 1.
+    pub fail_on: Vec<FailOn>,
+    /// What is printed.
+    pub format: Format,
+    /// Where everything goes as JSON.
+    pub json: Json,
+}
+
+keyword_enum!(
+    /// What makes the exit status 1 though everything was compared.
+    FailOn {
+        /// A case is slower.
+        Slower = "slower",
+        /// A case is too noisy to tell.
+        Noisy = "noisy",
+        /// BASE has a case that TEST has not.
+        Missing = "missing",
+    }
+);
+
+keyword_enum!(
+    /// What is printed.
+    Format {
+        /// Aligned columns for a terminal.
+        ComparedTable = "table",
+        /// Markdown, to be posted to a pull request.
+        Markdown = "markdown" | "md",
+    }
+);
+
+/// Compares and prints. An error after everything else was printed where either side is not complete, or where that was
+/// found which the exit status is to tell.
+pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
+    config.json.check()?;
+    let base = read_side(&config.base).context("BASE")?;
+    let test = read_side(&config.test).context("TEST")?;
+    let pairing = pairing::pair([&base, &test], config.force)?;
+    let outcome = ComparedResults::of([&base, &test], pairing, config.thresholds);
+
+    if !config.json.write(&outcome)? {
+        output::print(&match config.format {
+            Format::ComparedTable => comparison::terminal(&outcome),
+            Format::Markdown => comparison::markdown(&outcome),
+        })?;
+    }
+    let sides = [("BASE", &outcome.base), ("TEST", &outcome.test)];
+    let left_out = sides.into_iter().flat_map(|(name, side)| side.left_out.iter().map(move |what| (name, what)));
+    let left_out = left_out.map(|(name, what)| format!("not compared, {name}: {what}"));
+    let incomplete = problem::check_complete("the comparison is", left_out).err();
+    let mut failures = failures(&outcome, &config.fail_on);
+    failures.extend(incomplete.map(|error| error.to_string()));
+    ensure!(failures.is_empty(), "{}", failures.join("; "));
+    Ok(())
+}
+
+/// What was to be told of by the exit status, and was found.
+fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
+    let of = |verdict: Verdict| {
+        let cases =
+            outcome.cases().filter(|(_, case)| case.verdict == verdict).map(|(table, case)| outcome.name(table, case));
+        cases.collect::<Vec<_>>().join(", ")
+    };
+    let asked = |what: FailOn| {
+        let (what, cases) = match what {
+            FailOn::Slower => ("slower", of(Verdict::Slower)),
+            FailOn::Noisy => ("too noisy to tell", of(Verdict::TooNoisy)),
+            FailOn::Missing => ("not in TEST", outcome.only_in_base.join(", ")),
+        };
+        (!cases.is_empty()).then(|| format!("{what}: {cases}"))
+    };
+    fail_on.iter().filter_map(|what| asked(*what)).collect()
+}
+
+/// Reads whatever lies at `path`.
+fn read_side(path: &Path) -> anyhow::Result<Side> {
+    let metadata = fs::metadata(path)
+        .with_context(|| format!("{} cannot be read: give a folder of results or a JSON file", path.display()))
+        .map_err(usage)?;
+    let mut side = match metadata.is_dir() {
+        true => read_folder(path)?,
+        false => match content_of(path).with_context(|| path.display().to_string())? {
+            Some(content) => read_files(path, content, &[path.to_owned()], Vec::new())?,
+            None => {
+                let known = [Content::Result, Content::PytorchDdp, Content::NcclTests, Content::Bandwidth];
+                let known = known.map(Content::text).join(", ");
+                let what = format!("{} is no {known}: give one, or a folder of them or of logs", path.display());
+                return Err(usage(anyhow::Error::msg(what)));
+            }
+        },
+    };
+    if side.sets.iter().all(|set| set.cases.is_empty()) {
+        let more: String = side.left_out.iter().map(|what| format!("\n  {what}")).collect();
+        bail!("{} holds no run that counts{more}", path.display());
+    }
+    side.tell_apart();
+    Ok(side)
+}
+
+fn read_folder(path: &Path) -> anyhow::Result<Side> {
+    let runs = folder::find(path);
+    let mut files: BTreeMap<Content, Vec<PathBuf>> = BTreeMap::new();
+    let mut left_out = Vec::new();
+    for file in files_below(path, 2) {
+        match content_of(&file) {
+            Ok(Some(content)) => files.entry(content).or_default().push(file),
+            Ok(None) => {}
+            Err(error) => left_out.push(format!("{}: {error:#}", file.display())),
+        }
+    }
+    if runs.is_ok() {
+        // Made from the runs; and what a bandwidth command may have written beside them.
+        files.remove(&Content::Result);
+        files.remove(&Content::Bandwidth);
+    }
+    let mut found: Vec<String> = files.iter().map(|(content, files)| counted(*content, files)).collect();
+    found.splice(0..0, runs.as_ref().ok().map(|found| format!("{} training runs with logs", found.runs.len())));
+    if found.len() > 1 {
+        return Err(usage(anyhow::Error::msg(format!(
+            "{} is a mixture: {}: give one file, or a folder of one kind",
+            path.display(),
+            found.join("; ")
+        ))));
+    }
+    match (runs, files.pop_first()) {
+        (Ok(_), _) => {
+            let mut side = read_runs(path)?;
+            // What is wrong with a record is told with its run.
+            let is_other = |what: &String| !what.contains(".jsonl: ");
+            side.left_out.extend(left_out.into_iter().filter(is_other));
+            Ok(side)
+        }
+        (Err(_), Some((content, files))) => read_files(path, content, &files, left_out),
+        (Err(error), None) => {
+            let more: String = left_out.iter().map(|file| format!("\n  {file}")).collect();
+            Err(error.context(format!("nothing to compare: no JSON of a benchmark either{more}")))
+        }
+    }
+}
+
+/// Every run below a folder, as `ringmark extract` reads them.
+fn read_runs(folder: &Path) -> anyhow::Result<Side> {
+    let extraction = extract::read(folder, None)?;
+    let mut side = Side::new(folder, SideKind::Training);
+    // By way of the JSON, so that a folder and its JSON cannot differ.
+    training::take_result(&mut side, json::json(&extraction)?.as_bytes())?;
+    // No speedup is shown, so nothing is missing where 1n1g is.
+    let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
+    let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
+    side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
+    Ok(side)
+}
+
+fn counted(content: Content, files: &[PathBuf]) -> String {
+    let first = files.first().map(|file| file.display().to_string()).unwrap_or_default();
+    match files.len() {
+        1 => format!("a {} ({first})", content.text()),
+        several => format!("{several} times a {} ({first}, ..)", content.text()),
+    }
+}
+
+/// Every file is one run, but that of `ringmark extract`, which holds several.
+fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<String>) -> anyhow::Result<Side> {
+    if let (Content::Result, [_, _, ..]) = (content, files) {
+        let what = format!("{} holds {}: give one of them", path.display(), counted(content, files));
+        return Err(usage(anyhow::Error::msg(what)));
+    }
+    let kind = match content {
+        Content::Result => SideKind::Training,
+        Content::PytorchDdp => SideKind::PytorchDdp,
+        Content::Bandwidth | Content::NcclTests => SideKind::Collectives,
+    };
+    let mut side = Side { left_out, ..Side::new(path, kind) };
+    for file in files {
+        let open = || Ok(BufReader::new(whole_file::open(file)?));
+        let mut part = Side::new(path, kind);
+        let taken = open().and_then(|input| match content {
+            Content::Result => training::take_result(&mut part, input),
+            Content::PytorchDdp => pytorch::take(&mut part, input),
+            Content::Bandwidth => collectives::take_record(&mut part, file, input),
+            Content::NcclTests => collectives::take_nccl_tests(&mut part, file, input),
+        });
+        match taken.with_context(|| file.display().to_string()) {
+            // One of several that is broken takes nothing from the others.
+            Err(error) if files.len() > 1 => side.left_out.push(format!("{error:#}")),
+            taken => taken.map(|()| side.absorb(part))?,
+        }
+    }
+    Ok(side)
+}

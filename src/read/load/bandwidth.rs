@@ -1,0 +1,131 @@
+//! A folder of a bandwidth command: `<case>/bandwidth.json` of every case. Not for what follows from the times.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use ringmark_record::benchmark::bandwidth::figures;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::case::Case;
+use ringmark_record::run_name::BANDWIDTH_RECORD;
+use ringmark_record::usage::usage;
+use ringmark_record::whole_file;
+
+use crate::read::load::problem::Problem;
+
+/// What lies in a folder.
+#[derive(Debug, Default)]
+pub struct BandwidthResult {
+    /// By ranks, then nodes.
+    pub cases: Vec<(Case, BandwidthRecord)>,
+    /// Records that say nothing, and why.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads every case's record below `root` whose sums are right; an error where there is none at all.
+pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
+    let mut result = find(root)?;
+    let problems = &mut result.problems;
+    result.cases.retain(|(case, record)| match figures::wrong(&record.results) {
+        None | Some(0) => true,
+        Some(wrong) => {
+            problems.push(Problem::in_file(path(*case), format!("{wrong} elements are wrong: mend that first")));
+            false
+        }
+    });
+    if result.cases.is_empty() {
+        let problems: String = result.problems.iter().map(|problem| format!("\n  {problem}")).collect();
+        let what =
+            format!("{} holds no sound <case>/{BANDWIDTH_RECORD}: run ringmark bandwidth{problems}", root.display());
+        return Err(usage(anyhow::anyhow!(what)));
+    }
+    Ok(result)
+}
+
+/// As [`read`], of a folder that may hold other results alone.
+pub fn find(root: &Path) -> anyhow::Result<BandwidthResult> {
+    let advice = || format!("{} cannot be read: give the folder that ringmark bandwidth wrote", root.display());
+    let folders = fs::read_dir(root).with_context(advice).map_err(usage)?;
+    let cases = folders.filter_map(|folder| folder.ok()?.file_name().to_str()?.parse::<Case>().ok());
+    let mut cases: Vec<Case> = cases.filter(|case| root.join(path(*case)).exists()).collect();
+    cases.sort_by_key(|case| (case.ranks(), *case));
+    let mut result = BandwidthResult::default();
+    for case in cases {
+        match read_case(root, case) {
+            Ok(record) => result.cases.push((case, record)),
+            Err(error) => result.problems.push(Problem::in_file(path(case), format!("{error:#}"))),
+        }
+    }
+    Ok(result)
+}
+
+fn path(case: Case) -> String {
+    format!("{case}/{BANDWIDTH_RECORD}")
+}
+
+fn read_case(root: &Path, case: Case) -> anyhow::Result<BandwidthRecord> {
+    let file = whole_file::open(&root.join(path(case))).context("the record cannot be read")?;
+    let record = BandwidthRecord::read(file).context("the record cannot be used")?;
+    if let Some(failure) = &record.failure {
+        anyhow::bail!("the run failed: {failure}: repeat it");
+    }
+    ensure!(
+        record.ranks.len() == case.ranks() as usize,
+        "holds {} ranks, and its folder says otherwise: give it its own name back",
+        record.ranks.len()
+    );
+    Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+    use ringmark_record::device::DeviceKind;
+    use ringmark_record::environment::Environment;
+    use ringmark_record::environment::RankPlace;
+    use ringmark_record::units::Seconds;
+
+    fn write(root: &Path, case: &str, ranks: u32, failure: Option<&str>) {
+        let place = |rank| RankPlace {
+            rank,
+            local_rank: rank,
+            host: "a".to_owned(),
+            device: DeviceKind::Cpu,
+            device_name: "processor".to_owned(),
+            threads: 1,
+            process: 1,
+        };
+        let ranks = (0..ranks).map(place).collect();
+        let mut record =
+            BandwidthRecord::new(Seconds(1.7e9), BandwidthConfig::default(), Environment::default(), ranks);
+        record.failure = failure.map(str::to_owned);
+        fs::create_dir_all(root.join(case)).expect("a folder");
+        record.write(fs::File::create(root.join(case).join(BANDWIDTH_RECORD)).expect("a file")).expect("written");
+    }
+
+    #[test]
+    fn every_sound_case_is_read_and_the_others_are_told() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let root = folder.path();
+        let error = read(root).expect_err("nothing there").to_string();
+        assert!(error.contains("holds no sound"), "{error}");
+        write(root, "2n2g", 4, None);
+        write(root, "1n2g", 2, None);
+        write(root, "1n4g", 2, None);
+        write(root, "4n2g", 8, Some("1 of 8 bytes wrong"));
+        fs::create_dir_all(root.join("8n2g")).expect("a folder");
+        fs::write(root.join("8n2g").join(BANDWIDTH_RECORD), "{\"kind\":").expect("written");
+        let result = read(root).expect("two are sound");
+        assert_eq!(result.cases.iter().map(|(case, _)| case.to_string()).collect::<Vec<_>>(), ["1n2g", "2n2g"]);
+        let problems: Vec<String> = result.problems.iter().map(ToString::to_string).collect();
+        for (problem, start) in problems.iter().zip([
+            "1n4g/bandwidth.json: holds 2 ranks",
+            "4n2g/bandwidth.json: the run failed: 1 of 8 bytes wrong",
+            "8n2g/bandwidth.json: the record cannot be used: the bandwidth record is damaged",
+        ]) {
+            assert!(problem.starts_with(start), "{problem}");
+        }
+        assert_eq!(problems.len(), 3);
+    }
+}

@@ -1,0 +1,85 @@
+//! What a file holds, told by its content and never by its name. Not for reading it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::model::Model;
+use serde::de::IgnoredAny;
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Content {
+    /// Of `ringmark extract`.
+    Result,
+    /// Of PyTorch's DDP benchmark.
+    PytorchDdp,
+    /// Of `ringmark bandwidth`.
+    Bandwidth,
+    /// Of nccl-tests.
+    NcclTests,
+}
+
+impl Content {
+    /// In a sentence.
+    pub fn text(self) -> &'static str {
+        match self {
+            Content::Result => "result of ringmark extract",
+            Content::PytorchDdp => "JSON of PyTorch's DDP benchmark",
+            Content::Bandwidth => "record of ringmark bandwidth",
+            Content::NcclTests => "JSON of nccl-tests",
+        }
+    }
+}
+
+/// What a file is, by the keys of the first JSON object in it; `None` for anything else.
+pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
+    // A pipe could be read only once.
+    if !fs::metadata(file)?.is_file() {
+        return Ok(None);
+    }
+    let mut input = BufReader::new(File::open(file)?);
+    if input.fill_buf()?.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Ok(None);
+    }
+    let mut objects = serde_json::Deserializer::from_reader(input).into_iter::<BTreeMap<String, IgnoredAny>>();
+    let keys = match objects.next() {
+        Some(object) => object.context("not JSON")?,
+        None => return Ok(None),
+    };
+    let has = |key: &str| keys.contains_key(key);
+    Ok(if has("benchmark_results") {
+        Some(Content::PytorchDdp)
+    } else if has("nccl_version") && has("args") {
+        Some(Content::NcclTests)
+    } else if has("kind") && has("ranks") && has("results") {
+        Some(Content::Bandwidth)
+    } else if !keys.is_empty() && keys.keys().all(|key| model_of(key).is_some()) {
+        Some(Content::Result)
+    } else {
+        None
+    })
+}
+
+/// The network of a table's key, which begins with its name in file names: `rn50`, `rn50_b128_fp32`.
+pub fn model_of(key: &str) -> Option<Model> {
+    let is_named = |model: &&Model| key.starts_with(model.facts().file_name);
+    Model::ALL.iter().filter(is_named).max_by_key(|model| model.facts().file_name.len()).copied()
+}
+
+/// Files in a folder and so many levels of folders below it, by name; none whose name begins with a point.
+pub fn files_below(folder: &Path, levels: u32) -> Vec<PathBuf> {
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    entries.retain(|path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
+    entries.sort();
+    let below = |path: PathBuf| match path.is_dir() {
+        true if levels > 0 => files_below(&path, levels - 1),
+        true => Vec::new(),
+        false => vec![path],
+    };
+    entries.into_iter().flat_map(below).collect()
+}

@@ -1,0 +1,109 @@
+//! When, on what and with what runs ran, as text: devices, hosts, versions, variables, what the gradients went through. For showing
+//! and for telling two results apart; not for options, which are in [`crate::read::analyse::grouping::settings`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, UNIX_EPOCH};
+
+use ringmark_record::environment::{Environment, RankPlace};
+use ringmark_record::units::{Bytes, Seconds};
+
+use crate::read::load::record::Run;
+
+/// Every word that was seen, by the name of what it says; a variable has its own name.
+pub type EnvironmentText = BTreeMap<String, BTreeSet<String>>;
+
+/// Of all runs that count, together; nothing of runs without a record.
+pub fn of_runs<'a>(runs: impl IntoIterator<Item = &'a Run>) -> EnvironmentText {
+    let mut all = EnvironmentText::new();
+    for run in runs {
+        if let (Some(recorded), Ok(measured)) = (&run.recorded, &run.outcome) {
+            add_environment(&mut all, &recorded.environment);
+            add_ranks(&mut all, measured.ranks.iter().map(|rank| &rank.place));
+            add(&mut all, "all-reduce by", &recorded.backend);
+            add(&mut all, "buckets", &buckets(&recorded.buckets));
+        }
+    }
+    all
+}
+
+/// A time as UTC, `2026-11-21 19:17:43`; `None` of one that no calendar has.
+pub fn moment(time: Seconds) -> Option<String> {
+    // The year 10000, which humantime refuses to write.
+    const END: u64 = 253_402_300_800;
+    let since = Duration::try_from_secs_f64(time.0).ok().filter(|since| since.as_secs() < END)?;
+    let text = humantime::format_rfc3339_seconds(UNIX_EPOCH.checked_add(since)?).to_string();
+    Some(text.replace('T', " ").replace('Z', ""))
+}
+
+/// Where ranks ran.
+pub fn add_ranks<'a>(all: &mut EnvironmentText, ranks: impl IntoIterator<Item = &'a RankPlace>) {
+    for rank in ranks {
+        add(all, "host", &rank.host);
+        add(all, "device name", &rank.device_name);
+        add(all, "threads per rank", &rank.threads.to_string());
+    }
+}
+
+/// What rank 0 found.
+pub fn add_environment(all: &mut EnvironmentText, environment: &Environment) {
+    let absent = "none".to_owned();
+    for (name, word) in [
+        ("ringmark-worker", &environment.ringmark_version),
+        ("libtorch", &environment.libtorch_version),
+        ("MPI", &environment.mpi_version),
+        ("NCCL", environment.nccl_version.as_ref().unwrap_or(&absent)),
+        ("NVIDIA driver", environment.driver_version.as_ref().unwrap_or(&absent)),
+        ("system", &environment.system),
+        ("processor", &environment.processor),
+        ("cores", &environment.cores.to_string()),
+        ("memory", &format!("{:.1} GB", environment.memory.0 as f64 / 1e9)),
+        ("topology", &environment.topology.join(" | ")),
+    ] {
+        add(all, name, word);
+    }
+    environment.variables.iter().for_each(|(name, value)| add(all, name, value));
+}
+
+/// Takes a word in; none for an empty one.
+pub fn add(all: &mut EnvironmentText, name: &str, word: &str) {
+    if !word.is_empty() {
+        all.entry(name.to_owned()).or_default().insert(word.to_owned());
+    }
+}
+
+fn buckets(sizes: &[Bytes]) -> String {
+    let megabytes = |size: &Bytes| format!("{:.1}", size.0 as f64 / 1e6);
+    match sizes {
+        [] => String::new(),
+        [one] => format!("one of {} MB", megabytes(one)),
+        several if several.len() <= 6 => format!("{} MB", several.iter().map(megabytes).collect::<Vec<_>>().join(", ")),
+        many => format!(
+            "{}, the largest of {} MB",
+            many.len(),
+            many.iter().max_by_key(|size| size.0).map(megabytes).unwrap_or_default()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_no_calendar_has_are_none() {
+        assert_eq!(moment(Seconds(1.7e9)).as_deref(), Some("2023-11-14 22:13:20"));
+        assert_eq!(moment(Seconds(253_402_300_799.0)).as_deref(), Some("9999-12-31 23:59:59"));
+        for wrong in [f64::NAN, -1.0, 253_402_300_800.0, 1e300, f64::INFINITY] {
+            assert_eq!(moment(Seconds(wrong)), None);
+        }
+    }
+
+    #[test]
+    fn buckets_are_told_in_a_few_words() {
+        let told = |sizes: &[u64]| buckets(&sizes.iter().map(|size| Bytes(*size)).collect::<Vec<_>>());
+        assert_eq!(told(&[102_228_128]), "one of 102.2 MB");
+        assert_eq!(told(&[26_046_368, 24_178_944]), "26.0, 24.2 MB");
+        assert_eq!(told(&[4000; 161]), "161, the largest of 0.0 MB");
+        assert_eq!(told(&[]), "");
+    }
+}

@@ -1,0 +1,199 @@
+//! Which files of a folder are runs. Reads names alone; what looks like a log and is no run becomes a [`Problem`].
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use ringmark_record::case::Case;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::manifest::{Manifest, RunState};
+use ringmark_record::model::Model;
+use ringmark_record::run_name::{BANDWIDTH_LOG, BASELINE, MANIFEST, RunName};
+use ringmark_record::usage::usage;
+
+use crate::read::load::content::model_of;
+use crate::read::load::problem::Problem;
+
+/// What a run's log is called.
+fn pattern() -> String {
+    let example = RunName {
+        baseline: false,
+        case: Case::SINGLE,
+        model: Model::default(),
+        batch_size: 128,
+        dtype: Dtype::Fp32,
+        run: 1,
+    };
+    format!("<case>/<model>_b<batch>_<dtype>_<run>.log, for example {example}")
+}
+
+/// A log whose name says which run it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundRun {
+    /// What the path says.
+    pub name: RunName,
+    /// Path of the log below the folder.
+    pub log: PathBuf,
+}
+
+/// What lies in a folder.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// In the order of their paths.
+    pub runs: Vec<FoundRun>,
+    /// Logs that are no run, records without a log, folders that cannot be read, runs that a sweep still owes.
+    pub problems: Vec<Problem>,
+}
+
+/// Looks for `<case>/<model>_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. An error where there is none at all.
+pub fn find(root: &Path) -> anyhow::Result<Found> {
+    check_is_folder(root).map_err(usage)?;
+    let mut found = Found::default();
+    let paths = entries(root).with_context(|| format!("{} cannot be read", root.display()))?;
+    let baselines = root.join(BASELINE);
+    for path in &paths {
+        if *path == baselines
+            && let Ok(below) = entries(path)
+        {
+            below.iter().for_each(|path| found.look_at(root, path));
+        } else {
+            found.look_at(root, path);
+        }
+    }
+    found.leave_out_second_logs();
+    found.miss_runs(root);
+    if found.runs.is_empty() {
+        bail!("{} holds no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems));
+    }
+    Ok(found)
+}
+
+fn check_is_folder(root: &Path) -> anyhow::Result<()> {
+    let metadata = fs::metadata(root)
+        .with_context(|| format!("{} cannot be read: give the folder that a sweep wrote", root.display()))?;
+    ensure!(metadata.is_dir(), "{} is a file: give the folder that holds {}", root.display(), pattern());
+    Ok(())
+}
+
+impl Found {
+    /// A file, or the files of a folder.
+    fn look_at(&mut self, root: &Path, path: &Path) {
+        if !path.is_dir() {
+            return self.take(root, path);
+        }
+        match entries(path) {
+            Ok(files) => files.iter().for_each(|file| self.take(root, file)),
+            Err(error) => self.problems.push(Problem::in_file(
+                below(root, path),
+                format!("the folder cannot be read: {error}: change its permissions"),
+            )),
+        }
+    }
+
+    /// Sorts one file into runs, problems, or neither.
+    fn take(&mut self, root: &Path, file: &Path) {
+        let path = below(root, file);
+        // The name is read below the root, so that a log directly in a root named 1n1g is not taken for a run.
+        let name = RunName::parse(&path);
+        match (file.extension().and_then(OsStr::to_str), name) {
+            (Some("log"), Some(name)) => self.runs.push(FoundRun { name, log: path }),
+            // Of `ringmark bandwidth`, which may share a folder with a sweep.
+            (Some("log"), None) if path.ends_with(BANDWIDTH_LOG) => {}
+            (Some("log"), None) if in_case(&path) || is_named_like_a_run(&path) => {
+                self.problems.push(Problem::in_file(path, format!("the name is not that of a run, {}", pattern())));
+            }
+            (Some("jsonl"), Some(_)) if !file.with_extension("log").exists() => {
+                self.problems.push(Problem::in_file(path, "a record without its log beside it: repeat the run"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Two logs whose run numbers are `1` and `01` name one run: the first of them by path is read.
+    fn leave_out_second_logs(&mut self) {
+        let mut first: HashMap<RunName, PathBuf> = HashMap::new();
+        let problems = &mut self.problems;
+        self.runs.retain(|run| match first.get(&run.name) {
+            None => first.insert(run.name, run.log.clone()).is_none(),
+            Some(other) => {
+                let what = format!("names the same run as {}: give it a run number of its own", other.display());
+                problems.push(Problem::in_file(&run.log, what));
+                false
+            }
+        });
+    }
+}
+
+impl Found {
+    /// What the sweep's manifest, where there is one, says of runs that have no log. Of those that have one it says no
+    /// more than their files do.
+    fn miss_runs(&mut self, root: &Path) {
+        let manifest = match Manifest::find(root) {
+            Ok(None) => return,
+            Ok(Some(manifest)) => manifest,
+            Err(error) => {
+                // The first is the path.
+                let what: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+                return self.problems.push(Problem::in_file(MANIFEST, what.join(": ")));
+            }
+        };
+        let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
+        let mut missing = 0;
+        for run in manifest.runs {
+            let has_log = there.contains(&run.name);
+            let what = match run.state {
+                RunState::Finished if has_log => continue,
+                RunState::Planned => "not yet run".to_owned(),
+                RunState::Running { .. } => "under way, or cut off".to_owned(),
+                RunState::Failed { reason } => format!("the run failed: {reason}"),
+                RunState::Finished => "finished, but its log is gone".to_owned(),
+            };
+            missing += 1;
+            if !has_log {
+                self.problems.push(Problem::in_file(run.name.log(Path::new("")), what));
+            }
+        }
+        if missing > 0 {
+            let runs = if missing == 1 { "1 run is".to_owned() } else { format!("{missing} runs are") };
+            let what = format!("{runs} missing: go on with: {}", shell_words::join(manifest.command));
+            self.problems.push(Problem::in_file(MANIFEST, what));
+        }
+    }
+}
+
+/// Paths in a folder, sorted, plain run names (`_1`) before those with leading zeros (`_01`).
+fn entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    paths.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
+    Ok(paths)
+}
+
+fn below(root: &Path, path: &Path) -> PathBuf {
+    path.strip_prefix(root).unwrap_or(path).to_owned()
+}
+
+fn is_case(folder: &Path) -> bool {
+    folder.file_name().and_then(OsStr::to_str).is_some_and(|name| name.parse::<Case>().is_ok())
+}
+
+fn in_case(file: &Path) -> bool {
+    file.parent().is_some_and(is_case)
+}
+
+fn is_named_like_a_run(file: &Path) -> bool {
+    file.file_name().and_then(OsStr::to_str).is_some_and(|name| model_of(name).is_some())
+}
+
+/// What may have been meant by a folder without runs.
+fn hint(root: &Path, problems: &[Problem]) -> String {
+    let holds_cases = |folder: &PathBuf| entries(folder).is_ok_and(|paths| paths.iter().any(|path| is_case(path)));
+    if fs::canonicalize(root).is_ok_and(|root| is_case(&root)) {
+        return "; this is the folder of one case: give the folder above it".to_owned();
+    }
+    if let Some(folder) = entries(root).ok().and_then(|folders| folders.into_iter().find(holds_cases)) {
+        return format!("; did you mean {}?", folder.display());
+    }
+    problems.iter().map(|problem| format!("\n  {problem}")).collect()
+}

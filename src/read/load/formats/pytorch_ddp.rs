@@ -1,0 +1,129 @@
+//! The JSON of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py --json`), which its `diff.py` reads.
+
+use std::io::Read;
+
+use anyhow::{Context, bail};
+use ringmark_record::case::Case;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::units::Seconds;
+use serde::{Deserialize, Serialize};
+
+/// A whole file. `diff.py` shows every field but the results side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DdpBenchmark {
+    /// `torch.__version__`.
+    pub pytorch_version: String,
+    /// `torch.version.cuda`; `null` of a build for CPUs.
+    pub cuda_version: Option<String>,
+    /// `nccl`, `gloo`.
+    pub distributed_backend: String,
+    /// Bucket size of DistributedDataParallel in MiB.
+    pub bucket_size: f64,
+    /// What is the same in every file of PyTorch's, and not in ours: `diff.py` shows it beside the rest.
+    #[serde(flatten)]
+    pub ours: Option<OurConditions>,
+    /// One a model.
+    pub benchmark_results: Vec<ModelResult>,
+}
+
+/// All groups of one model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelResult {
+    /// Name in torchvision.
+    pub model: String,
+    /// Images a rank and iteration.
+    pub batch_size: u32,
+    /// Ours alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ringmark: Option<OurResult>,
+    /// By number of ranks. The first is one rank without DistributedDataParallel: `diff.py` skips it, by its place.
+    pub result: Vec<GroupResult>,
+}
+
+/// One group of ranks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupResult {
+    /// From 0.
+    pub ranks: Vec<u32>,
+    /// Ours alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub case: Option<Case>,
+    /// Seconds of every measured iteration of every rank, in one list.
+    pub measurements: Vec<f64>,
+}
+
+/// Top-level fields of files that ringmark wrote; several values have ` / ` between them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OurConditions {
+    /// `fp32` (IEEE), `tf32` (what PyTorch's benchmark does by default on GPUs that have it), `bf16`, `fp16`.
+    pub precision: String,
+    /// Height and width in pixels: 224 in PyTorch's benchmark.
+    pub image_size: String,
+    /// Names of the devices.
+    pub device: String,
+    /// `full`, or `quick`: not a result to quote.
+    pub profile: String,
+}
+
+/// What PyTorch's schema has no place for, and `diff.py` does not look at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OurResult {
+    /// Name of the group of equal conditions, as in the other outputs.
+    pub label: String,
+    /// Precision of the step.
+    pub dtype: Dtype,
+    /// The groups of several ranks without communication.
+    pub without_communication: Vec<GroupResult>,
+}
+
+impl DdpBenchmark {
+    /// Reads a file; an error names the field, and the line where the JSON itself is broken.
+    pub fn read(mut input: impl Read) -> anyhow::Result<DdpBenchmark> {
+        let mut text = Vec::new();
+        input.read_to_end(&mut text).context("cannot be read")?;
+        let file: DdpBenchmark = serde_json::from_slice(&text).context("not a file of PyTorch's DDP benchmark")?;
+        for model in &file.benchmark_results {
+            let silent = model.ringmark.iter().flat_map(|ours| &ours.without_communication);
+            for group in model.result.iter().chain(silent) {
+                let is_time = |time: &f64| *time > 0.0 && Seconds(*time).is_duration();
+                if let Some(wrong) = group.measurements.iter().find(|time| !is_time(time)) {
+                    bail!(
+                        "{} with {} ranks has an iteration of {wrong} s, which is no time",
+                        model.model,
+                        group.ranks.len()
+                    );
+                }
+            }
+        }
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"{"pytorch_version": "1.4.0a0+05140f0", "cuda_version": "10.0", "distributed_backend": "nccl",
+        "bucket_size": 25, "benchmark_results": [{"model": "resnet50", "batch_size": 32, "result": [
+        {"ranks": [0], "measurements": [0.097, 0.098]}, {"ranks": [0, 1], "measurements": [0.1, 0.101]}]}]}"#;
+
+    #[test]
+    fn python_s_own_file_is_read() {
+        let file = DdpBenchmark::read(FILE.as_bytes()).expect("sound");
+        assert_eq!(file.benchmark_results[0].result[1].measurements, [0.1, 0.101]);
+    }
+
+    #[test]
+    fn other_content_is_refused_by_name() {
+        let error = |text: &str| format!("{:#}", DdpBenchmark::read(text.as_bytes()).expect_err("refused"));
+        assert!(error("{}").contains("pytorch_version"));
+        assert!(error(&FILE.replace("0.101", "-0.101")).contains("resnet50 with 2 ranks has an iteration of -0.101 s"));
+        for no_time in ["NaN", "1e999"] {
+            assert!(error(&FILE.replace("0.101", no_time)).contains("line 3"));
+        }
+        let silent = r#""ringmark": {"label": "", "dtype": "fp32", "without_communication": [
+            {"ranks": [0, 1, 2], "measurements": [0.1, 0.0]}]}, "result""#;
+        let error = error(&FILE.replace("\"result\"", silent));
+        assert!(error.contains("resnet50 with 3 ranks has an iteration of 0 s, which is no time"), "{error}");
+    }
+}

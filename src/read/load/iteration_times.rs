@@ -1,0 +1,90 @@
+//! Mean times of an iteration and of its phases, by rank, from a record's iterations.
+
+use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::environment::RankPlace;
+use ringmark_record::phase::{Phase, Phases};
+use ringmark_record::stats::summary::{Spread, mean};
+use ringmark_record::units::Seconds;
+
+/// Mean times of one iteration over ranks and iterations.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IterationTimes {
+    /// Start of an iteration to the start of the next.
+    pub step: Seconds,
+    /// What each phase took.
+    pub phases: Phases<Seconds>,
+    /// Part of the exposed all-reduce that went by until the slowest rank was there: in every iteration the rank's time less
+    /// the shortest of all ranks, since who comes last waits for nobody.
+    pub waiting: Seconds,
+}
+
+/// One rank of a run, over the iterations after warm-up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankTimes {
+    /// Where it ran.
+    pub place: RankPlace,
+    /// Means over its iterations.
+    pub times: IterationTimes,
+    /// Own compute time over its iterations, in seconds: until it joins its first all-reduce. `None` in records that were
+    /// written before it was measured.
+    pub own_compute: Option<Spread>,
+}
+
+impl IterationTimes {
+    /// Mean of each time over several; `None` for none.
+    pub fn mean<'a>(all: impl IntoIterator<Item = &'a IterationTimes> + Clone) -> Option<IterationTimes> {
+        let average = |time: &dyn Fn(&IterationTimes) -> Seconds| {
+            mean(&all.clone().into_iter().map(|times| time(times).0).collect::<Vec<f64>>()).map(Seconds)
+        };
+        Some(IterationTimes {
+            step: average(&|times| times.step)?,
+            phases: Phases::from_fn(|phase| average(&|times| times.phases[phase])).all()?,
+            waiting: average(&|times| times.waiting)?,
+        })
+    }
+
+    /// What lies in the step and in none of its phases: what the loop, timing and recording cost. Below zero where the
+    /// phases are longer than the step.
+    pub fn other(&self) -> Seconds {
+        Seconds(self.step.0 - self.phases.iter().map(|(_, time)| time.0).sum::<f64>())
+    }
+
+    /// Exposed all-reduce after the slowest rank was there.
+    pub fn transfer(&self) -> Seconds {
+        Seconds(self.phases[Phase::ExposedAllreduce].0 - self.waiting.0)
+    }
+
+    /// Share of the step that is exposed all-reduce, 0 to 1.
+    pub fn exposed_share(&self) -> f64 {
+        self.phases[Phase::ExposedAllreduce].0 / self.step.0
+    }
+}
+
+/// Every rank's times over these iterations, of which each has the same ranks.
+pub fn rank_times(places: &[RankPlace], iterations: &[Iteration]) -> Vec<RankTimes> {
+    const EXPOSED: Phase = Phase::ExposedAllreduce;
+    let shortest = |list: &[Seconds]| list.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
+    let shortest: Vec<f64> = iterations.iter().map(|iteration| shortest(&iteration.phases[EXPOSED])).collect();
+    let shortest = mean(&shortest);
+    let of_rank = |(rank, place): (usize, &RankPlace)| {
+        let average = |list: &dyn Fn(&Iteration) -> &[Seconds]| {
+            let values: Vec<f64> = iterations.iter().map(|iteration| list(iteration)[rank].0).collect();
+            mean(&values).map(Seconds)
+        };
+        let phases = Phases::from_fn(|phase| average(&|iteration| &iteration.phases[phase])).all()?;
+        let times = IterationTimes {
+            step: average(&|iteration| &iteration.step)?,
+            phases,
+            // Rounding must not make it less than nothing.
+            waiting: Seconds((phases[EXPOSED].0 - shortest?).max(0.0)),
+        };
+        let own = iterations.iter().filter_map(|iteration| Some(iteration.before_allreduce.get(rank)?.0));
+        Some(RankTimes { place: place.clone(), times, own_compute: Spread::of(&own.collect::<Vec<f64>>()) })
+    };
+    places.iter().enumerate().filter_map(of_rank).collect()
+}
+
+/// By rank, then by iteration.
+pub fn steps(ranks: usize, iterations: &[Iteration]) -> Vec<Vec<Seconds>> {
+    (0..ranks).map(|rank| iterations.iter().map(|iteration| iteration.step[rank]).collect()).collect()
+}

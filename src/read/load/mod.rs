@@ -1,0 +1,23 @@
+//! What lies in a folder or a file, read and checked. Not for comparing runs with each other.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`content`] | which benchmark's file a file is |
+//! | [`folder`] | which files are runs, and which were taken for something else |
+//! | [`log`] | one log, line by line |
+//! | [`record`] | one run, from its log and the record beside it, and whether it counts |
+//! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
+//! | [`bandwidth`] | the folder of a bandwidth command |
+//! | [`environment`] | what runs ran on and with, as text |
+//! | [`formats`] | result files of other benchmarks |
+//! | [`problem`] | what keeps a file or a run out of the figures, with its place |
+
+pub mod bandwidth;
+pub mod content;
+pub mod environment;
+pub mod folder;
+pub mod formats;
+pub mod iteration_times;
+pub mod log;
+pub mod problem;
+pub mod record;

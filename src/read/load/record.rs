@@ -1,0 +1,329 @@
+//! One run: its log, the record beside it, and whether it counts. Not for comparing runs.
+
+use std::collections::BTreeSet;
+use std::io::{BufReader, ErrorKind};
+use std::path::Path;
+
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::record::{RunHeader, RunRecord};
+use ringmark_record::benchmark::{Profile, Record};
+use ringmark_record::device::{DeviceChoice, DeviceKind};
+use ringmark_record::environment::Environment;
+use ringmark_record::resource_use::HostUse;
+use ringmark_record::run_name::RunName;
+use ringmark_record::stats::summary::{harmonic_mean, mean};
+use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::warning::Warning;
+use ringmark_record::{validity, whole_file};
+
+use crate::read::load::folder::FoundRun;
+use crate::read::load::iteration_times::{IterationTimes, RankTimes, rank_times, steps};
+use crate::read::load::log::{self, Log};
+use crate::read::load::problem::Problem;
+
+/// A run that was found, counted or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Which run, and where its log is.
+    pub found: FoundRun,
+    /// What its record says of the conditions; `None` without a readable record (DLPerf's logs have none).
+    pub recorded: Option<Recorded>,
+    /// Its figures, or why it has none.
+    pub outcome: Result<Measured, Problem>,
+}
+
+/// What only a record knows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    /// What has to be equal for two runs to be compared.
+    pub conditions: RecordedConditions,
+    /// Names of the devices of all ranks.
+    pub device_names: BTreeSet<String>,
+    /// Versions of what ran.
+    pub software: String,
+    /// What rank 0 found.
+    pub environment: Environment,
+    /// Start, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// Backend that summed the gradients.
+    pub backend: String,
+    /// Sizes of the gradient buckets as fp32, in the order of backward.
+    pub buckets: Vec<Bytes>,
+}
+
+/// Conditions that two runs of one measurement share.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedConditions {
+    /// Kind of every rank's device.
+    pub device: DeviceKind,
+    /// How the run was meant.
+    pub profile: Profile,
+    /// What was asked; seed, output files and choice of device, which may differ, are at their defaults.
+    pub config: TrainConfig,
+}
+
+/// Figures of one run, over the iterations after warm-up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// Iterations of the run, warm-up included.
+    pub iterations: usize,
+    /// First iterations that were left out.
+    pub warmup: usize,
+    /// Mean of rates: the arithmetic mean of the log's speeds, 2 decimals (DLPerf's speed of a run). Of a baseline with a
+    /// record the sum over ranks of each one's own.
+    pub speed: ImagesPerSecond,
+    /// All images over all time. With a record `batch x ranks x iterations / mean over ranks of the summed step time`,
+    /// without one the harmonic mean of the log's speeds.
+    pub images_over_time: ImagesPerSecond,
+    /// Where the time went, over all ranks; `None` without a record.
+    pub times: Option<IterationTimes>,
+    /// Step times by rank, then by iteration, warm-up included. Without a record of rank 0 alone, from the log's speeds.
+    pub steps: Vec<Vec<Seconds>>,
+    /// Every rank; none without a record.
+    pub ranks: Vec<RankTimes>,
+    /// What every host did meanwhile; none without a record that tells it.
+    pub host_use: Vec<HostUse>,
+    /// Mean loss over ranks in the last iteration.
+    pub last_loss: Option<f64>,
+    /// Updates skipped for a gradient that was not finite.
+    pub skipped_steps: Option<u32>,
+    /// Worked out again from the record; none without one.
+    pub warnings: Vec<Warning>,
+}
+
+impl Run {
+    /// Mean time of an iteration after warm-up: the run's images are made in so many of it. `None` where the run does not
+    /// count.
+    pub fn mean_iteration(&self) -> Option<Seconds> {
+        let images = f64::from(self.found.name.batch_size) * f64::from(self.found.name.case.ranks());
+        Some(Seconds(images / self.outcome.as_ref().ok()?.images_over_time.0))
+    }
+}
+
+impl Measured {
+    /// Time of every iteration, warm-up included: the mean over ranks, whose sum is the run's time.
+    pub fn iteration_times(&self) -> Vec<Seconds> {
+        let ranks = self.steps.len() as f64;
+        let iteration = |index: usize| Seconds(self.steps.iter().map(|steps| steps[index].0).sum::<f64>() / ranks);
+        (0..self.iterations).map(iteration).collect()
+    }
+
+    /// Step times of all ranks after warm-up in one list, as PyTorch's benchmark takes its percentiles.
+    pub fn pooled_steps(&self) -> Vec<f64> {
+        self.steps.iter().flat_map(|steps| &steps[self.warmup..]).map(|step| step.0).collect()
+    }
+}
+
+/// DLPerf's rounding, numpy's: `rint(100 x) / 100`, ties to even.
+pub fn to_hundredths(value: f64) -> f64 {
+    (value * 100.0).round_ties_even() / 100.0
+}
+
+/// Reads the run at `root`/`found.log`; `warmup` overrides what the record (or else DLPerf) says.
+pub fn read(root: &Path, found: &FoundRun, warmup: Option<u32>) -> Run {
+    judge(found, log::read(root, &found.log), read_record(root, &found.log), warmup)
+}
+
+/// The same of a log and a record that are read; `Ok(None)` where there is no record.
+pub fn judge(
+    found: &FoundRun,
+    log: Result<Log, Problem>,
+    record: Result<Option<RunRecord>, Problem>,
+    warmup: Option<u32>,
+) -> Run {
+    let recorded = record.as_ref().ok().and_then(Option::as_ref).map(|record| recorded(&record.header, warmup));
+    let outcome = log.and_then(|log| measure(found, log, record, warmup));
+    Run { found: found.clone(), recorded, outcome }
+}
+
+/// Decides whether a run counts, the most telling reason first, and works out its figures.
+fn measure(
+    found: &FoundRun,
+    log: Log,
+    record: Result<Option<RunRecord>, Problem>,
+    warmup: Option<u32>,
+) -> Result<Measured, Problem> {
+    let record_path = found.log.with_extension("jsonl");
+    if let Some(problem) = log.failure {
+        return Err(problem);
+    }
+    let record = record?;
+    if let Some(record) = &record {
+        check_record(&found.name, record).map_err(|what| Problem::in_file(&record_path, what))?;
+    }
+    if let Some(problem) = log.damage {
+        return Err(problem);
+    }
+    let iterations = log.speeds.len();
+    if let Some(asked) = record.as_ref().map(|record| record.header.config.iterations)
+        && iterations != asked as usize
+    {
+        let what = format!("{iterations} iteration lines of {asked}: the log was cut off or edited, repeat the run");
+        return Err(Problem::in_file(&found.log, what));
+    }
+    let warmup = warmup_of(record.as_ref().map(|record| &record.header), warmup) as usize;
+    if iterations <= warmup {
+        let what = format!(
+            "{iterations} iterations, all of them warm-up ({warmup}): repeat the run with more, or give a smaller --warmup"
+        );
+        return Err(Problem::in_file(&found.log, what));
+    }
+    let images = f64::from(found.name.batch_size) * f64::from(found.name.case.ranks());
+    let (speed, over_time) = (mean(&log.speeds[warmup..]), harmonic_mean(&log.speeds[warmup..]));
+    let measured = || {
+        let (ranks, steps) = match &record {
+            Some(RunRecord { header, iterations, .. }) => {
+                (rank_times(&header.ranks, &iterations[warmup..]), steps(header.ranks.len(), iterations))
+            }
+            None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
+        };
+        let times = IterationTimes::mean(ranks.iter().map(|rank| &rank.times));
+        let over_time = times.map(|times| images / times.step.0).or(over_time)?;
+        Some(Measured {
+            iterations,
+            warmup,
+            speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
+                true => alone(found.name.batch_size, &steps, warmup)?,
+                false => speed?,
+            })),
+            images_over_time: ImagesPerSecond(over_time),
+            times,
+            steps,
+            ranks,
+            host_use: record
+                .as_ref()
+                .and_then(|record| Some(record.end.as_ref()?.host_use.clone()))
+                .unwrap_or_default(),
+            last_loss: match &record {
+                Some(record) => mean(&record.iterations.last()?.loss),
+                None => log.last_loss,
+            },
+            skipped_steps: record.as_ref().and_then(|record| Some(record.end.as_ref()?.skipped_steps)),
+            warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
+        })
+    };
+    let measured = measured().filter(|measured| measured.images_over_time.0.is_finite());
+    let measured = measured
+        .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))?;
+    // What is 0 after rounding can be divided by no more, and no hardware is as fast as that.
+    let is_speed = |speed: &ImagesPerSecond| (0.005..1e15).contains(&speed.0);
+    match [measured.speed, measured.images_over_time].into_iter().find(|speed| !is_speed(speed)) {
+        None => Ok(measured),
+        Some(speed) => {
+            let what = format!("a speed of {:.2e} images/s is none: the clock of the run is broken", speed.0);
+            Err(Problem::in_file(&found.log, what))
+        }
+    }
+}
+
+/// Mean of rates of ranks that do not wait for each other: the sum of their own, where a log counts on rank 0 alone.
+fn alone(batch_size: u32, steps: &[Vec<Seconds>], warmup: usize) -> Option<f64> {
+    let rate = |step: &Seconds| f64::from(batch_size) / step.0;
+    steps.iter().map(|steps| mean(&steps[warmup..].iter().map(rate).collect::<Vec<f64>>())).sum()
+}
+
+/// First iterations to leave out: as typed, else as the run was configured, else DLPerf's 20.
+fn warmup_of(header: Option<&RunHeader>, typed: Option<u32>) -> u32 {
+    typed.or(header.map(|header| header.config.warmup)).unwrap_or_else(|| TrainConfig::default().warmup)
+}
+
+/// Why a record's run may not be counted.
+fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
+    let header = &record.header;
+    let config = &header.config;
+    if let Some(failure) = record.failure() {
+        return Err(format!("the run failed: {failure}: repeat it"));
+    }
+    if (header.case, config.model, config.batch_size, config.dtype)
+        != (name.case, name.model, name.batch_size, name.dtype)
+    {
+        return Err(format!(
+            "is of case {}, {}, batch size {}, {}, and its name says otherwise: give it its own name back",
+            header.case,
+            config.model.facts().title,
+            config.batch_size,
+            config.dtype
+        ));
+    }
+    if name.baseline && header.exchanges() {
+        let backend = &header.backend;
+        return Err(format!("is of a run with communication ({backend}), and its folder says otherwise: move it back"));
+    }
+    if header.ranks.len() != header.case.ranks() as usize {
+        return Err(format!("{} ranks ran in case {}: repeat the run", header.ranks.len(), header.case));
+    }
+    if let Some((place, rank)) = (0..).zip(&header.ranks).find(|(place, rank)| rank.rank != *place) {
+        return Err(format!("rank {} stands where rank {place} is due: repeat the run", rank.rank));
+    }
+    if header.ranks.iter().any(|rank| rank.device != header.ranks[0].device) {
+        return Err("some ranks ran on the CPU and some on GPUs: repeat the run with --device cpu or cuda".to_owned());
+    }
+    if record.iterations.len() != config.iterations as usize {
+        return Err(format!("{} iterations of {}: repeat the run", record.iterations.len(), config.iterations));
+    }
+    for iteration in &record.iterations {
+        if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
+            return Err(format!(
+                "the loss of rank {rank} is not finite in iteration {}: repeat the run, with a smaller --lr if it stays so",
+                iteration.iteration
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
+    let environment = &header.environment;
+    let versions = [
+        ("ringmark-worker", Some(&environment.ringmark_version)),
+        ("libtorch", Some(&environment.libtorch_version)),
+        ("NCCL", environment.nccl_version.as_ref()),
+    ];
+    let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
+    let config = TrainConfig {
+        device: DeviceChoice::Auto,
+        warmup: warmup_of(Some(header), warmup),
+        seed: TrainConfig::default().seed,
+        save: None,
+        record: None,
+        ..header.config.clone()
+    };
+    Recorded {
+        conditions: RecordedConditions { device, profile: header.profile, config },
+        device_names: header.ranks.iter().map(|rank| rank.device_name.clone()).collect(),
+        software: versions
+            .iter()
+            .filter_map(|(name, version)| Some(format!("{name} {}", version.filter(|version| !version.is_empty())?)))
+            .collect::<Vec<_>>()
+            .join(", "),
+        environment: environment.clone(),
+        started: header.started,
+        backend: header.backend.clone(),
+        buckets: header.buckets.clone(),
+    }
+}
+
+/// The record beside a log; `None` where there is none.
+fn read_record(root: &Path, log: &Path) -> Result<Option<RunRecord>, Problem> {
+    let path = log.with_extension("jsonl");
+    match whole_file::open(&root.join(&path)) {
+        Ok(file) => RunRecord::read(BufReader::with_capacity(log::BLOCK, file))
+            .map(Some)
+            .map_err(|error| Problem::in_file(&path, format!("the record cannot be used: {error:#}"))),
+        // A link that leads nowhere is a record that is missing, not none.
+        Err(error) if error.kind() == ErrorKind::NotFound && !root.join(&path).is_symlink() => Ok(None),
+        Err(error) => Err(Problem::in_file(&path, format!("the record cannot be read: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_is_numpy_s() {
+        for (value, rounded) in [(384.194, 384.19), (0.125, 0.12), (0.375, 0.38), (2.0, 2.0)] {
+            assert_eq!(to_hundredths(value), rounded);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `ringmark report`: what several people want to see of one result or several. Engineers hover over it, managers print it.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use ringmark_record::usage::usage;
+use ringmark_record::{keyword_enum, whole_file};
+
+use crate::output::{self, Json};
+use crate::read::analyse::results::ResultFolder;
+use crate::read::extract;
+use crate::read::load::{bandwidth, problem};
+use crate::read::show::page::document::Document;
+use crate::read::show::page::{content, html, json, svg, text};
+
+/// Columns of a table that goes to no terminal.
+const WIDTH: usize = 100;
+
+/// What `ringmark report` is asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportConfig {
+    /// Folders of sweeps and of bandwidth runs.
+    pub folders: Vec<PathBuf>,
+    /// Where the report goes; `None` is the standard output.
+    pub out: Option<PathBuf>,
+    /// Its format; `None` is what the file's name says.
+    pub format: Option<Format>,
+    /// First iterations to leave out, instead of what records (or DLPerf) say.
+    pub warmup: Option<u32>,
+    /// Whether rows that others published stand beside those that were measured alike.
+    pub published: bool,
+    /// Where the figures go as JSON.
+    pub json: Json,
+}
+
+keyword_enum!(
+    /// How a report is shown.
+    Format {
+        /// One page.
+        Html = "html",
+        /// One picture: speed by case.
+        Svg = "svg",
+        /// Markdown.
+        Markdown = "markdown" | "md",
+        /// Aligned columns for a terminal.
+        Table = "table",
+    }
+);
+
+impl Format {
+    /// That of a file of this name; tables for a terminal where there is none. A name that says nothing is a mistake.
+    pub fn of_file(path: Option<&Path>) -> anyhow::Result<Format> {
+        let Some(path) = path else { return Ok(Format::Table) };
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("html" | "htm") => Ok(Format::Html),
+            Some("svg") => Ok(Format::Svg),
+            Some("md" | "markdown") => Ok(Format::Markdown),
+            Some("txt") => Ok(Format::Table),
+            _ => bail!(usage(anyhow!(
+                "the name {} does not say what to write: let it end in .html, .svg, .md or .txt, or give --format (figures for \
+                 programs are written by --json FILE)",
+                path.display()
+            ))),
+        }
+    }
+}
+
+/// Reads, writes and prints; an error where anything was left out, after everything else was written.
+pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
+    config.json.check()?;
+    let format = config.format.map_or_else(|| Format::of_file(config.out.as_deref()), Ok)?;
+    let results = read(&config.folders, config.warmup)?;
+    let is_instead = config.json.write(&json::of(&results))?;
+    let document = content::document(&results, config.published);
+    match &config.out {
+        Some(path) => write(path, &render(&document, format, WIDTH))?,
+        None if is_instead => {}
+        None => {
+            let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
+            output::print(&render(&document, format, width))?;
+        }
+    }
+    let problems = results.iter().flat_map(|result| result.problems.iter().map(move |problem| (&result.name, problem)));
+    let left_out = problems.map(|(name, problem)| format!("not in the figures: {name}: {problem}"));
+    problem::check_complete("the figures are", left_out)
+}
+
+/// The whole report; a table is made for so many columns.
+pub fn render(document: &Document, format: Format, width: usize) -> String {
+    match format {
+        Format::Html => html::html(document),
+        Format::Svg => svg::svg(document),
+        Format::Markdown => text::markdown(document),
+        Format::Table => text::terminal(document, width),
+    }
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    whole_file::write(path, |output| Ok(output.write_all(text.as_bytes())?))?;
+    eprintln!("wrote {}", path.display());
+    Ok(())
+}
+
+/// Reads every folder; an error where one holds nothing at all.
+pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<ResultFolder>> {
+    let names = names(folders)?;
+    folders.iter().zip(names).map(|(folder, name)| read_one(folder, name, warmup)).collect()
+}
+
+fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
+    let bandwidth = bandwidth::find(folder)?;
+    let (groups, mut problems) = match extract::read(folder, warmup) {
+        Ok(extraction) => (extraction.groups, extraction.problems),
+        // A folder of bandwidth runs alone has none of training.
+        Err(_) if !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => Default::default(),
+        Err(error) => return Err(error),
+    };
+    problems.extend(bandwidth.problems);
+    Ok(ResultFolder { name, groups, bandwidth: bandwidth.cases, problems })
+}
+
+/// As few last parts of each path as tell it from all others.
+fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let resolved = |folder: &PathBuf| {
+        let whole = fs::canonicalize(folder)
+            .with_context(|| format!("{} cannot be read: give the folder that a sweep wrote", folder.display()));
+        Ok(whole.map_err(usage)?.iter().map(|part| part.to_string_lossy().into_owned()).collect::<Vec<String>>())
+    };
+    let paths = folders.iter().map(resolved).collect::<anyhow::Result<Vec<_>>>()?;
+    let last = |path: &[String], count: usize| path[path.len().saturating_sub(count)..].join("/");
+    let name = |index: usize| {
+        let path = &paths[index];
+        let is_unique = |count: &usize| {
+            let others = paths.iter().enumerate().filter(|(other, _)| *other != index);
+            others.map(|(_, other)| last(other, *count)).all(|other| other != last(path, *count))
+        };
+        (1..=path.len()).find(is_unique).map(|count| last(path, count))
+    };
+    let names = (0..paths.len()).map(|index| name(index).ok_or(index)).collect::<Result<Vec<String>, usize>>();
+    names.or_else(|index| {
+        bail!(usage(anyhow::anyhow!("{} is given twice: give each folder once", folders[index].display())))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_short_as_they_can_be() {
+        let parent = tempfile::TempDir::new().expect("a temporary folder");
+        let folders = ["a/first", "b/first", "b/second"].map(|folder| parent.path().join(folder));
+        folders.iter().for_each(|folder| fs::create_dir_all(folder).expect("made"));
+        assert_eq!(names(&folders).expect("they are there"), ["a/first", "b/first", "second"]);
+        let error = names(&[folders[0].clone(), parent.path().join("a/../a/first")]).expect_err("one folder");
+        assert!(error.to_string().contains("first is given twice"), "{error}");
+        let error = names(&[parent.path().join("missing")]).expect_err("no folder");
+        assert!(
+            error.is::<ringmark_record::usage::UsageError>() && error.to_string().contains("missing cannot be read")
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! Figures for spreadsheets: one line a case. Units are in the columns' names: `images_per_s` over all ranks, `s` seconds,
+//! shares from 0 to 1; `run_warnings` is the number of those that the tables list for the case's runs; `lost` is the step less
+//! that of the base, and its parts.
+
+use anyhow::Context;
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::phase::Phase;
+
+use crate::read::analyse::figures::{CaseRuns, Extraction, Figures, Group};
+use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
+use crate::read::load::iteration_times::IterationTimes;
+
+/// A column's name, and its field of a case; empty for a figure that does not exist.
+type Column = (String, Box<dyn Fn(&Line) -> String>);
+
+/// What a line is made of.
+struct Line<'a> {
+    group: &'a Group,
+    case: &'a CaseRuns,
+    loss: Option<CaseLoss>,
+}
+
+impl Line<'_> {
+    fn figures(&self) -> Option<&Figures> {
+        self.case.figures.as_ref()
+    }
+
+    fn times(&self) -> Option<&IterationTimes> {
+        self.figures()?.times.as_ref()
+    }
+}
+
+/// All groups below each other.
+pub fn csv(extraction: &Extraction) -> anyhow::Result<String> {
+    let columns = columns();
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(columns.iter().map(|(name, _)| name))?;
+    for group in &extraction.groups {
+        for case in &group.cases {
+            let line = Line { group, case, loss: scaling_loss::of_case(group, case) };
+            table.write_record(columns.iter().map(|(_, field)| field(&line)))?;
+        }
+    }
+    let bytes = table.into_inner().context("memory takes every line")?;
+    Ok(String::from_utf8(bytes)?)
+}
+
+fn text<T: ToString>(value: Option<T>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+fn column(name: &str, field: impl Fn(&Line) -> String + 'static) -> Column {
+    (name.to_owned(), Box::new(field))
+}
+
+fn figure(name: &str, figure: fn(&Figures) -> f64) -> Column {
+    column(name, move |line| text(line.figures().map(figure)))
+}
+
+fn columns() -> Vec<Column> {
+    let mut columns = conditions();
+    columns.extend(speeds());
+    columns.extend(times());
+    columns.extend(losses());
+    columns.push(column("warnings", |line| line.group.warnings.join("; ")));
+    columns.push(column("run_warnings", |line| line.case.warnings.len().to_string()));
+    columns
+}
+
+fn conditions() -> Vec<Column> {
+    vec![
+        column("group", |line| line.group.label.clone()),
+        column("model", |line| line.group.conditions.model.to_string()),
+        column("dtype", |line| line.group.conditions.dtype.to_string()),
+        column("batch_size_per_device", |line| line.group.conditions.batch_size.to_string()),
+        column("device", |line| text(line.group.conditions.recorded.as_ref().map(|recorded| recorded.device))),
+        column("profile", |line| text(line.group.conditions.recorded.as_ref().map(|recorded| recorded.profile))),
+        column("case", |line| line.case.case.to_string()),
+        column("nodes", |line| line.case.case.nodes.to_string()),
+        column("gpus_per_node", |line| line.case.case.gpus_per_node.to_string()),
+        column("ranks", |line| line.case.case.ranks().to_string()),
+        column("runs_counted", |line| line.case.counted().count().to_string()),
+        column("runs_found", |line| line.case.runs.len().to_string()),
+    ]
+}
+
+fn speeds() -> Vec<Column> {
+    vec![
+        figure("average_speed_images_per_s", |figures| figures.average_speed.0),
+        figure("median_speed_images_per_s", |figures| figures.median_speed.0),
+        figure("images_over_time_images_per_s", |figures| figures.images_over_time.0),
+        figure("per_gpu_images_per_s", |figures| figures.per_gpu.0),
+        column("base", |line| text(line.group.base)),
+        figure("speedup_over_base", |figures| figures.speedup),
+        figure("efficiency", |figures| figures.efficiency),
+        column("cv", |line| text(line.figures().and_then(|figures| figures.cv))),
+    ]
+}
+
+fn times() -> Vec<Column> {
+    let mut columns = vec![column("step_s", |line| text(line.times().map(|times| times.step.0)))];
+    for phase in Phase::ALL {
+        let name = format!("{}_s", phase.keyword());
+        columns.push(column(&name, |line| text(line.times().map(|times| times.phases[*phase].0))));
+        if *phase == Phase::ExposedAllreduce {
+            let share = |line: &Line| text(line.times().map(IterationTimes::exposed_share));
+            columns.push(column("exposed_allreduce_share", share));
+        }
+    }
+    columns.push(column("runs_without_communication", |line| {
+        text(line.case.baseline.as_ref().map(|baseline| baseline.counted().count()))
+    }));
+    columns.push(column("step_without_communication_s", |line| {
+        text(line.case.baseline.as_ref().and_then(|baseline| Some(baseline.figures.as_ref()?.times?.step.0)))
+    }));
+    columns.push(column("communication_cost", |line| text(line.case.communication_cost())));
+    columns
+}
+
+fn losses() -> Vec<Column> {
+    let mut columns = vec![column("lost_s", |line| text(line.loss.as_ref().map(|loss| loss.loss.total.mean)))];
+    for part in all_parts() {
+        let name = format!("lost_{}_s", part.key());
+        columns.push(column(&name, move |line| text(line.loss.as_ref().and_then(|loss| Some(loss.part(part)?.mean)))));
+    }
+    columns
+}

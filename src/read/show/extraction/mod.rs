@@ -1,0 +1,15 @@
+//! The figures of a folder, in every format that `ringmark extract` prints and writes.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`text`] | tables for a terminal, and the same in Markdown |
+//! | [`scaling_loss`] | the table of the scaling loss |
+//! | [`json`] | DLPerf's JSON with our fields |
+//! | [`csv`] | one line a case |
+//! | [`pytorch_ddp`] | for users of PyTorch's DDP suite: the JSON for its diff.py, and its lines |
+
+pub mod csv;
+pub mod json;
+pub mod pytorch_ddp;
+pub mod scaling_loss;
+pub mod text;

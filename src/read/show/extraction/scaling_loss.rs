@@ -1,0 +1,86 @@
+//! The table of the scaling loss: what each case loses against the base, by parts. The formulas are in
+//! [`crate::read::analyse::scaling_loss`]; the waterfall is the report's.
+
+use ringmark_record::case::Case;
+use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
+
+use crate::read::analyse::figures::Group;
+use crate::read::analyse::scaling_loss::{CaseLoss, all_parts, of_case};
+use crate::read::show::columns::Columns;
+
+/// Title of the table; the base is named where it is not one rank.
+pub fn title(group: &Group) -> String {
+    let base = group.base.unwrap_or(Case::SINGLE);
+    let missing = if base == Case::SINGLE { "" } else { " (there is no 1n1g)" };
+    format!("Where the scaling loss goes: step of each case less that of {base}{missing}")
+}
+
+/// What stands below the title.
+pub const LEGEND: [&str; 5] = [
+    "crowded: what the same ranks lose without any exchange; overlap: what it adds;",
+    "transfer, waiting: exposed all-reduce after and until the slowest rank is there;",
+    "other: measured, not explained; +-: 95 % confidence, over runs; below 0: a gain;",
+    "images/s: of as many ideal ranks; below the case: its efficiency by images/time",
+    "= step of the base / step of the case",
+];
+
+/// A few lines a case: milliseconds, their confidence, images/s, shares. `None` where no case but the base has records.
+pub fn columns(group: &Group) -> Option<Columns> {
+    let with_parts = |case| of_case(group, case).filter(|loss| !loss.loss.parts.is_empty());
+    let losses: Vec<CaseLoss> = group.cases.iter().filter_map(with_parts).collect();
+    // Compute is shown in two columns where every case has them.
+    let is_split = losses.iter().all(|loss| !loss.loss.compute.is_empty());
+    let is_shown = |part: &Part| match part {
+        Part::Compute => !is_split,
+        Part::ComputeCrowded | Part::ComputeOverlapped => is_split,
+        _ => true,
+    };
+    let parts = all_parts().into_iter().filter(is_shown).map(header);
+    let headers: Vec<(&str, &str)> = [("case", ""), ("", ""), ("lost", "")].into_iter().chain(parts).collect();
+    let rows = losses.iter().flat_map(|loss| rows(loss, is_split)).collect();
+    (!losses.is_empty()).then(|| Columns::new(&headers, rows))
+}
+
+/// Halves of compute below its name, which leaves no room for theirs.
+fn header(part: Part) -> (&'static str, &'static str) {
+    match part {
+        Part::ComputeCrowded => ("compute", "crowded"),
+        Part::ComputeOverlapped => ("compute", "overlap"),
+        part => (part.name(), ""),
+    }
+}
+
+fn rows(case: &CaseLoss, is_split: bool) -> Vec<Vec<String>> {
+    let loss = &case.loss;
+    let parts = if is_split { loss.finest() } else { loss.parts.clone() };
+    let shown: Vec<MeanDifference> = [loss.total].into_iter().chain(parts.into_iter().map(|(_, part)| part)).collect();
+    let row = |name: String, unit: &str, cell: &dyn Fn(&MeanDifference) -> Option<f64>| -> Vec<String> {
+        let cells = shown.iter().map(|part| cell(part).map_or_else(|| "-".to_owned(), short));
+        [name, unit.to_owned()].into_iter().chain(cells).collect()
+    };
+    let mut rows = vec![
+        row(case.case.to_string(), "ms", &|part| Some(part.mean * 1e3)),
+        row(format!("{:.1} %", loss.efficiency() * 100.0), "+- ms", &|part| Some(part.margin? * 1e3)),
+        row(String::new(), "images/s", &|part| Some(case.rate_lost(part.mean).0)),
+        row(String::new(), "share %", &|part| Some(loss.share(part.mean)? * 100.0)),
+    ];
+    // Nothing to share.
+    rows.retain(|row| row[2] != "-" || row[1] == "+- ms");
+    rows
+}
+
+/// In few characters.
+fn short(value: f64) -> String {
+    let decimals = match value.abs() {
+        0.0..1e3 => 2,
+        1e3..1e4 => 1,
+        _ => 0,
+    };
+    // Not "-0.00".
+    let rounded = format!("{value:.decimals$}");
+    if rounded.trim_start_matches(['-', '0', '.']).is_empty() {
+        rounded.trim_start_matches('-').to_owned()
+    } else {
+        rounded
+    }
+}

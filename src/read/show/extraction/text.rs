@@ -1,0 +1,187 @@
+//! Figures for people: aligned columns for a terminal, and the same tables in Markdown.
+
+use ringmark_record::case::Case;
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::phase::Phase;
+use ringmark_record::units::Seconds;
+
+use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
+use crate::read::analyse::title::{process, title, unlike_devices};
+use crate::read::show::columns::{Columns, aligned, escaped, piped};
+use crate::read::show::extraction::scaling_loss;
+
+const LEGEND: [&str; 3] = [
+    "speed: the mean of a run's rates, as DLPerf; images/time: all images over all",
+    "time; both medians over runs. efficiency: speedup / (ranks / ranks of its base);",
+    "CV: standard deviation of the speed over runs / its mean.",
+];
+
+/// Behind the number of runs of a case with warnings.
+const MARK: &str = "!";
+
+/// A table below that of the speeds, with what is said above it.
+struct TableBelow {
+    title: String,
+    legend: Vec<&'static str>,
+    columns: Columns,
+}
+
+/// Those for which there are figures.
+fn parts(group: &Group) -> impl Iterator<Item = TableBelow> {
+    let part = |title: &str, legend: &[&'static str], columns: Option<Columns>| {
+        columns.map(|columns| TableBelow { title: title.to_owned(), legend: legend.to_vec(), columns })
+    };
+    let parts = [
+        part(
+            "Time of an iteration, mean over ranks and runs",
+            &["exposed: all-reduce that backward did not hide; share: of the step"],
+            times(group),
+        ),
+        part(
+            "Step with communication, and of its baseline: the same ranks without it",
+            &["cost: how much longer it is, waiting for each other included"],
+            costs(group),
+        ),
+        part(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::columns(group)),
+    ];
+    parts.into_iter().flatten()
+}
+
+/// Every group as aligned columns, made for 80 of them.
+pub fn terminal(extraction: &Extraction) -> String {
+    let mut paragraphs = Vec::new();
+    for group in &extraction.groups {
+        paragraphs.push(title(group).join("\n"));
+        paragraphs.push(aligned(&speeds(group)));
+        paragraphs.extend(unlike_devices(group).map(|note| format!("NOTE: {}", note.join("\n"))));
+        for TableBelow { title, legend, columns } in parts(group) {
+            paragraphs.push(format!("{title}\n({})", legend.join("\n")));
+            paragraphs.push(aligned(&columns));
+        }
+        let warnings: Vec<String> = warnings(group).map(|warning| format!("WARNING: {warning}")).collect();
+        if !warnings.is_empty() {
+            paragraphs.push(warnings.join("\n"));
+        }
+    }
+    paragraphs.push(legend(extraction, "WARNING"));
+    paragraphs.join("\n\n") + "\n"
+}
+
+/// Every group as a section, then what was left out.
+pub fn markdown(extraction: &Extraction) -> String {
+    let mut paragraphs = vec![format!("# {}", escaped(&extraction.name))];
+    for group in &extraction.groups {
+        let title: Vec<String> = title(group).iter().map(|line| escaped(line)).collect();
+        paragraphs.push(format!("## {}", title[0]));
+        paragraphs.push(title[1..].join("; "));
+        paragraphs.extend(warnings(group).map(|warning| format!("**Warning:** {}", escaped(warning))));
+        paragraphs.push(piped(&speeds(group)));
+        paragraphs.extend(unlike_devices(group).map(|note| format!("**Note:** {}", note.join(" "))));
+        for TableBelow { title, legend, columns } in parts(group) {
+            paragraphs.push(format!("{title} ({}):", legend.join(" ")));
+            paragraphs.push(piped(&columns));
+        }
+    }
+    paragraphs.push(legend(extraction, "Warning"));
+    if !extraction.problems.is_empty() {
+        let problems: Vec<String> = extraction
+            .problems
+            .iter()
+            .map(|problem| format!("- `{}`", problem.to_string().replace('`', "'")))
+            .collect();
+        paragraphs.push("## Not in the figures".to_owned());
+        paragraphs.push(problems.join("\n"));
+    }
+    paragraphs.join("\n\n") + "\n"
+}
+
+/// Of the table, then of its cases, each with its baseline.
+fn warnings(group: &Group) -> impl Iterator<Item = &String> {
+    let cases = group.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()));
+    group.warnings.iter().chain(cases.flat_map(|case| &case.warnings))
+}
+
+/// `word` is what the warnings of the runs begin with.
+fn legend(extraction: &Extraction, word: &str) -> String {
+    let mut lines: Vec<String> = LEGEND.map(str::to_owned).into();
+    let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
+    if extraction.groups.iter().any(is_marked) {
+        lines.push(format!("{MARK}: these runs count, but read the lines that begin with {word}."));
+    }
+    lines.join("\n")
+}
+
+fn speeds(group: &Group) -> Columns {
+    let base = group.base.filter(|base| *base != Case::SINGLE);
+    let over = base.map_or(String::new(), |base| format!("over {base}"));
+    let headers = [
+        ("case", ""),
+        ("ranks", ""),
+        ("runs", ""),
+        ("speed", "images/s"),
+        ("images/time", "images/s"),
+        (if process(group) == "GPU" { "per GPU" } else { "per rank" }, "images/s"),
+        ("speedup", &over),
+        ("efficiency", "%"),
+        ("CV", "%"),
+    ];
+    Columns::new(&headers, group.cases.iter().map(speed_row).collect())
+}
+
+fn speed_row(case: &CaseRuns) -> Vec<String> {
+    let name = [case.case.to_string(), case.case.ranks().to_string(), runs(case)];
+    let figures = match &case.figures {
+        None => vec!["-".to_owned(); 6],
+        Some(figures) => vec![
+            format!("{:.2}", figures.median_speed.0),
+            format!("{:.2}", figures.images_over_time.0),
+            format!("{:.2}", figures.per_gpu.0),
+            format!("{:.2}", figures.speedup),
+            format!("{:.1}", figures.efficiency * 100.0),
+            figures.cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)),
+        ],
+    };
+    name.into_iter().chain(figures).collect()
+}
+
+/// Those that count of those that were found.
+fn runs(case: &CaseRuns) -> String {
+    format!("{}/{}{}", case.counted().count(), case.runs.len(), if case.warnings.is_empty() { "" } else { MARK })
+}
+
+/// `None` where no case has a baseline.
+fn costs(group: &Group) -> Option<Columns> {
+    let step = |case: &CaseRuns| Some(format!("{:.2}", case.figures.as_ref()?.times?.step.0 * 1e3));
+    let row = |case: &CaseRuns| {
+        let baseline = case.baseline.as_ref()?;
+        let cost = case.communication_cost().map(|cost| format!("{:.1}", cost * 100.0));
+        let figures = [step(case), step(baseline), cost].map(|figure| figure.unwrap_or("-".to_owned()));
+        Some([case.case.to_string(), runs(baseline)].into_iter().chain(figures).collect())
+    };
+    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(row).collect();
+    let headers = [("case", ""), ("runs", "baseline"), ("step", "ms"), ("baseline", "ms"), ("cost", "%")];
+    (!rows.is_empty()).then(|| Columns::new(&headers, rows))
+}
+
+/// `None` where no case has records.
+fn times(group: &Group) -> Option<Columns> {
+    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(time_row).collect();
+    let phase = |phase: &Phase| -> Vec<(&str, &str)> {
+        let share = (*phase == Phase::ExposedAllreduce).then_some(("share", "%"));
+        [(phase.title(), "ms")].into_iter().chain(share).collect()
+    };
+    let first = [("case", ""), ("step", "ms")];
+    let headers: Vec<(&str, &str)> = first.into_iter().chain(Phase::ALL.iter().flat_map(phase)).collect();
+    (!rows.is_empty()).then(|| Columns::new(&headers, rows))
+}
+
+fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
+    let times = case.figures.as_ref()?.times?;
+    let milliseconds = |time: Seconds| format!("{:.2}", time.0 * 1e3);
+    let mut row = vec![case.case.to_string(), milliseconds(times.step)];
+    for (phase, time) in times.phases.iter() {
+        row.push(milliseconds(*time));
+        row.extend((phase == Phase::ExposedAllreduce).then(|| format!("{:.1}", times.exposed_share() * 100.0)));
+    }
+    Some(row)
+}

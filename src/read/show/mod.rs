@@ -1,0 +1,15 @@
+//! Figures as a reader wants them: text for a terminal, Markdown, CSV, JSON, pages. Not for working anything out.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`columns`] | a table before it is known where it is shown, aligned or in Markdown |
+//! | [`extraction`] | the figures of a folder |
+//! | [`comparison`] | a comparison of two results |
+//! | [`prediction`] | a prediction of larger cases |
+//! | [`page`] | a report: charts on a page, the same as text, and its figures for programs |
+
+pub mod columns;
+pub mod comparison;
+pub mod extraction;
+pub mod page;
+pub mod prediction;

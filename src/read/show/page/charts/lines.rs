@@ -1,0 +1,247 @@
+//! Lines over ranks, runs or sizes: the median as a line, a dot for each run, and a thin line for what would be ideal.
+
+use maud::{Markup, html};
+
+use crate::read::show::page::charts::frame::{self, Frame, path, px};
+use crate::read::show::page::charts::scale::{Scale, ScaleKind};
+use crate::read::show::page::charts::style::{Style, colour, line_class, line_sample, marker};
+
+/// The whole chart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LineChart {
+    /// Above it.
+    pub title: String,
+    /// What it shows, for those who do not see it.
+    pub description: String,
+    /// From left to right.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// Series in the order of the key.
+    pub series: Vec<LineSeries>,
+    /// Where the upward axis begins at the latest, and ends at the earliest; values beyond widen it to the next round number.
+    pub y_ends: [Option<f64>; 2],
+    /// What the thin lines are.
+    pub ideal_name: &'static str,
+}
+
+/// One axis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Axis {
+    /// Name with unit.
+    pub name: String,
+    /// How places follow values.
+    pub kind: ScaleKind,
+    /// Marks: value, label, second line of the label. Empty for round numbers.
+    pub marks: Vec<(f64, String, String)>,
+}
+
+impl Axis {
+    /// With round marks.
+    pub fn new(name: impl Into<String>, kind: ScaleKind) -> Axis {
+        Axis { name: name.into(), kind, marks: Vec::new() }
+    }
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LineSeries {
+    /// In the key.
+    pub name: String,
+    /// Colour, marker, dashes.
+    pub style: Style,
+    /// Medians, from left to right, with what is shown at each.
+    pub points: Vec<Point>,
+    /// Single runs.
+    pub dots: Vec<Point>,
+    /// What it would be without loss; may be empty.
+    pub ideal: Vec<(f64, f64)>,
+    /// Whether it was measured by others: paler, in grey.
+    pub is_reference: bool,
+}
+
+/// One value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// Place from left to right.
+    pub x: f64,
+    /// Place upwards.
+    pub y: f64,
+    /// What is shown under the pointer.
+    pub tip: String,
+}
+
+impl Point {
+    fn is_finite(&self) -> bool {
+        self.x.is_finite() && self.y.is_finite()
+    }
+}
+
+impl LineChart {
+    fn points(&self) -> impl Iterator<Item = &Point> {
+        self.series.iter().flat_map(|series| series.points.iter().chain(&series.dots)).filter(|point| point.is_finite())
+    }
+
+    /// Samples of every line where there are several, and of the ideal.
+    pub fn key(&self) -> Markup {
+        frame::key(self.key_entries())
+    }
+
+    /// The same before it is known where they stand: a sample each, and its name.
+    pub fn key_entries(&self) -> Vec<(Markup, String)> {
+        let several = self.series.len() > 1;
+        let entries = self.series.iter().filter(|_| several).map(|series| (sample(series), series.name.clone()));
+        let has_ideal = self.series.iter().any(|series| !series.ideal.is_empty());
+        let has_dots = self.series.iter().any(|series| !series.dots.is_empty());
+        let ideal = has_ideal.then(|| {
+            (
+                html! {
+                    svg class="sample" viewBox="0 0 30 14" aria-hidden="true" { path class="ideal" d="M1 7L29 7" {} }
+                },
+                self.ideal_name.to_owned(),
+            )
+        });
+        let dots = has_dots.then(|| (html! {
+            svg class="sample" viewBox="0 0 14 14" aria-hidden="true" { circle class="run" cx="7" cy="7" r="3.5" {} }
+        }, "one run".to_owned()));
+        entries.chain(dots).chain(ideal).collect()
+    }
+
+    /// The drawing.
+    pub fn draw(&self) -> Markup {
+        let (frame, content) = self.content();
+        frame.svg(&self.title, &self.description, content)
+    }
+
+    /// What is in the drawing, and its size, for a picture of its own.
+    pub fn content(&self) -> (Frame, Markup) {
+        let below = if self.x.marks.iter().any(|(_, _, below)| !below.is_empty()) { 56.0 } else { 42.0 };
+        let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, below]);
+        let of_x = || self.points().map(|point| point.x);
+        let of_y = self.points().map(|point| point.y);
+        let x = match self.x.kind {
+            ScaleKind::Logarithmic => Scale::logarithmic(of_x(), frame.across()),
+            ScaleKind::Linear => Scale::linear(of_x(), [None; 2], frame.across()),
+        };
+        let of_y = of_y.chain(self.series.iter().flat_map(|series| series.ideal.iter().map(|(_, y)| *y)));
+        let y = match self.y.kind {
+            ScaleKind::Logarithmic => Scale::logarithmic(of_y, frame.up()),
+            ScaleKind::Linear => Scale::linear(of_y, self.y_ends, frame.up()),
+        };
+        let marks = match self.x.marks.is_empty() {
+            false => self.x.marks.iter().map(|(at, label, below)| (x.at(*at), label.clone(), below.clone())).collect(),
+            true => x.ticks(8).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect::<Vec<_>>(),
+        };
+        let place = |point: &Point| (x.at(point.x), y.at(point.y));
+        let content = html! {
+            (frame.values(&y, &self.y.name, number))
+            (frame.marks(&marks, &self.x.name))
+            @for series in &self.series {
+                @if !series.ideal.is_empty() {
+                    path class={ "ideal " (class(series)) } d=(path(series.ideal.iter().map(|(at, value)| (x.at(*at), y.at(*value))))) {}
+                }
+            }
+            // What others measured lies below what was measured here.
+            @for series in self.series.iter().rev() {
+                @let shown = series.points.iter().filter(|point| point.is_finite());
+                path class=(if series.is_reference { "line reference".to_owned() } else { line_class(series.style) }) d=(path(shown.clone().map(place))) {}
+                @for dot in series.dots.iter().filter(|dot| dot.is_finite()) {
+                    circle class={ "run " (class(series)) } cx=(px(place(dot).0)) cy=(px(place(dot).1)) r="3.5" { title { (dot.tip) } }
+                }
+                @for point in shown {
+                    @let (x, y) = place(point);
+                    g {
+                        title { (point.tip) }
+                        circle class="hit" cx=(px(x)) cy=(px(y)) r="13" {}
+                        path class={ "dot " (class(series)) } d=(marker(series.style, x, y, 5.0)) {}
+                    }
+                }
+            }
+        };
+        (frame, content)
+    }
+}
+
+fn class(series: &LineSeries) -> String {
+    if series.is_reference { "reference".to_owned() } else { colour(series.style) }
+}
+
+fn sample(series: &LineSeries) -> Markup {
+    if !series.is_reference {
+        return line_sample(series.style);
+    }
+    html! {
+        svg class="sample" viewBox="0 0 30 14" aria-hidden="true" {
+            path class="line reference" d="M1 7L29 7" {}
+            path class="dot reference" d=(marker(series.style, 15.0, 7.0, 4.5)) {}
+        }
+    }
+}
+
+/// A round number on an axis.
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    let text = match size {
+        _ if size == 0.0 => "0".to_owned(),
+        1e6.. => format!("{value:.1e}"),
+        1e4..1e6 => format!("{}k", trimmed(value / 1e3)),
+        1e-3..1e4 => trimmed(value),
+        _ => format!("{value:.0e}"),
+    };
+    text.replace('-', "\u{2212}")
+}
+
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(points: &[(f64, f64)]) -> LineChart {
+        let point = |(x, y): &(f64, f64)| Point { x: *x, y: *y, tip: "<i>tip</i>".to_owned() };
+        let points: Vec<Point> = points.iter().map(point).collect();
+        LineChart {
+            title: "<b>title</b>".to_owned(),
+            description: "text".to_owned(),
+            x: Axis::new("ranks", ScaleKind::Logarithmic),
+            y: Axis::new("images/s", ScaleKind::Linear),
+            series: vec![LineSeries {
+                name: "<u>name</u>".to_owned(),
+                style: Style { colour: 9, shape: 9 },
+                dots: points.clone(),
+                points,
+                ideal: vec![(1.0, 1.0), (2.0, f64::NAN)],
+                is_reference: false,
+            }],
+            y_ends: [None; 2],
+            ideal_name: "without loss",
+        }
+    }
+
+    #[test]
+    fn numbers_on_axes_are_short() {
+        let values = [0.0, 0.25, 5.0, 1500.0, 20_000.0, 2.5e6, 1e-6, -3.0];
+        assert_eq!(values.map(number), ["0", "0.25", "5", "1500", "20k", "2.5e6", "1e\u{2212}6", "\u{2212}3"]);
+    }
+
+    #[test]
+    fn nothing_to_draw_and_what_is_no_number_leave_no_nan() {
+        for points in [&[][..], &[(1.0, f64::NAN)], &[(f64::INFINITY, 2.0)], &[(1.0, 5.0)], &[(1.0, 0.0), (2.0, 0.0)]] {
+            let drawn = Markup::into_string(chart(points).draw());
+            assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
+        }
+    }
+
+    #[test]
+    fn words_are_escaped() {
+        let chart = chart(&[(1.0, 2.0)]);
+        let drawn = chart.draw().into_string() + &chart.key().into_string();
+        assert!(
+            drawn.contains("&lt;i&gt;tip") && !["<i>", "<b>", "<u>"].iter().any(|tag| drawn.contains(tag)),
+            "{drawn}"
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! The spread of every rank: from the 5th to the 95th percentile with the median marked, ranks of a host side by side.
+
+use maud::{Markup, html};
+use ringmark_record::stats::summary::Spread;
+
+use crate::read::show::page::charts::frame::{self, Frame, mark_sample, path, px};
+use crate::read::show::page::charts::lines::number;
+use crate::read::show::page::charts::scale::Scale;
+use crate::read::show::page::charts::style::{Style, colour};
+
+/// Width of a letter in a drawing, about.
+const LETTER: f64 = 6.4;
+
+/// The whole chart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankChart {
+    /// Above it.
+    pub title: String,
+    /// What it shows, for those who do not see it.
+    pub description: String,
+    /// Name of the upward axis, with its unit.
+    pub axis: String,
+    /// Of the result that the ranks are of.
+    pub style: Style,
+    /// From left to right.
+    pub hosts: Vec<HostOfRanks>,
+}
+
+/// The ranks of one host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostOfRanks {
+    /// Its name.
+    pub name: String,
+    /// From left to right.
+    pub ranks: Vec<RankSpread>,
+}
+
+/// One rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankSpread {
+    /// Number.
+    pub rank: u32,
+    /// Middle nine tenths.
+    pub spread: Spread,
+    /// Whether a warning names it.
+    pub is_slow: bool,
+    /// What is shown under the pointer.
+    pub tip: String,
+}
+
+impl RankChart {
+    /// What the marks mean.
+    pub fn key(&self) -> Markup {
+        let has_slow = self.hosts.iter().flat_map(|host| &host.ranks).any(|rank| rank.is_slow);
+        let class = format!("rank {}", colour(self.style));
+        let usual = (mark_sample(&class, "M7 1V13M3.5 7H10.5"), "5th percentile, median, 95th of a rank".to_owned());
+        let slow = (mark_sample("slow", &diamond(7.0, 7.0)), "slow, as the warnings say".to_owned());
+        frame::key([usual].into_iter().chain(has_slow.then_some(slow)))
+    }
+
+    /// The drawing.
+    pub fn draw(&self) -> Markup {
+        let frame = Frame::new(520.0, 300.0, [56.0, 10.0, 26.0, 56.0]);
+        let ranks = || self.hosts.iter().flat_map(|host| &host.ranks);
+        let y = Scale::linear(ranks().flat_map(|rank| [rank.spread.low, rank.spread.high]), [None; 2], frame.up());
+        let slot = (frame.right - frame.left) / ranks().count().max(1) as f64;
+        let starts = self.hosts.iter().scan(frame.left, |next, host| {
+            let start = *next;
+            *next += slot * host.ranks.len() as f64;
+            Some((start, *next))
+        });
+        let starts: Vec<(f64, f64)> = starts.collect();
+        // Numbers stand below as many ranks as there is room for.
+        let every = (26.0 / slot).ceil().max(1.0) as usize;
+        frame.svg(&self.title, &self.description, html! {
+            @for (index, (host, (start, end))) in self.hosts.iter().zip(&starts).enumerate() {
+                g {
+                    title { (host.name) }
+                    rect class=(if index % 2 == 0 { "host even" } else { "host" })
+                        x=(px(*start)) y=(px(frame.top)) width=(px(end - start)) height=(px(frame.bottom - frame.top)) {}
+                    @if let Some(name) = fitting(&host.name, end - start) {
+                        text class="tick middle faint" x=(px((start + end) / 2.0)) y=(px(frame.bottom + 33.0)) { (name) }
+                    }
+                }
+            }
+            (frame.values(&y, &self.axis, number))
+            @for (host, (start, _)) in self.hosts.iter().zip(&starts) {
+                @for (number, rank) in host.ranks.iter().enumerate() {
+                    @let x = start + slot * (number as f64 + 0.5);
+                    (draw_rank(rank, self.style, x, slot, &y))
+                    @if number % every == 0 {
+                        text class="tick middle" x=(px(x)) y=(px(frame.bottom + 18.0)) { (rank.rank) }
+                    }
+                }
+            }
+            (frame.marks(&[], "rank, by host"))
+        })
+    }
+}
+
+fn draw_rank(rank: &RankSpread, style: Style, x: f64, slot: f64, y: &Scale) -> Markup {
+    let Spread { low, middle, high } = rank.spread;
+    let (arm, at) = ((slot * 0.38).clamp(0.4, 7.0), y.at(middle));
+    let arms = path([(x - arm, at), (x + arm, at)]);
+    html! {
+        g {
+            title { (rank.tip) }
+            rect class="hit" x=(px(x - slot / 2.0)) y=(px(y.at(high) - 6.0)) width=(px(slot)) height=(px(y.at(low) - y.at(high) + 12.0)) {}
+            path class={ "rank " (colour(style)) } d={ (path([(x, y.at(low)), (x, y.at(high))])) (arms) } {}
+            @if rank.is_slow { path class="slow" d=(diamond(x, at)) {} }
+        }
+    }
+}
+
+/// No series has this mark in this chart, and none its colour.
+fn diamond(x: f64, y: f64) -> String {
+    path([(x, y - 6.0), (x + 5.0, y), (x, y + 6.0), (x - 5.0, y)]) + "Z"
+}
+
+/// As much of a name as there is room for; `None` where that is next to nothing.
+fn fitting(name: &str, width: f64) -> Option<String> {
+    let letters = (width / LETTER) as usize;
+    match name.chars().count() {
+        count if count <= letters => Some(name.to_owned()),
+        _ if letters < 4 => None,
+        // The ends of host names tell them apart.
+        count => Some(format!("\u{2026}{}", name.chars().skip(count - letters + 1).collect::<String>())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(hosts: usize, ranks: usize, spread: Spread) -> RankChart {
+        let rank = |rank| RankSpread { rank, spread, is_slow: rank == 3, tip: format!("<i>{rank}") };
+        let host = |host: usize| HostOfRanks {
+            name: format!("<b>node-{host}"),
+            ranks: (host * ranks..(host + 1) * ranks).map(|number| rank(number as u32)).collect(),
+        };
+        RankChart {
+            title: String::new(),
+            description: String::new(),
+            axis: "ms".to_owned(),
+            style: Style { colour: 1, shape: 0 },
+            hosts: (0..hosts).map(host).collect(),
+        }
+    }
+
+    #[test]
+    fn every_rank_is_drawn_and_every_name_escaped() {
+        for (hosts, ranks) in [(0, 0), (1, 1), (1, 2), (8, 8), (128, 8)] {
+            let chart = chart(hosts, ranks, Spread { low: 1.0, middle: 2.0, high: 3.0 });
+            let drawn = chart.draw().into_string() + &chart.key().into_string();
+            assert_eq!(drawn.matches("class=\"hit\"").count(), hosts * ranks);
+            assert!(hosts == 0 || drawn.contains("\"rank s1\"") && !drawn.contains("\"rank s0\""), "{drawn}");
+            let slow = if hosts * ranks > 3 { 2 } else { 0 };
+            assert_eq!(drawn.matches("class=\"slow\"").count(), slow, "the rank and the key");
+            assert!(!drawn.contains("NaN") && !drawn.contains("<b>") && !drawn.contains("<i>"), "{drawn}");
+        }
+        let drawn = chart(1, 4, Spread { low: f64::NAN, middle: f64::NAN, high: f64::NAN }).draw().into_string();
+        assert!(!drawn.contains("NaN"), "{drawn}");
+    }
+
+    #[test]
+    fn names_are_cut_where_they_do_not_fit() {
+        assert_eq!(fitting("node-1", 100.0).as_deref(), Some("node-1"));
+        assert_eq!(fitting("rack7-node-12", 40.0).as_deref(), Some("\u{2026}de-12"));
+        assert_eq!(fitting("rack7-node-12", 20.0), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! Bars of parts: where the time of a step goes, one bar a case.
+
+use maud::{Markup, html};
+
+use crate::read::show::page::charts::frame::{self, Frame, area_sample, px};
+use crate::read::show::page::charts::lines::number;
+use crate::read::show::page::charts::scale::Scale;
+use crate::read::show::page::charts::style::{Style, colour};
+
+const ROW: f64 = 30.0;
+const BAR: f64 = 20.0;
+/// Shortest segment that has its value written in it.
+const LABELLED: f64 = 36.0;
+
+/// The whole chart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StackChart {
+    /// Above it.
+    pub title: String,
+    /// What it shows, for those who do not see it.
+    pub description: String,
+    /// Name of the axis, with its unit.
+    pub axis: String,
+    /// Where the axis ends at the earliest.
+    pub end: Option<f64>,
+    /// Class (that of its colour) and name, from left to right.
+    pub parts: Vec<(&'static str, &'static str)>,
+    /// Bars of each series.
+    pub groups: Vec<StackGroup>,
+}
+
+/// Bars of one series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StackGroup {
+    /// Above its bars, where there are several.
+    pub name: String,
+    /// Of its mark.
+    pub style: Style,
+    /// From top to bottom.
+    pub bars: Vec<StackBar>,
+}
+
+/// One bar.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StackBar {
+    /// On its left.
+    pub label: String,
+    /// On its right.
+    pub total: String,
+    /// One a part, not below 0, with what is shown at each.
+    pub values: Vec<(f64, String)>,
+}
+
+impl StackBar {
+    fn length(&self) -> f64 {
+        self.values.iter().map(|(value, _)| drawable(*value)).sum()
+    }
+}
+
+/// Only what has a length can be drawn.
+fn drawable(value: f64) -> f64 {
+    if value.is_finite() { value.max(0.0) } else { 0.0 }
+}
+
+impl StackChart {
+    /// A sample of every part.
+    pub fn key(&self) -> Markup {
+        frame::key(self.parts.iter().map(|(class, name)| (area_sample(class), (*name).to_owned())))
+    }
+
+    /// The drawing.
+    pub fn draw(&self) -> Markup {
+        let several = self.groups.len() > 1;
+        let rows = self.groups.iter().map(|group| group.bars.len() + usize::from(several)).sum::<usize>();
+        let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [104.0, 62.0, 10.0, 42.0]);
+        let lengths = self.groups.iter().flat_map(|group| group.bars.iter().map(StackBar::length));
+        let x = Scale::linear(lengths, [Some(0.0), self.end], frame.across());
+        let marks: Vec<_> = x.ticks(5).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect();
+        let mut row = 0.0;
+        let mut next_row = || {
+            row += 1.0;
+            frame.top + (row - 1.0) * ROW
+        };
+        frame.svg(&self.title, &self.description, html! {
+            @for (place, ..) in &marks {
+                line class="grid" x1=(px(*place)) x2=(px(*place)) y1=(px(frame.top)) y2=(px(frame.bottom)) {}
+            }
+            (frame.marks(&marks, &self.axis))
+            @for group in &self.groups {
+                @if several {
+                    @let top = next_row();
+                    rect class={ "swatch " (colour(group.style)) } x="4" y=(px(top + 11.0)) width="10" height="10" {}
+                    text class="label" x="20" y=(px(top + 20.0)) { (group.name) }
+                }
+                @for bar in &group.bars {
+                    (self.draw_bar(bar, next_row() + (ROW - BAR) / 2.0, &x))
+                }
+            }
+        })
+    }
+
+    fn draw_bar(&self, bar: &StackBar, top: f64, x: &Scale) -> Markup {
+        let mut end = 0.0;
+        let segments = self.parts.iter().zip(&bar.values).filter_map(|((class, _), (value, tip))| {
+            let start = end;
+            end += drawable(*value);
+            (end > start).then(|| (*class, *value, tip, x.at(start), x.at(end) - x.at(start)))
+        });
+        let segments: Vec<_> = segments.collect();
+        html! {
+            text class="label end" x=(px(x.at(0.0) - 8.0)) y=(px(top + 15.0)) { (bar.label) }
+            @for (class, value, tip, left, width) in segments {
+                g {
+                    title { (tip) }
+                    rect class={ "area " (class) } x=(px(left)) y=(px(top)) width=(px(width.max(0.5))) height=(px(BAR)) {}
+                    @if class == "waiting" { rect class="hatch" x=(px(left)) y=(px(top)) width=(px(width)) height=(px(BAR)) {} }
+                    @if width > LABELLED {
+                        text class={ "inside " (class) } x=(px(left + width / 2.0)) y=(px(top + 14.5)) { (short(value)) }
+                    }
+                }
+            }
+            text class="label" x=(px(x.at(bar.length()) + 6.0)) y=(px(top + 15.0)) { (bar.total) }
+        }
+    }
+}
+
+/// Three digits or the whole number.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        ..10.0 => format!("{value:.2}"),
+        10.0..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_its_length_and_nothing_is_drawn_of_nothing() {
+        let bar = StackBar {
+            label: "<1n1g>".to_owned(),
+            total: "100".to_owned(),
+            values: vec![
+                (75.0, "a".to_owned()),
+                (f64::NAN, "b".to_owned()),
+                (-1.0, "c".to_owned()),
+                (25.0, "d".to_owned()),
+            ],
+        };
+        let group = StackGroup { name: "name".to_owned(), style: Style { colour: 0, shape: 0 }, bars: vec![bar] };
+        let chart = StackChart {
+            title: String::new(),
+            description: String::new(),
+            axis: "ms".to_owned(),
+            end: None,
+            parts: vec![("forward", "a"), ("backward", "b"), ("waiting", "c"), ("other", "d")],
+            groups: vec![group],
+        };
+        let drawn = chart.draw().into_string();
+        assert_eq!(drawn.matches("<rect class=\"area").count(), 2);
+        // 520 less 104 and 62: 354 for 100.
+        assert!(drawn.contains("width=\"265.5\"") && drawn.contains("width=\"88.5\""), "{drawn}");
+        assert!(!drawn.contains("NaN") && drawn.contains("&lt;1n1g&gt;"), "{drawn}");
+        let empty = StackChart { groups: Vec::new(), ..chart };
+        assert!(!empty.draw().into_string().contains("NaN"));
+    }
+}

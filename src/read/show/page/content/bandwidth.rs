@@ -1,0 +1,245 @@
+//! All-reduce alone: bus bandwidth and time by message size, of the folders that hold bandwidth runs.
+
+use ringmark_record::benchmark::bandwidth::config::Messages;
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::case::Case;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::stats::busbw::busbw;
+use ringmark_record::stats::summary::percentile;
+use ringmark_record::units::{Bytes, Seconds};
+
+use crate::read::analyse::results::ResultFolder;
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
+use crate::read::show::page::charts::scale::ScaleKind;
+use crate::read::show::page::charts::style::Style;
+use crate::read::show::page::content::numbers::percent;
+use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
+
+/// Marks of sizes that a chart has room for.
+const MARKS: usize = 7;
+
+const NOTE: &str = "Bus bandwidth is size / time x 2(n \u{2212} 1) / n of the mean time over ranks and iterations, as nccl-tests has it: where ranks \
+                    form a ring it is the speed of the wire. Small messages are a matter of latency: see the time.";
+
+/// One line: a case of a result, in place or not.
+struct Line<'a> {
+    name: String,
+    style: Style,
+    case: Case,
+    record: &'a BandwidthRecord,
+    side: &'static str,
+    /// By size.
+    messages: Vec<(&'a MessageResult, &'a Timing)>,
+}
+
+/// `None` where there is no bandwidth run.
+pub fn section(results: &[ResultFolder]) -> Option<Section> {
+    let runs = || {
+        results.iter().enumerate().flat_map(|(number, result)| {
+            result.bandwidth.iter().map(move |(case, record)| (number, result, *case, record))
+        })
+    };
+    runs().next()?;
+    let mut blocks = Vec::new();
+    for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
+        let mut lines: Vec<Line> = Vec::new();
+        for (number, result, case, record) in runs().filter(|(.., record)| device_of(record) == device) {
+            let name = if results.len() > 1 { format!("{}, {case}", result.name) } else { case.to_string() };
+            lines.extend(sides(number, &name, case, record));
+        }
+        for (index, line) in lines.iter_mut().enumerate() {
+            line.style.shape = index;
+        }
+        // One result alone has its colours for its lines.
+        if results.len() == 1 {
+            lines.iter_mut().enumerate().for_each(|(index, line)| line.style.colour = index);
+        }
+        if !lines.is_empty() {
+            blocks.push(block(device, &lines));
+        }
+    }
+    let note = runs().filter_map(|(_, result, case, record)| limit(result, case, record)).collect::<Vec<_>>().join(" ");
+    Some(Section { subject: Subject::Bandwidth, title: "All-reduce alone".to_owned(), note, blocks })
+}
+
+fn device_of(record: &BandwidthRecord) -> DeviceKind {
+    record.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device)
+}
+
+fn sides<'a>(colour: usize, name: &str, case: Case, record: &'a BandwidthRecord) -> Vec<Line<'a>> {
+    let mut lines: Vec<Line> = Vec::new();
+    for message in &record.results {
+        for (side, timing) in message.sides() {
+            let Some(timing) = timing.filter(|timing| timing.mean().is_some()) else { continue };
+            match lines.iter_mut().find(|line| line.side == side) {
+                Some(line) => line.messages.push((message, timing)),
+                None => lines.push(Line {
+                    name: format!("{name}, {side}"),
+                    style: Style { colour, shape: 0 },
+                    case,
+                    record,
+                    side,
+                    messages: vec![(message, timing)],
+                }),
+            }
+        }
+    }
+    lines
+}
+
+/// What the host's memory allows, where it was measured.
+fn limit(result: &ResultFolder, case: Case, record: &BandwidthRecord) -> Option<String> {
+    let memory = record.memory.as_ref()?;
+    Some(format!(
+        "{}, {}: the host's memory moves {:.1} GB/s and allows {:.1} GB/s of bus bandwidth.",
+        result.name, case, memory.rate.0, memory.busbw.0
+    ))
+}
+
+/// Bus bandwidth in GB/s of a time in seconds.
+fn rate(case: Case, bytes: Bytes, seconds: f64) -> f64 {
+    busbw(bytes, Seconds(seconds), case.ranks()).0
+}
+
+fn block(device: DeviceKind, lines: &[Line]) -> Block {
+    let point =
+        |line: &Line, (message, timing): &(&MessageResult, &Timing), value: fn(Case, Bytes, f64) -> f64, unit: &str| {
+            let pooled = timing.pooled();
+            let time = |percent: f64| value(line.case, message.bytes, percentile(&pooled, percent).unwrap_or(f64::NAN));
+            let [low, high] = [time(5.0).min(time(95.0)), time(5.0).max(time(95.0))];
+            let y = value(line.case, message.bytes, timing.mean().map_or(f64::NAN, |mean| mean.0));
+            let tip = format!(
+                "{}, {}: {y:.3} {unit}, nine tenths of the samples {low:.3} to {high:.3}",
+                line.name,
+                size(message.bytes)
+            );
+            Point { x: message.bytes.0 as f64, y, tip }
+        };
+    let series = |line: &Line, value: fn(Case, Bytes, f64) -> f64, unit: &str, limit: bool| LineSeries {
+        name: line.name.clone(),
+        style: line.style,
+        points: line.messages.iter().map(|message| point(line, message, value, unit)).collect(),
+        dots: Vec::new(),
+        ideal: if limit { memory_line(line) } else { Vec::new() },
+        is_reference: false,
+    };
+    let x = || Axis { marks: size_marks(lines), ..Axis::new("size of the array", ScaleKind::Logarithmic) };
+    let chart = |title: &str, y: Axis, series: Vec<LineSeries>| {
+        let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
+        Chart::Lines(LineChart {
+            title: title.to_owned(),
+            description: series.iter().filter_map(last).collect::<Vec<_>>().join("; "),
+            x: x(),
+            y,
+            series,
+            y_ends: [Some(0.0), None],
+            ideal_name: "what the memory allows",
+        })
+    };
+    let rates = lines.iter().map(|line| series(line, rate, "GB/s", true)).collect();
+    let times = lines.iter().map(|line| series(line, |_, _, seconds| seconds * 1e6, "\u{b5}s", false)).collect();
+    let charts = vec![
+        chart("Bus bandwidth by size", Axis::new("GB/s", ScaleKind::Linear), rates),
+        chart("Time by size", Axis::new("\u{b5}s", ScaleKind::Logarithmic), times),
+    ];
+    let title = format!("Bandwidth on {}", if device == DeviceKind::Cpu { "CPUs" } else { "GPUs" });
+    Block { charts: vec![charts], table: Some(table(lines)), ..Block::new(title, NOTE) }
+}
+
+/// Across the sizes of a line.
+fn memory_line(line: &Line) -> Vec<(f64, f64)> {
+    let (Some(memory), Some(first), Some(last)) = (&line.record.memory, line.messages.first(), line.messages.last())
+    else {
+        return Vec::new();
+    };
+    let ends = if first.0.bytes.0 < last.0.bytes.0 { vec![first, last] } else { Vec::new() };
+    ends.into_iter().map(|(message, _)| (message.bytes.0 as f64, memory.busbw.0)).collect()
+}
+
+/// Some of the sizes that occur.
+fn size_marks(lines: &[Line]) -> Vec<(f64, String, String)> {
+    let mut sizes: Vec<u64> =
+        lines.iter().flat_map(|line| &line.messages).map(|(message, _)| message.bytes.0).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let [Some(least), Some(most)] = [sizes.first(), sizes.last()].map(|size| size.map(|size| *size as f64)) else {
+        return Vec::new();
+    };
+    let step = ((most / least).ln() / MARKS as f64).max(f64::MIN_POSITIVE);
+    let mut last = f64::NEG_INFINITY;
+    let far = sizes.into_iter().filter(|size| {
+        let place = (*size as f64).ln();
+        let is_far = place - last >= 0.999 * step;
+        if is_far {
+            last = place;
+        }
+        is_far
+    });
+    far.map(|size| (size as f64, self::size(Bytes(size)), String::new())).collect()
+}
+
+/// In steps of 1024 where that is a whole number, as sizes are typed; else in MB.
+pub fn size(bytes: Bytes) -> String {
+    let mut value = bytes.0;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024 {
+            return format!("{value} {unit}");
+        }
+        if !value.is_multiple_of(1024) {
+            break;
+        }
+        value /= 1024;
+    }
+    format!("{:.3} MB", bytes.0 as f64 / 1e6)
+}
+
+fn table(lines: &[Line]) -> Table {
+    let columns = vec![
+        Column::text("case"),
+        Column::numbers("size", ""),
+        Column::text("type").minor(),
+        Column::numbers("time", "\u{b5}s"),
+        Column::numbers("p95", "\u{b5}s"),
+        Column::numbers("busbw", "GB/s"),
+        Column::numbers("of memory", "%").minor(),
+        Column::numbers("wrong", ""),
+    ];
+    let rows = lines.iter().flat_map(|line| {
+        line.messages.iter().map(move |(message, timing)| {
+            let mean = timing.mean().map_or(f64::NAN, |mean| mean.0);
+            let rate = rate(line.case, message.bytes, mean);
+            let memory = line.record.memory.as_ref().map(|memory| percent(rate / memory.busbw.0));
+            let is_wrong = timing.wrong.is_some_and(|wrong| wrong > 0);
+            let cells = vec![
+                line.name.clone(),
+                match line.record.config.messages {
+                    Messages::Sizes { .. } => size(message.bytes),
+                    Messages::Gradients(model) => format!("{model}, {}", size(message.bytes)),
+                },
+                message.element.clone(),
+                format!("{:.2}", mean * 1e6),
+                format!("{:.2}", percentile(&timing.pooled(), 95.0).unwrap_or(f64::NAN) * 1e6),
+                format!("{rate:.3}"),
+                memory.unwrap_or_else(|| "-".to_owned()),
+                timing.wrong.map_or("-".to_owned(), |wrong| wrong.to_string()),
+            ];
+            Row { cells, bar: Some(rate), style: Some(line.style), is_marked: is_wrong }
+        })
+    });
+    Table { columns, rows: rows.collect(), bars: Some("busbw") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_as_they_are_typed() {
+        let sizes = [8, 1000, 4096, 1 << 20, 102_228_128, 1 << 30, 1 << 40];
+        assert_eq!(
+            sizes.map(|bytes| size(Bytes(bytes))),
+            ["8 B", "1000 B", "4 KiB", "1 MiB", "102.228 MB", "1 GiB", "1099511.628 MB"]
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! On what it ran, how it was asked, and how the hosts differ. Only what the records hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_record::environment::Environment;
+use ringmark_record::resource_use::HostUse;
+use ringmark_record::units::Seconds;
+
+use crate::read::analyse::grouping::settings;
+use crate::read::analyse::results::ResultFolder;
+use crate::read::load::environment;
+use crate::read::load::record::Recorded;
+use crate::read::show::page::content::numbers::{list, percent};
+use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
+
+/// A fact's name and every value that it has in one result.
+type Facts = Vec<(String, BTreeSet<String>)>;
+
+/// When.
+const MEASURED: &str = "measured";
+
+/// What a rank alone sums with.
+const SOLO: &str = "solo";
+
+/// What each result ran on.
+pub fn section(results: &[ResultFolder]) -> Option<Section> {
+    let machines: Vec<Facts> = results.iter().map(machine).collect();
+    let options: Vec<Facts> = results.iter().map(options).collect();
+    let variables: Vec<Facts> = results.iter().map(variables).collect();
+    let mut blocks = Vec::new();
+    for (title, facts) in [("Machine and libraries", machines), ("Options", options), ("Variables", variables)] {
+        blocks.extend(comparison(title, results, &facts));
+    }
+    for result in results {
+        let title = |what: &str| if results.len() > 1 { format!("{what} of {}", result.name) } else { what.to_owned() };
+        blocks.extend(hosts(&title("Hosts"), result));
+        blocks.extend(topology(&title("Topology, by rank 0"), result));
+    }
+    let has_rows = !blocks.is_empty();
+    has_rows.then(|| Section {
+        subject: Subject::Environment,
+        title: "What it ran on".to_owned(),
+        note: String::new(),
+        blocks,
+    })
+}
+
+fn recorded(result: &ResultFolder) -> impl Iterator<Item = &Recorded> {
+    let cases = result.groups.iter().flat_map(|group| &group.cases);
+    cases.flat_map(|case| &case.runs).filter_map(|run| run.recorded.as_ref())
+}
+
+/// What rank 0 found, of runs and of bandwidth runs.
+fn environments(result: &ResultFolder) -> impl Iterator<Item = &Environment> {
+    let runs = recorded(result).map(|recorded| &recorded.environment);
+    runs.chain(result.bandwidth.iter().map(|(_, record)| &record.environment))
+}
+
+fn facts(names: &[&str]) -> Facts {
+    names.iter().map(|name| ((*name).to_owned(), BTreeSet::new())).collect()
+}
+
+fn add(facts: &mut Facts, name: &str, value: impl Into<String>) {
+    let value = value.into();
+    if value.is_empty() {
+        return;
+    }
+    match facts.iter_mut().find(|(known, _)| known == name) {
+        Some((_, values)) => drop(values.insert(value)),
+        None => facts.push((name.to_owned(), BTreeSet::from([value]))),
+    }
+}
+
+fn machine(result: &ResultFolder) -> Facts {
+    let mut found = facts(&[
+        MEASURED,
+        "devices",
+        "processor",
+        "cores",
+        "memory",
+        "system",
+        "all-reduce by",
+        "ringmark-worker",
+        "libtorch",
+        "MPI",
+        "NCCL",
+        "NVIDIA driver",
+        "no CUDA because",
+    ]);
+    let devices = recorded(result).flat_map(|recorded| recorded.device_names.iter().cloned());
+    let ranks =
+        result.bandwidth.iter().flat_map(|(_, record)| record.ranks.iter().map(|rank| rank.device_name.clone()));
+    devices.chain(ranks).for_each(|name| add(&mut found, "devices", name));
+    let backends = recorded(result).map(|recorded| recorded.backend.clone());
+    backends
+        .chain(result.bandwidth.iter().map(|(_, record)| record.backend.clone()))
+        .filter(|name| name != SOLO)
+        .for_each(|name| add(&mut found, "all-reduce by", name));
+    for environment in environments(result) {
+        let optional = |value: &Option<String>| value.clone().unwrap_or_default();
+        let none_of = |number: u64, text: String| if number == 0 { String::new() } else { text };
+        add(&mut found, "processor", &environment.processor);
+        add(&mut found, "cores", none_of(u64::from(environment.cores), environment.cores.to_string()));
+        add(
+            &mut found,
+            "memory",
+            none_of(environment.memory.0, format!("{:.1} GB", environment.memory.0 as f64 / 1e9)),
+        );
+        add(&mut found, "system", &environment.system);
+        add(&mut found, "ringmark-worker", &environment.ringmark_version);
+        add(&mut found, "libtorch", &environment.libtorch_version);
+        add(&mut found, "MPI", &environment.mpi_version);
+        add(&mut found, "NCCL", optional(&environment.nccl_version));
+        add(&mut found, "NVIDIA driver", optional(&environment.driver_version));
+        add(&mut found, "no CUDA because", optional(&environment.cuda_missing));
+    }
+    add(&mut found, MEASURED, period(result));
+    found.retain(|(_, values)| !values.is_empty());
+    found
+}
+
+/// From the start of the first run to that of the last.
+fn period(result: &ResultFolder) -> String {
+    let starts = recorded(result)
+        .map(|recorded| recorded.started)
+        .chain(result.bandwidth.iter().map(|(_, record)| record.started));
+    // To the minute: `2026-11-21 19:36`.
+    let starts = starts.filter_map(environment::moment).map(|start| start[..16].to_owned());
+    let starts: BTreeSet<String> = starts.collect();
+    match (starts.first(), starts.last()) {
+        (Some(first), Some(last)) if first != last => format!("{first} to {last} UTC"),
+        (Some(first), _) => format!("{first} UTC"),
+        _ => String::new(),
+    }
+}
+
+fn options(result: &ResultFolder) -> Facts {
+    let mut found = Facts::new();
+    for group in &result.groups {
+        for (name, value) in settings(&group.conditions) {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            add(&mut found, &name.replace('_', " "), text);
+        }
+    }
+    found
+}
+
+fn variables(result: &ResultFolder) -> Facts {
+    let mut found = Facts::new();
+    let all = environments(result).flat_map(|environment| &environment.variables);
+    all.for_each(|(name, value)| add(&mut found, name, value));
+    found.sort();
+    found
+}
+
+/// A row a fact, a column a result that has any; what differs is marked.
+fn comparison(title: &str, results: &[ResultFolder], facts: &[Facts]) -> Option<Block> {
+    let shown: Vec<(&ResultFolder, &Facts)> =
+        results.iter().zip(facts).filter(|(_, facts)| !facts.is_empty()).collect();
+    let mut names: Vec<&String> = Vec::new();
+    for (name, _) in shown.iter().flat_map(|(_, facts)| *facts) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.is_empty() {
+        return None;
+    }
+    let values = |facts: &Facts, name: &String| -> String {
+        let found = facts.iter().find(|(known, _)| known == name).map(|(_, values)| values);
+        found.map_or("-".to_owned(), |values| values.iter().cloned().collect::<Vec<_>>().join(" / "))
+    };
+    let rows = names.iter().map(|name| {
+        let values: Vec<String> = shown.iter().map(|(_, facts)| values(facts, name)).collect();
+        // No two results are of one time.
+        let is_marked = *name != MEASURED && values.iter().any(|value| *value != values[0]);
+        Row { cells: [vec![(*name).clone()], values].concat(), is_marked, ..Row::default() }
+    });
+    let rows: Vec<Row> = rows.collect();
+    let different: Vec<String> = rows.iter().filter(|row| row.is_marked).map(|row| row.cells[0].clone()).collect();
+    let note = match (shown.len(), different.is_empty()) {
+        (1, _) => String::new(),
+        (_, true) => "The same in all results.".to_owned(),
+        (_, false) => format!("What differs between the results: {}.", list(&different)),
+    };
+    let several = results.len() > 1;
+    let heads = shown.iter().map(|(result, _)| if several { result.name.clone() } else { "value".to_owned() });
+    let columns = std::iter::once("what".to_owned()).chain(heads).map(Column::text).collect();
+    Some(Block { table: Some(Table { columns, rows, bars: None }), ..Block::new(title, note) })
+}
+
+/// What the records say of one host.
+#[derive(Default)]
+struct Host<'a> {
+    ranks: BTreeSet<u32>,
+    devices: BTreeSet<&'a str>,
+    threads: BTreeSet<u32>,
+    uses: Vec<&'a HostUse>,
+}
+
+/// Every host of a result beside the others. `None` where no record names one.
+fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
+    let mut hosts: BTreeMap<&str, Host> = BTreeMap::new();
+    let measured = || result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| case.counted());
+    let places = measured().flat_map(|run| &run.ranks).map(|rank| &rank.place);
+    for place in places.chain(result.bandwidth.iter().flat_map(|(_, record)| &record.ranks)) {
+        let host = hosts.entry(&place.host).or_default();
+        host.ranks.insert(place.local_rank);
+        host.devices.insert(&place.device_name);
+        host.threads.insert(place.threads);
+    }
+    for host_use in measured().flat_map(|run| &run.host_use) {
+        hosts.entry(&host_use.host).or_default().uses.push(host_use);
+    }
+    if hosts.is_empty() {
+        return None;
+    }
+    let rows: Vec<Vec<String>> = hosts.iter().map(|(name, host)| cells(name, host)).collect();
+    // Name, other load, stolen time and clock are each host's own.
+    let facts = 1..5;
+    let usual: Vec<&str> =
+        (0..rows[0].len()).map(|column| usual(rows.iter().map(|row| row[column].as_str()))).collect();
+    let differs = |row: &[String]| facts.clone().filter(|column| row[*column] != usual[*column]).collect::<Vec<_>>();
+    let columns = vec![
+        Column::text("host"),
+        Column::numbers("ranks", "at most"),
+        Column::text("devices"),
+        Column::numbers("threads", "a rank"),
+        Column::numbers("cores", ""),
+        Column::numbers("clock", "MHz").minor(),
+        Column::numbers("busy", "% of cores"),
+        Column::numbers("stolen", "% of cores").minor(),
+    ];
+    let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+    let sentences = rows.iter().filter_map(|row| {
+        let what = differs(row)
+            .into_iter()
+            .map(|column| format!("{} {} where most have {}", names[column], row[column], usual[column]));
+        let what: Vec<String> = what.collect();
+        (!what.is_empty()).then(|| format!("{}: {}", row[0], list(&what)))
+    });
+    let sentences: Vec<String> = sentences.collect();
+    let note = match (rows.len(), sentences.is_empty()) {
+        (1, _) => String::new(),
+        (_, true) => format!("All {} hosts are alike in ranks, devices, threads and cores.", rows.len()),
+        (_, false) => format!("Hosts differ. {}.", sentences.join("; ")),
+    };
+    let rows =
+        rows.iter().map(|cells| Row { is_marked: !differs(cells).is_empty(), cells: cells.clone(), ..Row::default() });
+    let rows = rows.collect();
+    Some(Block { table: Some(Table { columns, rows, bars: None }), ..Block::new(title, note) })
+}
+
+fn cells(name: &str, host: &Host) -> Vec<String> {
+    let joined = |values: Vec<String>| if values.is_empty() { "-".to_owned() } else { values.join(" / ") };
+    let elapsed: f64 = host.uses.iter().map(|host| host.elapsed.0 * f64::from(host.cores)).sum();
+    let share = |part: fn(&HostUse) -> Seconds| {
+        let time: f64 = host.uses.iter().map(|host| part(host).0).sum();
+        if elapsed > 0.0 { percent(time / elapsed) } else { "-".to_owned() }
+    };
+    let cores: BTreeSet<u32> = host.uses.iter().map(|host| host.cores).collect();
+    let clocks = host.uses.iter().filter_map(|host| host.clock_mhz).flatten();
+    let clocks = crate::read::show::page::charts::scale::extent(clocks);
+    vec![
+        name.to_owned(),
+        host.ranks.len().to_string(),
+        joined(host.devices.iter().map(ToString::to_string).collect()),
+        joined(host.threads.iter().map(ToString::to_string).collect()),
+        joined(cores.iter().map(ToString::to_string).collect()),
+        clocks.map_or("-".to_owned(), |[low, high]| {
+            if high - low < 1.0 { format!("{low:.0}") } else { format!("{low:.0} to {high:.0}") }
+        }),
+        share(|host| host.busy),
+        share(|host| host.steal),
+    ]
+}
+
+/// The value that most have; the first of several.
+fn usual<'a>(values: impl Iterator<Item = &'a str>) -> &'a str {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for value in values {
+        match counts.iter_mut().find(|(known, _)| *known == value) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((value, 1)),
+        }
+    }
+    let most = counts.iter().map(|(_, count)| *count).max();
+    counts.iter().find(|(_, count)| Some(*count) == most).map_or("", |(value, _)| value)
+}
+
+/// As `nvidia-smi topo -m` or hwloc has it, of the first run that has one.
+fn topology(title: &str, result: &ResultFolder) -> Option<Block> {
+    let lines = environments(result).map(|environment| &environment.topology).find(|lines| !lines.is_empty())?;
+    Some(Block { lines: lines.clone(), ..Block::new(title, "") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_majority_is_usual() {
+        assert_eq!(usual(["a", "b", "b"].into_iter()), "b");
+        assert_eq!(usual(["a", "b"].into_iter()), "a");
+        assert_eq!(usual([].into_iter()), "");
+    }
+}

@@ -1,0 +1,156 @@
+//! Every iteration of every run over time, a drawing a run; the runs of a case share their axis, so that drift within a run
+//! and from run to run is seen.
+
+use ringmark_record::stats::straggler::deviation;
+use ringmark_record::stats::summary::{median, step_percentiles};
+use ringmark_record::units::Seconds;
+
+use crate::read::analyse::figures::CaseRuns;
+use crate::read::load::record::Measured;
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::scale::extent;
+use crate::read::show::page::charts::timeline::{Timeline, iteration_ranges};
+use crate::read::show::page::content::numbers::count;
+use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::document::{Block, Column, Row, Table};
+
+/// An iteration is marked beyond both, as where the record's warnings speak of outliers: so far above the median, and so
+/// many robust standard deviations.
+const OUTLIER: f64 = 0.1;
+const OUTLIER_DEVIATIONS: f64 = 5.0;
+
+/// Ranges that a drawing has room for.
+const RANGES: usize = 150;
+
+/// Ranges of all runs of a result together: what keeps the page small.
+const RANGES_IN_ALL: usize = 9000;
+
+/// Fewest ranges that show anything.
+const FEWEST: usize = 24;
+
+const READING: &str = "A drawing a run, titled with its p50: the median over ranks in a band from the fastest rank to the \
+                    slowest. Warm-up is shaded and not in the figures; p50 (the dashed line) to p95 are over the iterations \
+                    of all ranks; diamonds are outliers, by their mean over ranks; triangles lie beyond the axis, which the \
+                    runs of a case share and which does not begin at 0. baseline: the same ranks without communication.";
+
+/// What the table says of one run, milliseconds.
+struct Times {
+    percentiles: [f64; 4],
+    ends: [f64; 2],
+    outliers: Vec<(usize, f64)>,
+}
+
+/// The runs of one case that count, or those of its baseline.
+struct CaseTimes<'a> {
+    name: String,
+    runs: Vec<(u32, &'a Measured, Times)>,
+}
+
+/// One a series. How the drawings are read is said once.
+pub fn blocks(setting: &Setting) -> Vec<Block> {
+    let mut blocks: Vec<Block> = setting.series.iter().filter_map(|series| block(setting, series)).collect();
+    blocks.iter_mut().skip(1).for_each(|block| block.reading.clear());
+    blocks
+}
+
+/// A row of drawings a case. `None` where no run counts.
+fn block(setting: &Setting, series: &Series) -> Option<Block> {
+    let cases = series.group.cases.iter().flat_map(|case| {
+        let baseline = case.baseline.as_ref().map(|runs| case_times(format!("{} baseline", case.case), runs));
+        std::iter::once(case_times(case.case.to_string(), case)).chain(baseline)
+    });
+    let cases: Vec<CaseTimes> = cases.filter(|case| !case.runs.is_empty()).collect();
+    let runs: usize = cases.iter().map(|case| case.runs.len()).sum();
+    if runs == 0 {
+        return None;
+    }
+    let each = (RANGES_IN_ALL / runs).clamp(FEWEST, RANGES);
+    let title = if setting.series.len() > 1 {
+        format!("Every iteration of {}", series.name)
+    } else {
+        "Every iteration".to_owned()
+    };
+    let charts = cases.iter().map(|case| charts(series, case, each)).collect();
+    Some(Block { charts, table: Some(table(series, &cases)), reading: READING.to_owned(), ..Block::new(title, "") })
+}
+
+fn case_times(name: String, case: &CaseRuns) -> CaseTimes<'_> {
+    let runs = case.runs.iter().filter_map(|run| {
+        let measured = run.outcome.as_ref().ok()?;
+        Some((run.found.name.run, measured, times(measured)?))
+    });
+    CaseTimes { name, runs: runs.collect() }
+}
+
+fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
+    let domain = domain(&case.runs);
+    let chart = |(run, measured, times): &(u32, &Measured, Times)| {
+        let outliers = match times.outliers.len() {
+            0 => String::new(),
+            far => format!(", {}", count(far, "outlier")),
+        };
+        Chart::Timeline(Timeline {
+            title: format!("{}, run {run}: {:.1} ms{outliers}", case.name, times.percentiles[0]),
+            description: format!("{} iterations, longest {:.1} ms", measured.iterations, times.ends[1]),
+            style: series.style,
+            ranges: iteration_ranges(&measured.steps, measured.warmup, each),
+            iterations: measured.iterations,
+            warmup: measured.warmup,
+            usual: times.percentiles[0],
+            outliers: times.outliers.clone(),
+            domain,
+        })
+    };
+    case.runs.iter().map(chart).collect()
+}
+
+fn times(measured: &Measured) -> Option<Times> {
+    let all: Vec<f64> = measured.iteration_times().iter().map(|Seconds(time)| time * 1e3).collect();
+    let counted = &all[measured.warmup..];
+    let usual = median(counted)?;
+    let limit = usual + (OUTLIER * usual).max(OUTLIER_DEVIATIONS * deviation(counted)?);
+    let far = counted.iter().enumerate().filter(|(_, time)| **time > limit);
+    let mut outliers: Vec<(usize, f64)> = far.map(|(index, time)| (measured.warmup + index + 1, *time)).collect();
+    outliers.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let percentiles = step_percentiles(measured.pooled_steps())?.map(|time| time * 1e3);
+    Some(Times { percentiles, ends: extent(counted.iter().copied())?, outliers })
+}
+
+/// From the fastest iteration of any run to where most of them end: one wild iteration must not flatten the rest.
+fn domain(runs: &[(u32, &Measured, Times)]) -> [f64; 2] {
+    let low = runs.iter().map(|(_, _, times)| times.ends[0]).fold(f64::INFINITY, f64::min);
+    let usual = runs.iter().map(|(_, _, times)| times.percentiles[0]).fold(0.0, f64::max);
+    let common = runs.iter().map(|(_, _, times)| times.percentiles[3]).fold(0.0, f64::max);
+    let longest = runs.iter().map(|(_, _, times)| times.ends[1]).fold(0.0, f64::max);
+    let high = longest.min((low + 3.0 * (common - low)).max(1.06 * usual));
+    let air = 0.06 * (high - low).max(0.02 * high);
+    [low - 2.0 * air, high + air]
+}
+
+fn table(series: &Series, cases: &[CaseTimes]) -> Table {
+    let columns = vec![
+        Column::text("case"),
+        Column::numbers("run", ""),
+        Column::numbers("iterations", ""),
+        Column::numbers("warm-up", "").minor(),
+        Column::numbers("shortest", "ms").minor(),
+        Column::numbers("p50", "ms"),
+        Column::numbers("p75", "ms"),
+        Column::numbers("p90", "ms"),
+        Column::numbers("p95", "ms"),
+        Column::numbers("longest", "ms"),
+        Column::numbers("outliers", ""),
+    ];
+    let rows = cases.iter().flat_map(|case| {
+        case.runs.iter().map(|(run, measured, times)| {
+            let mut cells = vec![case.name.clone(), run.to_string()];
+            cells.extend([measured.iterations, measured.warmup].map(|number| number.to_string()));
+            let [shortest, longest] = times.ends;
+            let [p50, p75, p90, p95] = times.percentiles;
+            cells.extend([shortest, p50, p75, p90, p95, longest].map(|time| format!("{time:.2}")));
+            cells.push(times.outliers.len().to_string());
+            Row { cells, bar: Some(p50), style: Some(series.style), is_marked: false }
+        })
+    });
+    Table { columns, rows: rows.collect(), bars: Some("p50") }
+}

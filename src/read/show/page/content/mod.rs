@@ -1,0 +1,85 @@
+//! What a report says of results: each module makes one block or section of the document. Not for how it is drawn.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`series`] | which groups of runs may stand in one chart |
+//! | [`headline`] | the first screen: big figures, and whether to believe them |
+//! | [`scaling`] | throughput, speedup, efficiency |
+//! | [`split`] | where the time of a step goes |
+//! | [`scaling_loss`] | where the scaling loss goes |
+//! | [`iterations`] | every iteration of every run |
+//! | [`ranks`] | the spread of every rank |
+//! | [`bandwidth`] | all-reduce alone |
+//! | [`environment`] | on what it ran, and how hosts differ |
+//! | [`numbers`] | numbers as a reader wants them |
+
+pub mod bandwidth;
+pub mod environment;
+pub mod headline;
+pub mod iterations;
+pub mod numbers;
+pub mod ranks;
+pub mod scaling;
+pub mod scaling_loss;
+pub mod series;
+pub mod split;
+
+use std::collections::BTreeSet;
+
+use ringmark_record::model::Model;
+
+use crate::read::analyse::figures::Group;
+use crate::read::analyse::results::ResultFolder;
+use crate::read::show::page::content::series::Setting;
+use crate::read::show::page::document::{Document, Findings, Section, Subject};
+
+/// The whole report; with rows that others published under the same conditions where `published`.
+pub fn document(results: &[ResultFolder], published: bool) -> Document {
+    let settings = series::settings(results);
+    let mut sections: Vec<Section> = settings.iter().map(|setting| section(setting, published)).collect();
+    sections.extend(bandwidth::section(results));
+    sections.extend(environment::section(results));
+    Document {
+        title: results.iter().map(|result| result.name.as_str()).collect::<Vec<_>>().join(", "),
+        headlines: headline::headlines(results, &settings),
+        findings: findings(results),
+        sections,
+    }
+}
+
+/// Everything about runs that may be compared.
+fn section(setting: &Setting, published: bool) -> Section {
+    let mut blocks = vec![scaling::block(setting, published)];
+    blocks.extend(split::block(setting));
+    blocks.extend(scaling_loss::block(setting));
+    blocks.extend(iterations::blocks(setting));
+    blocks.extend(ranks::blocks(setting));
+    Section { subject: Subject::Runs, title: setting.title.clone(), note: setting.note.clone(), blocks }
+}
+
+/// Warnings, then what is not in the figures, of each result.
+fn findings(results: &[ResultFolder]) -> Vec<Findings> {
+    let mut findings = Vec::new();
+    for result in results {
+        let of_result = |what: &str| match results.len() {
+            1 => what.to_owned(),
+            _ => format!("{what}: {}", result.name),
+        };
+        let problems: Vec<String> = result.problems.iter().map(ToString::to_string).collect();
+        let several = result.groups.len() > 1;
+        let models: BTreeSet<Model> = result.groups.iter().map(|group| group.conditions.model).collect();
+        let of_group = |group: &Group, line: &String| match several {
+            true if models.len() > 1 => format!("{}: {line}", group.label),
+            true => format!("{}: {line}", series::short_label(group)),
+            false => line.clone(),
+        };
+        let warnings = result.groups.iter().flat_map(|group| {
+            let lines = group.warnings.iter().chain(group.cases.iter().flat_map(|case| &case.warnings));
+            lines.map(move |line| of_group(group, line))
+        });
+        findings.push(Findings { title: of_result("Not in the figures"), lines: problems, is_grave: true });
+        findings.push(Findings { title: of_result("Warnings"), lines: warnings.collect(), is_grave: false });
+    }
+    findings.retain(|findings| !findings.lines.is_empty());
+    findings
+}

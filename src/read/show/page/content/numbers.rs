@@ -1,0 +1,66 @@
+//! Numbers as a reader wants them, and the few sentences' parts that go with them.
+
+use ringmark_record::units::Seconds;
+
+/// In milliseconds, 2 decimals; what rounds to nothing has no sign.
+pub fn milliseconds(time: Seconds) -> String {
+    let text = format!("{:.2}", time.0 * 1e3);
+    if text == "-0.00" { "0.00".to_owned() } else { text }
+}
+
+/// `92.0`, of 0.92.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
+}
+
+/// For a big figure: four digits at most, thousands apart.
+pub fn big(value: f64) -> String {
+    match value.abs() {
+        ..10.0 => format!("{value:.2}"),
+        10.0..1000.0 => format!("{value:.1}"),
+        _ => thousands(value),
+    }
+}
+
+/// `9 580`, with a thin space that does not break.
+fn thousands(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 { format!("\u{2212}{text}") } else { text }
+}
+
+/// `1 run`, `3 runs`.
+pub fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub fn list(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(
+            [9.579, 95.79, 957.9, 9579.74, 95_797_400.0].map(big),
+            ["9.58", "95.8", "957.9", "9\u{202f}580", "95\u{202f}797\u{202f}400"]
+        );
+        assert_eq!([0.00123, -1e-9, -0.002].map(|time| milliseconds(Seconds(time))), ["1.23", "0.00", "-2.00"]);
+        assert_eq!([count(1, "run"), count(0, "run")], ["1 run", "0 runs"]);
+        assert_eq!(list(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
+    }
+}

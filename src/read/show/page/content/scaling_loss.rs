@@ -1,0 +1,133 @@
+//! Where the scaling loss goes, as a waterfall a case: from the step of the base to that of the case, by parts that add up.
+//! The arithmetic is that of `ringmark_record::stats::scaling_loss`.
+
+use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
+use ringmark_record::units::Seconds;
+
+use crate::read::analyse::figures::Group;
+use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::style::phase_class;
+use crate::read::show::page::charts::waterfall::{self, Waterfall, signed};
+use crate::read::show::page::content::numbers::{milliseconds, percent};
+use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::document::{Block, Column, Row, Table};
+
+const NOTE: &str = "The mean step of a case less that of the base, in parts that add up: compute is forward and backward beyond \
+                    the base's, waiting is all-reduce until the slowest rank is there, transfer is the all-reduce after it that \
+                    backward does not hide; other was measured and is not explained. A part below 0 is a gain; \u{b1} is 95 % \
+                    confidence over runs.";
+
+const READING: &str =
+    "Thin lines are the confidence, as far as there is room. The axis begins at 0 only where the whole bars do.";
+
+const ALONE: &str = "Compute is split by runs of the same ranks without communication: crowded is what sharing a host costs, \
+                     overlapped what computing loses while gradients move.";
+
+/// Every case but the base, where records have the parts.
+pub fn losses(group: &Group) -> Vec<CaseLoss> {
+    let with_parts = |case| scaling_loss::of_case(group, case).filter(|loss| !loss.loss.parts.is_empty());
+    group.cases.iter().filter_map(with_parts).collect()
+}
+
+/// `None` where no case has anything to compare with, or no records.
+pub fn block(setting: &Setting) -> Option<Block> {
+    let series: Vec<(&Series, Vec<CaseLoss>)> = setting
+        .series
+        .iter()
+        .map(|series| (series, losses(series.group)))
+        .filter(|(_, losses)| !losses.is_empty())
+        .collect();
+    if series.is_empty() {
+        return None;
+    }
+    let charts =
+        |(series, losses): &(&Series, Vec<CaseLoss>)| losses.iter().map(|loss| chart(setting, series, loss)).collect();
+    let is_split = series.iter().flat_map(|(_, losses)| losses).any(|loss| !loss.loss.compute.is_empty());
+    let note = if is_split { format!("{NOTE} {ALONE}") } else { NOTE.to_owned() };
+    Some(Block {
+        charts: series.iter().map(charts).collect(),
+        table: Some(table(setting, &series)),
+        reading: READING.to_owned(),
+        ..Block::new("Where the scaling loss goes", note)
+    })
+}
+
+/// Class of a part's colour.
+pub fn class(part: Part) -> &'static str {
+    match part {
+        Part::Compute | Part::ComputeCrowded => "compute",
+        Part::ComputeOverlapped => "overlapped",
+        Part::Transfer => "transfer",
+        Part::Waiting => "waiting",
+        Part::Phase(phase) => phase_class(phase),
+        Part::Other => "other",
+    }
+}
+
+fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
+    let part = |(part, MeanDifference { mean, margin }): (Part, MeanDifference)| {
+        let sure = margin.map(|margin| format!(" \u{b1} {:.2}", margin * 1e3)).unwrap_or_default();
+        let share =
+            loss.loss.share(mean).map(|share| format!(", {} % of the loss", percent(share))).unwrap_or_default();
+        waterfall::WaterfallStep {
+            label: part.name().to_owned(),
+            class: class(part),
+            value: mean * 1e3,
+            margin: margin.map(|margin| margin * 1e3),
+            tip: format!("{}: {}{sure} ms{share}: {}", part.name(), signed(mean * 1e3), part.meaning()),
+        }
+    };
+    let total = signed(loss.loss.total.mean * 1e3);
+    Chart::Waterfall(Waterfall {
+        title: format!("{}: {total} ms a step", setting.named(series, loss.case)),
+        description: format!("from the step of {} to that of {}", loss.base, loss.case),
+        axis: "ms".to_owned(),
+        from: (format!("step of {}", loss.base), loss.loss.base_step * 1e3),
+        parts: loss.loss.finest().into_iter().map(part).collect(),
+        to: (format!("step of {}", loss.case), loss.loss.step * 1e3),
+    })
+}
+
+/// Parts up to which a row has room for a bar.
+const WITH_BARS: usize = 6;
+
+fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
+    let several = setting.series.len() > 1;
+    let all = || series.iter().flat_map(|(_, losses)| losses);
+    let shown: Vec<Part> =
+        all_parts().into_iter().filter(|part| all().any(|loss| loss.part(*part).is_some())).collect();
+    let column = |part: &Part| match part {
+        // What they are parts of stands beside them.
+        Part::ComputeCrowded | Part::ComputeOverlapped => Column::numbers(part.name(), "ms").minor(),
+        _ => Column::numbers(part.name(), "ms"),
+    };
+    let mut columns = vec![Column::text("case"), Column::text("over").minor()];
+    if several {
+        columns.insert(0, Column::text("result"));
+    }
+    columns.push(Column::numbers("lost", "ms"));
+    columns.extend(shown.iter().map(column));
+    let rows = series.iter().flat_map(|(series, losses)| {
+        losses.iter().map(|loss| {
+            let mut cells = vec![loss.case.to_string(), loss.base.to_string()];
+            if several {
+                cells.insert(0, series.name.clone());
+            }
+            cells.push(number(Some(loss.loss.total)));
+            cells.extend(shown.iter().map(|part| number(loss.part(*part))));
+            Row { cells, bar: Some(loss.loss.total.mean.max(0.0)), style: Some(series.style), is_marked: false }
+        })
+    });
+    let rows = rows.collect();
+    // More columns leave no room for bars on a desk; the waterfall shows the same.
+    let has_room = shown.len() <= WITH_BARS;
+    Table { columns, rows, bars: has_room.then_some("lost") }
+}
+
+/// `12.01 ± 0.03`.
+fn number(difference: Option<MeanDifference>) -> String {
+    let Some(MeanDifference { mean, margin }) = difference else { return "-".to_owned() };
+    let margin = margin.map(|margin| format!(" \u{b1} {}", milliseconds(Seconds(margin)))).unwrap_or_default();
+    milliseconds(Seconds(mean)) + &margin
+}

@@ -1,0 +1,131 @@
+//! Which groups of runs may stand in one chart: those of one kind of device, model, precision, batch size and image size. What
+//! differs besides, as overlap or buckets, makes a series of its own with its name.
+
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+
+use ringmark_record::model::Model;
+
+use crate::read::analyse::figures::Group;
+use crate::read::analyse::results::ResultFolder;
+use crate::read::analyse::title;
+use crate::read::show::page::charts::style::Style;
+
+/// Series that may be compared.
+#[derive(Debug)]
+pub struct Setting<'a> {
+    /// What they share.
+    pub title: String,
+    /// On what they ran.
+    pub note: String,
+    /// In the order of the results.
+    pub series: Vec<Series<'a>>,
+}
+
+/// One group of runs.
+#[derive(Debug)]
+pub struct Series<'a> {
+    /// In keys and tables.
+    pub name: String,
+    /// In charts.
+    pub style: Style,
+    /// Its runs.
+    pub group: &'a Group,
+}
+
+impl Setting<'_> {
+    /// `laptop, 1n2g` where there are several series, otherwise `1n2g`.
+    pub fn named(&self, series: &Series, what: impl std::fmt::Display) -> String {
+        if self.series.len() > 1 { format!("{}, {what}", series.name) } else { what.to_string() }
+    }
+
+    /// `GPU` or `rank`.
+    pub fn process(&self) -> &'static str {
+        self.series.first().map_or("rank", |series| title::process(series.group))
+    }
+}
+
+/// What has to be equal; an unknown device, of logs without records, is a device of its own.
+type Key = (Option<DeviceKind>, Model, Dtype, u32, Option<u32>);
+
+fn key(group: &Group) -> Key {
+    let conditions = &group.conditions;
+    let recorded = conditions.recorded.as_ref();
+    let image_size = recorded.map(|recorded| recorded.config.image_size);
+    (recorded.map(|recorded| recorded.device), conditions.model, conditions.dtype, conditions.batch_size, image_size)
+}
+
+/// Every group of every result in its setting, in the order in which they come.
+pub fn settings(results: &[ResultFolder]) -> Vec<Setting<'_>> {
+    let mut settings: Vec<(Key, Setting)> = Vec::new();
+    for (number, result) in results.iter().enumerate() {
+        for group in &result.groups {
+            let key = key(group);
+            let index = settings.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+                let setting = Setting { title: title(group), note: String::new(), series: Vec::new() };
+                settings.push((key, setting));
+                settings.len() - 1
+            });
+            let series = &mut settings[index].1.series;
+            let style = Style { colour: number, shape: series.len() };
+            series.push(Series { name: result.name.clone(), style, group });
+        }
+    }
+    settings.into_iter().map(|(_, setting)| named(setting)).collect()
+}
+
+/// Tells series of one result apart, and says what each ran on.
+fn named(mut setting: Setting) -> Setting {
+    let names: Vec<String> = setting.series.iter().map(|series| series.name.clone()).collect();
+    for series in &mut setting.series {
+        if names.iter().filter(|name| **name == series.name).count() > 1 {
+            series.name = format!("{} ({})", series.name, short_label(series.group));
+        }
+        if series.group.is_quick() {
+            series.name.push_str(" (quick)");
+        }
+    }
+    let several = setting.series.len() > 1;
+    let on = setting.series.iter().map(|series| match several {
+        true => format!("{}: {}", series.name, device(series.group)),
+        false => device(series.group),
+    });
+    setting.note = on.collect::<Vec<_>>().join("; ");
+    setting
+}
+
+/// The label without what all share.
+pub fn short_label(group: &Group) -> &str {
+    let model = group.label.strip_prefix(group.conditions.model.facts().file_name);
+    model.and_then(|rest| rest.strip_prefix('_')).unwrap_or(&group.label)
+}
+
+/// `ResNet50-v1b, bf16, batch size 8 per rank, 224 pixels, CPU`.
+fn title(group: &Group) -> String {
+    let conditions = &group.conditions;
+    let model = conditions.model.facts().title;
+    let process = title::process(group);
+    let mut title = format!("{model}, {}, batch size {} per {process}", conditions.dtype, conditions.batch_size);
+    match &conditions.recorded {
+        Some(recorded) => {
+            title.push_str(&format!(", {} pixels, {}", recorded.config.image_size, device_kind(recorded.device)))
+        }
+        None => title.push_str(", device unknown"),
+    }
+    title
+}
+
+fn device_kind(device: DeviceKind) -> &'static str {
+    match device {
+        DeviceKind::Cpu => "CPU",
+        DeviceKind::Cuda => "GPU",
+    }
+}
+
+/// Names of its devices.
+pub fn device(group: &Group) -> String {
+    if group.conditions.recorded.is_none() {
+        return "no records beside the logs".to_owned();
+    }
+    title::devices(group)
+}

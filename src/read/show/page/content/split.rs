@@ -1,0 +1,134 @@
+//! Where the time of a step goes: parts of the mean step of each case, from the records.
+
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::phase::Phase;
+use ringmark_record::units::Seconds;
+
+use crate::read::analyse::figures::{CaseRuns, Figures};
+use crate::read::load::iteration_times::IterationTimes;
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup, short};
+use crate::read::show::page::charts::style::phase_class;
+use crate::read::show::page::content::numbers::{milliseconds, percent};
+use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::document::{Block, Column, Row, Table};
+
+/// One part of a step, as it is drawn.
+struct StepPart {
+    /// Of its colour.
+    class: &'static str,
+    name: &'static str,
+    time: Box<dyn Fn(&IterationTimes) -> Seconds>,
+}
+
+const NOTE: &str = "Mean over ranks, iterations after warm-up, and runs. Of the all-reduce only what backward did not hide is \
+                    a part of the step: waiting until the slowest rank has come, then transfer. Other is the loop itself.";
+
+/// In the order in which they come in a step; the exposed all-reduce is two.
+fn parts() -> Vec<StepPart> {
+    let part = |class, name, time: Box<dyn Fn(&IterationTimes) -> Seconds>| StepPart { class, name, time };
+    let of_phase = |phase: Phase| match phase {
+        Phase::ExposedAllreduce => vec![
+            part("waiting", "waiting", Box::new(|times| times.waiting)),
+            part("transfer", "transfer", Box::new(IterationTimes::transfer)),
+        ],
+        phase => vec![part(phase_class(phase), phase.title(), Box::new(move |times| times.phases[phase]))],
+    };
+    let other = part("other", "other", Box::new(IterationTimes::other));
+    Phase::ALL.iter().copied().flat_map(of_phase).chain([other]).collect()
+}
+
+/// One bar: a case, or its baseline.
+struct Step<'a> {
+    label: String,
+    times: &'a IterationTimes,
+}
+
+fn steps<'a>(series: &Series<'a>) -> Vec<Step<'a>> {
+    let times = |case: &'a CaseRuns| -> Option<&'a IterationTimes> {
+        let Figures { times, .. } = case.figures.as_ref()?;
+        times.as_ref()
+    };
+    let of_case = |case: &'a CaseRuns| {
+        let own = times(case).map(|times| Step { label: case.case.to_string(), times });
+        let baseline = case.baseline.as_deref().and_then(times);
+        let baseline = baseline.map(|times| Step { label: format!("{} baseline", case.case), times });
+        own.into_iter().chain(baseline)
+    };
+    series.group.cases.iter().flat_map(of_case).collect()
+}
+
+/// `None` where no run has a record.
+pub fn block(setting: &Setting) -> Option<Block> {
+    let groups: Vec<(&Series, Vec<Step>)> =
+        setting.series.iter().map(|series| (series, steps(series))).filter(|(_, steps)| !steps.is_empty()).collect();
+    if groups.is_empty() {
+        return None;
+    }
+    let bars = |is_share: bool| {
+        let group = |(series, steps): &(&Series, Vec<Step>)| StackGroup {
+            name: series.name.clone(),
+            style: series.style,
+            bars: steps.iter().map(|step| bar(setting, series, step, is_share)).collect(),
+        };
+        groups.iter().map(group).collect()
+    };
+    let chart = |title: &str, axis: &str, is_share: bool| {
+        Chart::Stack(StackChart {
+            title: title.to_owned(),
+            description: "a bar a case, cut into the parts of its mean step; the table has the numbers".to_owned(),
+            axis: axis.to_owned(),
+            end: is_share.then_some(100.0),
+            parts: parts().iter().map(|part| (part.class, part.name)).collect(),
+            groups: bars(is_share),
+        })
+    };
+    let charts = vec![chart("Mean step", "ms", false), chart("Shares of the step", "%", true)];
+    let has_baseline = groups.iter().any(|(_, steps)| steps.iter().any(|step| step.label.ends_with("baseline")));
+    let note =
+        if has_baseline { format!("{NOTE} Baseline: the same ranks without communication.") } else { NOTE.to_owned() };
+    Some(Block {
+        charts: vec![charts],
+        table: Some(table(setting, &groups)),
+        ..Block::new("Where the time of a step goes", note)
+    })
+}
+
+/// In milliseconds, or in hundredths of the step.
+fn bar(setting: &Setting, series: &Series, step: &Step, is_share: bool) -> StackBar {
+    let whole = step.times.step.0;
+    let part = |part: &StepPart| {
+        let (name, time) = (part.name, (part.time)(step.times));
+        let share = percent(time.0 / whole);
+        let value = if is_share { 100.0 * time.0 / whole } else { time.0 * 1e3 };
+        let which = setting.named(series, &step.label);
+        (value, format!("{which}, {name}: {} ms, {share} % of the step", milliseconds(time)))
+    };
+    StackBar {
+        label: step.label.clone(),
+        total: if is_share { String::new() } else { short(whole * 1e3) },
+        values: parts().iter().map(part).collect(),
+    }
+}
+
+fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)]) -> Table {
+    let several = setting.series.len() > 1;
+    let mut columns = vec![Column::text("case"), Column::numbers("step", "ms")];
+    if several {
+        columns.insert(0, Column::text("result"));
+    }
+    columns.extend(parts().iter().map(|part| Column::numbers(part.name, "ms")));
+    columns.push(Column::numbers("exposed", "%"));
+    let rows = groups.iter().flat_map(|(series, steps)| {
+        steps.iter().map(move |step| {
+            let mut cells = vec![step.label.clone(), milliseconds(step.times.step)];
+            if several {
+                cells.insert(0, series.name.clone());
+            }
+            cells.extend(parts().iter().map(|part| milliseconds((part.time)(step.times))));
+            cells.push(percent(step.times.exposed_share()));
+            Row { cells, bar: Some(step.times.step.0), style: Some(series.style), is_marked: false }
+        })
+    });
+    Table { columns, rows: rows.collect(), bars: Some("step") }
+}

@@ -1,0 +1,223 @@
+//! What a report says, before it is known where it is shown: headlines, findings, and sections of charts and tables.
+//!
+//! Plain data. Not for HTML, which is made in [`crate::read::show::page::html`], nor for terminals.
+
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::style::Style;
+
+/// A whole report.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// Names of the results.
+    pub title: String,
+    /// The first screen, one a group of runs.
+    pub headlines: Vec<Headline>,
+    /// What a reader of the figures must know, and what is not in them.
+    pub findings: Vec<Findings>,
+    /// In the order in which they are read.
+    pub sections: Vec<Section>,
+}
+
+/// What a group of runs comes to, in one line of big figures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Headline {
+    /// Of its lines and bars further down.
+    pub style: Style,
+    /// Name of the result.
+    pub name: String,
+    /// What was measured, on what.
+    pub what: String,
+    /// From left to right.
+    pub figures: Vec<Figure>,
+    /// Whether to believe them.
+    pub trust: Trust,
+    /// Why.
+    pub reasons: Vec<String>,
+}
+
+/// One big figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// What it is.
+    pub label: String,
+    /// `23.5`, or a dash.
+    pub value: String,
+    /// `images/s`; may be empty.
+    pub unit: &'static str,
+    /// What stands below it.
+    pub note: String,
+    /// What it is made of, for a bar and its key; may be empty.
+    pub parts: Vec<Share>,
+}
+
+/// A part of a figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// Of its colour.
+    pub class: &'static str,
+    /// What it is.
+    pub name: &'static str,
+    /// Of the whole; below 0 for a gain, so that the others may be more than 1 together.
+    pub share: f64,
+}
+
+/// Parts below this share are not worth a word.
+const SMALL: f64 = 0.02;
+
+impl Figure {
+    /// The parts that are worth a word, the largest first, each with its text: `53 % waiting`.
+    pub fn large_parts(&self) -> Vec<(Share, String)> {
+        let mut parts: Vec<Share> = self.parts.iter().copied().filter(|part| part.share.abs() >= SMALL).collect();
+        parts.sort_by(|one, other| other.share.total_cmp(&one.share));
+        parts.into_iter().map(|part| (part, format!("{:.0} % {}", part.share * 100.0, part.name))).collect()
+    }
+}
+
+/// Whether figures may be quoted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// Nothing speaks against them.
+    Sound,
+    /// Something does: see the reasons.
+    WithCare,
+    /// A first look, a test, or no result at all.
+    NotToQuote,
+}
+
+impl Trust {
+    /// In a headline.
+    pub fn text(self) -> &'static str {
+        match self {
+            Trust::Sound => "Sound",
+            Trust::WithCare => "With care",
+            Trust::NotToQuote => "Not to be quoted",
+        }
+    }
+}
+
+/// Sentences of one sort.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Findings {
+    /// `Warnings of laptop`.
+    pub title: String,
+    /// One each.
+    pub lines: Vec<String>,
+    /// Whether figures are missing for them.
+    pub is_grave: bool,
+}
+
+/// What a section is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// Runs that may be compared.
+    Runs,
+    /// All-reduce alone.
+    Bandwidth,
+    /// What it ran on.
+    Environment,
+}
+
+/// Blocks under one heading.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Section {
+    /// What it is about.
+    pub subject: Subject,
+    /// Heading.
+    pub title: String,
+    /// Below the heading; may be empty.
+    pub note: String,
+    /// What it holds.
+    pub blocks: Vec<Block>,
+}
+
+/// Charts, how to read them, and the table under them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Block {
+    /// Heading.
+    pub title: String,
+    /// What has to be known of it; may be empty.
+    pub note: String,
+    /// How its charts are read, where they are shown; may be empty.
+    pub reading: String,
+    /// Rows of charts; those of a row stand side by side where there is room.
+    pub charts: Vec<Vec<Chart>>,
+    /// The same in numbers.
+    pub table: Option<Table>,
+    /// Lines to be shown as they are, as a topology's.
+    pub lines: Vec<String>,
+}
+
+impl Block {
+    /// Without charts, table and lines yet.
+    pub fn new(title: impl Into<String>, note: impl Into<String>) -> Block {
+        Block {
+            title: title.into(),
+            note: note.into(),
+            reading: String::new(),
+            charts: Vec::new(),
+            table: None,
+            lines: Vec::new(),
+        }
+    }
+}
+
+/// Rows of text and numbers, and a bar behind each row where there is something to compare by eye.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Table {
+    /// Of every row's cells.
+    pub columns: Vec<Column>,
+    /// From top to bottom.
+    pub rows: Vec<Row>,
+    /// What the bars are as long as: a column's name. `None` where there are no bars.
+    pub bars: Option<&'static str>,
+}
+
+/// Head of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// Name.
+    pub name: String,
+    /// `ms`; may be empty.
+    pub unit: &'static str,
+    /// Text stands on the left, numbers on the right.
+    pub is_text: bool,
+    /// Left out where a terminal is too narrow for all.
+    pub is_minor: bool,
+}
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Row {
+    /// One a column.
+    pub cells: Vec<String>,
+    /// Length of its bar, in the unit of the column that is named.
+    pub bar: Option<f64>,
+    /// Series that it is of.
+    pub style: Option<Style>,
+    /// Whether it stands out from the others.
+    pub is_marked: bool,
+}
+
+impl Column {
+    /// Of text.
+    pub fn text(name: impl Into<String>) -> Column {
+        Column { name: name.into(), unit: "", is_text: true, is_minor: false }
+    }
+
+    /// Of numbers.
+    pub fn numbers(name: impl Into<String>, unit: &'static str) -> Column {
+        Column { name: name.into(), unit, is_text: false, is_minor: false }
+    }
+
+    /// The same, left out where there is no room.
+    pub fn minor(self) -> Column {
+        Column { is_minor: true, ..self }
+    }
+}
+
+impl Table {
+    /// Longest bar; 0 where there is none.
+    pub fn longest_bar(&self) -> f64 {
+        self.rows.iter().filter_map(|row| row.bar).filter(|bar| bar.is_finite()).fold(0.0, f64::max)
+    }
+}

@@ -1,0 +1,204 @@
+//! The report as one HTML page that needs nothing else: no network, no fonts, no library. It prints, follows the reader's
+//! choice of light or dark, and fits a phone. Whatever comes from a file is text here, never markup: maud escapes it.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::read::show::page::charts::{Chart, frame, style};
+use crate::read::show::page::document::{Block, Document, Findings, Headline, Row, Section, Table, Trust};
+
+/// Colours and drawings are those of a picture that stands alone too.
+const STYLE: &str =
+    concat!(include_str!("charts/colours.css"), include_str!("charts/charts.css"), include_str!("style.css"));
+const SCRIPT: &str = include_str!("script.js");
+
+/// The page may load nothing, and run no script but its own, whose hash this is, even if a name got into the markup:
+/// `openssl dgst -sha256 -binary src/read/show/page/script.js | base64`.
+const POLICY: &str = concat!(
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-",
+    include_str!("script.sha256"),
+    "'; base-uri 'none'; form-action 'none'"
+);
+
+/// Rows up to which a table is open, and printed.
+const SHORT: usize = 24;
+
+/// Letters from which words in a table are broken.
+const LONG: usize = 32;
+
+/// Lines up to which findings are open.
+const FEW: usize = 12;
+
+/// The whole page.
+pub fn html(document: &Document) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={ "ringmark " (env!("CARGO_PKG_VERSION")) };
+                title { (document.title) " \u{2013} ringmark" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (patterns())
+                header {
+                    p class="eyebrow" { "ringmark report" }
+                    h1 { (document.title) }
+                }
+                main {
+                    @for headline in &document.headlines { (self::headline(headline)) }
+                    @for findings in &document.findings { (self::findings(findings)) }
+                    (contents(document))
+                    @for (number, section) in document.sections.iter().enumerate() { (self::section(number, section)) }
+                }
+                footer { p { "Made by ringmark " (env!("CARGO_PKG_VERSION")) " from logs and records alone: every figure can be worked out again." } }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// What drawings refer to.
+fn patterns() -> Markup {
+    html! {
+        svg class="patterns" width="0" height="0" aria-hidden="true" {
+            defs {
+                pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
+                    rect width="2" height="6" {}
+                }
+            }
+        }
+    }
+}
+
+fn headline(headline: &Headline) -> Markup {
+    let trust = match headline.trust {
+        Trust::Sound => ("trust sound", "\u{2713}"),
+        Trust::WithCare => ("trust care", "!"),
+        Trust::NotToQuote => ("trust not", "\u{2715}"),
+    };
+    html! {
+        section class={ "headline " (style::colour(headline.style)) } aria-label=(headline.name) {
+            h2 { (headline.name) }
+            p class="what" { (headline.what) }
+            div class="figures" {
+                @for figure in &headline.figures {
+                    div class="figure" {
+                        p class="name" { (figure.label) }
+                        p class="value" { (figure.value) @if !figure.unit.is_empty() { " " span { (figure.unit) } } }
+                        @if !figure.parts.is_empty() {
+                            div class="parts" aria-hidden="true" {
+                                @for part in figure.parts.iter().filter(|part| part.share > 0.0) { i class=(part.class) style={ "flex-grow:" (frame::px(100.0 * part.share)) } {} }
+                            }
+                            ul class="note of-parts" {
+                                @for (part, text) in figure.large_parts() { li { i class=(part.class) aria-hidden="true" {} " " (text) } }
+                            }
+                        }
+                        @if !figure.note.is_empty() { p class="note" { (figure.note) } }
+                    }
+                }
+                div class={ "figure " (trust.0) } {
+                    p class="name" { "Trust" }
+                    p class="value" { b aria-hidden="true" { (trust.1) } " " (headline.trust.text()) }
+                    ul class="note" { @for reason in &headline.reasons { li { (reason) } } }
+                }
+            }
+        }
+    }
+}
+
+fn findings(findings: &Findings) -> Markup {
+    let class = if findings.is_grave { "findings grave" } else { "findings" };
+    html! {
+        details class=(class) open[findings.lines.len() <= FEW] {
+            summary { (findings.title) " (" (findings.lines.len()) ")" }
+            ul { @for line in &findings.lines { li { (line) } } }
+        }
+    }
+}
+
+fn contents(document: &Document) -> Markup {
+    html! {
+        @if document.sections.len() > 1 {
+            nav aria-label="Contents" {
+                @for (number, section) in document.sections.iter().enumerate() {
+                    a href={ "#section-" (number + 1) } { (section.title) }
+                }
+            }
+        }
+    }
+}
+
+fn section(number: usize, section: &Section) -> Markup {
+    html! {
+        section id={ "section-" (number + 1) } {
+            h2 { (section.title) }
+            @if !section.note.is_empty() { p class="note" { (section.note) } }
+            @for block in &section.blocks { (self::block(block)) }
+        }
+    }
+}
+
+fn block(block: &Block) -> Markup {
+    html! {
+        article {
+            h3 { (block.title) }
+            @for note in [&block.note, &block.reading].into_iter().filter(|note| !note.is_empty()) {
+                p class="note" { (note) }
+            }
+            @for charts in &block.charts {
+                div class=(charts.first().map_or("charts", Chart::row_class)) { @for chart in charts { (chart.draw()) } }
+            }
+            @if let Some(table) = &block.table { (self::table(table)) }
+            @if !block.lines.is_empty() { pre { (block.lines.join("\n")) } }
+        }
+    }
+}
+
+fn table(table: &Table) -> Markup {
+    let is_short = table.rows.len() <= SHORT;
+    let longest = table.longest_bar();
+    let bars = table.bars.filter(|_| longest > 0.0);
+    html! {
+        details class=(if is_short { "table short" } else { "table" }) open[is_short] {
+            summary { "Table" @if !is_short { ", " (table.rows.len()) " rows" } }
+            div class="wide" tabindex="0" role="region" aria-label="Table" {
+                table {
+                    thead {
+                        tr {
+                            @for column in &table.columns {
+                                th scope="col" class=[column.is_text.then_some("text")] {
+                                    (column.name) @if !column.unit.is_empty() { " " span { (column.unit) } }
+                                }
+                            }
+                            @if let Some(bars) = bars { th scope="col" class="text bar" { span { (bars) } } }
+                        }
+                    }
+                    tbody { @for row in &table.rows { (self::row(table, row, bars.map(|_| longest))) } }
+                }
+            }
+        }
+    }
+}
+
+fn row(table: &Table, row: &Row, longest: Option<f64>) -> Markup {
+    let length = longest.zip(row.bar).map(|(longest, bar)| 100.0 * bar / longest).filter(|length| length.is_finite());
+    html! {
+        tr class=[row.is_marked.then_some("marked")] {
+            @for (cell, column) in row.cells.iter().zip(&table.columns) {
+                td class=[column.is_text.then(|| if cell.len() > LONG { "text long" } else { "text" })] { (cell) }
+            }
+            @if longest.is_some() {
+                td class="bar" {
+                    @if let Some(length) = length {
+                        i class=[row.style.map(style::colour)] style={ "width:" (frame::px(length.clamp(0.0, 100.0))) "%" } {}
+                    }
+                }
+            }
+        }
+    }
+}

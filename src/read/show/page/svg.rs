@@ -1,0 +1,188 @@
+//! A picture that stands alone: the first chart of what was measured as one SVG with its own style, light and dark, without
+//! a script. For a README; the page has all charts, this has the one that sums them up.
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::frame::px;
+use crate::read::show::page::charts::lines::LineChart;
+use crate::read::show::page::document::{Document, Figure, Headline, Section, Subject};
+
+const STYLE: &str = concat!(
+    include_str!("charts/colours.css"),
+    include_str!("charts/charts.css"),
+    ".card { fill: var(--paper); stroke: var(--line); }\n\
+     svg .heading { font-size: 15px; font-weight: 650; }\n\
+     svg .note { fill: var(--muted); font-size: 12px; }\n"
+);
+
+/// Width of the picture in its own units, and in a browser's pixels.
+const WIDTH: f64 = 480.0;
+const PIXELS: u32 = 720;
+
+/// Room around everything.
+const MARGIN: f64 = 20.0;
+
+/// Height of a line of text.
+const LINE: f64 = 17.0;
+
+/// Width of a letter of a note, about.
+const LETTER: f64 = 6.3;
+
+/// Size of a sample in the key.
+const SAMPLE: [f64; 2] = [30.0, 14.0];
+
+/// The whole picture. Of a document without such a chart it says so.
+pub fn svg(document: &Document) -> String {
+    let of = |subject: Subject| {
+        let sections = document.sections.iter().filter(move |section| section.subject == subject);
+        sections.filter_map(|section| Some((section, headline_chart(section)?))).collect::<Vec<_>>()
+    };
+    let mut panels = of(Subject::Runs);
+    if panels.is_empty() {
+        panels = of(Subject::Bandwidth);
+    }
+    let mut canvas = Canvas { y: MARGIN, content: Vec::new() };
+    let first = panels.first().map(|(_, chart)| format!("{}: ", chart.title)).unwrap_or_default();
+    canvas.line("heading", &format!("{first}{}", document.title));
+    for (section, chart) in &panels {
+        canvas.notes(&section.title);
+        canvas.notes(&section.note);
+        canvas.key(chart.key_entries());
+        canvas.chart(chart);
+    }
+    if let [headline] = &document.headlines[..] {
+        canvas.notes(&figures(headline));
+    }
+    if panels.is_empty() {
+        canvas.notes("There is nothing to draw: no run counts.");
+    }
+    let height = canvas.y + MARGIN / 2.0;
+    let picture = html! {
+        svg xmlns="http://www.w3.org/2000/svg" width=(PIXELS) viewBox={ "0 0 " (px(WIDTH)) " " (px(height)) } role="img" {
+            title { (printable(&document.title)) ": " (printable(&describe(&panels))) }
+            style { (PreEscaped(STYLE)) }
+            rect class="card" x="0.5" y="0.5" width=(px(WIDTH - 1.0)) height=(px(height - 1.0)) rx="8" {}
+            @for part in &canvas.content { (part) }
+        }
+    };
+    picture.into_string() + "\n"
+}
+
+/// What a section begins with, where that is a chart of lines.
+fn headline_chart(section: &Section) -> Option<&LineChart> {
+    match section.blocks.first()?.charts.first()?.first()? {
+        Chart::Lines(chart) => Some(chart),
+        _ => None,
+    }
+}
+
+/// `Speed of 1n2g: 22.0 images/s; Efficiency of 1n2g: 94.2 %`. The step says the same as the speed.
+fn figures(headline: &Headline) -> String {
+    let figure = |figure: &Figure| format!("{}: {} {}", figure.label, figure.value, figure.unit);
+    headline
+        .figures
+        .iter()
+        .filter(|figure| figure.parts.is_empty() && figure.unit != "ms")
+        .map(figure)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+fn describe(panels: &[(&Section, &LineChart)]) -> String {
+    let panel = |(section, chart): &(&Section, &LineChart)| format!("{}: {}", section.title, chart.description);
+    panels.iter().map(panel).collect::<Vec<_>>().join("; ")
+}
+
+/// What is drawn so far, and where the next thing begins.
+struct Canvas {
+    y: f64,
+    content: Vec<Markup>,
+}
+
+impl Canvas {
+    fn line(&mut self, class: &str, text: &str) {
+        let y = self.y + LINE * 0.8;
+        self.content.push(html! { text class=(class) x=(px(MARGIN)) y=(px(y)) { (printable(text)) } });
+        self.y += LINE;
+    }
+
+    /// In as many lines as it takes.
+    fn notes(&mut self, text: &str) {
+        let letters = ((WIDTH - 2.0 * MARGIN) / LETTER) as usize;
+        wrapped(text, letters).iter().for_each(|line| self.line("note", line));
+    }
+
+    /// Samples and names from left to right, in as many rows as they take.
+    fn key(&mut self, entries: Vec<(Markup, String)>) {
+        let [width, height] = SAMPLE;
+        let mut x = MARGIN;
+        for (sample, name) in entries {
+            let name = printable(&name);
+            let length = width + 6.0 + LETTER * name.chars().count() as f64 + 16.0;
+            if x > MARGIN && x + length > WIDTH - MARGIN {
+                (x, self.y) = (MARGIN, self.y + LINE);
+            }
+            let top = self.y + 3.0;
+            self.content.push(html! {
+                svg x=(px(x)) y=(px(top)) width=(px(width)) height=(px(height)) { (sample) }
+                text class="note" x=(px(x + width + 6.0)) y=(px(top + 11.0)) { (name) }
+            });
+            x += length;
+        }
+        self.y += if x > MARGIN { LINE + 6.0 } else { 0.0 };
+    }
+
+    fn chart(&mut self, chart: &LineChart) {
+        let (frame, content) = chart.content();
+        let place = format!("translate({} {})", px((WIDTH - frame.width) / 2.0), px(self.y));
+        self.content.push(html! { g transform=(place) { (content) } });
+        self.y += frame.height + LINE;
+    }
+}
+
+/// In lines of so many letters, broken between words, or within one that is longer than a line.
+fn wrapped(text: &str, letters: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let word: Vec<char> = word.chars().collect();
+        for part in word.chunks(letters.max(1)) {
+            let part: String = part.iter().collect();
+            match lines.last_mut().filter(|line| line.chars().count() + 1 + part.chars().count() <= letters) {
+                Some(line) => *line = format!("{line} {part}"),
+                None => lines.push(part),
+            }
+        }
+    }
+    lines
+}
+
+/// Names come from files, and XML has no place for some characters, not even as an entity.
+fn printable(text: &str) -> String {
+    let is_none = |letter: &char| letter.is_control() || ['\u{fffe}', '\u{ffff}'].contains(letter);
+    text.chars().map(|letter| if is_none(&letter) { '\u{fffd}' } else { letter }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words_and_long_words_within() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("abcdefgh i", 5), ["abcde", "fgh i"]);
+        assert_eq!(wrapped("", 5), [""; 0]);
+    }
+
+    #[test]
+    fn no_name_breaks_the_picture() {
+        let document = Document {
+            title: "<b>\u{1b}\u{ffff}".to_owned(),
+            headlines: Vec::new(),
+            findings: Vec::new(),
+            sections: Vec::new(),
+        };
+        let drawn = svg(&document);
+        assert!(drawn.contains("&lt;b&gt;\u{fffd}\u{fffd}") && drawn.contains("nothing to draw"), "{drawn}");
+    }
+}

@@ -1,0 +1,201 @@
+//! A prediction for programs.
+
+use ringmark_record::case::Case;
+use ringmark_record::model::Model;
+use ringmark_record::stats::allreduce_model::{Band, Line};
+use ringmark_record::units::{GigabytesPerSecond, ImagesPerSecond, Seconds};
+use serde::Serialize;
+
+use crate::read::analyse::prediction::evidence::Evidence;
+use crate::read::analyse::prediction::model::{Limit, Prediction};
+use crate::read::analyse::prediction::outlook::Outlook;
+use crate::read::analyse::prediction::refusal::Refusal;
+use crate::read::analyse::prediction::search::{Backtest, Under};
+use crate::read::show::prediction::notes::{assumptions, warnings};
+
+/// Version of this document. Version 1 did not say so, and called `reason` `why` and a lost part `to`.
+pub const SCHEMA: u32 = 2;
+
+/// The whole document.
+#[derive(Debug, Serialize)]
+pub struct Json {
+    /// [`SCHEMA`].
+    schema: u32,
+    groups: Vec<JsonOutlook>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonOutlook {
+    group: String,
+    model: Model,
+    measured_on: Vec<String>,
+    base: Case,
+    batch_size_per_device: u32,
+    levels: JsonLevels,
+    predictions: Vec<JsonPrediction>,
+    not_predicted: Vec<JsonRefusal>,
+    efficiency_below: Option<JsonUnder>,
+    backtest: Option<JsonBacktest>,
+    assumptions: Vec<String>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonLevels {
+    inside_host: Option<JsonLine>,
+    /// With the ranks a host of the largest measured case.
+    between_hosts: Option<JsonLine>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonLine {
+    latency_seconds: Seconds,
+    /// `null` where time does not grow with the size.
+    bandwidth_gb_per_second: Option<GigabytesPerSecond>,
+    relative_residual: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonBand<T> {
+    low: T,
+    mid: T,
+    high: T,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonPrediction {
+    case: Case,
+    ranks: u32,
+    measured: bool,
+    /// Case that it grows from.
+    reference: Option<Case>,
+    images_per_second: JsonBand<ImagesPerSecond>,
+    seconds_per_iteration: JsonBand<Seconds>,
+    efficiency: JsonBand<f64>,
+    limited_by: Option<&'static str>,
+    /// In the middle of the band, against the base.
+    lost_seconds: Vec<JsonLost>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonLost {
+    part: &'static str,
+    seconds: Seconds,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonRefusal {
+    case: Case,
+    reason: String,
+    command: String,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonUnder {
+    efficiency: f64,
+    case: Option<Case>,
+    earliest: Option<Case>,
+    latest: Option<Case>,
+    searched_up_to: Case,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonBacktest {
+    predicted: JsonPrediction,
+    from: Vec<Case>,
+    measured_images_per_second: ImagesPerSecond,
+    /// Predicted over measured speed, less 1.
+    error: f64,
+    in_band: bool,
+}
+
+/// For programs.
+pub fn json(outlooks: &[Outlook]) -> Json {
+    Json { schema: SCHEMA, groups: outlooks.iter().map(json_outlook).collect() }
+}
+
+fn json_outlook(outlook: &Outlook) -> JsonOutlook {
+    let evidence = &outlook.evidence;
+    let gpus_per_node = evidence.cases.last().map_or(1, |case| case.case.gpus_per_node);
+    let refused = outlook.predictions.iter().filter_map(|prediction| prediction.as_ref().err());
+    let refused = refused.chain(outlook.under.iter().filter_map(|under| under.as_ref().err()));
+    let refused = refused.chain(outlook.backtest.iter().filter_map(|backtest| backtest.as_ref().err()));
+    JsonOutlook {
+        group: evidence.label.clone(),
+        model: evidence.model,
+        measured_on: evidence.title.clone(),
+        base: evidence.base,
+        batch_size_per_device: evidence.batch_size,
+        levels: JsonLevels {
+            inside_host: evidence.inside().as_ref().map(json_line),
+            between_hosts: evidence.between(gpus_per_node).as_ref().map(json_line),
+        },
+        predictions: outlook
+            .predictions
+            .iter()
+            .flatten()
+            .map(|prediction| json_prediction(evidence, prediction))
+            .collect(),
+        not_predicted: refused.map(json_refusal).collect(),
+        efficiency_below: outlook.under.iter().flatten().next().map(json_under),
+        backtest: outlook.backtest.iter().flatten().next().map(|backtest| json_backtest(evidence, backtest)),
+        assumptions: assumptions(outlook),
+        warnings: warnings(outlook),
+    }
+}
+
+fn json_line(line: &Line) -> JsonLine {
+    JsonLine {
+        latency_seconds: Seconds(line.latency),
+        bandwidth_gb_per_second: (line.per_byte > 0.0).then(|| GigabytesPerSecond(1e-9 / line.per_byte)),
+        relative_residual: line.residual,
+    }
+}
+
+fn json_prediction(evidence: &Evidence, prediction: &Prediction) -> JsonPrediction {
+    let Prediction { case, step, efficiency, .. } = prediction;
+    let lost = |(limit, seconds): &(Limit, f64)| JsonLost { part: limit.text(), seconds: Seconds(*seconds) };
+    JsonPrediction {
+        case: *case,
+        ranks: case.ranks(),
+        measured: prediction.reference.is_none(),
+        reference: prediction.reference,
+        images_per_second: JsonBand {
+            low: evidence.speed(*case, step.high),
+            mid: evidence.speed(*case, step.mid),
+            high: evidence.speed(*case, step.low),
+        },
+        seconds_per_iteration: JsonBand { low: Seconds(step.low), mid: Seconds(step.mid), high: Seconds(step.high) },
+        efficiency: of_band(*efficiency),
+        limited_by: prediction.limit().map(Limit::text),
+        lost_seconds: prediction.losses.iter().map(lost).collect(),
+    }
+}
+
+fn of_band(band: Band) -> JsonBand<f64> {
+    JsonBand { low: band.low, mid: band.mid, high: band.high }
+}
+
+fn json_refusal(refusal: &Refusal) -> JsonRefusal {
+    JsonRefusal { case: refusal.case, reason: refusal.why.clone(), command: refusal.command.clone() }
+}
+
+fn json_under(under: &Under) -> JsonUnder {
+    JsonUnder {
+        efficiency: under.efficiency,
+        case: under.mid,
+        earliest: under.earliest,
+        latest: under.latest,
+        searched_up_to: under.last,
+    }
+}
+
+fn json_backtest(evidence: &Evidence, backtest: &Backtest) -> JsonBacktest {
+    JsonBacktest {
+        predicted: json_prediction(evidence, &backtest.predicted),
+        from: backtest.from.clone(),
+        measured_images_per_second: evidence.speed(backtest.predicted.case, backtest.measured),
+        error: backtest.error(),
+        in_band: backtest.is_inside(),
+    }
+}

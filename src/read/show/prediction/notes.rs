@@ -1,0 +1,130 @@
+//! What a prediction rests on, and what a reader must know of it, as sentences.
+
+use ringmark_record::case::Case;
+use ringmark_record::stats::allreduce_model::{Algorithm, Line};
+
+use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
+use crate::read::analyse::prediction::model::FAR;
+use crate::read::analyse::prediction::outlook::Outlook;
+
+/// Relative residual of a line from which on a reader is warned of it.
+const POOR: f64 = 0.3;
+
+/// What the figures rest on, a line each.
+pub fn assumptions(outlook: &Outlook) -> Vec<String> {
+    let evidence = &outlook.evidence;
+    let mut lines = vec![measured(evidence)];
+    let mut grown = outlook.grown().filter(|prediction| prediction.reference.is_some());
+    let searched = outlook.under.iter().flatten().next().map(|under| under.last);
+    let Some(example) = grown.next().map(|prediction| prediction.case).or(searched) else {
+        return lines;
+    };
+    let line = evidence.between(example.gpus_per_node);
+    lines.extend(evidence.inside().map(|line| line_text("inside a host (nothing is predicted from it)", &line)));
+    match &line {
+        Some(line) => lines.push(line_text("between hosts", line)),
+        None if evidence.bandwidth.is_empty() => {
+            let case = Case { nodes: 2, ..example };
+            let advice = format!("; measure it: ringmark bandwidth --cases {case}, then --bandwidth FOLDER");
+            lines.push(format!(
+                "no bandwidth result: how much is latency and how much hides in backward is not known, the band is \
+                 wider{}",
+                // Of other programs' runs it would say nothing.
+                if evidence.buckets.is_empty() { "" } else { &advice }
+            ));
+        }
+        None => lines.push(format!(
+            "the bandwidth result has no three sizes of a case of several hosts with {} ranks each: measure {}",
+            example.gpus_per_node,
+            Case { nodes: 2, ..example }
+        )),
+    }
+    let has_records = evidence.cases.iter().all(|case| case.runs.iter().all(|run| run.times.is_some()));
+    lines.push(match (has_records, &line) {
+        (true, Some(_)) => {
+            "extremes: of the all-reduce the same share stays hidden, or the same seconds; the wait for the slowest rank \
+             stays, or grows as the expected maximum of more ranks"
+        }
+        (true, None) => {
+            "extremes: the exposed all-reduce is all bandwidth, or all latency (or bandwidth that backward just hid; latency \
+             that it hides is not seen); the wait for the slowest rank stays, or grows as the expected maximum of more ranks"
+        }
+        (false, _) => {
+            "no records: what several hosts add to a step is taken for all-reduce, extremes: all bandwidth, or all latency \
+             (the wait for the slowest rank grows less)"
+        }
+    }
+    .to_owned());
+    lines.push(format!(
+        "compute, optimizer and rest stay as with fewer hosts; {}; the network gives every host what it gave before; band: \
+         both extremes, 95 % of the runs' spread and the residual of the line; mid: half way",
+        match evidence.exchange.algorithm {
+            Algorithm::Ring => "one ring over all ranks",
+            Algorithm::Hosts => "shared memory inside hosts, a ring over the hosts",
+        }
+    ));
+    lines
+}
+
+fn measured(evidence: &Evidence) -> String {
+    let case = |case: &CaseEvidence| match case.runs.len() {
+        _ if case.is_median => format!("{} (published median)", case.case),
+        1 => format!("{} (1 run)", case.case),
+        runs => format!("{} ({runs} runs)", case.case),
+    };
+    let cases: Vec<String> = evidence.cases.iter().map(case).collect();
+    format!("measured: {}; efficiency over {}", cases.join(", "), evidence.base)
+}
+
+fn line_text(level: &str, line: &Line) -> String {
+    let bandwidth = if line.per_byte > 0.0 { format!("{:.2}", 1e-9 / line.per_byte) } else { "unlimited".to_owned() };
+    format!(
+        "all-reduce {level}: {:.1} us a step, {bandwidth} GB/s, residual {:.0} %",
+        line.latency * 1e6,
+        line.residual * 100.0
+    )
+}
+
+/// What a reader must know.
+pub fn warnings(outlook: &Outlook) -> Vec<String> {
+    let evidence = &outlook.evidence;
+    let mut warnings = Vec::new();
+    if evidence.base != Case::SINGLE {
+        warnings.push(format!("1n1g was not measured: efficiency is relative to {}", evidence.base));
+    }
+    warnings.extend(outlook.caveat.map(|caveat| format!("{}: {caveat}", evidence.label)));
+    let most = evidence.cases.iter().map(|case| case.case.ranks()).max().unwrap_or(1);
+    let far = |case: &Case| case.ranks() > FAR * most;
+    let cases = outlook.predictions.iter().flatten().map(|prediction| prediction.case);
+    let found = outlook.under.iter().flatten().filter_map(|under| under.mid);
+    let far: Vec<String> = cases.chain(found).filter(far).map(|case| case.to_string()).collect();
+    if !far.is_empty() {
+        warnings.push(format!(
+            "{}: more than {FAR} times the {most} ranks that were measured: switches between switches, and whatever else \
+             begins with more hosts, is not in it",
+            far.join(", ")
+        ));
+    }
+    let mut references = outlook.grown().filter_map(|prediction| evidence.case(prediction.reference?));
+    let single = references.find(|case| case.runs.len() == 1);
+    warnings.extend(single.map(|case| {
+        let what = if case.is_median { "the median alone" } else { "one run" };
+        format!("{what} of {}: the spread of runs is not in the band", case.case)
+    }));
+    if !evidence.bandwidth.is_empty() && evidence.conditions.is_none() {
+        warnings.push(
+            "the runs have no records: whether the bandwidth result is of what summed their gradients is not known"
+                .to_owned(),
+        );
+    }
+    let poor = evidence.bandwidth.iter().filter_map(|(case, _)| evidence.between(case.gpus_per_node));
+    if let Some(line) =
+        poor.max_by(|one, other| one.residual.total_cmp(&other.residual)).filter(|line| line.residual > POOR)
+    {
+        warnings.push(format!(
+            "latency and bandwidth between hosts explain the measured sizes only to {:.0} %: do not lean on the middle",
+            line.residual * 100.0
+        ));
+    }
+    warnings
+}

@@ -1,0 +1,120 @@
+//! A prediction for people: tables, with what they rest on below them.
+
+use ringmark_record::case::Case;
+use ringmark_record::stats::allreduce_model::Band;
+use ringmark_record::units::ImagesPerSecond;
+
+use crate::read::analyse::prediction::evidence::Evidence;
+use crate::read::analyse::prediction::model::{Limit, Prediction};
+use crate::read::analyse::prediction::outlook::Outlook;
+use crate::read::analyse::prediction::search::{Backtest, Under};
+use crate::read::show::columns::{Columns, aligned};
+use crate::read::show::prediction::notes::{assumptions, warnings};
+
+/// Every outlook as tables, and what it rests on.
+pub fn text(outlooks: &[Outlook]) -> String {
+    let mut paragraphs = Vec::new();
+    for outlook in outlooks {
+        paragraphs.push(wrapped(&outlook.evidence.title));
+        let predictions: Vec<&Prediction> = outlook.grown().collect();
+        if !predictions.is_empty() {
+            paragraphs.push(aligned(&columns(&outlook.evidence, &predictions)));
+        }
+        if let Some(Ok(under)) = &outlook.under {
+            paragraphs.push(under_text(under));
+        }
+        if let Some(Ok(backtest)) = &outlook.backtest {
+            paragraphs.push(wrapped(&[backtest_text(&outlook.evidence, backtest)]));
+        }
+        paragraphs.push(wrapped(&assumptions(outlook)));
+        let warnings: Vec<String> = warnings(outlook).iter().map(|warning| format!("WARNING: {warning}")).collect();
+        if !warnings.is_empty() {
+            paragraphs.push(wrapped(&warnings));
+        }
+    }
+    paragraphs.join("\n\n") + "\n"
+}
+
+fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
+    let of_band = |unit| ["low", "mid", "high"].map(|end| (end, unit));
+    let bands = of_band("images/s").into_iter().chain(of_band("eff. %"));
+    let headers = [("case", ""), ("ranks", "")].into_iter().chain(bands).chain([("limited by", "")]);
+    let row = |prediction: &&Prediction| {
+        let Prediction { case, step, efficiency, .. } = prediction;
+        let limit = match prediction.reference {
+            None => "(measured)",
+            Some(_) => prediction.limit().map_or("-", Limit::text),
+        };
+        let speeds = [step.high, step.mid, step.low].map(|step| speed(evidence.speed(*case, step)));
+        let percent = [efficiency.low, efficiency.mid, efficiency.high];
+        let percent = percent.map(|efficiency| format!("{:.1}", efficiency * 100.0));
+        let first = [case.to_string(), case.ranks().to_string()];
+        first.into_iter().chain(speeds).chain(percent).chain([limit.to_owned()]).collect()
+    };
+    Columns::new(&headers.collect::<Vec<_>>(), predictions.iter().map(row).collect())
+}
+
+fn speed(speed: ImagesPerSecond) -> String {
+    if speed.0 < 1e3 { format!("{:.2}", speed.0) } else { format!("{:.0}", speed.0) }
+}
+
+fn backtest_text(evidence: &Evidence, backtest: &Backtest) -> String {
+    let case = backtest.predicted.case;
+    let from: Vec<String> = backtest.from.iter().map(Case::to_string).collect();
+    format!(
+        "backtest: {case} predicted from {}; measured were {} images/s: the middle of the band is {:+.1} % off, and the \
+         measured value lies {} the band",
+        from.join(", "),
+        speed(evidence.speed(case, backtest.measured)),
+        backtest.error() * 100.0,
+        if backtest.is_inside() { "in" } else { "OUTSIDE" }
+    )
+}
+
+fn under_text(under: &Under) -> String {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let limit = percent(under.efficiency);
+    let last = format!("{} ({} ranks)", under.last, under.last.ranks());
+    if under.earliest.or(under.mid).or(under.latest).is_none() {
+        let Band { low, mid, high } = under.at_last;
+        return format!(
+            "efficiency does not fall under {limit} up to {last}, the last case tried:\n  there it is {} to {}, in the \
+             middle {}",
+            percent(low),
+            percent(high),
+            percent(mid)
+        );
+    }
+    let not_up_to = format!("not up to {last}");
+    let case =
+        |case: Option<Case>| case.map_or_else(|| not_up_to.clone(), |case| format!("{case} ({} ranks)", case.ranks()));
+    format!(
+        "efficiency falls under {limit}: {}\n  at the low end of the band: {}; at its high end: {}",
+        case(under.mid),
+        case(under.earliest),
+        case(under.latest)
+    )
+}
+
+/// At 80 columns, each line for itself.
+fn wrapped(lines: &[String]) -> String {
+    const WIDTH: usize = 80;
+    let wrap = |line: &String| {
+        let mut wrapped = String::new();
+        let mut width = 0;
+        for word in line.split(' ') {
+            let length = word.chars().count();
+            if width > 0 && width + 1 + length > WIDTH {
+                wrapped.push_str("\n  ");
+                width = 2;
+            } else if width > 0 {
+                wrapped.push(' ');
+                width += 1;
+            }
+            wrapped.push_str(word);
+            width += length;
+        }
+        wrapped
+    };
+    lines.iter().map(wrap).collect::<Vec<String>>().join("\n")
+}
