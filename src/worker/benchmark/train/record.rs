@@ -1,0 +1,139 @@
+//! What is kept of a run: every rank's samples and checksum come together on rank 0, which judges and writes them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use ringmark_record::host_use::{HostUse, RankUse};
+use ringmark_record::run::{Iteration, RunEnd, RunHeader, RunRecord};
+use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::{validity, whole_file};
+use tch::{Device, Tensor};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::ffi::shim;
+use crate::host::facts;
+use crate::job::device::DeviceOfRank;
+use crate::job::world::World;
+use crate::measure::step_timer::Sample;
+use crate::model::flat_parameters::FlatParameters;
+
+/// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
+pub fn gather(
+    header: RunHeader,
+    world: &World,
+    own: &DeviceOfRank,
+    flat: &FlatParameters,
+    (samples, (host_use, rank_use)): (&[Sample], (Vec<HostUse>, Vec<RankUse>)),
+    wall: Duration,
+) -> Result<Option<String>> {
+    let iterations = iterations(world, samples);
+    let checksums = world.gather_text(&checksum(&flat.weights)?);
+    let peak_memory = match own.device {
+        Device::Cuda(index) => Bytes(shim::peak_memory(index)?),
+        _ => facts::peak_resident(),
+    };
+    let peaks = world.gather(&[peak_memory.0 as f64]).concat();
+    let mut end = RunEnd {
+        failure: None,
+        iterations: iterations.len() as u32,
+        skipped_steps: iterations.iter().filter(|iteration| iteration.skipped).count() as u32,
+        wall: Seconds(wall.as_secs_f64()),
+        parameter_checksums: checksums,
+        peak_memory: peaks.into_iter().map(|bytes| Bytes(bytes as u64)).collect(),
+        host_use,
+        rank_use,
+        warnings: Vec::new(),
+    };
+    end.failure = failure(&header, &iterations, &end);
+    let failure = end.failure.clone();
+    if world.rank() == 0 {
+        let mut record = RunRecord { header, iterations, end: Some(end) };
+        let warnings = validity::warnings(&record, record.header.config.warmup as usize);
+        if let Some(end) = &mut record.end {
+            end.warnings = warnings;
+            summarize(end);
+        }
+        if let Some(path) = &record.header.config.record {
+            whole_file::write(path, |output| record.write(output))?;
+        }
+    }
+    world.barrier();
+    Ok(failure)
+}
+
+fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
+    let numbers: Vec<f64> = samples
+        .iter()
+        .flat_map(|sample| {
+            [
+                sample.step,
+                sample.forward,
+                sample.backward,
+                sample.exposed_allreduce,
+                sample.optimizer,
+                sample.before_allreduce,
+                sample.loss,
+            ]
+        })
+        .collect();
+    let all = world.gather(&numbers);
+    let iteration = |(index, sample): (usize, &Sample)| {
+        let of_every_rank = |number: usize| all.iter().map(move |rank| rank[7 * index + number]);
+        let seconds = |number| of_every_rank(number).map(Seconds).collect();
+        Iteration {
+            iteration: index as u32 + 1,
+            step: seconds(0),
+            forward: seconds(1),
+            backward: seconds(2),
+            exposed_allreduce: seconds(3),
+            optimizer: seconds(4),
+            before_allreduce: seconds(5),
+            loss: of_every_rank(6).collect(),
+            loss_scale: sample.loss_scale,
+            skipped: sample.skipped,
+        }
+    };
+    samples.iter().enumerate().map(iteration).collect()
+}
+
+/// Hash of the weights' bytes.
+fn checksum(weights: &Tensor) -> Result<String> {
+    let mut bytes = vec![0; weights.numel() * size_of::<f32>()];
+    weights.f_to_device(Device::Cpu)?.f_copy_data_u8(&mut bytes, weights.numel())?;
+    Ok(format!("{:016x}", xxh3_64(&bytes)))
+}
+
+/// The first reason why the run does not count.
+fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option<String> {
+    let (wanted, done) = (header.config.iterations, end.iterations);
+    if done != wanted {
+        return Some(format!("{done} of {wanted} iterations were done"));
+    }
+    for iteration in iterations {
+        if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
+            return Some(format!(
+                "the loss of rank {rank} is {} in iteration {}: lower --lr or --loss-scale",
+                iteration.loss[rank], iteration.iteration
+            ));
+        }
+    }
+    let checksums = &end.parameter_checksums;
+    let differs = checksums.iter().position(|checksum| checksum != &checksums[0]);
+    if let (Some(rank), true) = (differs, header.exchanges()) {
+        return Some(format!(
+            "rank {rank} on host {} ended with other weights than rank 0 ({} and {}): gradients were not exchanged correctly",
+            header.ranks[rank].host, checksums[rank], checksums[0]
+        ));
+    }
+    None
+}
+
+fn summarize(end: &RunEnd) {
+    println!(
+        "# {} iterations in {:.3}, {} skipped, weights {}",
+        end.iterations, end.wall, end.skipped_steps, end.parameter_checksums[0]
+    );
+    for warning in &end.warnings {
+        println!("# warning: {}", warning.text);
+    }
+}

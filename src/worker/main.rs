@@ -1,0 +1,77 @@
+//! The program `ringmark-worker`: one rank of a run, one process a GPU; errors turned into exit status (2 for usage, 1
+//! for failure). `main` -> [`benchmark::train`] -> `Step` -> autograd hook -> `GradientReducer` ->
+//! `Collective` -> [`ffi`].
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`cli`] | what was typed |
+//! | [`benchmark`] | what is measured: a rank's path through each benchmark |
+//! | [`model`], [`data`] | the network and its batch |
+//! | [`exchange`] | the sum over the ranks, and the update |
+//! | [`measure`] | how long each phase took |
+//! | [`job`] | the ranks of this job, the device of this one, and where it is |
+//! | [`host`] | the machine: facts, counters, interfaces, and `ringmark doctor`'s hand on it |
+//! | [`ffi`] | foreign functions; the only module with `unsafe` |
+
+mod benchmark;
+mod cli;
+mod data;
+mod exchange;
+mod ffi;
+mod host;
+mod job;
+mod measure;
+mod model;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use ringmark_record::heartbeat::Message;
+use ringmark_record::inspection::INTERFACE_VARIABLE;
+use ringmark_record::usage::{UsageError, usage};
+
+use crate::benchmark::{bandwidth, train};
+use crate::cli::{Cli, Command};
+use crate::host::{agent, facts, network};
+use crate::job::{heartbeat, world};
+
+fn main() -> ExitCode {
+    let interface = facts::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
+    ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref));
+    let outcome = interface.and_then(|_| work(Cli::parse()));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            heartbeat::end(&Message::Failed { reason: format!("{error:#}") });
+            world::complain(&format!("ringmark-worker: {error:#}"));
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn work(Cli { command, report_to }: Cli) -> anyhow::Result<()> {
+    match command {
+        Command::Train(arguments) => {
+            arguments.into_config().map_err(usage).and_then(|(config, label)| train::live(&config, label, report_to))
+        }
+        Command::Bandwidth(arguments) => {
+            arguments.into_config().map_err(usage).and_then(|config| bandwidth::live(&config, report_to))
+        }
+        Command::Agent(arguments) => agent::live(arguments.device),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// Seeds libtorch's generator, which all tests of the process share, and keeps the others from drawing until the
+    /// guard is dropped. One thread computes: tests run side by side, and threads that share cores spin while they wait.
+    pub fn seeded(seed: i64) -> MutexGuard<'static, ()> {
+        static GENERATOR: Mutex<()> = Mutex::new(());
+        let guard = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+        tch::manual_seed(seed);
+        tch::set_num_threads(1);
+        guard
+    }
+}

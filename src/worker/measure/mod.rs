@@ -1,0 +1,3 @@
+//! How long things took: marks in time on host and device. Not for what is made of them.
+
+pub mod step_timer;

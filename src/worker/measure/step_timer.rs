@@ -1,0 +1,260 @@
+//! How long each phase of an iteration took: wall clock on the CPU, events on CUDA, read when the device is past them.
+//!
+//! Marks are set in the loop and cost no wait; [`StepTimer::finished`] hands out the iterations that are over.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ringmark_record::heartbeat::Phase;
+use tch::{Device, Kind, Tensor};
+
+use crate::ffi::shim::{self, Event, Stream};
+use crate::job::heartbeat;
+use crate::job::world::World;
+
+/// Between two questions to the device: little processor time, so that a host that waits is not taken for one at work.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// A point in time of host or device.
+pub enum Mark {
+    /// On the host.
+    Host(Instant),
+    /// In a stream of the device.
+    Device(Event),
+}
+
+impl Mark {
+    /// Sets the mark behind everything that this thread has given to `device`.
+    pub fn set(device: Device) -> Result<Mark> {
+        let Device::Cuda(index) = device else {
+            return Ok(Mark::Host(Instant::now()));
+        };
+        let mut event = Event::with_timing(index);
+        event.record(Stream::current(index)?)?;
+        Ok(Mark::Device(event))
+    }
+
+    fn is_done(&self) -> Result<bool> {
+        match self {
+            Mark::Host(_) => Ok(true),
+            Mark::Device(event) => event.is_done(),
+        }
+    }
+
+    /// Returns when the device has passed the mark. Meanwhile looks with `check` for errors, now and then: each look takes
+    /// time from short stretches.
+    pub fn wait(&self, mut check: impl FnMut() -> Result<()>) -> Result<()> {
+        let mut questions = 0u32;
+        while !self.is_done()? {
+            questions = questions.wrapping_add(1);
+            if questions.is_multiple_of(1024) {
+                check()?;
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// Time from `earlier` to this mark, both of one device and passed.
+    pub fn seconds_since(&self, earlier: &Mark) -> Result<f64> {
+        match (self, earlier) {
+            (Mark::Host(end), Mark::Host(start)) => Ok((*end - *start).as_secs_f64()),
+            (Mark::Device(end), Mark::Device(start)) => end.seconds_since(start),
+            _ => unreachable!("one run marks one kind of time"),
+        }
+    }
+}
+
+/// A stretch of time that all ranks begin together, with their devices idle.
+pub struct Stretch<'a> {
+    device: Device,
+    world: &'a World,
+    start: Mark,
+}
+
+impl<'a> Stretch<'a> {
+    /// Called by all ranks together.
+    pub fn begin(device: Device, world: &'a World) -> Result<Stretch<'a>> {
+        Mark::set(device)?.wait(|| Ok(()))?;
+        world.barrier();
+        Ok(Stretch { device, world, start: Mark::set(device)? })
+    }
+
+    /// How long this rank took, in seconds. Waits for its device, and looks with `check` for errors of sums under way.
+    pub fn end(self, check: impl FnMut() -> Result<()>) -> Result<f64> {
+        let end = Mark::set(self.device)?;
+        end.wait(check)?;
+        if !self.world.has_own_cores() {
+            // What comes next on this rank would take time from the ranks that are not done.
+            self.world.patient_barrier();
+        }
+        end.seconds_since(&self.start)
+    }
+}
+
+/// The ends of an iteration's phases.
+pub struct StepMarks {
+    start: Mark,
+    forward: Mark,
+    backward: Mark,
+    reduced: Mark,
+    updated: Mark,
+    /// Time inside backward that belongs to the all-reduce.
+    blocked: Duration,
+    /// When the first all-reduce started inside backward; `None` where it did not.
+    joined: Option<Mark>,
+    /// Loss, next loss scale and found_inf on the host, there when the next iteration's first mark is done.
+    values: Tensor,
+}
+
+impl StepMarks {
+    /// Where the device is in this iteration; `bucket` is the one that it sums.
+    fn phase(&self, bucket: u32) -> Result<Phase> {
+        let phases = [
+            (&self.forward, Phase::Forward),
+            (&self.backward, Phase::Backward),
+            (&self.reduced, Phase::AllReduce { bucket }),
+        ];
+        for (end, phase) in phases {
+            if !end.is_done()? {
+                return Ok(phase);
+            }
+        }
+        Ok(Phase::Optimizer)
+    }
+}
+
+/// Sets the marks of one iteration, in order.
+pub struct MarkSetter {
+    device: Device,
+    marks: Vec<Mark>,
+}
+
+impl MarkSetter {
+    /// Sets the next mark: end of forward, of backward, of the all-reduce, of the update.
+    pub fn set(&mut self) -> Result<()> {
+        self.marks.push(Mark::set(self.device)?);
+        Ok(())
+    }
+
+    /// For tests: keeps this rank busy for `share` of the time since the last mark, which it waits for on CUDA.
+    pub fn spin(&self, share: f64) -> Result<()> {
+        let now = Mark::set(self.device)?;
+        now.wait(|| Ok(()))?;
+        let Some(last) = self.marks.last() else { return Ok(()) };
+        let (start, time) = (Instant::now(), now.seconds_since(last)? * share);
+        while start.elapsed().as_secs_f64() < time {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+}
+
+/// One rank's iteration, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// Start to the next start.
+    pub step: f64,
+    /// Forward and loss.
+    pub forward: f64,
+    /// Backward less what the all-reduce held it up.
+    pub backward: f64,
+    /// All-reduce that backward did not hide.
+    pub exposed_allreduce: f64,
+    /// Update.
+    pub optimizer: f64,
+    /// Start to the first all-reduce.
+    pub before_allreduce: f64,
+    /// Mean over the rank's batch.
+    pub loss: f64,
+    /// Used in this iteration.
+    pub loss_scale: f64,
+    /// Whether the update was skipped.
+    pub skipped: bool,
+}
+
+/// Iterations on their way through the device.
+pub struct StepTimer {
+    device: Device,
+    pending: VecDeque<StepMarks>,
+    /// Iterations that were handed out.
+    over: u32,
+    loss_scale: f64,
+}
+
+impl StepTimer {
+    /// `loss_scale` is the first iteration's, 1 without one.
+    pub fn new(device: Device, loss_scale: f64) -> StepTimer {
+        StepTimer { device, pending: VecDeque::new(), over: 0, loss_scale }
+    }
+
+    /// Sets the start of an iteration, which is the end of the one before.
+    pub fn begin(&self) -> Result<MarkSetter> {
+        Ok(MarkSetter { device: self.device, marks: vec![Mark::set(self.device)?] })
+    }
+
+    /// Takes an iteration's marks, what the reducer tells after backward, and asks for its values, each a device tensor of
+    /// one element.
+    pub fn end(
+        &mut self,
+        setter: MarkSetter,
+        (blocked, joined): (Duration, Option<Mark>),
+        values: [&Tensor; 3],
+    ) -> Result<()> {
+        let Ok([start, forward, backward, reduced, updated]) = <[Mark; 5]>::try_from(setter.marks) else {
+            unreachable!("an iteration sets five marks");
+        };
+        let values = Tensor::f_stack(&values.map(Tensor::detach), 0)?.f_to_kind(Kind::Float)?;
+        let values = if self.device.is_cuda() {
+            let host = Tensor::f_empty([3], (Kind::Float, Device::Cpu))?.f_pin_memory(self.device)?;
+            shim::copy_without_waiting(&host, &values)?;
+            host
+        } else {
+            values
+        };
+        self.pending.push_back(StepMarks { start, forward, backward, reduced, updated, blocked, joined, values });
+        Ok(())
+    }
+
+    /// The iterations that are over, oldest first. `last` is the end of the last one; with it this waits for all.
+    ///
+    /// Without it this waits until the device has begun the newest iteration: a host that runs further ahead is held up
+    /// inside a launch at last, where it can neither see an error nor tell where the device is. While it waits,
+    /// `check` looks for errors of the sums under way and tells which of them the device is at.
+    pub fn finished(&mut self, last: Option<&MarkSetter>, check: impl Fn() -> Result<u32>) -> Result<Vec<Sample>> {
+        let mut samples = Vec::new();
+        while let Some(iteration) = self.pending.front() {
+            let Some(next) = self.pending.get(1).map(|next| &next.start).or(last.map(|setter| &setter.marks[0])) else {
+                break;
+            };
+            if !next.is_done()? {
+                let phase = iteration.phase(check()?)?;
+                heartbeat::enter_in(self.over + 1, phase);
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            let blocked = iteration.blocked.as_secs_f64();
+            let value = |index: i64| iteration.values.double_value(&[index]);
+            let found_inf = value(2) != 0.0;
+            samples.push(Sample {
+                step: next.seconds_since(&iteration.start)?,
+                forward: iteration.forward.seconds_since(&iteration.start)?,
+                backward: (iteration.backward.seconds_since(&iteration.forward)? - blocked).max(0.0),
+                exposed_allreduce: iteration.reduced.seconds_since(&iteration.backward)? + blocked,
+                optimizer: iteration.updated.seconds_since(&iteration.reduced)?,
+                before_allreduce: iteration
+                    .joined
+                    .as_ref()
+                    .unwrap_or(&iteration.backward)
+                    .seconds_since(&iteration.start)?,
+                loss: value(0),
+                loss_scale: std::mem::replace(&mut self.loss_scale, value(1)),
+                skipped: found_inf,
+            });
+            self.pending.pop_front();
+            self.over += 1;
+        }
+        Ok(samples)
+    }
+}
