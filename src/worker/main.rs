@@ -22,6 +22,8 @@ mod host;
 mod job;
 mod measure;
 mod model;
+#[cfg(test)]
+mod testing;
 
 use std::process::ExitCode;
 
@@ -33,7 +35,7 @@ use ringmark_record::usage::{UsageError, usage};
 use crate::benchmark::{bandwidth, train};
 use crate::cli::{Cli, Command};
 use crate::host::{agent, facts, network};
-use crate::job::{heartbeat, world};
+use crate::job::{heartbeat, standard_error};
 
 fn main() -> ExitCode {
     let interface = facts::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             heartbeat::end(&Message::Failed { reason: format!("{error:#}") });
-            world::complain(&format!("ringmark-worker: {error:#}"));
+            standard_error::emit(&format!("ringmark-worker: {error:#}"));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
@@ -58,20 +60,5 @@ fn work(Cli { command, report_to }: Cli) -> anyhow::Result<()> {
             arguments.into_config().map_err(usage).and_then(|config| bandwidth::live(&config, report_to))
         }
         Command::Agent(arguments) => agent::live(arguments.device),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Mutex, MutexGuard, PoisonError};
-
-    /// Seeds libtorch's generator, which all tests of the process share, and keeps the others from drawing until the
-    /// guard is dropped. One thread computes: tests run side by side, and threads that share cores spin while they wait.
-    pub fn seeded(seed: i64) -> MutexGuard<'static, ()> {
-        static GENERATOR: Mutex<()> = Mutex::new(());
-        let guard = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
-        tch::manual_seed(seed);
-        tch::set_num_threads(1);
-        guard
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ringmark_record::config::TrainConfig;
 use tch::{Device, Kind};
 
-use crate::data::Batch;
+use crate::data::batch::Batch;
 use crate::model::checkpoint;
 use crate::model::resnet::CLASSES;
 

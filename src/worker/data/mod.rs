@@ -1,6 +1,7 @@
 //! Where a batch comes from: [`synthetic`] by default, or a [`file`]. Made once on the device and used in every
 //! iteration, so that no input pipeline stands between the devices and the figure.
 
+pub mod batch;
 mod file;
 mod synthetic;
 
@@ -8,13 +9,7 @@ use anyhow::Result;
 use ringmark_record::config::{Layout, TrainConfig};
 use tch::{Device, Tensor};
 
-/// One batch on its device.
-pub struct Batch {
-    /// fp32 `[batch, 3, size, size]` in the run's memory layout.
-    pub images: Tensor,
-    /// int64 `[batch]`, class numbers.
-    pub labels: Tensor,
-}
+use crate::data::batch::Batch;
 
 /// Rank `rank`'s batch.
 pub fn batch(config: &TrainConfig, rank: u32, device: Device) -> Result<Batch> {

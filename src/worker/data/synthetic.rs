@@ -4,7 +4,7 @@ use anyhow::Result;
 use ringmark_record::config::TrainConfig;
 use tch::{Device, Kind, Tensor};
 
-use crate::data::Batch;
+use crate::data::batch::Batch;
 use crate::model::resnet::CLASSES;
 
 /// Drawn on `device` itself: generators of different devices differ.

@@ -15,7 +15,7 @@ use crate::exchange::backend::Collective;
 use crate::exchange::bucket::{Bucket, BucketPlan};
 use crate::ffi::shim::{self, GradientObserver};
 use crate::job::heartbeat;
-use crate::measure::step_timer::Mark;
+use crate::measure::mark::Mark;
 
 /// What is reduced, by whom, and how far the current step is.
 pub struct GradientReducer {

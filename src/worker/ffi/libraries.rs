@@ -114,6 +114,13 @@ pub fn is_named(path: &str, name: &str) -> bool {
     file.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
+/// What the MPI library says of itself, without its long end.
+pub fn mpi_version() -> String {
+    let version = mpi::environment::library_version().unwrap_or_default();
+    let first = version.lines().next().unwrap_or_default();
+    first.split(", ident").next().unwrap_or_default().to_owned()
+}
+
 /// The CUDA version that the driver brings.
 pub fn cuda_driver_version() -> Option<String> {
     version_by("libcuda.so.1", "cuDriverGetVersion")

@@ -83,7 +83,7 @@ fn inspect(choice: DeviceChoice) -> Result<Inspection> {
     Ok(Inspection {
         ringmark_version: env!("CARGO_PKG_VERSION").to_owned(),
         libtorch: library(shim::libtorch_version(), "libtorch_cpu.so"),
-        mpi: library(facts::mpi_version(), "libmpi.so"),
+        mpi: library(libraries::mpi_version(), "libmpi.so"),
         nccl: nccl.map(|version| library(version, "libnccl.so")),
         nccl_copies: loaded.iter().filter(|path| libraries::is_named(path, "libnccl.so")).cloned().collect(),
         cuda_missing: cuda.as_ref().err().cloned().or_else(no_device),

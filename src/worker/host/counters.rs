@@ -1,80 +1,20 @@
-//! What this rank and its host do while the iterations run: counters of kernel and driver, read before and after the timed
-//! loop and never in it. Not for judging them: that is ringmark_record's validity.
+//! Counters of the kernel: what this process and its machine did between two readings. Not for judging that: see
+//! ringmark_record's validity.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 use std::{fs, iter};
 
-use anyhow::{Context, Result};
-use ringmark_record::environment::DeviceKind;
-use ringmark_record::host_use::{GpuUse, HostUse, RankUse};
+use ringmark_record::host_use::{HostUse, RankUse};
 use ringmark_record::units::{Bytes, Seconds};
-use serde::{Deserialize, Serialize};
 
-use crate::host::facts::{self, first_line, output};
-use crate::job::device::DeviceOfRank;
-use crate::job::world::World;
+use crate::host::facts::{self, first_line};
 
 /// The kernel tells processes in these, whatever it counts in itself.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The first look, taken.
-pub struct HostWatch {
-    gpu: Option<GpuLook>,
-    looked: Instant,
-    host: HostCounters,
-    rank: RankCounters,
-}
-
-impl HostWatch {
-    /// Looks for the first time; all ranks call this together, right before the timed loop.
-    pub fn start(world: &World, own: &DeviceOfRank) -> HostWatch {
-        let gpu = GpuLook::take(own);
-        // What others still look for is not yet load.
-        world.patient_barrier();
-        HostWatch { gpu, looked: Instant::now(), host: HostCounters::read(), rank: RankCounters::read() }
-    }
-
-    /// Looks again, right after the timed loop: what every host and every rank did in between.
-    pub fn end(self, world: &World, own: &DeviceOfRank) -> Result<(Vec<HostUse>, Vec<RankUse>)> {
-        // A host's counters hold all its ranks: all of them are read at one time.
-        world.patient_barrier();
-        let (elapsed, host, rank) = (self.looked.elapsed(), HostCounters::read(), RankCounters::read());
-        world.patient_barrier();
-        let gpu = self.gpu.zip(GpuLook::take(own)).map(|(before, after)| before.until(&after));
-        let cores_of_ranks = facts::cores_of_ranks(world);
-        let card = Card {
-            host: (world.local_rank() == 0).then(|| HostUse {
-                host: world.host().to_owned(),
-                cores_of_ranks,
-                elapsed: Seconds(elapsed.as_secs_f64()),
-                ..self.host.until(&host)
-            }),
-            rank: RankUse { gpu, ..self.rank.until(&rank) },
-        };
-        let cards = world.gather_text(&serde_json::to_string(&card)?);
-        let cards: Vec<Card> = cards
-            .iter()
-            .map(|card| serde_json::from_str(card))
-            .collect::<Result<_, _>>()
-            .context("counters of a rank")?;
-        let (hosts, ranks): (Vec<Option<HostUse>>, Vec<RankUse>) =
-            cards.into_iter().map(|card| (card.host, card.rank)).unzip();
-        Ok((hosts.into_iter().flatten().collect(), ranks))
-    }
-}
-
-/// What a rank tells the others.
-#[derive(Serialize, Deserialize)]
-struct Card {
-    /// From the first rank of every host.
-    host: Option<HostUse>,
-    rank: RankUse,
-}
-
 /// Of the whole machine, since it started.
-struct HostCounters {
+pub struct HostCounters {
     cores: u32,
     busy: f64,
     steal: f64,
@@ -84,7 +24,8 @@ struct HostCounters {
 }
 
 impl HostCounters {
-    fn read() -> HostCounters {
+    /// Reads them now.
+    pub fn read() -> HostCounters {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let stat = text("/proc/stat");
         let times = core_times(&stat);
@@ -98,7 +39,8 @@ impl HostCounters {
         }
     }
 
-    fn until(&self, later: &HostCounters) -> HostUse {
+    /// What happened from here to `later`.
+    pub fn until(&self, later: &HostCounters) -> HostUse {
         // Pages of 4 kB: larger ones are not swapped whole.
         let pages = later.pages_from_swap.saturating_sub(self.pages_from_swap);
         HostUse {
@@ -151,7 +93,7 @@ fn clock_mhz() -> Option<f64> {
 }
 
 /// Of this process, since it started.
-struct RankCounters {
+pub struct RankCounters {
     core_time: f64,
     major_faults: u64,
     /// Seconds for which each group was held back, by its file: the process's own and those above.
@@ -159,10 +101,11 @@ struct RankCounters {
 }
 
 impl RankCounters {
-    fn read() -> RankCounters {
+    /// Reads them now.
+    pub fn read() -> RankCounters {
         let (core_time, major_faults) =
             process_counters(&fs::read_to_string("/proc/self/stat").unwrap_or_default()).unwrap_or_default();
-        let groups = control_groups(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default());
+        let groups = control_groups(&facts::control_groups());
         let throttled = groups.into_iter().filter_map(|file| {
             let seconds = throttled(&fs::read_to_string(&file).ok()?)?;
             Some((file, seconds))
@@ -170,7 +113,8 @@ impl RankCounters {
         RankCounters { core_time, major_faults, throttled: throttled.collect() }
     }
 
-    fn until(&self, later: &RankCounters) -> RankUse {
+    /// What happened from here to `later`.
+    pub fn until(&self, later: &RankCounters) -> RankUse {
         // A group that this process was moved to in between tells of times before.
         let both = later.throttled.iter().filter_map(|(file, after)| Some(after - self.throttled.get(file)?));
         RankUse {
@@ -226,63 +170,6 @@ fn throttled(stat: &str) -> Option<f64> {
     nanoseconds.or_else(|| Some(number_behind(stat, "throttled_usec")? as f64 / 1e6))
 }
 
-/// nvidia-smi's word on one GPU.
-struct GpuLook {
-    clock_mhz: f64,
-    highest_clock_mhz: f64,
-    temperature: f64,
-    reasons: u64,
-    /// Seconds since the driver started; `None` where it does not count them.
-    slowed_for_heat: Option<f64>,
-}
-
-impl GpuLook {
-    /// `None` on the CPU, and where nvidia-smi is missing, does not answer, or does not know the GPU.
-    fn take(own: &DeviceOfRank) -> Option<GpuLook> {
-        if own.kind == DeviceKind::Cpu {
-            return None;
-        }
-        let bus_id = own.bus_id.as_deref()?;
-        let ask = |fields: &str| -> Option<String> {
-            let query = [format!("--query-gpu={fields}"), "--format=csv,noheader,nounits".to_owned()];
-            // A broken GPU makes it wait for minutes.
-            let words = ["20", "nvidia-smi", "-i", bus_id, &query[0], &query[1]];
-            output("timeout", &words)?.into_iter().next()
-        };
-        let look = GpuLook::parse(&ask("clocks.sm,clocks.max.sm,temperature.gpu,clocks_throttle_reasons.active")?)?;
-        // A driver that does not know these fields refuses the whole question.
-        let counters =
-            "clocks_event_reasons_counters.sw_thermal_slowdown,clocks_event_reasons_counters.hw_thermal_slowdown";
-        Some(GpuLook { slowed_for_heat: ask(counters).and_then(|line| sum_of_microseconds(&line)), ..look })
-    }
-
-    /// `1980, 1980, 41, 0x0000000000000001`.
-    fn parse(line: &str) -> Option<GpuLook> {
-        let mut fields = line.split(',').map(str::trim);
-        let mut number = || fields.next()?.parse::<f64>().ok();
-        let (clock_mhz, highest_clock_mhz, temperature) = (number()?, number()?, number()?);
-        let reasons = u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok()?;
-        Some(GpuLook { clock_mhz, highest_clock_mhz, temperature, reasons, slowed_for_heat: None })
-    }
-
-    fn until(&self, later: &GpuLook) -> GpuUse {
-        let slowed = self.slowed_for_heat.zip(later.slowed_for_heat);
-        GpuUse {
-            clock_mhz: [self.clock_mhz, later.clock_mhz],
-            highest_clock_mhz: later.highest_clock_mhz,
-            temperature: [self.temperature, later.temperature],
-            reasons: [self.reasons, later.reasons],
-            slowed_for_heat: slowed.map(|(before, after)| Seconds((after - before).max(0.0))),
-        }
-    }
-}
-
-/// `120, 3000000`; with or without the unit, in seconds.
-fn sum_of_microseconds(line: &str) -> Option<f64> {
-    let number = |word: &str| word.trim().trim_end_matches(" us").parse::<f64>().ok();
-    Some(line.split(',').map(number).collect::<Option<Vec<f64>>>()?.iter().sum::<f64>() / 1e6)
-}
-
 fn number_in(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -294,6 +181,8 @@ fn number_behind(table: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -340,20 +229,6 @@ mod tests {
         assert_eq!(throttled(&counters(&[("/a", 12.5), ("/", 1.0)])), Some(Seconds(2.5)));
         assert_eq!(throttled(&counters(&[("/new", 12.5), ("/", 1.0)])), Some(Seconds(0.0)));
         assert_eq!(throttled(&counters(&[])), None);
-    }
-
-    #[test]
-    fn what_nvidia_smi_says_is_read_and_what_it_does_not_know_is_not() {
-        let look = GpuLook::parse("1755, 1980, 71, 0x0000000000000024").expect("a line");
-        assert_eq!(
-            (look.clock_mhz, look.highest_clock_mhz, look.temperature, look.reasons),
-            (1755.0, 1980.0, 71.0, 0x24)
-        );
-        assert!(GpuLook::parse("[N/A], 1980, 71, 0x0").is_none());
-        assert!(GpuLook::parse("").is_none());
-        assert_eq!(sum_of_microseconds("120, 3000000"), Some(3.00012));
-        assert_eq!(sum_of_microseconds("120 us, 80 us"), Some(0.0002));
-        assert_eq!(sum_of_microseconds("[N/A], 80"), None);
     }
 
     /// This process and its host, for real.

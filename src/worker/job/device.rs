@@ -11,6 +11,7 @@ use crate::ffi::libraries::{self, CudaLibraries};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim;
 use crate::host::facts;
+use crate::job::cores;
 use crate::job::world::World;
 
 /// The device of this rank.
@@ -60,9 +61,9 @@ impl DeviceOfRank {
             },
         };
         agree(world, &own)?;
-        let threads = threads.unwrap_or_else(|| share_of_cores(world));
+        let threads = threads.unwrap_or_else(|| cores::threads_of_rank(world));
         tch::set_num_threads(threads as i32);
-        world.agree_on_cores(facts::has_cores_for(threads, world));
+        world.agree_on_cores(cores::has_cores_for(threads, world));
         Ok(DeviceOfRank { threads, ..own })
     }
 
@@ -130,9 +131,4 @@ fn agree(world: &World, own: &DeviceOfRank) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// The cores that this process may use, shared among the ranks of its host; at least one.
-fn share_of_cores(world: &World) -> u32 {
-    (facts::cores() / world.local_ranks()).max(1)
 }

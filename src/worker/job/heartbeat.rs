@@ -20,7 +20,7 @@ use ringmark_record::heartbeat::{Driver, Heartbeat, INTERVAL, Message, Phase, WE
 use ringmark_record::units::Seconds;
 
 use crate::host::facts;
-use crate::job::world;
+use crate::job::standard_error;
 
 /// What is sent and not acknowledged for so long does not arrive: the link to the driver is down, or the driver has been
 /// stopped for so many minutes that its kernel holds no more.
@@ -110,7 +110,9 @@ pub fn begin(driver: Option<Driver>) {
         let mut stream = find(&driver, &hello);
         if stream.is_none() {
             // It trains all the same, and mpirun's words still reach the driver.
-            world::complain(&format!("{name}: none of the driver's addresses answers, a hang here will not be named"));
+            standard_error::emit(&format!(
+                "{name}: none of the driver's addresses answers, a hang here will not be named"
+            ));
         }
         while let Some(connection) = stream {
             stream = match report(connection) {
@@ -119,7 +121,7 @@ pub fn begin(driver: Option<Driver>) {
                 Lost::Silent => find_again(&driver, &hello),
             };
             if stream.is_none() && !IS_OVER.load(Ordering::Relaxed) {
-                world::complain(&format!("{name} has lost the driver and ends"));
+                standard_error::emit(&format!("{name} has lost the driver and ends"));
                 end_without_driver();
             }
         }

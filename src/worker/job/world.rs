@@ -1,6 +1,5 @@
 //! Who is there: the ranks of this job as MPI knows them, and the few things they tell each other outside the step.
 
-use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -13,16 +12,10 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 use anyhow::{Context, Result, ensure};
 use ringmark_record::heartbeat::{Message, Phase};
 
-use crate::job::heartbeat;
+use crate::job::{heartbeat, standard_error};
 
 /// How long a rank that shares its core sleeps between two questions to MPI.
 pub const PATIENCE: Duration = Duration::from_micros(50);
-
-/// Writes a line of standard error in one piece: the ranks' lines meet there, and pieces of them would mix.
-pub fn complain(line: &str) {
-    // There is nowhere left to say that this failed.
-    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
-}
 
 /// This process among the others.
 pub struct World {
@@ -51,25 +44,25 @@ impl World {
         Ok(world)
     }
 
-    /// A rank's life: joins, does `work`, leaves. A rank that fails where others would wait for it ends the whole job; a
-    /// run that does not count, for the reason that `work` returns, fails on every rank, and rank 0 says why.
-    pub fn live(work: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
+    /// One rank from start to end: joins, runs `body`, leaves. A rank that fails where others would wait for it ends the whole job; a
+    /// run that does not count, for the reason that `body` returns, fails on every rank, and rank 0 says why.
+    pub fn run(body: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
         heartbeat::enter(Phase::Joining);
         let waiting = heartbeat::wait();
         let world = World::join()?;
         drop(waiting);
         heartbeat::enter(Phase::Preparing);
-        let outcome = work(&world);
-        heartbeat::end(&match &outcome {
+        let ended = body(&world);
+        heartbeat::end(&match &ended {
             // Of a run that does not count the record says why.
             Ok(_) => Message::Done,
             Err(error) => Message::Failed { reason: format!("{error:#}") },
         });
-        match outcome {
+        match ended {
             Ok(None) => Ok(()),
             Ok(Some(failure)) => {
                 if world.rank() == 0 {
-                    complain(&format!("ringmark-worker: the run failed: {failure}"));
+                    standard_error::emit(&format!("ringmark-worker: the run failed: {failure}"));
                 }
                 // Waits for all: mpirun ends every rank when the first one fails, and rank 0 must have spoken by then.
                 drop(world);
@@ -77,7 +70,7 @@ impl World {
             }
             Err(error) if world.ranks() == 1 => Err(error),
             Err(error) => {
-                complain(&format!("{}: {error:#}", world.name()));
+                standard_error::emit(&format!("{}: {error:#}", world.name()));
                 world.communicator.abort(1)
             }
         }
@@ -192,7 +185,7 @@ impl World {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             heartbeat::end(&Message::Failed { reason: format!("internal error: {panic}") });
-            complain(&format!("{name}: internal error"));
+            standard_error::emit(&format!("{name}: internal error"));
             default(panic);
             SimpleCommunicator::world().abort(1);
         }));

@@ -9,89 +9,12 @@ use anyhow::Result;
 use ringmark_record::heartbeat::Phase;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::shim::{self, Event, Stream};
+use crate::ffi::shim;
 use crate::job::heartbeat;
-use crate::job::world::World;
+use crate::measure::mark::Mark;
 
 /// Between two questions to the device: little processor time, so that a host that waits is not taken for one at work.
 const PAUSE: Duration = Duration::from_micros(500);
-
-/// A point in time of host or device.
-pub enum Mark {
-    /// On the host.
-    Host(Instant),
-    /// In a stream of the device.
-    Device(Event),
-}
-
-impl Mark {
-    /// Sets the mark behind everything that this thread has given to `device`.
-    pub fn set(device: Device) -> Result<Mark> {
-        let Device::Cuda(index) = device else {
-            return Ok(Mark::Host(Instant::now()));
-        };
-        let mut event = Event::with_timing(index);
-        event.record(Stream::current(index)?)?;
-        Ok(Mark::Device(event))
-    }
-
-    fn is_done(&self) -> Result<bool> {
-        match self {
-            Mark::Host(_) => Ok(true),
-            Mark::Device(event) => event.is_done(),
-        }
-    }
-
-    /// Returns when the device has passed the mark. Meanwhile looks with `check` for errors, now and then: each look takes
-    /// time from short stretches.
-    pub fn wait(&self, mut check: impl FnMut() -> Result<()>) -> Result<()> {
-        let mut questions = 0u32;
-        while !self.is_done()? {
-            questions = questions.wrapping_add(1);
-            if questions.is_multiple_of(1024) {
-                check()?;
-            }
-            std::hint::spin_loop();
-        }
-        Ok(())
-    }
-
-    /// Time from `earlier` to this mark, both of one device and passed.
-    pub fn seconds_since(&self, earlier: &Mark) -> Result<f64> {
-        match (self, earlier) {
-            (Mark::Host(end), Mark::Host(start)) => Ok((*end - *start).as_secs_f64()),
-            (Mark::Device(end), Mark::Device(start)) => end.seconds_since(start),
-            _ => unreachable!("one run marks one kind of time"),
-        }
-    }
-}
-
-/// A stretch of time that all ranks begin together, with their devices idle.
-pub struct Stretch<'a> {
-    device: Device,
-    world: &'a World,
-    start: Mark,
-}
-
-impl<'a> Stretch<'a> {
-    /// Called by all ranks together.
-    pub fn begin(device: Device, world: &'a World) -> Result<Stretch<'a>> {
-        Mark::set(device)?.wait(|| Ok(()))?;
-        world.barrier();
-        Ok(Stretch { device, world, start: Mark::set(device)? })
-    }
-
-    /// How long this rank took, in seconds. Waits for its device, and looks with `check` for errors of sums under way.
-    pub fn end(self, check: impl FnMut() -> Result<()>) -> Result<f64> {
-        let end = Mark::set(self.device)?;
-        end.wait(check)?;
-        if !self.world.has_own_cores() {
-            // What comes next on this rank would take time from the ranks that are not done.
-            self.world.patient_barrier();
-        }
-        end.seconds_since(&self.start)
-    }
-}
 
 /// The ends of an iteration's phases.
 pub struct StepMarks {

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::data::in_layout;
     use crate::model::resnet::ResNet50;
-    use crate::tests::seeded;
+    use crate::testing::seeded;
 
     fn flat_model(layout: Layout, compute: Option<Kind>) -> (NamedTensors, ResNet50, FlatParameters, Vec<Tensor>) {
         let _generator = seeded(1);

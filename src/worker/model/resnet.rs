@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
     use crate::model::named_tensors::Named;
-    use crate::tests::seeded;
+    use crate::testing::seeded;
 
     #[test]
     fn it_has_torchvision_s_size() {

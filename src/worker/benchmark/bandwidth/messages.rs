@@ -12,14 +12,14 @@ use ringmark_record::units::{Bytes, Seconds};
 use tch::{Device, Kind, Tensor};
 
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
-use crate::exchange::backend::{self, Collective};
+use crate::exchange::backend::{Collective, select};
 use crate::exchange::bucket::BucketPlan;
 use crate::exchange::memory::Shape;
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim::{self, SgdStep};
 use crate::job::heartbeat;
 use crate::job::world::World;
-use crate::measure::step_timer;
+use crate::measure::timed::Timed;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::resnet::ResNet50;
 
@@ -63,7 +63,7 @@ impl<'a> Bench<'a> {
                 (lengths, Shape::gradients(elements, wire))
             }
         };
-        let engine = backend::new(&config.exchange, shape, world, device, nccl)?;
+        let engine = select::new(&config.exchange, shape, world, device, nccl)?;
         // Ranks that exchange nothing have sums over themselves alone.
         let summed = match config.exchange.collective {
             CollectiveChoice::None => (0, 1),
@@ -152,7 +152,7 @@ impl<'a> Bench<'a> {
                 values::poison(&sums, elements)?;
             }
             heartbeat::enter(Phase::AllReduce { bucket: 0 });
-            let timed = step_timer::Stretch::begin(self.device, world)?;
+            let timed = Timed::begin(self.device, world)?;
             stretches.iter().try_for_each(|stretch| self.engine.start(stretch.clone()))?;
             self.engine.finish()?;
             if let Some(optimizer) = &self.optimizer {

@@ -16,6 +16,7 @@ use crate::exchange::backend::nccl_log;
 use crate::ffi::libraries::{self, NcclLog};
 use crate::host::facts;
 use crate::job::device::DeviceOfRank;
+use crate::job::environment;
 use crate::job::heartbeat;
 use crate::job::world::World;
 
@@ -25,7 +26,7 @@ pub fn live(config: &BandwidthConfig, driver: Option<Driver>) -> Result<()> {
     let log = NcclLog::ask_for(config.device);
     heartbeat::begin(driver);
     let cuda = libraries::load_cuda(config.device);
-    World::live(|world| measure(config, world, cuda, &log))
+    World::run(|world| measure(config, world, cuda, &log))
 }
 
 /// Measures, prints and writes; why the run does not count, if it does not.
@@ -37,8 +38,8 @@ fn measure(
 ) -> Result<Option<String>> {
     let own = DeviceOfRank::choose(config.device, config.threads, world, cuda.as_ref())?;
     let nccl = own.nccl(cuda.as_ref())?;
-    let ranks = facts::places(world, &own);
-    let environment = facts::environment(&own, nccl.as_deref())?;
+    let ranks = environment::places(world, &own);
+    let environment = environment::environment(&own, nccl.as_deref())?;
     let mut record = BandwidthRecord::new(facts::now(), config.clone(), environment, ranks);
     let mut bench = messages::Bench::new(config, world, own.device, nccl.as_ref())?;
     record.collective = bench.engine_name().to_owned();
@@ -106,7 +107,7 @@ fn header(record: &BandwidthRecord) -> Vec<String> {
             config.iterations, config.warmup, exchange.wire, config.optimizer
         ),
     ];
-    lines.extend(facts::lines(environment, ranks));
+    lines.extend(environment::lines(environment, ranks));
     lines.iter().map(|line| format!("# {line}")).collect()
 }
 

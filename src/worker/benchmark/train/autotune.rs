@@ -12,7 +12,7 @@ use tch::{Device, Tensor};
 use crate::benchmark::train::step::Step;
 use crate::exchange::bucket::BucketPlan;
 use crate::job::world::World;
-use crate::measure::step_timer::Stretch;
+use crate::measure::timed::Timed;
 use crate::model::named_tensors::NamedTensors;
 
 /// From buckets that follow each other closely, to all gradients at once.
@@ -71,7 +71,7 @@ fn attempt(exchange: ExchangeConfig, world: &World, device: Device, step: &mut S
     set(exchange, step)?;
     let mut times = Vec::new();
     for number in 0..=STEPS {
-        let timed = Stretch::begin(device, world)?;
+        let timed = Timed::begin(device, world)?;
         step.rehearse()?;
         let own = timed.end(|| step.reducer.check().map(drop))?;
         let slowest = world.gather(&[own]).concat().into_iter().fold(0.0, f64::max);

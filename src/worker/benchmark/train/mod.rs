@@ -1,6 +1,7 @@
 //! A rank's life on one screen: libraries, MPI, device, model, timed loop, record, end.
 
 mod autotune;
+mod header;
 mod progress;
 mod record;
 mod step;
@@ -11,20 +12,20 @@ use anyhow::{Result, bail};
 use ringmark_record::config::{Fault, TrainConfig};
 use ringmark_record::heartbeat::{Driver, Phase};
 
+use crate::benchmark::train::header::ExchangeFacts;
 use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::step::Step;
 use crate::cli::RunLabel;
 use crate::data;
-use crate::exchange::backend;
+use crate::exchange::backend::select;
 use crate::exchange::bucket::BucketPlan;
 use crate::exchange::memory::Shape;
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::GradientReducer;
 use crate::ffi::libraries;
-use crate::host::counters::HostWatch;
-use crate::host::facts;
 use crate::job::device::DeviceOfRank;
 use crate::job::heartbeat;
+use crate::job::host_watch::HostWatch;
 use crate::job::world::World;
 use crate::measure::step_timer::StepTimer;
 use crate::model::checkpoint;
@@ -38,7 +39,7 @@ pub fn live(config: &TrainConfig, label: RunLabel, driver: Option<Driver>) -> Re
     heartbeat::begin(driver);
     // Before any other call of libtorch, which looks for its CUDA half only once.
     let cuda = libraries::load_cuda(config.device);
-    World::live(|world| train(config, label, world, cuda))
+    World::run(|world| train(config, label, world, cuda))
 }
 
 /// Trains, prints and writes; why the run does not count, if it does not.
@@ -61,7 +62,7 @@ fn train(
     let precision = Precision::new(config, own.device)?;
     let shape = Shape::gradients(tensors.elements(), config.exchange.wire);
     heartbeat::enter(Phase::Connecting);
-    let mut engine = backend::new(&config.exchange, shape, world, own.device, nccl.as_ref())?;
+    let mut engine = select::new(&config.exchange, shape, world, own.device, nccl.as_ref())?;
     let engine_name = engine.name();
     let summed = if engine_name == "none" { 1 } else { world.ranks() };
     let gradients = engine.memory().sums.shallow_clone();
@@ -83,8 +84,8 @@ fn train(
         true if summed > 1 => Some(autotune::search(config, world, own.device, &mut step, &tensors)?),
         _ => None,
     };
-    let exchange = (engine_name, reducer.bucket_sizes(), tuning);
-    let header = facts::header(config, label, world, &own, nccl.as_deref(), exchange)?;
+    let exchange = ExchangeFacts { backend: engine_name, buckets: reducer.bucket_sizes(), tuning };
+    let header = header::header(config, label, world, &own, nccl.as_deref(), exchange)?;
     let mut progress = Progress::new(world, &header);
     let first_scale = if step.precision.loss_scaler.is_some() { config.loss_scale } else { 1.0 };
     let mut timer = StepTimer::new(own.device, first_scale);

@@ -9,7 +9,7 @@ use ringmark_record::log_line;
 use ringmark_record::run::{Profile, RunHeader, Trial, Tuning};
 use ringmark_record::units::ImagesPerSecond;
 
-use crate::host::facts;
+use crate::job::environment;
 use crate::job::world::World;
 use crate::measure::step_timer::Sample;
 
@@ -93,7 +93,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
             ));
         }
     }
-    lines.extend(facts::lines(environment, ranks));
+    lines.extend(environment::lines(environment, ranks));
     lines
 }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use ringmark_record::host_use::{HostUse, RankUse};
 use ringmark_record::run::{Iteration, RunEnd, RunHeader, RunRecord};
 use ringmark_record::units::{Bytes, Seconds};
 use ringmark_record::{validity, whole_file};
@@ -13,6 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::ffi::shim;
 use crate::host::facts;
 use crate::job::device::DeviceOfRank;
+use crate::job::host_watch::CountersOfRun;
 use crate::job::world::World;
 use crate::measure::step_timer::Sample;
 use crate::model::flat_parameters::FlatParameters;
@@ -23,7 +23,7 @@ pub fn gather(
     world: &World,
     own: &DeviceOfRank,
     flat: &FlatParameters,
-    (samples, (host_use, rank_use)): (&[Sample], (Vec<HostUse>, Vec<RankUse>)),
+    (samples, counters): (&[Sample], CountersOfRun),
     wall: Duration,
 ) -> Result<Option<String>> {
     let iterations = iterations(world, samples);
@@ -40,8 +40,8 @@ pub fn gather(
         wall: Seconds(wall.as_secs_f64()),
         parameter_checksums: checksums,
         peak_memory: peaks.into_iter().map(|bytes| Bytes(bytes as u64)).collect(),
-        host_use,
-        rank_use,
+        host_use: counters.hosts,
+        rank_use: counters.ranks,
         warnings: Vec::new(),
     };
     end.failure = failure(&header, &iterations, &end);

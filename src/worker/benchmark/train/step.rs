@@ -5,7 +5,7 @@ use ringmark_record::config::{Fault, TrainConfig};
 use ringmark_record::heartbeat::Phase;
 use tch::{Device, Kind, Reduction, Tensor};
 
-use crate::data::Batch;
+use crate::data::batch::Batch;
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::GradientReducer;
 use crate::ffi::shim;

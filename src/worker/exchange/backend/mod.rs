@@ -4,18 +4,14 @@ mod mpi;
 mod nccl;
 pub mod nccl_log;
 mod none;
+pub mod select;
 mod shared_memory;
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
-use ringmark_record::config::{CollectiveChoice, ExchangeConfig};
-use tch::Device;
+use anyhow::Result;
 
-use crate::exchange::memory::{Memory, Shape};
-use crate::ffi::nccl::Nccl;
-use crate::job::world::World;
+use crate::exchange::memory::Memory;
 
 /// An engine that sums stretches of its memory over all ranks.
 pub trait Collective: Send {
@@ -46,39 +42,4 @@ pub trait Collective: Send {
 
     /// Sets the longest stretch that one MPI call sums, in kB; 0 is no limit.
     fn set_piece(&mut self, _kilobytes: u32) {}
-}
-
-/// The engine that `config` asks for on `device`, with memory of `shape`; `nccl` is there where CUDA is. Called by all
-/// ranks together.
-pub fn new(
-    config: &ExchangeConfig,
-    shape: Shape,
-    world: &World,
-    device: Device,
-    nccl: Option<&Arc<Nccl>>,
-) -> Result<Box<dyn Collective>> {
-    if device == Device::Cpu {
-        // One rank's allocation may succeed and be the end of another, later, at its first touch.
-        shape.check_fits(world)?;
-        world.barrier();
-    }
-    let private = || Memory::private(shape, device);
-    match (config.collective, device) {
-        (CollectiveChoice::Auto, _) if world.ranks() == 1 => Ok(Box::new(none::Solo::new("solo", private()?))),
-        (CollectiveChoice::None, _) => Ok(Box::new(none::Solo::new("none", private()?))),
-        (CollectiveChoice::Auto | CollectiveChoice::Nccl, Device::Cuda(index)) => {
-            let nccl = nccl.context("NCCL is not loaded")?;
-            Ok(Box::new(nccl::NcclRing::new(nccl.clone(), world, index, private()?)?))
-        }
-        (CollectiveChoice::Nccl, _) => {
-            bail!("--collective nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto")
-        }
-        (CollectiveChoice::Auto | CollectiveChoice::SharedMemory, Device::Cpu) => {
-            Ok(Box::new(shared_memory::SharedMemory::new(config, shape, world)?))
-        }
-        (CollectiveChoice::SharedMemory, _) => {
-            bail!("--collective shared-memory sums host memory, this rank is on a GPU: choose nccl or auto")
-        }
-        _ => Ok(Box::new(mpi::Mpi::new(config.piece_kb, private()?)?)),
-    }
 }

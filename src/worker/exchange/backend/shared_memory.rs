@@ -331,7 +331,7 @@ fn pause(may_watch: bool) {
 /// Makes the host's window, or opens it; every rank of the host calls this.
 fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> {
     let is_first = world.local_rank() == 0;
-    let mark = facts::random_mark();
+    let mark = facts::random_id();
     let mut created = Ok(None);
     let mut card = [0u64; 3];
     if is_first {
