@@ -27,6 +27,17 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// What is measured.
+    #[command(flatten)]
+    Benchmark(Benchmark),
+    /// What `ringmark doctor` starts on every host, not meant for people: prints what it finds there, then measures the
+    /// links to other hosts as lines of its standard input say, and ends with that
+    Agent(AgentArguments),
+}
+
+/// What is measured.
+#[derive(Debug, Subcommand)]
+pub enum Benchmark {
     /// Train ResNet50-v1b, exchange gradients, time every iteration
     #[command(after_help = "Examples:\n  \
         ringmark-worker train --batch-size 8 --iters 20 --warmup 5\n  \
@@ -38,9 +49,6 @@ pub enum Command {
         mpirun -np 2 --bind-to none ringmark-worker bandwidth --model resnet50_v1b --wire fp16 --optimizer sgd\n  \
         mpirun -np 8 ringmark-worker bandwidth -b 1G -e 1G --min-busbw 300 --json bandwidth.json")]
     Bandwidth(BandwidthArguments),
-    /// What `ringmark doctor` starts on every host, not meant for people: tells about the host, then measures the ways to
-    /// other hosts as lines of its standard input say, and ends with that
-    Agent(AgentArguments),
 }
 
 /// Options of `ringmark-worker agent`.

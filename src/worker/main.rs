@@ -30,9 +30,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use ringmark_record::heartbeat::Message;
 use ringmark_record::inspection::INTERFACE_VARIABLE;
-use ringmark_record::usage::{UsageError, usage};
+use ringmark_record::usage::UsageError;
 
-use crate::benchmark::{bandwidth, train};
 use crate::cli::{Cli, Command};
 use crate::host::{agent, facts, network};
 use crate::job::{heartbeat, standard_error};
@@ -40,8 +39,8 @@ use crate::job::{heartbeat, standard_error};
 fn main() -> ExitCode {
     let interface = facts::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
     ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref));
-    let outcome = interface.and_then(|_| work(Cli::parse()));
-    match outcome {
+    let ended = interface.and_then(|_| run(Cli::parse()));
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             heartbeat::end(&Message::Failed { reason: format!("{error:#}") });
@@ -51,14 +50,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn work(Cli { command, report_to }: Cli) -> anyhow::Result<()> {
+fn run(Cli { command, report_to }: Cli) -> anyhow::Result<()> {
     match command {
-        Command::Train(arguments) => {
-            arguments.into_config().map_err(usage).and_then(|(config, label)| train::live(&config, label, report_to))
-        }
-        Command::Bandwidth(arguments) => {
-            arguments.into_config().map_err(usage).and_then(|config| bandwidth::live(&config, report_to))
-        }
-        Command::Agent(arguments) => agent::live(arguments.device),
+        Command::Benchmark(benchmark) => benchmark::run(benchmark, report_to),
+        Command::Agent(arguments) => agent::run(arguments.device),
     }
 }

@@ -60,10 +60,12 @@ pub struct NcclLog {
 }
 
 impl NcclLog {
-    /// Asks NCCL for it, unless the user asked for something; before [`load_cuda`], because NCCL looks only once.
-    pub fn ask_for(choice: DeviceChoice) -> NcclLog {
+    /// Where it is `wanted`, asks NCCL for it, unless the user asked for something; before [`load_cuda`], because NCCL
+    /// looks only once.
+    pub fn new(choice: DeviceChoice, wanted: bool) -> NcclLog {
         let has_driver = || open("libcuda.so.1").is_ok();
-        if choice == DeviceChoice::Cpu
+        if !wanted
+            || choice == DeviceChoice::Cpu
             || !has_driver()
             || std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("NCCL_DEBUG"))
         {

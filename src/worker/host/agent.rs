@@ -39,7 +39,7 @@ const SEND: u8 = b's';
 const PING: u8 = b'p';
 
 /// Tells about this host, then obeys until standard input ends.
-pub fn live(choice: DeviceChoice) -> Result<()> {
+pub fn run(choice: DeviceChoice) -> Result<()> {
     say(&inspect(choice)?)?;
     let (sender, orders) = mpsc::channel();
     thread::spawn(move || {

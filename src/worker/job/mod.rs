@@ -5,5 +5,6 @@ pub mod device;
 pub mod environment;
 pub mod heartbeat;
 pub mod host_watch;
+pub mod session;
 pub mod standard_error;
 pub mod world;

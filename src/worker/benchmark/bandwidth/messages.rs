@@ -1,7 +1,6 @@
 //! The measured loop: fill, poison, meet, sum, check; for a size or for a model's gradients.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use anyhow::Result;
 use ringmark_record::bandwidth::config::{BandwidthConfig, Messages, OptimizerChoice};
@@ -15,9 +14,9 @@ use crate::benchmark::bandwidth::values::{self, Deviation, Values};
 use crate::exchange::backend::{Collective, select};
 use crate::exchange::bucket::BucketPlan;
 use crate::exchange::memory::Shape;
-use crate::ffi::nccl::Nccl;
 use crate::ffi::shim::{self, SgdStep};
 use crate::job::heartbeat;
+use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::timed::Timed;
 use crate::model::named_tensors::NamedTensors;
@@ -44,12 +43,8 @@ struct Optimizer {
 
 impl<'a> Bench<'a> {
     /// Called by all ranks together.
-    pub fn new(
-        config: &'a BandwidthConfig,
-        world: &World,
-        device: Device,
-        nccl: Option<&Arc<Nccl>>,
-    ) -> Result<Bench<'a>> {
+    pub fn new(config: &'a BandwidthConfig, session: &Session) -> Result<Bench<'a>> {
+        let (world, device) = (session.world, session.device());
         let wire = config.exchange.wire;
         let (lengths, shape) = match config.messages {
             Messages::Sizes { .. } => {
@@ -63,7 +58,7 @@ impl<'a> Bench<'a> {
                 (lengths, Shape::gradients(elements, wire))
             }
         };
-        let engine = select::new(&config.exchange, shape, world, device, nccl)?;
+        let engine = select::new(&config.exchange, shape, world, device, session.nccl.as_ref())?;
         // Ranks that exchange nothing have sums over themselves alone.
         let summed = match config.exchange.collective {
             CollectiveChoice::None => (0, 1),
@@ -82,7 +77,7 @@ impl<'a> Bench<'a> {
     }
 
     /// As in the record.
-    pub fn engine_name(&self) -> &'static str {
+    pub fn backend_name(&self) -> &'static str {
         self.engine.name()
     }
 

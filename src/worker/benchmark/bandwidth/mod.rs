@@ -1,5 +1,5 @@
 //! All-reduce alone, under mpirun: growing sizes as nccl-tests has them, or a model's gradients as MXNet's measure.py
-//! has them. Reads top to bottom; not for the engines, which are training's own.
+//! has them. Reads top to bottom; not for the backends, which are training's own.
 
 mod memory_limit;
 mod messages;
@@ -10,74 +10,59 @@ use ringmark_record::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::bandwidth::lines;
 use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult};
 use ringmark_record::heartbeat::Driver;
-use ringmark_record::whole_file;
 
 use crate::exchange::backend::nccl_log;
-use crate::ffi::libraries::{self, NcclLog};
 use crate::host::facts;
-use crate::job::device::DeviceOfRank;
 use crate::job::environment;
-use crate::job::heartbeat;
+use crate::job::session::{Request, Session};
 use crate::job::world::World;
 
 /// Runs one rank from start to end.
-pub fn live(config: &BandwidthConfig, driver: Option<Driver>) -> Result<()> {
-    // Before anything else: NCCL and libtorch look at their surroundings only once.
-    let log = NcclLog::ask_for(config.device);
-    heartbeat::begin(driver);
-    let cuda = libraries::load_cuda(config.device);
-    World::run(|world| measure(config, world, cuda, &log))
+pub fn run(config: &BandwidthConfig, launcher: Option<Driver>) -> Result<()> {
+    let request = Request { device: config.device, threads: config.threads, with_nccl_log: true, launcher };
+    Session::run(request, |session| measure(config, session))
 }
 
 /// Measures, prints and writes; why the run does not count, if it does not.
-fn measure(
-    config: &BandwidthConfig,
-    world: &World,
-    cuda: Result<libraries::CudaLibraries, String>,
-    log: &NcclLog,
-) -> Result<Option<String>> {
-    let own = DeviceOfRank::choose(config.device, config.threads, world, cuda.as_ref())?;
-    let nccl = own.nccl(cuda.as_ref())?;
-    let ranks = environment::places(world, &own);
-    let environment = environment::environment(&own, nccl.as_deref())?;
-    let mut record = BandwidthRecord::new(facts::now(), config.clone(), environment, ranks);
-    let mut bench = messages::Bench::new(config, world, own.device, nccl.as_ref())?;
-    record.collective = bench.engine_name().to_owned();
-    say(world, &header(&record));
+fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>> {
+    let world = session.world;
+    let ranks = session.places();
+    let mut record = BandwidthRecord::new(facts::now(), config.clone(), session.environment()?, ranks);
+    let mut bench = messages::Bench::new(config, session)?;
+    record.collective = bench.backend_name().to_owned();
+    session.print(&header(&record));
 
     match config.messages {
         Messages::Sizes { .. } => {
-            say(world, &[lines::table_header()]);
+            session.print(&[lines::table_header()]);
             for size in config.sizes() {
                 let result = bench.size(size, world)?;
-                say(world, &[lines::row(&result, world.ranks())]);
+                session.print(&[lines::row(&result, world.ranks())]);
                 record.results.push(result);
             }
-            say(world, &[lines::footer(&record.results, world.ranks())]);
+            session.print(&[lines::footer(&record.results, world.ranks())]);
         }
         Messages::Gradients(_) => {
             let result = bench.gradients(world)?;
-            say(world, &[lines::arrays(bench.arrays(), result.bytes)]);
-            say(world, &lines::iterations(&result, world.ranks()));
+            session.print(&[lines::arrays(bench.arrays(), result.bytes)]);
+            session.print(&lines::iterations(&result, world.ranks()));
             record.results.push(result);
-            say(world, &[lines::average(&record.results, world.ranks())]);
+            session.print(&[lines::average(&record.results, world.ranks())]);
         }
     }
-    if own.device == tch::Device::Cpu && world.ranks() > 1 {
+    if session.device() == tch::Device::Cpu && world.ranks() > 1 {
         record.memory = Some(memory_limit::measure(&record.results, world));
     }
-    record.nccl = said_by_any(world, nccl_log::parse(&log.read()).lines());
+    record.nccl = lines_of_all_ranks(world, nccl_log::parse(&session.nccl_log.read()).lines());
     record.failure = failure(config, &record.results, world.ranks());
-    say(world, &closing(&record));
+    session.print(&closing(&record));
 
-    if let (Some(path), 0) = (&config.json, world.rank()) {
-        whole_file::write(path, |output| record.write(output))?;
-    }
+    session.write(config.json.as_deref(), |output| record.write(output))?;
     Ok(record.failure)
 }
 
 /// Every line that a rank has, once: rank 0 knows the choices, and each rank its own connections.
-fn said_by_any(world: &World, lines: Vec<String>) -> Vec<String> {
+fn lines_of_all_ranks(world: &World, lines: Vec<String>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for text in world.gather_text(&lines.join("\n")) {
         for line in text.lines() {
@@ -87,13 +72,6 @@ fn said_by_any(world: &World, lines: Vec<String>) -> Vec<String> {
         }
     }
     all
-}
-
-/// Rank 0 speaks for all.
-fn say(world: &World, lines: &[String]) {
-    if world.rank() == 0 {
-        lines.iter().for_each(|line| println!("{line}"));
-    }
 }
 
 fn header(record: &BandwidthRecord) -> Vec<String> {

@@ -1,17 +1,13 @@
 //! The first line of a training run's record: what was asked, what it runs on, how gradients are exchanged.
 
-use anyhow::{Result, ensure};
-use ringmark_record::case::Case;
+use anyhow::Result;
 use ringmark_record::config::TrainConfig;
 use ringmark_record::run::{RunHeader, SCHEMA, Tuning};
 use ringmark_record::units::Bytes;
 
 use crate::cli::RunLabel;
-use crate::ffi::nccl::Nccl;
 use crate::host::facts;
-use crate::job::device::DeviceOfRank;
-use crate::job::environment;
-use crate::job::world::World;
+use crate::job::session::Session;
 
 /// How gradients are exchanged, as it came out.
 pub struct ExchangeFacts {
@@ -24,30 +20,11 @@ pub struct ExchangeFacts {
 }
 
 /// The record's first line; every rank calls it, because it gathers where all of them are.
-pub fn header(
-    config: &TrainConfig,
-    label: RunLabel,
-    world: &World,
-    own: &DeviceOfRank,
-    nccl: Option<&Nccl>,
-    exchange: ExchangeFacts,
-) -> Result<RunHeader> {
-    let ranks = environment::places(world, own);
-    let nodes = ranks.iter().filter(|place| place.local_rank == 0).count() as u32;
-    if let Some(case) = label.case {
-        // Ranks whose launcher and MPI library do not speak to each other are each a job of its own, and train.
-        ensure!(
-            case.ranks() == world.ranks(),
-            "case {case} has {} ranks and MPI shows {}: start it by the mpirun of the MPI library that ringmark-worker has \
-             (ldd tells), or by an srun with its PMIx",
-            case.ranks(),
-            world.ranks()
-        );
-    }
-    let case = label.case.unwrap_or(Case { nodes, gpus_per_node: world.ranks().div_ceil(nodes) });
+pub fn header(config: &TrainConfig, label: RunLabel, session: &Session, exchange: ExchangeFacts) -> Result<RunHeader> {
+    let ranks = session.places();
     Ok(RunHeader {
         schema: SCHEMA,
-        case,
+        case: session.case(label.case, &ranks)?,
         run: label.run,
         profile: label.profile,
         started: facts::now(),
@@ -55,7 +32,7 @@ pub fn header(
         collective: exchange.backend.to_owned(),
         buckets: exchange.buckets,
         tuning: exchange.tuning,
-        environment: environment::environment(own, nccl)?,
+        environment: session.environment()?,
         ranks,
     })
 }

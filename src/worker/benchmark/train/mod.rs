@@ -14,6 +14,7 @@ use ringmark_record::heartbeat::{Driver, Phase};
 
 use crate::benchmark::train::header::ExchangeFacts;
 use crate::benchmark::train::progress::Progress;
+use crate::benchmark::train::record::Measured;
 use crate::benchmark::train::step::Step;
 use crate::cli::RunLabel;
 use crate::data;
@@ -22,10 +23,8 @@ use crate::exchange::bucket::BucketPlan;
 use crate::exchange::memory::Shape;
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::GradientReducer;
-use crate::ffi::libraries;
-use crate::job::device::DeviceOfRank;
 use crate::job::heartbeat;
-use crate::job::host_watch::HostWatch;
+use crate::job::session::{Request, Session};
 use crate::job::world::World;
 use crate::measure::step_timer::StepTimer;
 use crate::model::checkpoint;
@@ -35,34 +34,26 @@ use crate::model::precision::Precision;
 use crate::model::resnet::ResNet50;
 
 /// Runs one rank from start to end.
-pub fn live(config: &TrainConfig, label: RunLabel, driver: Option<Driver>) -> Result<()> {
-    heartbeat::begin(driver);
-    // Before any other call of libtorch, which looks for its CUDA half only once.
-    let cuda = libraries::load_cuda(config.device);
-    World::run(|world| train(config, label, world, cuda))
+pub fn run(config: &TrainConfig, label: RunLabel, launcher: Option<Driver>) -> Result<()> {
+    let request = Request { device: config.device, threads: config.threads, with_nccl_log: false, launcher };
+    Session::run(request, |session| train(config, label, session))
 }
 
 /// Trains, prints and writes; why the run does not count, if it does not.
-fn train(
-    config: &TrainConfig,
-    label: RunLabel,
-    world: &World,
-    cuda: Result<libraries::CudaLibraries, String>,
-) -> Result<Option<String>> {
-    let own = DeviceOfRank::choose(config.device, config.threads, world, cuda.as_ref())?;
-    own.check_dtype(config.dtype)?;
-    let nccl = own.nccl(cuda.as_ref())?;
+fn train(config: &TrainConfig, label: RunLabel, session: &Session) -> Result<Option<String>> {
+    let (world, device) = (session.world, session.device());
+    session.own.check_dtype(config.dtype)?;
 
     tch::manual_seed(config.seed);
-    let mut tensors = NamedTensors::new(own.device);
+    let mut tensors = NamedTensors::new(device);
     let model = ResNet50::new(&mut tensors);
     if let Some(path) = &config.init {
         checkpoint::load(path, &tensors)?;
     }
-    let precision = Precision::new(config, own.device)?;
+    let precision = Precision::new(config, device)?;
     let shape = Shape::gradients(tensors.elements(), config.exchange.wire);
     heartbeat::enter(Phase::Connecting);
-    let mut engine = select::new(&config.exchange, shape, world, own.device, nccl.as_ref())?;
+    let mut engine = select::new(&config.exchange, shape, world, device, session.nccl.as_ref())?;
     let engine_name = engine.name();
     let summed = if engine_name == "none" { 1 } else { world.ranks() };
     let gradients = engine.memory().sums.shallow_clone();
@@ -76,23 +67,23 @@ fn train(
 
     let optimizer = Optimizer::new(config, world.ranks(), summed);
     heartbeat::enter(Phase::Data);
-    let batch = data::batch(config, world.rank(), own.device)?;
-    let mut step = Step::new(config, world.rank(), own.device, (model, flat, batch), precision, (reducer, optimizer))?;
+    let batch = data::batch(config, world.rank(), device)?;
+    let mut step = Step::new(config, world.rank(), device, (model, flat, batch), precision, (reducer, optimizer))?;
 
     let tuning = match config.autotune {
         // Where nothing is exchanged there is nothing to choose.
-        true if summed > 1 => Some(autotune::search(config, world, own.device, &mut step, &tensors)?),
+        true if summed > 1 => Some(autotune::search(config, world, device, &mut step, &tensors)?),
         _ => None,
     };
     let exchange = ExchangeFacts { backend: engine_name, buckets: reducer.bucket_sizes(), tuning };
-    let header = header::header(config, label, world, &own, nccl.as_deref(), exchange)?;
+    let header = header::header(config, label, session, exchange)?;
     let mut progress = Progress::new(world, &header);
     let first_scale = if step.precision.loss_scaler.is_some() { config.loss_scale } else { 1.0 };
-    let mut timer = StepTimer::new(own.device, first_scale);
+    let mut timer = StepTimer::new(device, first_scale);
     let mut samples = Vec::with_capacity(config.iterations as usize);
 
     heartbeat::enter(Phase::Ready);
-    let watch = HostWatch::start(world, &own);
+    let watch = session.start_counters();
     world.barrier();
     let started = Instant::now();
     for iteration in 1..=config.iterations {
@@ -104,13 +95,13 @@ fn train(
     progress.show(timer.finished(Some(&last), || reducer.check())?, &mut samples);
     let wall = started.elapsed();
     heartbeat::enter(Phase::Finishing);
-    let used = watch.end(world, &own)?;
+    let counters = session.end_counters(watch)?;
     progress.end();
 
     if let (Some(path), 0) = (&config.save, world.rank()) {
         checkpoint::save(path, &tensors, config.iterations)?;
     }
-    record::gather(header, world, &own, &step.flat, (&samples, used), wall)
+    record::gather(session, header, &step.flat.weights, Measured { samples, counters, wall })
 }
 
 /// Every rank starts from rank 0's weights and running statistics.

@@ -1,45 +1,43 @@
-//! What is kept of a run: every rank's samples and checksum come together on rank 0, which judges and writes them.
+//! What is kept of a run: every rank's samples and checksum come together on rank 0, which checks and writes them.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use ringmark_record::run::{Iteration, RunEnd, RunHeader, RunRecord};
-use ringmark_record::units::{Bytes, Seconds};
-use ringmark_record::{validity, whole_file};
+use ringmark_record::units::Seconds;
+use ringmark_record::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::ffi::shim;
-use crate::host::facts;
-use crate::job::device::DeviceOfRank;
 use crate::job::host_watch::CountersOfRun;
+use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::step_timer::Sample;
-use crate::model::flat_parameters::FlatParameters;
+
+/// What the timed loop left on this rank.
+pub struct Measured {
+    /// Of every iteration.
+    pub samples: Vec<Sample>,
+    /// Of all hosts and ranks.
+    pub counters: CountersOfRun,
+    /// First iteration's start to the last one's end.
+    pub wall: Duration,
+}
 
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
-pub fn gather(
-    header: RunHeader,
-    world: &World,
-    own: &DeviceOfRank,
-    flat: &FlatParameters,
-    (samples, counters): (&[Sample], CountersOfRun),
-    wall: Duration,
-) -> Result<Option<String>> {
-    let iterations = iterations(world, samples);
-    let checksums = world.gather_text(&checksum(&flat.weights)?);
-    let peak_memory = match own.device {
-        Device::Cuda(index) => Bytes(shim::peak_memory(index)?),
-        _ => facts::peak_resident(),
-    };
-    let peaks = world.gather(&[peak_memory.0 as f64]).concat();
+pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
+    let Measured { samples, counters, wall } = measured;
+    let world = session.world;
+    let iterations = iterations(world, &samples);
+    let checksums = world.gather_text(&checksum(weights)?);
+    let peak_memory = session.peak_memory()?;
     let mut end = RunEnd {
         failure: None,
         iterations: iterations.len() as u32,
         skipped_steps: iterations.iter().filter(|iteration| iteration.skipped).count() as u32,
         wall: Seconds(wall.as_secs_f64()),
         parameter_checksums: checksums,
-        peak_memory: peaks.into_iter().map(|bytes| Bytes(bytes as u64)).collect(),
+        peak_memory,
         host_use: counters.hosts,
         rank_use: counters.ranks,
         warnings: Vec::new(),
@@ -53,9 +51,7 @@ pub fn gather(
             end.warnings = warnings;
             summarize(end);
         }
-        if let Some(path) = &record.header.config.record {
-            whole_file::write(path, |output| record.write(output))?;
-        }
+        session.write(record.header.config.record.as_deref(), |output| record.write(output))?;
     }
     world.barrier();
     Ok(failure)
