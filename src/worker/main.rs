@@ -1,6 +1,6 @@
 //! The program `ringmark-worker`: one rank of a run, one process a GPU; errors turned into exit status (2 for usage, 1
-//! for failure). `main` -> [`benchmark::train`] -> `Step` -> autograd hook -> `GradientReducer` ->
-//! `Collective` -> [`ffi`].
+//! for failure). `main` -> [`benchmark`] -> `train` -> `Step` -> autograd hook -> `GradientReducer` -> `Backend` ->
+//! [`ffi`].
 //!
 //! | module | what it is for |
 //! |---|---|

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ringmark_record::units::Bytes;
 
-/// Consecutive parameters, in backward order, whose gradients are reduced in one piece.
+/// Consecutive parameters, in backward order, whose gradients are reduced at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
     /// Indices of the parameters.

@@ -1,4 +1,4 @@
-//! The memory that an engine sums from and to. Engines make it, because where it lies decides how fast it is.
+//! The memory that a backend sums from and to. Backends make it, because where it lies decides how fast it is.
 
 use anyhow::{Result, ensure};
 use ringmark_record::config::Wire;
@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 use crate::host::facts;
 use crate::job::world::World;
 
-/// Size and types of an engine's memory.
+/// Size and types of a backend's memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// Length of the wire and of the sums.

@@ -5,43 +5,72 @@
 //! Both sides times the number of ranks: `G = sum + ranks x decay x w; M = momentum x M + G; w -= rate / ranks x (G +
 //! momentum x M)`. The flat momenta hold M, and nobody has to divide the gradients, which would write all of them again.
 
-use anyhow::Result;
-use ringmark_record::config::TrainConfig;
+use anyhow::{Result, ensure};
+use ringmark_record::config::{Dtype, TrainConfig};
+use tch::Tensor;
 
+use crate::exchange::loss_scaler::LossScaler;
 use crate::ffi::shim::{self, SgdStep};
-use crate::model::flat_parameters::FlatParameters;
-use crate::model::precision::Precision;
 
-/// What the update needs beside the tensors.
+/// The flat tensors of the update, all fp32 and of equal length, and its constants.
 pub struct Optimizer {
     config: TrainConfig,
-    ranks: u32,
-    /// The number of ranks whose gradients were summed.
-    summed: f64,
+    ranks: RankCounts,
+    weights: Tensor,
+    /// Summed over the ranks.
+    gradients: Tensor,
+    /// Zero at first.
+    momenta: Tensor,
+    /// Only fp16 has one.
+    loss_scaler: Option<LossScaler>,
+}
+
+/// How many ranks there are.
+#[derive(Debug, Clone, Copy)]
+pub struct RankCounts {
+    /// In the job: the learning rate goes with them.
+    pub all: u32,
+    /// Those whose gradients are summed.
+    pub summed: u32,
 }
 
 impl Optimizer {
-    /// For gradients summed over `summed` of `ranks` ranks.
-    pub fn new(config: &TrainConfig, ranks: u32, summed: u32) -> Optimizer {
-        Optimizer { config: config.clone(), ranks, summed: f64::from(summed) }
+    /// Updates `weights` by `gradients`.
+    pub fn new(config: &TrainConfig, ranks: RankCounts, weights: Tensor, gradients: Tensor) -> Result<Optimizer> {
+        let (length, wanted) = (gradients.numel(), weights.numel());
+        ensure!(length == wanted, "{length} gradients for {wanted} parameters");
+        let has_scaler = config.dtype == Dtype::Fp16;
+        Ok(Optimizer {
+            config: config.clone(),
+            ranks,
+            momenta: weights.f_zeros_like()?,
+            loss_scaler: has_scaler.then(|| LossScaler::new(config.loss_scale, weights.device())).transpose()?,
+            weights,
+            gradients,
+        })
     }
 
-    /// Update number `iteration`, from 1; skipped on the device where the loss scaler found an overflow.
-    pub fn step(&self, iteration: u32, flat: &FlatParameters, precision: &mut Precision) -> Result<()> {
+    /// Update number `update`, from 1; skipped on the device where the loss scaler found an overflow.
+    pub fn step(&mut self, update: u32) -> Result<()> {
+        let summed = f64::from(self.ranks.summed);
         let step = SgdStep {
-            learning_rate: self.config.learning_rate_at(iteration, self.ranks) / self.summed,
+            learning_rate: self.config.learning_rate_at(update, self.ranks.all) / summed,
             momentum: self.config.momentum,
-            weight_decay: self.config.weight_decay * self.summed,
+            weight_decay: self.config.weight_decay * summed,
         };
-        let scaler = &mut precision.loss_scaler;
-        if let Some(scaler) = scaler {
-            scaler.unscale(&flat.gradients)?;
+        if let Some(scaler) = &mut self.loss_scaler {
+            scaler.unscale(&self.gradients)?;
         }
-        let found_inf = scaler.as_ref().map(|scaler| &scaler.found_inf);
-        shim::sgd(&flat.weights, &flat.gradients, &flat.momenta, step, found_inf)?;
-        if let Some(scaler) = scaler {
+        let found_inf = self.loss_scaler.as_ref().map(|scaler| &scaler.found_inf);
+        shim::sgd(&self.weights, &self.gradients, &self.momenta, step, found_inf)?;
+        if let Some(scaler) = &mut self.loss_scaler {
             scaler.update()?;
         }
         Ok(())
+    }
+
+    /// The scale of the loss, where there is one.
+    pub fn loss_scaler(&self) -> Option<&LossScaler> {
+        self.loss_scaler.as_ref()
     }
 }

@@ -3,7 +3,7 @@
 //! Buckets start strictly in the plan's order, on every rank, whatever order the gradients come in.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use ringmark_record::config::Switch;
@@ -11,13 +11,14 @@ use ringmark_record::heartbeat::Phase;
 use ringmark_record::units::Bytes;
 use tch::Tensor;
 
-use crate::exchange::backend::Collective;
+use crate::exchange::backend::Backend;
 use crate::exchange::bucket::{Bucket, BucketPlan};
 use crate::ffi::shim::{self, GradientObserver};
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
+use crate::measure::step_timer::InBackward;
 
-/// What is reduced, by whom, and how far the current step is.
+/// What is reduced, by what, and how far the current step is.
 pub struct GradientReducer {
     state: Mutex<State>,
 }
@@ -28,7 +29,7 @@ struct State {
     parameters: Vec<Tensor>,
     /// Every parameter's place in the wire.
     destinations: Vec<Tensor>,
-    collective: Box<dyn Collective>,
+    backend: Box<dyn Backend>,
     /// Sums that were done when the plan was made.
     earlier_sums: usize,
     overlap: bool,
@@ -37,35 +38,32 @@ struct State {
     missing: Vec<usize>,
     /// Buckets whose gradients are on the wire.
     filled: usize,
-    /// Time that backward was held up by sums in this step.
-    blocked: Duration,
-    /// When this step's first sum was about to start; nothing that waits for another rank comes before it.
-    joined: Option<Mark>,
+    /// What the sums did to backward in this step.
+    in_backward: InBackward,
     /// A failure inside backward, where it cannot be returned.
     failure: Option<anyhow::Error>,
 }
 
 impl GradientReducer {
-    /// `destinations` are the parameters' places in the wire of `collective`, which leaves the sums where the optimizer
+    /// Sums the gradients of `parameters`, in buckets of `bucket`, by `backend`, which leaves the sums where the optimizer
     /// reads. Lives as long as the process, because backward calls it.
     pub fn new(
         overlap: Switch,
-        plan: BucketPlan,
+        bucket: Bytes,
         parameters: Vec<Tensor>,
-        destinations: Vec<Tensor>,
-        collective: Box<dyn Collective>,
+        mut backend: Box<dyn Backend>,
     ) -> Result<&'static GradientReducer> {
+        let destinations = places(&parameters, &backend.memory().wire)?;
         let state = State {
             missing: Vec::new(),
             filled: 0,
-            blocked: Duration::ZERO,
-            joined: None,
+            in_backward: InBackward::default(),
             failure: None,
             overlap: overlap == Switch::On,
-            plan,
+            plan: plan(&parameters, bucket),
             parameters,
             destinations,
-            collective,
+            backend,
             earlier_sums: 0,
         };
         let reducer: &'static GradientReducer = Box::leak(Box::new(GradientReducer { state: Mutex::new(state) }));
@@ -73,12 +71,12 @@ impl GradientReducer {
         Ok(reducer)
     }
 
-    /// Reduces in other buckets, and other pieces of MPI calls, from the next step on; none is under way.
-    pub fn set_sizes(&self, plan: BucketPlan, piece_kb: u32) -> Result<()> {
+    /// Reduces in other buckets, and other chunks of MPI calls, from the next step on; none is under way.
+    pub fn set_sizes(&self, bucket: Bytes, chunk_kb: u32) -> Result<()> {
         let state = &mut *self.state();
-        state.earlier_sums = state.collective.check()?;
-        state.plan = plan;
-        state.collective.set_piece(piece_kb);
+        state.earlier_sums = state.backend.check()?;
+        state.plan = plan(&state.parameters, bucket);
+        state.backend.set_chunk(chunk_kb);
         Ok(())
     }
 
@@ -88,14 +86,14 @@ impl GradientReducer {
     }
 
     /// Whether the length of an MPI call matters.
-    pub fn calls_mpi(&self) -> bool {
-        self.state().collective.calls_mpi()
+    pub fn has_chunks(&self) -> bool {
+        self.state().backend.has_chunks()
     }
 
     /// Looks for errors of sums that are under way; the bucket that is being summed.
     pub fn check(&self) -> Result<u32> {
         let state = &mut *self.state();
-        let done = state.collective.check()? - state.earlier_sums;
+        let done = state.backend.check()? - state.earlier_sums;
         Ok((done % state.plan.buckets.len().max(1)) as u32)
     }
 
@@ -104,17 +102,15 @@ impl GradientReducer {
         let mut state = self.state();
         state.missing = state.plan.buckets.iter().map(|bucket| bucket.parameters.len()).collect();
         state.filled = 0;
-        state.blocked = Duration::ZERO;
-        state.joined = None;
+        state.in_backward = InBackward::default();
     }
 
-    /// After backward: time that the sums held it up, and when the first of them was about to start, if one was.
-    pub fn after_backward(&self) -> (Duration, Option<Mark>) {
-        let mut state = self.state();
-        (state.blocked, state.joined.take())
+    /// After backward: what the sums did to it.
+    pub fn in_backward(&self) -> InBackward {
+        std::mem::take(&mut self.state().in_backward)
     }
 
-    /// Starts what has not been started, waits as [`Collective::finish`] does.
+    /// Starts what has not been started, waits as [`Backend::finish`] does.
     pub fn finish(&self) -> Result<()> {
         let state = &mut *self.state();
         if let Some(failure) = state.failure.take() {
@@ -127,17 +123,34 @@ impl GradientReducer {
         if !state.overlap {
             for (number, bucket) in buckets.iter().enumerate() {
                 heartbeat::enter(Phase::AllReduce { bucket: number as u32 });
-                state.collective.start(bucket.elements.clone())?;
+                state.backend.start(bucket.elements.clone())?;
             }
         }
-        // An engine that knows better which one it waits for says so.
+        // A backend that knows better which one it waits for says so.
         heartbeat::enter(Phase::AllReduce { bucket: buckets.len().saturating_sub(1) as u32 });
-        state.collective.finish()
+        state.backend.finish()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn plan(parameters: &[Tensor], bucket: Bytes) -> BucketPlan {
+    let lengths: Vec<usize> = parameters.iter().map(Tensor::numel).collect();
+    BucketPlan::new(&lengths, bucket)
+}
+
+/// Every parameter's place in `flat`, where they lie one after the other, shaped and strided like the parameter.
+fn places(parameters: &[Tensor], flat: &Tensor) -> Result<Vec<Tensor>> {
+    let mut offset = 0;
+    let place = |parameter: &Tensor| {
+        let length = parameter.numel() as i64;
+        let range = flat.f_narrow(0, offset, length)?;
+        offset += length;
+        Ok(range.f_as_strided(parameter.size(), parameter.stride(), None)?)
+    };
+    parameters.iter().map(place).collect()
 }
 
 impl GradientObserver for GradientReducer {
@@ -155,24 +168,47 @@ impl State {
         let Some(bucket) = self.plan.buckets.iter().position(holds) else {
             bail!("parameter {parameter} is in no bucket");
         };
-        heartbeat::piece_is_through();
+        heartbeat::count_progress();
         self.missing[bucket] -= 1;
         while self.missing.get(self.filled) == Some(&0) {
             let Bucket { parameters, elements } = self.plan.buckets[self.filled].clone();
             shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
             if self.overlap {
-                if self.joined.is_none() {
-                    // On CUDA an event behind this bucket's copies, in the stream that the engine has its sum wait for.
-                    self.joined = Some(Mark::set(self.destinations[0].device())?);
+                if self.in_backward.first_sum.is_none() {
+                    // On CUDA an event behind this bucket's copies, in the stream that the backend has its sum wait for.
+                    self.in_backward.first_sum = Some(Mark::set(self.destinations[0].device())?);
                 }
                 let started = Instant::now();
                 heartbeat::enter(Phase::AllReduce { bucket: self.filled as u32 });
-                self.collective.start(elements)?;
+                self.backend.start(elements)?;
                 heartbeat::enter(Phase::Backward);
-                self.blocked += started.elapsed();
+                self.in_backward.blocked += started.elapsed();
             }
             self.filled += 1;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    #[test]
+    fn a_gradient_s_place_has_its_parameter_s_shape_and_strides() {
+        let floats = (Kind::Float, Device::Cpu);
+        let nhwc = Tensor::zeros([4, 3, 3, 2], floats).permute([0, 3, 1, 2]);
+        let parameters = [Tensor::zeros([5], floats), nhwc, Tensor::zeros([2, 7], floats)];
+        let flat = Tensor::arange(5 + 72 + 14, floats);
+        let places = places(&parameters, &flat).expect("they fit");
+        let mut first = 0.0;
+        for (place, parameter) in places.iter().zip(&parameters) {
+            assert_eq!((place.size(), place.stride()), (parameter.size(), parameter.stride()));
+            assert_eq!(place.f_min().expect("a number").double_value(&[]), first);
+            first += parameter.numel() as f64;
+            assert_eq!(place.f_max().expect("a number").double_value(&[]), first - 1.0);
+        }
     }
 }

@@ -37,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Iteration and phase.
 static POSITION: Mutex<(u32, Phase)> = Mutex::new((0, Phase::Starting));
-static PIECES: AtomicU64 = AtomicU64::new(0);
+static PROGRESS: AtomicU64 = AtomicU64::new(0);
 /// [`Waiting`]s that there are.
 static WAITS: AtomicU32 = AtomicU32::new(0);
 
@@ -61,9 +61,9 @@ fn position() -> MutexGuard<'static, (u32, Phase)> {
     POSITION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A gradient is ready, or a piece of a sum has gone through: what is slow is told from what is stuck.
-pub fn piece_is_through() {
-    PIECES.fetch_add(1, Ordering::Relaxed);
+/// A gradient is ready, or a chunk of a sum has gone through: so a slow rank is told from one that is stuck.
+pub fn count_progress() {
+    PROGRESS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// This rank waits for others until the value is dropped.
@@ -89,7 +89,7 @@ fn now() -> Heartbeat {
         iteration,
         phase,
         is_waiting: WAITS.load(Ordering::Relaxed) > 0 || matches!(phase, Phase::AllReduce { .. }),
-        pieces: PIECES.load(Ordering::Relaxed),
+        pieces: PROGRESS.load(Ordering::Relaxed),
         processor_time: Seconds(processor_time as f64 / 1e6),
         available_memory: facts::available_memory(),
     }

@@ -16,6 +16,25 @@ use crate::measure::mark::Mark;
 /// Between two questions to the device: little processor time, so that a host that waits is not taken for one at work.
 const PAUSE: Duration = Duration::from_micros(500);
 
+/// What the exchange did inside backward.
+#[derive(Default)]
+pub struct InBackward {
+    /// Time that backward was held up.
+    pub blocked: Duration,
+    /// When the first sum was about to start, if one was; nothing that waits for another rank comes before it.
+    pub first_sum: Option<Mark>,
+}
+
+/// What an iteration leaves on the device, each a tensor of one element.
+pub struct DeviceValues<'a> {
+    /// Mean over the rank's batch.
+    pub loss: &'a Tensor,
+    /// Of the next iteration.
+    pub loss_scale: &'a Tensor,
+    /// Not 0 where the update was skipped.
+    pub found_inf: &'a Tensor,
+}
+
 /// The ends of an iteration's phases.
 pub struct StepMarks {
     start: Mark,
@@ -23,10 +42,7 @@ pub struct StepMarks {
     backward: Mark,
     reduced: Mark,
     updated: Mark,
-    /// Time inside backward that belongs to the all-reduce.
-    blocked: Duration,
-    /// When the first all-reduce started inside backward; `None` where it did not.
-    joined: Option<Mark>,
+    in_backward: InBackward,
     /// Loss, next loss scale and found_inf on the host, there when the next iteration's first mark is done.
     values: Tensor,
 }
@@ -61,12 +77,12 @@ impl MarkSetter {
         Ok(())
     }
 
-    /// For tests: keeps this rank busy for `share` of the time since the last mark, which it waits for on CUDA.
-    pub fn spin(&self, share: f64) -> Result<()> {
+    /// For tests: keeps this rank busy for `fraction` of the time since the last mark, which it waits for on CUDA.
+    pub fn spin(&self, fraction: f64) -> Result<()> {
         let now = Mark::set(self.device)?;
         now.wait(|| Ok(()))?;
         let Some(last) = self.marks.last() else { return Ok(()) };
-        let (start, time) = (Instant::now(), now.seconds_since(last)? * share);
+        let (start, time) = (Instant::now(), now.seconds_since(last)? * fraction);
         while start.elapsed().as_secs_f64() < time {
             std::hint::spin_loop();
         }
@@ -81,7 +97,7 @@ pub struct Sample {
     pub step: f64,
     /// Forward and loss.
     pub forward: f64,
-    /// Backward less what the all-reduce held it up.
+    /// Backward less the time that the all-reduce held it up.
     pub backward: f64,
     /// All-reduce that backward did not hide.
     pub exposed_allreduce: f64,
@@ -117,18 +133,13 @@ impl StepTimer {
         Ok(MarkSetter { device: self.device, marks: vec![Mark::set(self.device)?] })
     }
 
-    /// Takes an iteration's marks, what the reducer tells after backward, and asks for its values, each a device tensor of
-    /// one element.
-    pub fn end(
-        &mut self,
-        setter: MarkSetter,
-        (blocked, joined): (Duration, Option<Mark>),
-        values: [&Tensor; 3],
-    ) -> Result<()> {
+    /// Takes an iteration's marks, and has its values copied to the host.
+    pub fn end(&mut self, setter: MarkSetter, in_backward: InBackward, values: DeviceValues) -> Result<()> {
         let Ok([start, forward, backward, reduced, updated]) = <[Mark; 5]>::try_from(setter.marks) else {
             unreachable!("an iteration sets five marks");
         };
-        let values = Tensor::f_stack(&values.map(Tensor::detach), 0)?.f_to_kind(Kind::Float)?;
+        let DeviceValues { loss, loss_scale, found_inf } = values;
+        let values = Tensor::f_stack(&[loss, loss_scale, found_inf].map(Tensor::detach), 0)?.f_to_kind(Kind::Float)?;
         let values = if self.device.is_cuda() {
             let host = Tensor::f_empty([3], (Kind::Float, Device::Cpu))?.f_pin_memory(self.device)?;
             shim::copy_without_waiting(&host, &values)?;
@@ -136,15 +147,15 @@ impl StepTimer {
         } else {
             values
         };
-        self.pending.push_back(StepMarks { start, forward, backward, reduced, updated, blocked, joined, values });
+        self.pending.push_back(StepMarks { start, forward, backward, reduced, updated, in_backward, values });
         Ok(())
     }
 
     /// The iterations that are over, oldest first. `last` is the end of the last one; with it this waits for all.
     ///
     /// Without it this waits until the device has begun the newest iteration: a host that runs further ahead is held up
-    /// inside a launch at last, where it can neither see an error nor tell where the device is. While it waits,
-    /// `check` looks for errors of the sums under way and tells which of them the device is at.
+    /// inside a launch at last, where it can neither see an error nor say where the device is. While it waits,
+    /// `check` looks for errors of the sums under way and returns which of them the device is at.
     pub fn finished(&mut self, last: Option<&MarkSetter>, check: impl Fn() -> Result<u32>) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         while let Some(iteration) = self.pending.front() {
@@ -157,7 +168,7 @@ impl StepTimer {
                 std::thread::sleep(PAUSE);
                 continue;
             }
-            let blocked = iteration.blocked.as_secs_f64();
+            let blocked = iteration.in_backward.blocked.as_secs_f64();
             let value = |index: i64| iteration.values.double_value(&[index]);
             let found_inf = value(2) != 0.0;
             samples.push(Sample {
@@ -167,7 +178,8 @@ impl StepTimer {
                 exposed_allreduce: iteration.reduced.seconds_since(&iteration.backward)? + blocked,
                 optimizer: iteration.updated.seconds_since(&iteration.reduced)?,
                 before_allreduce: iteration
-                    .joined
+                    .in_backward
+                    .first_sum
                     .as_ref()
                     .unwrap_or(&iteration.backward)
                     .seconds_since(&iteration.start)?,

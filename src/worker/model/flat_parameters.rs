@@ -1,27 +1,22 @@
-//! All weights, all gradients and all momenta: one flat tensor each, in the order in which backward finishes them.
+//! All weights in one flat tensor, in the order in which backward finishes their gradients: a bucket of gradients is a
+//! range of such a tensor, and the update is one call.
 //!
-//! A bucket is a stretch of the flat gradients and the optimizer is one call. The model's parameters become views of
-//! the flat weights, with the strides of the run's memory layout.
+//! The model's parameters become views of the flat weights, with the strides of the run's memory layout.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use ringmark_record::config::Layout;
 use tch::{Kind, Tensor};
 
 use crate::model::named_tensors::NamedTensors;
 
-/// The flat tensors, all of equal length, and the parameters in them.
+/// The flat weights, and the parameters in them.
 pub struct FlatParameters {
     /// Every weight, fp32.
     pub weights: Tensor,
-    /// Every gradient, fp32: after the all-reduce, summed over the ranks. An engine's memory.
-    pub gradients: Tensor,
-    /// Every momentum, fp32, zero at first.
-    pub momenta: Tensor,
     /// The model's own tensors in backward order.
     pub parameters: Vec<Tensor>,
     /// Every weight in the type that convolutions and products compute in, where that is not fp32.
     rounded: Option<Tensor>,
-    layout: Layout,
 }
 
 impl FlatParameters {
@@ -30,30 +25,17 @@ impl FlatParameters {
     /// With `compute`, the type of an autocast, the model's convolutions and products use a rounded copy: what autocast
     /// would do for every weight by itself, in one call, and without keeping their gradients in both types. `tensors`
     /// name the fp32 values in any case.
-    pub fn new(
-        tensors: &mut NamedTensors,
-        layout: Layout,
-        compute: Option<Kind>,
-        gradients: Tensor,
-    ) -> Result<FlatParameters> {
-        let device = gradients.device();
+    pub fn new(tensors: &mut NamedTensors, layout: Layout, compute: Option<Kind>) -> Result<FlatParameters> {
         let _no_gradient = tch::no_grad_guard();
         // Backward walks the model from its end to its beginning.
         let parameters: Vec<Tensor> =
             tensors.parameters.iter().rev().map(|named| named.tensor.shallow_clone()).collect();
-        let length = gradients.numel();
-        ensure!(length == tensors.elements(), "{length} gradients for {} parameters", tensors.elements());
-        let zeros = |kind| Tensor::f_zeros([length as i64], (kind, device));
-        let mut flat = FlatParameters {
-            weights: zeros(Kind::Float)?,
-            gradients,
-            momenta: zeros(Kind::Float)?,
-            rounded: compute.map(zeros).transpose()?,
-            parameters,
-            layout,
-        };
-        let exact = flat.views(&flat.weights)?;
-        let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded)).transpose()?;
+        let (length, device) = (tensors.elements() as i64, tensors.device());
+        let zeros = |kind| Tensor::f_zeros([length], (kind, device));
+        let mut flat =
+            FlatParameters { weights: zeros(Kind::Float)?, rounded: compute.map(zeros).transpose()?, parameters };
+        let exact = flat.views(&flat.weights, layout)?;
+        let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded, layout)).transpose()?;
         for (index, (named, view)) in tensors.parameters.iter_mut().rev().zip(exact).enumerate() {
             view.shallow_clone().f_copy_(&named.tensor)?;
             // Autocast leaves vectors, those of batch normalization, in fp32.
@@ -72,23 +54,18 @@ impl FlatParameters {
         Ok(())
     }
 
-    /// Numbers of elements in backward order.
-    pub fn lengths(&self) -> Vec<usize> {
-        self.parameters.iter().map(Tensor::numel).collect()
-    }
-
-    /// Every parameter's place in `flat`, shaped and strided like the parameter.
-    pub fn views(&self, flat: &Tensor) -> Result<Vec<Tensor>> {
+    /// Every parameter's place in `flat`, strided for `layout`.
+    fn views(&self, flat: &Tensor, layout: Layout) -> Result<Vec<Tensor>> {
         let mut offset = 0;
         let view = |parameter: &Tensor| {
-            let stretch = flat.f_narrow(0, offset, parameter.numel() as i64)?;
+            let range = flat.f_narrow(0, offset, parameter.numel() as i64)?;
             offset += parameter.numel() as i64;
             let shape = parameter.size();
-            Ok(match (self.layout, &shape[..]) {
+            Ok(match (layout, &shape[..]) {
                 (Layout::Nhwc, &[output, input, height, width]) => {
-                    stretch.f_view([output, height, width, input])?.f_permute([0, 3, 1, 2])?
+                    range.f_view([output, height, width, input])?.f_permute([0, 3, 1, 2])?
                 }
-                _ => stretch.f_view(&shape[..])?,
+                _ => range.f_view(&shape[..])?,
             })
         };
         self.parameters.iter().map(view).collect()
@@ -109,8 +86,7 @@ mod tests {
         let mut tensors = NamedTensors::new(Device::Cpu);
         let model = ResNet50::new(&mut tensors);
         let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
-        let gradients = Tensor::zeros([tensors.elements() as i64], (Kind::Float, Device::Cpu));
-        let flat = FlatParameters::new(&mut tensors, layout, compute, gradients).expect("memory");
+        let flat = FlatParameters::new(&mut tensors, layout, compute).expect("memory");
         (tensors, model, flat, before)
     }
 

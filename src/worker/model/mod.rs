@@ -4,4 +4,5 @@ pub mod checkpoint;
 pub mod flat_parameters;
 pub mod named_tensors;
 pub mod precision;
+pub mod prepared;
 pub mod resnet;

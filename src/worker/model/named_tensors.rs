@@ -25,6 +25,11 @@ impl NamedTensors {
         NamedTensors { parameters: Vec::new(), buffers: Vec::new(), device }
     }
 
+    /// Where they are made.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
     /// Number of trained values.
     pub fn elements(&self) -> usize {
         self.parameters.iter().map(|named| named.tensor.numel()).sum()

@@ -11,7 +11,7 @@ use ringmark_record::units::{Bytes, Seconds};
 use tch::{Device, Kind, Tensor};
 
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
-use crate::exchange::backend::{Collective, select};
+use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::BucketPlan;
 use crate::exchange::memory::Shape;
 use crate::ffi::shim::{self, SgdStep};
@@ -26,7 +26,7 @@ use crate::model::resnet::ResNet50;
 pub struct Bench<'a> {
     config: &'a BandwidthConfig,
     device: Device,
-    engine: Box<dyn Collective>,
+    engine: Box<dyn Backend>,
     values: Values,
     /// Stretches of the gradients; empty for sizes.
     plan: BucketPlan,
@@ -58,7 +58,7 @@ impl<'a> Bench<'a> {
                 (lengths, Shape::gradients(elements, wire))
             }
         };
-        let engine = select::new(&config.exchange, shape, world, device, session.nccl.as_ref())?;
+        let engine = select::new(&config.exchange, shape, session)?;
         // Ranks that exchange nothing have sums over themselves alone.
         let summed = match config.exchange.collective {
             CollectiveChoice::None => (0, 1),

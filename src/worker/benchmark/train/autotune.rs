@@ -1,25 +1,23 @@
-//! `--autotune`: a short search for bucket and piece size before the first iteration, as Horovod's: real steps without
+//! `--autotune`: a short search for bucket and chunk size before the first iteration, as Horovod's: real steps without
 //! their update, so that the training which follows starts as it would without (sums of three ranks and more may round
-//! differently in other pieces). Not for what a size means.
+//! differently in other chunks). Not for what a size means.
 
 use anyhow::Result;
-use ringmark_record::config::{ExchangeConfig, TrainConfig};
+use ringmark_record::config::ExchangeConfig;
 use ringmark_record::run::{Trial, Tuning};
 use ringmark_record::stats::summary;
 use ringmark_record::units::Seconds;
-use tch::{Device, Tensor};
+use tch::Tensor;
 
 use crate::benchmark::train::step::Step;
-use crate::exchange::bucket::BucketPlan;
 use crate::job::world::World;
 use crate::measure::timed::Timed;
-use crate::model::named_tensors::NamedTensors;
 
 /// From buckets that follow each other closely, to all gradients at once.
 const BUCKETS_MB: [f64; 6] = [1.0, 4.0, 10.0, 25.0, 50.0, 200.0];
 
 /// What one MPI call sums; 0 is a bucket.
-const PIECES_KB: [u32; 4] = [250, 1000, 4000, 0];
+const CHUNKS_KB: [u32; 4] = [250, 1000, 4000, 0];
 
 /// Steps that count, after one that does not.
 const STEPS: usize = 3;
@@ -27,34 +25,28 @@ const STEPS: usize = 3;
 /// What is faster by less than this is noise, and the setting that was asked for stays.
 const NOISE: f64 = 0.01;
 
-/// Tries bucket sizes, then piece sizes with the best bucket, and leaves the reducer at the best of all. All ranks call
-/// this together and choose alike.
-pub fn search(
-    config: &TrainConfig,
-    world: &World,
-    device: Device,
-    step: &mut Step,
-    tensors: &NamedTensors,
-) -> Result<Tuning> {
-    let statistics: Vec<Tensor> = tensors.buffers.iter().map(|named| named.tensor.copy()).collect();
-    // The first steps warm caches and clocks: whoever is measured in them loses.
-    attempt(config.exchange, world, device, step)?;
-    let mut trials = vec![attempt(config.exchange, world, device, step)?];
+/// Tries bucket sizes, then chunk sizes with the best bucket, and leaves the exchange at the best of all. `asked` is what
+/// the user asked for. All ranks call this together and choose alike.
+pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tuning> {
+    let statistics: Vec<Tensor> = step.model.tensors.buffers.iter().map(|named| named.tensor.copy()).collect();
+    // The first steps warm caches and clocks: what is measured in them loses.
+    attempt(asked, world, step)?;
+    let mut trials = vec![attempt(asked, world, step)?];
     let mut chosen = 0;
-    for bucket_mb in BUCKETS_MB.into_iter().filter(|size| *size != config.exchange.bucket_mb) {
-        trials.push(attempt(ExchangeConfig { bucket_mb, ..config.exchange }, world, device, step)?);
+    for bucket_mb in BUCKETS_MB.into_iter().filter(|size| *size != asked.bucket_mb) {
+        trials.push(attempt(ExchangeConfig { bucket_mb, ..asked }, world, step)?);
         chosen = better(&trials, chosen);
     }
-    if step.reducer.calls_mpi() {
+    if step.exchange.has_chunks() {
         let bucket_mb = trials[chosen].bucket_mb;
-        for piece_kb in PIECES_KB.into_iter().filter(|size| *size != config.exchange.piece_kb) {
-            trials.push(attempt(ExchangeConfig { bucket_mb, piece_kb, ..config.exchange }, world, device, step)?);
+        for piece_kb in CHUNKS_KB.into_iter().filter(|size| *size != asked.piece_kb) {
+            trials.push(attempt(ExchangeConfig { bucket_mb, piece_kb, ..asked }, world, step)?);
             chosen = better(&trials, chosen);
         }
     }
     let Trial { bucket_mb, piece_kb, .. } = trials[chosen];
-    set(ExchangeConfig { bucket_mb, piece_kb, ..config.exchange }, step)?;
-    for (named, before) in tensors.buffers.iter().zip(&statistics) {
+    step.exchange.set_sizes(&ExchangeConfig { bucket_mb, piece_kb, ..asked })?;
+    for (named, before) in step.model.tensors.buffers.iter().zip(&statistics) {
         named.tensor.shallow_clone().f_copy_(before)?;
     }
     Ok(Tuning { trials, chosen })
@@ -67,25 +59,20 @@ fn better(trials: &[Trial], chosen: usize) -> usize {
 }
 
 /// Median over a few steps of the slowest rank's time.
-fn attempt(exchange: ExchangeConfig, world: &World, device: Device, step: &mut Step) -> Result<Trial> {
-    set(exchange, step)?;
+fn attempt(sizes: ExchangeConfig, world: &World, step: &mut Step) -> Result<Trial> {
+    step.exchange.set_sizes(&sizes)?;
     let mut times = Vec::new();
     for number in 0..=STEPS {
-        let timed = Timed::begin(device, world)?;
+        let timed = Timed::begin(step.device(), world)?;
         step.rehearse()?;
-        let own = timed.end(|| step.reducer.check().map(drop))?;
+        let own = timed.end(|| step.exchange.check().map(drop))?;
         let slowest = world.gather(&[own]).concat().into_iter().fold(0.0, f64::max);
         if number > 0 {
             times.push(slowest);
         }
     }
     let step = Seconds(summary::median(&times).unwrap_or_default());
-    Ok(Trial { bucket_mb: exchange.bucket_mb, piece_kb: exchange.piece_kb, step })
-}
-
-fn set(exchange: ExchangeConfig, step: &Step) -> Result<()> {
-    let plan = BucketPlan::new(&step.flat.lengths(), exchange.bucket());
-    step.reducer.set_sizes(plan, exchange.piece_kb)
+    Ok(Trial { bucket_mb: sizes.bucket_mb, piece_kb: sizes.piece_kb, step })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The body of the hot loop: forward, backward with the all-reduce inside it, update.
+//! The body of the hot loop: forward, backward with the exchange inside it, update.
 
 use anyhow::Result;
 use ringmark_record::config::{Fault, TrainConfig};
@@ -6,30 +6,30 @@ use ringmark_record::heartbeat::Phase;
 use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::data::batch::Batch;
-use crate::exchange::optimizer::Optimizer;
-use crate::exchange::reducer::GradientReducer;
+use crate::exchange::GradientExchange;
 use crate::ffi::shim;
 use crate::job::heartbeat;
-use crate::measure::step_timer::StepTimer;
-use crate::model::flat_parameters::FlatParameters;
-use crate::model::precision::Precision;
-use crate::model::resnet::{Mode, ResNet50};
+use crate::measure::step_timer::{DeviceValues, StepTimer};
+use crate::model::prepared::PreparedModel;
+use crate::model::resnet::Mode;
 
 /// Everything that one iteration touches.
 pub struct Step {
-    pub model: ResNet50,
-    pub flat: FlatParameters,
-    pub batch: Batch,
-    pub precision: Precision,
-    pub reducer: &'static GradientReducer,
-    pub optimizer: Optimizer,
+    pub model: PreparedModel,
+    pub exchange: Box<dyn GradientExchange>,
+    batch: Batch,
     mode: Mode,
     /// What stands in the timer's values where there is no loss scaler.
     one: Tensor,
     zero: Tensor,
-    /// Iteration whose gradient is to overflow on this rank.
+    faults: Faults,
+}
+
+/// Faults of `--inject` that are this rank's.
+struct Faults {
+    /// Iteration whose gradient is to overflow.
     overflow: Option<u32>,
-    /// What this rank's forward is to take longer, as a share of it.
+    /// What forward is to take longer, as a fraction of it.
     slower: Option<f64>,
 }
 
@@ -38,31 +38,25 @@ impl Step {
     pub fn new(
         config: &TrainConfig,
         rank: u32,
-        device: Device,
-        (model, flat, batch): (ResNet50, FlatParameters, Batch),
-        precision: Precision,
-        (reducer, optimizer): (&'static GradientReducer, Optimizer),
+        model: PreparedModel,
+        batch: Batch,
+        exchange: Box<dyn GradientExchange>,
     ) -> Result<Step> {
-        let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, device));
+        let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, model.device()));
         Ok(Step {
-            model,
-            flat,
-            batch,
-            precision,
-            reducer,
-            optimizer,
-            mode: if config.freeze_batch_norm { Mode::FrozenBatchNorm } else { Mode::Train },
             one: scalar(1.0)?,
             zero: scalar(0.0)?,
-            overflow: match config.inject {
-                Some(Fault::Overflow { iteration }) if rank == 0 => Some(iteration),
-                _ => None,
-            },
-            slower: match config.inject {
-                Some(Fault::Slow { rank: slow, percent }) if slow == rank => Some(f64::from(percent) / 100.0),
-                _ => None,
-            },
+            model,
+            exchange,
+            batch,
+            mode: if config.freeze_batch_norm { Mode::FrozenBatchNorm } else { Mode::Train },
+            faults: Faults::of(rank, config.inject),
         })
+    }
+
+    /// Where it computes.
+    pub fn device(&self) -> Device {
+        self.model.device()
     }
 
     /// Iteration `iteration`, from 1. On CUDA this returns when everything is enqueued.
@@ -70,54 +64,65 @@ impl Step {
         let mut marks = timer.begin()?;
         heartbeat::enter_in(iteration, Phase::Forward);
         let loss = self.forward()?;
-        if let Some(share) = self.slower {
-            marks.spin(share)?;
+        if let Some(fraction) = self.faults.slower {
+            marks.spin(fraction)?;
         }
         marks.set()?;
 
         heartbeat::enter(Phase::Backward);
-        self.reducer.begin();
+        self.exchange.begin();
         self.backward(&loss, iteration)?;
         marks.set()?;
-        let joining = self.reducer.after_backward();
+        let in_backward = self.exchange.in_backward();
 
-        self.reducer.finish()?;
+        self.exchange.finish()?;
         marks.set()?;
 
         heartbeat::enter(Phase::Optimizer);
-        self.optimizer.step(iteration, &self.flat, &mut self.precision)?;
+        self.exchange.update(iteration)?;
         marks.set()?;
 
-        let (scale, found_inf) = match &self.precision.loss_scaler {
+        let (loss_scale, found_inf) = match self.exchange.loss_scaler() {
             Some(scaler) => (&scaler.scale, &scaler.found_inf),
             None => (&self.one, &self.zero),
         };
-        timer.end(marks, joining, [&loss, scale, found_inf])
+        timer.end(marks, in_backward, DeviceValues { loss: &loss, loss_scale, found_inf })
     }
 
-    /// Forward, backward and all-reduce, without the update: only running statistics change.
-    pub fn rehearse(&self) -> Result<()> {
+    /// Forward, backward and exchange, without the update: only running statistics change.
+    pub fn rehearse(&mut self) -> Result<()> {
         heartbeat::enter(Phase::Forward);
         let loss = self.forward()?;
         heartbeat::enter(Phase::Backward);
-        self.reducer.begin();
+        self.exchange.begin();
         self.backward(&loss, 0)?;
-        self.reducer.finish()
+        self.exchange.finish()
     }
 
     /// Mean cross entropy over the batch.
     fn forward(&self) -> Result<Tensor> {
-        self.flat.round()?;
-        self.precision.forward(|| {
-            let scores = self.model.forward(&self.batch.images, self.mode)?;
+        self.model.round()?;
+        self.model.forward(&self.batch.images, self.mode, |scores| {
             Ok(scores.f_cross_entropy_loss(&self.batch.labels, None::<&Tensor>, Reduction::Mean, -100, 0.0)?)
         })
     }
 
     fn backward(&self, loss: &Tensor, iteration: u32) -> Result<()> {
-        if self.overflow == Some(iteration) {
+        if self.faults.overflow == Some(iteration) {
             return shim::backward(loss, Some(&loss.f_full_like(f64::INFINITY)?));
         }
-        shim::backward(loss, self.precision.loss_gradient())
+        shim::backward(loss, self.exchange.loss_scaler().map(|scaler| &scaler.scale))
+    }
+}
+
+impl Faults {
+    fn of(rank: u32, inject: Option<Fault>) -> Faults {
+        let (mut overflow, mut slower) = (None, None);
+        match inject {
+            Some(Fault::Overflow { iteration }) if rank == 0 => overflow = Some(iteration),
+            Some(Fault::Slow { rank: slow, percent }) if slow == rank => slower = Some(f64::from(percent) / 100.0),
+            _ => {}
+        }
+        Faults { overflow, slower }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
-use crate::exchange::backend::Collective;
+use crate::exchange::backend::Backend;
 use crate::exchange::memory::Memory;
 use crate::ffi::nccl::{Communicator, Nccl};
 use crate::ffi::shim::{Event, Stream};
@@ -56,7 +56,7 @@ impl NcclRing {
     }
 }
 
-impl Collective for NcclRing {
+impl Backend for NcclRing {
     fn name(&self) -> &'static str {
         "nccl"
     }

@@ -1,25 +1,25 @@
-//! No exchange: one rank alone, or the base line of what communication costs.
+//! No exchange: one rank alone, or the baseline of what communication costs.
 
 use std::ops::Range;
 
 use anyhow::Result;
 
-use crate::exchange::backend::Collective;
+use crate::exchange::backend::Backend;
 use crate::exchange::memory::Memory;
 
 /// Leaves every value as it is.
-pub struct Solo {
+pub struct NoExchange {
     name: &'static str,
     memory: Memory,
 }
 
-impl Solo {
-    pub fn new(name: &'static str, memory: Memory) -> Solo {
-        Solo { name, memory }
+impl NoExchange {
+    pub fn new(name: &'static str, memory: Memory) -> NoExchange {
+        NoExchange { name, memory }
     }
 }
 
-impl Collective for Solo {
+impl Backend for NoExchange {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -31,8 +31,8 @@ impl Collective for Solo {
     fn start(&mut self, elements: Range<usize>) -> Result<()> {
         let Memory { wire, sums, in_place } = &self.memory;
         if !in_place && wire.kind() == sums.kind() {
-            let stretch = |tensor: &tch::Tensor| tensor.f_narrow(0, elements.start as i64, elements.len() as i64);
-            stretch(sums)?.f_copy_(&stretch(wire)?)?;
+            let range = |tensor: &tch::Tensor| tensor.f_narrow(0, elements.start as i64, elements.len() as i64);
+            range(sums)?.f_copy_(&range(wire)?)?;
         }
         Ok(())
     }

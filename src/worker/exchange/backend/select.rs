@@ -1,29 +1,20 @@
 //! Which backend sums: what was asked for, where the ranks are.
 
-use std::sync::Arc;
-
 use anyhow::{Context, Result, bail};
 use ringmark_record::config::{CollectiveChoice, ExchangeConfig};
 use tch::Device;
 
-use crate::exchange::backend::Collective;
+use crate::exchange::backend::Backend;
 use crate::exchange::backend::mpi::Mpi;
 use crate::exchange::backend::nccl::NcclRing;
-use crate::exchange::backend::none::Solo;
+use crate::exchange::backend::none::NoExchange;
 use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::memory::{Memory, Shape};
-use crate::ffi::nccl::Nccl;
-use crate::job::world::World;
+use crate::job::session::Session;
 
-/// The engine that `config` asks for on `device`, with memory of `shape`; `nccl` is there where CUDA is. Called by all
-/// ranks together.
-pub fn new(
-    config: &ExchangeConfig,
-    shape: Shape,
-    world: &World,
-    device: Device,
-    nccl: Option<&Arc<Nccl>>,
-) -> Result<Box<dyn Collective>> {
+/// The backend that `config` asks for on `device`, with memory of `shape`. Called by all ranks together.
+pub fn new(config: &ExchangeConfig, shape: Shape, session: &Session) -> Result<Box<dyn Backend>> {
+    let (world, device) = (session.world, session.device());
     if device == Device::Cpu {
         // One rank's allocation may succeed and be the end of another, later, at its first touch.
         shape.check_fits(world)?;
@@ -31,11 +22,11 @@ pub fn new(
     }
     let private = || Memory::private(shape, device);
     match (config.collective, device) {
-        (CollectiveChoice::Auto, _) if world.ranks() == 1 => Ok(Box::new(Solo::new("solo", private()?))),
-        (CollectiveChoice::None, _) => Ok(Box::new(Solo::new("none", private()?))),
+        (CollectiveChoice::Auto, _) if world.ranks() == 1 => Ok(Box::new(NoExchange::new("solo", private()?))),
+        (CollectiveChoice::None, _) => Ok(Box::new(NoExchange::new("none", private()?))),
         (CollectiveChoice::Auto | CollectiveChoice::Nccl, Device::Cuda(index)) => {
-            let nccl = nccl.context("NCCL is not loaded")?;
-            Ok(Box::new(NcclRing::new(nccl.clone(), world, index, private()?)?))
+            let nccl = session.nccl.clone().context("NCCL is not loaded")?;
+            Ok(Box::new(NcclRing::new(nccl, world, index, private()?)?))
         }
         (CollectiveChoice::Nccl, _) => {
             bail!("--collective nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto")

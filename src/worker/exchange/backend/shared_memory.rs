@@ -1,13 +1,13 @@
 //! Sums over host memory as fast as it goes: the ranks of a host straight from each other's memory, hosts among each
 //! other by MPI.
 //!
-//! Every rank has its wire and its sums in a window that all ranks of its host can reach. A stretch is divided into
-//! shares, one a rank. When all have filled the stretch, each rank sums its share over all ranks and writes the sums to
-//! all of them: every byte is read once and written once. With several hosts the share's sum goes over MPI to the ranks
-//! with the same share on the other hosts, piece by piece, while the next piece is summed, and to the other ranks of
-//! the host when it is back. Messages too small to share are copied to a place beside, and every rank sums all of them.
+//! Every rank has its wire and its sums in a window that all ranks of its host can reach. A range is divided into
+//! shards, one a rank. When all have filled the range, each rank sums its shard over all ranks and writes the sums to
+//! all of them: every byte is read once and written once. With several hosts the shard's sum goes over MPI to the ranks
+//! with the same shard on the other hosts, chunk by chunk, while the next chunk is summed, and to the other ranks of
+//! the host when it is back. Messages too small to divide are copied to a place beside, and every rank sums all of them.
 //!
-//! Nobody waits before [`finish`](Collective::finish): a stretch that the others have not filled yet is left for later.
+//! No rank waits before [`finish`](Backend::finish): a range that the others have not filled yet is left for later.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,8 +18,8 @@ use ringmark_record::config::ExchangeConfig;
 use ringmark_record::heartbeat::Phase;
 use tch::Kind;
 
-use crate::exchange::backend::Collective;
-use crate::exchange::backend::mpi::pieces;
+use crate::exchange::backend::Backend;
+use crate::exchange::backend::mpi::chunks;
 use crate::exchange::memory::{Memory, Shape};
 use crate::ffi::mpi::{Group, Request, Sums};
 use crate::ffi::shared_window::{Array, COUNTERS, SMALL_BYTES, Window, WindowLayout};
@@ -31,13 +31,13 @@ use crate::job::world::{PATIENCE, World};
 /// Longest message that every rank sums by itself, in bytes: beyond it two meetings cost less than the second reading.
 const SMALL_MESSAGE: usize = 1 << 10;
 
-/// Shares begin at multiples of this many elements: two ranks never write one cache line.
+/// Shards begin at multiples of this many elements: two ranks never write one cache line.
 const GRAIN: usize = 64;
 
 /// From this many bytes on, sums that go elsewhere than where they were read are written past the caches.
 const STREAMED_MESSAGE: usize = 8 << 20;
 
-/// The last counter: ranks that are done with all of a round's stretches.
+/// The last counter: ranks that are done with all of a round's ranges.
 const DONE: usize = COUNTERS - 1;
 
 /// One rank's side of it.
@@ -46,46 +46,47 @@ pub struct SharedMemory {
     memory: Memory,
     rank: usize,
     ranks: usize,
-    /// Ranks of this host that take a share: those that have a counterpart on every host.
-    shares: usize,
+    /// Ranks of this host that have a shard: those that have a counterpart on every host.
+    shards: usize,
     between_hosts: Option<BetweenHosts>,
 
     /// Value of each counter when all ranks have arrived at its last use.
     targets: Vec<u32>,
-    /// Stretches started in this round, which ends with `finish`.
+    /// Ranges started in this round, which ends with `finish`.
     started: usize,
-    /// Those whose share is not yet summed, oldest first.
-    pending: VecDeque<Stretch>,
+    /// Those whose shard is not yet summed, oldest first.
+    pending: VecDeque<PendingRange>,
     /// Bytes of this round's small messages.
     small: usize,
     /// Which half of the place for small messages this round uses.
     is_odd: bool,
-    /// Whether this round has a stretch that others write to.
+    /// Whether this round has a range that others write to.
     is_shared: bool,
     may_watch: bool,
 }
 
-struct Stretch {
+/// A range that this rank has filled.
+struct PendingRange {
     counter: usize,
     elements: Range<usize>,
     /// Place of a small message.
     small: Option<usize>,
 }
 
-/// The exchange with the ranks that have the same share on the other hosts.
+/// The exchange with the ranks that have the same shard on the other hosts.
 struct BetweenHosts {
-    /// `None` on a rank without a share.
+    /// `None` on a rank without a shard.
     peers: Option<Group>,
     sums: Sums,
-    piece_kb: u32,
-    /// Ranks of this host that a piece is written to when it is back.
+    chunk_kb: u32,
+    /// Ranks of this host that a chunk is written to when it is back.
     receivers: Vec<usize>,
-    in_flight: VecDeque<Piece>,
+    in_flight: VecDeque<Chunk>,
 }
 
-/// A piece on its way between the hosts.
-struct Piece {
-    /// The stretch that it is of, as it was counted when it started.
+/// A chunk on its way between the hosts.
+struct Chunk {
+    /// The range that it is of, as it was counted when it started.
     counter: usize,
     elements: Range<usize>,
     request: Request,
@@ -110,16 +111,16 @@ impl SharedMemory {
         }
         let window = joined?;
         let local_sizes = world.gather(&[ranks as f64]).concat();
-        let shares = local_sizes.iter().copied().fold(f64::INFINITY, f64::min) as usize;
+        let shards = local_sizes.iter().copied().fold(f64::INFINITY, f64::min) as usize;
         let between_hosts = if world.ranks() as usize == ranks {
             None
         } else {
-            // A share that is summed where the sums go is there for this rank.
+            // A shard that is summed where the sums go is there for this rank.
             let is_there = shape.wire == shape.sums;
             Some(BetweenHosts {
-                peers: world.with_same_local_rank(rank < shares).map(Group),
+                peers: world.with_same_local_rank(rank < shards).map(Group),
                 sums: Sums::new()?,
-                piece_kb: config.piece_kb,
+                chunk_kb: config.piece_kb,
                 receivers: (0..ranks).filter(|other| *other != rank || !is_there).collect(),
                 in_flight: VecDeque::new(),
             })
@@ -131,7 +132,7 @@ impl SharedMemory {
             window,
             rank,
             ranks,
-            shares,
+            shards,
             between_hosts,
             targets: vec![0; COUNTERS],
             started: 0,
@@ -147,21 +148,21 @@ impl SharedMemory {
         if self.memory.in_place { Array::Sums } else { Array::Wire }
     }
 
-    /// Where this rank's share lies between the hosts: a type of its own has its own array.
+    /// Where this rank's shard lies between the hosts: a type of its own has its own array.
     fn stage(&self) -> Array {
         if self.memory.wire.kind() == self.memory.sums.kind() { Array::Sums } else { Array::Wire }
     }
 
-    /// This rank's share of a stretch; empty for one that has none.
-    fn share(&self, stretch: &Range<usize>) -> Range<usize> {
-        let border = |share: usize| {
-            let even = stretch.start + stretch.len() * share / self.shares;
-            if share == self.shares { stretch.end } else { even.next_multiple_of(GRAIN).min(stretch.end) }
+    /// This rank's shard of a range; empty for a rank that has none.
+    fn shard(&self, range: &Range<usize>) -> Range<usize> {
+        let border = |shard: usize| {
+            let even = range.start + range.len() * shard / self.shards;
+            if shard == self.shards { range.end } else { even.next_multiple_of(GRAIN).min(range.end) }
         };
-        if self.rank >= self.shares {
-            return stretch.end..stretch.end;
+        if self.rank >= self.shards {
+            return range.end..range.end;
         }
-        let start = if self.rank == 0 { stretch.start } else { border(self.rank) };
+        let start = if self.rank == 0 { range.start } else { border(self.rank) };
         start..border(self.rank + 1)
     }
 
@@ -177,17 +178,17 @@ impl SharedMemory {
         Some(place)
     }
 
-    /// Sums this rank's share of every stretch that all ranks have filled; with `wait`, of every stretch.
+    /// Sums this rank's shard of every range that all ranks have filled; with `wait`, of every range.
     fn advance(&mut self, wait: bool) -> Result<()> {
-        while let Some(stretch) = self.pending.front() {
-            let counter = stretch.counter;
+        while let Some(range) = self.pending.front() {
+            let counter = range.counter;
             let target = self.targets[counter];
             if wait {
                 // In the order in which they were started, from the first counter on.
                 heartbeat::enter(Phase::AllReduce { bucket: counter as u32 });
             }
             if wait && self.between_hosts.is_some() {
-                // What is on its way between the hosts moves only while somebody asks for it.
+                // What is on its way between the hosts moves only while a rank asks for it.
                 while !self.window.has_reached(counter, target) {
                     self.take_what_is_back(false)?;
                     pause(self.may_watch);
@@ -197,59 +198,59 @@ impl SharedMemory {
             } else if !self.window.has_reached(counter, target) {
                 break;
             }
-            if let Some(stretch) = self.pending.pop_front() {
-                self.sum(&stretch)?;
+            if let Some(range) = self.pending.pop_front() {
+                self.sum(&range)?;
             }
         }
         self.take_what_is_back(false)
     }
 
-    fn sum(&mut self, stretch: &Stretch) -> Result<()> {
-        let (input, elements) = (self.input(), stretch.elements.clone());
-        if let Some(place) = stretch.small {
+    fn sum(&mut self, range: &PendingRange) -> Result<()> {
+        let (input, elements) = (self.input(), range.elements.clone());
+        if let Some(place) = range.small {
             self.window.sum_posted(input, Array::Sums, elements, place);
             return Ok(());
         }
-        let share = self.share(&elements);
+        let shard = self.shard(&elements);
         let streaming = self.streams(elements.len());
         if self.between_hosts.is_none() {
             if self.ranks > 1 || input != Array::Sums {
-                self.window.sum(input, Array::Sums, share, 0..self.ranks, streaming);
+                self.window.sum(input, Array::Sums, shard, 0..self.ranks, streaming);
             }
             return Ok(());
         }
-        self.send_share(stretch.counter, share)
+        self.send_shard(range.counter, shard)
     }
 
-    /// Sums the share piece by piece and gives each piece to MPI.
-    fn send_share(&mut self, counter: usize, share: Range<usize>) -> Result<()> {
+    /// Sums the shard chunk by chunk and hands each chunk to MPI.
+    fn send_shard(&mut self, counter: usize, shard: Range<usize>) -> Result<()> {
         let (input, stage, own) = (self.input(), self.stage(), self.rank..self.rank + 1);
         let bytes = self.memory.wire.kind().elt_size_in_bytes();
-        let piece_kb = self.between_hosts.as_ref().map_or(0, |between| between.piece_kb);
-        for elements in pieces(share, piece_kb, bytes) {
+        let chunk_kb = self.between_hosts.as_ref().map_or(0, |between| between.chunk_kb);
+        for elements in chunks(shard, chunk_kb, bytes) {
             if self.ranks > 1 || input != stage {
                 self.window.sum(input, stage, elements.clone(), own.clone(), false);
             }
             let staged = if stage == Array::Sums { &self.memory.sums } else { &self.memory.wire };
             if let Some(BetweenHosts { peers: Some(peers), sums, in_flight, .. }) = &mut self.between_hosts {
                 let request = sums.start_all_reduce(staged, elements.clone(), peers)?;
-                in_flight.push_back(Piece { counter, elements, request });
+                in_flight.push_back(Chunk { counter, elements, request });
             }
             self.take_what_is_back(false)?;
         }
         Ok(())
     }
 
-    /// Writes every piece that is back from the other hosts to the ranks of this one; with `wait`, all of them.
+    /// Writes every chunk that is back from the other hosts to the ranks of this one; with `wait`, all of them.
     fn take_what_is_back(&mut self, wait: bool) -> Result<()> {
         let stage = self.stage();
         let Some(BetweenHosts { receivers, in_flight, .. }) = &mut self.between_hosts else {
             return Ok(());
         };
-        while let Some(Piece { counter, elements, request }) = in_flight.front_mut() {
+        while let Some(Chunk { counter, elements, request }) = in_flight.front_mut() {
             if request.is_done()? {
                 self.window.spread(stage, Array::Sums, elements.clone(), receivers);
-                heartbeat::piece_is_through();
+                heartbeat::count_progress();
                 in_flight.pop_front();
             } else if wait {
                 heartbeat::enter(Phase::AllReduce { bucket: *counter as u32 });
@@ -274,7 +275,7 @@ impl SharedMemory {
     }
 }
 
-impl Collective for SharedMemory {
+impl Backend for SharedMemory {
     fn name(&self) -> &'static str {
         "shared-memory"
     }
@@ -285,7 +286,7 @@ impl Collective for SharedMemory {
 
     fn start(&mut self, elements: Range<usize>) -> Result<()> {
         let counter = self.started;
-        ensure!(counter < DONE, "at most {DONE} stretches are summed at once");
+        ensure!(counter < DONE, "at most {DONE} ranges are summed at once");
         let input = self.input();
         let small = self.place_for_small(elements.len() * self.memory.input().kind().elt_size_in_bytes());
         match small {
@@ -294,7 +295,7 @@ impl Collective for SharedMemory {
         }
         self.started += 1;
         self.arrive(counter);
-        self.pending.push_back(Stretch { counter, elements, small });
+        self.pending.push_back(PendingRange { counter, elements, small });
         self.advance(false)
     }
 
@@ -312,13 +313,13 @@ impl Collective for SharedMemory {
         Ok(())
     }
 
-    fn calls_mpi(&self) -> bool {
+    fn has_chunks(&self) -> bool {
         self.between_hosts.is_some()
     }
 
-    fn set_piece(&mut self, kilobytes: u32) {
+    fn set_chunk(&mut self, kilobytes: u32) {
         if let Some(between) = &mut self.between_hosts {
-            between.piece_kb = kilobytes;
+            between.chunk_kb = kilobytes;
         }
     }
 }
@@ -333,15 +334,15 @@ fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> 
     let is_first = world.local_rank() == 0;
     let mark = facts::random_id();
     let mut created = Ok(None);
-    let mut card = [0u64; 3];
+    let mut identity = [0u64; 3];
     if is_first {
         created = Window::create(layout, mark, may_watch).map(Some);
         if let Ok(Some(window)) = &created {
-            card = [u64::from(std::process::id()), window.descriptor() as u64, mark];
+            identity = [u64::from(std::process::id()), window.descriptor() as u64, mark];
         }
     }
-    world.broadcast_on_host(&mut card);
-    let [process, descriptor, mark] = card;
+    world.broadcast_on_host(&mut identity);
+    let [process, descriptor, mark] = identity;
     let joined = match created {
         Ok(None) if process == 0 => Err(anyhow!("rank 0 of this host has no window")),
         Ok(None) => {
