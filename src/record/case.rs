@@ -4,11 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Nodes and processes a node; one process drives one GPU, or a share of the CPU where there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// Nodes and processes a node; one process drives one GPU, or a fixed part of the CPU where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
 pub struct Case {
     /// Number of nodes, at least 1.
     pub nodes: u32,

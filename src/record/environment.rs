@@ -4,32 +4,15 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::device::DeviceKind;
 use crate::inspection::INTERFACE_VARIABLE;
 use crate::units::Bytes;
 
-/// Kind of device a rank trained on; figures of different kinds are never put side by side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DeviceKind {
-    /// The host's cores.
-    Cpu,
-    /// One NVIDIA GPU.
-    Cuda,
-}
-
-impl std::fmt::Display for DeviceKind {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.pad(match self {
-            DeviceKind::Cpu => "cpu",
-            DeviceKind::Cuda => "cuda",
-        })
-    }
-}
-
 /// One rank: where it ran and on what.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankPlace {
     /// From 0.
     pub rank: u32,
@@ -48,7 +31,7 @@ pub struct RankPlace {
 }
 
 /// What rank 0 found.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     /// Version of ringmark-worker.
     pub ringmark_version: String,
@@ -74,7 +57,7 @@ pub struct Environment {
     pub cores: u32,
     /// Memory of the host.
     pub memory: Bytes,
-    /// What `nvidia-smi topo -m` or hwloc tells, line by line; empty where neither can.
+    /// Output of `nvidia-smi topo -m` or hwloc, line by line; empty where neither can.
     pub topology: Vec<String>,
     /// Allow-listed variables.
     pub variables: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! What a rank tells the driver while it runs: one JSON line each over TCP, from a thread of its own, so that it comes
+//! What a rank reports to the launcher while it runs: one JSON line each over TCP, from a thread of its own, so that it comes
 //! through while the rank is stuck in a collective. Not for results: those are in the record.
 
 use std::fmt;
@@ -8,42 +8,43 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Bytes, Seconds};
+use crate::units::Bytes;
+use crate::units::Seconds;
 
 /// Between two reports of a rank.
 pub const INTERVAL: Seconds = Seconds(1.0);
 
-/// What the driver answers to the first line of a rank that it expects.
+/// What the launcher answers to the first line of a rank that it expects.
 pub const WELCOME: &str = "welcome";
 
-/// Where the driver of a job listens: `token@seconds@address:port,address:port`.
+/// Where the launcher of a job listens: `token@seconds@address:port,address:port`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Driver {
+pub struct LauncherAddress {
     /// Known to this job alone, so that no other process is taken for one of its ranks.
     pub token: String,
-    /// How long a rank looks for a driver that its network has lost before it ends; one that has closed is gone at once.
+    /// How long a rank looks for a launcher that its network has lost before it ends; one that has closed is gone at once.
     pub patience: Seconds,
     /// In the order in which a rank tries them: from another host not each may lead here.
     pub addresses: Vec<SocketAddr>,
 }
 
-impl fmt::Display for Driver {
+impl fmt::Display for LauncherAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
         write!(formatter, "{}@{}@{}", self.token, self.patience.0, addresses.join(","))
     }
 }
 
-impl FromStr for Driver {
+impl FromStr for LauncherAddress {
     type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> anyhow::Result<Driver> {
-        let mut words = text.splitn(3, '@');
-        let (Some(token), Some(patience), Some(addresses)) = (words.next(), words.next(), words.next()) else {
+    fn from_str(text: &str) -> anyhow::Result<LauncherAddress> {
+        let mut parts = text.splitn(3, '@');
+        let (Some(token), Some(patience), Some(addresses)) = (parts.next(), parts.next(), parts.next()) else {
             bail!("{text:?} is not of the form token@seconds@address:port");
         };
-        let address = |word: &str| word.parse().with_context(|| format!("{word:?} is no address:port"));
-        Ok(Driver {
+        let address = |text: &str| text.parse().with_context(|| format!("{text:?} is no address:port"));
+        Ok(LauncherAddress {
             token: token.to_owned(),
             patience: Seconds(patience.parse().with_context(|| format!("{patience:?} are no seconds"))?),
             addresses: addresses.split(',').map(address).collect::<anyhow::Result<_>>()?,
@@ -57,7 +58,7 @@ impl FromStr for Driver {
 pub enum Message {
     /// The first: who speaks.
     Hello {
-        /// [`Driver::token`].
+        /// [`LauncherAddress::token`].
         token: String,
         /// From 0.
         rank: u32,
@@ -83,11 +84,11 @@ pub struct Heartbeat {
     /// Of the timed loop, from 1; 0 before it.
     pub iteration: u32,
     /// What the rank does in it.
-    pub phase: Phase,
+    pub phase: Stage,
     /// Whether it waits for other ranks there.
     pub is_waiting: bool,
-    /// Gradients that were ready and pieces of sums that went through since the start: what goes on inside a phase.
-    pub pieces: u64,
+    /// Gradients that were ready and chunks of sums that went through since the start: what goes on inside a phase.
+    pub chunks: u64,
     /// Processor time that the process has used.
     pub processor_time: Seconds,
     /// Memory that its host has left.
@@ -97,21 +98,21 @@ pub struct Heartbeat {
 impl Heartbeat {
     /// Before or after the timed loop, where a slow disk may keep a rank, and all that wait for it, for long.
     pub fn is_outside_loop(&self) -> bool {
-        self.iteration == 0 || self.phase == Phase::Finishing
+        self.iteration == 0 || self.phase == Stage::Finishing
     }
 }
 
 /// What a rank does, in the order in which it comes to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub enum Stage {
     /// Loading libraries.
     Starting,
     /// In MPI's initialization.
     Joining,
     /// Making model and memory.
     Preparing,
-    /// Connecting the engine that sums gradients; taking rank 0's weights.
+    /// Connecting the backend that sums gradients; taking rank 0's weights.
     Connecting,
     /// Making or reading the batch.
     Data,
@@ -132,20 +133,20 @@ pub enum Phase {
     Finishing,
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for Stage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Phase::Starting => formatter.write_str("loading libraries"),
-            Phase::Joining => formatter.write_str("MPI's initialization"),
-            Phase::Preparing => formatter.write_str("preparation"),
-            Phase::Connecting => formatter.write_str("connecting the ranks"),
-            Phase::Data => formatter.write_str("data"),
-            Phase::Ready => formatter.write_str("the barrier before the first iteration"),
-            Phase::Forward => formatter.write_str("forward"),
-            Phase::Backward => formatter.write_str("backward"),
-            Phase::AllReduce { bucket } => write!(formatter, "all-reduce of bucket {bucket}"),
-            Phase::Optimizer => formatter.write_str("optimizer"),
-            Phase::Finishing => formatter.write_str("gathering the results"),
+            Stage::Starting => formatter.write_str("loading libraries"),
+            Stage::Joining => formatter.write_str("MPI's initialization"),
+            Stage::Preparing => formatter.write_str("preparation"),
+            Stage::Connecting => formatter.write_str("connecting the ranks"),
+            Stage::Data => formatter.write_str("data"),
+            Stage::Ready => formatter.write_str("the barrier before the first iteration"),
+            Stage::Forward => formatter.write_str("forward"),
+            Stage::Backward => formatter.write_str("backward"),
+            Stage::AllReduce { bucket } => write!(formatter, "all-reduce of bucket {bucket}"),
+            Stage::Optimizer => formatter.write_str("optimizer"),
+            Stage::Finishing => formatter.write_str("gathering the results"),
         }
     }
 }
@@ -172,9 +173,9 @@ mod tests {
     fn a_message_is_read_as_it_was_written() {
         let heartbeat = Heartbeat {
             iteration: 7,
-            phase: Phase::AllReduce { bucket: 2 },
+            phase: Stage::AllReduce { bucket: 2 },
             is_waiting: true,
-            pieces: 12,
+            chunks: 12,
             processor_time: Seconds(1.5),
             available_memory: Bytes(1 << 30),
         };
@@ -190,17 +191,17 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_s_addresses_are_read_as_they_were_written() {
+    fn the_launcher_s_addresses_are_read_as_they_were_written() {
         let text = "12ab@60@10.77.0.1:4000,[::1]:4000";
-        let driver: Driver = text.parse().expect("one of ours");
-        assert_eq!((driver.addresses.len(), driver.to_string().as_str()), (2, text));
+        let launcher: LauncherAddress = text.parse().expect("one of ours");
+        assert_eq!((launcher.addresses.len(), launcher.to_string().as_str()), (2, text));
         for text in ["10.77.0.1:4000", "t@60@host:1", "t@60@", "t@10.0.0.1:1", "t@x@10.0.0.1:1"] {
-            assert!(text.parse::<Driver>().is_err(), "{text}");
+            assert!(text.parse::<LauncherAddress>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn phases_are_in_their_order() {
-        assert!(Phase::AllReduce { bucket: 0 } < Phase::AllReduce { bucket: 1 });
+        assert!(Stage::AllReduce { bucket: 0 } < Stage::AllReduce { bucket: 1 });
     }
 }

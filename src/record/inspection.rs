@@ -1,4 +1,4 @@
-//! What one host says of itself to `ringmark doctor`, and the orders it takes: the words between the driver and
+//! What one host says of itself to `ringmark doctor`, and the orders it takes: the messages between launcher and
 //! `ringmark-worker agent`, one line of JSON each. Not for what needs no worker to be found out, nor for judging it.
 //!
 //! The agent speaks first, an [`Inspection`]; then it answers every [`Order`] by one [`Reply`], until its standard
@@ -7,15 +7,18 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::units::Bytes;
+use crate::units::GigabytesPerSecond;
+use crate::units::Seconds;
 
 /// The variable that names, as a network, the interface that NCCL is to use; the worker finds its name on its own host.
 pub const INTERFACE_VARIABLE: &str = "RINGMARK_INTERFACE";
 
 /// What the worker finds on its host without training.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Inspection {
     /// Version of ringmark-worker.
     pub ringmark_version: String,
@@ -44,9 +47,9 @@ pub struct Inspection {
 }
 
 /// A library as it was really loaded.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Library {
-    /// As the library tells.
+    /// As the library reports it.
     pub version: String,
     /// The file.
     pub path: String,
@@ -55,11 +58,12 @@ pub struct Library {
 }
 
 /// A network interface.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Interface {
     /// `eth0`.
     pub name: String,
     /// Its IPv4 addresses, each with the length of its network's prefix.
+    #[schemars(with = "Vec<String>")]
     pub addresses: Vec<Ipv4Net>,
     /// Whether it is switched on.
     pub is_up: bool,
@@ -67,18 +71,18 @@ pub struct Interface {
     pub is_loopback: bool,
     /// Whether it joins containers or virtual machines of the host.
     pub is_bridge: bool,
-    /// Speed of the link in Mbit/s, where the driver of the device tells.
+    /// Speed of the link in Mbit/s, where the driver of the device reports it.
     pub link_megabits: Option<u32>,
 }
 
 /// What the agent is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub enum Order {
-    /// Tell the time.
+    /// Report the time.
     Clock,
     /// Take connections on this address from now on.
     Listen(Ipv4Addr),
-    /// Connect to another agent and measure the way to it.
+    /// Connect to another agent and measure the link to it.
     Measure {
         /// Where it listens.
         to: SocketAddrV4,
@@ -88,13 +92,13 @@ pub enum Order {
 }
 
 /// What the agent answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub enum Reply {
     /// Seconds since 1970 UTC.
     Clock(Seconds),
     /// Connections are taken at this port.
     Listening(u16),
-    /// The way was measured.
+    /// The link was measured.
     Measured {
         /// The address that the packets leave from.
         from: Ipv4Addr,

@@ -1,5 +1,5 @@
 //! The manifest of a sweep, `sweep.json` in its folder: what was asked, what the finished runs ran with, and the state
-//! of every run. Writer, parser, and the comparison that tells whether two runs may stand in one sweep.
+//! of every run. Writer, parser, and the comparison that decides whether two runs may stand in one sweep.
 //!
 //! Not for figures: those come from logs and records alone. What the manifest says of a finished run is no more than
 //! what its files say, so losing it loses no figure.
@@ -9,40 +9,47 @@ use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::environment::RankPlace;
-use crate::files::{MANIFEST, RunName};
-use crate::run::RunHeader;
+use crate::benchmark::Benchmark;
+use crate::environment::{Environment, RankPlace};
+use crate::run_name::MANIFEST;
+use crate::run_name::RunName;
+use crate::schema;
 use crate::units::Seconds;
 use crate::whole_file;
 
-/// Version of this file format; a reader refuses any other.
-pub const SCHEMA: u32 = 1;
+/// Version of this file format. Version 1, of before there were several benchmarks, is read as well; any other is refused.
+pub const SCHEMA: u32 = 2;
 
 /// What the file is, in its first field.
 pub const KIND: &str = "ringmark-sweep";
 
 /// A whole sweep.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// [`KIND`].
     pub kind: String,
     /// [`SCHEMA`].
     pub schema: u32,
-    /// The command line that goes on with the sweep, program first.
+    /// What is measured.
+    #[serde(default = "Manifest::first_benchmark")]
+    pub benchmark: Benchmark,
+    /// The command line that resumes the sweep, program first.
     pub command: Vec<String>,
     /// What was asked and with which program.
     pub conditions: Conditions,
     /// What the finished runs ran on.
-    pub found: Found,
+    #[serde(alias = "found")]
+    pub ran_on: RanOn,
     /// In the order in which they were asked for; none twice.
     pub runs: Vec<RunOfSweep>,
 }
 
 /// What figures depend on and is known before a run; by name, without what is not set.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Conditions {
     /// In the order they are used. A case takes the first of them, so that a longer list changes no run.
     pub hosts: Vec<String>,
@@ -55,17 +62,17 @@ pub struct Conditions {
 }
 
 /// What records say that runs ran on.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Found {
-    /// Versions of what is not ours, by name, and the network that MPI was told to use.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct RanOn {
+    /// Versions of what is not ours, by name, and the network that MPI was given.
     pub software: BTreeMap<String, String>,
     /// In the order of the ranks on them.
-    pub hosts: Vec<FoundHost>,
+    pub hosts: Vec<RanOnHost>,
 }
 
 /// One host of finished runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FoundHost {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RanOnHost {
     /// As it calls itself.
     pub name: String,
     /// Name of the device of each local rank.
@@ -73,7 +80,7 @@ pub struct FoundHost {
 }
 
 /// One run and how far it is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunOfSweep {
     /// Path of its log below the folder.
     #[serde(rename = "log")]
@@ -84,7 +91,7 @@ pub struct RunOfSweep {
 }
 
 /// How far a run is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum RunState {
     /// Not begun.
@@ -105,7 +112,7 @@ pub enum RunState {
 
 /// A value that is not what it was; prints as `--batch-size: 128 then, 64 now`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct Mismatch {
     /// Option, variable, program or device.
     pub what: String,
     /// `None` where it was not set.
@@ -114,39 +121,38 @@ pub struct Difference {
     pub now: Option<String>,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for Mismatch {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
-        write!(formatter, "{}: {} then, {} now", self.what, word(&self.then), word(&self.now))
+        let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
+        write!(formatter, "{}: {} then, {} now", self.what, text(&self.then), text(&self.now))
     }
 }
 
-impl Difference {
-    fn new(what: impl Into<String>, then: Option<&String>, now: Option<&String>) -> Option<Difference> {
-        (then != now).then(|| Difference { what: what.into(), then: then.cloned(), now: now.cloned() })
+impl Mismatch {
+    fn new(what: impl Into<String>, then: Option<&String>, now: Option<&String>) -> Option<Mismatch> {
+        (then != now).then(|| Mismatch { what: what.into(), then: then.cloned(), now: now.cloned() })
     }
 }
 
 impl Conditions {
     /// Everything that is not now as it was then; hosts only as far as both lists go.
-    pub fn differences(&self, now: &Conditions) -> Vec<Difference> {
+    pub fn mismatches(&self, now: &Conditions) -> Vec<Mismatch> {
         let hosts = self.hosts.iter().zip(&now.hosts).enumerate();
-        let mut found: Vec<Difference> = hosts
-            .filter_map(|(index, (then, now))| Difference::new(format!("host {}", index + 1), Some(then), Some(now)))
+        let mut found: Vec<Mismatch> = hosts
+            .filter_map(|(index, (then, now))| Mismatch::new(format!("host {}", index + 1), Some(then), Some(now)))
             .collect();
         let pairs = [(&self.options, &now.options), (&self.variables, &now.variables), (&self.programs, &now.programs)];
         for (then, now) in pairs {
             let names: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
-            found.extend(names.into_iter().filter_map(|name| Difference::new(name, then.get(name), now.get(name))));
+            found.extend(names.into_iter().filter_map(|name| Mismatch::new(name, then.get(name), now.get(name))));
         }
         found
     }
 }
 
-impl Found {
+impl RanOn {
     /// What one run's record says.
-    pub fn of(header: &RunHeader) -> Found {
-        let environment = &header.environment;
+    pub fn of(environment: &Environment, ranks: &[RankPlace]) -> RanOn {
         let versions = [
             ("ringmark-worker", Some(&environment.ringmark_version)),
             ("libtorch", Some(&environment.libtorch_version)),
@@ -158,27 +164,27 @@ impl Found {
         let version = |(name, version): (&str, Option<&String>)| {
             Some((name.to_owned(), version.filter(|version| !version.is_empty())?.clone()))
         };
-        Found { software: versions.into_iter().filter_map(version).collect(), hosts: hosts_of(&header.ranks) }
+        RanOn { software: versions.into_iter().filter_map(version).collect(), hosts: hosts_of(ranks) }
     }
 
-    /// Where `now` is something else, as far as both say anything: a case of one rank tells nothing of a second device.
-    pub fn differences(&self, now: &Found) -> Vec<Difference> {
-        let mut found: Vec<Difference> = Vec::new();
+    /// Where `now` is something else, as far as both say anything: a case of one rank says nothing of a second device.
+    pub fn mismatches(&self, now: &RanOn) -> Vec<Mismatch> {
+        let mut found: Vec<Mismatch> = Vec::new();
         for (index, (then, now)) in self.hosts.iter().zip(&now.hosts).enumerate() {
-            found.extend(Difference::new(format!("name of host {}", index + 1), Some(&then.name), Some(&now.name)));
+            found.extend(Mismatch::new(format!("name of host {}", index + 1), Some(&then.name), Some(&now.name)));
             for (rank, (then, device)) in then.devices.iter().zip(&now.devices).enumerate() {
-                found.extend(Difference::new(format!("device {rank} of {}", now.name), Some(then), Some(device)));
+                found.extend(Mismatch::new(format!("device {rank} of {}", now.name), Some(then), Some(device)));
             }
         }
         for (name, then) in &self.software {
             let now = now.software.get(name);
-            found.extend(now.and_then(|now| Difference::new(name, Some(then), Some(now))));
+            found.extend(now.and_then(|now| Mismatch::new(name, Some(then), Some(now))));
         }
         found
     }
 
     /// Adds what `more`, which does not differ, knows besides.
-    pub fn add(&mut self, more: Found) {
+    pub fn add(&mut self, more: RanOn) {
         for (index, host) in more.hosts.into_iter().enumerate() {
             match self.hosts.get_mut(index) {
                 None => self.hosts.push(host),
@@ -190,27 +196,33 @@ impl Found {
     }
 }
 
-fn hosts_of(ranks: &[RankPlace]) -> Vec<FoundHost> {
-    let mut hosts: Vec<FoundHost> = Vec::new();
+fn hosts_of(ranks: &[RankPlace]) -> Vec<RanOnHost> {
+    let mut hosts: Vec<RanOnHost> = Vec::new();
     for place in ranks {
         let device = place.device_name.clone();
         match hosts.iter_mut().find(|host| host.name == place.host) {
             Some(host) => host.devices.push(device),
-            None => hosts.push(FoundHost { name: place.host.clone(), devices: vec![device] }),
+            None => hosts.push(RanOnHost { name: place.host.clone(), devices: vec![device] }),
         }
     }
     hosts
 }
 
 impl Manifest {
+    /// Of manifests that were written before there was a choice.
+    fn first_benchmark() -> Benchmark {
+        Benchmark::Train
+    }
+
     /// Of a sweep that has not begun.
-    pub fn new(command: Vec<String>, conditions: Conditions) -> Manifest {
+    pub fn new(benchmark: Benchmark, command: Vec<String>, conditions: Conditions) -> Manifest {
         Manifest {
             kind: KIND.to_owned(),
             schema: SCHEMA,
+            benchmark,
             command,
             conditions,
-            found: Found::default(),
+            ran_on: RanOn::default(),
             runs: Vec::new(),
         }
     }
@@ -253,7 +265,7 @@ impl Manifest {
     pub fn read(mut input: impl Read) -> anyhow::Result<Manifest> {
         let mut text = Vec::new();
         input.read_to_end(&mut text).context("the manifest cannot be read")?;
-        check_schema(&text)?;
+        schema::check(&text, KIND, SCHEMA, "manifest")?;
         let manifest: Manifest = serde_json::from_slice(&text).context("the manifest is damaged")?;
         let mut names = BTreeSet::new();
         if let Some(run) = manifest.runs.iter().find(|run| !names.insert(run.name)) {
@@ -263,29 +275,10 @@ impl Manifest {
     }
 }
 
-/// A manifest of another version may not even parse; say so instead of naming a missing field.
-fn check_schema(text: &[u8]) -> anyhow::Result<()> {
-    #[derive(Deserialize)]
-    struct Schema {
-        kind: String,
-        schema: u32,
-    }
-    let head: Schema = serde_json::from_slice(text).context("the manifest is damaged")?;
-    ensure!(head.kind == KIND, "a sweep's manifest is of kind {KIND:?}, this is {:?}", head.kind);
-    ensure!(
-        head.schema == SCHEMA,
-        "manifest format {} where this ringmark reads {SCHEMA}: use the ringmark that wrote it",
-        head.schema
-    );
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::TrainConfig;
-    use crate::environment::{DeviceKind, Environment};
-    use crate::run::{self, Profile};
+    use crate::device::DeviceKind;
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -298,7 +291,7 @@ mod tests {
             variables: map(&[("NCCL_ALGO", "Ring")]),
             programs: map(&[("ringmark", "0.1.0")]),
         };
-        let mut manifest = Manifest::new(vec!["ringmark".to_owned(), "sweep".to_owned()], conditions);
+        let mut manifest = Manifest::new(Benchmark::Train, vec!["ringmark".to_owned(), "sweep".to_owned()], conditions);
         let states = [
             RunState::Finished,
             RunState::Failed { reason: "interrupted".to_owned() },
@@ -315,8 +308,8 @@ mod tests {
         format!("{:#}", Manifest::read(text.as_bytes()).expect_err("refused"))
     }
 
-    fn lines(differences: &[Difference]) -> Vec<String> {
-        differences.iter().map(Difference::to_string).collect()
+    fn lines(mismatches: &[Mismatch]) -> Vec<String> {
+        mismatches.iter().map(Mismatch::to_string).collect()
     }
 
     #[test]
@@ -344,14 +337,14 @@ mod tests {
         assert!(damaged(&whole.replace("\"planned\"", "\"plan\"")).contains("unknown variant `plan`"));
         assert!(damaged(&whole.replace("\"hosts\"", "\"guests\"")).contains("missing field `hosts`"));
         assert!(damaged(&whole.replace("fp32_2.log", "fp32_1.log")).contains("it has 1n2g/rn50_b128_fp32_1.log twice"));
-        assert!(error(&whole.replace("\"schema\": 1", "\"schema\": 9")).contains("manifest format 9"));
+        assert!(error(&whole.replace("\"schema\": 2", "\"schema\": 9")).contains("manifest format 9"));
         assert!(error(&whole.replace(KIND, "other")).contains("this is \"other\""));
     }
 
     #[test]
     fn every_condition_that_differs_is_named_with_both_values() {
         let then = manifest().conditions;
-        assert_eq!(then.differences(&then), []);
+        assert_eq!(then.mismatches(&then), []);
         let now = Conditions {
             hosts: vec!["a".to_owned(), "c".to_owned()],
             options: map(&[("--batch-size", "64"), ("--dtype", "fp32"), ("--interface", "ib0")]),
@@ -359,7 +352,7 @@ mod tests {
             programs: map(&[("ringmark", "0.2.0")]),
         };
         assert_eq!(
-            lines(&then.differences(&now)),
+            lines(&then.mismatches(&now)),
             [
                 "host 2: b then, c now",
                 "--batch-size: 128 then, 64 now",
@@ -375,12 +368,12 @@ mod tests {
         let then = manifest().conditions;
         for hosts in [&["a"][..], &["a", "b", "c"]] {
             let now = Conditions { hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), ..then.clone() };
-            assert_eq!(then.differences(&now), []);
+            assert_eq!(then.mismatches(&now), []);
         }
     }
 
     /// What a record says of ranks on these hosts, each on this device.
-    fn found(places: &[(&str, &str)]) -> Found {
+    fn ran_on(places: &[(&str, &str)]) -> RanOn {
         let place = |(rank, (host, device)): (u32, &(&str, &str))| RankPlace {
             rank,
             local_rank: 0,
@@ -390,42 +383,32 @@ mod tests {
             threads: 1,
             process: 1,
         };
-        Found::of(&RunHeader {
-            schema: run::SCHEMA,
-            case: "1n1g".parse().expect("a case"),
-            run: 1,
-            profile: Profile::Full,
-            started: Seconds(0.0),
-            config: TrainConfig::default(),
-            collective: String::new(),
-            buckets: Vec::new(),
-            tuning: None,
-            environment: Environment { libtorch_version: "2.11.0".to_owned(), ..Environment::default() },
-            ranks: (0..).zip(places).map(place).collect(),
-        })
+        let environment = Environment { libtorch_version: "2.11.0".to_owned(), ..Environment::default() };
+        let ranks: Vec<RankPlace> = (0..).zip(places).map(place).collect();
+        RanOn::of(&environment, &ranks)
     }
 
     #[test]
     fn devices_are_compared_as_far_as_both_runs_have_them() {
-        let mut known = Found::default();
+        let mut known = RanOn::default();
         for more in [&[("a", "H100")][..], &[("a", "H100"), ("a", "H100")], &[("a", "H100"), ("b", "H100")]] {
-            assert_eq!(known.differences(&found(more)), []);
-            known.add(found(more));
+            assert_eq!(known.mismatches(&ran_on(more)), []);
+            known.add(ran_on(more));
         }
         let devices: Vec<usize> = known.hosts.iter().map(|host| host.devices.len()).collect();
         assert_eq!(devices, [2, 1]);
-        let other = found(&[("a", "H100"), ("a", "A100"), ("c", "H100")]);
+        let other = ran_on(&[("a", "H100"), ("a", "A100"), ("c", "H100")]);
         assert_eq!(
-            lines(&known.differences(&other)),
+            lines(&known.mismatches(&other)),
             ["device 1 of a: H100 then, A100 now", "name of host 2: b then, c now"]
         );
     }
 
     #[test]
     fn software_is_compared_where_both_runs_name_it() {
-        let known = found(&[]);
+        let known = ran_on(&[]);
         assert_eq!(known.software, map(&[("libtorch", "2.11.0")]));
-        let now = Found { software: map(&[("NCCL", "2.28.9"), ("libtorch", "2.12.0")]), hosts: Vec::new() };
-        assert_eq!(lines(&known.differences(&now)), ["libtorch: 2.11.0 then, 2.12.0 now"]);
+        let now = RanOn { software: map(&[("NCCL", "2.28.9"), ("libtorch", "2.12.0")]), hosts: Vec::new() };
+        assert_eq!(lines(&known.mismatches(&now)), ["libtorch: 2.11.0 then, 2.12.0 now"]);
     }
 }

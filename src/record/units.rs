@@ -1,13 +1,14 @@
-//! Quantities with their unit in the type, so that no bare `f64` passes between rooms.
+//! Quantities with their unit in the type, so that no bare `f64` passes between modules.
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 macro_rules! quantity {
     ($(#[$doc:meta])* $name:ident, $inner:ty, $unit:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, JsonSchema)]
         #[serde(transparent)]
         pub struct $name(pub $inner);
 

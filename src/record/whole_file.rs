@@ -69,11 +69,11 @@ pub fn publish(part: &Path, path: &Path) -> io::Result<()> {
 
 /// Whether this is the name of a part file, which only a writer that was killed leaves.
 pub fn is_part(path: &Path) -> bool {
-    let words = || {
+    let parts = || {
         let (name, process) = path.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(".part")?.rsplit_once('.')?;
         Some(!name.is_empty() && process.parse::<u32>().is_ok())
     };
-    words().unwrap_or(false)
+    parts().unwrap_or(false)
 }
 
 /// `.<name>.<process>.part` in the same folder: on the same file system, and no other process's.

@@ -1,16 +1,16 @@
-//! What was typed, turned into configuration; the only room of this package that knows clap.
-
-use std::path::PathBuf;
+//! What was typed, turned into configuration; the only module of this package that knows clap.
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use ringmark_record::bandwidth::config::BandwidthConfig;
-use ringmark_record::bandwidth::options::BandwidthOptions;
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::case::Case;
-use ringmark_record::config::{DeviceChoice, TrainConfig};
-use ringmark_record::heartbeat::Driver;
-use ringmark_record::options::{self, TrainOptions};
-use ringmark_record::run::Profile;
+use ringmark_record::device::DeviceChoice;
+use ringmark_record::heartbeat::LauncherAddress;
+use ringmark_record::option_table::{self, Worker};
+
+use crate::job::session::AskedLabel;
 
 /// One rank of a ringmark run; started once a GPU by mpirun, or alone.
 #[derive(Debug, Parser)]
@@ -19,9 +19,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Where the driver listens for this rank's iteration and phase; set by ringmark, and ends the rank when it closes
+    /// Where the launcher listens for this rank's iteration and phase; set by ringmark, and ends the rank when it closes
     #[arg(long, global = true, value_name = "TOKEN@ADDRESS:PORT,..")]
-    pub report_to: Option<Driver>,
+    pub report_to: Option<LauncherAddress>,
 }
 
 /// What to do.
@@ -38,11 +38,11 @@ pub enum Command {
 /// What is measured.
 #[derive(Debug, Subcommand)]
 pub enum Benchmark {
-    /// Train ResNet50-v1b, exchange gradients, time every iteration
+    /// Train a network, exchange gradients, time every iteration
     #[command(after_help = "Examples:\n  \
         ringmark-worker train --batch-size 8 --iters 20 --warmup 5\n  \
         mpirun -np 2 --bind-to none ringmark-worker train --dtype bf16 --record run.jsonl")]
-    Train(Box<TrainArguments>),
+    Train(TrainArguments),
     /// All-reduce without the model: speed by message size, or of the model's gradients
     #[command(after_help = "Examples:\n  \
         mpirun -np 2 --bind-to none ringmark-worker bandwidth -b 8 -e 1G -f 2\n  \
@@ -55,37 +55,47 @@ pub enum Benchmark {
 #[derive(Debug, Args)]
 pub struct AgentArguments {
     /// What to look for: cpu leaves CUDA alone
-    #[arg(long, default_value = "auto", value_parser = options::words::<DeviceChoice>())]
+    #[arg(long, default_value = "auto", value_parser = option_table::keyword::<DeviceChoice>())]
     pub device: DeviceChoice,
-}
-
-/// Options of `ringmark-worker bandwidth`.
-#[derive(Debug, Args)]
-pub struct BandwidthArguments {
-    #[command(flatten)]
-    options: BandwidthOptions,
-    /// Where rank 0 writes every sample (JSON)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-}
-
-impl BandwidthArguments {
-    /// The validated configuration.
-    pub fn into_config(self) -> Result<BandwidthConfig> {
-        let config = BandwidthConfig { json: self.json, ..self.options.apply(BandwidthConfig::default()) };
-        config.validate()?;
-        Ok(config)
-    }
 }
 
 /// Options of `ringmark-worker train`.
 #[derive(Debug, Args)]
 pub struct TrainArguments {
     #[command(flatten)]
-    options: TrainOptions,
-    /// Where rank 0 writes the run record (JSON Lines)
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
+    options: Worker<TrainConfig>,
+    #[command(flatten)]
+    label: LabelArguments,
+}
+
+impl TrainArguments {
+    /// The validated configuration and the run's label.
+    pub fn into_config(self) -> Result<(TrainConfig, AskedLabel)> {
+        let config = self.options.apply(TrainConfig::default())?;
+        config.validate()?;
+        Ok((config, self.label.into()))
+    }
+}
+
+/// Options of `ringmark-worker bandwidth`.
+#[derive(Debug, Args)]
+pub struct BandwidthArguments {
+    #[command(flatten)]
+    options: Worker<BandwidthConfig>,
+}
+
+impl BandwidthArguments {
+    /// The validated configuration.
+    pub fn into_config(self) -> Result<BandwidthConfig> {
+        let config = self.options.apply(BandwidthConfig::default())?;
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+/// What the run of a sweep is called in its record.
+#[derive(Debug, Args)]
+struct LabelArguments {
     /// Name of the case in the record [default: from the hosts that the ranks are on]
     #[arg(long, value_name = "CASE")]
     case: Option<Case>,
@@ -97,23 +107,8 @@ pub struct TrainArguments {
     quick: bool,
 }
 
-/// What one run is called.
-#[derive(Debug, Clone, Copy)]
-pub struct RunLabel {
-    /// As launched; `None` where nobody said.
-    pub case: Option<Case>,
-    /// From 1.
-    pub run: u32,
-    /// How it is meant.
-    pub profile: Profile,
-}
-
-impl TrainArguments {
-    /// The validated configuration and the run's label.
-    pub fn into_config(self) -> Result<(TrainConfig, RunLabel)> {
-        let config = TrainConfig { record: self.record, ..self.options.apply(TrainConfig::default()) };
-        config.validate()?;
-        let profile = if self.quick { Profile::Quick } else { Profile::Full };
-        Ok((config, RunLabel { case: self.case, run: self.run, profile }))
+impl From<LabelArguments> for AskedLabel {
+    fn from(LabelArguments { case, run, quick }: LabelArguments) -> AskedLabel {
+        AskedLabel { case, run, profile: if quick { Profile::Quick } else { Profile::Full } }
     }
 }

@@ -12,7 +12,7 @@
 //! A ring goes as fast as its slowest link, so that one line holds for a level: all cases in one host, or all cases of
 //! several. Latency and 1 / bandwidth are least squares of the *relative* error over all measured sizes,
 //! `min sum((t(S_i) - y_i) / y_i)^2` with neither below 0, so that the few microseconds of 8 bytes count as much as the
-//! milliseconds of 128 MB. An engine that sums in pieces, one after the other, pays the latency for each.
+//! milliseconds of 128 MB. A backend that sums in chunks, one after the other, pays the latency for each.
 //!
 //! Worked: 8 ranks of one host, 4 MB, 5 us, 10 GB/s: `14 x 5 us + 1.75 x 4 MB / 10 GB/s = 70 + 700 = 770 us`.
 //!
@@ -52,13 +52,13 @@ pub enum Algorithm {
     Hosts,
 }
 
-/// How an engine reduces.
+/// How a backend reduces.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exchange {
     /// Who sends to whom.
     pub algorithm: Algorithm,
-    /// Longest stretch that goes at once, where the next waits for it.
-    pub piece: Option<Bytes>,
+    /// Longest chunk that goes at once, where the next waits for it.
+    pub chunk: Option<Bytes>,
 }
 
 /// What some messages cost in one case, whatever the machine.
@@ -91,22 +91,22 @@ impl Algorithm {
 }
 
 impl Exchange {
-    /// Of the engine that a record names; `piece` as it was configured.
-    pub fn of_engine(name: &str, piece: Bytes) -> Exchange {
+    /// Of the backend that a record names; `chunk` as it was configured.
+    pub fn of_backend(name: &str, chunk: Bytes) -> Exchange {
         match name {
-            // Its pieces are under way together.
-            "shared-memory" => Exchange { algorithm: Algorithm::Hosts, piece: None },
-            "mpi" => Exchange { algorithm: Algorithm::Ring, piece: Some(piece).filter(|piece| piece.0 > 0) },
-            _ => Exchange { algorithm: Algorithm::Ring, piece: None },
+            // Its chunks are under way together.
+            "shared-memory" => Exchange { algorithm: Algorithm::Hosts, chunk: None },
+            "mpi" => Exchange { algorithm: Algorithm::Ring, chunk: Some(chunk).filter(|chunk| chunk.0 > 0) },
+            _ => Exchange { algorithm: Algorithm::Ring, chunk: None },
         }
     }
 
     /// Of messages of these sizes, one after the other.
     pub fn cost(&self, case: Case, messages: &[Bytes]) -> Cost {
-        let pieces = |size: &Bytes| self.piece.map_or(1, |piece| size.0.div_ceil(piece.0).max(1));
+        let chunks = |size: &Bytes| self.chunk.map_or(1, |chunk| size.0.div_ceil(chunk.0).max(1));
         let bytes: u64 = messages.iter().map(|size| size.0).sum();
         Cost {
-            steps: self.algorithm.steps(case) * messages.iter().map(pieces).sum::<u64>() as f64,
+            steps: self.algorithm.steps(case) * messages.iter().map(chunks).sum::<u64>() as f64,
             bytes: self.algorithm.volume(case) * bytes as f64,
         }
     }
@@ -274,7 +274,7 @@ mod tests {
     const EIGHT: Case = Case { nodes: 1, gpus_per_node: 8 };
     const TWO_HOSTS: Case = Case { nodes: 2, gpus_per_node: 8 };
     const FOUR_HOSTS: Case = Case { nodes: 4, gpus_per_node: 8 };
-    const RING: Exchange = Exchange { algorithm: Algorithm::Ring, piece: None };
+    const RING: Exchange = Exchange { algorithm: Algorithm::Ring, chunk: None };
 
     fn close(actual: f64, expected: f64) {
         assert!((actual - expected).abs() < 1e-9 * expected.abs().max(1e-12), "{actual}, expected {expected}");
@@ -297,11 +297,11 @@ mod tests {
         assert_eq!(of(Algorithm::Hosts, TWO_HOSTS), (2.0, 1.0));
         assert_eq!(of(Algorithm::Hosts, FOUR_HOSTS), (6.0, 1.5));
         assert_eq!(of(Algorithm::Hosts, EIGHT), of(Algorithm::Ring, EIGHT));
-        let mpi = Exchange::of_engine("mpi", Bytes(1_000_000));
+        let mpi = Exchange::of_backend("mpi", Bytes(1_000_000));
         let cost = mpi.cost(EIGHT, &[Bytes(2_500_000), Bytes(8)]);
         assert_eq!((cost.steps, cost.bytes), (4.0 * 14.0, 1.75 * 2_500_008.0));
-        assert_eq!(Exchange::of_engine("mpi", Bytes(0)).piece, None);
-        assert_eq!(Exchange::of_engine("nccl", Bytes(1_000_000)), RING);
+        assert_eq!(Exchange::of_backend("mpi", Bytes(0)).chunk, None);
+        assert_eq!(Exchange::of_backend("nccl", Bytes(1_000_000)), RING);
     }
 
     fn sizes() -> impl Iterator<Item = Bytes> {

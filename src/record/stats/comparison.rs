@@ -48,7 +48,9 @@
 //! Worked, as above with a noise of 1 %: t(0.8, 2.88) = 0.985, 1.01 x e^(4.246 x 0.01281) - 1 = 6.65 %.
 //! It knows the spread only from these runs: in simulations 79 % with 10 runs a side find it, 76 % with 5, 70 % with 3.
 
-use crate::stats::welch::{self, StandardError, student};
+use crate::stats::welch;
+use crate::stats::welch::StandardError;
+use crate::stats::welch::student;
 
 /// Share of measurements in which [`Comparison::smallest`] would be found.
 pub const POWER: f64 = 0.8;
@@ -100,7 +102,7 @@ pub enum Verdict {
     Slower,
     /// If there is a difference, it is within noise.
     NoDifference,
-    /// These runs cannot tell.
+    /// These runs do not decide it.
     TooNoisy,
 }
 

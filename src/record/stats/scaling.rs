@@ -1,6 +1,7 @@
 //! How throughput grows with ranks.
 
-use crate::units::{ImagesPerSecond, Seconds};
+use crate::units::ImagesPerSecond;
+use crate::units::Seconds;
 
 /// Speedup, `throughput(case) / throughput(base)`: with medians over runs and 1n1g as the base, DLPerf's.
 ///

@@ -6,7 +6,7 @@
 //! t(N) - t(0) = compute    forward and backward, N's less the base's
 //!             + transfer   exposed all-reduce less the wait in it
 //!             + waiting    exposed all-reduce until the slowest rank was there
-//!             + optimizer
+//!             + optimizer  and any other phase
 //!             + other      what is left: in the step and in none of its measured phases
 //! ```
 //!
@@ -22,14 +22,13 @@
 //! all-reduce of which 5 are waiting, 9 optimizer, 5 other. 25 = 9 compute + 7 transfer + 5 waiting + 1 optimizer + 3
 //! other; efficiency = 0.8; the 7 ms transfer are 28 % of the loss and 5.6 points of the 20 that the efficiency lacks.
 
-use serde::Serialize;
-
+use crate::keyword_enum::KeywordEnum;
+use crate::phase::{Phase, Phases};
 use crate::stats::summary::mean;
 use crate::stats::welch;
 
 /// Part of the loss, in the order in which they are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Forward and backward.
     Compute,
@@ -41,8 +40,8 @@ pub enum Part {
     Transfer,
     /// Exposed all-reduce until the slowest rank was there.
     Waiting,
-    /// Weight update.
-    Optimizer,
+    /// Any other phase.
+    Phase(Phase),
     /// Measured in the step, explained by none of its phases.
     Other,
 }
@@ -56,7 +55,20 @@ impl Part {
             Part::ComputeOverlapped => "compute, overlapped",
             Part::Transfer => "transfer",
             Part::Waiting => "waiting",
-            Part::Optimizer => "optimizer",
+            Part::Phase(phase) => phase.description(),
+            Part::Other => "other",
+        }
+    }
+
+    /// Key in JSON.
+    pub fn key(self) -> &'static str {
+        match self {
+            Part::Compute => "compute",
+            Part::ComputeCrowded => "compute_crowded",
+            Part::ComputeOverlapped => "compute_overlapped",
+            Part::Transfer => "transfer",
+            Part::Waiting => "waiting",
+            Part::Phase(phase) => phase.keyword(),
             Part::Other => "other",
         }
     }
@@ -69,7 +81,7 @@ impl Part {
             Part::ComputeOverlapped => "what computing loses while gradients move",
             Part::Transfer => "all-reduce that backward did not hide, with all ranks there",
             Part::Waiting => "all-reduce until the slowest rank was there",
-            Part::Optimizer => "weight update",
+            Part::Phase(phase) => phase.meaning(),
             Part::Other => "in the step and in none of its phases: not explained",
         }
     }
@@ -81,25 +93,28 @@ pub struct RunStep {
     /// Start of an iteration to the start of the next.
     pub step: f64,
     /// Where it went; `None` where only the whole was measured.
-    pub phases: Option<Phases>,
+    pub times: Option<StepTimes>,
 }
 
-/// Phases of a step, in seconds.
+/// Where a step went, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Phases {
-    /// Forward and backward.
-    pub compute: f64,
-    /// Exposed all-reduce, the wait in it included.
-    pub exposed: f64,
-    /// The wait in it.
+pub struct StepTimes {
+    /// What each phase took.
+    pub phases: Phases<f64>,
+    /// The part of the exposed all-reduce until the slowest rank was there.
     pub waiting: f64,
-    /// Weight update.
-    pub optimizer: f64,
+}
+
+impl StepTimes {
+    /// Forward and backward.
+    pub fn compute(&self) -> f64 {
+        self.phases[Phase::Forward] + self.phases[Phase::Backward]
+    }
 }
 
 /// Difference of two means, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Difference {
+pub struct MeanDifference {
     /// Mean over the case's runs less mean over the base's.
     pub mean: f64,
     /// The true difference lies within this of it with 95 % confidence; `None` with one run on a side.
@@ -114,16 +129,16 @@ pub struct ScalingLoss {
     /// Mean step of the case, in seconds.
     pub step: f64,
     /// `step - base_step`.
-    pub total: Difference,
-    /// Compute, transfer, waiting, optimizer, other, which add up to it; none where only the whole was measured.
-    pub parts: Vec<(Part, Difference)>,
+    pub total: MeanDifference,
+    /// Compute, transfer, waiting, every other phase, other, which add up to it; none where only the whole was measured.
+    pub parts: Vec<(Part, MeanDifference)>,
     /// Crowded and overlapped, which add up to compute; none without runs of the same ranks without any exchange.
-    pub compute: Vec<(Part, Difference)>,
+    pub compute: Vec<(Part, MeanDifference)>,
 }
 
 impl ScalingLoss {
     /// The parts, with the halves of compute in its place where there are any: they add up to the total too.
-    pub fn finest(&self) -> Vec<(Part, Difference)> {
+    pub fn finest(&self) -> Vec<(Part, MeanDifference)> {
         match self.compute.is_empty() {
             true => self.parts.clone(),
             false => self.compute.iter().chain(&self.parts[1..]).copied().collect(),
@@ -158,29 +173,34 @@ pub fn scaling_loss(base: &[RunStep], case: &[RunStep], alone: &[RunStep]) -> Op
     Some(ScalingLoss { base_step: mean(&base_steps)?, step: mean(&case_steps)?, total, parts, compute })
 }
 
-type OfRun = fn(f64, Phases) -> f64;
-
-const COMPUTE: OfRun = |_, phases| phases.compute;
-
-/// Of one part; `None` unless every run has its phases.
-fn between(case: &[RunStep], base: &[RunStep], part: OfRun) -> Option<Difference> {
-    let of = |runs: &[RunStep]| runs.iter().map(|run| Some(part(run.step, run.phases?))).collect::<Option<Vec<f64>>>();
+/// Of one part; `None` unless every run has its times.
+fn between(case: &[RunStep], base: &[RunStep], part: impl Fn(f64, &StepTimes) -> f64) -> Option<MeanDifference> {
+    let of = |runs: &[RunStep]| -> Option<Vec<f64>> {
+        runs.iter().map(|run| Some(part(run.step, run.times.as_ref()?))).collect()
+    };
     difference(&of(case)?, &of(base)?)
 }
 
-fn parts(base: &[RunStep], case: &[RunStep], total: Difference) -> Option<Vec<(Part, Difference)>> {
-    let measured: [(Part, OfRun); 4] = [
-        (Part::Compute, COMPUTE),
-        (Part::Transfer, |_, phases| phases.exposed - phases.waiting),
-        (Part::Waiting, |_, phases| phases.waiting),
-        (Part::Optimizer, |_, phases| phases.optimizer),
+fn compute(_: f64, times: &StepTimes) -> f64 {
+    times.compute()
+}
+
+fn parts(base: &[RunStep], case: &[RunStep], total: MeanDifference) -> Option<Vec<(Part, MeanDifference)>> {
+    let exposed = Phase::ExposedAllreduce;
+    let mut parts = vec![
+        (Part::Compute, between(case, base, compute)?),
+        (Part::Transfer, between(case, base, |_, times| times.phases[exposed] - times.waiting)?),
+        (Part::Waiting, between(case, base, |_, times| times.waiting)?),
     ];
-    let part = |(part, of_run): (Part, OfRun)| Some((part, between(case, base, of_run)?));
-    let mut parts = measured.into_iter().map(part).collect::<Option<Vec<_>>>()?;
+    for phase in Phase::ALL {
+        if !matches!(phase, Phase::Forward | Phase::Backward | Phase::ExposedAllreduce) {
+            parts.push((Part::Phase(*phase), between(case, base, |_, times| times.phases[*phase])?));
+        }
+    }
     let explained: f64 = parts.iter().map(|(_, part)| part.mean).sum();
-    let other = between(case, base, |step, phases| step - phases.compute - phases.exposed - phases.optimizer)?;
+    let other = between(case, base, |step, times| step - times.phases.iter().map(|(_, time)| time).sum::<f64>())?;
     // The same number but for rounding, by which the parts would not add up.
-    parts.push((Part::Other, Difference { mean: total.mean - explained, ..other }));
+    parts.push((Part::Other, MeanDifference { mean: total.mean - explained, ..other }));
     Some(parts)
 }
 
@@ -188,19 +208,19 @@ fn halves(
     base: &[RunStep],
     case: &[RunStep],
     alone: &[RunStep],
-    compute: Difference,
-) -> Option<Vec<(Part, Difference)>> {
-    let crowded = between(alone, base, COMPUTE)?;
-    let overlapped = Difference { mean: compute.mean - crowded.mean, ..between(case, alone, COMPUTE)? };
+    whole: MeanDifference,
+) -> Option<Vec<(Part, MeanDifference)>> {
+    let crowded = between(alone, base, compute)?;
+    let overlapped = MeanDifference { mean: whole.mean - crowded.mean, ..between(case, alone, compute)? };
     Some(vec![(Part::ComputeCrowded, crowded), (Part::ComputeOverlapped, overlapped)])
 }
 
 /// Of two means over runs, by [`crate::stats::welch`]. `None` for an empty side.
 ///
 /// `difference([3, 4, 5], [1, 2, 3]) = 2 +- 2.267`.
-pub fn difference(case: &[f64], base: &[f64]) -> Option<Difference> {
+pub fn difference(case: &[f64], base: &[f64]) -> Option<MeanDifference> {
     let difference = welch::difference(case, base)?;
-    Some(Difference { mean: difference.mean, margin: difference.error.map(|error| error.margin(0.95)) })
+    Some(MeanDifference { mean: difference.mean, margin: difference.error.map(|error| error.margin(0.95)) })
 }
 
 #[cfg(test)]
@@ -208,9 +228,19 @@ mod tests {
     use super::*;
     use crate::stats::random::Random;
 
+    fn times(compute: f64, exposed: f64, waiting: f64, optimizer: f64) -> StepTimes {
+        let phases = Phases::from_fn(|phase| match phase {
+            Phase::Forward => compute / 4.0,
+            Phase::Backward => compute * 0.75,
+            Phase::ExposedAllreduce => exposed,
+            Phase::Optimizer => optimizer,
+        });
+        StepTimes { phases, waiting }
+    }
+
     fn run(compute: f64, exposed: f64, waiting: f64, optimizer: f64, other: f64) -> RunStep {
         let step = compute + exposed + optimizer + other;
-        RunStep { step, phases: Some(Phases { compute, exposed, waiting, optimizer }) }
+        RunStep { step, times: Some(times(compute, exposed, waiting, optimizer)) }
     }
 
     fn close(actual: f64, expected: f64) {
@@ -229,7 +259,7 @@ mod tests {
         close(loss.efficiency(), 0.8);
         let parts: Vec<(Part, f64)> = loss.parts.iter().map(|(part, difference)| (*part, difference.mean)).collect();
         let expected = [9.0, 7.0, 5.0, 1.0, 3.0];
-        let order = [Part::Compute, Part::Transfer, Part::Waiting, Part::Optimizer, Part::Other];
+        let order = [Part::Compute, Part::Transfer, Part::Waiting, Part::Phase(Phase::Optimizer), Part::Other];
         assert_eq!(parts.iter().map(|(part, _)| *part).collect::<Vec<_>>(), order);
         parts.iter().zip(expected).for_each(|((_, actual), expected)| close(*actual, expected));
         close(loss.share(7.0).expect("something was lost"), 0.28);
@@ -253,14 +283,14 @@ mod tests {
     fn a_faster_optimizer_is_a_gain_and_nothing_lost_has_no_shares() {
         let loss = scaling_loss(&[run(90.0, 0.0, 0.0, 8.0, 0.0)], &[run(90.0, 1.0, 0.0, 5.0, 0.0)], &[]);
         let loss = loss.expect("a run on both sides");
-        close(part(&loss, Part::Optimizer), -3.0);
+        close(part(&loss, Part::Phase(Phase::Optimizer)), -3.0);
         close(loss.total.mean, -2.0);
         assert_eq!(loss.share(-3.0), None);
     }
 
     #[test]
     fn without_phases_there_is_only_the_total() {
-        let whole = |step| RunStep { step, phases: None };
+        let whole = |step| RunStep { step, times: None };
         let loss = scaling_loss(&[whole(0.5), whole(0.5)], &[run(0.5, 0.25, 0.0, 0.0, 0.0)], &[]).expect("runs");
         assert_eq!((loss.total.mean, loss.parts.len()), (0.25, 0));
         assert_eq!(scaling_loss(&[], &[whole(0.5)], &[]), None);
@@ -271,7 +301,7 @@ mod tests {
         let welch = difference(&[3.0, 4.0, 5.0], &[1.0, 2.0, 3.0]).expect("two sides");
         close(welch.mean, 2.0);
         assert!((welch.margin.expect("three runs") - 2.266_957).abs() < 1e-5, "{welch:?}");
-        assert_eq!(difference(&[1.0, 1.0], &[2.0, 2.0]), Some(Difference { mean: -1.0, margin: Some(0.0) }));
+        assert_eq!(difference(&[1.0, 1.0], &[2.0, 2.0]), Some(MeanDifference { mean: -1.0, margin: Some(0.0) }));
     }
 
     #[test]
@@ -283,10 +313,7 @@ mod tests {
                     let [compute, exposed, waiting, optimizer, step] =
                         std::array::from_fn(|_| random.uniform() * 10f64.powf(6.0 * random.uniform() - 4.0));
                     // The step is any number, also one below the sum of its phases.
-                    RunStep {
-                        step,
-                        phases: Some(Phases { compute, exposed, waiting: waiting.min(exposed), optimizer }),
-                    }
+                    RunStep { step, times: Some(times(compute, exposed, waiting.min(exposed), optimizer)) }
                 };
                 (0..count).map(one).collect()
             };
@@ -305,8 +332,8 @@ mod tests {
             // `other` is what its own definition says, not only what makes the sum right.
             let other = |runs: &[RunStep]| {
                 let of_run = |run: &RunStep| {
-                    let phases = run.phases.expect("made with them");
-                    run.step - phases.compute - phases.exposed - phases.optimizer
+                    let times = run.times.expect("made with them");
+                    run.step - times.phases.iter().map(|(_, time)| time).sum::<f64>()
                 };
                 runs.iter().map(of_run).sum::<f64>() / runs.len() as f64
             };

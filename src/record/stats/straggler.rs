@@ -19,7 +19,7 @@
 //!   proves nothing here, all of them together do.
 //! - **slow at times** or **once** where single iterations are beyond the threshold *and* `SINGLE_NOISE` x noise, each of
 //!   them by itself, and what they cost matters: `sum of (t - median of the others)` over them is at least `LOSS` of the
-//!   run's time and half the time that one iteration takes to its first all-reduce. Once is one stretch of iterations, at
+//!   run's time and half the time that one iteration takes to its first all-reduce. Once is one range of iterations, at
 //!   most a tenth of them.
 //!
 //! Compared is what the majority does: where more than half of the ranks are slow, or all, nobody is named. Drift that
@@ -33,14 +33,15 @@ use std::cell::LazyCell;
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use crate::stats::summary::{mean, median};
+use crate::stats::summary::mean;
+use crate::stats::summary::median;
 
 /// A rank this much above the others is slow. All ranks wait for the slowest, so that this much of everybody's compute
 /// time is lost; GPUs of one model differ by a few percent and must not be named for it.
 pub const THRESHOLD: f64 = 0.05;
 
 /// Share of iterations from which a slow rank is chronic. More than the half that a fair coin gives: other work on a host
-/// comes in stretches, and iterations in a stretch are not independent as the sign test has it.
+/// comes in bursts, and iterations in a burst are not independent as the sign test has it.
 pub const CHRONIC_SHARE: f64 = 2.0 / 3.0;
 
 /// Probability with which a run in which no rank is slow may name one: one in a hundred, over all its ranks.
@@ -54,7 +55,7 @@ pub const ALL_NOISE: f64 = 1.5;
 /// comparisons, and tails are heavier than a normal distribution's.
 pub const SINGLE_NOISE: f64 = 6.0;
 
-/// Single slow iterations that cost less than this share of the run are not worth a word.
+/// Single slow iterations that cost less than this share of the run are not worth a warning.
 pub const LOSS: f64 = 0.01;
 
 /// From the median absolute deviation to a standard deviation, for normal noise.
@@ -67,7 +68,7 @@ pub enum Kind {
     Chronic,
     /// In some iterations, here and there.
     Occasional,
-    /// In one stretch of iterations.
+    /// In one range of iterations.
     Once,
 }
 
@@ -163,7 +164,7 @@ fn chance(slow: usize, iterations: usize) -> f64 {
     }
 }
 
-/// With fewer, no rank could be told from chance even if it were slow in all of them.
+/// With fewer, no rank stands out from chance even if it were slow in all of them.
 fn fewest_iterations(ranks: usize) -> usize {
     (ranks as f64 / CHANCE).log2().ceil() as usize
 }
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(found.iter().map(|straggler| straggler.rank).collect::<Vec<_>>(), [4, 5, 6, 7]);
     }
 
-    /// What a host that has other things to do makes of two equal ranks: every rank has its stretches, and one of them the
+    /// What a host that has other things to do makes of two equal ranks: every rank has its bursts, and one of them the
     /// worse luck. Ratios near those that were measured with two ranks and eight other processes on two cores, three times.
     #[test]
     fn bad_luck_on_a_busy_host_is_no_straggler() {

@@ -5,13 +5,13 @@ mod bandwidth;
 mod train;
 
 use anyhow::Result;
-use ringmark_record::heartbeat::Driver;
+use ringmark_record::heartbeat::LauncherAddress;
 use ringmark_record::usage::usage;
 
 use crate::cli::Benchmark;
 
 /// Runs one rank of `benchmark` from start to end; `launcher` is where the program that started it listens.
-pub fn run(benchmark: Benchmark, launcher: Option<Driver>) -> Result<()> {
+pub fn run(benchmark: Benchmark, launcher: Option<LauncherAddress>) -> Result<()> {
     match benchmark {
         Benchmark::Train(arguments) => {
             let (config, label) = arguments.into_config().map_err(usage)?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use ringmark_record::config::TrainConfig;
+use ringmark_record::benchmark::train::config::TrainConfig;
 use tch::{Device, Kind};
 
 use crate::data::batch::Batch;

@@ -6,7 +6,8 @@ mod file;
 mod synthetic;
 
 use anyhow::Result;
-use ringmark_record::config::{Layout, TrainConfig};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::model::Layout;
 use tch::{Device, Tensor};
 
 use crate::data::batch::Batch;

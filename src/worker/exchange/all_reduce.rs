@@ -2,7 +2,8 @@
 //! does the same update of its own weights. Horovod's way, and PyTorch DDP's.
 
 use anyhow::Result;
-use ringmark_record::config::{ExchangeConfig, TrainConfig};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::exchange::ExchangeConfig;
 use ringmark_record::units::Bytes;
 
 use crate::exchange::backend::select;
@@ -80,6 +81,6 @@ impl GradientExchange for AllReduce {
     }
 
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {
-        self.reducer.set_sizes(sizes.bucket(), sizes.piece_kb)
+        self.reducer.set_sizes(sizes.bucket(), sizes.chunk_kb)
     }
 }

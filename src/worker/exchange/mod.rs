@@ -12,7 +12,7 @@ pub mod optimizer;
 pub mod reducer;
 
 use anyhow::Result;
-use ringmark_record::config::ExchangeConfig;
+use ringmark_record::exchange::ExchangeConfig;
 use ringmark_record::units::Bytes;
 use tch::Tensor;
 

@@ -6,7 +6,8 @@
 //! momentum x M)`. The flat momenta hold M, and nobody has to divide the gradients, which would write all of them again.
 
 use anyhow::{Result, ensure};
-use ringmark_record::config::{Dtype, TrainConfig};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::dtype::Dtype;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use ringmark_record::config::Switch;
-use ringmark_record::heartbeat::Phase;
+use ringmark_record::exchange::Switch;
+use ringmark_record::heartbeat::Stage;
 use ringmark_record::units::Bytes;
 use tch::Tensor;
 
@@ -122,12 +122,12 @@ impl GradientReducer {
         }
         if !state.overlap {
             for (number, bucket) in buckets.iter().enumerate() {
-                heartbeat::enter(Phase::AllReduce { bucket: number as u32 });
+                heartbeat::enter(Stage::AllReduce { bucket: number as u32 });
                 state.backend.start(bucket.elements.clone())?;
             }
         }
         // A backend that knows better which one it waits for says so.
-        heartbeat::enter(Phase::AllReduce { bucket: buckets.len().saturating_sub(1) as u32 });
+        heartbeat::enter(Stage::AllReduce { bucket: buckets.len().saturating_sub(1) as u32 });
         state.backend.finish()
     }
 
@@ -179,9 +179,9 @@ impl State {
                     self.in_backward.first_sum = Some(Mark::set(self.destinations[0].device())?);
                 }
                 let started = Instant::now();
-                heartbeat::enter(Phase::AllReduce { bucket: self.filled as u32 });
+                heartbeat::enter(Stage::AllReduce { bucket: self.filled as u32 });
                 self.backend.start(elements)?;
-                heartbeat::enter(Phase::Backward);
+                heartbeat::enter(Stage::Backward);
                 self.in_backward.blocked += started.elapsed();
             }
             self.filled += 1;

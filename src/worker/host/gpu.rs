@@ -1,6 +1,6 @@
 //! One GPU as nvidia-smi sees it. Not for the rank that uses it.
 
-use ringmark_record::host_use::GpuUse;
+use ringmark_record::resource_use::GpuUse;
 use ringmark_record::units::Seconds;
 
 use crate::host::facts::output;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::config::{DeviceChoice, Dtype};
-use ringmark_record::environment::DeviceKind;
+use ringmark_record::device::DeviceChoice;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
 use tch::Device;
 
 use crate::ffi::libraries::{self, CudaLibraries};

@@ -1,7 +1,9 @@
 //! What a record says of the ranks and of rank 0's machine: places, libraries, devices, topology and variables.
 
 use anyhow::Result;
-use ringmark_record::environment::{DeviceKind, Environment, RankPlace};
+use ringmark_record::device::DeviceKind;
+use ringmark_record::environment::Environment;
+use ringmark_record::environment::RankPlace;
 
 use crate::ffi::nccl::Nccl;
 use crate::ffi::{libraries, shim};

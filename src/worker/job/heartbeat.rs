@@ -16,7 +16,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, getppid};
-use ringmark_record::heartbeat::{Driver, Heartbeat, INTERVAL, Message, Phase, WELCOME};
+use ringmark_record::heartbeat::Heartbeat;
+use ringmark_record::heartbeat::INTERVAL;
+use ringmark_record::heartbeat::LauncherAddress;
+use ringmark_record::heartbeat::Message;
+use ringmark_record::heartbeat::Stage;
+use ringmark_record::heartbeat::WELCOME;
 use ringmark_record::units::Seconds;
 
 use crate::host::facts;
@@ -36,7 +41,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Iteration and phase.
-static POSITION: Mutex<(u32, Phase)> = Mutex::new((0, Phase::Starting));
+static POSITION: Mutex<(u32, Stage)> = Mutex::new((0, Stage::Starting));
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 /// [`Waiting`]s that there are.
 static WAITS: AtomicU32 = AtomicU32::new(0);
@@ -47,17 +52,17 @@ static DRIVER: Mutex<Option<TcpStream>> = Mutex::new(None);
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
 /// This rank is in `phase` of the same iteration now.
-pub fn enter(phase: Phase) {
+pub fn enter(phase: Stage) {
     position().1 = phase;
 }
 
 /// This rank is in `phase` of `iteration` now.
-pub fn enter_in(iteration: u32, phase: Phase) {
+pub fn enter_in(iteration: u32, phase: Stage) {
     *position() = (iteration, phase);
 }
 
 /// The other side holds it for no longer than a copy takes.
-fn position() -> MutexGuard<'static, (u32, Phase)> {
+fn position() -> MutexGuard<'static, (u32, Stage)> {
     POSITION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -69,7 +74,7 @@ pub fn count_progress() {
 /// This rank waits for others until the value is dropped.
 pub struct Waiting(());
 
-/// From here on this rank waits for others; besides, it does so in every [`Phase::AllReduce`].
+/// From here on this rank waits for others; besides, it does so in every [`Stage::AllReduce`].
 pub fn wait() -> Waiting {
     WAITS.fetch_add(1, Ordering::Relaxed);
     Waiting(())
@@ -88,15 +93,15 @@ fn now() -> Heartbeat {
     Heartbeat {
         iteration,
         phase,
-        is_waiting: WAITS.load(Ordering::Relaxed) > 0 || matches!(phase, Phase::AllReduce { .. }),
-        pieces: PROGRESS.load(Ordering::Relaxed),
+        is_waiting: WAITS.load(Ordering::Relaxed) > 0 || matches!(phase, Stage::AllReduce { .. }),
+        chunks: PROGRESS.load(Ordering::Relaxed),
         processor_time: Seconds(processor_time as f64 / 1e6),
         available_memory: facts::available_memory(),
     }
 }
 
 /// Tells `driver` where this rank is from now on, before MPI is there to ask: the rank's number is the launcher's.
-pub fn begin(driver: Option<Driver>) {
+pub fn begin(driver: Option<LauncherAddress>) {
     let Some(driver) = driver else { return };
     let hello = Message::Hello {
         token: driver.token.clone(),
@@ -149,12 +154,12 @@ pub fn end(message: &Message) {
 }
 
 /// A connection to a driver that knows this job; others may listen at the same address.
-fn find(driver: &Driver, hello: &Message) -> Option<TcpStream> {
+fn find(driver: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
     driver.addresses.iter().find_map(|address| connect(*address, hello))
 }
 
 /// The same after the network has lost it: a link that is down for a moment must not end a run.
-fn find_again(driver: &Driver, hello: &Message) -> Option<TcpStream> {
+fn find_again(driver: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
     let lost = Instant::now();
     while lost.elapsed().as_secs_f64() < driver.patience.0 {
         thread::sleep(PAUSE);
@@ -222,14 +227,14 @@ mod tests {
     #[test]
     fn a_position_is_read_as_it_was_set() {
         for (iteration, phase) in
-            [(0, Phase::Starting), (7, Phase::AllReduce { bucket: 160 }), (u32::MAX, Phase::Finishing)]
+            [(0, Stage::Starting), (7, Stage::AllReduce { bucket: 160 }), (u32::MAX, Stage::Finishing)]
         {
             enter_in(iteration, phase);
             let heartbeat = now();
             assert_eq!((heartbeat.iteration, heartbeat.phase), (iteration, phase));
         }
-        enter(Phase::Backward);
-        assert_eq!((now().iteration, now().phase), (u32::MAX, Phase::Backward));
+        enter(Stage::Backward);
+        assert_eq!((now().iteration, now().phase), (u32::MAX, Stage::Backward));
         assert!(now().processor_time.0 > 0.0 && now().available_memory.0 > 0);
     }
 }

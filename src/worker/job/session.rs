@@ -8,10 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use ringmark_record::benchmark::{Profile, RunLabel};
 use ringmark_record::case::Case;
-use ringmark_record::config::DeviceChoice;
-use ringmark_record::environment::{Environment, RankPlace};
-use ringmark_record::heartbeat::Driver;
+use ringmark_record::device::DeviceChoice;
+use ringmark_record::environment::Environment;
+use ringmark_record::environment::RankPlace;
+use ringmark_record::heartbeat::LauncherAddress;
 use ringmark_record::units::Bytes;
 use ringmark_record::whole_file;
 use tch::Device;
@@ -35,10 +37,21 @@ pub struct Request {
     /// Whether NCCL is asked to write down what it uses.
     pub with_nccl_log: bool,
     /// Where the launcher listens, if one started this rank.
-    pub launcher: Option<Driver>,
+    pub launcher: Option<LauncherAddress>,
 }
 
-/// One rank's surroundings while its benchmark runs.
+/// What the user wants the run to be called.
+#[derive(Debug, Clone, Copy)]
+pub struct AskedLabel {
+    /// As launched; `None` where nobody said.
+    pub case: Option<Case>,
+    /// Number of the run in its case, from 1.
+    pub run: u32,
+    /// How it is meant.
+    pub profile: Profile,
+}
+
+/// One rank's environment while its benchmark runs.
 pub struct Session<'a> {
     /// The ranks.
     pub world: &'a World,
@@ -96,10 +109,12 @@ impl Session<'_> {
         environment::environment(&self.own, self.nccl.as_deref())
     }
 
-    /// The case as it was launched, or by the hosts that the ranks are on.
-    pub fn case(&self, launched: Option<Case>, places: &[RankPlace]) -> Result<Case> {
+    /// What the run is called in its record. Its case is the one that was asked for, or follows from the hosts that the
+    /// ranks are on.
+    pub fn label(&self, asked: AskedLabel, places: &[RankPlace]) -> Result<RunLabel> {
+        let AskedLabel { case, run, profile } = asked;
         let ranks = self.world.ranks();
-        if let Some(case) = launched {
+        if let Some(case) = case {
             // Ranks whose launcher and MPI library do not speak to each other are each a job of its own, and run.
             ensure!(
                 case.ranks() == ranks,
@@ -107,10 +122,10 @@ impl Session<'_> {
                  ringmark-worker has (ldd shows it), or by an srun with its PMIx",
                 case.ranks()
             );
-            return Ok(case);
         }
         let nodes = places.iter().filter(|place| place.local_rank == 0).count() as u32;
-        Ok(Case { nodes, gpus_per_node: ranks.div_ceil(nodes) })
+        let found = Case { nodes, gpus_per_node: ranks.div_ceil(nodes) };
+        Ok(RunLabel { case: case.unwrap_or(found), run, profile })
     }
 
     /// Reads the counters of host and rank for the first time; all ranks call this together, right before what is timed.

@@ -10,7 +10,8 @@ use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 
 use anyhow::{Context, Result, ensure};
-use ringmark_record::heartbeat::{Message, Phase};
+use ringmark_record::heartbeat::Message;
+use ringmark_record::heartbeat::Stage;
 
 use crate::job::{heartbeat, standard_error};
 
@@ -47,11 +48,11 @@ impl World {
     /// One rank from start to end: joins, runs `body`, leaves. A rank that fails where others would wait for it ends the whole job; a
     /// run that does not count, for the reason that `body` returns, fails on every rank, and rank 0 says why.
     pub fn run(body: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
-        heartbeat::enter(Phase::Joining);
+        heartbeat::enter(Stage::Joining);
         let waiting = heartbeat::wait();
         let world = World::join()?;
         drop(waiting);
-        heartbeat::enter(Phase::Preparing);
+        heartbeat::enter(Stage::Preparing);
         let ended = body(&world);
         heartbeat::end(&match &ended {
             // Of a run that does not count the record says why.
@@ -137,8 +138,8 @@ impl World {
     pub fn broadcast<T: Equivalence>(&self, values: &mut [T]) {
         let _waiting = heartbeat::wait();
         // MPI counts in 32-bit integers.
-        for piece in values.chunks_mut(1 << 28) {
-            self.communicator.process_at_rank(0).broadcast_into(piece);
+        for chunk in values.chunks_mut(1 << 28) {
+            self.communicator.process_at_rank(0).broadcast_into(chunk);
         }
     }
 

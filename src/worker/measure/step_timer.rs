@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringmark_record::heartbeat::Phase;
+use ringmark_record::heartbeat::Stage;
+use ringmark_record::phase::{Phase, Phases};
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::shim;
@@ -35,54 +36,67 @@ pub struct DeviceValues<'a> {
     pub found_inf: &'a Tensor,
 }
 
-/// The ends of an iteration's phases.
-pub struct StepMarks {
+/// An iteration on its way through the device.
+struct StepMarks {
     start: Mark,
-    forward: Mark,
-    backward: Mark,
-    reduced: Mark,
-    updated: Mark,
+    /// Of each phase; the one before ends where it begins.
+    ends: Phases<Mark>,
     in_backward: InBackward,
-    /// Loss, next loss scale and found_inf on the host, there when the next iteration's first mark is done.
+    /// [`DeviceValues`] on the host, there when the next iteration's first mark is done.
     values: Tensor,
 }
 
 impl StepMarks {
     /// Where the device is in this iteration; `bucket` is the one that it sums.
-    fn phase(&self, bucket: u32) -> Result<Phase> {
-        let phases = [
-            (&self.forward, Phase::Forward),
-            (&self.backward, Phase::Backward),
-            (&self.reduced, Phase::AllReduce { bucket }),
-        ];
-        for (end, phase) in phases {
+    fn stage(&self, bucket: u32) -> Result<Stage> {
+        for (phase, end) in self.ends.iter() {
             if !end.is_done()? {
-                return Ok(phase);
+                return Ok(match phase {
+                    Phase::Forward => Stage::Forward,
+                    Phase::Backward => Stage::Backward,
+                    Phase::ExposedAllreduce => Stage::AllReduce { bucket },
+                    Phase::Optimizer => Stage::Optimizer,
+                });
             }
         }
-        Ok(Phase::Optimizer)
+        Ok(Stage::Optimizer)
+    }
+
+    /// What each phase took: from the end of the one before to its own.
+    fn times(&self) -> Result<Phases<f64>> {
+        let mut times = Phases::default();
+        let mut begin = &self.start;
+        for (phase, end) in self.ends.iter() {
+            times[phase] = end.seconds_since(begin)?;
+            begin = end;
+        }
+        // Time inside backward that belongs to the all-reduce.
+        let blocked = self.in_backward.blocked.as_secs_f64();
+        times[Phase::Backward] = (times[Phase::Backward] - blocked).max(0.0);
+        times[Phase::ExposedAllreduce] += blocked;
+        Ok(times)
     }
 }
 
-/// Sets the marks of one iteration, in order.
+/// Sets the marks of one iteration.
 pub struct MarkSetter {
     device: Device,
-    marks: Vec<Mark>,
+    start: Mark,
+    ends: Phases<Option<Mark>>,
 }
 
 impl MarkSetter {
-    /// Sets the next mark: end of forward, of backward, of the all-reduce, of the update.
-    pub fn set(&mut self) -> Result<()> {
-        self.marks.push(Mark::set(self.device)?);
+    /// Sets the mark at the end of `phase`; the next one begins there.
+    pub fn end_of(&mut self, phase: Phase) -> Result<()> {
+        self.ends[phase] = Some(Mark::set(self.device)?);
         Ok(())
     }
 
-    /// For tests: keeps this rank busy for `fraction` of the time since the last mark, which it waits for on CUDA.
+    /// For tests: keeps this rank busy for `fraction` of the time since the iteration's start, which it waits for on CUDA.
     pub fn spin(&self, fraction: f64) -> Result<()> {
         let now = Mark::set(self.device)?;
         now.wait(|| Ok(()))?;
-        let Some(last) = self.marks.last() else { return Ok(()) };
-        let (start, time) = (Instant::now(), now.seconds_since(last)? * fraction);
+        let (start, time) = (Instant::now(), now.seconds_since(&self.start)? * fraction);
         while start.elapsed().as_secs_f64() < time {
             std::hint::spin_loop();
         }
@@ -95,14 +109,8 @@ impl MarkSetter {
 pub struct Sample {
     /// Start to the next start.
     pub step: f64,
-    /// Forward and loss.
-    pub forward: f64,
-    /// Backward less the time that the all-reduce held it up.
-    pub backward: f64,
-    /// All-reduce that backward did not hide.
-    pub exposed_allreduce: f64,
-    /// Update.
-    pub optimizer: f64,
+    /// What each phase took.
+    pub phases: Phases<f64>,
     /// Start to the first all-reduce.
     pub before_allreduce: f64,
     /// Mean over the rank's batch.
@@ -130,13 +138,14 @@ impl StepTimer {
 
     /// Sets the start of an iteration, which is the end of the one before.
     pub fn begin(&self) -> Result<MarkSetter> {
-        Ok(MarkSetter { device: self.device, marks: vec![Mark::set(self.device)?] })
+        Ok(MarkSetter { device: self.device, start: Mark::set(self.device)?, ends: Phases::default() })
     }
 
     /// Takes an iteration's marks, and has its values copied to the host.
     pub fn end(&mut self, setter: MarkSetter, in_backward: InBackward, values: DeviceValues) -> Result<()> {
-        let Ok([start, forward, backward, reduced, updated]) = <[Mark; 5]>::try_from(setter.marks) else {
-            unreachable!("an iteration sets five marks");
+        let MarkSetter { start, ends, .. } = setter;
+        let Some(ends) = ends.all() else {
+            unreachable!("an iteration ends all its phases");
         };
         let DeviceValues { loss, loss_scale, found_inf } = values;
         let values = Tensor::f_stack(&[loss, loss_scale, found_inf].map(Tensor::detach), 0)?.f_to_kind(Kind::Float)?;
@@ -147,7 +156,7 @@ impl StepTimer {
         } else {
             values
         };
-        self.pending.push_back(StepMarks { start, forward, backward, reduced, updated, in_backward, values });
+        self.pending.push_back(StepMarks { start, ends, in_backward, values });
         Ok(())
     }
 
@@ -159,29 +168,24 @@ impl StepTimer {
     pub fn finished(&mut self, last: Option<&MarkSetter>, check: impl Fn() -> Result<u32>) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         while let Some(iteration) = self.pending.front() {
-            let Some(next) = self.pending.get(1).map(|next| &next.start).or(last.map(|setter| &setter.marks[0])) else {
+            let Some(next) = self.pending.get(1).map(|next| &next.start).or(last.map(|setter| &setter.start)) else {
                 break;
             };
             if !next.is_done()? {
-                let phase = iteration.phase(check()?)?;
-                heartbeat::enter_in(self.over + 1, phase);
+                heartbeat::enter_in(self.over + 1, iteration.stage(check()?)?);
                 std::thread::sleep(PAUSE);
                 continue;
             }
-            let blocked = iteration.in_backward.blocked.as_secs_f64();
             let value = |index: i64| iteration.values.double_value(&[index]);
             let found_inf = value(2) != 0.0;
             samples.push(Sample {
                 step: next.seconds_since(&iteration.start)?,
-                forward: iteration.forward.seconds_since(&iteration.start)?,
-                backward: (iteration.backward.seconds_since(&iteration.forward)? - blocked).max(0.0),
-                exposed_allreduce: iteration.reduced.seconds_since(&iteration.backward)? + blocked,
-                optimizer: iteration.updated.seconds_since(&iteration.reduced)?,
+                phases: iteration.times()?,
                 before_allreduce: iteration
                     .in_backward
                     .first_sum
                     .as_ref()
-                    .unwrap_or(&iteration.backward)
+                    .unwrap_or(&iteration.ends[Phase::Backward])
                     .seconds_since(&iteration.start)?,
                 loss: value(0),
                 loss_scale: std::mem::replace(&mut self.loss_scale, value(1)),

@@ -12,14 +12,15 @@ use crate::model::named_tensors::{Named, NamedTensors};
 /// torchvision keeps a count of batches beside every pair of running statistics; nothing here depends on it.
 const BATCH_COUNT: &str = "num_batches_tracked";
 
-/// Fills every parameter and buffer from `path`; refuses missing, unknown and differently shaped tensors.
-pub fn load(path: &Path, tensors: &NamedTensors) -> Result<()> {
+/// Fills every parameter and buffer of `network`, as torchvision calls it, from `path`; refuses missing, unknown and
+/// differently shaped tensors.
+pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<()> {
     let file = read(path)?;
     let mut file: HashMap<String, Tensor> = file.into_iter().filter(|(name, _)| !name.ends_with(BATCH_COUNT)).collect();
     let _no_gradient = tch::no_grad_guard();
     for Named { name, tensor } in tensors.parameters.iter().chain(&tensors.buffers) {
         let Some(value) = file.remove(name) else {
-            bail!("{} has no tensor {name}: it must hold a ResNet50 under torchvision's names", path.display());
+            bail!("{} has no tensor {name}: it must hold torchvision's {network}", path.display());
         };
         ensure!(
             value.size() == tensor.size(),
@@ -31,7 +32,7 @@ pub fn load(path: &Path, tensors: &NamedTensors) -> Result<()> {
         tensor.shallow_clone().f_copy_(&value)?;
     }
     if let Some(name) = file.keys().min() {
-        bail!("{} holds {name}, which ResNet50 does not have", path.display());
+        bail!("{} holds {name}, which {network} does not have", path.display());
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! The model's parameters become views of the flat weights, with the strides of the run's memory layout.
 
 use anyhow::Result;
-use ringmark_record::config::Layout;
+use ringmark_record::model::Layout;
 use tch::{Kind, Tensor};
 
 use crate::model::named_tensors::NamedTensors;

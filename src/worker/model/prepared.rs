@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
-use anyhow::Result;
-use ringmark_record::config::{Dtype, Layout};
+use anyhow::{Result, ensure};
+use ringmark_record::dtype::Dtype;
+use ringmark_record::model::{Layout, Model};
 use tch::{Device, Tensor};
 
 use crate::model::checkpoint;
@@ -15,6 +16,8 @@ use crate::model::resnet::{Mode, ResNet50};
 
 /// What a network is made by.
 pub struct Recipe<'a> {
+    /// Which one.
+    pub model: Model,
     /// Of the weights.
     pub seed: i64,
     /// Weights to start from instead (safetensors).
@@ -38,11 +41,13 @@ pub struct PreparedModel {
 impl PreparedModel {
     /// Makes it on `device`.
     pub fn new(recipe: &Recipe, device: Device) -> Result<PreparedModel> {
+        let name = recipe.model.facts().torchvision;
+        ensure!(recipe.model == Model::Resnet50V1b, "{name} cannot be built yet: choose --model resnet50_v1b");
         tch::manual_seed(recipe.seed);
         let mut tensors = NamedTensors::new(device);
         let network = ResNet50::new(&mut tensors);
         if let Some(path) = recipe.init {
-            checkpoint::load(path, &tensors)?;
+            checkpoint::load(path, &tensors, name)?;
         }
         let precision = Precision::new(recipe.dtype, device)?;
         let flat = FlatParameters::new(&mut tensors, recipe.layout, precision.compute())?;

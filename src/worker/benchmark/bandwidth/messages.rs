@@ -3,11 +3,16 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use ringmark_record::bandwidth::config::{BandwidthConfig, Messages, OptimizerChoice};
-use ringmark_record::bandwidth::record::{MessageResult, Timing};
-use ringmark_record::config::{CollectiveChoice, TrainConfig};
-use ringmark_record::heartbeat::Phase;
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::config::Messages;
+use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
+use ringmark_record::benchmark::bandwidth::record::MessageResult;
+use ringmark_record::benchmark::bandwidth::record::Timing;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::heartbeat::Stage;
+use ringmark_record::units::Bytes;
+use ringmark_record::units::Seconds;
 use tch::{Device, Kind, Tensor};
 
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
@@ -60,8 +65,8 @@ impl<'a> Bench<'a> {
         };
         let engine = select::new(&config.exchange, shape, session)?;
         // Ranks that exchange nothing have sums over themselves alone.
-        let summed = match config.exchange.collective {
-            CollectiveChoice::None => (0, 1),
+        let summed = match config.exchange.backend {
+            BackendChoice::None => (0, 1),
             _ => (world.rank(), world.ranks()),
         };
         let values = match config.messages {
@@ -139,14 +144,14 @@ impl<'a> Bench<'a> {
         let elements = stretches.last().map_or(0, |stretch| stretch.end);
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
         for iteration in 0..self.config.warmup + self.config.iterations {
-            heartbeat::enter_in(iteration + 1, Phase::Data);
+            heartbeat::enter_in(iteration + 1, Stage::Data);
             let memory = self.engine.memory();
             let (is_apart, sums) = (!memory.in_place, memory.sums.shallow_clone());
             self.values.fill(memory.input(), elements, iteration as usize)?;
             if is_apart {
                 values::poison(&sums, elements)?;
             }
-            heartbeat::enter(Phase::AllReduce { bucket: 0 });
+            heartbeat::enter(Stage::AllReduce { bucket: 0 });
             let timed = Timed::begin(self.device, world)?;
             stretches.iter().try_for_each(|stretch| self.engine.start(stretch.clone()))?;
             self.engine.finish()?;

@@ -6,10 +6,12 @@ mod messages;
 mod values;
 
 use anyhow::Result;
-use ringmark_record::bandwidth::config::{BandwidthConfig, Messages};
-use ringmark_record::bandwidth::lines;
-use ringmark_record::bandwidth::record::{BandwidthRecord, MessageResult};
-use ringmark_record::heartbeat::Driver;
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::config::Messages;
+use ringmark_record::benchmark::bandwidth::lines;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::bandwidth::record::MessageResult;
+use ringmark_record::heartbeat::LauncherAddress;
 
 use crate::exchange::backend::nccl_log;
 use crate::host::facts;
@@ -18,7 +20,7 @@ use crate::job::session::{Request, Session};
 use crate::job::world::World;
 
 /// Runs one rank from start to end.
-pub fn run(config: &BandwidthConfig, launcher: Option<Driver>) -> Result<()> {
+pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Result<()> {
     let request = Request { device: config.device, threads: config.threads, with_nccl_log: true, launcher };
     Session::run(request, |session| measure(config, session))
 }
@@ -29,7 +31,7 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     let ranks = session.places();
     let mut record = BandwidthRecord::new(facts::now(), config.clone(), session.environment()?, ranks);
     let mut bench = messages::Bench::new(config, session)?;
-    record.collective = bench.backend_name().to_owned();
+    record.backend = bench.backend_name().to_owned();
     session.print(&header(&record));
 
     match config.messages {
@@ -75,11 +77,11 @@ fn lines_of_all_ranks(world: &World, lines: Vec<String>) -> Vec<String> {
 }
 
 fn header(record: &BandwidthRecord) -> Vec<String> {
-    let BandwidthRecord { config, collective, environment, ranks, .. } = record;
+    let BandwidthRecord { config, backend, environment, ranks, .. } = record;
     let exchange = &config.exchange;
     let check = if config.check { "checked" } else { "not checked" };
     let mut lines = vec![
-        format!("ringmark {} all-reduce over {} ranks by {collective}", environment.ringmark_version, ranks.len()),
+        format!("ringmark {} all-reduce over {} ranks by {backend}", environment.ringmark_version, ranks.len()),
         format!(
             "{} iterations after {} of warm-up, wire {}, results {check}, optimizer {}",
             config.iterations, config.warmup, exchange.wire, config.optimizer

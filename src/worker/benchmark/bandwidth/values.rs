@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
-use ringmark_record::bandwidth::record::MessageResult;
+use ringmark_record::benchmark::bandwidth::record::MessageResult;
 use tch::{Device, Kind, Tensor};
 
 /// A prime near 2^20.

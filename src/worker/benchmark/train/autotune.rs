@@ -3,8 +3,9 @@
 //! differently in other chunks). Not for what a size means.
 
 use anyhow::Result;
-use ringmark_record::config::ExchangeConfig;
-use ringmark_record::run::{Trial, Tuning};
+use ringmark_record::benchmark::train::record::Trial;
+use ringmark_record::benchmark::train::record::Tuning;
+use ringmark_record::exchange::ExchangeConfig;
 use ringmark_record::stats::summary;
 use ringmark_record::units::Seconds;
 use tch::Tensor;
@@ -39,13 +40,13 @@ pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<T
     }
     if step.exchange.has_chunks() {
         let bucket_mb = trials[chosen].bucket_mb;
-        for piece_kb in CHUNKS_KB.into_iter().filter(|size| *size != asked.piece_kb) {
-            trials.push(attempt(ExchangeConfig { bucket_mb, piece_kb, ..asked }, world, step)?);
+        for chunk_kb in CHUNKS_KB.into_iter().filter(|size| *size != asked.chunk_kb) {
+            trials.push(attempt(ExchangeConfig { bucket_mb, chunk_kb, ..asked }, world, step)?);
             chosen = better(&trials, chosen);
         }
     }
-    let Trial { bucket_mb, piece_kb, .. } = trials[chosen];
-    step.exchange.set_sizes(&ExchangeConfig { bucket_mb, piece_kb, ..asked })?;
+    let Trial { bucket_mb, chunk_kb, .. } = trials[chosen];
+    step.exchange.set_sizes(&ExchangeConfig { bucket_mb, chunk_kb, ..asked })?;
     for (named, before) in step.model.tensors.buffers.iter().zip(&statistics) {
         named.tensor.shallow_clone().f_copy_(before)?;
     }
@@ -72,7 +73,7 @@ fn attempt(sizes: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tria
         }
     }
     let step = Seconds(summary::median(&times).unwrap_or_default());
-    Ok(Trial { bucket_mb: sizes.bucket_mb, piece_kb: sizes.piece_kb, step })
+    Ok(Trial { bucket_mb: sizes.bucket_mb, chunk_kb: sizes.chunk_kb, step })
 }
 
 #[cfg(test)]
@@ -81,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_setting_must_win_by_more_than_noise() {
-        let trial = |step| Trial { bucket_mb: 1.0, piece_kb: 0, step: Seconds(step) };
+        let trial = |step| Trial { bucket_mb: 1.0, chunk_kb: 0, step: Seconds(step) };
         assert_eq!(better(&[trial(1.0), trial(0.98)], 0), 1);
         assert_eq!(better(&[trial(1.0), trial(0.995)], 0), 0);
         assert_eq!(better(&[trial(1.0), trial(0.9), trial(0.95)], 1), 1);

@@ -9,33 +9,35 @@ mod step;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use ringmark_record::config::{Fault, TrainConfig};
-use ringmark_record::heartbeat::{Driver, Phase};
-use ringmark_record::run::{RunHeader, Tuning};
+use ringmark_record::benchmark::train::config::Fault;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::benchmark::train::record::Tuning;
+use ringmark_record::heartbeat::LauncherAddress;
+use ringmark_record::heartbeat::Stage;
 use tch::Tensor;
 
 use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::record::Measured;
 use crate::benchmark::train::step::Step;
-use crate::cli::RunLabel;
 use crate::data;
 use crate::exchange::Parameters;
 use crate::exchange::all_reduce::AllReduce;
 use crate::job::heartbeat;
-use crate::job::session::{Request, Session};
+use crate::job::session::{AskedLabel, Request, Session};
 use crate::job::world::World;
 use crate::measure::step_timer::StepTimer;
 use crate::model::checkpoint;
 use crate::model::prepared::{PreparedModel, Recipe};
 
 /// Runs one rank from start to end.
-pub fn run(config: &TrainConfig, label: RunLabel, launcher: Option<Driver>) -> Result<()> {
+pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
     let request = Request { device: config.device, threads: config.threads, with_nccl_log: false, launcher };
     Session::run(request, |session| train(config, label, session))
 }
 
 /// Trains, prints and writes; why the run does not count, if it does not.
-fn train(config: &TrainConfig, label: RunLabel, session: &Session) -> Result<Option<String>> {
+fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
     let mut step = prepare(config, session)?;
     let tuning = tune(config, session, &mut step)?;
@@ -50,10 +52,16 @@ fn train(config: &TrainConfig, label: RunLabel, session: &Session) -> Result<Opt
 /// Model, exchange and batch of this rank.
 fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
     let (world, device) = (session.world, session.device());
-    let recipe = Recipe { seed: config.seed, init: config.init.as_deref(), dtype: config.dtype, layout: config.layout };
+    let recipe = Recipe {
+        model: config.model,
+        seed: config.seed,
+        init: config.init.as_deref(),
+        dtype: config.dtype,
+        layout: config.layout,
+    };
     let model = PreparedModel::new(&recipe, device)?;
 
-    heartbeat::enter(Phase::Connecting);
+    heartbeat::enter(Stage::Connecting);
     same_weights_everywhere(&model, world)?;
     let parameters = Parameters {
         weights: model.flat.weights.shallow_clone(),
@@ -61,7 +69,7 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
     };
     let exchange = Box::new(AllReduce::new(config, parameters, session)?);
 
-    heartbeat::enter(Phase::Data);
+    heartbeat::enter(Stage::Data);
     let batch = data::batch(config, world.rank(), device)?;
     Step::new(config, world.rank(), model, batch, exchange)
 }
@@ -96,7 +104,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Mea
     let mut timer = StepTimer::new(session.device(), first_scale);
     let mut samples = Vec::with_capacity(config.iterations as usize);
 
-    heartbeat::enter(Phase::Ready);
+    heartbeat::enter(Stage::Ready);
     let watch = session.start_counters();
     session.world.barrier();
     let started = Instant::now();
@@ -108,7 +116,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Mea
     let last = timer.begin()?;
     progress.show(timer.finished(Some(&last), || step.exchange.check())?, &mut samples);
     let wall = started.elapsed();
-    heartbeat::enter(Phase::Finishing);
+    heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
     progress.end();
     Ok(Measured { samples, counters, wall })

@@ -4,9 +4,12 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_record::config::TrainConfig;
-use ringmark_record::log_line;
-use ringmark_record::run::{Profile, RunHeader, Trial, Tuning};
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::benchmark::train::record::Trial;
+use ringmark_record::benchmark::train::record::Tuning;
+use ringmark_record::line::dlperf;
 use ringmark_record::units::ImagesPerSecond;
 
 use crate::job::environment;
@@ -48,7 +51,7 @@ impl Progress {
             if !self.speaks {
                 continue;
             }
-            let line = log_line::write(samples.len() as u32, ImagesPerSecond(self.images / sample.step), sample.loss);
+            let line = dlperf::write(samples.len() as u32, ImagesPerSecond(self.images / sample.step), sample.loss);
             match &self.bar {
                 Some(bar) => {
                     bar.suspend(|| println!("{line}"));
@@ -69,8 +72,13 @@ impl Progress {
 
 fn environment_lines(header: &RunHeader) -> Vec<String> {
     let RunHeader { config, environment, ranks, .. } = header;
-    let mut lines =
-        vec![format!("ringmark {} ResNet50-v1b {} run {}", environment.ringmark_version, header.case, header.run)];
+    let mut lines = vec![format!(
+        "ringmark {} {} {} run {}",
+        environment.ringmark_version,
+        config.model.facts().title,
+        header.case,
+        header.run
+    )];
     if header.profile == Profile::Quick {
         lines.push("quick profile: a first look, not a result to quote".to_owned());
     }
@@ -80,15 +88,15 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
         "gradients: {} bytes in {} buckets by {}, overlap {}, wire {}",
         exchanged,
         header.buckets.len(),
-        header.collective,
+        header.backend,
         config.overlap,
         config.exchange.wire
     ));
     if let Some(Tuning { trials, chosen }) = &header.tuning {
-        for (index, Trial { bucket_mb, piece_kb, step }) in trials.iter().enumerate() {
+        for (index, Trial { bucket_mb, chunk_kb, step }) in trials.iter().enumerate() {
             let mark = if index == *chosen { ", chosen" } else { "" };
             lines.push(format!(
-                "autotune: buckets of {bucket_mb} MB, pieces of {piece_kb} kB: {:.2} ms{mark}",
+                "autotune: buckets of {bucket_mb} MB, chunks of {chunk_kb} kB: {:.2} ms{mark}",
                 step.0 * 1e3
             ));
         }

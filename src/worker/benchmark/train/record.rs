@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use ringmark_record::run::{Iteration, RunEnd, RunHeader, RunRecord};
+use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::benchmark::train::record::RunEnd;
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::phase::{Phase, Phases};
 use ringmark_record::units::Seconds;
 use ringmark_record::validity;
 use tch::{Device, Tensor};
@@ -58,33 +62,23 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
 }
 
 fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
-    let numbers: Vec<f64> = samples
-        .iter()
-        .flat_map(|sample| {
-            [
-                sample.step,
-                sample.forward,
-                sample.backward,
-                sample.exposed_allreduce,
-                sample.optimizer,
-                sample.before_allreduce,
-                sample.loss,
-            ]
-        })
-        .collect();
-    let all = world.gather(&numbers);
+    const OTHERS: usize = 3;
+    const NUMBERS: usize = OTHERS + Phase::COUNT;
+    let of_sample = |sample: &Sample| -> Vec<f64> {
+        let phases = sample.phases.iter().map(|(_, time)| *time);
+        [sample.step, sample.before_allreduce, sample.loss].into_iter().chain(phases).collect()
+    };
+    let own: Vec<f64> = samples.iter().flat_map(of_sample).collect();
+    let all = world.gather(&own);
     let iteration = |(index, sample): (usize, &Sample)| {
-        let of_every_rank = |number: usize| all.iter().map(move |rank| rank[7 * index + number]);
-        let seconds = |number| of_every_rank(number).map(Seconds).collect();
+        let of_every_rank = |number: usize| all.iter().map(move |rank| rank[NUMBERS * index + number]);
+        let seconds = |number: usize| of_every_rank(number).map(Seconds).collect();
         Iteration {
             iteration: index as u32 + 1,
             step: seconds(0),
-            forward: seconds(1),
-            backward: seconds(2),
-            exposed_allreduce: seconds(3),
-            optimizer: seconds(4),
-            before_allreduce: seconds(5),
-            loss: of_every_rank(6).collect(),
+            before_allreduce: seconds(1),
+            loss: of_every_rank(2).collect(),
+            phases: Phases::from_fn(|phase| seconds(OTHERS + phase as usize)),
             loss_scale: sample.loss_scale,
             skipped: sample.skipped,
         }

@@ -1,8 +1,10 @@
 //! The body of the hot loop: forward, backward with the exchange inside it, update.
 
 use anyhow::Result;
-use ringmark_record::config::{Fault, TrainConfig};
-use ringmark_record::heartbeat::Phase;
+use ringmark_record::benchmark::train::config::Fault;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::heartbeat::Stage;
+use ringmark_record::phase::Phase;
 use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::data::batch::Batch;
@@ -62,25 +64,25 @@ impl Step {
     /// Iteration `iteration`, from 1. On CUDA this returns when everything is enqueued.
     pub fn run(&mut self, iteration: u32, timer: &mut StepTimer) -> Result<()> {
         let mut marks = timer.begin()?;
-        heartbeat::enter_in(iteration, Phase::Forward);
+        heartbeat::enter_in(iteration, Stage::Forward);
         let loss = self.forward()?;
         if let Some(fraction) = self.faults.slower {
             marks.spin(fraction)?;
         }
-        marks.set()?;
+        marks.end_of(Phase::Forward)?;
 
-        heartbeat::enter(Phase::Backward);
+        heartbeat::enter(Stage::Backward);
         self.exchange.begin();
         self.backward(&loss, iteration)?;
-        marks.set()?;
+        marks.end_of(Phase::Backward)?;
         let in_backward = self.exchange.in_backward();
 
         self.exchange.finish()?;
-        marks.set()?;
+        marks.end_of(Phase::ExposedAllreduce)?;
 
-        heartbeat::enter(Phase::Optimizer);
+        heartbeat::enter(Stage::Optimizer);
         self.exchange.update(iteration)?;
-        marks.set()?;
+        marks.end_of(Phase::Optimizer)?;
 
         let (loss_scale, found_inf) = match self.exchange.loss_scaler() {
             Some(scaler) => (&scaler.scale, &scaler.found_inf),
@@ -91,9 +93,9 @@ impl Step {
 
     /// Forward, backward and exchange, without the update: only running statistics change.
     pub fn rehearse(&mut self) -> Result<()> {
-        heartbeat::enter(Phase::Forward);
+        heartbeat::enter(Stage::Forward);
         let loss = self.forward()?;
-        heartbeat::enter(Phase::Backward);
+        heartbeat::enter(Stage::Backward);
         self.exchange.begin();
         self.backward(&loss, 0)?;
         self.exchange.finish()

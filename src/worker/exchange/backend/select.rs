@@ -1,7 +1,8 @@
 //! Which backend sums: what was asked for, where the ranks are.
 
 use anyhow::{Context, Result, bail};
-use ringmark_record::config::{CollectiveChoice, ExchangeConfig};
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::exchange::ExchangeConfig;
 use tch::Device;
 
 use crate::exchange::backend::Backend;
@@ -21,22 +22,22 @@ pub fn new(config: &ExchangeConfig, shape: Shape, session: &Session) -> Result<B
         world.barrier();
     }
     let private = || Memory::private(shape, device);
-    match (config.collective, device) {
-        (CollectiveChoice::Auto, _) if world.ranks() == 1 => Ok(Box::new(NoExchange::new("solo", private()?))),
-        (CollectiveChoice::None, _) => Ok(Box::new(NoExchange::new("none", private()?))),
-        (CollectiveChoice::Auto | CollectiveChoice::Nccl, Device::Cuda(index)) => {
+    match (config.backend, device) {
+        (BackendChoice::Auto, _) if world.ranks() == 1 => Ok(Box::new(NoExchange::new("solo", private()?))),
+        (BackendChoice::None, _) => Ok(Box::new(NoExchange::new("none", private()?))),
+        (BackendChoice::Auto | BackendChoice::Nccl, Device::Cuda(index)) => {
             let nccl = session.nccl.clone().context("NCCL is not loaded")?;
             Ok(Box::new(NcclRing::new(nccl, world, index, private()?)?))
         }
-        (CollectiveChoice::Nccl, _) => {
-            bail!("--collective nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto")
+        (BackendChoice::Nccl, _) => {
+            bail!("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto")
         }
-        (CollectiveChoice::Auto | CollectiveChoice::SharedMemory, Device::Cpu) => {
+        (BackendChoice::Auto | BackendChoice::SharedMemory, Device::Cpu) => {
             Ok(Box::new(SharedMemory::new(config, shape, world)?))
         }
-        (CollectiveChoice::SharedMemory, _) => {
-            bail!("--collective shared-memory sums host memory, this rank is on a GPU: choose nccl or auto")
+        (BackendChoice::SharedMemory, _) => {
+            bail!("--backend shared-memory sums host memory, this rank is on a GPU: choose nccl or auto")
         }
-        _ => Ok(Box::new(Mpi::new(config.piece_kb, private()?)?)),
+        _ => Ok(Box::new(Mpi::new(config.chunk_kb, private()?)?)),
     }
 }

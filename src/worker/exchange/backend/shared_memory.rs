@@ -14,8 +14,8 @@ use std::ops::Range;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use ringmark_record::config::ExchangeConfig;
-use ringmark_record::heartbeat::Phase;
+use ringmark_record::exchange::ExchangeConfig;
+use ringmark_record::heartbeat::Stage;
 use tch::Kind;
 
 use crate::exchange::backend::Backend;
@@ -120,7 +120,7 @@ impl SharedMemory {
             Some(BetweenHosts {
                 peers: world.with_same_local_rank(rank < shards).map(Group),
                 sums: Sums::new()?,
-                chunk_kb: config.piece_kb,
+                chunk_kb: config.chunk_kb,
                 receivers: (0..ranks).filter(|other| *other != rank || !is_there).collect(),
                 in_flight: VecDeque::new(),
             })
@@ -185,7 +185,7 @@ impl SharedMemory {
             let target = self.targets[counter];
             if wait {
                 // In the order in which they were started, from the first counter on.
-                heartbeat::enter(Phase::AllReduce { bucket: counter as u32 });
+                heartbeat::enter(Stage::AllReduce { bucket: counter as u32 });
             }
             if wait && self.between_hosts.is_some() {
                 // What is on its way between the hosts moves only while a rank asks for it.
@@ -253,7 +253,7 @@ impl SharedMemory {
                 heartbeat::count_progress();
                 in_flight.pop_front();
             } else if wait {
-                heartbeat::enter(Phase::AllReduce { bucket: *counter as u32 });
+                heartbeat::enter(Stage::AllReduce { bucket: *counter as u32 });
                 pause(self.may_watch);
             } else {
                 break;
@@ -351,7 +351,7 @@ fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> 
         Ok(Some(window)) => Ok(window),
         Err(error) => Err(error),
     };
-    joined.with_context(|| format!("shared memory of host {} (choose --collective mpi to do without)", world.host()))
+    joined.with_context(|| format!("shared memory of host {} (choose --backend mpi to do without)", world.host()))
 }
 
 fn element(kind: Kind) -> Element {

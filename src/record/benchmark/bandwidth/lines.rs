@@ -4,10 +4,17 @@
 //! Every function returns its lines without the last newline. What is not nccl-tests' or measure.py's begins with `#`,
 //! so that programs that read their output skip it. Unlike theirs, no line ends in blanks.
 
-use crate::bandwidth::figures::{self, TimeSpread};
-use crate::bandwidth::record::{MemoryLimit, MessageResult, Timing};
-use crate::stats::busbw::{algbw, busbw, card_rate};
-use crate::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::benchmark::bandwidth::figures;
+use crate::benchmark::bandwidth::figures::TimeSpread;
+use crate::benchmark::bandwidth::record::MemoryLimit;
+use crate::benchmark::bandwidth::record::MessageResult;
+use crate::benchmark::bandwidth::record::Timing;
+use crate::stats::busbw::algbw;
+use crate::stats::busbw::busbw;
+use crate::stats::busbw::card_rate;
+use crate::units::Bytes;
+use crate::units::GigabytesPerSecond;
+use crate::units::Seconds;
 
 /// What stands in place of a figure that there is none of, as in nccl-tests.
 const NONE: &str = "N/A";
@@ -170,7 +177,7 @@ fn megabytes(size: Bytes) -> f64 {
     size.0 as f64 / 1e6
 }
 
-/// As many decimals as `width` characters have room for, two at most; an exponent where there is no room even
+/// As many decimals as `width` characters can hold, two at most; an exponent where there is no room even
 /// without. nccl-tests' rule for its columns.
 fn fitted(value: f64, width: usize) -> String {
     let fixed = (0..=2).rev().map(|decimals| format!("{value:.decimals$}")).find(|text| text.len() <= width);

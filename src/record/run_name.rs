@@ -1,4 +1,4 @@
-//! Where a run's log and record lie: `<root>/<case>/rn50_b<batch>_<dtype>_<run>.log`, DLPerf's names, with the
+//! Where a run's log and record lie: `<root>/<case>/<model>_b<batch>_<dtype>_<run>.log`, DLPerf's names, with the
 //! record beside the log under the same stem and `.jsonl`; the same below `<root>/no-communication` for baselines; those
 //! of a bandwidth run, one a case; and what else a folder of results holds.
 
@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Context;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
-use crate::config::Dtype;
-
-/// DLPerf's short name of ResNet50-v1b, the first word of every file name and the top key of its JSON.
-pub const MODEL: &str = "rn50";
+use crate::dtype::Dtype;
+use crate::model::Model;
 
 /// Folder, in that of a sweep, of the same cases without any exchange of gradients. One level deeper than DLPerf's
 /// extractor looks.
@@ -49,13 +48,16 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
 }
 
 /// What a log's path says of the run in it; written as that path below its root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
 pub struct RunName {
     /// Whether its ranks exchange nothing: the baseline of its case, in [`BASELINE`].
     pub baseline: bool,
     /// Taken from the folder.
     pub case: Case,
+    /// Network.
+    pub model: Model,
     /// Images a rank and iteration.
     pub batch_size: u32,
     /// Precision of the training step.
@@ -81,25 +83,27 @@ impl RunName {
     }
 
     fn with_extension(&self, root: &Path, extension: &str) -> PathBuf {
-        let RunName { baseline, case, batch_size, dtype, run } = self;
+        let RunName { baseline, case, model, batch_size, dtype, run } = self;
         let root = if *baseline { root.join(BASELINE) } else { root.to_owned() };
-        root.join(case.to_string()).join(format!("{MODEL}_b{batch_size}_{dtype}_{run}.{extension}"))
+        root.join(case.to_string()).join(format!("{}_b{batch_size}_{dtype}_{run}.{extension}", model.facts().file_name))
     }
 
-    /// Reads `.../<case>/rn50_b<batch>_<dtype>_<run>.<any extension>`; `None` for any other path. It is a baseline's where
+    /// Reads `.../<case>/<model>_b<batch>_<dtype>_<run>.<any extension>`; `None` for any other path. It is a baseline's where
     /// the folder of the case lies in one that is called [`BASELINE`].
     pub fn parse(path: &Path) -> Option<RunName> {
         let folder = path.parent()?;
         let case = folder.file_name()?.to_str()?.parse().ok()?;
-        let mut words = path.file_stem()?.to_str()?.strip_prefix(MODEL)?.strip_prefix("_b")?.split('_');
+        let (model, rest) = path.file_stem()?.to_str()?.split_once("_b")?;
+        let mut parts = rest.split('_');
         let name = RunName {
             baseline: folder.parent().and_then(Path::file_name).is_some_and(|name| name == BASELINE),
             case,
-            batch_size: words.next()?.parse().ok()?,
-            dtype: words.next()?.parse().ok()?,
-            run: words.next()?.parse().ok()?,
+            model: Model::of_file_name(model)?,
+            batch_size: parts.next()?.parse().ok()?,
+            dtype: parts.next()?.parse().ok()?,
+            run: parts.next()?.parse().ok()?,
         };
-        (words.next().is_none() && name.batch_size > 0).then_some(name)
+        (parts.next().is_none() && name.batch_size > 0).then_some(name)
     }
 }
 
@@ -114,7 +118,9 @@ impl FromStr for RunName {
 
     fn from_str(text: &str) -> anyhow::Result<RunName> {
         let name = RunName::parse(Path::new(text)).filter(|name| name.to_string() == text);
-        name.with_context(|| format!("{text:?} is not the log of a run, as 1n1g/{MODEL}_b128_fp32_1.log"))
+        name.with_context(|| {
+            format!("{text:?} is not the log of a run, as 1n1g/{}_b128_fp32_1.log", Model::default().facts().file_name)
+        })
     }
 }
 
@@ -139,7 +145,8 @@ mod tests {
     #[test]
     fn a_log_is_found_again_by_its_name() {
         let case = Case { nodes: 2, gpus_per_node: 8 };
-        let name = RunName { baseline: false, case, batch_size: 128, dtype: Dtype::Fp16, run: 3 };
+        let name =
+            RunName { baseline: false, case, model: Model::Resnet50V1b, batch_size: 128, dtype: Dtype::Fp16, run: 3 };
         let path = name.log(Path::new("results/a"));
         assert_eq!(path, Path::new("results/a/2n8g/rn50_b128_fp16_3.log"));
         assert_eq!(RunName::parse(&path), Some(name));
@@ -147,6 +154,9 @@ mod tests {
         assert_eq!(name.to_string(), "2n8g/rn50_b128_fp16_3.log");
         assert_eq!(name.to_string().parse::<RunName>().expect("a name"), name);
         assert!("a/2n8g/rn50_b128_fp16_3.log".parse::<RunName>().is_err());
+        let other = RunName { model: Model::Resnet18, ..name };
+        assert_eq!(other.to_string(), "2n8g/resnet18_b128_fp16_3.log");
+        assert_eq!(other.to_string().parse::<RunName>().expect("a name"), other);
         let baseline = RunName { baseline: true, ..name };
         assert_eq!((name.what(), baseline.what()), ("2n8g".to_owned(), "2n8g without communication".to_owned()));
         assert_eq!(baseline.to_string(), "no-communication/2n8g/rn50_b128_fp16_3.log");

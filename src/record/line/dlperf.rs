@@ -40,7 +40,7 @@ pub enum Line {
     },
     /// Marked as an iteration, but without a number, or with one that is no speed (`nan`, negative, cut off).
     Malformed,
-    /// The launcher's word that the run failed, and why.
+    /// The launcher's statement that the run failed, and why.
     Failed(String),
     /// Anything else.
     Other,
@@ -65,18 +65,18 @@ fn parse_marked(rest: &[u8]) -> Option<Line> {
     let (speed, rest) = split(rest, UNIT)?;
     let (batch, speed) = (number(batch)?, decimal(speed).or_else(|| number(speed))?);
     let loss = rest.strip_prefix(LOSS.as_bytes()).and_then(|rest| {
-        let mut words = rest.trim_ascii_start().split(u8::is_ascii_whitespace);
-        number(words.next()?)
+        let mut numbers = rest.trim_ascii_start().split(u8::is_ascii_whitespace);
+        number(numbers.next()?)
     });
     SPEEDS.contains(&speed).then_some(Line::Iteration { batch, speed: ImagesPerSecond(speed), loss })
 }
 
-/// What stands before and after `word`. Of the words of this grammar, the first letter is rare in a log before the word
+/// What stands before and after `mark`. Of the marks of this grammar, the first letter is rare in a log before the mark
 /// itself: looking at every place that begins with it is faster than a search that may be long.
-fn split<'a>(text: &'a [u8], word: &str) -> Option<(&'a [u8], &'a [u8])> {
-    let word = word.as_bytes();
-    let start = memchr::memchr_iter(word[0], text).find(|start| text[*start..].starts_with(word))?;
-    Some((&text[..start], &text[start + word.len()..]))
+fn split<'a>(text: &'a [u8], mark: &str) -> Option<(&'a [u8], &'a [u8])> {
+    let mark = mark.as_bytes();
+    let start = memchr::memchr_iter(mark[0], text).find(|start| text[*start..].starts_with(mark))?;
+    Some((&text[..start], &text[start + mark.len()..]))
 }
 
 /// A plain decimal as `384.19`, which every sound line has: its digits and the power of ten are exact numbers, so that one

@@ -1,17 +1,24 @@
 //! What a run's samples come to: the rates and the spread of each size; of all sizes together their average and best bus
 //! bandwidth, and their wrong elements.
 //!
-//! Not for text, which is in [`crate::bandwidth::lines`].
+//! Not for text, which is in [`crate::benchmark::bandwidth::lines`].
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::bandwidth::record::{MessageResult, Timing};
-use crate::stats::busbw::{algbw, busbw};
-use crate::stats::summary::{coefficient_of_variation, mean, percentile};
-use crate::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::benchmark::bandwidth::record::MessageResult;
+use crate::benchmark::bandwidth::record::Timing;
+use crate::stats::busbw::algbw;
+use crate::stats::busbw::busbw;
+use crate::stats::summary::coefficient_of_variation;
+use crate::stats::summary::mean;
+use crate::stats::summary::percentile;
+use crate::units::Bytes;
+use crate::units::GigabytesPerSecond;
+use crate::units::Seconds;
 
 /// One size for programs.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SizeFigures {
     /// Size of the reduced array.
     pub bytes: Bytes,
@@ -26,7 +33,7 @@ pub struct SizeFigures {
 }
 
 /// One side of a size.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct SideFigures {
     /// Mean over ranks and iterations.
     pub time: Seconds,
@@ -42,7 +49,7 @@ pub struct SideFigures {
 }
 
 /// How the times of one side spread; percentiles are over all ranks and iterations.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct TimeSpread {
     /// Median.
     pub p50: Seconds,

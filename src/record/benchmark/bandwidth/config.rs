@@ -1,24 +1,20 @@
-//! What one bandwidth run is asked to do: validated once, every default and every range in this file.
+//! What one bandwidth run is asked to do, with every default. [`options`](super::options) has names, ranges and help.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{CollectiveChoice, DeviceChoice, ExchangeConfig, in_range};
-use crate::units::{Bytes, GigabytesPerSecond};
-use crate::words;
+use crate::device::DeviceChoice;
+use crate::exchange::ExchangeConfig;
+use crate::keyword_enum;
+use crate::model::Model;
+use crate::units::Bytes;
+use crate::units::GigabytesPerSecond;
 
-words!(
-    /// A network whose gradients are exchanged.
-    ModelChoice {
-        /// ResNet50-v1b: 161 arrays, 25,557,032 elements.
-        Resnet50V1b = "resnet50_v1b",
-    }
-);
-
-words!(
+keyword_enum!(
     /// What follows the all-reduce inside the measured time.
     OptimizerChoice {
         /// Nothing.
@@ -29,10 +25,10 @@ words!(
 );
 
 /// More sizes than anybody reads.
-const MAXIMUM_SIZES: u64 = 10_000;
+pub(super) const MAXIMUM_SIZES: u64 = 10_000;
 
 /// How one message size follows from the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Growth {
     /// Times this.
@@ -42,7 +38,7 @@ pub enum Growth {
 }
 
 /// What is reduced.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Messages {
     /// Arrays of growing size, each out of place and in place, as nccl-tests has them.
@@ -55,17 +51,17 @@ pub enum Messages {
         growth: Growth,
     },
     /// The gradients of a network, in buckets.
-    Gradients(ModelChoice),
+    Gradients(Model),
 }
 
 /// One bandwidth run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BandwidthConfig {
     /// What is reduced.
     pub messages: Messages,
     /// Where.
     pub device: DeviceChoice,
-    /// CPU threads of a rank, for the optimizer; `None` shares the host's cores among its ranks.
+    /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
     pub threads: Option<u32>,
     /// How.
     #[serde(flatten)]
@@ -102,51 +98,6 @@ impl Default for BandwidthConfig {
 }
 
 impl BandwidthConfig {
-    /// Refuses values outside their range; the message names the option, the value and what to do.
-    pub fn validate(&self) -> anyhow::Result<()> {
-        in_range("--iters", self.iterations, 1, 10_000_000)?;
-        in_range("--warmup", self.warmup, 0, 10_000_000)?;
-        if let Some(threads) = self.threads {
-            in_range("--threads", threads, 1, 4096)?;
-        }
-        if let Some(least) = self.min_busbw {
-            in_range("--min-busbw", least.0, 0.0, 1e6)?;
-        }
-        self.exchange.validate(self.device)?;
-        ensure!(
-            self.min_busbw.is_none() || self.exchange.collective != CollectiveChoice::None,
-            "--min-busbw needs an exchange to measure: leave --collective none out"
-        );
-        match self.messages {
-            Messages::Sizes { begin, end, growth } => {
-                in_range("--begin", begin.0, 4, 1 << 40)?;
-                ensure!(
-                    begin.0 <= end.0,
-                    "--end {end} is below --begin {begin}: give the smaller size to --begin (-b)"
-                );
-                in_range("--end", end.0, 4, 1 << 40)?;
-                match growth {
-                    Growth::Factor(factor) => in_range("--factor", factor, 2, 1 << 40)?,
-                    Growth::Increment(increment) => {
-                        in_range("--increment", increment.0, 4, 1 << 40)?;
-                        let steps = (end.0 - begin.0) / increment.0;
-                        ensure!(
-                            steps < MAXIMUM_SIZES,
-                            "--increment {increment} makes {steps} sizes: choose a larger one, for {MAXIMUM_SIZES} at most"
-                        );
-                    }
-                }
-                ensure!(
-                    self.optimizer == OptimizerChoice::None,
-                    "--optimizer {} needs weights to update: choose --model resnet50_v1b",
-                    self.optimizer
-                );
-            }
-            Messages::Gradients(_) => {}
-        }
-        Ok(())
-    }
-
     /// Every message size in turn; none for gradients.
     ///
     /// 8 to 64 by a factor of 2 is 8, 16, 32, 64.
@@ -201,19 +152,6 @@ mod tests {
         assert_eq!(config.sizes(), [8, 16, 32, 64].map(Bytes));
         let config = sizes(100, 300, Growth::Increment(Bytes(100)));
         assert_eq!(config.sizes(), [100, 200, 300].map(Bytes));
-        BandwidthConfig::default().validate().expect("defaults are in range");
-    }
-
-    #[test]
-    fn each_range_names_its_option_and_the_value() {
-        let error = |config: BandwidthConfig| config.validate().expect_err("out of range").to_string();
-        assert!(error(sizes(64, 8, Growth::Factor(2))).contains("--end 8 bytes is below --begin 64 bytes"));
-        assert!(error(sizes(8, 64, Growth::Factor(1))).contains("--factor 1"));
-        assert!(error(sizes(8, 64, Growth::Increment(Bytes(0)))).contains("--increment 0"));
-        assert!(error(BandwidthConfig { iterations: 0, ..BandwidthConfig::default() }).contains("--iters 0"));
-        assert!(error(sizes(4, 1 << 40, Growth::Increment(Bytes(4)))).contains("makes"));
-        let optimizer = BandwidthConfig { optimizer: OptimizerChoice::Sgd, ..BandwidthConfig::default() };
-        assert!(error(optimizer).contains("--model"));
     }
 
     #[test]

@@ -2,18 +2,17 @@
 //! and the images a second of one rank, a line for each group of ranks. Character for character as its writer has them.
 
 use crate::case::Case;
-use crate::stats::summary::{STEP_PERCENTS, percentile};
+use crate::model::Model;
+use crate::stats::summary::STEP_PERCENTS;
+use crate::stats::summary::percentile;
 
-/// torchvision's name of ResNet50-v1b, which PyTorch's benchmark calls its model by.
-pub const MODEL: &str = "resnet50";
-
-/// The lines of one model, with what stands above them.
-pub fn block(batch_size: u32, lines: impl IntoIterator<Item = String>) -> Vec<String> {
-    [title(batch_size), String::new(), header()].into_iter().chain(lines).collect()
+/// The lines of one model, with what stands above them. PyTorch's benchmark calls a model by torchvision's name.
+pub fn block(model: Model, batch_size: u32, lines: impl IntoIterator<Item = String>) -> Vec<String> {
+    [title(model, batch_size), String::new(), header()].into_iter().chain(lines).collect()
 }
 
-fn title(batch_size: u32) -> String {
-    format!("Benchmark: {MODEL} with batch size {batch_size}")
+fn title(model: Model, batch_size: u32) -> String {
+    format!("Benchmark: {} with batch size {batch_size}", model.facts().torchvision)
 }
 
 /// Names of the columns.
@@ -57,7 +56,10 @@ mod tests {
         let shown = "  16 GPUs --    2M/8G:  p50:  0.104s     306/s  p75:  0.104s     306/s  p90:  0.104s     306/s  p95:  0.104s     306/s";
         assert_eq!(line("2n8g", false, 0.1044), shown);
         let title = "Benchmark: resnet50 with batch size 32".to_owned();
-        assert_eq!(block(32, ["a line".to_owned()]), [title, String::new(), header(), "a line".to_owned()]);
+        assert_eq!(
+            block(Model::Resnet50V1b, 32, ["a line".to_owned()]),
+            [title, String::new(), header(), "a line".to_owned()]
+        );
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! What hosts and ranks did from the first iteration's start to the last one's end, as differences of the counters that
 //! kernel and driver keep. Facts alone: [`crate::validity`] judges them, and can do so again from the record.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Bytes, Seconds};
+use crate::units::Bytes;
+use crate::units::Seconds;
 
 /// One host.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostUse {
     /// Its name.
     pub host: String,
@@ -26,12 +28,12 @@ pub struct HostUse {
     pub swapped_in: Bytes,
     /// How often cores were slowed for their heat; `None` where the kernel does not count it.
     pub heat_events: Option<u64>,
-    /// Mean clock of all cores in MHz, before and after; `None` where it is not told.
+    /// Mean clock of all cores in MHz, before and after; `None` where the kernel does not report it.
     pub clock_mhz: Option<[f64; 2]>,
 }
 
 /// One rank.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RankUse {
     /// Core time of all its threads.
     pub core_time: Seconds,
@@ -46,7 +48,7 @@ pub struct RankUse {
 }
 
 /// One GPU, by nvidia-smi. The looks are taken when the device is idle again; the counters tell what was in between.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GpuUse {
     /// SM clock in MHz, before and after.
     pub clock_mhz: [f64; 2],

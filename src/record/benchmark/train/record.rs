@@ -5,30 +5,28 @@
 use std::io::{BufRead, Read, Write};
 
 use anyhow::{Context, anyhow, bail, ensure};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::train::config::TrainConfig;
+use crate::benchmark::train::iteration::Iteration;
+use crate::benchmark::{Profile, Record, RunLabel};
 use crate::case::Case;
-use crate::config::{CollectiveChoice, TrainConfig};
-use crate::environment::{Environment, RankPlace};
-use crate::host_use::{HostUse, RankUse};
-use crate::units::{Bytes, Seconds};
-use crate::words;
+use crate::environment::Environment;
+use crate::environment::RankPlace;
+use crate::exchange::BackendChoice;
+use crate::resource_use::HostUse;
+use crate::resource_use::RankUse;
+use crate::schema;
+use crate::units::Bytes;
+use crate::units::Seconds;
+use crate::warning::Warning;
 
-/// Version of this file format; a reader refuses any other.
-pub const SCHEMA: u32 = 1;
-
-/// How a run was meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Profile {
-    /// A measurement.
-    Full,
-    /// A first look: too short to be quoted.
-    Quick,
-}
+/// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
+pub const SCHEMA: u32 = 2;
 
 /// First line: what was asked and what it ran on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunHeader {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -42,8 +40,9 @@ pub struct RunHeader {
     pub started: Seconds,
     /// What was asked.
     pub config: TrainConfig,
-    /// Engine that summed the gradients: `nccl`, `mpi`, `none`, or `solo` for one rank.
-    pub collective: String,
+    /// Backend that summed the gradients: `nccl`, `shared-memory`, `mpi`, `none`, or `solo` for one rank.
+    #[serde(alias = "collective")]
+    pub backend: String,
     /// Sizes of the gradient buckets as fp32, in the order of backward.
     pub buckets: Vec<Bytes>,
     /// What `--autotune` tried and chose; `None` without it.
@@ -58,12 +57,12 @@ pub struct RunHeader {
 impl RunHeader {
     /// Whether the ranks were asked to exchange gradients.
     pub fn exchanges(&self) -> bool {
-        self.config.exchange.collective != CollectiveChoice::None
+        self.config.exchange.backend != BackendChoice::None
     }
 }
 
 /// The search of `--autotune`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tuning {
     /// In the order they were tried; the first is what was asked for.
     pub trials: Vec<Trial>,
@@ -72,60 +71,19 @@ pub struct Tuning {
 }
 
 /// One setting that was tried.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
     /// Size of a gradient bucket in MB.
     pub bucket_mb: f64,
-    /// Longest stretch of one MPI call in kB; 0 is a bucket.
-    pub piece_kb: u32,
+    /// Longest chunk of one MPI call in kB; 0 is a bucket.
+    #[serde(alias = "piece_kb")]
+    pub chunk_kb: u32,
     /// Forward, backward and all-reduce: median over a few steps of the slowest rank's time.
     pub step: Seconds,
 }
 
-/// One iteration; every list has one number a rank.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Iteration {
-    /// From 1.
-    pub iteration: u32,
-    /// Start of this iteration to the start of the next.
-    pub step: Vec<Seconds>,
-    /// Forward and loss.
-    pub forward: Vec<Seconds>,
-    /// Backward without the time it was blocked by communication.
-    pub backward: Vec<Seconds>,
-    /// All-reduce that backward did not hide: [`backward`](Iteration::backward) plus this ends where the optimizer starts.
-    pub exposed_allreduce: Vec<Seconds>,
-    /// Weight update.
-    pub optimizer: Vec<Seconds>,
-    /// Own compute time: start of the iteration to when the rank joins its first all-reduce, with no wait for another in
-    /// it. Without overlap that is the end of backward. Empty in records that were written before it was measured.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub before_allreduce: Vec<Seconds>,
-    /// Mean cross entropy of the rank's batch; `null` in the file where it is not finite.
-    #[serde(with = "nullable")]
-    pub loss: Vec<f64>,
-    /// Loss scale of the iteration; 1 where none is used.
-    pub loss_scale: f64,
-    /// Whether the update was skipped because a gradient was not finite.
-    pub skipped: bool,
-}
-
-/// JSON has no NaN: what is not finite is written as `null` and read as NaN.
-pub(crate) mod nullable {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(values.iter().map(|value| value.is_finite().then_some(*value)))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
-        let values = Vec::<Option<f64>>::deserialize(deserializer)?;
-        Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
-    }
-}
-
 /// Last line: how it ended. A record without one was cut off.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnd {
     /// Why the run is not valid; `None` for a complete one.
     pub failure: Option<String>,
@@ -150,51 +108,8 @@ pub struct RunEnd {
     pub warnings: Vec<Warning>,
 }
 
-words!(
-    /// What a warning is about, the gravest first.
-    WarningKind {
-        /// A rank or host that the others wait for, in most iterations.
-        Straggler = "straggler",
-        /// A rank or host that was slow in some iterations.
-        SlowAtTimes = "slow-at-times",
-        /// A rank that was slow in one stretch of iterations.
-        SlowOnce = "slow-once",
-        /// More threads than cores.
-        Oversubscribed = "oversubscribed",
-        /// A control group's quota that held ranks back.
-        Quota = "quota",
-        /// Devices or cores that were slowed for their heat.
-        Heat = "heat",
-        /// Core time that went to processes that are not the run's.
-        OtherLoad = "other-load",
-        /// Core time that the hypervisor gave to other virtual machines.
-        Steal = "steal",
-        /// Ranks that waited for memory to come from a disk.
-        Memory = "memory",
-        /// A speed that changed over the run.
-        Drift = "drift",
-        /// Iterations that took far longer than the others.
-        Outliers = "outliers",
-        /// Updates that were skipped.
-        Skipped = "skipped",
-        /// Step times that are not the time that passed.
-        WallClock = "wall-clock",
-    }
-);
-
-/// What a reader of a run's figures should know, though the run counts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Warning {
-    /// Of what sort.
-    pub kind: WarningKind,
-    /// `rank 3 on host d`, `host d`, or `the run`: equal in every run that has the same trouble.
-    pub about: String,
-    /// What was seen, the value, what to do.
-    pub text: String,
-}
-
 /// One line of the file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Line {
     Run(Box<RunHeader>),
@@ -245,29 +160,33 @@ impl RunRecord {
         output.flush()?;
         Ok(())
     }
+}
 
+impl Record for RunRecord {
     /// Reads a record; an error names the line, from 1. A last line that was cut off ends the record without an end.
-    pub fn read(mut input: impl BufRead) -> anyhow::Result<RunRecord> {
+    fn read(mut input: impl BufRead) -> anyhow::Result<RunRecord> {
         let mut header = None;
         let mut iterations: Vec<Iteration> = Vec::new();
         let mut end = None;
         let mut text = Vec::new();
         for number in 1.. {
             text.clear();
-            let piece = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut text);
-            if piece.with_context(|| format!("line {number}: cannot be read"))? == 0 {
+            let read = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut text);
+            if read.with_context(|| format!("line {number}: cannot be read"))? == 0 {
                 break;
             }
             ensure!((text.len() as u64) < LONGEST_LINE, "line {number}: longer than any line of a run record");
             let cut_off = !text.ends_with(b"\n");
             if number == 1 {
-                check_schema(text.trim_ascii_end()).context("line 1")?;
+                let check = schema::check(text.trim_ascii_end(), "run", SCHEMA, "run record");
+                check.map_err(|error| in_line(&error)).context("line 1")?;
             }
             let line = match Line::parse(text.trim_ascii_end()) {
                 Ok(line) => line,
                 Err(_) if cut_off && number > 1 => break,
                 Err(error) => {
-                    return Err(in_line(&error)).with_context(|| format!("line {number}: not a line of a run record"));
+                    return Err(in_line(&error.into()))
+                        .with_context(|| format!("line {number}: not a line of a run record"));
                 }
             };
             match line {
@@ -291,66 +210,41 @@ impl RunRecord {
         Ok(RunRecord { header, iterations, end })
     }
 
-    /// Why this run may not be counted; `None` for a sound one.
-    pub fn failure(&self) -> Option<String> {
+    fn label(&self) -> RunLabel {
+        RunLabel { case: self.header.case, run: self.header.run, profile: self.header.profile }
+    }
+
+    fn environment(&self) -> &Environment {
+        &self.header.environment
+    }
+
+    fn ranks(&self) -> &[RankPlace] {
+        &self.header.ranks
+    }
+
+    fn failure(&self) -> Option<String> {
         match &self.end {
             None => Some(format!("stopped after iteration {}, without an end line", self.iterations.len())),
             Some(end) => end.failure.clone(),
         }
     }
-}
 
-impl Iteration {
-    fn check(&self, expected: usize, ranks: usize) -> anyhow::Result<()> {
-        ensure!(self.iteration as usize == expected, "iteration {} where {expected} is due", self.iteration);
-        for (name, list) in [
-            ("step", &self.step),
-            ("forward", &self.forward),
-            ("backward", &self.backward),
-            ("exposed_allreduce", &self.exposed_allreduce),
-            ("optimizer", &self.optimizer),
-            ("before_allreduce", &self.before_allreduce),
-        ] {
-            if name == "before_allreduce" && list.is_empty() {
-                continue;
-            }
-            ensure!(list.len() == ranks, "{name} has {} values for {ranks} ranks", list.len());
-            if let Some(time) = list.iter().find(|time| !time.is_duration()) {
-                bail!("{name} holds {time}, which is no duration");
-            }
-        }
-        ensure!(self.loss.len() == ranks, "loss has {} values for {ranks} ranks", self.loss.len());
-        Ok(())
+    fn warnings(&self) -> &[Warning] {
+        self.end.as_ref().map(|end| end.warnings.as_slice()).unwrap_or_default()
     }
 }
 
 /// The place is one in the line, which serde takes for a whole file.
-fn in_line(error: &serde_json::Error) -> anyhow::Error {
-    anyhow!(error.to_string().replace(" at line 1 column", " at column"))
-}
-
-/// A record of another version may not even parse; say so instead of naming a missing field.
-fn check_schema(text: &[u8]) -> anyhow::Result<()> {
-    #[derive(Deserialize)]
-    struct Schema {
-        kind: String,
-        schema: u32,
-    }
-    let line: Schema =
-        serde_json::from_slice(text).map_err(|error| in_line(&error)).context("not the first line of a run record")?;
-    ensure!(line.kind == "run", "a run record begins with a run line, this is {:?}", line.kind);
-    ensure!(
-        line.schema == SCHEMA,
-        "record format {} where this ringmark reads {SCHEMA}: use the ringmark that wrote it",
-        line.schema
-    );
-    Ok(())
+fn in_line(error: &anyhow::Error) -> anyhow::Error {
+    anyhow!(format!("{error:#}").replace(" at line 1 column", " at column"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::DeviceKind;
+    use crate::device::DeviceKind;
+    use crate::phase::{Phase, Phases};
+    use crate::warning::WarningKind;
 
     fn record() -> RunRecord {
         let place = |rank| RankPlace {
@@ -365,10 +259,15 @@ mod tests {
         let iteration = |iteration, loss| Iteration {
             iteration,
             step: vec![Seconds(0.5), Seconds(0.5)],
-            forward: vec![Seconds(0.125); 2],
-            backward: vec![Seconds(0.25); 2],
-            exposed_allreduce: vec![Seconds(0.0625); 2],
-            optimizer: vec![Seconds(0.03125); 2],
+            phases: Phases::from_fn(|phase| {
+                let seconds = match phase {
+                    Phase::Forward => 0.125,
+                    Phase::Backward => 0.25,
+                    Phase::ExposedAllreduce => 0.0625,
+                    Phase::Optimizer => 0.03125,
+                };
+                vec![Seconds(seconds); 2]
+            }),
             before_allreduce: vec![Seconds(0.1875); 2],
             loss: vec![6.9, loss],
             loss_scale: 1.0,
@@ -382,10 +281,10 @@ mod tests {
                 profile: Profile::Full,
                 started: Seconds(1.7e9),
                 config: TrainConfig::default(),
-                collective: "mpi".to_owned(),
+                backend: "mpi".to_owned(),
                 buckets: vec![Bytes(8)],
                 tuning: Some(Tuning {
-                    trials: vec![Trial { bucket_mb: 25.0, piece_kb: 0, step: Seconds(0.5) }],
+                    trials: vec![Trial { bucket_mb: 25.0, chunk_kb: 0, step: Seconds(0.5) }],
                     chosen: 0,
                 }),
                 environment: Environment::default(),

@@ -3,22 +3,26 @@
 use std::io::{Read, Write};
 
 use anyhow::{Context, ensure};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::bandwidth::config::BandwidthConfig;
-use crate::environment::{Environment, RankPlace};
-use crate::run::nullable;
+use crate::benchmark::bandwidth::config::BandwidthConfig;
+use crate::environment::Environment;
+use crate::environment::RankPlace;
+use crate::schema;
 use crate::stats::summary;
-use crate::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::units::Bytes;
+use crate::units::GigabytesPerSecond;
+use crate::units::Seconds;
 
-/// Version of this file format; a reader refuses any other.
-pub const SCHEMA: u32 = 1;
+/// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
+pub const SCHEMA: u32 = 2;
 
 /// What the file is, in its first field.
 pub const KIND: &str = "ringmark-bandwidth";
 
 /// A whole run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BandwidthRecord {
     /// [`KIND`].
     pub kind: String,
@@ -28,8 +32,9 @@ pub struct BandwidthRecord {
     pub started: Seconds,
     /// What was asked.
     pub config: BandwidthConfig,
-    /// Engine that summed: `nccl`, `shared-memory`, `mpi`, `none`, or `solo` for one rank.
-    pub collective: String,
+    /// Backend that summed: `nccl`, `shared-memory`, `mpi`, `none`, or `solo` for one rank.
+    #[serde(alias = "collective")]
+    pub backend: String,
     /// Where rank 0 ran.
     pub environment: Environment,
     /// Every rank.
@@ -45,7 +50,7 @@ pub struct BandwidthRecord {
 }
 
 /// Speed of the memory under the all-reduce.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryLimit {
     /// Bytes read and written in a second by all ranks of rank 0's host together, by the fastest of the loops.
     pub rate: GigabytesPerSecond,
@@ -56,7 +61,7 @@ pub struct MemoryLimit {
 }
 
 /// One size, or the gradients.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MessageResult {
     /// Size of the reduced array.
     pub bytes: Bytes,
@@ -73,7 +78,7 @@ pub struct MessageResult {
 }
 
 /// Every measured iteration on every rank.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
     /// By rank, then by iteration.
     pub seconds: Vec<Vec<Seconds>>,
@@ -82,7 +87,22 @@ pub struct Timing {
     /// `sum |got - expected| / sum |expected|` of each iteration, the worst rank's (MXNet, tools/bandwidth/measure.py);
     /// `null` in the file where it is not finite.
     #[serde(with = "nullable")]
+    #[schemars(with = "Vec<Option<f64>>")]
     pub error: Vec<f64>,
+}
+
+/// JSON has no NaN: what is not finite is written as `null` and read as NaN.
+mod nullable {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(|value| value.is_finite().then_some(*value)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+        let values = Vec::<Option<f64>>::deserialize(deserializer)?;
+        Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+    }
 }
 
 impl Timing {
@@ -142,7 +162,7 @@ impl BandwidthRecord {
             schema: SCHEMA,
             started,
             config,
-            collective: String::new(),
+            backend: String::new(),
             environment,
             ranks,
             memory: None,
@@ -164,7 +184,7 @@ impl BandwidthRecord {
     pub fn read(mut input: impl Read) -> anyhow::Result<BandwidthRecord> {
         let mut text = Vec::new();
         input.read_to_end(&mut text).context("cannot be read")?;
-        check_schema(&text)?;
+        schema::check(&text, KIND, SCHEMA, "bandwidth record")?;
         let record: BandwidthRecord = serde_json::from_slice(&text).context("not a bandwidth record")?;
         for result in &record.results {
             for (side, timing) in result.sides() {
@@ -176,28 +196,10 @@ impl BandwidthRecord {
     }
 }
 
-/// A record of another version may not even parse; say so instead of naming a missing field.
-fn check_schema(text: &[u8]) -> anyhow::Result<()> {
-    #[derive(Deserialize)]
-    struct Schema {
-        #[serde(default)]
-        kind: String,
-        #[serde(default)]
-        schema: u64,
-    }
-    let Schema { kind, schema } = serde_json::from_slice(text).context("not JSON of a bandwidth record")?;
-    ensure!(kind == KIND, "kind is {kind:?}, a bandwidth record has {KIND:?}");
-    ensure!(
-        schema == u64::from(SCHEMA),
-        "bandwidth record format {schema} where this ringmark reads {SCHEMA}: use the ringmark that wrote it"
-    );
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::DeviceKind;
+    use crate::device::DeviceKind;
 
     fn record() -> BandwidthRecord {
         let timing =
@@ -213,7 +215,7 @@ mod tests {
         };
         let ranks = (0..2).map(place).collect();
         BandwidthRecord {
-            collective: "mpi".to_owned(),
+            backend: "mpi".to_owned(),
             results: vec![MessageResult {
                 bytes: Bytes(8),
                 count: 2,
@@ -260,8 +262,8 @@ mod tests {
     #[test]
     fn other_documents_are_refused_by_name() {
         let error = |text: &str| format!("{:#}", BandwidthRecord::read(text.as_bytes()).expect_err("refused"));
-        assert!(error("nonsense").contains("not JSON"));
-        assert!(error("{}").contains("kind is \"\""));
+        assert!(error("nonsense").contains("the bandwidth record is damaged"));
+        assert!(error("{}").contains("this is \"\""));
         assert!(error("{\"kind\":\"ringmark-bandwidth\",\"schema\":7}").contains("format 7"));
         let mut bytes = Vec::new();
         record().write(&mut bytes).expect("memory takes it");

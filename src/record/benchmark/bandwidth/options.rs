@@ -1,0 +1,304 @@
+//! The options of a bandwidth run, each in one line: see [`crate::option_table`]. The short ones are nccl-tests'.
+
+use std::ops::RangeInclusive;
+
+use anyhow::{anyhow, ensure};
+
+use crate::benchmark::bandwidth::config::BandwidthConfig;
+use crate::benchmark::bandwidth::config::Growth;
+use crate::benchmark::bandwidth::config::MAXIMUM_SIZES;
+use crate::benchmark::bandwidth::config::Messages;
+use crate::benchmark::bandwidth::config::OptimizerChoice;
+use crate::benchmark::bandwidth::config::TypedSize;
+use crate::exchange::BackendChoice;
+use crate::exchange::ExchangeConfig;
+use crate::model::Model;
+use crate::option;
+use crate::option_table::OptionSpec;
+use crate::option_table::OptionValue;
+use crate::option_table::Options;
+use crate::option_table::check_ranges;
+use crate::units::Bytes;
+use crate::units::GigabytesPerSecond;
+
+/// Message sizes in bytes.
+const SIZES: RangeInclusive<u64> = 4..=1 << 40;
+
+/// Options that say which sizes there are.
+const SIZE_OPTIONS: &[&str] = &["begin", "end", "factor", "increment"];
+
+impl Options for BandwidthConfig {
+    const HEADING: &'static str = "All-reduce";
+
+    fn options() -> Vec<OptionSpec<BandwidthConfig>> {
+        let mut options = vec![
+            OptionSpec::of(
+                "begin",
+                "SIZE",
+                "First message size: bytes, or with K, M, G in steps of 1024",
+                begin,
+                set_begin,
+            )
+            .short('b'),
+            OptionSpec::of("end", "SIZE", "Last message size", end, set_end).short('e'),
+            OptionSpec::of("factor", "N", "Each size is the one before times this", factor, set_factor)
+                .short('f')
+                .range(2u64..=1 << 40)
+                .conflicts_with(&["increment"]),
+            OptionSpec::of("increment", "SIZE", "Each size is the one before plus this", increment, set_increment)
+                .short('i'),
+            OptionSpec::of_value(
+                "model",
+                "NAME",
+                "Exchange the gradients of this network in its buckets, instead of growing sizes",
+                model,
+                |config, model: Model| config.messages = Messages::Gradients(model),
+            )
+            .conflicts_with(SIZE_OPTIONS),
+            option!(iterations, "iters", "N", "Measured iterations of each size").range(1u32..=10_000_000).short('n'),
+            option!(warmup, "warmup", "N", "Iterations before them that no figure holds")
+                .range(0u32..=10_000_000)
+                .short('w'),
+            OptionSpec::of("check", "0|1", "Check every result on every rank, 1, or none, 0", check, set_check)
+                .short('c'),
+            option!(
+                optimizer,
+                "optimizer",
+                "NAME",
+                "What follows the all-reduce inside the measured time; sgd updates the weights of --model"
+            ),
+            option!(
+                device,
+                "device",
+                "KIND",
+                "Where to exchange; auto takes CUDA where all of it is there and says what is missing"
+            ),
+            option!(threads, "threads", "N", "CPU threads of a rank, for the optimizer")
+                .range(1u32..=4096)
+                .default_is("the host's cores divided among its ranks"),
+            option!(
+                min_busbw,
+                "min-busbw",
+                "GB/S",
+                "Fail, by exit status 1, where the average bus bandwidth is below this"
+            )
+            .range(GigabytesPerSecond(0.0)..=GigabytesPerSecond(1e6)),
+            option!(json, "json", "FILE", "Where rank 0 writes every sample (JSON)").for_worker(),
+        ];
+        let exchange = ExchangeConfig::options().into_iter();
+        options.extend(
+            exchange.map(|option| {
+                option.within(|config: &BandwidthConfig| &config.exchange, |config| &mut config.exchange)
+            }),
+        );
+        options
+    }
+}
+
+impl OptionValue for GigabytesPerSecond {
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<GigabytesPerSecond> {
+        f64::parse(text).map(GigabytesPerSecond)
+    }
+}
+
+fn begin(config: &BandwidthConfig) -> String {
+    match config.messages {
+        Messages::Sizes { begin, .. } => begin.0.to_string(),
+        Messages::Gradients(_) => String::new(),
+    }
+}
+
+fn set_begin(config: &mut BandwidthConfig, text: &str) -> anyhow::Result<()> {
+    let size = text.parse::<TypedSize>()?.0;
+    if let Messages::Sizes { begin, end, .. } = &mut config.messages {
+        *begin = size;
+        // A begin beyond the default end, with no end beside it, means this size alone.
+        *end = Bytes(end.0.max(size.0));
+    }
+    Ok(())
+}
+
+fn end(config: &BandwidthConfig) -> String {
+    match config.messages {
+        Messages::Sizes { end, .. } => end.0.to_string(),
+        Messages::Gradients(_) => String::new(),
+    }
+}
+
+fn set_end(config: &mut BandwidthConfig, text: &str) -> anyhow::Result<()> {
+    let size = text.parse::<TypedSize>()?.0;
+    if let Messages::Sizes { end, .. } = &mut config.messages {
+        *end = size;
+    }
+    Ok(())
+}
+
+fn set_growth(config: &mut BandwidthConfig, new: Growth) {
+    if let Messages::Sizes { growth, .. } = &mut config.messages {
+        *growth = new;
+    }
+}
+
+fn factor(config: &BandwidthConfig) -> String {
+    match config.messages {
+        Messages::Sizes { growth: Growth::Factor(factor), .. } => factor.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn set_factor(config: &mut BandwidthConfig, text: &str) -> anyhow::Result<()> {
+    set_growth(config, Growth::Factor(u64::parse(text)?));
+    Ok(())
+}
+
+fn increment(config: &BandwidthConfig) -> String {
+    match config.messages {
+        Messages::Sizes { growth: Growth::Increment(increment), .. } => increment.0.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn set_increment(config: &mut BandwidthConfig, text: &str) -> anyhow::Result<()> {
+    set_growth(config, Growth::Increment(text.parse::<TypedSize>()?.0));
+    Ok(())
+}
+
+fn model(config: &BandwidthConfig) -> Option<Model> {
+    match config.messages {
+        Messages::Gradients(model) => Some(model),
+        Messages::Sizes { .. } => None,
+    }
+}
+
+fn check(config: &BandwidthConfig) -> String {
+    u8::from(config.check).to_string()
+}
+
+fn set_check(config: &mut BandwidthConfig, text: &str) -> anyhow::Result<()> {
+    config.check = match text {
+        "0" => false,
+        "1" => true,
+        _ => return Err(anyhow!("choose 0 or 1")),
+    };
+    Ok(())
+}
+
+impl BandwidthConfig {
+    /// Refuses values outside their range and values that do not go together; the message names them.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        check_ranges(self)?;
+        self.exchange.check(self.device)?;
+        ensure!(
+            self.min_busbw.is_none() || self.exchange.backend != BackendChoice::None,
+            "--min-busbw needs an exchange to measure: leave --backend none out"
+        );
+        let Messages::Sizes { begin, end, growth } = self.messages else { return Ok(()) };
+        let in_range = |name: &str, size: Bytes| {
+            let (low, high) = (SIZES.start(), SIZES.end());
+            ensure!(SIZES.contains(&size.0), "--{name} {} is out of range: choose {low} to {high} bytes", size.0);
+            Ok(())
+        };
+        in_range("begin", begin)?;
+        ensure!(begin.0 <= end.0, "--end {end} is below --begin {begin}: give the smaller size to --begin (-b)");
+        in_range("end", end)?;
+        if let Growth::Increment(increment) = growth {
+            in_range("increment", increment)?;
+            let steps = (end.0 - begin.0) / increment.0;
+            ensure!(
+                steps < MAXIMUM_SIZES,
+                "--increment {increment} makes {steps} sizes: choose a larger one, for {MAXIMUM_SIZES} at most"
+            );
+        }
+        ensure!(
+            self.optimizer == OptimizerChoice::None,
+            "--optimizer {} needs weights to update: choose --model {}",
+            self.optimizer,
+            Model::default()
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::device::DeviceChoice;
+    use crate::exchange::Wire;
+    use crate::option_table::Worker;
+    use crate::option_table::arguments;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        options: Worker<BandwidthConfig>,
+    }
+
+    fn parse(arguments: &[String]) -> BandwidthConfig {
+        let program = std::iter::once("worker".to_owned());
+        let typed = Typed::try_parse_from(program.chain(arguments.iter().cloned())).expect("valid arguments");
+        typed.options.apply(BandwidthConfig::default()).expect("valid values")
+    }
+
+    #[test]
+    fn the_default_needs_no_arguments() {
+        assert_eq!(arguments(&BandwidthConfig::default()), Vec::<String>::new());
+        assert_eq!(parse(&[]), BandwidthConfig::default());
+    }
+
+    #[test]
+    fn every_field_survives_the_way_to_the_worker() {
+        let sizes = BandwidthConfig {
+            messages: Messages::Sizes { begin: Bytes(64), end: Bytes(640), growth: Growth::Increment(Bytes(64)) },
+            device: DeviceChoice::Cpu,
+            threads: Some(3),
+            exchange: ExchangeConfig {
+                backend: BackendChoice::SharedMemory,
+                wire: Wire::Bf16,
+                bucket_mb: 1.5,
+                chunk_kb: 250,
+            },
+            iterations: 7,
+            warmup: 0,
+            check: false,
+            optimizer: OptimizerChoice::None,
+            json: Some("a b.json".into()),
+            min_busbw: Some(GigabytesPerSecond(2.5)),
+        };
+        assert_eq!(parse(&arguments(&sizes)), sizes);
+        let messages = Messages::Gradients(Model::Resnet50V1b);
+        let gradients = BandwidthConfig { messages, optimizer: OptimizerChoice::Sgd, ..sizes };
+        assert_eq!(parse(&arguments(&gradients)), gradients);
+    }
+
+    #[test]
+    fn nccl_tests_short_options_are_understood() {
+        let arguments = ["-b", "8", "-e", "1G", "-f", "4", "-n", "9", "-w", "1", "-c", "0"].map(str::to_owned);
+        let config = parse(&arguments);
+        let messages = Messages::Sizes { begin: Bytes(8), end: Bytes(1 << 30), growth: Growth::Factor(4) };
+        assert_eq!((config.messages, config.iterations, config.warmup, config.check), (messages, 9, 1, false));
+    }
+
+    fn sizes(begin: u64, end: u64, growth: Growth) -> BandwidthConfig {
+        let messages = Messages::Sizes { begin: Bytes(begin), end: Bytes(end), growth };
+        BandwidthConfig { messages, ..BandwidthConfig::default() }
+    }
+
+    #[test]
+    fn each_range_names_its_option_and_the_value() {
+        BandwidthConfig::default().validate().expect("defaults are in range");
+        let error = |config: BandwidthConfig| config.validate().expect_err("out of range").to_string();
+        assert!(error(sizes(64, 8, Growth::Factor(2))).contains("--end 8 bytes is below --begin 64 bytes"));
+        assert!(error(sizes(8, 64, Growth::Factor(1))).contains("--factor 1"));
+        assert!(error(sizes(8, 64, Growth::Increment(Bytes(0)))).contains("--increment 0"));
+        assert!(error(BandwidthConfig { iterations: 0, ..BandwidthConfig::default() }).contains("--iters 0"));
+        assert!(error(sizes(4, 1 << 40, Growth::Increment(Bytes(4)))).contains("makes"));
+        let optimizer = BandwidthConfig { optimizer: OptimizerChoice::Sgd, ..BandwidthConfig::default() };
+        assert!(error(optimizer).contains("--model"));
+    }
+}

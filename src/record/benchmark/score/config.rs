@@ -1,0 +1,58 @@
+//! What one scoring run is asked to do, with every default. [`options`](super::options) has names, ranges and help.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceChoice;
+use crate::dtype::Dtype;
+use crate::model::{Layout, Model};
+
+/// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 10 timed ones after 5 dry ones.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScoreConfig {
+    /// Network.
+    pub model: Model,
+    /// Images of a rank and pass.
+    pub batch_size: u32,
+    /// Precision of the pass.
+    pub dtype: Dtype,
+    /// Where to compute.
+    pub device: DeviceChoice,
+    /// Memory layout.
+    pub layout: Layout,
+    /// Timed passes.
+    pub iterations: u32,
+    /// Dry passes before them, which no figure holds.
+    pub warmup: u32,
+    /// Height and width of an image in pixels.
+    pub image_size: u32,
+    /// CPU threads of a rank; `None` divides the host's cores among its ranks.
+    pub threads: Option<u32>,
+    /// Seed of weights and data; rank r's data take `seed + r`.
+    pub seed: i64,
+    /// Weights to use (safetensors).
+    pub init: Option<PathBuf>,
+    /// Where rank 0 writes the record (JSON).
+    pub record: Option<PathBuf>,
+}
+
+impl Default for ScoreConfig {
+    fn default() -> ScoreConfig {
+        ScoreConfig {
+            model: Model::default(),
+            batch_size: 32,
+            dtype: Dtype::Fp32,
+            device: DeviceChoice::Auto,
+            layout: Layout::Nhwc,
+            iterations: 10,
+            warmup: 5,
+            image_size: 224,
+            threads: None,
+            seed: 0,
+            init: None,
+            record: None,
+        }
+    }
+}

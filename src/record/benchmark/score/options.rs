@@ -1,0 +1,82 @@
+//! The options of a scoring run, each in one line: see [`crate::option_table`].
+
+use crate::benchmark::score::config::ScoreConfig;
+use crate::option;
+use crate::option_table::{OptionSpec, Options, check_ranges};
+
+impl Options for ScoreConfig {
+    const HEADING: &'static str = "Scoring";
+
+    fn options() -> Vec<OptionSpec<ScoreConfig>> {
+        vec![
+            option!(model, "model", "NAME", "Network to score with"),
+            option!(batch_size, "batch-size", "IMAGES", "Images of a rank and pass").range(1u32..=65_536),
+            option!(dtype, "dtype", "TYPE", "Precision of the pass; fp32 is IEEE, tf32 only when asked for"),
+            option!(
+                device,
+                "device",
+                "KIND",
+                "Where to compute; auto takes CUDA where all of it is there and says what is missing"
+            ),
+            option!(layout, "layout", "NAME", "Memory layout: channels_last or contiguous"),
+            option!(iterations, "iters", "N", "Timed passes").range(1u32..=10_000_000),
+            option!(warmup, "warmup", "N", "Dry passes before them, which no figure holds").range(0u32..=10_000_000),
+            option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(32u32..=4096),
+            option!(threads, "threads", "N", "CPU threads of a rank")
+                .range(1u32..=4096)
+                .default_is("the host's cores divided among its ranks"),
+            option!(seed, "seed", "N", "Seed of the weights and, plus the rank, of the data"),
+            option!(init, "init", "FILE", "Weights to use: safetensors with torchvision's names"),
+            option!(record, "record", "FILE", "Where rank 0 writes the record (JSON)").for_worker(),
+        ]
+    }
+}
+
+impl ScoreConfig {
+    /// Refuses values outside their range; the message names option, value and range.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        check_ranges(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::device::DeviceChoice;
+    use crate::dtype::Dtype;
+    use crate::model::{Layout, Model};
+    use crate::option_table::{Worker, arguments};
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        options: Worker<ScoreConfig>,
+    }
+
+    #[test]
+    fn every_field_survives_the_way_to_the_worker() {
+        let config = ScoreConfig {
+            model: Model::Resnet18,
+            batch_size: 2,
+            dtype: Dtype::Bf16,
+            device: DeviceChoice::Cpu,
+            layout: Layout::Nchw,
+            iterations: 7,
+            warmup: 0,
+            image_size: 64,
+            threads: Some(3),
+            seed: -4,
+            init: Some("a b.safetensors".into()),
+            record: Some("c.json".into()),
+        };
+        let program = std::iter::once("worker".to_owned());
+        let typed = Typed::try_parse_from(program.chain(arguments(&config))).expect("valid arguments");
+        assert_eq!(typed.options.apply(ScoreConfig::default()).expect("valid values"), config);
+        config.validate().expect("in range");
+        assert_eq!(arguments(&ScoreConfig::default()), Vec::<String>::new());
+        let error = ScoreConfig { batch_size: 0, ..config }.validate().expect_err("out of range").to_string();
+        assert_eq!(error, "--batch-size 0 is out of range: choose 1 to 65536");
+    }
+}

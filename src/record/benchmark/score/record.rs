@@ -1,0 +1,175 @@
+//! The record of a scoring run: one JSON document with the time of every pass on every rank. Writer and parser.
+
+use std::io::{BufRead, Write};
+
+use anyhow::{Context, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::benchmark::score::config::ScoreConfig;
+use crate::benchmark::{Profile, Record, RunLabel};
+use crate::case::Case;
+use crate::environment::{Environment, RankPlace};
+use crate::resource_use::{HostUse, RankUse};
+use crate::schema;
+use crate::units::{Bytes, ImagesPerSecond, Seconds};
+use crate::warning::Warning;
+
+/// Version of this file format.
+pub const SCHEMA: u32 = 1;
+
+/// What the file is, in its first field.
+pub const KIND: &str = "ringmark-score";
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScoreRecord {
+    /// [`KIND`].
+    pub kind: String,
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Nodes and ranks a node as launched.
+    pub case: Case,
+    /// Number of the run in its case, from 1.
+    pub run: u32,
+    /// How it was meant.
+    pub profile: Profile,
+    /// Start, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// What was asked.
+    pub config: ScoreConfig,
+    /// Where rank 0 ran.
+    pub environment: Environment,
+    /// Every rank.
+    pub ranks: Vec<RankPlace>,
+    /// Time of every timed pass, outputs waited for: by rank, then by pass.
+    pub seconds: Vec<Vec<Seconds>>,
+    /// Highest memory use of every rank: of the device on CUDA, resident on the CPU.
+    pub peak_memory: Vec<Bytes>,
+    /// What every host did while the passes ran.
+    pub host_use: Vec<HostUse>,
+    /// What every rank took and lacked while the passes ran.
+    pub rank_use: Vec<RankUse>,
+    /// What a reader of the figures should know, though the run counts.
+    pub warnings: Vec<Warning>,
+    /// Why the run is not valid; `None` for a sound one.
+    pub failure: Option<String>,
+}
+
+impl ScoreRecord {
+    /// Images of all ranks over the time of the slowest: `ranks x batch x passes / max over ranks of the sum of its passes`.
+    /// With one rank that is benchmark_score.py's `10 x batch / elapsed`. `None` without a pass.
+    ///
+    /// Two ranks of batch 4 with passes of 0.5 s and 0.25 s, two of each: 2 x 4 x 2 / 1 s = 16 images/s.
+    pub fn speed(&self) -> Option<ImagesPerSecond> {
+        let elapsed = self.seconds.iter().map(|rank| rank.iter().map(|pass| pass.0).sum()).fold(0.0, f64::max);
+        let passes: usize = self.seconds.iter().map(Vec::len).sum();
+        (elapsed > 0.0).then(|| ImagesPerSecond(f64::from(self.config.batch_size) * passes as f64 / elapsed))
+    }
+
+    /// Writes the document and a newline.
+    pub fn write(&self, mut output: impl Write) -> anyhow::Result<()> {
+        serde_json::to_writer(&mut output, self)?;
+        output.write_all(b"\n")?;
+        Ok(output.flush()?)
+    }
+}
+
+impl Record for ScoreRecord {
+    fn read(mut input: impl BufRead) -> anyhow::Result<ScoreRecord> {
+        let mut text = Vec::new();
+        input.read_to_end(&mut text).context("cannot be read")?;
+        schema::check(&text, KIND, SCHEMA, "scoring record")?;
+        let record: ScoreRecord = serde_json::from_slice(&text).context("not a scoring record")?;
+        let (ranks, passes) = (record.ranks.len(), record.config.iterations as usize);
+        if record.failure.is_none() {
+            ensure!(record.seconds.len() == ranks, "times of {} ranks, where {ranks} ran", record.seconds.len());
+            let short = record.seconds.iter().position(|rank| rank.len() != passes);
+            ensure!(short.is_none(), "rank {} has not {passes} times", short.unwrap_or_default());
+        }
+        if let Some(time) = record.seconds.iter().flatten().find(|time| !time.is_duration()) {
+            anyhow::bail!("a pass of {time}, which is no duration");
+        }
+        Ok(record)
+    }
+
+    fn label(&self) -> RunLabel {
+        RunLabel { case: self.case, run: self.run, profile: self.profile }
+    }
+
+    fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    fn ranks(&self) -> &[RankPlace] {
+        &self.ranks
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure.clone()
+    }
+
+    fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceKind;
+
+    fn record() -> ScoreRecord {
+        let place = |rank| RankPlace {
+            rank,
+            local_rank: rank,
+            host: "a".to_owned(),
+            device: DeviceKind::Cpu,
+            device_name: "processor".to_owned(),
+            threads: 1,
+            process: 100 + rank,
+        };
+        ScoreRecord {
+            kind: KIND.to_owned(),
+            schema: SCHEMA,
+            case: Case { nodes: 1, gpus_per_node: 2 },
+            run: 1,
+            profile: Profile::Full,
+            started: Seconds(1.5),
+            config: ScoreConfig { batch_size: 4, iterations: 2, ..ScoreConfig::default() },
+            environment: Environment::default(),
+            ranks: vec![place(0), place(1)],
+            seconds: vec![vec![Seconds(0.5); 2], vec![Seconds(0.25); 2]],
+            peak_memory: vec![Bytes(1); 2],
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
+            failure: None,
+        }
+    }
+
+    fn text(record: &ScoreRecord) -> String {
+        let mut bytes = Vec::new();
+        record.write(&mut bytes).expect("memory takes it");
+        String::from_utf8(bytes).expect("JSON is UTF-8")
+    }
+
+    #[test]
+    fn reads_what_it_writes_and_works_out_the_speed() {
+        let record = record();
+        assert_eq!(ScoreRecord::read(text(&record).as_bytes()).expect("sound"), record);
+        assert_eq!(record.speed(), Some(ImagesPerSecond(16.0)));
+        assert_eq!(ScoreRecord { seconds: Vec::new(), ..record }.speed(), None);
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let whole = text(&record());
+        let error = |text: &str| format!("{:#}", ScoreRecord::read(text.as_bytes()).expect_err("refused"));
+        assert!(error(&whole.replace("[0.25,0.25]", "[0.25]")).contains("rank 1 has not 2 times"));
+        assert!(error(&whole.replace("[0.25,0.25]", "[0.25,-1]")).contains("a pass of -1 s, which is no duration"));
+        assert!(error(&whole.replace("\"schema\":1", "\"schema\":9")).contains("format 9"));
+        assert!(error(&whole.replace(KIND, "other")).contains("this is \"other\""));
+        assert!(error("").contains("is damaged"));
+    }
+}

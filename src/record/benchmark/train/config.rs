@@ -1,0 +1,235 @@
+//! What one training run is asked to do, with every default. [`options`](super::options) has names, ranges and help.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::bail;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceChoice;
+use crate::device::DeviceKind;
+use crate::dtype::Dtype;
+use crate::exchange::ExchangeConfig;
+use crate::exchange::Switch;
+use crate::model::Layout;
+use crate::model::Model;
+
+/// A fault that is injected, for tests of what ringmark does about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub enum Fault {
+    /// Rank `rank` fails at the start of iteration `iteration`.
+    Fail {
+        /// From 0.
+        rank: u32,
+        /// From 1.
+        iteration: u32,
+    },
+    /// Rank 0's gradient of iteration `iteration` becomes infinite.
+    Overflow {
+        /// From 1.
+        iteration: u32,
+    },
+    /// Rank `rank` computes longer in every iteration, before its first all-reduce.
+    Slow {
+        /// From 0.
+        rank: u32,
+        /// Of the time that its forward takes, added to it.
+        percent: u32,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Fail { rank, iteration } => write!(formatter, "fail:{iteration}:{rank}"),
+            Fault::Overflow { iteration } => write!(formatter, "overflow:{iteration}"),
+            Fault::Slow { rank, percent } => write!(formatter, "slow:{rank}:{percent}"),
+        }
+    }
+}
+
+impl FromStr for Fault {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Fault> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let fault = match parts[..] {
+            ["fail", iteration, rank] => {
+                iteration.parse().ok().zip(rank.parse().ok()).map(|(iteration, rank)| Fault::Fail { rank, iteration })
+            }
+            ["overflow", iteration] => iteration.parse().ok().map(|iteration| Fault::Overflow { iteration }),
+            ["slow", rank, percent] => {
+                rank.parse().ok().zip(percent.parse().ok()).map(|(rank, percent)| Fault::Slow { rank, percent })
+            }
+            _ => None,
+        };
+        match fault {
+            Some(fault) => Ok(fault),
+            None => bail!("{text:?} is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT"),
+        }
+    }
+}
+
+impl TryFrom<String> for Fault {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> anyhow::Result<Fault> {
+        text.parse()
+    }
+}
+
+impl From<Fault> for String {
+    fn from(fault: Fault) -> String {
+        fault.to_string()
+    }
+}
+
+/// One training run. [`TrainConfig::default`] is DLPerf's: batch 128, 120 iterations of which 20 are warm-up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrainConfig {
+    /// Network.
+    #[serde(default)]
+    pub model: Model,
+    /// Images a rank and iteration.
+    pub batch_size: u32,
+    /// Precision of the step.
+    pub dtype: Dtype,
+    /// Where to train.
+    pub device: DeviceChoice,
+    /// Memory layout.
+    pub layout: Layout,
+    /// Iterations, warm-up included.
+    pub iterations: u32,
+    /// First iterations that the figures leave out.
+    pub warmup: u32,
+    /// Height and width of an image in pixels.
+    pub image_size: u32,
+    /// Whether a bucket's all-reduce starts while backward goes on.
+    pub overlap: Switch,
+    /// How gradients are exchanged.
+    #[serde(flatten)]
+    pub exchange: ExchangeConfig,
+    /// Whether bucket and chunk size are chosen by a short search before the first iteration.
+    #[serde(default)]
+    pub autotune: bool,
+    /// CPU threads of a rank; `None` divides the host's cores among its ranks.
+    pub threads: Option<u32>,
+    /// Seed of weights and data; rank r's data take `seed + r`.
+    pub seed: i64,
+    /// Learning rate of one rank; the step uses it times the number of ranks.
+    pub learning_rate: f64,
+    /// Nesterov momentum.
+    pub momentum: f64,
+    /// L2 penalty on every parameter.
+    pub weight_decay: f64,
+    /// Iterations of linear learning-rate warm-up; `None` is DLPerf's: one epoch of ImageNet.
+    pub learning_rate_warmup: Option<u32>,
+    /// First loss scale of fp16.
+    pub loss_scale: f64,
+    /// Whether batch normalization uses its running statistics instead of the batch's.
+    pub freeze_batch_norm: bool,
+    /// Batch to train on (safetensors with `images` and `labels`) instead of a synthetic one.
+    pub data: Option<PathBuf>,
+    /// Weights to start from (safetensors).
+    pub init: Option<PathBuf>,
+    /// Where rank 0 writes the last weights (safetensors).
+    pub save: Option<PathBuf>,
+    /// Where rank 0 writes the run record (JSON Lines).
+    pub record: Option<PathBuf>,
+    /// A fault to inject.
+    pub inject: Option<Fault>,
+}
+
+impl Default for TrainConfig {
+    fn default() -> TrainConfig {
+        TrainConfig {
+            model: Model::default(),
+            batch_size: 128,
+            dtype: Dtype::Fp32,
+            device: DeviceChoice::Auto,
+            layout: Layout::Nhwc,
+            iterations: 120,
+            warmup: 20,
+            image_size: 224,
+            overlap: Switch::On,
+            exchange: ExchangeConfig::default(),
+            autotune: false,
+            threads: None,
+            seed: 0,
+            learning_rate: 0.001,
+            momentum: 0.875,
+            weight_decay: 3.0518e-5,
+            learning_rate_warmup: None,
+            loss_scale: 65536.0,
+            freeze_batch_norm: false,
+            data: None,
+            init: None,
+            save: None,
+            record: None,
+            inject: None,
+        }
+    }
+}
+
+/// Number of images in an epoch of ImageNet-1k, which DLPerf's learning-rate warm-up is counted in.
+pub const IMAGENET_IMAGES: u64 = 1_281_167;
+
+impl TrainConfig {
+    /// The quick profile: minutes instead of hours, for a first look that is not a result to quote.
+    pub fn quick(device: DeviceKind) -> TrainConfig {
+        let (batch_size, iterations, warmup) = match device {
+            DeviceKind::Cpu => (4, 12, 2),
+            DeviceKind::Cuda => (32, 40, 10),
+        };
+        TrainConfig { batch_size, iterations, warmup, ..TrainConfig::default() }
+    }
+
+    /// Learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the warm-up.
+    ///
+    /// DLPerf's warm-up is one epoch, `ceil(floor(1281167 / ranks) / batch)` iterations (DLPerf, MxNet/Classification/RN50v1b).
+    pub fn learning_rate_at(&self, update: u32, ranks: u32) -> f64 {
+        let full = self.learning_rate * f64::from(ranks);
+        let epoch = (IMAGENET_IMAGES / u64::from(ranks)).div_ceil(u64::from(self.batch_size));
+        let warmup = self.learning_rate_warmup.map_or(epoch, u64::from);
+        if u64::from(update) >= warmup { full } else { full * f64::from(update) / warmup as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn learning_rate_warms_up_over_dlperf_s_epoch() {
+        let config = TrainConfig::default();
+        // 1 rank, batch 128: ceil(1281167 / 128) = 10010 iterations.
+        assert_eq!(config.learning_rate_at(10_010, 1), 0.001);
+        assert_eq!(config.learning_rate_at(1001, 1), 0.001 * 1001.0 / 10_010.0);
+        // 8 ranks: ceil(floor(1281167 / 8) / 128) = ceil(160145 / 128) = 1252 iterations to 0.008.
+        assert_eq!(config.learning_rate_at(1252, 8), 0.008);
+        let flat = TrainConfig { learning_rate_warmup: Some(0), ..config };
+        assert_eq!(flat.learning_rate_at(1, 4), 0.004);
+    }
+
+    #[test]
+    fn a_fault_is_written_as_it_is_read() {
+        for text in ["fail:3:1", "overflow:2", "slow:1:50"] {
+            assert_eq!(text.parse::<Fault>().expect("a fault").to_string(), text);
+        }
+        assert!("fail:3".parse::<Fault>().is_err());
+    }
+
+    #[test]
+    fn a_configuration_of_the_first_records_is_read() {
+        let mut old = serde_json::to_value(TrainConfig::default()).expect("JSON");
+        let fields = old.as_object_mut().expect("an object");
+        fields.remove("model");
+        let (backend, chunk) = (fields.remove("backend").expect("there"), fields.remove("chunk_kb").expect("there"));
+        fields.extend([("collective".to_owned(), backend), ("piece_kb".to_owned(), chunk)]);
+        assert_eq!(serde_json::from_value::<TrainConfig>(old).expect("read"), TrainConfig::default());
+    }
+}

@@ -1,0 +1,6 @@
+//! Training: what is asked, what may be typed, what is written down.
+
+pub mod config;
+pub mod iteration;
+pub mod options;
+pub mod record;

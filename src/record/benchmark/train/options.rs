@@ -1,0 +1,223 @@
+//! The options of a training run, each in one line: see [`crate::option_table`].
+
+use anyhow::ensure;
+
+use crate::benchmark::train::config::Fault;
+use crate::benchmark::train::config::TrainConfig;
+use crate::exchange::ExchangeConfig;
+use crate::option;
+use crate::option_table::OptionSpec;
+use crate::option_table::OptionValue;
+use crate::option_table::Options;
+use crate::option_table::check_ranges;
+
+impl OptionValue for Fault {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Fault> {
+        text.parse()
+    }
+}
+
+impl Options for TrainConfig {
+    const HEADING: &'static str = "Training";
+
+    fn options() -> Vec<OptionSpec<TrainConfig>> {
+        let mut options = vec![
+            option!(model, "model", "NAME", "Network to train"),
+            option!(batch_size, "batch-size", "IMAGES", "Images of a rank and iteration").range(1u32..=65_536),
+            option!(dtype, "dtype", "TYPE", "Precision of the step; fp32 is IEEE, tf32 only when asked for"),
+            option!(
+                device,
+                "device",
+                "KIND",
+                "Where to train; auto takes CUDA where all of it is there and says what is missing"
+            ),
+            option!(layout, "layout", "NAME", "Memory layout: channels_last or contiguous"),
+            option!(iterations, "iters", "N", "Iterations of a run, warm-up included").range(1u32..=10_000_000),
+            option!(warmup, "warmup", "N", "First iterations that the figures leave out"),
+            option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(32u32..=4096),
+            option!(overlap, "overlap", "ON|OFF", "Start a bucket's all-reduce while backward goes on"),
+        ];
+        let exchange = ExchangeConfig::options().into_iter();
+        options.extend(
+            exchange
+                .map(|option| option.within(|config: &TrainConfig| &config.exchange, |config| &mut config.exchange)),
+        );
+        options.extend([
+            option!(
+                autotune,
+                "autotune",
+                "",
+                "Choose bucket and chunk size by a short search before the first iteration; its table goes into the record"
+            ),
+            option!(threads, "threads", "N", "CPU threads of a rank")
+                .range(1u32..=4096)
+                .default_is("the host's cores divided among its ranks"),
+            option!(seed, "seed", "N", "Seed of the weights and, plus the rank, of the data"),
+            option!(learning_rate, "lr", "RATE", "Learning rate of one rank, multiplied by the number of ranks")
+                .range(0.0..=1e6),
+            option!(momentum, "momentum", "FACTOR", "Nesterov momentum").range(0.0..=1.0),
+            option!(weight_decay, "weight-decay", "FACTOR", "L2 penalty on every parameter").range(0.0..=1e6),
+            option!(learning_rate_warmup, "lr-warmup-iters", "N", "Iterations of linear learning-rate warm-up")
+                .default_is("one epoch of ImageNet, as DLPerf"),
+            option!(loss_scale, "loss-scale", "SCALE", "First loss scale of fp16").range(1.0..=16_777_216.0),
+            option!(
+                freeze_batch_norm,
+                "freeze-batch-norm",
+                "",
+                "Let batch normalization use its running statistics instead of the batch's"
+            ),
+            option!(
+                data,
+                "data",
+                "FILE",
+                "Train on this batch instead of a synthetic one: safetensors with `images` (n, 3, size, size) and `labels` \
+                 (n)"
+            ),
+            option!(init, "init", "FILE", "Weights to start from: safetensors with torchvision's names"),
+            option!(save, "save", "FILE", "Where rank 0 writes the last weights: safetensors with torchvision's names"),
+            option!(record, "record", "FILE", "Where rank 0 writes the run record (JSON Lines)").for_worker(),
+            option!(
+                inject,
+                "inject",
+                "FAULT",
+                "Inject a fault, for tests: fail:ITERATION:RANK, overflow:ITERATION, or slow:RANK:PERCENT (of its forward \
+                 time)"
+            ),
+        ]);
+        options
+    }
+}
+
+impl TrainConfig {
+    /// Refuses values outside their range and values that do not go together; the message names them.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        check_ranges(self)?;
+        ensure!(
+            self.warmup < self.iterations,
+            "--warmup {} leaves none of --iters {} to measure: choose a smaller --warmup",
+            self.warmup,
+            self.iterations
+        );
+        if let Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration }) = self.inject {
+            ensure!(
+                (1..=self.iterations).contains(&iteration),
+                "--inject iteration {iteration} is out of range: choose 1 to {}",
+                self.iterations
+            );
+        }
+        self.exchange.check(self.device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::device::DeviceChoice;
+    use crate::device::DeviceKind;
+    use crate::dtype::Dtype;
+    use crate::exchange::BackendChoice;
+    use crate::exchange::Switch;
+    use crate::exchange::Wire;
+    use crate::model::Layout;
+    use crate::model::Model;
+    use crate::option_table::Worker;
+    use crate::option_table::arguments;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        options: Worker<TrainConfig>,
+    }
+
+    fn parse(arguments: &[String]) -> TrainConfig {
+        let program = std::iter::once("worker".to_owned());
+        let typed = Typed::try_parse_from(program.chain(arguments.iter().cloned())).expect("valid arguments");
+        typed.options.apply(TrainConfig::default()).expect("valid values")
+    }
+
+    #[test]
+    fn the_default_needs_no_arguments() {
+        assert_eq!(arguments(&TrainConfig::default()), Vec::<String>::new());
+        assert_eq!(parse(&[]), TrainConfig::default());
+    }
+
+    #[test]
+    fn every_field_survives_the_way_to_the_worker() {
+        let config = TrainConfig {
+            model: Model::Resnet18,
+            batch_size: 2,
+            dtype: Dtype::Bf16,
+            device: DeviceChoice::Cpu,
+            layout: Layout::Nchw,
+            iterations: 7,
+            warmup: 3,
+            image_size: 64,
+            overlap: Switch::Off,
+            exchange: ExchangeConfig { backend: BackendChoice::Mpi, wire: Wire::Fp16, bucket_mb: 0.5, chunk_kb: 0 },
+            autotune: true,
+            threads: Some(3),
+            seed: -4,
+            learning_rate: 0.25,
+            momentum: 0.5,
+            weight_decay: 1e-7,
+            learning_rate_warmup: Some(0),
+            loss_scale: 128.0,
+            freeze_batch_norm: true,
+            data: Some("batch.safetensors".into()),
+            init: Some("a b.safetensors".into()),
+            save: Some("c.safetensors".into()),
+            record: Some("d.jsonl".into()),
+            inject: Some(Fault::Fail { rank: 1, iteration: 2 }),
+        };
+        assert_eq!(parse(&arguments(&config)), config);
+    }
+
+    #[test]
+    fn an_unknown_keyword_lists_the_known_ones() {
+        let error = Typed::try_parse_from(["worker", "--dtype", "fp8"]).err().expect("refused").to_string();
+        assert!(error.contains("fp32, tf32, fp16, bf16"), "{error}");
+    }
+
+    #[test]
+    fn the_default_and_the_quick_profile_are_valid() {
+        TrainConfig::default().validate().expect("defaults are in range");
+        for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
+            TrainConfig::quick(device).validate().expect("the profile is in range");
+        }
+    }
+
+    #[test]
+    fn each_range_names_its_option_and_the_value() {
+        type Change = fn(&mut TrainConfig);
+        let cases: [(&str, &str, Change); 9] = [
+            ("--batch-size", "0", |config| config.batch_size = 0),
+            ("--iters", "0", |config| config.iterations = 0),
+            ("--warmup", "120", |config| config.warmup = 120),
+            ("--image-size", "31", |config| config.image_size = 31),
+            ("--bucket-mb", "NaN", |config| config.exchange.bucket_mb = f64::NAN),
+            ("--threads", "0", |config| config.threads = Some(0)),
+            ("--lr", "inf", |config| config.learning_rate = f64::INFINITY),
+            ("--momentum", "2", |config| config.momentum = 2.0),
+            ("--inject", "121", |config| config.inject = Some(Fault::Overflow { iteration: 121 })),
+        ];
+        for (option, value, change) in cases {
+            let mut config = TrainConfig::default();
+            change(&mut config);
+            let error = config.validate().expect_err(option).to_string();
+            assert!(error.contains(option) && error.contains(value), "{error}");
+        }
+    }
+
+    #[test]
+    fn nccl_on_the_cpu_is_refused() {
+        let exchange = ExchangeConfig { backend: BackendChoice::Nccl, ..ExchangeConfig::default() };
+        assert!(exchange.check(DeviceChoice::Cpu).is_err());
+        assert!(exchange.check(DeviceChoice::Auto).is_ok());
+    }
+}

@@ -1,0 +1,125 @@
+//! How gradients are exchanged, in training and in a bandwidth run alike: configuration and options.
+
+use anyhow::ensure;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceChoice;
+use crate::keyword_enum;
+use crate::option;
+use crate::option_table::OptionSpec;
+use crate::units::Bytes;
+
+keyword_enum!(
+    /// A choice of two.
+    Switch {
+        /// Done.
+        On = "on",
+        /// Not done.
+        Off = "off",
+    }
+);
+
+keyword_enum!(
+    /// What sums the gradients.
+    BackendChoice {
+        /// NCCL on CUDA, shared memory on the CPU.
+        Auto = "auto",
+        /// NCCL, on CUDA only.
+        Nccl = "nccl",
+        /// The ranks of a host from each other's memory, hosts among each other by MPI; on the CPU only.
+        SharedMemory = "shared-memory",
+        /// MPI, through host memory.
+        Mpi = "mpi",
+        /// No exchange: every rank trains alone, the baseline of what communication costs.
+        None = "none",
+    }
+);
+
+keyword_enum!(
+    /// Element type of the gradients while they are exchanged.
+    Wire {
+        /// As they are.
+        Fp32 = "fp32",
+        /// Rounded to half precision, half the bytes.
+        Fp16 = "fp16",
+        /// Rounded to bfloat16, half the bytes.
+        Bf16 = "bf16",
+    }
+);
+
+/// How gradients are exchanged, in training and in a bandwidth run alike.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExchangeConfig {
+    /// What sums the gradients.
+    #[serde(alias = "collective")]
+    pub backend: BackendChoice,
+    /// Element type of the exchanged gradients.
+    pub wire: Wire,
+    /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.
+    pub bucket_mb: f64,
+    /// Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once.
+    #[serde(alias = "piece_kb", default = "ExchangeConfig::first_chunk")]
+    pub chunk_kb: u32,
+}
+
+impl Default for ExchangeConfig {
+    fn default() -> ExchangeConfig {
+        ExchangeConfig { backend: BackendChoice::Auto, wire: Wire::Fp32, bucket_mb: 25.0, chunk_kb: 1000 }
+    }
+}
+
+impl ExchangeConfig {
+    /// Of records that were written before there was a choice.
+    fn first_chunk() -> u32 {
+        4000
+    }
+
+    /// Size of a gradient bucket.
+    pub fn bucket(&self) -> Bytes {
+        Bytes((self.bucket_mb * 1e6) as u64)
+    }
+
+    /// Its options, which every benchmark that exchanges has among its own.
+    pub fn options() -> Vec<OptionSpec<ExchangeConfig>> {
+        vec![
+            option!(
+                backend,
+                "backend",
+                "NAME",
+                "What sums the gradients; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
+                 exchanges nothing"
+            )
+            .aliases(&["collective"]),
+            option!(wire, "wire", "TYPE", "Element type of the gradients while they are exchanged"),
+            option!(
+                bucket_mb,
+                "bucket-mb",
+                "MB",
+                "Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket"
+            )
+            .range(0.0..=100_000.0),
+            option!(
+                chunk_kb,
+                "chunk-kb",
+                "KB",
+                "Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once"
+            )
+            .range(0u32..=1_000_000)
+            .aliases(&["piece-kb"]),
+        ]
+    }
+
+    /// Refuses a backend that `device` rules out.
+    pub fn check(&self, device: DeviceChoice) -> anyhow::Result<()> {
+        ensure!(
+            !(device == DeviceChoice::Cpu && self.backend == BackendChoice::Nccl),
+            "--backend nccl needs a GPU, --device is cpu: choose --backend shared-memory, mpi or auto"
+        );
+        ensure!(
+            !(device == DeviceChoice::Cuda && self.backend == BackendChoice::SharedMemory),
+            "--backend shared-memory sums host memory, --device is cuda: choose --backend nccl or auto"
+        );
+        Ok(())
+    }
+}

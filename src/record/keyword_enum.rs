@@ -1,0 +1,85 @@
+//! Closed sets of keywords: enums that are the same on the command line, in file names and in records.
+
+use std::str::FromStr;
+
+/// A closed set of keywords, made by [`keyword_enum!`](crate::keyword_enum!).
+pub trait KeywordEnum: FromStr<Err = anyhow::Error> + Copy + PartialEq + Send + Sync + 'static {
+    /// Every value, in the order of the declaration.
+    const ALL: &'static [Self];
+    /// Every value as it is typed, in the same order.
+    const KEYWORDS: &'static [&'static str];
+    /// What else is understood, each with the keyword that it stands for.
+    const ALIASES: &'static [(&'static str, &'static str)];
+
+    /// As it is typed.
+    fn keyword(self) -> &'static str;
+}
+
+/// Makes an enum whose values are keywords: `Markdown = "markdown" | "md"` is written as the first and read as both.
+#[macro_export]
+macro_rules! keyword_enum {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$variant_doc:meta])* $variant:ident = $keyword:literal $(| $alias:literal)*),+ $(,)?
+    }) => {
+        $(#[$doc])*
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord,
+            ::serde::Serialize, ::serde::Deserialize, ::schemars::JsonSchema,
+        )]
+        pub enum $name { $($(#[$variant_doc])* #[serde(rename = $keyword $(, alias = $alias)*)] $variant),+ }
+
+        impl $crate::keyword_enum::KeywordEnum for $name {
+            const ALL: &'static [$name] = &[$($name::$variant),+];
+            const KEYWORDS: &'static [&'static str] = &[$($keyword),+];
+            const ALIASES: &'static [(&'static str, &'static str)] = &[$($(($alias, $keyword),)*)+];
+
+            fn keyword(self) -> &'static str {
+                match self { $($name::$variant => $keyword),+ }
+            }
+        }
+
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                formatter.pad($crate::keyword_enum::KeywordEnum::keyword(*self))
+            }
+        }
+
+        impl ::std::str::FromStr for $name {
+            type Err = ::anyhow::Error;
+
+            fn from_str(text: &str) -> ::anyhow::Result<$name> {
+                match text {
+                    $($keyword $(| $alias)* => Ok($name::$variant),)+
+                    _ => ::anyhow::bail!("{text:?} is none of {}", [$($keyword),+].join(", ")),
+                }
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    keyword_enum!(
+        /// Two.
+        Format {
+            /// With an alias.
+            Markdown = "markdown" | "md",
+            /// Without one.
+            Table = "table",
+        }
+    );
+
+    #[test]
+    fn keywords_and_aliases_are_read_and_keywords_written() {
+        assert_eq!((Format::KEYWORDS, Format::ALIASES), (&["markdown", "table"][..], &[("md", "markdown")][..]));
+        for (typed, format) in [("markdown", Format::Markdown), ("md", Format::Markdown), ("table", Format::Table)] {
+            assert_eq!(typed.parse::<Format>().expect("one of them"), format);
+        }
+        assert_eq!(format!("{:>10}", Format::Markdown), "  markdown");
+        assert_eq!(serde_json::from_str::<Format>("\"md\"").expect("an alias"), Format::Markdown);
+        let refused = "html".parse::<Format>().expect_err("none of them").to_string();
+        assert_eq!(refused, "\"html\" is none of markdown, table");
+    }
+}

@@ -1,0 +1,410 @@
+//! One declarative line an option: name, value, field, range, help. From it come clap's definition with the default in
+//! its help, validation, the arguments that start a worker, and the settings that logs and manifests show.
+//!
+//! ```ignore
+//! option!(batch_size, "batch-size", "IMAGES", "Images of a rank and iteration").range(1u32..=65_536)
+//! ```
+
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+use crate::keyword_enum::KeywordEnum;
+
+/// A value that can be typed.
+pub trait OptionValue: Sized {
+    /// As it is typed: empty where there is none, `yes` for a flag that is set.
+    fn text(&self) -> String;
+    /// Reads what was typed.
+    fn parse(text: &str) -> anyhow::Result<Self>;
+    /// How clap takes it.
+    const SHAPE: Shape = Shape::Text;
+}
+
+/// How an option's value is typed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Shape {
+    /// Anything that parses.
+    Text,
+    /// One of a closed set: keywords, and their aliases.
+    Keyword(&'static [&'static str], &'static [(&'static str, &'static str)]),
+    /// No value follows.
+    Flag,
+}
+
+macro_rules! number {
+    ($($number:ty: $what:literal),+) => {
+        $(impl OptionValue for $number {
+            fn text(&self) -> String {
+                self.to_string()
+            }
+
+            fn parse(text: &str) -> anyhow::Result<$number> {
+                text.parse().map_err(|_| anyhow!(concat!("it must be ", $what)))
+            }
+        })+
+    };
+}
+
+number!(u32: "a whole number from 0 on", u64: "a whole number from 0 on", i64: "a whole number", f64: "a number");
+
+impl OptionValue for PathBuf {
+    fn text(&self) -> String {
+        self.display().to_string()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<PathBuf> {
+        Ok(PathBuf::from(text))
+    }
+}
+
+impl OptionValue for bool {
+    const SHAPE: Shape = Shape::Flag;
+
+    fn text(&self) -> String {
+        if *self { "yes".to_owned() } else { String::new() }
+    }
+
+    fn parse(text: &str) -> anyhow::Result<bool> {
+        Ok(!text.is_empty())
+    }
+}
+
+impl<T: KeywordEnum> OptionValue for T {
+    const SHAPE: Shape = Shape::Keyword(T::KEYWORDS, T::ALIASES);
+
+    fn text(&self) -> String {
+        self.keyword().to_owned()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<T> {
+        text.parse()
+    }
+}
+
+impl<T: OptionValue> OptionValue for Option<T> {
+    const SHAPE: Shape = T::SHAPE;
+
+    fn text(&self) -> String {
+        self.as_ref().map_or(String::new(), T::text)
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Option<T>> {
+        T::parse(text).map(Some)
+    }
+}
+
+type Get<C> = Box<dyn Fn(&C) -> String + Send + Sync>;
+type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
+
+/// One option of a configuration `C`.
+pub struct OptionSpec<C> {
+    name: &'static str,
+    short: Option<char>,
+    aliases: &'static [&'static str],
+    value_name: &'static str,
+    help: &'static str,
+    shape: Shape,
+    default: Option<&'static str>,
+    conflicts: &'static [&'static str],
+    is_for_worker: bool,
+    range: Option<Range>,
+    get: Get<C>,
+    set: Set<C>,
+}
+
+struct Range {
+    low: String,
+    high: String,
+    contains: Box<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+/// Declares an option of a field: `option!(exchange.wire, "wire", "TYPE", "help")`.
+#[macro_export]
+macro_rules! option {
+    ($($field:ident).+, $name:literal, $value_name:literal, $help:literal) => {
+        $crate::option_table::OptionSpec::of_field(
+            $name, $value_name, $help, |config: &Self| &config.$($field).+, |config: &mut Self| &mut config.$($field).+,
+        )
+    };
+}
+
+impl<C: 'static> OptionSpec<C> {
+    /// An option of the field that `get` and `get_mut` lead to; [`option!`](crate::option!) is shorter.
+    pub fn of_field<T: OptionValue + 'static>(
+        name: &'static str,
+        value_name: &'static str,
+        help: &'static str,
+        get: fn(&C) -> &T,
+        get_mut: fn(&mut C) -> &mut T,
+    ) -> OptionSpec<C> {
+        OptionSpec {
+            shape: T::SHAPE,
+            ..OptionSpec::of(
+                name,
+                value_name,
+                help,
+                move |config| get(config).text(),
+                move |config, text| {
+                    *get_mut(config) = T::parse(text)?;
+                    Ok(())
+                },
+            )
+        }
+    }
+
+    /// An option of a value that is there only sometimes.
+    pub fn of_value<T: OptionValue + 'static>(
+        name: &'static str,
+        value_name: &'static str,
+        help: &'static str,
+        get: fn(&C) -> Option<T>,
+        set: fn(&mut C, T),
+    ) -> OptionSpec<C> {
+        OptionSpec {
+            shape: T::SHAPE,
+            ..OptionSpec::of(
+                name,
+                value_name,
+                help,
+                move |config| get(config).text(),
+                move |config, text| {
+                    set(config, T::parse(text)?);
+                    Ok(())
+                },
+            )
+        }
+    }
+
+    /// An option that no single field holds: `get` is its text, empty where it has none, and `set` reads one.
+    pub fn of(
+        name: &'static str,
+        value_name: &'static str,
+        help: &'static str,
+        get: impl Fn(&C) -> String + Send + Sync + 'static,
+        set: impl Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync + 'static,
+    ) -> OptionSpec<C> {
+        OptionSpec {
+            name,
+            short: None,
+            aliases: &[],
+            value_name,
+            help,
+            shape: Shape::Text,
+            default: None,
+            conflicts: &[],
+            is_for_worker: false,
+            range: None,
+            get: Box::new(get),
+            set: Box::new(set),
+        }
+    }
+
+    /// Refuses a value outside `range`, NaN included; no value is in every range.
+    pub fn range<T: OptionValue + PartialOrd + Send + Sync + 'static>(self, range: RangeInclusive<T>) -> OptionSpec<C> {
+        let (low, high) = (range.start().text(), range.end().text());
+        let contains = Box::new(move |text: &str| T::parse(text).is_ok_and(|value| range.contains(&value)));
+        OptionSpec { range: Some(Range { low, high, contains }), ..self }
+    }
+
+    /// Says what it is without a value, where that is no value.
+    pub fn default_is(self, default: &'static str) -> OptionSpec<C> {
+        OptionSpec { default: Some(default), ..self }
+    }
+
+    /// Has a short name as well.
+    pub fn short(self, short: char) -> OptionSpec<C> {
+        OptionSpec { short: Some(short), ..self }
+    }
+
+    /// Is understood by these names as well.
+    pub fn aliases(self, aliases: &'static [&'static str]) -> OptionSpec<C> {
+        OptionSpec { aliases, ..self }
+    }
+
+    /// Is not typed together with any of these.
+    pub fn conflicts_with(self, conflicts: &'static [&'static str]) -> OptionSpec<C> {
+        OptionSpec { conflicts, ..self }
+    }
+
+    /// Is the launcher's to choose: people type it only where they start a worker themselves.
+    pub fn for_worker(self) -> OptionSpec<C> {
+        OptionSpec { is_for_worker: true, ..self }
+    }
+
+    /// The same option of a configuration that holds a `C`.
+    pub fn within<O: 'static>(self, inner: fn(&O) -> &C, inner_mut: fn(&mut O) -> &mut C) -> OptionSpec<O> {
+        let OptionSpec { get, set, .. } = self;
+        OptionSpec {
+            name: self.name,
+            short: self.short,
+            aliases: self.aliases,
+            value_name: self.value_name,
+            help: self.help,
+            shape: self.shape,
+            default: self.default,
+            conflicts: self.conflicts,
+            is_for_worker: self.is_for_worker,
+            range: self.range,
+            get: Box::new(move |outer| get(inner(outer))),
+            set: Box::new(move |outer, text| set(inner_mut(outer), text)),
+        }
+    }
+
+    fn check(&self, config: &C) -> anyhow::Result<()> {
+        let (name, value) = (self.name, (self.get)(config));
+        match &self.range {
+            Some(Range { low, high, contains }) if !value.is_empty() && !contains(&value) => {
+                bail!("--{name} {value} is out of range: choose {low} to {high}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A configuration that is made of options.
+pub trait Options: Default + Clone + Send + Sync + 'static {
+    /// Over its options in the help.
+    const HEADING: &'static str;
+
+    /// Every option, in the order of the help.
+    fn options() -> Vec<OptionSpec<Self>>;
+}
+
+/// Refuses the first value that is outside its range; the message names option, value and range.
+pub fn check_ranges<C: Options>(config: &C) -> anyhow::Result<()> {
+    C::options().iter().try_for_each(|option| option.check(config))
+}
+
+/// Every option with its value as it is typed: empty where there is none, and a flag's is `yes`.
+pub fn settings<C: Options>(config: &C) -> Vec<(&'static str, String)> {
+    C::options().iter().map(|option| (option.name, (option.get)(config))).collect()
+}
+
+/// The arguments that start a worker with this configuration: only what differs from the default.
+pub fn arguments<C: Options>(config: &C) -> Vec<String> {
+    let default = C::default();
+    let mut arguments = Vec::new();
+    for option in C::options() {
+        let value = (option.get)(config);
+        if value.is_empty() || value == (option.get)(&default) {
+            continue;
+        }
+        arguments.push(format!("--{}", option.name));
+        if option.shape != Shape::Flag {
+            arguments.push(value);
+        }
+    }
+    arguments
+}
+
+/// What was typed of a configuration's options, for clap's `flatten`: those of a worker, or those of the launcher.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Typed<C, const IS_WORKER: bool> {
+    /// Option and text, in the order of the table.
+    values: Vec<(&'static str, String)>,
+    config: PhantomData<C>,
+}
+
+/// As it is typed behind `ringmark`.
+pub type Launched<C> = Typed<C, false>;
+
+/// As it is typed behind `ringmark-worker`, which has a few more.
+pub type Worker<C> = Typed<C, true>;
+
+impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
+    /// Lays what was typed over `config`.
+    pub fn apply(&self, mut config: C) -> anyhow::Result<C> {
+        for option in C::options() {
+            if let Some((name, text)) = self.values.iter().find(|(name, _)| *name == option.name) {
+                (option.set)(&mut config, text).with_context(|| format!("--{name} {text}"))?;
+            }
+        }
+        Ok(config)
+    }
+
+    /// Whether this option was typed.
+    pub fn has(&self, name: &str) -> bool {
+        self.values.iter().any(|(typed, _)| *typed == name)
+    }
+
+    fn options() -> impl Iterator<Item = OptionSpec<C>> {
+        C::options().into_iter().filter(|option| IS_WORKER || !option.is_for_worker)
+    }
+}
+
+impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
+    fn augment_args(command: Command) -> Command {
+        let default = C::default();
+        let arguments = Self::options().map(|option| argument(option, &default));
+        command.next_help_heading(C::HEADING).args(arguments).next_help_heading(None::<&str>)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn argument<C: Options>(option: OptionSpec<C>, default: &C) -> Arg {
+    let of_field = (option.get)(default);
+    let default = option.default.or(Some(of_field.as_str()).filter(|text| !text.is_empty()));
+    let help = default.map_or(option.help.to_owned(), |default| format!("{} [default: {default}]", option.help));
+    let argument = Arg::new(option.name).long(option.name).help(help).aliases(option.aliases);
+    let argument = argument.conflicts_with_all(option.conflicts);
+    let argument = option.short.into_iter().fold(argument, Arg::short);
+    match option.shape {
+        Shape::Flag => argument.action(ArgAction::SetTrue),
+        Shape::Keyword(keywords, aliases) => {
+            argument.value_name(option.value_name).value_parser(possible_values(keywords, aliases))
+        }
+        Shape::Text => {
+            let set = Arc::new(option.set);
+            let parse = move |text: &str| match set(&mut C::default(), text) {
+                Ok(()) => Ok(text.to_owned()),
+                Err(error) => Err(format!("{error:#}")),
+            };
+            argument.value_name(option.value_name).value_parser(parse).allow_negative_numbers(true)
+        }
+    }
+}
+
+impl<C: Options, const IS_WORKER: bool> FromArgMatches for Typed<C, IS_WORKER> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let typed = |option: OptionSpec<C>| {
+            let is_typed = matches.value_source(option.name) == Some(ValueSource::CommandLine);
+            let text = match option.shape {
+                Shape::Flag => "yes".to_owned(),
+                _ => matches.get_one::<String>(option.name)?.clone(),
+            };
+            is_typed.then_some((option.name, text))
+        };
+        Ok(Typed { values: Self::options().filter_map(typed).collect(), config: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Parses one keyword of `T`, and lists them in the help; for options that no configuration holds.
+pub fn keyword<T: KeywordEnum>() -> impl TypedValueParser<Value = T> {
+    let values = possible_values(T::KEYWORDS, T::ALIASES);
+    values.try_map(|keyword| keyword.parse::<T>().map_err(|error| error.to_string()))
+}
+
+fn possible_values(
+    keywords: &'static [&'static str],
+    aliases: &'static [(&'static str, &'static str)],
+) -> PossibleValuesParser {
+    PossibleValuesParser::new(keywords.iter().map(|keyword| {
+        let aliases = aliases.iter().filter(|(_, of)| of == keyword).map(|(alias, _)| *alias);
+        PossibleValue::new(*keyword).aliases(aliases)
+    }))
+}

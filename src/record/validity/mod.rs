@@ -1,0 +1,492 @@
+//! What a reader of a run's figures should be warned of, worked out from its record alone, so that it can be worked out
+//! again. A warning changes no figure and no exit status; what makes a run fail stands in its record.
+//!
+//! | module | what it judges |
+//! |---|---|
+//! | `slow_ranks` | stragglers |
+//! | `hosts` | what else the hosts did |
+//! | `iterations` | the times themselves |
+//! | `thresholds` | every threshold and its reason |
+
+mod hosts;
+mod iterations;
+mod slow_ranks;
+mod subject;
+mod thresholds;
+
+use crate::benchmark::train::record::RunRecord;
+use crate::environment::RankPlace;
+use crate::resource_use::{HostUse, RankUse};
+use crate::validity::hosts::{crowded_hosts, heat, memory, other_load, quotas, steal};
+use crate::validity::iterations::{drift, outliers, skipped, steps, wall_clock};
+use crate::validity::slow_ranks::slow_ranks;
+use crate::warning::Warning;
+
+/// What ranks and hosts were seen to do while the iterations of any benchmark ran.
+#[derive(Debug, Clone, Copy)]
+pub struct Observed<'a> {
+    /// Every rank.
+    pub ranks: &'a [RankPlace],
+    /// Every host; empty in older records.
+    pub host_use: &'a [HostUse],
+    /// Every rank; empty in older records.
+    pub rank_use: &'a [RankUse],
+    /// Iterations that ran.
+    pub iterations: u32,
+}
+
+/// Every warning of a training run, the gravest first; the first `warmup` iterations do not count.
+pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
+    let counted = record.iterations.get(warmup..).unwrap_or_default();
+    let Some(end) = record.end.as_ref().filter(|_| !counted.is_empty()) else {
+        return Vec::new();
+    };
+    let seen = Observed {
+        ranks: &record.header.ranks,
+        host_use: &end.host_use,
+        rank_use: &end.rank_use,
+        iterations: end.iterations,
+    };
+    let mut found = host_warnings(&seen);
+    let crowded = crowded_hosts(&seen);
+    found.extend(slow_ranks(record, counted, &seen, |host| crowded.contains_key(host)));
+    let steps = steps(counted);
+    found.extend(drift(&steps, end));
+    found.extend(outliers(&steps));
+    found.extend(skipped(counted));
+    found.extend(wall_clock(&record.iterations, end));
+    found.sort_by_key(|warning| warning.kind);
+    found
+}
+
+/// What is warned of whatever was measured: how the hosts were used.
+pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
+    let mut found: Vec<Warning> = crowded_hosts(seen).into_values().collect();
+    if seen.rank_use.len() == seen.ranks.len() {
+        found.extend(quotas(seen));
+        found.extend(heat(seen));
+        found.extend(memory(seen));
+    }
+    found.extend(other_load(seen));
+    found.extend(steal(seen));
+    found.sort_by_key(|warning| warning.kind);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmark::Profile;
+    use crate::benchmark::train::config::TrainConfig;
+    use crate::benchmark::train::iteration::Iteration;
+    use crate::benchmark::train::record::RunEnd;
+    use crate::benchmark::train::record::RunHeader;
+    use crate::benchmark::train::record::SCHEMA;
+    use crate::device::DeviceKind;
+    use crate::environment::Environment;
+    use crate::exchange::BackendChoice;
+    use crate::phase::{Phase, Phases};
+    use crate::resource_use::GpuUse;
+    use crate::resource_use::RankUse;
+    use crate::units::Bytes;
+    use crate::units::Seconds;
+    use crate::validity::iterations::trend;
+    use crate::warning::WarningKind;
+
+    const ITERATIONS: usize = 60;
+
+    /// So many ranks on each host, one thread each, 60 iterations of 100 ms of which 50 ms are own compute time, on hosts
+    /// of four cores with nothing else to do.
+    fn record(hosts: &[(&str, u32)]) -> RunRecord {
+        let places = hosts.iter().flat_map(|(host, ranks)| (0..*ranks).map(move |local| (*host, local)));
+        let ranks: Vec<RankPlace> = places
+            .enumerate()
+            .map(|(rank, (host, local_rank))| RankPlace {
+                rank: rank as u32,
+                local_rank,
+                host: host.to_owned(),
+                device: DeviceKind::Cpu,
+                device_name: "processor".to_owned(),
+                threads: 1,
+                process: 100,
+            })
+            .collect();
+        let each = |time: f64| vec![Seconds(time); ranks.len()];
+        // A little noise, the same in every iteration of the same number.
+        let iteration = |iteration: usize| {
+            let noise = 1.0 + 0.002 * ((iteration * 7 % 10) as f64 - 4.5);
+            Iteration {
+                iteration: iteration as u32,
+                step: each(0.1 * noise),
+                phases: Phases::from_fn(|phase| match phase {
+                    Phase::Forward => each(0.03 * noise),
+                    Phase::Backward => each(0.05 * noise),
+                    Phase::ExposedAllreduce | Phase::Optimizer => each(0.01),
+                }),
+                before_allreduce: each(0.05 * noise),
+                loss: vec![6.9; ranks.len()],
+                loss_scale: 1.0,
+                skipped: false,
+            }
+        };
+        let elapsed = 0.1 * ITERATIONS as f64;
+        let host_use = |(host, ranks): &(&str, u32)| HostUse {
+            host: (*host).to_owned(),
+            machine: format!("kernel of {host}"),
+            cores: 4,
+            cores_of_ranks: 4,
+            elapsed: Seconds(elapsed),
+            busy: Seconds(elapsed * (f64::from(*ranks) + 0.05)),
+            ..HostUse::default()
+        };
+        let iterations: Vec<Iteration> = (1..=ITERATIONS).map(iteration).collect();
+        let wall = Seconds(iterations.iter().map(|iteration| iteration.step[0].0).sum());
+        RunRecord {
+            end: Some(RunEnd {
+                failure: None,
+                iterations: ITERATIONS as u32,
+                skipped_steps: 0,
+                wall,
+                parameter_checksums: vec!["00ff".to_owned(); ranks.len()],
+                peak_memory: vec![Bytes(1); ranks.len()],
+                host_use: hosts.iter().map(host_use).collect(),
+                rank_use: vec![RankUse { core_time: Seconds(elapsed), ..RankUse::default() }; ranks.len()],
+                warnings: Vec::new(),
+            }),
+            header: RunHeader {
+                schema: SCHEMA,
+                case: "1n2g".parse().expect("a case"),
+                run: 1,
+                profile: Profile::Full,
+                started: Seconds(0.0),
+                config: TrainConfig::default(),
+                backend: "mpi".to_owned(),
+                buckets: vec![Bytes(8)],
+                tuning: None,
+                environment: Environment::default(),
+                ranks,
+            },
+            iterations,
+        }
+    }
+
+    const TWO: [(&str, u32); 2] = [("c", 2), ("d", 2)];
+
+    /// Own compute time of `rank` in the iterations that are meant, and the waits of the others.
+    fn slow_down(record: &mut RunRecord, ranks: &[usize], factor: f64, is_meant: impl Fn(u32) -> bool) {
+        for iteration in record.iterations.iter_mut().filter(|iteration| is_meant(iteration.iteration)) {
+            for rank in ranks {
+                iteration.before_allreduce[*rank].0 *= factor;
+            }
+            for (rank, exposed) in iteration.phases[Phase::ExposedAllreduce].iter_mut().enumerate() {
+                exposed.0 += if ranks.contains(&rank) { 0.0 } else { 0.05 * (factor - 1.0) };
+            }
+        }
+    }
+
+    fn end(record: &mut RunRecord) -> &mut RunEnd {
+        record.end.as_mut().expect("an end")
+    }
+
+    /// The one warning that there is.
+    fn only(record: &RunRecord) -> (WarningKind, String, String) {
+        let found = warnings(record, 10);
+        let [warning] = found.as_slice() else { panic!("{found:?}") };
+        (warning.kind, warning.about.clone(), warning.text.clone())
+    }
+
+    #[track_caller]
+    fn expect(record: &RunRecord, kind: WarningKind, about: &str, text: &str) {
+        let actual = only(record);
+        assert_eq!((actual.0, actual.1.as_str()), (kind, about));
+        assert!(actual.2.starts_with(text), "{}", actual.2);
+    }
+
+    #[test]
+    fn a_quiet_run_has_no_warning() {
+        for hosts in [&TWO[..], &[("a", 1)], &[("a", 4)]] {
+            assert_eq!(warnings(&record(hosts), 10), []);
+        }
+    }
+
+    #[test]
+    fn a_record_of_before_is_judged_by_what_it_has() {
+        let mut old = record(&TWO);
+        slow_down(&mut old, &[3], 2.0, |_| true);
+        end(&mut old).host_use.clear();
+        end(&mut old).rank_use.clear();
+        old.iterations.iter_mut().for_each(|iteration| iteration.before_allreduce.clear());
+        assert_eq!(warnings(&old, 10), []);
+        end(&mut old).wall = Seconds(6.5);
+        expect(
+            &old,
+            WarningKind::WallClock,
+            "the run",
+            "rank 0's step times add up to 6.000 s, the wall clock says 6.500 s",
+        );
+        // Cut off, or nothing after warm-up.
+        old.end = None;
+        assert_eq!(warnings(&old, 10), []);
+        assert_eq!(warnings(&record(&TWO), ITERATIONS), []);
+        assert_eq!(warnings(&record(&TWO), ITERATIONS + 1), []);
+    }
+
+    #[test]
+    fn a_slow_rank_and_a_slow_host_are_named_and_who_waits_for_them_is_not() {
+        let mut slow = record(&TWO);
+        slow_down(&mut slow, &[3], 1.93, |_| true);
+        expect(
+            &slow,
+            WarningKind::Straggler,
+            "rank 3 on host d",
+            "rank 3 on host d is a straggler: in 100.0 % of the iterations, 1.93 times the others' own compute time; each of \
+             these waited 46.5 ms for it: ",
+        );
+        let mut slow = record(&[("c", 4), ("d", 2)]);
+        slow_down(&mut slow, &[4, 5], 1.5, |_| true);
+        expect(
+            &slow,
+            WarningKind::Straggler,
+            "host d",
+            "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times",
+        );
+        slow.header.config.exchange.backend = BackendChoice::None;
+        expect(
+            &slow,
+            WarningKind::Straggler,
+            "host d",
+            "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times the others' own compute time: look",
+        );
+        let mut once = record(&TWO);
+        slow_down(&mut once, &[1], 10.0, |iteration| iteration == 57);
+        expect(
+            &once,
+            WarningKind::SlowOnce,
+            "rank 1 on host c",
+            "rank 1 on host c was slow once: in iteration 57, 10.00 times the others' own compute time; the others waited \
+             450.0 ms for it: repeat the run",
+        );
+        let mut at_times = record(&TWO);
+        slow_down(&mut at_times, &[1], 2.0, |iteration| [20, 21, 22, 31, 40].contains(&iteration));
+        expect(
+            &at_times,
+            WarningKind::SlowAtTimes,
+            "rank 1 on host c",
+            "rank 1 on host c is slow at times: in 10.0 % of the iterations (20-22, 31, 40), 2.00 times",
+        );
+        // Where the host has other load, the warning names that, unless the rank is always slow.
+        let busy = |record: &mut RunRecord| end(record).host_use[0].busy = Seconds(6.0 * 2.9);
+        busy(&mut at_times);
+        assert_eq!(only(&at_times).0, WarningKind::OtherLoad);
+        let mut always = record(&TWO);
+        slow_down(&mut always, &[1], 2.0, |_| true);
+        busy(&mut always);
+        let kinds: Vec<WarningKind> = warnings(&always, 10).iter().map(|warning| warning.kind).collect();
+        assert_eq!(kinds, [WarningKind::Straggler, WarningKind::OtherLoad]);
+        // In warm-up everybody may be late.
+        let mut early = record(&TWO);
+        slow_down(&mut early, &[1], 10.0, |iteration| iteration <= 10);
+        assert_eq!(warnings(&early, 10), []);
+    }
+
+    #[test]
+    fn on_crowded_hosts_nobody_is_named() {
+        let mut crowded = record(&TWO);
+        slow_down(&mut crowded, &[3], 1.93, |_| true);
+        end(&mut crowded).host_use[1].cores_of_ranks = 1;
+        expect(
+            &crowded,
+            WarningKind::Oversubscribed,
+            "host d",
+            "the ranks of host d have 2 threads and 1 cores: they take turns, and who of them is slow cannot be told: choose \
+             fewer ranks",
+        );
+        let mut threads = record(&[("a", 2)]);
+        threads.header.ranks.iter_mut().for_each(|place| place.threads = 4);
+        assert!(
+            only(&threads).2.ends_with(
+                "have 8 threads and 4 cores: they take turns, and who of them is slow cannot be \
+             told: choose fewer ranks, or --threads 2"
+            ),
+            "{}",
+            only(&threads).2
+        );
+        // Its neighbours are judged, without it.
+        let mut neighbour = record(&[("c", 3), ("d", 3)]);
+        slow_down(&mut neighbour, &[0, 3, 4, 5], 1.5, |_| true);
+        end(&mut neighbour).host_use[1].cores_of_ranks = 2;
+        let found: Vec<String> = warnings(&neighbour, 10).into_iter().map(|warning| warning.about).collect();
+        assert_eq!(found, ["rank 0 on host c", "host d"]);
+        // Two containers of one machine with four cores: three ranks each are too many, though each sees four cores.
+        let mut containers = record(&[("c", 3), ("d", 3)]);
+        slow_down(&mut containers, &[0], 1.5, |_| true);
+        end(&mut containers).host_use.iter_mut().for_each(|host| host.machine = "one".to_owned());
+        let found = warnings(&containers, 10);
+        assert!(found.iter().all(|warning| warning.kind == WarningKind::Oversubscribed), "{found:?}");
+        assert!(
+            found[0].text.contains("host c and the hosts that share its machine have 6 threads and 4 cores"),
+            "{found:?}"
+        );
+        // The cores are not what a GPU computes on.
+        let mut gpus = record(&TWO);
+        slow_down(&mut gpus, &[3], 1.93, |_| true);
+        gpus.header.ranks.iter_mut().for_each(|place| place.device = DeviceKind::Cuda);
+        end(&mut gpus).host_use[1].cores_of_ranks = 1;
+        assert_eq!(only(&gpus).1, "rank 3 on host d");
+    }
+
+    #[test]
+    fn what_hosts_did_besides_is_warned_of() {
+        type Change = fn(&mut RunEnd);
+        let cases: [(WarningKind, &str, &str, Change); 8] = [
+            (
+                WarningKind::OtherLoad,
+                "host d",
+                "other processes took 22.5 % of host d's core time (0.9 of 4 cores): stop them",
+                |end| end.host_use[1].busy = Seconds(6.0 * 2.9),
+            ),
+            (WarningKind::Steal, "host c", "the hypervisor gave 2.5 % of host c's core time", |end| {
+                end.host_use[0].steal = Seconds(0.6)
+            }),
+            (
+                WarningKind::Quota,
+                "rank 2 on host d",
+                "rank 2 on host d was held back by the CPU quota of its control group for 3.0 s of core time in 6.0 s: ",
+                |end| end.rank_use[2].throttled = Some(Seconds(3.0)),
+            ),
+            (WarningKind::Quota, "host d", "host d was held back by the CPU quota", |end| {
+                end.rank_use[2..].iter_mut().for_each(|used| used.throttled = Some(Seconds(3.0)))
+            }),
+            (WarningKind::Heat, "host c", "the cores of host c were slowed for heat 12 times", |end| {
+                end.host_use[0].heat_events = Some(12)
+            }),
+            (
+                WarningKind::Heat,
+                "rank 1 on host c",
+                "the GPU of rank 1 on host c was slowed for heat or power for 1.5 s of 6.0 s, at 88 degrees: ",
+                |end| {
+                    let gpu =
+                        GpuUse { slowed_for_heat: Some(Seconds(1.5)), temperature: [40.0, 88.0], ..GpuUse::default() };
+                    end.rank_use[1].gpu = Some(gpu);
+                },
+            ),
+            (
+                WarningKind::Heat,
+                "rank 1 on host c",
+                "the GPU of rank 1 on host c was slowed for heat or power and still was when the run ended (reasons 0x60)",
+                |end| end.rank_use[1].gpu = Some(GpuUse { reasons: [0x4, 0x64], ..GpuUse::default() }),
+            ),
+            (
+                WarningKind::Memory,
+                "rank 3 on host d",
+                "rank 3 on host d waited 60 times for memory from a disk, and the host swaps: ",
+                |end| (end.rank_use[3].major_faults, end.host_use[1].swapped_in) = (60, Bytes(4096)),
+            ),
+        ];
+        for (kind, about, text, change) in cases {
+            let mut changed = record(&TWO);
+            change(end(&mut changed));
+            expect(&changed, kind, about, text);
+        }
+    }
+
+    #[test]
+    fn what_is_usual_on_a_host_is_not_warned_of() {
+        type Change = fn(&mut RunEnd);
+        let changes: [Change; 7] = [
+            // The counters of a kernel are the same from all its hosts.
+            |end| {
+                for host in &mut end.host_use {
+                    (host.machine, host.busy) = ("one".to_owned(), Seconds(6.0 * 4.1));
+                }
+            },
+            |end| end.host_use[0].steal = Seconds(0.2),
+            |end| end.rank_use[2].throttled = Some(Seconds(0.05)),
+            |end| end.host_use[0].heat_events = Some(2),
+            // The power cap, which large GPUs reach, and idleness after the run.
+            |end| end.rank_use[1].gpu = Some(GpuUse { reasons: [0x1, 0x5], ..GpuUse::default() }),
+            // Programs are read from a disk, once.
+            |end| end.rank_use[3].major_faults = 1000,
+            |end| end.host_use[0].clock_mhz = Some([5000.0, 3000.0]),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut changed = record(&TWO);
+            change(end(&mut changed));
+            assert_eq!(warnings(&changed, 10), [], "change {number}");
+        }
+    }
+
+    #[test]
+    fn a_drift_is_warned_of_and_noise_is_not() {
+        let drifting = |total: f64| {
+            let mut drifting = record(&TWO);
+            for (index, iteration) in drifting.iterations.iter_mut().enumerate() {
+                iteration.step.iter_mut().for_each(|step| step.0 *= 1.0 + total * index as f64 / ITERATIONS as f64);
+            }
+            end(&mut drifting).wall = Seconds(drifting.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+            drifting
+        };
+        let mut slower = drifting(0.2);
+        expect(
+            &slower,
+            WarningKind::Drift,
+            "the run",
+            "the step became 12.1 % longer from the first quarter of the run to",
+        );
+        end(&mut slower).host_use[1].clock_mhz = Some([3400.0, 2600.0]);
+        assert!(only(&slower).2.contains(" (the clock of host d fell from 3400 to 2600 MHz): look for heat"));
+        expect(&drifting(-0.2), WarningKind::Drift, "the run", "the step became 13.");
+        assert_eq!(warnings(&drifting(0.02), 10), []);
+
+        // Normal noise of 5 %, as the sum of twelve.
+        let mut state = 1u64;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        for length in [40, 100] {
+            let mut named = 0;
+            for _ in 0..1000 {
+                let steps: Vec<f64> =
+                    (0..length).map(|_| 0.1 + 0.005 * ((0..12).map(|_| uniform()).sum::<f64>() - 6.0)).collect();
+                named += u32::from(trend(&steps).is_some());
+            }
+            assert!(named <= 2, "{named} of 1000 runs of {length} iterations");
+        }
+        // A burst in the middle is no trend.
+        let burst: Vec<f64> = (0..100).map(|index| if (30..60).contains(&index) { 0.2 } else { 0.1 }).collect();
+        assert_eq!(trend(&burst), None);
+        let worked: Vec<f64> =
+            (0..100).map(|index| 0.1 + 0.002 * f64::from(index / 25) + 0.0001 * f64::from(index % 5)).collect();
+        assert!((trend(&worked).expect("a drift") - 0.006 / 0.1002).abs() < 1e-9);
+    }
+
+    #[test]
+    fn outliers_are_warned_of_where_they_cost_something() {
+        let with_outliers = |count: usize, factor: f64| {
+            let mut record = record(&TWO);
+            for iteration in record.iterations.iter_mut().skip(15).step_by(11).take(count) {
+                iteration.step.iter_mut().for_each(|step| step.0 *= factor);
+            }
+            end(&mut record).wall = Seconds(record.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+            record
+        };
+        expect(
+            &with_outliers(3, 3.0),
+            WarningKind::Outliers,
+            "the run",
+            "3 of 50 iterations took up to 3.0 times the median step, and 10.7 % of the run's time beyond their due: ",
+        );
+        assert_eq!(warnings(&with_outliers(3, 1.2), 10), []);
+    }
+
+    #[test]
+    fn skipped_updates_are_warned_of_beyond_those_that_look_for_a_scale() {
+        let mut skipping = record(&TWO);
+        skipping.iterations[..10].iter_mut().for_each(|iteration| iteration.skipped = true);
+        skipping.iterations[30].skipped = true;
+        assert_eq!(warnings(&skipping, 10), []);
+        skipping.iterations[30..33].iter_mut().for_each(|iteration| iteration.skipped = true);
+        expect(&skipping, WarningKind::Skipped, "the run", "3 of 50 updates after warm-up were skipped");
+    }
+}

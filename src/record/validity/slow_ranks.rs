@@ -1,0 +1,117 @@
+//! Stragglers, by own compute time.
+
+use crate::benchmark::train::iteration::Iteration;
+use crate::benchmark::train::record::RunRecord;
+use crate::device::DeviceKind;
+use crate::environment::RankPlace;
+use crate::phase::Phase;
+use crate::stats::straggler::{self, Kind, Straggler};
+use crate::stats::summary::mean;
+use crate::units::Seconds;
+use crate::validity::Observed;
+use crate::validity::hosts::is_loaded;
+use crate::validity::iterations::steps;
+use crate::validity::subject::{milliseconds, percent, subjects, warning};
+use crate::warning::{Warning, WarningKind};
+
+/// Stragglers by own compute time alone, among the ranks whose hosts are not crowded. Where the ranks exchange nothing
+/// nobody waits for them.
+pub(super) fn slow_ranks(
+    record: &RunRecord,
+    counted: &[Iteration],
+    seen: &Observed,
+    is_crowded: impl Fn(&str) -> bool,
+) -> Vec<Warning> {
+    let (ranks, exchanges) = (seen.ranks, record.header.exchanges());
+    let is_judged = |place: &RankPlace| place.device == DeviceKind::Cuda || !is_crowded(&place.host);
+    let judged: Vec<usize> = (0..ranks.len()).filter(|rank| is_judged(&ranks[*rank])).collect();
+    if counted.iter().any(|iteration| iteration.before_allreduce.len() != ranks.len()) {
+        return Vec::new();
+    }
+    let of_judged = |list: fn(&Iteration) -> &[Seconds]| -> Vec<Vec<f64>> {
+        judged.iter().map(|rank| counted.iter().map(|iteration| list(iteration)[*rank].0).collect()).collect()
+    };
+    let own = of_judged(|iteration| &iteration.before_allreduce);
+    let exposed = of_judged(|iteration| &iteration.phases[Phase::ExposedAllreduce]);
+    let mut found = straggler::stragglers(&own, &exposed, &steps(counted));
+    found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
+    // Single slow iterations on a host with other load are that load's doing, and it is named.
+    found.retain(|straggler| straggler.kind == Kind::Chronic || !is_loaded(&ranks[straggler.rank], seen));
+    let of_kind = |kind: Kind, rank: usize| found.iter().find(|found| (found.kind, found.rank) == (kind, rank));
+
+    let mut warnings = Vec::new();
+    for kind in [Kind::Chronic, Kind::Occasional, Kind::Once] {
+        for (about, members) in subjects(ranks, |rank| of_kind(kind, rank).is_some()) {
+            let members: Vec<&Straggler> = members.into_iter().filter_map(|rank| of_kind(kind, rank)).collect();
+            warnings.push(slow(kind, about, &members, counted, exchanges));
+        }
+    }
+    warnings
+}
+
+/// One warning for a rank, or for all ranks of a host.
+fn slow(kind: Kind, about: String, members: &[&Straggler], counted: &[Iteration], exchanges: bool) -> Warning {
+    let average = |part: fn(&Straggler) -> f64| {
+        mean(&members.iter().map(|straggler| part(straggler)).collect::<Vec<f64>>()).unwrap_or_default()
+    };
+    let (share, factor, wait) = (average(|one| one.share), average(|one| one.factor), Seconds(average(|one| one.wait)));
+    let several = match members {
+        [_] => String::new(),
+        _ => {
+            let numbers: Vec<String> = members.iter().map(|straggler| straggler.rank.to_string()).collect();
+            format!(" (ranks {})", numbers.join(", "))
+        }
+    };
+    let iterations = members.first().map(|first| ranges(&first.iterations, counted)).unwrap_or_default();
+    let times = format!("{factor:.2} times the others' own compute time");
+    let waited = |who: &str, wait: Seconds| match exchanges {
+        true => format!("; {who} waited {} for it", milliseconds(wait)),
+        false => String::new(),
+    };
+    let (kind, text) = match kind {
+        Kind::Chronic => (
+            WarningKind::Straggler,
+            format!(
+                "{about} is a straggler{several}: in {} of the iterations, {times}{}: look for other processes, a CPU \
+                 quota, heat or a low clock there, or leave it out",
+                percent(share),
+                waited("each of these", wait)
+            ),
+        ),
+        Kind::Occasional => (
+            WarningKind::SlowAtTimes,
+            format!(
+                "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}{}: look for what \
+                 else runs there now and then",
+                percent(share),
+                waited("each of these", wait)
+            ),
+        ),
+        Kind::Once => (
+            WarningKind::SlowOnce,
+            format!(
+                "{about} was slow once{several}: in iteration {iterations}, {times}{}: repeat the run; if it does not \
+                 come again, it was no fault of the rank",
+                waited("the others", Seconds(average(|one| one.wait * one.iterations.len() as f64)))
+            ),
+        ),
+    };
+    warning(kind, about, text)
+}
+
+/// `3-5, 9, 12, ...` from places in `counted`.
+fn ranges(places: &[usize], counted: &[Iteration]) -> String {
+    const SHOWN: usize = 5;
+    let ranges: Vec<&[usize]> = places.chunk_by(|one, next| one + 1 == *next).collect();
+    let number = |place: usize| counted[place].iteration;
+    let text = |range: &&[usize]| match **range {
+        [first, .., last] => format!("{}-{}", number(first), number(last)),
+        [only] => number(only).to_string(),
+        [] => String::new(),
+    };
+    let mut texts: Vec<String> = ranges.iter().take(SHOWN).map(text).collect();
+    if ranges.len() > SHOWN {
+        texts.push("...".to_owned());
+    }
+    texts.join(", ")
+}

@@ -1,0 +1,51 @@
+//! Every threshold of a warning and its reason; those for stragglers are in [`crate::stats::straggler`]. They are meant to
+//! be silent on a machine that is left alone: a warning that comes in every run is read by nobody.
+
+use crate::units::Seconds;
+
+/// Summed step times and wall clock are of one run: what lies between them is the loop itself, below 0.1 %.
+pub(super) const WALL_CLOCK: f64 = 0.02;
+
+/// Change from the first to the last quarter that is worth a warning: beyond the difference between two runs on a quiet machine.
+pub(super) const DRIFT: f64 = 0.03;
+
+/// Standard errors that a change must have: at four, noise makes one in ten thousand.
+pub(super) const DRIFT_ERRORS: f64 = 4.0;
+
+/// Fewest iterations of a quarter: in a shorter run every burst of other work looks like a trend.
+pub(super) const QUARTER: usize = 10;
+
+/// An iteration is an outlier beyond both: so far above the median, and so many robust standard deviations.
+pub(super) const OUTLIER: f64 = 0.1;
+pub(super) const OUTLIER_DEVIATIONS: f64 = 5.0;
+
+/// Outliers matter where they took this share of the run beyond their due: the mean speed is then wrong by as much.
+pub(super) const OUTLIER_LOSS: f64 = 0.02;
+
+/// fp16 skips a few updates while it looks for its scale, in warm-up; later one in 2000 is its rule.
+pub(super) const SKIPPED: f64 = 0.05;
+
+/// Share of the machine's core time that others may take: what an idle desktop does is 1 to 3 %.
+pub(super) const OTHER_LOAD: f64 = 0.05;
+
+/// Share of the machine's core time that other virtual machines may take; where cores are not shared it is 0.
+pub(super) const STEAL: f64 = 0.02;
+
+/// Share of a rank's core time for which a quota may hold it back: a benchmark should have none.
+pub(super) const QUOTA: f64 = 0.01;
+
+/// Share of the run for which a GPU may be slowed for heat.
+pub(super) const HEAT: f64 = 0.01;
+
+/// Times that cores may be slowed for heat; a short peak makes one or two.
+pub(super) const HEAT_EVENTS: u64 = 10;
+
+/// NVML's reasons that are trouble: hardware slowdown, software and hardware thermal slowdown, power brake. Not the power
+/// cap, which every large GPU reaches in training.
+pub(super) const GPU_TROUBLE: u64 = 0x8 | 0x20 | 0x40 | 0x80;
+
+/// A clock that fell by more is named beside a drift.
+pub(super) const CLOCK: f64 = 0.05;
+
+/// Counters of the kernel go by hundredths of a second: shorter runs are not judged by them.
+pub(super) const SHORTEST: Seconds = Seconds(1.0);
