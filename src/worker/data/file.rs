@@ -8,7 +8,6 @@ use tch::{Device, Kind};
 
 use crate::data::batch::Batch;
 use crate::model::checkpoint;
-use crate::model::resnet::CLASSES;
 
 /// `images` and `labels` numbers `rank x batch` to `(rank + 1) x batch` of the file.
 pub fn batch(path: &Path, config: &TrainConfig, rank: u32, device: Device) -> Result<Batch> {
@@ -36,12 +35,13 @@ pub fn batch(path: &Path, config: &TrainConfig, rank: u32, device: Device) -> Re
         shape[0],
         first + count - 1
     );
+    let classes = i64::from(config.model.facts().classes);
     let labels = labels.f_narrow(0, first, count)?.f_to_kind(Kind::Int64)?;
     let (low, high) = (labels.f_min()?.int64_value(&[]), labels.f_max()?.int64_value(&[]));
     ensure!(
-        (0..CLASSES).contains(&low) && high < CLASSES,
+        (0..classes).contains(&low) && high < classes,
         "labels {low} to {high} are not all in 0 to {}",
-        CLASSES - 1
+        classes - 1
     );
     Ok(Batch {
         images: images.f_narrow(0, first, count)?.f_to_device(device)?.f_to_kind(Kind::Float)?,

@@ -5,7 +5,6 @@ use ringmark_record::benchmark::train::config::TrainConfig;
 use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::Batch;
-use crate::model::resnet::CLASSES;
 
 /// Drawn on `device` itself: generators of different devices differ.
 pub fn batch(config: &TrainConfig, rank: u32, device: Device) -> Result<Batch> {
@@ -13,6 +12,6 @@ pub fn batch(config: &TrainConfig, rank: u32, device: Device) -> Result<Batch> {
     tch::manual_seed(config.seed.wrapping_add(i64::from(rank)));
     Ok(Batch {
         images: Tensor::f_randn([count, 3, size, size], (Kind::Float, device))?,
-        labels: Tensor::f_randint(CLASSES, [count], (Kind::Int64, device))?,
+        labels: Tensor::f_randint(i64::from(config.model.facts().classes), [count], (Kind::Int64, device))?,
     })
 }

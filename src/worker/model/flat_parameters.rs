@@ -78,13 +78,19 @@ mod tests {
 
     use super::*;
     use crate::data::in_layout;
-    use crate::model::resnet::ResNet50;
+    use ringmark_record::model::Model;
+
+    use crate::model::network::Network;
+    use crate::model::networks;
     use crate::testing::seeded;
 
-    fn flat_model(layout: Layout, compute: Option<Kind>) -> (NamedTensors, ResNet50, FlatParameters, Vec<Tensor>) {
+    fn flat_model(
+        layout: Layout,
+        compute: Option<Kind>,
+    ) -> (NamedTensors, Box<dyn Network>, FlatParameters, Vec<Tensor>) {
         let _generator = seeded(1);
         let mut tensors = NamedTensors::new(Device::Cpu);
-        let model = ResNet50::new(&mut tensors);
+        let model = networks::build(Model::Resnet50V1b, &mut tensors).expect("a network");
         let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
         let flat = FlatParameters::new(&mut tensors, layout, compute).expect("memory");
         (tensors, model, flat, before)

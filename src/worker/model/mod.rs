@@ -2,7 +2,10 @@
 
 pub mod checkpoint;
 pub mod flat_parameters;
+mod layers;
 pub mod named_tensors;
-pub mod precision;
+pub mod network;
+pub mod networks;
+mod precision;
 pub mod prepared;
-pub mod resnet;
+mod resnet;

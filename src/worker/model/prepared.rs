@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use ringmark_record::dtype::Dtype;
 use ringmark_record::model::{Layout, Model};
 use tch::{Device, Tensor};
@@ -11,8 +11,9 @@ use tch::{Device, Tensor};
 use crate::model::checkpoint;
 use crate::model::flat_parameters::FlatParameters;
 use crate::model::named_tensors::NamedTensors;
+use crate::model::network::{Mode, Network};
+use crate::model::networks;
 use crate::model::precision::Precision;
-use crate::model::resnet::{Mode, ResNet50};
 
 /// What a network is made by.
 pub struct Recipe<'a> {
@@ -30,7 +31,7 @@ pub struct Recipe<'a> {
 
 /// The network.
 pub struct PreparedModel {
-    network: ResNet50,
+    network: Box<dyn Network>,
     /// Its tensors by name.
     pub tensors: NamedTensors,
     /// Its parameters in flat memory.
@@ -41,13 +42,11 @@ pub struct PreparedModel {
 impl PreparedModel {
     /// Makes it on `device`.
     pub fn new(recipe: &Recipe, device: Device) -> Result<PreparedModel> {
-        let name = recipe.model.facts().torchvision;
-        ensure!(recipe.model == Model::Resnet50V1b, "{name} cannot be built yet: choose --model resnet50_v1b");
         tch::manual_seed(recipe.seed);
         let mut tensors = NamedTensors::new(device);
-        let network = ResNet50::new(&mut tensors);
+        let network = networks::build(recipe.model, &mut tensors)?;
         if let Some(path) = recipe.init {
-            checkpoint::load(path, &tensors, name)?;
+            checkpoint::load(path, &tensors, recipe.model.facts().torchvision)?;
         }
         let precision = Precision::new(recipe.dtype, device)?;
         let flat = FlatParameters::new(&mut tensors, recipe.layout, precision.compute())?;

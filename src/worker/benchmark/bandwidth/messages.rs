@@ -11,6 +11,7 @@ use ringmark_record::benchmark::bandwidth::record::Timing;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::exchange::BackendChoice;
 use ringmark_record::heartbeat::Stage;
+use ringmark_record::model::Model;
 use ringmark_record::units::Bytes;
 use ringmark_record::units::Seconds;
 use tch::{Device, Kind, Tensor};
@@ -25,7 +26,7 @@ use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::timed::Timed;
 use crate::model::named_tensors::NamedTensors;
-use crate::model::resnet::ResNet50;
+use crate::model::networks;
 
 /// An engine with memory for the largest message, and what is needed around it.
 pub struct Bench<'a> {
@@ -57,8 +58,8 @@ impl<'a> Bench<'a> {
                 let largest = config.sizes().iter().map(|size| size.0 / bytes).max().unwrap_or(0);
                 (Vec::new(), Shape::array(largest as usize, wire))
             }
-            Messages::Gradients(_) => {
-                let lengths = gradients();
+            Messages::Gradients(model) => {
+                let lengths = gradients(model)?;
                 let elements = lengths.iter().sum();
                 (lengths, Shape::gradients(elements, wire))
             }
@@ -211,10 +212,10 @@ impl Optimizer {
 }
 
 /// Lengths of the model's arrays, in the order in which backward finishes them.
-fn gradients() -> Vec<usize> {
+fn gradients(model: Model) -> Result<Vec<usize>> {
     let mut tensors = NamedTensors::new(Device::Cpu);
-    ResNet50::new(&mut tensors);
-    tensors.parameters.iter().rev().map(|named| named.tensor.numel()).collect()
+    networks::build(model, &mut tensors)?;
+    Ok(tensors.parameters.iter().rev().map(|named| named.tensor.numel()).collect())
 }
 
 #[cfg(test)]

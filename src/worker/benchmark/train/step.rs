@@ -12,8 +12,8 @@ use crate::exchange::GradientExchange;
 use crate::ffi::shim;
 use crate::job::heartbeat;
 use crate::measure::step_timer::{DeviceValues, StepTimer};
+use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
-use crate::model::resnet::Mode;
 
 /// Everything that one iteration touches.
 pub struct Step {
