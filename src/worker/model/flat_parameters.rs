@@ -90,7 +90,7 @@ mod tests {
     ) -> (NamedTensors, Box<dyn Network>, FlatParameters, Vec<Tensor>) {
         let _generator = seeded(1);
         let mut tensors = NamedTensors::new(Device::Cpu);
-        let model = networks::build(Model::Resnet50V1b, &mut tensors).expect("a network");
+        let model = networks::build(Model::Resnet50V1b, &mut tensors);
         let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
         let flat = FlatParameters::new(&mut tensors, layout, compute).expect("memory");
         (tensors, model, flat, before)

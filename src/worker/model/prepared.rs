@@ -44,7 +44,7 @@ impl PreparedModel {
     pub fn new(recipe: &Recipe, device: Device) -> Result<PreparedModel> {
         tch::manual_seed(recipe.seed);
         let mut tensors = NamedTensors::new(device);
-        let network = networks::build(recipe.model, &mut tensors)?;
+        let network = networks::build(recipe.model, &mut tensors);
         if let Some(path) = recipe.init {
             checkpoint::load(path, &tensors, recipe.model.facts().torchvision)?;
         }

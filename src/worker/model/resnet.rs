@@ -107,6 +107,37 @@ impl Block for Bottleneck {
     }
 }
 
+/// Two 3x3 convolutions around a shortcut.
+struct BasicBlock {
+    first: ConvolutionNorm,
+    second: ConvolutionNorm,
+    shortcut: Shortcut,
+}
+
+impl BasicBlock {
+    const EXPANSION: i64 = 1;
+
+    fn new(tensors: &mut NamedTensors, name: &str, shape: BlockShape) -> BasicBlock {
+        let BlockShape { input, inner, stride } = shape;
+        let first = ConvolutionShape { input, output: inner, kernel: 3, stride };
+        let second = ConvolutionShape { input: inner, output: inner, kernel: 3, stride: 1 };
+        BasicBlock {
+            first: ConvolutionNorm::in_block(tensors, name, 1, first),
+            second: ConvolutionNorm::in_block(tensors, name, 2, second),
+            shortcut: Shortcut::new(tensors, name, shape, BasicBlock::EXPANSION * inner),
+        }
+    }
+}
+
+impl Block for BasicBlock {
+    fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+        let inside = self.first.forward(images, mode)?;
+        let inside = self.second.convolution.forward(&inside)?;
+        let shortcut = self.shortcut.forward(images, mode)?;
+        self.second.norm.forward(&inside, Some(&shortcut), true, mode)
+    }
+}
+
 /// The whole network.
 pub struct ResNet {
     stem: ConvolutionNorm,
@@ -115,6 +146,14 @@ pub struct ResNet {
 }
 
 impl ResNet {
+    /// 2, 2, 2 and 2 basic blocks, otherwise as [`resnet50`](ResNet::resnet50).
+    pub fn resnet18(tensors: &mut NamedTensors, classes: i64) -> ResNet {
+        let basic = |tensors: &mut NamedTensors, name: &str, shape| -> Box<dyn Block> {
+            Box::new(BasicBlock::new(tensors, name, shape))
+        };
+        ResNet::new(tensors, [2, 2, 2, 2], BasicBlock::EXPANSION, basic, classes)
+    }
+
     /// 3, 4, 6 and 3 bottlenecks. Makes the weights, drawn from the device's generator, and leaves each in `tensors` under
     /// its name.
     pub fn resnet50(tensors: &mut NamedTensors, classes: i64) -> ResNet {
@@ -174,6 +213,7 @@ mod tests {
     #[test]
     fn a_step_is_torchvision_s_in_both_layouts() {
         check_step(ResNet::resnet50, &golden()["step"], "bn3.weight");
+        check_step(ResNet::resnet18, &golden()["resnet18"]["step"], "bn2.weight");
     }
 
     fn golden() -> Value {
