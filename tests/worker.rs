@@ -757,7 +757,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
         (
             "--dtype tf32",
             1,
-            "--dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank trains on the CPU",
+            "--dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU",
         ),
         // As ranks find themselves whom another MPI's mpirun has started.
         ("--case 1n2g", 1, "case 1n2g has 2 ranks and MPI shows 1: start it by the mpirun of the MPI library"),

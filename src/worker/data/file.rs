@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use ringmark_record::benchmark::train::config::TrainConfig;
 use tch::{Device, Kind};
 
-use crate::data::batch::Batch;
+use crate::data::batch::{Batch, BatchRequest};
 use crate::model::checkpoint;
 
 /// `images` and `labels` numbers `rank x batch` to `(rank + 1) x batch` of the file.
-pub fn batch(path: &Path, config: &TrainConfig, rank: u32, device: Device) -> Result<Batch> {
+pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> Result<Batch> {
     let mut file = checkpoint::read(path)?;
     let mut take = |wanted: &str| {
         let index = file.iter().position(|(name, _)| name == wanted);
@@ -19,7 +18,7 @@ pub fn batch(path: &Path, config: &TrainConfig, rank: u32, device: Device) -> Re
     };
     let (images, labels) = (take("images")?, take("labels")?);
 
-    let (count, size) = (i64::from(config.batch_size), i64::from(config.image_size));
+    let (count, size) = (i64::from(request.images), i64::from(request.image_size));
     let first = i64::from(rank) * count;
     let shape = images.size();
     ensure!(
@@ -35,7 +34,7 @@ pub fn batch(path: &Path, config: &TrainConfig, rank: u32, device: Device) -> Re
         shape[0],
         first + count - 1
     );
-    let classes = i64::from(config.model.facts().classes);
+    let classes = i64::from(request.classes);
     let labels = labels.f_narrow(0, first, count)?.f_to_kind(Kind::Int64)?;
     let (low, high) = (labels.f_min()?.int64_value(&[]), labels.f_max()?.int64_value(&[]));
     ensure!(

@@ -6,19 +6,18 @@ mod file;
 mod synthetic;
 
 use anyhow::Result;
-use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::model::Layout;
 use tch::{Device, Tensor};
 
-use crate::data::batch::Batch;
+use crate::data::batch::{Batch, BatchRequest};
 
 /// Rank `rank`'s batch.
-pub fn batch(config: &TrainConfig, rank: u32, device: Device) -> Result<Batch> {
-    let batch = match &config.data {
-        Some(path) => file::batch(path, config, rank, device)?,
-        None => synthetic::batch(config, rank, device)?,
+pub fn batch(request: &BatchRequest, rank: u32, device: Device) -> Result<Batch> {
+    let batch = match request.file {
+        Some(path) => file::batch(path, request, rank, device)?,
+        None => synthetic::batch(request, rank, device)?,
     };
-    Ok(Batch { images: in_layout(&batch.images, config.layout)?, ..batch })
+    Ok(Batch { images: in_layout(&batch.images, request.layout)?, ..batch })
 }
 
 /// The same values with the strides of `layout`: channels_last or contiguous.

@@ -1,6 +1,7 @@
 //! What a record says of the ranks and of rank 0's machine: places, libraries, devices, topology and variables.
 
 use anyhow::Result;
+use ringmark_record::benchmark::{Profile, RunLabel};
 use ringmark_record::device::DeviceKind;
 use ringmark_record::environment::Environment;
 use ringmark_record::environment::RankPlace;
@@ -54,6 +55,16 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
         .unwrap_or_default(),
         variables: facts::variables(),
     })
+}
+
+/// What a log of a sweep's run begins with; `title` says what is measured.
+pub fn title_lines(environment: &Environment, title: &str, label: RunLabel) -> Vec<String> {
+    let RunLabel { case, run, profile } = label;
+    let mut lines = vec![format!("ringmark {} {title} {case} run {run}", environment.ringmark_version)];
+    if profile == Profile::Quick {
+        lines.push("quick profile: a first look, not a result to quote".to_owned());
+    }
+    lines
 }
 
 /// What a log shows of libraries, machine, ranks and variables.

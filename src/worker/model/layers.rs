@@ -80,7 +80,7 @@ impl BatchNorm {
     pub fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
         const MOMENTUM: f64 = 0.1;
         const EPSILON: f64 = 1e-5;
-        if mode == Mode::Train && is_for_one_pass(images) {
+        if mode == Mode::BatchStatistics && is_for_one_pass(images) {
             let vectors = BatchNormVectors {
                 weight: &self.weight,
                 bias: &self.bias,
@@ -96,7 +96,7 @@ impl BatchNorm {
             Some(&self.bias),
             Some(&self.running_mean),
             Some(&self.running_variance),
-            mode == Mode::Train,
+            mode == Mode::BatchStatistics,
             MOMENTUM,
             EPSILON,
             true,
@@ -161,7 +161,7 @@ mod tests {
             running_variance: norm.running_variance.copy(),
         };
         let (images, shortcut) = (leaf(images), shortcut.map(leaf));
-        let output = leaves.forward(&images, shortcut.as_ref(), relu, Mode::Train).expect("sound shapes");
+        let output = leaves.forward(&images, shortcut.as_ref(), relu, Mode::BatchStatistics).expect("sound shapes");
         (output.to_kind(Kind::Float) * gradient).sum(Kind::Float).backward();
         let mut all = vec![output, images.grad(), leaves.weight.grad(), leaves.bias.grad()];
         all.extend(shortcut.map(|shortcut| shortcut.grad()));

@@ -9,11 +9,11 @@ pub trait Network {
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor>;
 }
 
-/// What the layers go by that compute otherwise when they are trained.
+/// What batch normalization goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Batch normalization by the batch's statistics, which also move the running ones.
-    Train,
-    /// Training with batch normalization by the running statistics, which stay as they are.
-    FrozenBatchNorm,
+    /// The batch's statistics, which also move the running ones.
+    BatchStatistics,
+    /// The running statistics, which stay as they are: inference, and training that freezes them.
+    RunningStatistics,
 }

@@ -21,6 +21,7 @@ use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::record::Measured;
 use crate::benchmark::train::step::Step;
 use crate::data;
+use crate::data::batch::BatchRequest;
 use crate::exchange::Parameters;
 use crate::exchange::all_reduce::AllReduce;
 use crate::job::heartbeat;
@@ -70,7 +71,15 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
     let exchange = Box::new(AllReduce::new(config, parameters, session)?);
 
     heartbeat::enter(Stage::Data);
-    let batch = data::batch(config, world.rank(), device)?;
+    let request = BatchRequest {
+        file: config.data.as_deref(),
+        seed: config.seed,
+        images: config.batch_size,
+        image_size: config.image_size,
+        classes: config.model.facts().classes,
+        layout: config.layout,
+    };
+    let batch = data::batch(&request, world.rank(), device)?;
     Step::new(config, world.rank(), model, batch, exchange)
 }
 

@@ -4,7 +4,7 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::RunLabel;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunHeader;
 use ringmark_record::benchmark::train::record::Trial;
@@ -72,16 +72,8 @@ impl Progress {
 
 fn environment_lines(header: &RunHeader) -> Vec<String> {
     let RunHeader { config, environment, ranks, .. } = header;
-    let mut lines = vec![format!(
-        "ringmark {} {} {} run {}",
-        environment.ringmark_version,
-        config.model.facts().title,
-        header.case,
-        header.run
-    )];
-    if header.profile == Profile::Quick {
-        lines.push("quick profile: a first look, not a result to quote".to_owned());
-    }
+    let label = RunLabel { case: header.case, run: header.run, profile: header.profile };
+    let mut lines = environment::title_lines(environment, config.model.facts().title, label);
     lines.push(training(config));
     let exchanged: u64 = header.buckets.iter().map(|bytes| bytes.0).sum();
     lines.push(format!(

@@ -51,7 +51,7 @@ impl Step {
             model,
             exchange,
             batch,
-            mode: if config.freeze_batch_norm { Mode::FrozenBatchNorm } else { Mode::Train },
+            mode: if config.freeze_batch_norm { Mode::RunningStatistics } else { Mode::BatchStatistics },
             faults: Faults::of(rank, config.inject),
         })
     }
