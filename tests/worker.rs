@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::model::Layout;
-use ringmark_record::device::DeviceKind;
-use ringmark_record::benchmark::train::record::Profile;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::benchmark::train::record::WarningKind;
-use ringmark_record::keyword_enum::Words;
+use ringmark_record::benchmark::{Profile, Record};
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::keyword_enum::KeywordEnum;
+use ringmark_record::model::Layout;
+use ringmark_record::phase::Phase;
+use ringmark_record::warning::WarningKind;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -256,7 +257,7 @@ fn batch(count: usize) -> Tensors {
 #[test]
 fn ten_losses_are_pytorch_s_in_both_layouts() {
     let golden = &golden()["ten_steps"];
-    for layout in Layout::WORDS {
+    for layout in Layout::KEYWORDS {
         let options = format!("{} --layout {layout}", golden["options"].as_str().expect("options"));
         let losses = losses(&Run::alone(&options).file("--init", init()).sound());
         let expected: Vec<f64> = serde_json::from_value(golden["losses"][layout].clone()).expect("losses");
@@ -286,7 +287,7 @@ fn weights_survive_the_way_through_a_file_under_torchvision_s_names() {
 
     // Nothing moves: rate 0, running statistics frozen. Either layout reads what the other wrote.
     let still = format!("--iters 1 --lr 0 --freeze-batch-norm {AT_ONCE}");
-    for layout in Layout::WORDS {
+    for layout in Layout::KEYWORDS {
         let options = format!("{still} --layout {layout}");
         let again = Run::alone(&options).file("--init", &trained.saved()).save().finish();
         for (name, tensor) in again.weights().iter().filter(|(name, _)| !name.ends_with("tracked")) {
@@ -313,7 +314,7 @@ fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
     let mut tensors = Tensors::from([("conv1.weight".to_owned(), conv1([64, 3, 7, 7]))]);
     safetensors::write(&path, &tensors);
     let error = refused();
-    let message = "bad.safetensors has no tensor bn1.weight: it must hold a ResNet50 under torchvision's names";
+    let message = "bad.safetensors has no tensor bn1.weight: it must hold torchvision's resnet50";
     assert!(error.contains(message), "{error}");
 
     tensors.insert("conv1.weight".to_owned(), conv1([64, 3, 3, 3]));
@@ -326,7 +327,7 @@ fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
     tensors.insert("layer5.conv1.weight".to_owned(), conv1([1, 1, 1, 1]));
     safetensors::write(&path, &tensors);
     let error = refused();
-    assert!(error.contains("bad.safetensors holds layer5.conv1.weight, which ResNet50 does not have"), "{error}");
+    assert!(error.contains("bad.safetensors holds layer5.conv1.weight, which resnet50 does not have"), "{error}");
 }
 
 // --- several ranks ------------------------------------------------------------------------------------------------------
@@ -338,12 +339,13 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
         Run::ranks(ranks, &options).file("--init", init()).sound()
     };
     let two = run(2, "");
-    assert_eq!((two.header.collective.as_str(), two.header.case.to_string().as_str()), ("shared-memory", "1n2g"));
+    assert_eq!((two.header.backend.as_str(), two.header.case.to_string().as_str()), ("shared-memory", "1n2g"));
     // Two numbers have one sum, whatever adds them: equal to the last bit.
     for (options, buckets) in [
         ("--overlap off", 4),
-        ("--collective mpi", 4),
-        ("--collective mpi --overlap off --piece-kb 100", 4),
+        ("--backend mpi", 4),
+        ("--backend mpi --overlap off --chunk-kb 100", 4),
+        // As they were called before.
         ("--collective mpi --piece-kb 0", 4),
         ("--bucket-mb 0", 161),
         ("--bucket-mb 100000", 1),
@@ -365,7 +367,7 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
     let first = &four.iterations[0].loss;
     assert_eq!(&first[..2], &two.iterations[0].loss[..]);
     let alone = run(1, "--seed 1");
-    assert_eq!((alone.header.collective.as_str(), alone.iterations[0].loss[0]), ("solo", first[1]));
+    assert_eq!((alone.header.backend.as_str(), alone.iterations[0].loss[0]), ("solo", first[1]));
     assert!((1..4).all(|rank| !first[..rank].contains(&first[rank])), "{first:?}");
 }
 
@@ -374,7 +376,7 @@ fn a_search_for_sizes_is_recorded_and_changes_no_result() {
     let options = "--iters 2 --lr 0.0001 --lr-warmup-iters 0";
     let plain = Run::ranks(2, options).sound();
     assert_eq!(plain.header.tuning, None);
-    for (more, trials) in [("--autotune", 6), ("--autotune --collective mpi", 9)] {
+    for (more, trials) in [("--autotune", 6), ("--autotune --backend mpi", 9)] {
         let record = Run::ranks(2, &format!("{options} {more}")).sound();
         assert_eq!(checksum(&record), checksum(&plain), "{more}");
         let tuning = record.header.tuning.expect("a search");
@@ -388,8 +390,8 @@ fn a_search_for_sizes_is_recorded_and_changes_no_result() {
 
 #[test]
 fn ranks_that_exchange_nothing_part_and_the_run_counts() {
-    let record = Run::ranks(2, &format!("--iters 2 --collective none {AT_ONCE}")).sound();
-    assert_eq!(record.header.collective, "none");
+    let record = Run::ranks(2, &format!("--iters 2 --backend none {AT_ONCE}")).sound();
+    assert_eq!(record.header.backend, "none");
     assert_ne!(checksums(&record)[0], checksums(&record)[1]);
     // Each is the rank that it would be alone, with one rank's share of the learning rate taken back.
     let alone = Run::alone(&format!("--iters 2 --lr 0.002 {AT_ONCE}")).sound();
@@ -582,7 +584,7 @@ fn a_record_tells_everything_and_no_secret() {
     let mut waited = 0.0;
     for iteration in &record.iterations {
         for rank in 0..2 {
-            let parts = [&iteration.forward, &iteration.backward, &iteration.exposed_allreduce, &iteration.optimizer];
+            let parts: Vec<_> = iteration.phases.iter().map(|(_, times)| times).collect();
             assert!(parts.iter().all(|part| part[rank].0 > 0.0), "{iteration:?}");
             // The first bucket holds the layers at the end, the last all gradients.
             let own = iteration.before_allreduce[rank].0;
@@ -590,7 +592,7 @@ fn a_record_tells_everything_and_no_secret() {
             let (sum, step) = (parts.iter().map(|part| part[rank].0).sum::<f64>(), iteration.step[rank].0);
             // What is left is the loop itself and a line of the log.
             assert!(sum <= step * (1.0 + 1e-9) && sum > 0.5 * step, "{sum} of {step}: {iteration:?}");
-            waited += iteration.exposed_allreduce[rank].0;
+            waited += iteration.phases[Phase::ExposedAllreduce][rank].0;
         }
     }
     assert!(waited > 0.01 * steps, "an all-reduce of 102 MB takes time: {waited} of {steps}");
@@ -671,19 +673,22 @@ fn a_sweep_of_the_real_worker_comes_out_in_figures() {
     }
 }
 
-/// Own compute time ends before the first sum, whatever the engine does then, or with backward.
+/// Own compute time ends before the first sum, whatever the backend does then, or with backward.
 #[test]
-fn own_compute_time_is_measured_with_every_engine() {
-    for options in ["--collective mpi", "--collective none", "--bucket-mb 1000"] {
+fn own_compute_time_is_measured_with_every_backend() {
+    for options in ["--backend mpi", "--backend none", "--bucket-mb 1000"] {
         let record = Run::ranks(2, &format!("--iters 3 {options}")).sound();
         for iteration in &record.iterations {
             let own = &iteration.before_allreduce;
-            assert!(own.iter().zip(&iteration.forward).all(|(own, forward)| own.0 > forward.0), "{iteration:?}");
+            assert!(
+                own.iter().zip(&iteration.phases[Phase::Forward]).all(|(own, forward)| own.0 > forward.0),
+                "{iteration:?}"
+            );
         }
     }
     for iteration in &Run::ranks(2, "--iters 3 --overlap off").sound().iterations {
         for rank in 0..2 {
-            let whole = iteration.forward[rank].0 + iteration.backward[rank].0;
+            let whole = iteration.phases[Phase::Forward][rank].0 + iteration.phases[Phase::Backward][rank].0;
             assert!((iteration.before_allreduce[rank].0 - whole).abs() < 1e-9, "{iteration:?}");
         }
     }
@@ -718,7 +723,8 @@ fn a_straggler_is_named_in_log_record_and_table_and_its_victim_is_not() {
     let text = &warning.text;
     assert!(text.starts_with(&format!("{about} is a straggler: in ")), "{text}");
     // The one waits for the other.
-    let exposed = |rank: usize| -> f64 { record.iterations.iter().map(|one| one.exposed_allreduce[rank].0).sum() };
+    let exposed =
+        |rank: usize| -> f64 { record.iterations.iter().map(|one| one.phases[Phase::ExposedAllreduce][rank].0).sum() };
     assert!(exposed(0) > exposed(1), "{} {}", exposed(0), exposed(1));
 
     let log = fs::read_to_string(path.with_extension("log")).expect("a log");
@@ -742,16 +748,16 @@ fn what_cannot_be_is_refused_with_its_reason() {
         ("--batch-size 0", 2, "--batch-size 0 is out of range: choose 1 to 65536"),
         ("--iters 3 --warmup 3", 2, "--warmup 3 leaves none of --iters 3 to measure"),
         (
-            "--collective nccl",
+            "--backend nccl",
             2,
-            "--collective nccl needs a GPU, --device is cpu: choose --collective shared-memory, mpi or auto",
+            "--backend nccl needs a GPU, --device is cpu: choose --backend shared-memory, mpi or auto",
         ),
         ("--dtype fp8", 2, "[possible values: fp32, tf32, fp16, bf16]"),
         ("--inject fail:9", 2, "\"fail:9\" is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT"),
         (
             "--dtype tf32",
             1,
-            "--dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank trains on the CPU",
+            "--dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU",
         ),
         // As ranks find themselves whom another MPI's mpirun has started.
         ("--case 1n2g", 1, "case 1n2g has 2 ranks and MPI shows 1: start it by the mpirun of the MPI library"),
@@ -772,9 +778,9 @@ fn cuda_where_it_is_not_is_refused_with_what_is_missing() {
         error.starts_with("ringmark-worker: --device cuda cannot be met: no NVIDIA driver (libcuda.so.1"),
         "{error}"
     );
-    let error = Run::alone("--device auto --collective nccl").refused(1);
+    let error = Run::alone("--device auto --backend nccl").refused(1);
     assert!(
-        error.contains("--collective nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto"),
+        error.contains("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto"),
         "{error}"
     );
     let record = Run::alone("--device auto --iters 1").sound();

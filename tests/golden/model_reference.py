@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""What torchvision's resnet50 computes: the numbers in model_reference.json, which ringmark-worker is tested against.
+"""What torchvision's networks compute: the numbers in model_reference.json, which ringmark-worker is tested against.
 
 Remake them with torch 2.11.0, torchvision 0.26.0 and numpy (any machine, one minute):
 
     .libtorch/venv/bin/python tests/golden/model_reference.py > tests/golden/model_reference.json
 
-`names`      names and shapes of the state_dict, in order
-`step`       one forward and backward in train mode, in fp64: loss, some scores, norms of gradients, running means
+`names`      names and shapes of the state_dict of resnet50, in order
+`step`       one forward and backward of it in train mode, in fp64: loss, some scores, norms of gradients, running means
 `ten_steps`  losses of ten steps of SGD in fp32, in each memory layout, with the options that ringmark-worker takes
+`resnet18`   names and step of that network
 
 Fresh random weights would be no reference: in train mode, with few images, batch normalization amplifies rounding in
 every block, and each ReLU whose input is near 0 turns rounding into a jump of the gradient. So both rules below keep
-the residual branches small (weight of `bn3` about 1/4) and shift most inputs of ReLU off 0 (bias of every batch
+the residual branches small (weight of their last normalization about 1/4) and shift most inputs of ReLU off 0 (bias of every batch
 normalization about 2). Then fp32 and fp64, channels_last and contiguous agree to 1e-5 in everything that is kept here.
 """
 
@@ -26,17 +27,48 @@ import torchvision
 LAYOUTS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 
-def make(layout, dtype, rule):
-    model = torchvision.models.resnet50()
+# The weight of each block's last normalization ends so; what is kept of a step.
+LAST_NORM = {"resnet50": "bn3.weight", "resnet18": "bn2.weight"}
+GRADIENTS = {
+    "resnet50": [
+        "conv1.weight",
+        "bn1.weight",
+        "layer1.0.downsample.0.weight",
+        "layer2.0.conv2.weight",
+        "layer3.0.downsample.1.weight",
+        "layer4.2.bn3.weight",
+        "fc.weight",
+        "fc.bias",
+    ],
+    "resnet18": [
+        "conv1.weight",
+        "bn1.weight",
+        "layer1.0.conv1.weight",
+        "layer2.0.downsample.0.weight",
+        "layer2.0.conv2.weight",
+        "layer3.0.downsample.1.weight",
+        "layer4.1.bn2.weight",
+        "fc.weight",
+        "fc.bias",
+    ],
+}
+STATISTICS = {
+    "resnet50": ["bn1.running_mean", "layer2.3.bn2.running_mean", "layer4.0.downsample.1.running_var"],
+    "resnet18": ["bn1.running_mean", "layer2.1.bn2.running_mean", "layer4.0.downsample.1.running_var"],
+}
+
+
+def make(layout, dtype, rule, network="resnet50"):
+    model = getattr(torchvision.models, network)()
     with torch.no_grad():
-        rule(model)
+        rule(model, LAST_NORM[network])
     return model.to(dtype).to(memory_format=LAYOUTS[layout]).train()
 
 
 # --- one step ---------------------------------------------------------------------------------------------------------
 
 
-def drawn(model):
+def drawn(model, last_norm):
     """Every parameter, then every running statistic, in order: randn of seed 8 x deviation + mean."""
     torch.manual_seed(8)
     buffers = [(name, buffer) for name, buffer in model.named_buffers() if buffer.dim() == 1]
@@ -51,33 +83,22 @@ def drawn(model):
         elif name.endswith("running_mean"):
             deviation, mean = 0.1, 0.0
         else:
-            deviation, mean = 0.1, 0.25 if name.endswith("bn3.weight") else 1.0
+            deviation, mean = 0.1, 0.25 if name.startswith("layer") and name.endswith(last_norm) else 1.0
         tensor.copy_(torch.randn(shape) * deviation + mean)
 
 
-def step(layout, dtype):
-    model = make(layout, dtype, drawn)
+def step(layout, dtype, network="resnet50"):
+    model = make(layout, dtype, drawn, network)
     images = torch.randn(2, 3, 64, 64).to(dtype).contiguous(memory_format=LAYOUTS[layout])
     scores = model(images)
     loss = torch.nn.functional.cross_entropy(scores, torch.tensor([3, 977]))
     loss.backward()
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
-    gradients = [
-        "conv1.weight",
-        "bn1.weight",
-        "layer1.0.downsample.0.weight",
-        "layer2.0.conv2.weight",
-        "layer3.0.downsample.1.weight",
-        "layer4.2.bn3.weight",
-        "fc.weight",
-        "fc.bias",
-    ]
-    statistics = ["bn1.running_mean", "layer2.3.bn2.running_mean", "layer4.0.downsample.1.running_var"]
     return {
         "loss": loss.item(),
         "scores": scores[:, [0, 3, 500, 977, 999]].tolist(),
-        "gradient_norms": {name: norm(parameters[name].grad) for name in gradients},
-        "running_norms": {name: norm(buffers[name]) for name in statistics},
+        "gradient_norms": {name: norm(parameters[name].grad) for name in GRADIENTS[network]},
+        "running_norms": {name: norm(buffers[name]) for name in STATISTICS[network]},
     }
 
 
@@ -88,7 +109,7 @@ def norm(tensor):
 # --- ten steps --------------------------------------------------------------------------------------------------------
 
 
-def hashed(model):
+def hashed(model, last_norm):
     """Element number n of all parameters together: mean + bound x u(n), where u is 24 bits of a hash of n in -1 to 1.
 
     Integers and one rounding of fp32 after the other, so that a program without torch makes the same bits.
@@ -103,7 +124,7 @@ def hashed(model):
         elif name.endswith("bias"):
             bound, mean = 1 / 8, 2.0
         else:
-            bound, mean = 1 / 8, 0.25 if name.endswith("bn3.weight") else 1.0
+            bound, mean = 1 / 8, 0.25 if name.startswith("layer") and name.endswith(last_norm) else 1.0
         unit = splitmix(first, count) * numpy.float32(2**-23) - numpy.float32(1)
         tensor.copy_(torch.from_numpy(numpy.float32(mean) + numpy.float32(bound) * unit).view(shape))
         first += count
@@ -153,23 +174,30 @@ def far_apart(one, other):
     return abs(one - other) / abs(other)
 
 
+def names(network):
+    """A name a line, with its shape."""
+    state = getattr(torchvision.models, network)().state_dict()
+    return "[\n" + ",\n".join(f'  ["{name}", {list(tensor.shape)}]' for name, tensor in state.items()) + "\n ]"
+
+
 def main():
     torch.set_num_threads(1)
-    reference = step("nchw", torch.float64)
+    references = {network: step("nchw", torch.float64, network) for network in LAST_NORM}
     losses = {layout: ten_steps(layout) for layout in LAYOUTS}
     exact = ten_steps("nchw", torch.float64)
     for layout in LAYOUTS:
-        apart = far_apart(step(layout, torch.float32), reference), far_apart(losses[layout], exact)
-        print(f"{layout}: fp32 and fp64 differ by {apart[0]:.1e} in the step, {apart[1]:.1e} in the losses", file=sys.stderr)
-    state = torchvision.models.resnet50().state_dict()
-    lines = [f'  ["{name}", {list(tensor.shape)}]' for name, tensor in state.items()]
+        for network, reference in references.items():
+            apart = far_apart(step(layout, torch.float32, network), reference)
+            print(f"{network}, {layout}: fp32 and fp64 differ by {apart:.1e} in the step", file=sys.stderr)
+        print(f"{layout}: fp32 and fp64 differ by {far_apart(losses[layout], exact):.1e} in the losses", file=sys.stderr)
     result = {
         "made_by": f"model_reference.py, torch {torch.__version__}, torchvision {torchvision.__version__}",
-        "step": reference,
+        "step": references["resnet50"],
         "ten_steps": {"options": OPTIONS, "losses": losses},
+        "resnet18": {"step": references["resnet18"], "names": "NAMES"},
     }
-    # A name a line.
-    print(json.dumps(result, indent=1)[:-2] + ',\n "names": [\n' + ",\n".join(lines) + "\n ]\n}")
+    text = json.dumps(result, indent=1)[:-2].replace('"NAMES"', names("resnet18"))
+    print(text + ',\n "names": ' + names("resnet50") + "\n}")
 
 
 if __name__ == "__main__":

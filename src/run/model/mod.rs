@@ -1,5 +1,0 @@
-//! What is trained: the network, its named tensors, and the files that hold them. Knows nothing of ranks or gradients.
-
-pub mod checkpoint;
-pub mod named_tensors;
-pub mod resnet;

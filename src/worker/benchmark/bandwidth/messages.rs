@@ -1,0 +1,232 @@
+//! The measured loop: fill, poison, meet, sum, check; for a size or for a model's gradients.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::config::Messages;
+use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
+use ringmark_record::benchmark::bandwidth::record::MessageResult;
+use ringmark_record::benchmark::bandwidth::record::Timing;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::heartbeat::Stage;
+use ringmark_record::model::Model;
+use ringmark_record::units::Bytes;
+use ringmark_record::units::Seconds;
+use tch::{Device, Kind, Tensor};
+
+use crate::benchmark::bandwidth::values::{self, Deviation, Values};
+use crate::exchange::backend::{Backend, select};
+use crate::exchange::bucket::BucketPlan;
+use crate::exchange::memory::Shape;
+use crate::ffi::shim::{self, SgdStep};
+use crate::job::heartbeat;
+use crate::job::session::Session;
+use crate::job::world::World;
+use crate::measure::timed::Timed;
+use crate::model::named_tensors::NamedTensors;
+use crate::model::networks;
+
+/// An engine with memory for the largest message, and what is needed around it.
+pub struct Bench<'a> {
+    config: &'a BandwidthConfig,
+    device: Device,
+    engine: Box<dyn Backend>,
+    values: Values,
+    /// Stretches of the gradients; empty for sizes.
+    plan: BucketPlan,
+    arrays: usize,
+    optimizer: Option<Optimizer>,
+}
+
+/// The update of training, with training's constants.
+struct Optimizer {
+    weights: Tensor,
+    momenta: Tensor,
+    step: SgdStep,
+}
+
+impl<'a> Bench<'a> {
+    /// Called by all ranks together.
+    pub fn new(config: &'a BandwidthConfig, session: &Session) -> Result<Bench<'a>> {
+        let (world, device) = (session.world, session.device());
+        let wire = config.exchange.wire;
+        let (lengths, shape) = match config.messages {
+            Messages::Sizes { .. } => {
+                let bytes = Shape::array(1, wire).wire.elt_size_in_bytes() as u64;
+                let largest = config.sizes().iter().map(|size| size.0 / bytes).max().unwrap_or(0);
+                (Vec::new(), Shape::array(largest as usize, wire))
+            }
+            Messages::Gradients(model) => {
+                let lengths = gradients(model);
+                let elements = lengths.iter().sum();
+                (lengths, Shape::gradients(elements, wire))
+            }
+        };
+        let engine = select::new(&config.exchange, shape, session)?;
+        // Ranks that exchange nothing have sums over themselves alone.
+        let summed = match config.exchange.backend {
+            BackendChoice::None => (0, 1),
+            _ => (world.rank(), world.ranks()),
+        };
+        let values = match config.messages {
+            Messages::Sizes { .. } => Values::whole(shape.elements, summed, shape.wire, device, config.check)?,
+            Messages::Gradients(_) => Values::random(shape.elements, summed, shape.wire, device)?,
+        };
+        let optimizer = match config.optimizer {
+            OptimizerChoice::None => None,
+            OptimizerChoice::Sgd => Some(Optimizer::new(shape.elements, device)?),
+        };
+        let plan = BucketPlan::new(&lengths, config.exchange.bucket());
+        Ok(Bench { config, device, engine, values, plan, arrays: lengths.len(), optimizer })
+    }
+
+    /// As in the record.
+    pub fn backend_name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    /// Number of the model's arrays.
+    pub fn arrays(&self) -> usize {
+        self.arrays
+    }
+
+    /// One size, out of place and in place.
+    pub fn size(&mut self, size: Bytes, world: &World) -> Result<MessageResult> {
+        let bytes = self.engine.memory().wire.kind().elt_size_in_bytes();
+        let elements = size.0 as usize / bytes;
+        let whole = 0..elements;
+        let stretches = std::slice::from_ref(&whole);
+        let out_of_place = self.measure(stretches, world)?;
+        self.engine.memory().in_place = true;
+        let in_place = self.measure(stretches, world)?;
+        self.engine.memory().in_place = false;
+        let size = Bytes((elements * bytes) as u64);
+        Ok(self.result(elements, vec![size], Some(out_of_place), Some(in_place)))
+    }
+
+    /// The gradients, in their buckets.
+    pub fn gradients(&mut self, world: &World) -> Result<MessageResult> {
+        let stretches: Vec<Range<usize>> = self.plan.buckets.iter().map(|bucket| bucket.elements.clone()).collect();
+        let elements = stretches.last().map_or(0, |stretch| stretch.end);
+        let timing = self.measure(&stretches, world)?;
+        let sides = if self.engine.memory().in_place { (None, Some(timing)) } else { (Some(timing), None) };
+        Ok(self.result(elements, self.plan.sizes(), sides.0, sides.1))
+    }
+
+    fn result(
+        &mut self,
+        elements: usize,
+        buckets: Vec<Bytes>,
+        out_of_place: Option<Timing>,
+        in_place: Option<Timing>,
+    ) -> MessageResult {
+        let kind = self.engine.memory().wire.kind();
+        // A bandwidth of gradients counts them as fp32, whatever the wire carries: that is what training waits for.
+        let bytes = if self.arrays > 0 { Kind::Float } else { kind }.elt_size_in_bytes();
+        let element = match kind {
+            Kind::Half => "half",
+            Kind::BFloat16 => "bfloat16",
+            _ => "float",
+        };
+        MessageResult {
+            bytes: Bytes((elements * bytes) as u64),
+            count: elements as u64,
+            element: element.to_owned(),
+            buckets,
+            out_of_place,
+            in_place,
+        }
+    }
+
+    /// Sums `stretches`, which lie one after the other from 0 on, as often as was asked.
+    fn measure(&mut self, stretches: &[Range<usize>], world: &World) -> Result<Timing> {
+        let elements = stretches.last().map_or(0, |stretch| stretch.end);
+        let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
+        for iteration in 0..self.config.warmup + self.config.iterations {
+            heartbeat::enter_in(iteration + 1, Stage::Data);
+            let memory = self.engine.memory();
+            let (is_apart, sums) = (!memory.in_place, memory.sums.shallow_clone());
+            self.values.fill(memory.input(), elements, iteration as usize)?;
+            if is_apart {
+                values::poison(&sums, elements)?;
+            }
+            heartbeat::enter(Stage::AllReduce { bucket: 0 });
+            let timed = Timed::begin(self.device, world)?;
+            stretches.iter().try_for_each(|stretch| self.engine.start(stretch.clone()))?;
+            self.engine.finish()?;
+            if let Some(optimizer) = &self.optimizer {
+                optimizer.update(&sums)?;
+            }
+            let time = timed.end(|| self.engine.check().map(drop))?;
+            if iteration >= self.config.warmup {
+                seconds.push(time);
+                if self.config.check {
+                    deviations.push(self.values.check(&sums, elements, iteration as usize)?);
+                }
+            }
+        }
+        Ok(self.timing(&seconds, &deviations, world))
+    }
+
+    /// Brings all ranks' samples together.
+    fn timing(&self, seconds: &[f64], deviations: &[Deviation], world: &World) -> Timing {
+        let seconds = world.gather(seconds).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();
+        let wrong: u64 = deviations.iter().map(|deviation| deviation.wrong).sum();
+        let all_wrong: f64 = world.gather(&[wrong as f64]).concat().iter().sum();
+        let errors: Vec<f64> = deviations.iter().map(|deviation| deviation.error).collect();
+        let of_ranks = world.gather(&errors);
+        let worst = |iteration: usize| of_ranks.iter().map(|rank| rank[iteration]).fold(0.0, worse);
+        Timing {
+            seconds,
+            wrong: self.config.check.then_some(all_wrong as u64),
+            error: (0..errors.len()).map(worst).collect(),
+        }
+    }
+}
+
+/// The larger of two errors; NaN is the largest.
+fn worse(one: f64, other: f64) -> f64 {
+    if one.is_nan() || other <= one { one } else { other }
+}
+
+impl Optimizer {
+    fn new(elements: usize, device: Device) -> Result<Optimizer> {
+        let training = TrainConfig::default();
+        let zeros = || Tensor::f_zeros([elements as i64], (Kind::Float, device));
+        Ok(Optimizer {
+            weights: zeros()?,
+            momenta: zeros()?,
+            step: SgdStep {
+                learning_rate: training.learning_rate,
+                momentum: training.momentum,
+                weight_decay: training.weight_decay,
+            },
+        })
+    }
+
+    fn update(&self, sums: &Tensor) -> Result<()> {
+        shim::sgd(&self.weights, sums, &self.momenta, self.step, None)
+    }
+}
+
+/// Lengths of the model's arrays, in the order in which backward finishes them.
+fn gradients(model: Model) -> Vec<usize> {
+    let mut tensors = NamedTensors::new(Device::Cpu);
+    networks::build(model, &mut tensors);
+    tensors.parameters.iter().rev().map(|named| named.tensor.numel()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_destroyed_sum_is_not_outweighed() {
+        for errors in [[f64::NAN, 1e-8, 0.0], [1e-8, f64::NAN, 0.0], [0.0, 1e-8, f64::NAN]] {
+            assert!(errors.into_iter().fold(0.0, worse).is_nan());
+        }
+        assert_eq!([1e-8, 1e-3, 0.0].into_iter().fold(0.0, worse), 1e-3);
+    }
+}

@@ -1,0 +1,107 @@
+//! All-reduce alone, under mpirun: growing sizes as nccl-tests has them, or a model's gradients as MXNet's measure.py
+//! has them. Reads top to bottom; not for the backends, which are training's own.
+
+mod memory_limit;
+mod messages;
+mod values;
+
+use anyhow::Result;
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::config::Messages;
+use ringmark_record::benchmark::bandwidth::lines;
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::bandwidth::record::MessageResult;
+use ringmark_record::heartbeat::LauncherAddress;
+
+use crate::exchange::backend::nccl_log;
+use crate::host::facts;
+use crate::job::environment;
+use crate::job::session::{Request, Session};
+use crate::job::world::World;
+
+/// Runs one rank from start to end.
+pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Result<()> {
+    let request = Request { device: config.device, threads: config.threads, with_nccl_log: true, launcher };
+    Session::run(request, |session| measure(config, session))
+}
+
+/// Measures, prints and writes; why the run does not count, if it does not.
+fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>> {
+    let world = session.world;
+    let ranks = session.places();
+    let mut record = BandwidthRecord::new(facts::now(), config.clone(), session.environment()?, ranks);
+    let mut bench = messages::Bench::new(config, session)?;
+    record.backend = bench.backend_name().to_owned();
+    session.print(&header(&record));
+
+    match config.messages {
+        Messages::Sizes { .. } => {
+            session.print(&[lines::table_header()]);
+            for size in config.sizes() {
+                let result = bench.size(size, world)?;
+                session.print(&[lines::row(&result, world.ranks())]);
+                record.results.push(result);
+            }
+            session.print(&[lines::footer(&record.results, world.ranks())]);
+        }
+        Messages::Gradients(_) => {
+            let result = bench.gradients(world)?;
+            session.print(&[lines::arrays(bench.arrays(), result.bytes)]);
+            session.print(&lines::iterations(&result, world.ranks()));
+            record.results.push(result);
+            session.print(&[lines::average(&record.results, world.ranks())]);
+        }
+    }
+    if session.device() == tch::Device::Cpu && world.ranks() > 1 {
+        record.memory = Some(memory_limit::measure(&record.results, world));
+    }
+    record.nccl = lines_of_all_ranks(world, nccl_log::parse(&session.nccl_log.read()).lines());
+    record.failure = failure(config, &record.results, world.ranks());
+    session.print(&closing(&record));
+
+    session.write(config.json.as_deref(), |output| record.write(output))?;
+    Ok(record.failure)
+}
+
+/// Every line that a rank has, once: rank 0 knows the choices, and each rank its own connections.
+fn lines_of_all_ranks(world: &World, lines: Vec<String>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for text in world.gather_text(&lines.join("\n")) {
+        for line in text.lines() {
+            if !all.iter().any(|known| known == line) {
+                all.push(line.to_owned());
+            }
+        }
+    }
+    all
+}
+
+fn header(record: &BandwidthRecord) -> Vec<String> {
+    let BandwidthRecord { config, backend, environment, ranks, .. } = record;
+    let exchange = &config.exchange;
+    let check = if config.check { "checked" } else { "not checked" };
+    let mut lines = vec![
+        format!("ringmark {} all-reduce over {} ranks by {backend}", environment.ringmark_version, ranks.len()),
+        format!(
+            "{} iterations after {} of warm-up, wire {}, results {check}, optimizer {}",
+            config.iterations, config.warmup, exchange.wire, config.optimizer
+        ),
+    ];
+    lines.extend(environment::lines(environment, ranks));
+    lines.iter().map(|line| format!("# {line}")).collect()
+}
+
+fn closing(record: &BandwidthRecord) -> Vec<String> {
+    let ranks = record.ranks.len() as u32;
+    let nodes = record.ranks.iter().filter(|place| place.local_rank == 0).count() as u32;
+    let mut closing = vec![lines::spread(&record.results)];
+    closing.extend(record.memory.as_ref().map(|limit| lines::memory(limit, &record.results, ranks)));
+    closing.extend(lines::network_card(&record.results, nodes, ranks));
+    closing.extend(record.nccl.iter().map(|line| format!("# NCCL: {line}")));
+    closing
+}
+
+/// The first reason why the run does not count.
+fn failure(config: &BandwidthConfig, results: &[MessageResult], ranks: u32) -> Option<String> {
+    results.iter().find_map(values::failure).or_else(|| lines::below_minimum(results, ranks, config.min_busbw?))
+}

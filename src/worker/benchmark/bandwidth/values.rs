@@ -1,0 +1,189 @@
+//! What the ranks add up, and whether it came out. Values repeat with a period that no power of two divides, so that an
+//! element in a wrong place is seen, and that a large array needs no second one to compare with. They differ by rank.
+
+use std::ops::Range;
+
+use anyhow::{Result, ensure};
+use ringmark_record::benchmark::bandwidth::record::MessageResult;
+use tch::{Device, Kind, Tensor};
+
+/// A prime near 2^20.
+const PERIOD: usize = 1_048_573;
+
+/// Places by which the values of one iteration are shifted against those of the next, in turn: what is left over from
+/// the iteration before is not taken for this one's.
+const SHIFTS: usize = 8;
+
+/// One rank's values, and their sum over all ranks.
+pub struct Values {
+    /// `[period + shifts]` of the wire's type.
+    own: Tensor,
+    /// `[period + shifts]` of the sums' type.
+    expected: Tensor,
+    /// Largest difference of an element that rounding explains.
+    tolerance: f64,
+}
+
+/// How far the sums are from what is expected.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Deviation {
+    /// Elements that differ by more than rounding explains.
+    pub wrong: u64,
+    /// `sum |got - expected| / sum |expected|` (MXNet, tools/bandwidth/measure.py).
+    pub error: f64,
+}
+
+impl Values {
+    /// Whole numbers, whose sums are exact in the type `wire` whatever the order of the additions: which limits the
+    /// number of ranks, where they are to be checked.
+    pub fn whole(
+        elements: usize,
+        (rank, ranks): (u32, u32),
+        wire: Kind,
+        device: Device,
+        check: bool,
+    ) -> Result<Values> {
+        // Every whole number up to here has a value of its own.
+        let exact = match wire {
+            Kind::BFloat16 => 256,
+            Kind::Half => 2048,
+            _ => 1 << 24,
+        };
+        ensure!(
+            ranks <= exact || !check,
+            "sums over {ranks} ranks are not exact on this wire: choose --check 0, or --wire fp32"
+        );
+        let step = u64::from((exact / ranks + 1).min(8));
+        let value = |index, rank| (random_bits(index, rank) % step) as u32;
+        let sum = |index| (0..ranks).map(|rank| value(index, rank)).sum::<u32>();
+        let own = array(elements, wire, device, |index| value(index, rank) as f32)?;
+        Ok(Values { own, expected: array(elements, wire, device, |index| sum(index) as f32)?, tolerance: 0.0 })
+    }
+
+    /// Numbers between -1 and 1, summed to fp32.
+    pub fn random(elements: usize, (rank, ranks): (u32, u32), wire: Kind, device: Device) -> Result<Values> {
+        let value = |index, rank| (random_bits(index, rank) >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
+        let sum = |index| (0..ranks).map(|rank| f64::from(value(index, rank))).sum::<f64>();
+        let rounding = match wire {
+            Kind::BFloat16 => 2f64.powi(-8),
+            Kind::Half => 2f64.powi(-11),
+            _ => 2f64.powi(-24),
+        };
+        Ok(Values {
+            own: array(elements, wire, device, |index| value(index, rank))?,
+            expected: array(elements, Kind::Float, device, |index| sum(index) as f32)?,
+            // Every value is rounded once and every addition of up to `ranks` of them once more.
+            tolerance: f64::from(ranks * (ranks + 1)) * rounding,
+        })
+    }
+
+    /// Writes this rank's values of `iteration` to the first `elements` of `array`.
+    pub fn fill(&self, array: &Tensor, elements: usize, iteration: usize) -> Result<()> {
+        for (place, part) in periods(elements, iteration) {
+            narrow(array, &place)?.f_copy_(&narrow(&self.own, &part)?)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the first `elements` of `sums` with those of `iteration`.
+    pub fn check(&self, sums: &Tensor, elements: usize, iteration: usize) -> Result<Deviation> {
+        let (mut wrong, mut distance, mut whole) = (0, 0.0, 0.0);
+        for (place, part) in periods(elements, iteration) {
+            let expected = narrow(&self.expected, &part)?.f_to_kind(Kind::Float)?;
+            let apart = (narrow(sums, &place)?.f_to_kind(Kind::Float)? - &expected).f_abs()?;
+            // NaN is not close.
+            let close = apart.f_le(self.tolerance)?.f_sum(Kind::Int64)?.f_int64_value(&[])?;
+            wrong += part.len() as u64 - close as u64;
+            distance += apart.f_sum(Kind::Double)?.f_double_value(&[])?;
+            whole += expected.f_abs()?.f_sum(Kind::Double)?.f_double_value(&[])?;
+        }
+        Ok(Deviation { wrong, error: if whole == 0.0 { distance } else { distance / whole } })
+    }
+}
+
+/// A period and the shifts of `value` by index, for an array of `elements`.
+fn array(elements: usize, kind: Kind, device: Device, value: impl Fn(usize) -> f32) -> Result<Tensor> {
+    let values: Vec<f32> = (0..elements.min(PERIOD) + SHIFTS).map(value).collect();
+    Ok(Tensor::from_slice(&values).f_to_kind(kind)?.f_to_device(device)?)
+}
+
+/// Destroys the first `elements` of `array`: a sum that was never written must not look like the last one.
+pub fn poison(array: &Tensor, elements: usize) -> Result<()> {
+    let _ = narrow(array, &(0..elements))?.f_fill_(f64::NAN)?;
+    Ok(())
+}
+
+/// Why the values of a result make the run invalid.
+pub fn failure(result: &MessageResult) -> Option<String> {
+    result.sides().into_iter().find_map(|(side, timing)| {
+        let wrong = timing?.wrong.filter(|wrong| *wrong > 0)?;
+        Some(format!("{wrong} wrong elements in sums of {}, {side}", result.bytes))
+    })
+}
+
+fn narrow(tensor: &Tensor, range: &Range<usize>) -> Result<Tensor> {
+    Ok(tensor.f_narrow(0, range.start as i64, range.len() as i64)?)
+}
+
+/// Each stretch of `elements` with its part of the period in `iteration`.
+fn periods(elements: usize, iteration: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    let shift = iteration % SHIFTS;
+    (0..elements).step_by(PERIOD).map(move |start| {
+        let length = (elements - start).min(PERIOD);
+        (start..start + length, shift..shift + length)
+    })
+}
+
+/// Of this rank at this place.
+fn random_bits(index: usize, rank: u32) -> u64 {
+    mixed((index as u64) << 20 | u64::from(rank))
+}
+
+/// Bits that look random: the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+fn mixed(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_summed_right_is_found_right_and_one_wrong_element_is_found() {
+        let elements = PERIOD + 1000;
+        for kind in [Kind::Float, Kind::Half, Kind::BFloat16] {
+            let values = |rank| Values::whole(elements, (rank, 8), kind, Device::Cpu, true).expect("exact");
+            let sums = Tensor::zeros([elements as i64], (kind, Device::Cpu));
+            let own = sums.zeros_like();
+            for rank in 0..8 {
+                values(rank).fill(&own, elements, 3).expect("filled");
+                let _ = sums.shallow_clone().g_add_(&own);
+            }
+            let check = |iteration| values(0).check(&sums, elements, iteration).expect("compared");
+            assert_eq!(check(3), Deviation { wrong: 0, error: 0.0 });
+            // Another iteration's sums, or those of other places, are wrong nearly everywhere.
+            assert!(check(4).wrong as usize > elements / 2, "{kind:?}");
+            let _ = sums.narrow(0, PERIOD as i64, 1).fill_(99.0);
+            assert_eq!(check(3).wrong, 1);
+            poison(&sums, 10).expect("poisoned");
+            assert!(check(3).wrong == 11 && check(3).error.is_nan());
+        }
+        assert!(Values::whole(1, (0, 300), Kind::BFloat16, Device::Cpu, true).is_err());
+        assert!(Values::whole(1, (0, 300), Kind::BFloat16, Device::Cpu, false).is_ok());
+    }
+
+    #[test]
+    fn random_values_are_spread_and_differ_by_rank() {
+        let values = |rank| Values::random(10_000, (rank, 2), Kind::Float, Device::Cpu).expect("made");
+        let (first, second) = (values(0), values(1));
+        assert!(first.own.mean(Kind::Float).double_value(&[]).abs() < 0.02);
+        assert!((first.own.std(true).double_value(&[]) - 1.0 / 3f64.sqrt()).abs() < 0.02);
+        let sum = &first.own + &second.own;
+        let sound = first.check(&sum, 10_000, 0).expect("compared");
+        assert!(sound.wrong == 0 && sound.error < 1e-6, "{sound:?}");
+        assert!(first.check(&first.own, 10_000, 0).expect("compared").wrong > 9000);
+    }
+}

@@ -1,0 +1,90 @@
+//! `--autotune`: a short search for bucket and chunk size before the first iteration, as Horovod's: real steps without
+//! their update, so that the training which follows starts as it would without (sums of three ranks and more may round
+//! differently in other chunks). Not for what a size means.
+
+use anyhow::Result;
+use ringmark_record::benchmark::train::record::Trial;
+use ringmark_record::benchmark::train::record::Tuning;
+use ringmark_record::exchange::ExchangeConfig;
+use ringmark_record::stats::summary;
+use ringmark_record::units::Seconds;
+use tch::Tensor;
+
+use crate::benchmark::train::step::Step;
+use crate::job::world::World;
+use crate::measure::timed::Timed;
+
+/// From buckets that follow each other closely, to all gradients at once.
+const BUCKETS_MB: [f64; 6] = [1.0, 4.0, 10.0, 25.0, 50.0, 200.0];
+
+/// What one MPI call sums; 0 is a bucket.
+const CHUNKS_KB: [u32; 4] = [250, 1000, 4000, 0];
+
+/// Steps that count, after one that does not.
+const STEPS: usize = 3;
+
+/// What is faster by less than this is noise, and the setting that was asked for stays.
+const NOISE: f64 = 0.01;
+
+/// Tries bucket sizes, then chunk sizes with the best bucket, and leaves the exchange at the best of all. `asked` is what
+/// the user asked for. All ranks call this together and choose alike.
+pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tuning> {
+    let statistics: Vec<Tensor> = step.model.tensors.buffers.iter().map(|named| named.tensor.copy()).collect();
+    // The first steps warm caches and clocks: what is measured in them loses.
+    attempt(asked, world, step)?;
+    let mut trials = vec![attempt(asked, world, step)?];
+    let mut chosen = 0;
+    for bucket_mb in BUCKETS_MB.into_iter().filter(|size| *size != asked.bucket_mb) {
+        trials.push(attempt(ExchangeConfig { bucket_mb, ..asked }, world, step)?);
+        chosen = better(&trials, chosen);
+    }
+    if step.exchange.has_chunks() {
+        let bucket_mb = trials[chosen].bucket_mb;
+        for chunk_kb in CHUNKS_KB.into_iter().filter(|size| *size != asked.chunk_kb) {
+            trials.push(attempt(ExchangeConfig { bucket_mb, chunk_kb, ..asked }, world, step)?);
+            chosen = better(&trials, chosen);
+        }
+    }
+    let Trial { bucket_mb, chunk_kb, .. } = trials[chosen];
+    step.exchange.set_sizes(&ExchangeConfig { bucket_mb, chunk_kb, ..asked })?;
+    for (named, before) in step.model.tensors.buffers.iter().zip(&statistics) {
+        named.tensor.shallow_clone().f_copy_(before)?;
+    }
+    Ok(Tuning { trials, chosen })
+}
+
+/// The last trial, where it beats the chosen one by more than noise.
+fn better(trials: &[Trial], chosen: usize) -> usize {
+    let last = trials.len() - 1;
+    if trials[last].step.0 < trials[chosen].step.0 * (1.0 - NOISE) { last } else { chosen }
+}
+
+/// Median over a few steps of the slowest rank's time.
+fn attempt(sizes: ExchangeConfig, world: &World, step: &mut Step) -> Result<Trial> {
+    step.exchange.set_sizes(&sizes)?;
+    let mut times = Vec::new();
+    for number in 0..=STEPS {
+        let timed = Timed::begin(step.device(), world)?;
+        step.rehearse()?;
+        let own = timed.end(|| step.exchange.check().map(drop))?;
+        let slowest = world.gather(&[own]).concat().into_iter().fold(0.0, f64::max);
+        if number > 0 {
+            times.push(slowest);
+        }
+    }
+    let step = Seconds(summary::median(&times).unwrap_or_default());
+    Ok(Trial { bucket_mb: sizes.bucket_mb, chunk_kb: sizes.chunk_kb, step })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_must_win_by_more_than_noise() {
+        let trial = |step| Trial { bucket_mb: 1.0, chunk_kb: 0, step: Seconds(step) };
+        assert_eq!(better(&[trial(1.0), trial(0.98)], 0), 1);
+        assert_eq!(better(&[trial(1.0), trial(0.995)], 0), 0);
+        assert_eq!(better(&[trial(1.0), trial(0.9), trial(0.95)], 1), 1);
+    }
+}

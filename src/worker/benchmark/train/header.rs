@@ -1,0 +1,37 @@
+//! The first line of a training run's record: what was asked, what it runs on, how gradients are exchanged.
+
+use anyhow::Result;
+use ringmark_record::benchmark::RunLabel;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::benchmark::train::record::SCHEMA;
+use ringmark_record::benchmark::train::record::Tuning;
+
+use crate::exchange::GradientExchange;
+use crate::host::facts;
+use crate::job::session::{AskedLabel, Session};
+
+/// The record's first line; every rank calls it, because it gathers where all of them are.
+pub fn header(
+    config: &TrainConfig,
+    label: AskedLabel,
+    session: &Session,
+    exchange: &dyn GradientExchange,
+    tuning: Option<Tuning>,
+) -> Result<RunHeader> {
+    let ranks = session.places();
+    let RunLabel { case, run, profile } = session.label(label, &ranks)?;
+    Ok(RunHeader {
+        schema: SCHEMA,
+        case,
+        run,
+        profile,
+        started: facts::now(),
+        config: config.clone(),
+        backend: exchange.name().to_owned(),
+        buckets: exchange.bucket_sizes(),
+        tuning,
+        environment: session.environment()?,
+        ranks,
+    })
+}

@@ -1,0 +1,141 @@
+//! Training: a rank's path on one screen: model, exchange, batch, timed loop, record.
+
+mod autotune;
+mod header;
+mod progress;
+mod record;
+mod step;
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use ringmark_record::benchmark::train::config::Fault;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::benchmark::train::record::Tuning;
+use ringmark_record::heartbeat::LauncherAddress;
+use ringmark_record::heartbeat::Stage;
+use tch::Tensor;
+
+use crate::benchmark::train::progress::Progress;
+use crate::benchmark::train::record::Measured;
+use crate::benchmark::train::step::Step;
+use crate::data;
+use crate::data::batch::BatchRequest;
+use crate::exchange::Parameters;
+use crate::exchange::all_reduce::AllReduce;
+use crate::job::heartbeat;
+use crate::job::session::{AskedLabel, Request, Session};
+use crate::job::world::World;
+use crate::measure::step_timer::StepTimer;
+use crate::model::checkpoint;
+use crate::model::prepared::{PreparedModel, Recipe};
+
+/// Runs one rank from start to end.
+pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
+    let request = Request { device: config.device, threads: config.threads, with_nccl_log: false, launcher };
+    Session::run(request, |session| train(config, label, session))
+}
+
+/// Trains, prints and writes; why the run does not count, if it does not.
+fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
+    session.own.check_dtype(config.dtype)?;
+    let mut step = prepare(config, session)?;
+    let tuning = tune(config, session, &mut step)?;
+    let header = header::header(config, label, session, &*step.exchange, tuning)?;
+    let measured = measure(session, &header, &mut step)?;
+    if let (Some(path), 0) = (&config.save, session.world.rank()) {
+        checkpoint::save(path, &step.model.tensors, config.iterations)?;
+    }
+    record::gather(session, header, &step.model.flat.weights, measured)
+}
+
+/// Model, exchange and batch of this rank.
+fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
+    let (world, device) = (session.world, session.device());
+    let recipe = Recipe {
+        model: config.model,
+        seed: config.seed,
+        init: config.init.as_deref(),
+        dtype: config.dtype,
+        layout: config.layout,
+    };
+    let model = PreparedModel::new(&recipe, device)?;
+
+    heartbeat::enter(Stage::Connecting);
+    same_weights_everywhere(&model, world)?;
+    let parameters = Parameters {
+        weights: model.flat.weights.shallow_clone(),
+        tensors: model.flat.parameters.iter().map(Tensor::shallow_clone).collect(),
+    };
+    let exchange = Box::new(AllReduce::new(config, parameters, session)?);
+
+    heartbeat::enter(Stage::Data);
+    let request = BatchRequest {
+        file: config.data.as_deref(),
+        seed: config.seed,
+        images: config.batch_size,
+        image_size: config.image_size,
+        classes: config.model.facts().classes,
+        layout: config.layout,
+    };
+    let batch = data::batch(&request, world.rank(), device)?;
+    Step::new(config, world.rank(), model, batch, exchange)
+}
+
+/// Every rank starts from rank 0's weights and running statistics.
+fn same_weights_everywhere(model: &PreparedModel, world: &World) -> Result<()> {
+    if world.ranks() == 1 {
+        return Ok(());
+    }
+    let buffers = model.tensors.buffers.iter().map(|named| &named.tensor);
+    for tensor in std::iter::once(&model.flat.weights).chain(buffers) {
+        let mut values = Vec::<f32>::try_from(tensor)?;
+        world.broadcast(&mut values);
+        tensor.shallow_clone().f_copy_(&Tensor::from_slice(&values))?;
+    }
+    Ok(())
+}
+
+/// The search of `--autotune`; where nothing is exchanged there is nothing to choose.
+fn tune(config: &TrainConfig, session: &Session, step: &mut Step) -> Result<Option<Tuning>> {
+    if !config.autotune || step.exchange.summed_ranks() == 1 {
+        return Ok(None);
+    }
+    autotune::search(config.exchange, session.world, step).map(Some)
+}
+
+/// The timed loop, with what is printed while it goes on.
+fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Measured> {
+    let config = &header.config;
+    let mut progress = Progress::new(session.world, header);
+    let first_scale = if step.exchange.loss_scaler().is_some() { config.loss_scale } else { 1.0 };
+    let mut timer = StepTimer::new(session.device(), first_scale);
+    let mut samples = Vec::with_capacity(config.iterations as usize);
+
+    heartbeat::enter(Stage::Ready);
+    let watch = session.start_counters();
+    session.world.barrier();
+    let started = Instant::now();
+    for iteration in 1..=config.iterations {
+        fail_if_asked(config, session.world, iteration)?;
+        step.run(iteration, &mut timer)?;
+        progress.show(timer.finished(None, || step.exchange.check())?, &mut samples);
+    }
+    let last = timer.begin()?;
+    progress.show(timer.finished(Some(&last), || step.exchange.check())?, &mut samples);
+    let wall = started.elapsed();
+    heartbeat::enter(Stage::Finishing);
+    let counters = session.end_counters(watch)?;
+    progress.end();
+    Ok(Measured { samples, counters, wall })
+}
+
+fn fail_if_asked(config: &TrainConfig, world: &World, iteration: u32) -> Result<()> {
+    match config.inject {
+        Some(Fault::Fail { rank, iteration: wanted }) if rank == world.rank() && wanted == iteration => {
+            bail!("--inject asked this rank to fail in iteration {iteration}")
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,105 @@
+//! What rank 0 shows while the run goes on: the environment first, then DLPerf's line of every iteration, and a bar
+//! under them where a person is looking.
+
+use std::io::{IsTerminal, stderr, stdout};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use ringmark_record::benchmark::RunLabel;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::benchmark::train::record::Trial;
+use ringmark_record::benchmark::train::record::Tuning;
+use ringmark_record::line::dlperf;
+use ringmark_record::units::ImagesPerSecond;
+
+use crate::job::environment;
+use crate::job::world::World;
+use crate::measure::step_timer::Sample;
+
+/// Prints on rank 0 and nowhere else.
+pub struct Progress {
+    speaks: bool,
+    images: f64,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// Prints the environment.
+    pub fn new(world: &World, header: &RunHeader) -> Progress {
+        let speaks = world.rank() == 0;
+        let images = f64::from(header.config.batch_size) * f64::from(world.ranks());
+        if !speaks {
+            return Progress { speaks, images, bar: None };
+        }
+        for line in environment_lines(header) {
+            println!("# {line}");
+        }
+        // mpirun gives ranks a terminal of its own for standard output, and none for errors.
+        let bar = (stdout().is_terminal() && stderr().is_terminal()).then(|| {
+            let style = ProgressStyle::with_template("{bar:32} iteration {pos} of {len}, {eta} left")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(u64::from(header.config.iterations)).with_style(style)
+        });
+        Progress { speaks, images, bar }
+    }
+
+    /// Prints finished iterations and adds them to `samples`. Speed is all ranks' images over this rank's time: the
+    /// ranks wait for each other in every iteration.
+    pub fn show(&mut self, finished: Vec<Sample>, samples: &mut Vec<Sample>) {
+        for sample in finished {
+            samples.push(sample);
+            if !self.speaks {
+                continue;
+            }
+            let line = dlperf::write(samples.len() as u32, ImagesPerSecond(self.images / sample.step), sample.loss);
+            match &self.bar {
+                Some(bar) => {
+                    bar.suspend(|| println!("{line}"));
+                    bar.inc(1);
+                }
+                None => println!("{line}"),
+            }
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn environment_lines(header: &RunHeader) -> Vec<String> {
+    let RunHeader { config, environment, ranks, .. } = header;
+    let label = RunLabel { case: header.case, run: header.run, profile: header.profile };
+    let mut lines = environment::title_lines(environment, config.model.facts().title, label);
+    lines.push(training(config));
+    let exchanged: u64 = header.buckets.iter().map(|bytes| bytes.0).sum();
+    lines.push(format!(
+        "gradients: {} bytes in {} buckets by {}, overlap {}, wire {}",
+        exchanged,
+        header.buckets.len(),
+        header.backend,
+        config.overlap,
+        config.exchange.wire
+    ));
+    if let Some(Tuning { trials, chosen }) = &header.tuning {
+        for (index, Trial { bucket_mb, chunk_kb, step }) in trials.iter().enumerate() {
+            let mark = if index == *chosen { ", chosen" } else { "" };
+            lines.push(format!(
+                "autotune: buckets of {bucket_mb} MB, chunks of {chunk_kb} kB: {:.2} ms{mark}",
+                step.0 * 1e3
+            ));
+        }
+    }
+    lines.extend(environment::lines(environment, ranks));
+    lines
+}
+
+fn training(config: &TrainConfig) -> String {
+    format!(
+        "batch {} a rank, {} px, {}, {}, {} iterations of which {} warm-up",
+        config.batch_size, config.image_size, config.dtype, config.layout, config.iterations, config.warmup
+    )
+}

@@ -1,0 +1,129 @@
+//! What is kept of a run: every rank's samples and checksum come together on rank 0, which checks and writes them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::benchmark::train::record::RunEnd;
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::phase::{Phase, Phases};
+use ringmark_record::units::Seconds;
+use ringmark_record::validity;
+use tch::{Device, Tensor};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::job::host_watch::CountersOfRun;
+use crate::job::session::Session;
+use crate::job::world::World;
+use crate::measure::step_timer::Sample;
+
+/// What the timed loop left on this rank.
+pub struct Measured {
+    /// Of every iteration.
+    pub samples: Vec<Sample>,
+    /// Of all hosts and ranks.
+    pub counters: CountersOfRun,
+    /// First iteration's start to the last one's end.
+    pub wall: Duration,
+}
+
+/// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
+pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
+    let Measured { samples, counters, wall } = measured;
+    let world = session.world;
+    let iterations = iterations(world, &samples);
+    let checksums = world.gather_text(&checksum(weights)?);
+    let peak_memory = session.peak_memory()?;
+    let mut end = RunEnd {
+        failure: None,
+        iterations: iterations.len() as u32,
+        skipped_steps: iterations.iter().filter(|iteration| iteration.skipped).count() as u32,
+        wall: Seconds(wall.as_secs_f64()),
+        parameter_checksums: checksums,
+        peak_memory,
+        host_use: counters.hosts,
+        rank_use: counters.ranks,
+        warnings: Vec::new(),
+    };
+    end.failure = failure(&header, &iterations, &end);
+    let failure = end.failure.clone();
+    if world.rank() == 0 {
+        let mut record = RunRecord { header, iterations, end: Some(end) };
+        let warnings = validity::warnings(&record, record.header.config.warmup as usize);
+        if let Some(end) = &mut record.end {
+            end.warnings = warnings;
+            summarize(end);
+        }
+        session.write(record.header.config.record.as_deref(), |output| record.write(output))?;
+    }
+    world.barrier();
+    Ok(failure)
+}
+
+fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
+    const OTHERS: usize = 3;
+    const NUMBERS: usize = OTHERS + Phase::COUNT;
+    let of_sample = |sample: &Sample| -> Vec<f64> {
+        let phases = sample.phases.iter().map(|(_, time)| *time);
+        [sample.step, sample.before_allreduce, sample.loss].into_iter().chain(phases).collect()
+    };
+    let own: Vec<f64> = samples.iter().flat_map(of_sample).collect();
+    let all = world.gather(&own);
+    let iteration = |(index, sample): (usize, &Sample)| {
+        let of_every_rank = |number: usize| all.iter().map(move |rank| rank[NUMBERS * index + number]);
+        let seconds = |number: usize| of_every_rank(number).map(Seconds).collect();
+        Iteration {
+            iteration: index as u32 + 1,
+            step: seconds(0),
+            before_allreduce: seconds(1),
+            loss: of_every_rank(2).collect(),
+            phases: Phases::from_fn(|phase| seconds(OTHERS + phase as usize)),
+            loss_scale: sample.loss_scale,
+            skipped: sample.skipped,
+        }
+    };
+    samples.iter().enumerate().map(iteration).collect()
+}
+
+/// Hash of the weights' bytes.
+fn checksum(weights: &Tensor) -> Result<String> {
+    let mut bytes = vec![0; weights.numel() * size_of::<f32>()];
+    weights.f_to_device(Device::Cpu)?.f_copy_data_u8(&mut bytes, weights.numel())?;
+    Ok(format!("{:016x}", xxh3_64(&bytes)))
+}
+
+/// The first reason why the run does not count.
+fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option<String> {
+    let (wanted, done) = (header.config.iterations, end.iterations);
+    if done != wanted {
+        return Some(format!("{done} of {wanted} iterations were done"));
+    }
+    for iteration in iterations {
+        if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
+            return Some(format!(
+                "the loss of rank {rank} is {} in iteration {}: lower --lr or --loss-scale",
+                iteration.loss[rank], iteration.iteration
+            ));
+        }
+    }
+    let checksums = &end.parameter_checksums;
+    let differs = checksums.iter().position(|checksum| checksum != &checksums[0]);
+    if let (Some(rank), true) = (differs, header.exchanges()) {
+        return Some(format!(
+            "rank {rank} on host {} ended with other weights than rank 0 ({} and {}): gradients were not exchanged correctly",
+            header.ranks[rank].host, checksums[rank], checksums[0]
+        ));
+    }
+    None
+}
+
+fn summarize(end: &RunEnd) {
+    println!(
+        "# {} iterations in {:.3}, {} skipped, weights {}",
+        end.iterations, end.wall, end.skipped_steps, end.parameter_checksums[0]
+    );
+    for warning in &end.warnings {
+        println!("# warning: {}", warning.text);
+    }
+}

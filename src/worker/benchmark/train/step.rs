@@ -1,0 +1,130 @@
+//! The body of the hot loop: forward, backward with the exchange inside it, update.
+
+use anyhow::Result;
+use ringmark_record::benchmark::train::config::Fault;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::heartbeat::Stage;
+use ringmark_record::phase::Phase;
+use tch::{Device, Kind, Reduction, Tensor};
+
+use crate::data::batch::Batch;
+use crate::exchange::GradientExchange;
+use crate::ffi::shim;
+use crate::job::heartbeat;
+use crate::measure::step_timer::{DeviceValues, StepTimer};
+use crate::model::network::Mode;
+use crate::model::prepared::PreparedModel;
+
+/// Everything that one iteration touches.
+pub struct Step {
+    pub model: PreparedModel,
+    pub exchange: Box<dyn GradientExchange>,
+    batch: Batch,
+    mode: Mode,
+    /// What stands in the timer's values where there is no loss scaler.
+    one: Tensor,
+    zero: Tensor,
+    faults: Faults,
+}
+
+/// Faults of `--inject` that are this rank's.
+struct Faults {
+    /// Iteration whose gradient is to overflow.
+    overflow: Option<u32>,
+    /// What forward is to take longer, as a fraction of it.
+    slower: Option<f64>,
+}
+
+impl Step {
+    /// Puts the parts together for `rank`.
+    pub fn new(
+        config: &TrainConfig,
+        rank: u32,
+        model: PreparedModel,
+        batch: Batch,
+        exchange: Box<dyn GradientExchange>,
+    ) -> Result<Step> {
+        let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, model.device()));
+        Ok(Step {
+            one: scalar(1.0)?,
+            zero: scalar(0.0)?,
+            model,
+            exchange,
+            batch,
+            mode: if config.freeze_batch_norm { Mode::RunningStatistics } else { Mode::BatchStatistics },
+            faults: Faults::of(rank, config.inject),
+        })
+    }
+
+    /// Where it computes.
+    pub fn device(&self) -> Device {
+        self.model.device()
+    }
+
+    /// Iteration `iteration`, from 1. On CUDA this returns when everything is enqueued.
+    pub fn run(&mut self, iteration: u32, timer: &mut StepTimer) -> Result<()> {
+        let mut marks = timer.begin()?;
+        heartbeat::enter_in(iteration, Stage::Forward);
+        let loss = self.forward()?;
+        if let Some(fraction) = self.faults.slower {
+            marks.spin(fraction)?;
+        }
+        marks.end_of(Phase::Forward)?;
+
+        heartbeat::enter(Stage::Backward);
+        self.exchange.begin();
+        self.backward(&loss, iteration)?;
+        marks.end_of(Phase::Backward)?;
+        let in_backward = self.exchange.in_backward();
+
+        self.exchange.finish()?;
+        marks.end_of(Phase::ExposedAllreduce)?;
+
+        heartbeat::enter(Stage::Optimizer);
+        self.exchange.update(iteration)?;
+        marks.end_of(Phase::Optimizer)?;
+
+        let (loss_scale, found_inf) = match self.exchange.loss_scaler() {
+            Some(scaler) => (&scaler.scale, &scaler.found_inf),
+            None => (&self.one, &self.zero),
+        };
+        timer.end(marks, in_backward, DeviceValues { loss: &loss, loss_scale, found_inf })
+    }
+
+    /// Forward, backward and exchange, without the update: only running statistics change.
+    pub fn rehearse(&mut self) -> Result<()> {
+        heartbeat::enter(Stage::Forward);
+        let loss = self.forward()?;
+        heartbeat::enter(Stage::Backward);
+        self.exchange.begin();
+        self.backward(&loss, 0)?;
+        self.exchange.finish()
+    }
+
+    /// Mean cross entropy over the batch.
+    fn forward(&self) -> Result<Tensor> {
+        self.model.round()?;
+        self.model.forward(&self.batch.images, self.mode, |scores| {
+            Ok(scores.f_cross_entropy_loss(&self.batch.labels, None::<&Tensor>, Reduction::Mean, -100, 0.0)?)
+        })
+    }
+
+    fn backward(&self, loss: &Tensor, iteration: u32) -> Result<()> {
+        if self.faults.overflow == Some(iteration) {
+            return shim::backward(loss, Some(&loss.f_full_like(f64::INFINITY)?));
+        }
+        shim::backward(loss, self.exchange.loss_scaler().map(|scaler| &scaler.scale))
+    }
+}
+
+impl Faults {
+    fn of(rank: u32, inject: Option<Fault>) -> Faults {
+        let (mut overflow, mut slower) = (None, None);
+        match inject {
+            Some(Fault::Overflow { iteration }) if rank == 0 => overflow = Some(iteration),
+            Some(Fault::Slow { rank: slow, percent }) if slow == rank => slower = Some(f64::from(percent) / 100.0),
+            _ => {}
+        }
+        Faults { overflow, slower }
+    }
+}

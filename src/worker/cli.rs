@@ -1,0 +1,114 @@
+//! What was typed, turned into configuration; the only module of this package that knows clap.
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::case::Case;
+use ringmark_record::device::DeviceChoice;
+use ringmark_record::heartbeat::LauncherAddress;
+use ringmark_record::option_table::{self, Worker};
+
+use crate::job::session::AskedLabel;
+
+/// One rank of a ringmark run; started once a GPU by mpirun, or alone.
+#[derive(Debug, Parser)]
+#[command(name = "ringmark-worker", version, about)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Where the launcher listens for this rank's iteration and phase; set by ringmark, and ends the rank when it closes
+    #[arg(long, global = true, value_name = "TOKEN@ADDRESS:PORT,..")]
+    pub report_to: Option<LauncherAddress>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// What is measured.
+    #[command(flatten)]
+    Benchmark(Benchmark),
+    /// What `ringmark doctor` starts on every host, not meant for people: prints what it finds there, then measures the
+    /// links to other hosts as lines of its standard input say, and ends with that
+    Agent(AgentArguments),
+}
+
+/// What is measured.
+#[derive(Debug, Subcommand)]
+pub enum Benchmark {
+    /// Train a network, exchange gradients, time every iteration
+    #[command(after_help = "Examples:\n  \
+        ringmark-worker train --batch-size 8 --iters 20 --warmup 5\n  \
+        mpirun -np 2 --bind-to none ringmark-worker train --dtype bf16 --record run.jsonl")]
+    Train(TrainArguments),
+    /// All-reduce without the model: speed by message size, or of the model's gradients
+    #[command(after_help = "Examples:\n  \
+        mpirun -np 2 --bind-to none ringmark-worker bandwidth -b 8 -e 1G -f 2\n  \
+        mpirun -np 2 --bind-to none ringmark-worker bandwidth --model resnet50_v1b --wire fp16 --optimizer sgd\n  \
+        mpirun -np 8 ringmark-worker bandwidth -b 1G -e 1G --min-busbw 300 --json bandwidth.json")]
+    Bandwidth(BandwidthArguments),
+}
+
+/// Options of `ringmark-worker agent`.
+#[derive(Debug, Args)]
+pub struct AgentArguments {
+    /// What to look for: cpu leaves CUDA alone
+    #[arg(long, default_value = "auto", value_parser = option_table::keyword::<DeviceChoice>())]
+    pub device: DeviceChoice,
+}
+
+/// Options of `ringmark-worker train`.
+#[derive(Debug, Args)]
+pub struct TrainArguments {
+    #[command(flatten)]
+    options: Worker<TrainConfig>,
+    #[command(flatten)]
+    label: LabelArguments,
+}
+
+impl TrainArguments {
+    /// The validated configuration and the run's label.
+    pub fn into_config(self) -> Result<(TrainConfig, AskedLabel)> {
+        let config = self.options.apply(TrainConfig::default())?;
+        config.validate()?;
+        Ok((config, self.label.into()))
+    }
+}
+
+/// Options of `ringmark-worker bandwidth`.
+#[derive(Debug, Args)]
+pub struct BandwidthArguments {
+    #[command(flatten)]
+    options: Worker<BandwidthConfig>,
+}
+
+impl BandwidthArguments {
+    /// The validated configuration.
+    pub fn into_config(self) -> Result<BandwidthConfig> {
+        let config = self.options.apply(BandwidthConfig::default())?;
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+/// What the run of a sweep is called in its record.
+#[derive(Debug, Args)]
+struct LabelArguments {
+    /// Name of the case in the record [default: from the hosts that the ranks are on]
+    #[arg(long, value_name = "CASE")]
+    case: Option<Case>,
+    /// Number of the run in its case
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    run: u32,
+    /// Mark the run as a first look, too short to be quoted
+    #[arg(long)]
+    quick: bool,
+}
+
+impl From<LabelArguments> for AskedLabel {
+    fn from(LabelArguments { case, run, quick }: LabelArguments) -> AskedLabel {
+        AskedLabel { case, run, profile: if quick { Profile::Quick } else { Profile::Full } }
+    }
+}

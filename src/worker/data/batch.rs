@@ -1,0 +1,31 @@
+//! What a step computes with: images and labels.
+
+use std::path::Path;
+
+use ringmark_record::model::Layout;
+use tch::Tensor;
+
+/// What a batch is to be, whatever benchmark wants it.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchRequest<'a> {
+    /// Safetensors with `images` and `labels`; a synthetic batch without.
+    pub file: Option<&'a Path>,
+    /// Of a synthetic batch; rank r takes `seed + r`.
+    pub seed: i64,
+    /// Images of a rank.
+    pub images: u32,
+    /// Height and width of an image in pixels.
+    pub image_size: u32,
+    /// Classes that there are labels for.
+    pub classes: u32,
+    /// Memory layout.
+    pub layout: Layout,
+}
+
+/// One batch on its device.
+pub struct Batch {
+    /// fp32 `[batch, 3, size, size]` in the run's memory layout.
+    pub images: Tensor,
+    /// int64 `[batch]`, class numbers.
+    pub labels: Tensor,
+}

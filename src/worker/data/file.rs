@@ -1,0 +1,49 @@
+//! A fixed batch from a safetensors file, dealt out in rank order: to repeat what another program computed.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use tch::{Device, Kind};
+
+use crate::data::batch::{Batch, BatchRequest};
+use crate::model::checkpoint;
+
+/// `images` and `labels` numbers `rank x batch` to `(rank + 1) x batch` of the file.
+pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> Result<Batch> {
+    let mut file = checkpoint::read(path)?;
+    let mut take = |wanted: &str| {
+        let index = file.iter().position(|(name, _)| name == wanted);
+        let index = index.with_context(|| format!("{} has no tensor {wanted:?}", path.display()))?;
+        Ok::<_, anyhow::Error>(file.swap_remove(index).1)
+    };
+    let (images, labels) = (take("images")?, take("labels")?);
+
+    let (count, size) = (i64::from(request.images), i64::from(request.image_size));
+    let first = i64::from(rank) * count;
+    let shape = images.size();
+    ensure!(
+        shape.len() == 4 && shape[1..] == [3, size, size] && labels.size() == [shape[0]],
+        "{}: images {shape:?} and labels {:?} are not (n, 3, {size}, {size}) and (n): choose --image-size to fit",
+        path.display(),
+        labels.size()
+    );
+    ensure!(
+        first + count <= shape[0],
+        "{} has {} images, rank {rank} needs {first} to {}: choose a smaller --batch-size",
+        path.display(),
+        shape[0],
+        first + count - 1
+    );
+    let classes = i64::from(request.classes);
+    let labels = labels.f_narrow(0, first, count)?.f_to_kind(Kind::Int64)?;
+    let (low, high) = (labels.f_min()?.int64_value(&[]), labels.f_max()?.int64_value(&[]));
+    ensure!(
+        (0..classes).contains(&low) && high < classes,
+        "labels {low} to {high} are not all in 0 to {}",
+        classes - 1
+    );
+    Ok(Batch {
+        images: images.f_narrow(0, first, count)?.f_to_device(device)?.f_to_kind(Kind::Float)?,
+        labels: labels.f_to_device(device)?,
+    })
+}

@@ -1,0 +1,86 @@
+//! All-reduce and local update: every rank gets the sum of all gradients, bucket by bucket while backward goes on, and
+//! does the same update of its own weights. Horovod's way, and PyTorch DDP's.
+
+use anyhow::Result;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::exchange::ExchangeConfig;
+use ringmark_record::units::Bytes;
+
+use crate::exchange::backend::select;
+use crate::exchange::loss_scaler::LossScaler;
+use crate::exchange::memory::Shape;
+use crate::exchange::optimizer::{Optimizer, RankCounts};
+use crate::exchange::reducer::GradientReducer;
+use crate::exchange::{GradientExchange, Parameters};
+use crate::job::session::Session;
+use crate::measure::step_timer::InBackward;
+
+/// The strategy.
+pub struct AllReduce {
+    reducer: &'static GradientReducer,
+    optimizer: Optimizer,
+    backend: &'static str,
+    summed_ranks: u32,
+}
+
+impl AllReduce {
+    /// Connects the ranks and hooks into backward of `parameters`; called by all ranks together. The backend makes the
+    /// memory of the gradients, because where it lies decides how fast it is.
+    pub fn new(config: &TrainConfig, parameters: Parameters, session: &Session) -> Result<AllReduce> {
+        let Parameters { weights, tensors } = parameters;
+        let shape = Shape::gradients(weights.numel(), config.exchange.wire);
+        let mut backend = select::new(&config.exchange, shape, session)?;
+        let name = backend.name();
+        let ranks = session.world.ranks();
+        let counts = RankCounts { all: ranks, summed: if name == "none" { 1 } else { ranks } };
+        let optimizer = Optimizer::new(config, counts, weights, backend.memory().sums.shallow_clone())?;
+        let reducer = GradientReducer::new(config.overlap, config.exchange.bucket(), tensors, backend)?;
+        Ok(AllReduce { reducer, optimizer, backend: name, summed_ranks: counts.summed })
+    }
+}
+
+impl GradientExchange for AllReduce {
+    fn begin(&mut self) {
+        self.reducer.begin();
+    }
+
+    fn in_backward(&mut self) -> InBackward {
+        self.reducer.in_backward()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.reducer.finish()
+    }
+
+    fn update(&mut self, update: u32) -> Result<()> {
+        self.optimizer.step(update)
+    }
+
+    fn loss_scaler(&self) -> Option<&LossScaler> {
+        self.optimizer.loss_scaler()
+    }
+
+    fn check(&self) -> Result<u32> {
+        self.reducer.check()
+    }
+
+    fn name(&self) -> &'static str {
+        self.backend
+    }
+
+    fn summed_ranks(&self) -> u32 {
+        self.summed_ranks
+    }
+
+    fn bucket_sizes(&self) -> Vec<Bytes> {
+        self.reducer.bucket_sizes()
+    }
+
+    fn has_chunks(&self) -> bool {
+        self.reducer.has_chunks()
+    }
+
+    fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {
+        self.reducer.set_sizes(sizes.bucket(), sizes.chunk_kb)
+    }
+}

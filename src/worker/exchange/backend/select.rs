@@ -1,0 +1,43 @@
+//! Which backend sums: what was asked for, where the ranks are.
+
+use anyhow::{Context, Result, bail};
+use ringmark_record::exchange::BackendChoice;
+use ringmark_record::exchange::ExchangeConfig;
+use tch::Device;
+
+use crate::exchange::backend::Backend;
+use crate::exchange::backend::mpi::Mpi;
+use crate::exchange::backend::nccl::NcclRing;
+use crate::exchange::backend::none::NoExchange;
+use crate::exchange::backend::shared_memory::SharedMemory;
+use crate::exchange::memory::{Memory, Shape};
+use crate::job::session::Session;
+
+/// The backend that `config` asks for on `device`, with memory of `shape`. Called by all ranks together.
+pub fn new(config: &ExchangeConfig, shape: Shape, session: &Session) -> Result<Box<dyn Backend>> {
+    let (world, device) = (session.world, session.device());
+    if device == Device::Cpu {
+        // One rank's allocation may succeed and be the end of another, later, at its first touch.
+        shape.check_fits(world)?;
+        world.barrier();
+    }
+    let private = || Memory::private(shape, device);
+    match (config.backend, device) {
+        (BackendChoice::Auto, _) if world.ranks() == 1 => Ok(Box::new(NoExchange::new("solo", private()?))),
+        (BackendChoice::None, _) => Ok(Box::new(NoExchange::new("none", private()?))),
+        (BackendChoice::Auto | BackendChoice::Nccl, Device::Cuda(index)) => {
+            let nccl = session.nccl.clone().context("NCCL is not loaded")?;
+            Ok(Box::new(NcclRing::new(nccl, world, index, private()?)?))
+        }
+        (BackendChoice::Nccl, _) => {
+            bail!("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto")
+        }
+        (BackendChoice::Auto | BackendChoice::SharedMemory, Device::Cpu) => {
+            Ok(Box::new(SharedMemory::new(config, shape, world)?))
+        }
+        (BackendChoice::SharedMemory, _) => {
+            bail!("--backend shared-memory sums host memory, this rank is on a GPU: choose nccl or auto")
+        }
+        _ => Ok(Box::new(Mpi::new(config.chunk_kb, private()?)?)),
+    }
+}

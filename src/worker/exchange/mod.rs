@@ -1,0 +1,74 @@
+//! How the ranks' gradients become one update of the parameters. A strategy lies behind [`GradientExchange`]; the step
+//! knows nothing but that. Knows nothing of models; shapes are static, so there is no negotiation and no coordinator.
+//!
+//! [`all_reduce`] is the one strategy: every rank gets the sum and does the same update. Its [`backend`]s do the sums.
+
+pub mod all_reduce;
+pub mod backend;
+pub mod bucket;
+pub mod loss_scaler;
+pub mod memory;
+pub mod optimizer;
+pub mod reducer;
+
+use anyhow::Result;
+use ringmark_record::exchange::ExchangeConfig;
+use ringmark_record::units::Bytes;
+use tch::Tensor;
+
+use crate::exchange::loss_scaler::LossScaler;
+use crate::measure::step_timer::InBackward;
+
+/// What is trained, as an exchange sees it.
+pub struct Parameters {
+    /// Every weight in one flat fp32 tensor, in the order in which backward finishes their gradients.
+    pub weights: Tensor,
+    /// The model's own tensors in that order: leaves of autograd, one after the other in flat memory of their own type.
+    pub tensors: Vec<Tensor>,
+}
+
+/// Brings the ranks' gradients together and updates the parameters with them, in each step: [`begin`], backward, whose
+/// hooks hand the gradients over one by one as they are ready, [`finish`], [`update`].
+///
+/// What of the exchange is done when is the strategy's choice: sums while backward goes on and the same update on every
+/// rank; a sum to the owner of a bucket, whose update sends the weights to the others; gradients to a server, whose
+/// weights come back.
+///
+/// [`begin`]: GradientExchange::begin
+/// [`finish`]: GradientExchange::finish
+/// [`update`]: GradientExchange::update
+pub trait GradientExchange {
+    /// Before backward.
+    fn begin(&mut self);
+
+    /// After backward, before [`finish`](GradientExchange::finish): what the exchange did in the meantime.
+    fn in_backward(&mut self) -> InBackward;
+
+    /// Orders what [`update`](GradientExchange::update) needs before it: on the CPU it is there when this returns, on
+    /// CUDA the stream waits for it and the host does not. Fails with what failed inside backward.
+    fn finish(&mut self) -> Result<()>;
+
+    /// Update number `update`, from 1; skipped where the loss scaler found an overflow.
+    fn update(&mut self, update: u32) -> Result<()>;
+
+    /// What the loss is multiplied by before backward, where that is not 1.
+    fn loss_scaler(&self) -> Option<&LossScaler>;
+
+    /// Looks for errors of what is under way, without waiting; the bucket that is being exchanged.
+    fn check(&self) -> Result<u32>;
+
+    /// What exchanges, as in the record.
+    fn name(&self) -> &'static str;
+
+    /// Number of ranks whose gradients come together; 1 where nothing is exchanged.
+    fn summed_ranks(&self) -> u32;
+
+    /// Sizes of the buckets as fp32, in the order of backward.
+    fn bucket_sizes(&self) -> Vec<Bytes>;
+
+    /// Whether a bucket is sent in chunks, so that their size matters.
+    fn has_chunks(&self) -> bool;
+
+    /// Takes bucket and chunk size of `sizes` from the next step on; no step is under way.
+    fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()>;
+}

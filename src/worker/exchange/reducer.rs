@@ -1,0 +1,214 @@
+//! Counts a bucket's gradients as backward completes them and starts its all-reduce with the last one.
+//!
+//! Buckets start strictly in the plan's order, on every rank, whatever order the gradients come in.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use ringmark_record::exchange::Switch;
+use ringmark_record::heartbeat::Stage;
+use ringmark_record::units::Bytes;
+use tch::Tensor;
+
+use crate::exchange::backend::Backend;
+use crate::exchange::bucket::{Bucket, BucketPlan};
+use crate::ffi::shim::{self, GradientObserver};
+use crate::job::heartbeat;
+use crate::measure::mark::Mark;
+use crate::measure::step_timer::InBackward;
+
+/// What is reduced, by what, and how far the current step is.
+pub struct GradientReducer {
+    state: Mutex<State>,
+}
+
+struct State {
+    plan: BucketPlan,
+    /// In backward order, as the plan counts them.
+    parameters: Vec<Tensor>,
+    /// Every parameter's place in the wire.
+    destinations: Vec<Tensor>,
+    backend: Box<dyn Backend>,
+    /// Sums that were done when the plan was made.
+    earlier_sums: usize,
+    overlap: bool,
+
+    /// Gradients that each bucket still waits for.
+    missing: Vec<usize>,
+    /// Buckets whose gradients are on the wire.
+    filled: usize,
+    /// What the sums did to backward in this step.
+    in_backward: InBackward,
+    /// A failure inside backward, where it cannot be returned.
+    failure: Option<anyhow::Error>,
+}
+
+impl GradientReducer {
+    /// Sums the gradients of `parameters`, in buckets of `bucket`, by `backend`, which leaves the sums where the optimizer
+    /// reads. Lives as long as the process, because backward calls it.
+    pub fn new(
+        overlap: Switch,
+        bucket: Bytes,
+        parameters: Vec<Tensor>,
+        mut backend: Box<dyn Backend>,
+    ) -> Result<&'static GradientReducer> {
+        let destinations = places(&parameters, &backend.memory().wire)?;
+        let state = State {
+            missing: Vec::new(),
+            filled: 0,
+            in_backward: InBackward::default(),
+            failure: None,
+            overlap: overlap == Switch::On,
+            plan: plan(&parameters, bucket),
+            parameters,
+            destinations,
+            backend,
+            earlier_sums: 0,
+        };
+        let reducer: &'static GradientReducer = Box::leak(Box::new(GradientReducer { state: Mutex::new(state) }));
+        shim::observe_gradients(&reducer.state().parameters, reducer)?;
+        Ok(reducer)
+    }
+
+    /// Reduces in other buckets, and other chunks of MPI calls, from the next step on; none is under way.
+    pub fn set_sizes(&self, bucket: Bytes, chunk_kb: u32) -> Result<()> {
+        let state = &mut *self.state();
+        state.earlier_sums = state.backend.check()?;
+        state.plan = plan(&state.parameters, bucket);
+        state.backend.set_chunk(chunk_kb);
+        Ok(())
+    }
+
+    /// Sizes of the buckets as fp32, in the order of backward.
+    pub fn bucket_sizes(&self) -> Vec<Bytes> {
+        self.state().plan.sizes()
+    }
+
+    /// Whether the length of an MPI call matters.
+    pub fn has_chunks(&self) -> bool {
+        self.state().backend.has_chunks()
+    }
+
+    /// Looks for errors of sums that are under way; the bucket that is being summed.
+    pub fn check(&self) -> Result<u32> {
+        let state = &mut *self.state();
+        let done = state.backend.check()? - state.earlier_sums;
+        Ok((done % state.plan.buckets.len().max(1)) as u32)
+    }
+
+    /// Before backward.
+    pub fn begin(&self) {
+        let mut state = self.state();
+        state.missing = state.plan.buckets.iter().map(|bucket| bucket.parameters.len()).collect();
+        state.filled = 0;
+        state.in_backward = InBackward::default();
+    }
+
+    /// After backward: what the sums did to it.
+    pub fn in_backward(&self) -> InBackward {
+        std::mem::take(&mut self.state().in_backward)
+    }
+
+    /// Starts what has not been started, waits as [`Backend::finish`] does.
+    pub fn finish(&self) -> Result<()> {
+        let state = &mut *self.state();
+        if let Some(failure) = state.failure.take() {
+            return Err(failure);
+        }
+        let buckets = &state.plan.buckets;
+        if state.filled < buckets.len() {
+            bail!("backward filled {} of {} gradient buckets", state.filled, buckets.len());
+        }
+        if !state.overlap {
+            for (number, bucket) in buckets.iter().enumerate() {
+                heartbeat::enter(Stage::AllReduce { bucket: number as u32 });
+                state.backend.start(bucket.elements.clone())?;
+            }
+        }
+        // A backend that knows better which one it waits for says so.
+        heartbeat::enter(Stage::AllReduce { bucket: buckets.len().saturating_sub(1) as u32 });
+        state.backend.finish()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn plan(parameters: &[Tensor], bucket: Bytes) -> BucketPlan {
+    let lengths: Vec<usize> = parameters.iter().map(Tensor::numel).collect();
+    BucketPlan::new(&lengths, bucket)
+}
+
+/// Every parameter's place in `flat`, where they lie one after the other, shaped and strided like the parameter.
+fn places(parameters: &[Tensor], flat: &Tensor) -> Result<Vec<Tensor>> {
+    let mut offset = 0;
+    let place = |parameter: &Tensor| {
+        let length = parameter.numel() as i64;
+        let range = flat.f_narrow(0, offset, length)?;
+        offset += length;
+        Ok(range.f_as_strided(parameter.size(), parameter.stride(), None)?)
+    };
+    parameters.iter().map(place).collect()
+}
+
+impl GradientObserver for GradientReducer {
+    fn gradient_ready(&self, parameter: usize) {
+        let state = &mut *self.state();
+        if state.failure.is_none() {
+            state.failure = state.gradient_ready(parameter).err();
+        }
+    }
+}
+
+impl State {
+    fn gradient_ready(&mut self, parameter: usize) -> Result<()> {
+        let holds = |bucket: &Bucket| bucket.parameters.contains(&parameter);
+        let Some(bucket) = self.plan.buckets.iter().position(holds) else {
+            bail!("parameter {parameter} is in no bucket");
+        };
+        heartbeat::count_progress();
+        self.missing[bucket] -= 1;
+        while self.missing.get(self.filled) == Some(&0) {
+            let Bucket { parameters, elements } = self.plan.buckets[self.filled].clone();
+            shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
+            if self.overlap {
+                if self.in_backward.first_sum.is_none() {
+                    // On CUDA an event behind this bucket's copies, in the stream that the backend has its sum wait for.
+                    self.in_backward.first_sum = Some(Mark::set(self.destinations[0].device())?);
+                }
+                let started = Instant::now();
+                heartbeat::enter(Stage::AllReduce { bucket: self.filled as u32 });
+                self.backend.start(elements)?;
+                heartbeat::enter(Stage::Backward);
+                self.in_backward.blocked += started.elapsed();
+            }
+            self.filled += 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    #[test]
+    fn a_gradient_s_place_has_its_parameter_s_shape_and_strides() {
+        let floats = (Kind::Float, Device::Cpu);
+        let nhwc = Tensor::zeros([4, 3, 3, 2], floats).permute([0, 3, 1, 2]);
+        let parameters = [Tensor::zeros([5], floats), nhwc, Tensor::zeros([2, 7], floats)];
+        let flat = Tensor::arange(5 + 72 + 14, floats);
+        let places = places(&parameters, &flat).expect("they fit");
+        let mut first = 0.0;
+        for (place, parameter) in places.iter().zip(&parameters) {
+            assert_eq!((place.size(), place.stride()), (parameter.size(), parameter.stride()));
+            assert_eq!(place.f_min().expect("a number").double_value(&[]), first);
+            first += parameter.numel() as f64;
+            assert_eq!(place.f_max().expect("a number").double_value(&[]), first - 1.0);
+        }
+    }
+}

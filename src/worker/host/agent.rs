@@ -1,0 +1,235 @@
+//! `ringmark doctor`'s hand on a host: tells what the worker finds there, then measures the ways to other hosts as it
+//! is told. No rank: it never joins a job, and it ends with the ssh that started it.
+
+use std::fs;
+use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use ringmark_record::device::DeviceChoice;
+use ringmark_record::inspection::Inspection;
+use ringmark_record::inspection::Library;
+use ringmark_record::inspection::Order;
+use ringmark_record::inspection::Reply;
+use ringmark_record::units::Bytes;
+use ringmark_record::units::GigabytesPerSecond;
+use ringmark_record::units::Seconds;
+
+use crate::ffi::libraries::{self, CudaLibraries};
+use crate::ffi::nccl::Nccl;
+use crate::ffi::shim;
+use crate::host::facts;
+use crate::host::network;
+
+/// An agent without orders for so long has been forgotten.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long another host may take to answer.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// How long it may take until a slow link has carried what was handed to the kernel.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// What is handed to the kernel at a time.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Bytes there and back whose median is the latency, and those before them that do not count.
+const PINGS: (usize, usize) = (100, 10);
+
+/// What opens a connection's second part: from here on the bytes are counted and not answered.
+const SEND: u8 = b's';
+const PING: u8 = b'p';
+
+/// Tells about this host, then obeys until standard input ends.
+pub fn run(choice: DeviceChoice) -> Result<()> {
+    say(&inspect(choice)?)?;
+    let (sender, orders) = mpsc::channel();
+    thread::spawn(move || {
+        for line in io::stdin().lock().lines() {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    loop {
+        match orders.recv_timeout(PATIENCE) {
+            Ok(line) => {
+                let line = line.context("the orders cannot be read")?;
+                let order = serde_json::from_str(&line).with_context(|| format!("{line:?} is no order"))?;
+                say(&obey(order).unwrap_or_else(|error| Reply::Failed(format!("{error:#}"))))?;
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => bail!("no order came for {} s", PATIENCE.as_secs()),
+        }
+    }
+}
+
+fn say(message: &impl serde::Serialize) -> Result<()> {
+    let mut line = serde_json::to_string(message)?;
+    line.push('\n');
+    let mut output = io::stdout().lock();
+    output.write_all(line.as_bytes()).and_then(|()| output.flush()).context("the driver does not listen")
+}
+
+fn inspect(choice: DeviceChoice) -> Result<Inspection> {
+    // Before any call of libtorch: see there.
+    let cuda = libraries::load_cuda(choice);
+    let devices = cuda.as_ref().map_or(0, |_| tch::Cuda::device_count().max(0));
+    let no_device = || (devices == 0).then(|| "the driver shows no GPU".to_owned());
+    let nccl = cuda.as_ref().ok().map(nccl_version).transpose()?;
+    let loaded = libraries::loaded();
+    let library = |version: String, name: &str| {
+        let path = loaded.iter().find(|path| libraries::is_named(path, name)).cloned().unwrap_or_default();
+        Library { version, bytes: Bytes(fs::metadata(&path).map_or(0, |file| file.len())), path }
+    };
+    Ok(Inspection {
+        ringmark_version: env!("CARGO_PKG_VERSION").to_owned(),
+        libtorch: library(shim::libtorch_version(), "libtorch_cpu.so"),
+        mpi: library(libraries::mpi_version(), "libmpi.so"),
+        nccl: nccl.map(|version| library(version, "libnccl.so")),
+        nccl_copies: loaded.iter().filter(|path| libraries::is_named(path, "libnccl.so")).cloned().collect(),
+        cuda_missing: cuda.as_ref().err().cloned().or_else(no_device),
+        devices: devices as u32,
+        cuda_driver: libraries::cuda_driver_version(),
+        cuda_runtime: libraries::cuda_runtime_version(),
+        interfaces: network::interfaces()?,
+        processor: facts::processor_name(),
+        cores: facts::cores(),
+    })
+}
+
+fn nccl_version(libraries: &CudaLibraries) -> Result<String> {
+    Nccl::new(libraries.nccl)?.version()
+}
+
+fn obey(order: Order) -> Result<Reply> {
+    Ok(match order {
+        Order::Clock => Reply::Clock(facts::now()),
+        Order::Listen(address) => Reply::Listening(listen(address)?),
+        Order::Measure { to, send } => measure(to, send)?,
+    })
+}
+
+/// Takes connections on `address` for the rest of this process; the port.
+fn listen(address: Ipv4Addr) -> Result<u16> {
+    let listener =
+        TcpListener::bind((address, 0)).with_context(|| format!("address {address} cannot be listened on"))?;
+    let port = listener.local_addr()?.port();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // One that breaks off is told of by the other end.
+            thread::spawn(move || serve(stream));
+        }
+    });
+    Ok(port)
+}
+
+/// The other end of [`measure`]: answers pings, then counts what comes and tells how much.
+fn serve(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    let mut byte = [0];
+    loop {
+        stream.read_exact(&mut byte)?;
+        if byte[0] == SEND {
+            break;
+        }
+        stream.write_all(&byte)?;
+    }
+    let mut block = vec![0; BLOCK_BYTES];
+    let mut count: u64 = 0;
+    loop {
+        match stream.read(&mut block) {
+            Ok(0) => return stream.write_all(&count.to_le_bytes()),
+            Ok(bytes) => count += bytes as u64,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn measure(to: SocketAddrV4, send: Option<Seconds>) -> Result<Reply> {
+    let mut stream = TcpStream::connect_timeout(&to.into(), ANSWER).map_err(|error| match error.kind() {
+        // In the words of the poll that waited, which are not those of a network.
+        ErrorKind::TimedOut => anyhow::anyhow!("no answer within {} s", ANSWER.as_secs()),
+        _ => error.into(),
+    })?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_write_timeout(Some(ANSWER))?;
+    let IpAddr::V4(from) = stream.local_addr()?.ip() else { bail!("{to} is reached by IPv6") };
+    let latency = latency(&mut stream).context("it took the connection and does not answer")?;
+    let speed = send.map(|time| speed(&mut stream, time)).transpose().context("data does not arrive")?;
+    Ok(Reply::Measured { from, latency, speed })
+}
+
+/// Half the median time of a byte there and back.
+fn latency(stream: &mut TcpStream) -> io::Result<Seconds> {
+    let (counted, first) = PINGS;
+    let mut times = Vec::new();
+    for _ in 0..first + counted {
+        let start = Instant::now();
+        let mut byte = [PING];
+        stream.write_all(&byte)?;
+        stream.read_exact(&mut byte)?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    let counted = &mut times[first..];
+    counted.sort_by(f64::total_cmp);
+    Ok(Seconds(counted[counted.len() / 2] / 2.0))
+}
+
+/// Sends for `time`, then waits until the other end has counted all of it.
+fn speed(stream: &mut TcpStream, time: Seconds) -> io::Result<GigabytesPerSecond> {
+    stream.write_all(&[SEND])?;
+    let block = vec![0; BLOCK_BYTES];
+    let start = Instant::now();
+    while start.elapsed().as_secs_f64() < time.0 {
+        stream.write_all(&block)?;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(DRAIN))?;
+    let mut count = [0; 8];
+    stream.read_exact(&mut count)?;
+    Ok(GigabytesPerSecond(u64::from_le_bytes(count) as f64 / start.elapsed().as_secs_f64() / 1e9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_is_measured_in_both_senses_of_the_word() {
+        let Reply::Listening(port) = obey(Order::Listen(Ipv4Addr::LOCALHOST)).expect("a port") else { panic!("none") };
+        let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        for send in [None, Some(Seconds(0.05))] {
+            let reply = obey(Order::Measure { to, send }).expect("it answers");
+            let Reply::Measured { from, latency, speed } = reply else { panic!("{reply:?}") };
+            assert_eq!((from, speed.is_some()), (Ipv4Addr::LOCALHOST, send.is_some()));
+            assert!(latency.0 > 0.0 && speed.is_none_or(|speed| speed.0 > 0.001), "{latency} {speed:?}");
+        }
+        assert!(matches!(obey(Order::Clock), Ok(Reply::Clock(now)) if now.0 > 1.7e9));
+    }
+
+    #[test]
+    fn what_does_not_answer_is_an_error() {
+        // Bound and not listening: the kernel refuses.
+        let taken = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound");
+        let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, taken.port());
+        let error = format!("{:#}", obey(Order::Measure { to, send: None }).expect_err("nobody listens"));
+        assert!(error.starts_with("Connection refused"), "{error}");
+        assert!(obey(Order::Listen(Ipv4Addr::new(198, 51, 100, 1))).is_err(), "no address of this machine");
+    }
+
+    #[test]
+    fn an_inspection_names_the_libraries_that_were_loaded() {
+        let found = inspect(DeviceChoice::Cpu).expect("an inspection");
+        assert_eq!(found.cuda_missing.as_deref(), Some("--device cpu was asked for"));
+        assert!(found.libtorch.path.contains("/libtorch_cpu.so") && found.libtorch.bytes.0 > 1_000_000, "{found:?}");
+        assert!(found.mpi.version.starts_with("Open MPI") && found.mpi.path.contains("/libmpi.so"), "{found:?}");
+        assert!(found.nccl.is_none() && found.cores >= 1 && !found.interfaces.is_empty(), "{found:?}");
+    }
+}

@@ -1,0 +1,249 @@
+//! Counters of the kernel: what this process and its machine did between two readings. Not for judging that: see
+//! ringmark_record's validity.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, iter};
+
+use ringmark_record::resource_use::HostUse;
+use ringmark_record::resource_use::RankUse;
+use ringmark_record::units::Bytes;
+use ringmark_record::units::Seconds;
+
+use crate::host::facts::{self, first_line};
+
+/// The kernel tells processes in these, whatever it counts in itself.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Of the whole machine, since it started.
+pub struct HostCounters {
+    cores: u32,
+    busy: f64,
+    steal: f64,
+    pages_from_swap: u64,
+    heat_events: Option<u64>,
+    clock_mhz: Option<f64>,
+}
+
+impl HostCounters {
+    /// Reads them now.
+    pub fn read() -> HostCounters {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let stat = text("/proc/stat");
+        let times = core_times(&stat);
+        HostCounters {
+            cores: stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count() as u32,
+            busy: times[..3].iter().sum(),
+            steal: times[7],
+            pages_from_swap: number_behind(&text("/proc/vmstat"), "pswpin").unwrap_or(0),
+            heat_events: heat_events(),
+            clock_mhz: clock_mhz(),
+        }
+    }
+
+    /// What happened from here to `later`.
+    pub fn until(&self, later: &HostCounters) -> HostUse {
+        // Pages of 4 kB: larger ones are not swapped whole.
+        let pages = later.pages_from_swap.saturating_sub(self.pages_from_swap);
+        HostUse {
+            // Not the host's name: containers of one machine have names of their own.
+            machine: first_line("/proc/sys/kernel/random/boot_id").chars().take(8).collect(),
+            cores: later.cores,
+            busy: Seconds((later.busy - self.busy).max(0.0)),
+            steal: Seconds((later.steal - self.steal).max(0.0)),
+            swapped_in: Bytes(pages * 4096),
+            heat_events: self.heat_events.zip(later.heat_events).map(|(before, after)| after.saturating_sub(before)),
+            clock_mhz: self.clock_mhz.zip(later.clock_mhz).map(|(before, after)| [before, after]),
+            ..HostUse::default()
+        }
+    }
+}
+
+/// Seconds of all cores, from the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. Times of
+/// interrupts are nobody's: the network's are ours.
+fn core_times(stat: &str) -> [f64; 8] {
+    let numbers = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let mut times = [0.0; 8];
+    for (time, ticks) in times.iter_mut().zip(numbers) {
+        *time = ticks.parse().unwrap_or(0.0) / TICKS_PER_SECOND;
+    }
+    times
+}
+
+/// How often cores and packages were slowed for heat, where the kernel counts it (Intel's).
+fn heat_events() -> Option<u64> {
+    let folders = fs::read_dir("/sys/devices/system/cpu").ok()?.flatten();
+    let counts = folders.flat_map(|folder| {
+        ["core_throttle_count", "package_throttle_count"]
+            .into_iter()
+            .filter_map(move |name| number_in(&folder.path().join("thermal_throttle").join(name)))
+    });
+    counts.fold(None, |sum, count| Some(sum.unwrap_or(0) + count))
+}
+
+/// Mean over the cores.
+fn clock_mhz() -> Option<f64> {
+    let folders = fs::read_dir("/sys/devices/system/cpu").ok()?.flatten();
+    let scaled = folders.filter_map(|folder| number_in(&folder.path().join("cpufreq/scaling_cur_freq")));
+    let mut clocks: Vec<f64> = scaled.map(|kilohertz| kilohertz as f64 / 1e3).collect();
+    if clocks.is_empty() {
+        let table = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let clock = |line: &str| line.strip_prefix("cpu MHz")?.split_once(':')?.1.trim().parse::<f64>().ok();
+        clocks = table.lines().filter_map(clock).collect();
+    }
+    ringmark_record::stats::summary::mean(&clocks)
+}
+
+/// Of this process, since it started.
+pub struct RankCounters {
+    core_time: f64,
+    major_faults: u64,
+    /// Seconds for which each group was held back, by its file: the process's own and those above.
+    throttled: BTreeMap<PathBuf, f64>,
+}
+
+impl RankCounters {
+    /// Reads them now.
+    pub fn read() -> RankCounters {
+        let (core_time, major_faults) =
+            process_counters(&fs::read_to_string("/proc/self/stat").unwrap_or_default()).unwrap_or_default();
+        let groups = control_groups(&facts::control_groups());
+        let throttled = groups.into_iter().filter_map(|file| {
+            let seconds = throttled(&fs::read_to_string(&file).ok()?)?;
+            Some((file, seconds))
+        });
+        RankCounters { core_time, major_faults, throttled: throttled.collect() }
+    }
+
+    /// What happened from here to `later`.
+    pub fn until(&self, later: &RankCounters) -> RankUse {
+        // A group that this process was moved to in between tells of times before.
+        let both = later.throttled.iter().filter_map(|(file, after)| Some(after - self.throttled.get(file)?));
+        RankUse {
+            core_time: Seconds((later.core_time - self.core_time).max(0.0)),
+            major_faults: later.major_faults.saturating_sub(self.major_faults),
+            throttled: both.reduce(f64::max).map(|seconds| Seconds(seconds.max(0.0))),
+            gpu: None,
+        }
+    }
+}
+
+/// Core time in seconds and major faults, from /proc/self/stat: fields 14 (utime), 15 (stime) and 12 (majflt), counted from 1,
+/// behind a name in brackets that may hold anything. Threads that have ended are in them.
+fn process_counters(stat: &str) -> Option<(f64, u64)> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    // The first of these is field 3.
+    let field = |number: usize| fields.split(' ').nth(number - 3)?.parse::<u64>().ok();
+    Some(((field(14)? + field(15)?) as f64 / TICKS_PER_SECOND, field(12)?))
+}
+
+/// Where the CPU times of this process's control group and of those above may be, for both versions of control groups.
+fn control_groups(own: &str) -> Vec<PathBuf> {
+    const MOUNTED: [&str; 5] = [
+        "/sys/fs/cgroup",
+        "/sys/fs/cgroup/unified",
+        "/sys/fs/cgroup/cpu",
+        "/sys/fs/cgroup/cpu,cpuacct",
+        "/sys/fs/cgroup/cpuacct,cpu",
+    ];
+    let mut files = Vec::new();
+    for line in own.lines() {
+        // `0::/path` of version 2, `4:cpu,cpuacct:/path` of version 1.
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let mounts = match controllers {
+            "" => &MOUNTED[..2],
+            _ if controllers.split(',').any(|name| name == "cpu") => &MOUNTED[2..],
+            _ => continue,
+        };
+        let groups = iter::successors(Some(Path::new(path)), |group| group.parent());
+        // The folder itself is the group's own where a container sees no more than that.
+        files.extend(groups.flat_map(|group| {
+            let below = group.strip_prefix("/").unwrap_or(group);
+            mounts.iter().map(move |mount| Path::new(mount).join(below).join("cpu.stat"))
+        }));
+    }
+    files
+}
+
+/// Seconds for which a group was held back, from its cpu.stat: nanoseconds in version 1, microseconds in version 2.
+fn throttled(stat: &str) -> Option<f64> {
+    let nanoseconds = number_behind(stat, "throttled_time").map(|time| time as f64 / 1e9);
+    nanoseconds.or_else(|| Some(number_behind(stat, "throttled_usec")? as f64 / 1e6))
+}
+
+fn number_in(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// The number in the line `name number` of a table.
+fn number_behind(table: &str, name: &str) -> Option<u64> {
+    table.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn core_times_are_those_of_all_cores() {
+        let times = core_times("cpu  200 100 50 1000 7 1 2 30 0 0\ncpu0 100 50 25 500 3 1 1 15 0 0\n");
+        assert_eq!(times, [2.0, 1.0, 0.5, 10.0, 0.07, 0.01, 0.02, 0.3]);
+        assert_eq!(core_times(""), [0.0; 8]);
+    }
+
+    #[test]
+    fn a_process_is_read_whatever_it_is_called() {
+        let stat = "4711 (a) b) (c) S 1 4711 4711 0 -1 4194560 5000 0 12 0 250 50 9 9 20 0 3 0 100 0 0";
+        assert_eq!(process_counters(stat), Some((3.0, 12)));
+        assert_eq!(process_counters("4711"), None);
+    }
+
+    #[test]
+    fn groups_of_both_versions_are_found_up_to_the_root() {
+        let files =
+            |own: &str| -> Vec<String> { control_groups(own).iter().map(|file| file.display().to_string()).collect() };
+        let second = files("0::/a/b\n");
+        assert_eq!(second.len(), 6);
+        assert!(second.contains(&"/sys/fs/cgroup/a/b/cpu.stat".to_owned()), "{second:?}");
+        assert!(second.contains(&"/sys/fs/cgroup/cpu.stat".to_owned()), "{second:?}");
+        let first = files("5:memory:/m\n4:cpu,cpuacct:/a\n1:name=systemd:/\n");
+        assert!(first.contains(&"/sys/fs/cgroup/cpu,cpuacct/a/cpu.stat".to_owned()), "{first:?}");
+        assert!(first.contains(&"/sys/fs/cgroup/cpu/cpu.stat".to_owned()) && first.len() == 6, "{first:?}");
+        assert!(files("").is_empty());
+
+        assert_eq!(throttled("nr_periods 10\nnr_throttled 5\nthrottled_time 2500000000\n"), Some(2.5));
+        assert_eq!(throttled("usage_usec 7\nnr_throttled 5\nthrottled_usec 2500000\n"), Some(2.5));
+        assert_eq!(throttled("usage_usec 7\n"), None);
+    }
+
+    #[test]
+    fn a_group_counts_from_the_first_look_on() {
+        let counters = |groups: &[(&str, f64)]| RankCounters {
+            core_time: 0.0,
+            major_faults: 0,
+            throttled: groups.iter().map(|(file, seconds)| (PathBuf::from(file), *seconds)).collect(),
+        };
+        let before = counters(&[("/a", 10.0), ("/", 1.0)]);
+        let throttled = |after: &RankCounters| before.until(after).throttled;
+        assert_eq!(throttled(&counters(&[("/a", 12.5), ("/", 1.0)])), Some(Seconds(2.5)));
+        assert_eq!(throttled(&counters(&[("/new", 12.5), ("/", 1.0)])), Some(Seconds(0.0)));
+        assert_eq!(throttled(&counters(&[])), None);
+    }
+
+    /// This process and its host, for real.
+    #[test]
+    fn work_of_this_process_is_counted_to_it_and_to_the_host() {
+        let (host, rank, start) = (HostCounters::read(), RankCounters::read(), Instant::now());
+        let mut sum = 0u64;
+        while RankCounters::read().core_time - rank.core_time < 0.3 && start.elapsed().as_secs() < 60 {
+            sum = (0..1_000_000).fold(sum, u64::wrapping_add);
+        }
+        assert!(sum > 0);
+        let (used, host) = (rank.until(&RankCounters::read()), host.until(&HostCounters::read()));
+        assert!(used.core_time.0 >= 0.3, "{used:?}");
+        assert!(host.busy.0 > 0.2 && host.cores > 0 && !host.machine.is_empty(), "{host:?}");
+    }
+}

@@ -1,0 +1,144 @@
+//! What kernel and environment tell of this machine and this process. Knows no other rank, no MPI and no libtorch; not
+//! for counters, whose differences tell what went on: those are in [`counters`](crate::host::counters).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ringmark_record::environment::is_allowed;
+use ringmark_record::units::Bytes;
+use ringmark_record::units::Seconds;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The value of a variable that is set and not empty.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The processor as the kernel names it.
+pub fn processor_name() -> String {
+    let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
+}
+
+/// Seconds since 1970 UTC.
+pub fn now() -> Seconds {
+    Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
+}
+
+/// Processors that this process may run on.
+pub fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+/// Memory that this process may still take: the host's, or less where a control group says so.
+pub fn available_memory() -> Bytes {
+    let host = proc_kilobytes("/proc/meminfo", "MemAvailable:") * 1024;
+    // What a group uses includes files that the kernel keeps only while nobody needs the memory.
+    let left = |folder: &str, limit: &str, used: &str, files: [&str; 2]| {
+        let number = |name: &str| first_line(&format!("{folder}/{name}")).trim().parse::<u64>().ok();
+        let kept = |key: &&str| first_line_with(&format!("{folder}/memory.stat"), key).parse::<u64>().unwrap_or(0);
+        Some((number(limit)? + files.iter().map(kept).sum::<u64>()).saturating_sub(number(used)?))
+    };
+    let groups = [
+        left("/sys/fs/cgroup", "memory.max", "memory.current", ["inactive_file ", "active_file "]),
+        left(
+            "/sys/fs/cgroup/memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            ["total_inactive_file ", "total_active_file "],
+        ),
+    ];
+    Bytes(groups.into_iter().flatten().fold(host, u64::min))
+}
+
+/// A number that hardly two processes share.
+pub fn random_id() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    xxh3_64(&[now.as_nanos().to_le_bytes(), u128::from(std::process::id()).to_le_bytes()].concat())
+}
+
+/// Most memory that this process has held.
+pub fn peak_resident() -> Bytes {
+    Bytes(proc_kilobytes("/proc/self/status", "VmHWM:") * 1024)
+}
+
+/// This process's number among the ranks, as the launcher counts them; for the time before MPI tells it.
+pub fn launched_rank() -> u32 {
+    const NAMES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"];
+    NAMES.iter().find_map(|name| variable(name)?.parse().ok()).unwrap_or(0)
+}
+
+/// Name of this host.
+pub fn host_name() -> String {
+    first_line("/proc/sys/kernel/hostname")
+}
+
+/// What the kernel calls the program of a process; nothing where it is gone.
+pub fn program_of(process: i32) -> String {
+    first_line(&format!("/proc/{process}/comm"))
+}
+
+/// Those that a record may show.
+pub fn variables() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| is_allowed(name))
+        .collect()
+}
+
+/// The number behind `key` in one of the kernel's tables of kB.
+fn proc_kilobytes(path: &str, key: &str) -> u64 {
+    first_line_with(path, key).trim_end_matches(" kB").parse().unwrap_or(0)
+}
+
+/// What stands behind `key` in the first line that begins with it; nothing where there is none.
+fn first_line_with(path: &str, key: &str) -> String {
+    let table = fs::read_to_string(path).unwrap_or_default();
+    table.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned()
+}
+
+/// Of a file; nothing where it cannot be read.
+pub fn first_line(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
+}
+
+/// Operating system and kernel.
+pub fn system() -> String {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
+    format!("{} {}", name.trim_matches('"'), first_line("/proc/sys/kernel/osrelease"))
+}
+
+/// Memory of this machine.
+pub fn memory() -> Bytes {
+    Bytes(proc_kilobytes("/proc/meminfo", "MemTotal:") * 1024)
+}
+
+/// Processors that affinity leaves to this process, as the kernel lists them: `0-3,8`.
+pub fn allowed_processors() -> String {
+    first_line_with("/proc/self/status", "Cpus_allowed_list:")
+}
+
+/// Control groups of this process, as the kernel lists them.
+pub fn control_groups() -> String {
+    fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
+}
+
+/// Lines that a program prints, or `None` where it is missing or fails.
+pub fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
+    let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim_end().to_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_tables_are_read() {
+        assert!(available_memory().0 > 0 && !allowed_processors().is_empty());
+    }
+}

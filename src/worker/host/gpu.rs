@@ -1,0 +1,79 @@
+//! One GPU as nvidia-smi sees it. Not for the rank that uses it.
+
+use ringmark_record::resource_use::GpuUse;
+use ringmark_record::units::Seconds;
+
+use crate::host::facts::output;
+
+/// Clock, temperature and what slows it.
+pub struct GpuState {
+    clock_mhz: f64,
+    highest_clock_mhz: f64,
+    temperature: f64,
+    reasons: u64,
+    /// Seconds since the driver started; `None` where it does not count them.
+    slowed_for_heat: Option<f64>,
+}
+
+impl GpuState {
+    /// `None` where nvidia-smi is missing, does not answer, or does not know the GPU.
+    pub fn read(bus_id: &str) -> Option<GpuState> {
+        let ask = |fields: &str| -> Option<String> {
+            let query = [format!("--query-gpu={fields}"), "--format=csv,noheader,nounits".to_owned()];
+            // A broken GPU makes it wait for minutes.
+            let arguments = ["20", "nvidia-smi", "-i", bus_id, &query[0], &query[1]];
+            output("timeout", &arguments)?.into_iter().next()
+        };
+        let state = GpuState::parse(&ask("clocks.sm,clocks.max.sm,temperature.gpu,clocks_throttle_reasons.active")?)?;
+        // A driver that does not know these fields refuses the whole question.
+        let counters =
+            "clocks_event_reasons_counters.sw_thermal_slowdown,clocks_event_reasons_counters.hw_thermal_slowdown";
+        Some(GpuState { slowed_for_heat: ask(counters).and_then(|line| sum_of_microseconds(&line)), ..state })
+    }
+
+    /// `1980, 1980, 41, 0x0000000000000001`.
+    fn parse(line: &str) -> Option<GpuState> {
+        let mut fields = line.split(',').map(str::trim);
+        let mut number = || fields.next()?.parse::<f64>().ok();
+        let (clock_mhz, highest_clock_mhz, temperature) = (number()?, number()?, number()?);
+        let reasons = u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok()?;
+        Some(GpuState { clock_mhz, highest_clock_mhz, temperature, reasons, slowed_for_heat: None })
+    }
+
+    /// What happened from here to `later`.
+    pub fn until(&self, later: &GpuState) -> GpuUse {
+        let slowed = self.slowed_for_heat.zip(later.slowed_for_heat);
+        GpuUse {
+            clock_mhz: [self.clock_mhz, later.clock_mhz],
+            highest_clock_mhz: later.highest_clock_mhz,
+            temperature: [self.temperature, later.temperature],
+            reasons: [self.reasons, later.reasons],
+            slowed_for_heat: slowed.map(|(before, after)| Seconds((after - before).max(0.0))),
+        }
+    }
+}
+
+/// `120, 3000000`; with or without the unit, in seconds.
+fn sum_of_microseconds(line: &str) -> Option<f64> {
+    let number = |word: &str| word.trim().trim_end_matches(" us").parse::<f64>().ok();
+    Some(line.split(',').map(number).collect::<Option<Vec<f64>>>()?.iter().sum::<f64>() / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nvidia_smi_says_is_read_and_what_it_does_not_know_is_not() {
+        let state = GpuState::parse("1755, 1980, 71, 0x0000000000000024").expect("a line");
+        assert_eq!(
+            (state.clock_mhz, state.highest_clock_mhz, state.temperature, state.reasons),
+            (1755.0, 1980.0, 71.0, 0x24)
+        );
+        assert!(GpuState::parse("[N/A], 1980, 71, 0x0").is_none());
+        assert!(GpuState::parse("").is_none());
+        assert_eq!(sum_of_microseconds("120, 3000000"), Some(3.00012));
+        assert_eq!(sum_of_microseconds("120 us, 80 us"), Some(0.0002));
+        assert_eq!(sum_of_microseconds("[N/A], 80"), None);
+    }
+}

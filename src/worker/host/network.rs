@@ -1,0 +1,73 @@
+//! The network interfaces of this host, and the one that NCCL is to use. Not for sending anything.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use ipnet::Ipv4Net;
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use ringmark_record::inspection::INTERFACE_VARIABLE;
+use ringmark_record::inspection::Interface;
+use ringmark_record::usage::usage;
+
+/// All of them, by name.
+pub fn interfaces() -> Result<Vec<Interface>> {
+    let mut interfaces: BTreeMap<String, Interface> = BTreeMap::new();
+    for entry in getifaddrs().context("the kernel does not tell its network interfaces")? {
+        let name = entry.interface_name;
+        let interface = interfaces.entry(name.clone()).or_insert_with(|| Interface {
+            is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
+            is_loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
+            is_bridge: Path::new("/sys/class/net").join(&name).join("bridge").exists(),
+            link_megabits: link_megabits(&name),
+            name,
+            addresses: Vec::new(),
+        });
+        let four = |address: Option<nix::sys::socket::SockaddrStorage>| Some(address?.as_sockaddr_in()?.ip());
+        if let (Some(address), Some(mask)) = (four(entry.address), four(entry.netmask)) {
+            interface.addresses.extend(Ipv4Net::with_netmask(address, mask));
+        }
+    }
+    Ok(interfaces.into_values().collect())
+}
+
+/// What the device's driver says; -1, or no file to read, where it says nothing.
+fn link_megabits(name: &str) -> Option<u32> {
+    fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?.trim().parse().ok().filter(|speed| *speed > 0)
+}
+
+/// The name of this host's interface in `network`, which is the text of [`INTERFACE_VARIABLE`].
+pub fn interface_in(network: &str) -> Result<String> {
+    let parsed: Ipv4Net = network.parse().map_err(|_| {
+        usage(anyhow!("{INTERFACE_VARIABLE}={network} is no network: write it as 10.77.0.0/24, or unset it"))
+    })?;
+    let interfaces = interfaces()?;
+    let is_in = |interface: &&Interface| interface.addresses.iter().any(|address| parsed.contains(&address.addr()));
+    interfaces.iter().find(is_in).map(|interface| interface.name.clone()).ok_or_else(|| {
+        let all: Vec<String> = interfaces.iter().flat_map(described).collect();
+        usage(anyhow!("{INTERFACE_VARIABLE}={network}: this host has no address in it, only {}", all.join(", ")))
+    })
+}
+
+fn described(interface: &Interface) -> Vec<String> {
+    interface.addresses.iter().map(|address| format!("{} {address}", interface.name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_is_found_by_its_network() {
+        assert_eq!(interface_in("127.0.0.0/8").expect("every host has one"), "lo");
+        let error = format!("{:#}", interface_in("198.51.100.0/24").expect_err("a network for documents"));
+        assert!(error.contains("198.51.100.0/24: this host has no address in it, only ") && error.contains("lo 127."));
+        let error = format!("{:#}", interface_in("lo").expect_err("a name"));
+        assert_eq!(error, "RINGMARK_INTERFACE=lo is no network: write it as 10.77.0.0/24, or unset it");
+        let loopback = interfaces().expect("there are some").into_iter().find(|interface| interface.name == "lo");
+        let loopback = loopback.expect("every host has one");
+        assert!(loopback.is_up && loopback.is_loopback && !loopback.is_bridge, "{loopback:?}");
+    }
+}

@@ -1,0 +1,135 @@
+//! What a rank trains on: the choice between CPU and CUDA, made alike by all ranks, and the rank's own device.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use ringmark_record::device::DeviceChoice;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use tch::Device;
+
+use crate::ffi::libraries::{self, CudaLibraries};
+use crate::ffi::nccl::Nccl;
+use crate::ffi::shim;
+use crate::host::facts;
+use crate::job::cores;
+use crate::job::world::World;
+
+/// The device of this rank.
+#[derive(Debug, Clone)]
+pub struct DeviceOfRank {
+    /// As libtorch calls it.
+    pub device: Device,
+    /// As the record calls it.
+    pub kind: DeviceKind,
+    /// Name of GPU or processor.
+    pub name: String,
+    /// CPU threads of this rank.
+    pub threads: u32,
+    /// Why CUDA is not used.
+    pub cuda_missing: Option<String>,
+    /// Of a GPU, as nvidia-smi takes it.
+    pub bus_id: Option<String>,
+    /// Of a GPU.
+    compute_capability: Option<(i32, i32)>,
+}
+
+impl DeviceOfRank {
+    /// Chooses, compares the choice with all other ranks, and makes the device current.
+    pub fn choose(
+        choice: DeviceChoice,
+        threads: Option<u32>,
+        world: &World,
+        cuda: Result<&CudaLibraries, &String>,
+    ) -> Result<DeviceOfRank> {
+        let cuda = cuda.map_err(Clone::clone).and_then(|_| match tch::Cuda::device_count() {
+            count @ 1.. => Ok(count as usize),
+            _ => Err("the driver shows no GPU".to_owned()),
+        });
+        if let (DeviceChoice::Cuda, Err(missing)) = (choice, &cuda) {
+            bail!("--device cuda cannot be met: {missing}");
+        }
+        let own = match cuda {
+            Ok(count) => on_cuda(world, count)?,
+            Err(missing) => DeviceOfRank {
+                device: Device::Cpu,
+                kind: DeviceKind::Cpu,
+                name: facts::processor_name(),
+                threads: 0,
+                cuda_missing: Some(missing),
+                bus_id: None,
+                compute_capability: None,
+            },
+        };
+        agree(world, &own)?;
+        let threads = threads.unwrap_or_else(|| cores::threads_of_rank(world));
+        tch::set_num_threads(threads as i32);
+        world.agree_on_cores(cores::has_cores_for(threads, world));
+        Ok(DeviceOfRank { threads, ..own })
+    }
+
+    /// NCCL, where this rank is on a GPU.
+    pub fn nccl(&self, cuda: Result<&CudaLibraries, &String>) -> Result<Option<Arc<Nccl>>> {
+        match cuda {
+            Ok(libraries) if self.device.is_cuda() => Ok(Some(Arc::new(Nccl::new(libraries.nccl)?))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Refuses a precision that this device does not have.
+    pub fn check_dtype(&self, dtype: Dtype) -> Result<()> {
+        match (dtype, self.compute_capability) {
+            (Dtype::Tf32, Some(capability @ (major, minor))) if capability < (8, 0) => bail!(
+                "--dtype tf32 needs compute capability 8.0, {} has {major}.{minor}: choose fp32 or fp16",
+                self.name
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn on_cuda(world: &World, count: usize) -> Result<DeviceOfRank> {
+    let local = world.local_rank() as usize;
+    // A launcher may show each rank its own GPU alone; then that one is number 0 for all of them.
+    let index = if count == 1 && facts::variable("CUDA_VISIBLE_DEVICES").is_some() { 0 } else { local };
+    ensure!(
+        index < count,
+        "host {} shows {count} GPUs, {} ranks were started on it: start at most one rank a GPU",
+        world.host(),
+        world.local_ranks()
+    );
+    let facts = libraries::device_facts(index).context("the GPU does not tell its name")?;
+    shim::set_device(index)?;
+    tch::Cuda::cudnn_set_benchmark(true);
+    Ok(DeviceOfRank {
+        device: Device::Cuda(index),
+        kind: DeviceKind::Cuda,
+        name: facts.name,
+        threads: 0,
+        cuda_missing: None,
+        bus_id: Some(facts.bus_id),
+        compute_capability: Some(facts.compute_capability),
+    })
+}
+
+/// Ranks on different kinds of device would wait for each other in different libraries.
+fn agree(world: &World, own: &DeviceOfRank) -> Result<()> {
+    let own_words = match &own.cuda_missing {
+        None => format!("{} {}", env!("CARGO_PKG_VERSION"), own.kind),
+        Some(missing) => format!("{} {}: {missing}", env!("CARGO_PKG_VERSION"), own.kind),
+    };
+    let choices = world.gather_text(&own_words);
+    let choice = |words: &str| words.split(':').next().unwrap_or_default().to_owned();
+    let hosts = world.gather_text(world.host());
+    if let Some(other) = choices.iter().position(|words| choice(words) != choice(&choices[0])) {
+        bail!(
+            "the ranks do not agree on version and device: rank 0 on host {} has {}, rank {other} on host {} has {}: \
+             give all hosts the same ringmark-worker and choose --device",
+            hosts[0],
+            choices[0],
+            hosts[other],
+            choices[other]
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! What a record says of the ranks and of rank 0's machine: places, libraries, devices, topology and variables.
+
+use anyhow::Result;
+use ringmark_record::benchmark::{Profile, RunLabel};
+use ringmark_record::device::DeviceKind;
+use ringmark_record::environment::Environment;
+use ringmark_record::environment::RankPlace;
+
+use crate::ffi::nccl::Nccl;
+use crate::ffi::{libraries, shim};
+use crate::host::facts;
+use crate::job::device::DeviceOfRank;
+use crate::job::world::World;
+
+/// Where every rank is; all ranks call it together.
+pub fn places(world: &World, own: &DeviceOfRank) -> Vec<RankPlace> {
+    let numbers = [f64::from(world.local_rank()), f64::from(own.threads), f64::from(std::process::id())];
+    let numbers = world.gather(&numbers);
+    let hosts = world.gather_text(world.host());
+    let devices = world.gather_text(&own.name);
+    let place = |(rank, ((numbers, host), device_name)): (usize, ((Vec<f64>, String), String))| RankPlace {
+        rank: rank as u32,
+        local_rank: numbers[0] as u32,
+        host,
+        device: own.kind,
+        device_name,
+        threads: numbers[1] as u32,
+        process: numbers[2] as u32,
+    };
+    numbers.into_iter().zip(hosts).zip(devices).enumerate().map(place).collect()
+}
+
+/// What this rank found.
+pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environment> {
+    let is_cuda = own.kind == DeviceKind::Cuda;
+    Ok(Environment {
+        ringmark_version: env!("CARGO_PKG_VERSION").to_owned(),
+        libtorch_version: shim::libtorch_version(),
+        mpi_version: libraries::mpi_version(),
+        nccl_version: nccl.map(Nccl::version).transpose()?,
+        cuda_version: libraries::cuda_runtime_version(),
+        driver_version: is_cuda
+            .then(|| facts::output("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"])?.pop())
+            .flatten(),
+        cuda_missing: own.cuda_missing.clone(),
+        system: facts::system(),
+        processor: facts::processor_name(),
+        cores: facts::cores(),
+        memory: facts::memory(),
+        topology: if is_cuda {
+            facts::output("nvidia-smi", &["topo", "-m"])
+        } else {
+            facts::output("lstopo-no-graphics", &["--no-io", "--no-legend"])
+        }
+        .unwrap_or_default(),
+        variables: facts::variables(),
+    })
+}
+
+/// What a log of a sweep's run begins with; `title` says what is measured.
+pub fn title_lines(environment: &Environment, title: &str, label: RunLabel) -> Vec<String> {
+    let RunLabel { case, run, profile } = label;
+    let mut lines = vec![format!("ringmark {} {title} {case} run {run}", environment.ringmark_version)];
+    if profile == Profile::Quick {
+        lines.push("quick profile: a first look, not a result to quote".to_owned());
+    }
+    lines
+}
+
+/// What a log shows of libraries, machine, ranks and variables.
+pub fn lines(environment: &Environment, ranks: &[RankPlace]) -> Vec<String> {
+    let mut lines = vec![format!("libtorch {}, {}", environment.libtorch_version, environment.mpi_version)];
+    if let (Some(nccl), Some(driver)) = (&environment.nccl_version, &environment.driver_version) {
+        lines.push(format!("NCCL {nccl}, NVIDIA driver {driver}"));
+    }
+    if let Some(missing) = &environment.cuda_missing {
+        lines.push(format!("CUDA not used: {missing}"));
+    }
+    lines.push(format!(
+        "rank 0: {}, {}, {} cores, {:.1} GB",
+        environment.system,
+        environment.processor,
+        environment.cores,
+        environment.memory.0 as f64 / 1e9
+    ));
+    for place in ranks {
+        lines.push(format!(
+            "rank {}: host {} local rank {} {} {} with {} threads",
+            place.rank, place.host, place.local_rank, place.device, place.device_name, place.threads
+        ));
+    }
+    lines.extend(environment.topology.iter().map(|line| format!("topology: {line}")));
+    lines.extend(environment.variables.iter().map(|(name, value)| format!("{name}={value}")));
+    lines
+}

@@ -1,0 +1,240 @@
+//! Where this rank is, and the thread that tells the driver: on a connection and a thread of their own, so that it also
+//! speaks while the rank is stuck in a collective. The rooms of the step set the phase; nothing here waits for them.
+//!
+//! The connection is the driver's life as well: where it ends before the rank is done, the driver is gone or has given
+//! the job up, and the rank ends itself and the daemon that started it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::TimeValLike;
+use nix::unistd::{Pid, getppid};
+use ringmark_record::heartbeat::Heartbeat;
+use ringmark_record::heartbeat::INTERVAL;
+use ringmark_record::heartbeat::LauncherAddress;
+use ringmark_record::heartbeat::Message;
+use ringmark_record::heartbeat::Stage;
+use ringmark_record::heartbeat::WELCOME;
+use ringmark_record::units::Seconds;
+
+use crate::host::facts;
+use crate::job::standard_error;
+
+/// What is sent and not acknowledged for so long does not arrive: the link to the driver is down, or the driver has been
+/// stopped for so many minutes that its kernel holds no more.
+const LINK_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Between two tries to find a driver that the network has lost.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// For one of the driver's addresses to answer.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What the parent gets to end its ranks before it is killed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Iteration and phase.
+static POSITION: Mutex<(u32, Stage)> = Mutex::new((0, Stage::Starting));
+static PROGRESS: AtomicU64 = AtomicU64::new(0);
+/// [`Waiting`]s that there are.
+static WAITS: AtomicU32 = AtomicU32::new(0);
+
+/// The connection, once there is one.
+static DRIVER: Mutex<Option<TcpStream>> = Mutex::new(None);
+/// Set when this rank has said its last word: what happens to the connection then means nothing.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+/// This rank is in `phase` of the same iteration now.
+pub fn enter(phase: Stage) {
+    position().1 = phase;
+}
+
+/// This rank is in `phase` of `iteration` now.
+pub fn enter_in(iteration: u32, phase: Stage) {
+    *position() = (iteration, phase);
+}
+
+/// The other side holds it for no longer than a copy takes.
+fn position() -> MutexGuard<'static, (u32, Stage)> {
+    POSITION.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A gradient is ready, or a chunk of a sum has gone through: so a slow rank is told from one that is stuck.
+pub fn count_progress() {
+    PROGRESS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// This rank waits for others until the value is dropped.
+pub struct Waiting(());
+
+/// From here on this rank waits for others; besides, it does so in every [`Stage::AllReduce`].
+pub fn wait() -> Waiting {
+    WAITS.fetch_add(1, Ordering::Relaxed);
+    Waiting(())
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn now() -> Heartbeat {
+    let (iteration, phase) = *position();
+    let processor_time = getrusage(UsageWho::RUSAGE_SELF)
+        .map_or(0, |usage| usage.user_time().num_microseconds() + usage.system_time().num_microseconds());
+    Heartbeat {
+        iteration,
+        phase,
+        is_waiting: WAITS.load(Ordering::Relaxed) > 0 || matches!(phase, Stage::AllReduce { .. }),
+        chunks: PROGRESS.load(Ordering::Relaxed),
+        processor_time: Seconds(processor_time as f64 / 1e6),
+        available_memory: facts::available_memory(),
+    }
+}
+
+/// Tells `driver` where this rank is from now on, before MPI is there to ask: the rank's number is the launcher's.
+pub fn begin(driver: Option<LauncherAddress>) {
+    let Some(driver) = driver else { return };
+    let hello = Message::Hello {
+        token: driver.token.clone(),
+        rank: facts::launched_rank(),
+        host: facts::host_name(),
+        process: std::process::id(),
+    };
+    let name = format!("ringmark-worker: rank {} on host {}", facts::launched_rank(), facts::host_name());
+    // The thread asks for no variable: libraries that are loaded beside it may set some.
+    thread::spawn(move || {
+        let mut stream = find(&driver, &hello);
+        if stream.is_none() {
+            // It trains all the same, and mpirun's words still reach the driver.
+            standard_error::emit(&format!(
+                "{name}: none of the driver's addresses answers, a hang here will not be named"
+            ));
+        }
+        while let Some(connection) = stream {
+            stream = match report(connection) {
+                Lost::Over => return,
+                Lost::Closed => None,
+                Lost::Silent => find_again(&driver, &hello),
+            };
+            if stream.is_none() && !IS_OVER.load(Ordering::Relaxed) {
+                standard_error::emit(&format!("{name} has lost the driver and ends"));
+                end_without_driver();
+            }
+        }
+    });
+}
+
+/// How a connection ended.
+enum Lost {
+    /// This rank has said its last word.
+    Over,
+    /// The driver has closed it, or is gone.
+    Closed,
+    /// Nothing arrives.
+    Silent,
+}
+
+/// This rank's last word.
+pub fn end(message: &Message) {
+    IS_OVER.store(true, Ordering::Relaxed);
+    let driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(mut stream) = driver.as_ref() {
+        // Whether it arrives or not, this rank ends.
+        let _ = stream.write_all(message.line().as_bytes());
+    }
+}
+
+/// A connection to a driver that knows this job; others may listen at the same address.
+fn find(driver: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
+    driver.addresses.iter().find_map(|address| connect(*address, hello))
+}
+
+/// The same after the network has lost it: a link that is down for a moment must not end a run.
+fn find_again(driver: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
+    let lost = Instant::now();
+    while lost.elapsed().as_secs_f64() < driver.patience.0 {
+        thread::sleep(PAUSE);
+        if let Some(stream) = find(driver, hello) {
+            return Some(stream);
+        }
+    }
+    None
+}
+
+fn connect(address: SocketAddr, hello: &Message) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).ok()?;
+    stream.set_read_timeout(Some(CONNECT_PATIENCE)).ok()?;
+    stream.write_all(hello.line().as_bytes()).ok()?;
+    let mut answer = [0; WELCOME.len() + 1];
+    stream.read_exact(&mut answer).ok()?;
+    setsockopt(&stream, sockopt::TcpUserTimeout, &(LINK_PATIENCE.as_millis() as u32)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs_f64(INTERVAL.0))).ok()?;
+    (answer.strip_suffix(b"\n") == Some(WELCOME.as_bytes())).then_some(stream)
+}
+
+/// Reports until the connection ends.
+fn report(mut stream: TcpStream) -> Lost {
+    *DRIVER.lock().unwrap_or_else(PoisonError::into_inner) = stream.try_clone().ok();
+    let mut nothing = [0; 64];
+    loop {
+        let line = Message::At(now()).line();
+        let sent = {
+            let driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
+            if IS_OVER.load(Ordering::Relaxed) {
+                return Lost::Over;
+            }
+            driver.as_ref().map_or(Ok(()), |mut driver| driver.write_all(line.as_bytes()))
+        };
+        // Sleeps for an interval, or wakes at once where the other end closes.
+        let answer = sent.and_then(|()| stream.read(&mut nothing));
+        match answer.map_err(|error| error.kind()) {
+            Ok(1..) | Err(ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
+                return Lost::Silent;
+            }
+            _ => return Lost::Closed,
+        }
+    }
+}
+
+/// Ends this process and, where it is of Open MPI, the daemon that started it: cut off from mpirun, it would stay.
+fn end_without_driver() {
+    let parent = getppid();
+    if matches!(facts::program_of(parent.as_raw()).as_str(), "orted" | "mpirun" | "orterun" | "prterun" | "prted") {
+        // Each may find that there is nobody left to signal.
+        let _ = kill(parent, Signal::SIGTERM);
+        thread::sleep(GRACE);
+        if getppid() == parent {
+            let _ = kill(parent, Signal::SIGKILL);
+        }
+    }
+    let _ = kill(Pid::this(), Signal::SIGKILL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_is_read_as_it_was_set() {
+        for (iteration, phase) in
+            [(0, Stage::Starting), (7, Stage::AllReduce { bucket: 160 }), (u32::MAX, Stage::Finishing)]
+        {
+            enter_in(iteration, phase);
+            let heartbeat = now();
+            assert_eq!((heartbeat.iteration, heartbeat.phase), (iteration, phase));
+        }
+        enter(Stage::Backward);
+        assert_eq!((now().iteration, now().phase), (u32::MAX, Stage::Backward));
+        assert!(now().processor_time.0 > 0.0 && now().available_memory.0 > 0);
+    }
+}

@@ -1,0 +1,78 @@
+//! What hosts, ranks and GPUs did while the iterations ran: counters read before and after the timed loop, never in it,
+//! and brought together. Not for judging them: that is ringmark_record's validity.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use ringmark_record::resource_use::HostUse;
+use ringmark_record::resource_use::RankUse;
+use ringmark_record::units::Seconds;
+use serde::{Deserialize, Serialize};
+
+use crate::host::counters::{HostCounters, RankCounters};
+use crate::host::gpu::GpuState;
+use crate::job::cores;
+use crate::job::device::DeviceOfRank;
+use crate::job::world::World;
+
+/// The first reading.
+pub struct HostWatch {
+    gpu: Option<GpuState>,
+    started: Instant,
+    host: HostCounters,
+    rank: RankCounters,
+}
+
+/// What every host and every rank did between the two readings.
+pub struct CountersOfRun {
+    /// In the order of the hosts' first ranks.
+    pub hosts: Vec<HostUse>,
+    /// In rank order.
+    pub ranks: Vec<RankUse>,
+}
+
+impl HostWatch {
+    /// Reads for the first time; all ranks call this together, right before the timed loop.
+    pub fn start(world: &World, own: &DeviceOfRank) -> HostWatch {
+        let gpu = gpu_state(own);
+        // Ranks that still ask nvidia-smi are not yet load.
+        world.patient_barrier();
+        HostWatch { gpu, started: Instant::now(), host: HostCounters::read(), rank: RankCounters::read() }
+    }
+
+    /// Reads again; all ranks call this together, right after the timed loop.
+    pub fn end(self, world: &World, own: &DeviceOfRank) -> Result<CountersOfRun> {
+        // A host's counters hold all its ranks: all of them are read at one time.
+        world.patient_barrier();
+        let (elapsed, host, rank) = (self.started.elapsed(), HostCounters::read(), RankCounters::read());
+        world.patient_barrier();
+        let gpu = self.gpu.zip(gpu_state(own)).map(|(before, after)| before.until(&after));
+        let cores_of_ranks = cores::cores_of_ranks(world);
+        let own = CountersOfRank {
+            host: (world.local_rank() == 0).then(|| HostUse {
+                host: world.host().to_owned(),
+                cores_of_ranks,
+                elapsed: Seconds(elapsed.as_secs_f64()),
+                ..self.host.until(&host)
+            }),
+            rank: RankUse { gpu, ..self.rank.until(&rank) },
+        };
+        let texts = world.gather_text(&serde_json::to_string(&own)?);
+        let all = texts.iter().map(|text| serde_json::from_str(text)).collect::<Result<Vec<CountersOfRank>, _>>();
+        let (hosts, ranks): (Vec<Option<HostUse>>, Vec<RankUse>) =
+            all.context("counters of a rank")?.into_iter().map(|counters| (counters.host, counters.rank)).unzip();
+        Ok(CountersOfRun { hosts: hosts.into_iter().flatten().collect(), ranks })
+    }
+}
+
+fn gpu_state(own: &DeviceOfRank) -> Option<GpuState> {
+    own.bus_id.as_deref().and_then(GpuState::read)
+}
+
+/// What a rank sends to the others.
+#[derive(Serialize, Deserialize)]
+struct CountersOfRank {
+    /// From the first rank of every host.
+    host: Option<HostUse>,
+    rank: RankUse,
+}

@@ -1,0 +1,10 @@
+//! This rank among the others: MPI, the device and the cores that it has, and where it is, for the launcher to see.
+
+pub mod cores;
+pub mod device;
+pub mod environment;
+pub mod heartbeat;
+pub mod host_watch;
+pub mod session;
+pub mod standard_error;
+pub mod world;

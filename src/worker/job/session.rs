@@ -1,0 +1,150 @@
+//! What surrounds every benchmark on a rank, once: libraries, MPI, device, heartbeat, what records say of machine and
+//! ranks, counters of the host, output and files of rank 0. A benchmark is a body that gets a [`Session`]; what it
+//! measures is not for this module.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use ringmark_record::benchmark::{Profile, RunLabel};
+use ringmark_record::case::Case;
+use ringmark_record::device::DeviceChoice;
+use ringmark_record::environment::Environment;
+use ringmark_record::environment::RankPlace;
+use ringmark_record::heartbeat::LauncherAddress;
+use ringmark_record::units::Bytes;
+use ringmark_record::whole_file;
+use tch::Device;
+
+use crate::ffi::libraries::{self, NcclLog};
+use crate::ffi::nccl::Nccl;
+use crate::ffi::shim;
+use crate::host::facts;
+use crate::job::device::DeviceOfRank;
+use crate::job::host_watch::{CountersOfRun, HostWatch};
+use crate::job::world::World;
+use crate::job::{environment, heartbeat};
+
+/// What a benchmark wants to find around it.
+#[derive(Debug)]
+pub struct Request {
+    /// Where it computes.
+    pub device: DeviceChoice,
+    /// CPU threads of a rank, where the user asked for a number.
+    pub threads: Option<u32>,
+    /// Whether NCCL is asked to write down what it uses.
+    pub with_nccl_log: bool,
+    /// Where the launcher listens, if one started this rank.
+    pub launcher: Option<LauncherAddress>,
+}
+
+/// What the user wants the run to be called.
+#[derive(Debug, Clone, Copy)]
+pub struct AskedLabel {
+    /// As launched; `None` where nobody said.
+    pub case: Option<Case>,
+    /// Number of the run in its case, from 1.
+    pub run: u32,
+    /// How it is meant.
+    pub profile: Profile,
+}
+
+/// One rank's environment while its benchmark runs.
+pub struct Session<'a> {
+    /// The ranks.
+    pub world: &'a World,
+    /// What this one computes on.
+    pub own: DeviceOfRank,
+    /// There where this rank is on a GPU.
+    pub nccl: Option<Arc<Nccl>>,
+    /// What NCCL wrote, where it was asked for.
+    pub nccl_log: NcclLog,
+}
+
+impl Session<'_> {
+    /// One rank from start to end: joins the others, runs `benchmark`, leaves. The benchmark returns why its run does not
+    /// count, if it does not.
+    pub fn run(request: Request, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
+        let Request { device, threads, with_nccl_log, launcher } = request;
+        // Before anything else: NCCL and libtorch look at their environment only once.
+        let nccl_log = NcclLog::new(device, with_nccl_log);
+        heartbeat::begin(launcher);
+        let cuda = libraries::load_cuda(device);
+        World::run(|world| {
+            let own = DeviceOfRank::choose(device, threads, world, cuda.as_ref())?;
+            let nccl = own.nccl(cuda.as_ref())?;
+            benchmark(&Session { world, own, nccl, nccl_log })
+        })
+    }
+
+    /// As libtorch calls it.
+    pub fn device(&self) -> Device {
+        self.own.device
+    }
+
+    /// Prints on rank 0, which speaks for all.
+    pub fn print(&self, lines: &[String]) {
+        if self.world.rank() == 0 {
+            lines.iter().for_each(|line| println!("{line}"));
+        }
+    }
+
+    /// Writes a file on rank 0, whole or not at all, where one was asked for.
+    pub fn write(&self, path: Option<&Path>, content: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+        match path {
+            Some(path) if self.world.rank() == 0 => whole_file::write(path, content),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where every rank is; all ranks call it together.
+    pub fn places(&self) -> Vec<RankPlace> {
+        environment::places(self.world, &self.own)
+    }
+
+    /// Machine, libraries and variables of this rank.
+    pub fn environment(&self) -> Result<Environment> {
+        environment::environment(&self.own, self.nccl.as_deref())
+    }
+
+    /// What the run is called in its record. Its case is the one that was asked for, or follows from the hosts that the
+    /// ranks are on.
+    pub fn label(&self, asked: AskedLabel, places: &[RankPlace]) -> Result<RunLabel> {
+        let AskedLabel { case, run, profile } = asked;
+        let ranks = self.world.ranks();
+        if let Some(case) = case {
+            // Ranks whose launcher and MPI library do not speak to each other are each a job of its own, and run.
+            ensure!(
+                case.ranks() == ranks,
+                "case {case} has {} ranks and MPI shows {ranks}: start it by the mpirun of the MPI library that \
+                 ringmark-worker has (ldd shows it), or by an srun with its PMIx",
+                case.ranks()
+            );
+        }
+        let nodes = places.iter().filter(|place| place.local_rank == 0).count() as u32;
+        let found = Case { nodes, gpus_per_node: ranks.div_ceil(nodes) };
+        Ok(RunLabel { case: case.unwrap_or(found), run, profile })
+    }
+
+    /// Reads the counters of host and rank for the first time; all ranks call this together, right before what is timed.
+    pub fn start_counters(&self) -> HostWatch {
+        HostWatch::start(self.world, &self.own)
+    }
+
+    /// Reads them again; all ranks call this together, right after what is timed.
+    pub fn end_counters(&self, watch: HostWatch) -> Result<CountersOfRun> {
+        watch.end(self.world, &self.own)
+    }
+
+    /// Highest memory use of every rank: of the device on CUDA, resident on the CPU. All ranks call it together.
+    pub fn peak_memory(&self) -> Result<Vec<Bytes>> {
+        let own = match self.device() {
+            Device::Cuda(index) => Bytes(shim::peak_memory(index)?),
+            _ => facts::peak_resident(),
+        };
+        let all = self.world.gather(&[own.0 as f64]).concat();
+        Ok(all.into_iter().map(|bytes| Bytes(bytes as u64)).collect())
+    }
+}

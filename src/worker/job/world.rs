@@ -1,0 +1,194 @@
+//! Who is there: the ranks of this job as MPI knows them, and the few things they tell each other outside the step.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use mpi::Threading;
+use mpi::datatype::Equivalence;
+use mpi::environment::Universe;
+use mpi::topology::{Color, SimpleCommunicator};
+use mpi::traits::{Communicator, CommunicatorCollectives, Root};
+
+use anyhow::{Context, Result, ensure};
+use ringmark_record::heartbeat::Message;
+use ringmark_record::heartbeat::Stage;
+
+use crate::job::{heartbeat, standard_error};
+
+/// How long a rank that shares its core sleeps between two questions to MPI.
+pub const PATIENCE: Duration = Duration::from_micros(50);
+
+/// This process among the others.
+pub struct World {
+    communicator: SimpleCommunicator,
+    /// The ranks of this host.
+    node: SimpleCommunicator,
+    host: String,
+    /// Whether every rank has cores to itself, once that is known.
+    has_own_cores: OnceLock<bool>,
+    /// Dropped last: ends MPI, which waits for the others.
+    _universe: Universe,
+}
+
+impl World {
+    /// Joins the job that mpirun started, or makes one of a single rank.
+    fn join() -> Result<World> {
+        // One thread at a time calls MPI, but not always the same one.
+        let (universe, threading) =
+            mpi::initialize_with_threading(Threading::Serialized).context("MPI is initialized already")?;
+        ensure!(threading >= Threading::Serialized, "this MPI library allows calls from one thread only");
+        let communicator = universe.world();
+        let node = communicator.split_shared(communicator.rank());
+        let host = mpi::environment::processor_name().context("MPI does not tell the host name")?;
+        let world = World { communicator, node, host, has_own_cores: OnceLock::new(), _universe: universe };
+        world.abort_on_panic();
+        Ok(world)
+    }
+
+    /// One rank from start to end: joins, runs `body`, leaves. A rank that fails where others would wait for it ends the whole job; a
+    /// run that does not count, for the reason that `body` returns, fails on every rank, and rank 0 says why.
+    pub fn run(body: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
+        heartbeat::enter(Stage::Joining);
+        let waiting = heartbeat::wait();
+        let world = World::join()?;
+        drop(waiting);
+        heartbeat::enter(Stage::Preparing);
+        let ended = body(&world);
+        heartbeat::end(&match &ended {
+            // Of a run that does not count the record says why.
+            Ok(_) => Message::Done,
+            Err(error) => Message::Failed { reason: format!("{error:#}") },
+        });
+        match ended {
+            Ok(None) => Ok(()),
+            Ok(Some(failure)) => {
+                if world.rank() == 0 {
+                    standard_error::emit(&format!("ringmark-worker: the run failed: {failure}"));
+                }
+                // Waits for all: mpirun ends every rank when the first one fails, and rank 0 must have spoken by then.
+                drop(world);
+                std::process::exit(1)
+            }
+            Err(error) if world.ranks() == 1 => Err(error),
+            Err(error) => {
+                standard_error::emit(&format!("{}: {error:#}", world.name()));
+                world.communicator.abort(1)
+            }
+        }
+    }
+
+    /// From 0.
+    pub fn rank(&self) -> u32 {
+        self.communicator.rank() as u32
+    }
+
+    /// World size.
+    pub fn ranks(&self) -> u32 {
+        self.communicator.size() as u32
+    }
+
+    /// Rank among those of this host, from 0.
+    pub fn local_rank(&self) -> u32 {
+        self.node.rank() as u32
+    }
+
+    /// Number of ranks on this host.
+    pub fn local_ranks(&self) -> u32 {
+        self.node.size() as u32
+    }
+
+    /// Name of this host.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// `rank 3 of 8 on host b`.
+    pub fn name(&self) -> String {
+        format!("rank {} of {} on host {}", self.rank(), self.ranks(), self.host)
+    }
+
+    /// Tells all ranks whether each of them `has_own_cores`; all call it together, once.
+    pub fn agree_on_cores(&self, has_own_cores: bool) {
+        let all = self.gather(&[f64::from(u8::from(has_own_cores))]).concat();
+        self.has_own_cores.get_or_init(|| all.iter().all(|own| *own == 1.0));
+    }
+
+    /// Whether every rank of the job has cores enough for its threads, so that one that waits may keep its core.
+    pub fn has_own_cores(&self) -> bool {
+        self.has_own_cores.get().copied().unwrap_or(false)
+    }
+
+    /// Returns when every rank is here.
+    pub fn barrier(&self) {
+        let _waiting = heartbeat::wait();
+        self.communicator.barrier();
+    }
+
+    /// As [`barrier`](World::barrier), for ranks that share their cores: who waits leaves the core to those that work.
+    pub fn patient_barrier(&self) {
+        let _waiting = heartbeat::wait();
+        let mut request = self.communicator.immediate_barrier();
+        while let Err(waiting) = request.test() {
+            request = waiting;
+            std::thread::sleep(PATIENCE);
+        }
+    }
+
+    /// Overwrites `values` with rank 0's.
+    pub fn broadcast<T: Equivalence>(&self, values: &mut [T]) {
+        let _waiting = heartbeat::wait();
+        // MPI counts in 32-bit integers.
+        for chunk in values.chunks_mut(1 << 28) {
+            self.communicator.process_at_rank(0).broadcast_into(chunk);
+        }
+    }
+
+    /// Overwrites `values` with those of this host's rank 0.
+    pub fn broadcast_on_host<T: Equivalence>(&self, values: &mut [T]) {
+        let _waiting = heartbeat::wait();
+        self.node.process_at_rank(0).broadcast_into(values);
+    }
+
+    /// The ranks that have this one's local rank on their hosts, for those that `take_part`.
+    pub fn with_same_local_rank(&self, take_part: bool) -> Option<SimpleCommunicator> {
+        let _waiting = heartbeat::wait();
+        let color = if take_part { Color::with_value(self.node.rank()) } else { Color::undefined() };
+        self.communicator.split_by_color_with_key(color, self.rank() as i32)
+    }
+
+    /// Every rank's values, in rank order; as many from each.
+    pub fn gather(&self, values: &[f64]) -> Vec<Vec<f64>> {
+        if values.is_empty() {
+            return vec![Vec::new(); self.ranks() as usize];
+        }
+        let _waiting = heartbeat::wait();
+        let mut all = vec![0.0; values.len() * self.ranks() as usize];
+        self.communicator.all_gather_into(values, &mut all[..]);
+        all.chunks(values.len()).map(<[f64]>::to_vec).collect()
+    }
+
+    /// Every rank's text, in rank order.
+    pub fn gather_text(&self, text: &str) -> Vec<String> {
+        let lengths = self.gather(&[text.len() as f64]).concat();
+        let longest = lengths.iter().copied().fold(1.0, f64::max) as usize;
+        let _waiting = heartbeat::wait();
+        let mut padded = text.as_bytes().to_vec();
+        padded.resize(longest, 0);
+        let mut all = vec![0u8; longest * self.ranks() as usize];
+        self.communicator.all_gather_into(&padded[..], &mut all[..]);
+        let cut = |(bytes, length): (&[u8], &f64)| String::from_utf8_lossy(&bytes[..*length as usize]).into_owned();
+        all.chunks(longest).zip(&lengths).map(cut).collect()
+    }
+
+    /// A rank that panics must not leave the others waiting for it.
+    fn abort_on_panic(&self) {
+        let name = self.name();
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            heartbeat::end(&Message::Failed { reason: format!("internal error: {panic}") });
+            standard_error::emit(&format!("{name}: internal error"));
+            default(panic);
+            SimpleCommunicator::world().abort(1);
+        }));
+    }
+}

@@ -1,0 +1,58 @@
+//! The program `ringmark-worker`: one rank of a run, one process a GPU; errors turned into exit status (2 for usage, 1
+//! for failure). `main` -> [`benchmark`] -> `train` -> `Step` -> autograd hook -> `GradientReducer` -> `Backend` ->
+//! [`ffi`].
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`cli`] | what was typed |
+//! | [`benchmark`] | what is measured: a rank's path through each benchmark |
+//! | [`model`], [`data`] | the network and its batch |
+//! | [`exchange`] | the sum over the ranks, and the update |
+//! | [`measure`] | how long each phase took |
+//! | [`job`] | the ranks of this job, the device of this one, and where it is |
+//! | [`host`] | the machine: facts, counters, interfaces, and `ringmark doctor`'s hand on it |
+//! | [`ffi`] | foreign functions; the only module with `unsafe` |
+
+mod benchmark;
+mod cli;
+mod data;
+mod exchange;
+mod ffi;
+mod host;
+mod job;
+mod measure;
+mod model;
+#[cfg(test)]
+mod testing;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use ringmark_record::heartbeat::Message;
+use ringmark_record::inspection::INTERFACE_VARIABLE;
+use ringmark_record::usage::UsageError;
+
+use crate::cli::{Cli, Command};
+use crate::host::{agent, facts, network};
+use crate::job::{heartbeat, standard_error};
+
+fn main() -> ExitCode {
+    let interface = facts::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
+    ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref));
+    let ended = interface.and_then(|_| run(Cli::parse()));
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            heartbeat::end(&Message::Failed { reason: format!("{error:#}") });
+            standard_error::emit(&format!("ringmark-worker: {error:#}"));
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run(Cli { command, report_to }: Cli) -> anyhow::Result<()> {
+    match command {
+        Command::Benchmark(benchmark) => benchmark::run(benchmark, report_to),
+        Command::Agent(arguments) => agent::run(arguments.device),
+    }
+}

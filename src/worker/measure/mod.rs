@@ -1,0 +1,5 @@
+//! How long things took: marks in time on host and device. Not for what is made of them.
+
+pub mod mark;
+pub mod step_timer;
+pub mod timed;

@@ -1,0 +1,199 @@
+//! How long each phase of an iteration took: wall clock on the CPU, events on CUDA, read when the device is past them.
+//!
+//! Marks are set in the loop and cost no wait; [`StepTimer::finished`] hands out the iterations that are over.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ringmark_record::heartbeat::Stage;
+use ringmark_record::phase::{Phase, Phases};
+use tch::{Device, Kind, Tensor};
+
+use crate::ffi::shim;
+use crate::job::heartbeat;
+use crate::measure::mark::Mark;
+
+/// Between two questions to the device: little processor time, so that a host that waits is not taken for one at work.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// What the exchange did inside backward.
+#[derive(Default)]
+pub struct InBackward {
+    /// Time that backward was held up.
+    pub blocked: Duration,
+    /// When the first sum was about to start, if one was; nothing that waits for another rank comes before it.
+    pub first_sum: Option<Mark>,
+}
+
+/// What an iteration leaves on the device, each a tensor of one element.
+pub struct DeviceValues<'a> {
+    /// Mean over the rank's batch.
+    pub loss: &'a Tensor,
+    /// Of the next iteration.
+    pub loss_scale: &'a Tensor,
+    /// Not 0 where the update was skipped.
+    pub found_inf: &'a Tensor,
+}
+
+/// An iteration on its way through the device.
+struct StepMarks {
+    start: Mark,
+    /// Of each phase; the one before ends where it begins.
+    ends: Phases<Mark>,
+    in_backward: InBackward,
+    /// [`DeviceValues`] on the host, there when the next iteration's first mark is done.
+    values: Tensor,
+}
+
+impl StepMarks {
+    /// Where the device is in this iteration; `bucket` is the one that it sums.
+    fn stage(&self, bucket: u32) -> Result<Stage> {
+        for (phase, end) in self.ends.iter() {
+            if !end.is_done()? {
+                return Ok(match phase {
+                    Phase::Forward => Stage::Forward,
+                    Phase::Backward => Stage::Backward,
+                    Phase::ExposedAllreduce => Stage::AllReduce { bucket },
+                    Phase::Optimizer => Stage::Optimizer,
+                });
+            }
+        }
+        Ok(Stage::Optimizer)
+    }
+
+    /// What each phase took: from the end of the one before to its own.
+    fn times(&self) -> Result<Phases<f64>> {
+        let mut times = Phases::default();
+        let mut begin = &self.start;
+        for (phase, end) in self.ends.iter() {
+            times[phase] = end.seconds_since(begin)?;
+            begin = end;
+        }
+        // Time inside backward that belongs to the all-reduce.
+        let blocked = self.in_backward.blocked.as_secs_f64();
+        times[Phase::Backward] = (times[Phase::Backward] - blocked).max(0.0);
+        times[Phase::ExposedAllreduce] += blocked;
+        Ok(times)
+    }
+}
+
+/// Sets the marks of one iteration.
+pub struct MarkSetter {
+    device: Device,
+    start: Mark,
+    ends: Phases<Option<Mark>>,
+}
+
+impl MarkSetter {
+    /// Sets the mark at the end of `phase`; the next one begins there.
+    pub fn end_of(&mut self, phase: Phase) -> Result<()> {
+        self.ends[phase] = Some(Mark::set(self.device)?);
+        Ok(())
+    }
+
+    /// For tests: keeps this rank busy for `fraction` of the time since the iteration's start, which it waits for on CUDA.
+    pub fn spin(&self, fraction: f64) -> Result<()> {
+        let now = Mark::set(self.device)?;
+        now.wait(|| Ok(()))?;
+        let (start, time) = (Instant::now(), now.seconds_since(&self.start)? * fraction);
+        while start.elapsed().as_secs_f64() < time {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+}
+
+/// One rank's iteration, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// Start to the next start.
+    pub step: f64,
+    /// What each phase took.
+    pub phases: Phases<f64>,
+    /// Start to the first all-reduce.
+    pub before_allreduce: f64,
+    /// Mean over the rank's batch.
+    pub loss: f64,
+    /// Used in this iteration.
+    pub loss_scale: f64,
+    /// Whether the update was skipped.
+    pub skipped: bool,
+}
+
+/// Iterations on their way through the device.
+pub struct StepTimer {
+    device: Device,
+    pending: VecDeque<StepMarks>,
+    /// Iterations that were handed out.
+    over: u32,
+    loss_scale: f64,
+}
+
+impl StepTimer {
+    /// `loss_scale` is the first iteration's, 1 without one.
+    pub fn new(device: Device, loss_scale: f64) -> StepTimer {
+        StepTimer { device, pending: VecDeque::new(), over: 0, loss_scale }
+    }
+
+    /// Sets the start of an iteration, which is the end of the one before.
+    pub fn begin(&self) -> Result<MarkSetter> {
+        Ok(MarkSetter { device: self.device, start: Mark::set(self.device)?, ends: Phases::default() })
+    }
+
+    /// Takes an iteration's marks, and has its values copied to the host.
+    pub fn end(&mut self, setter: MarkSetter, in_backward: InBackward, values: DeviceValues) -> Result<()> {
+        let MarkSetter { start, ends, .. } = setter;
+        let Some(ends) = ends.all() else {
+            unreachable!("an iteration ends all its phases");
+        };
+        let DeviceValues { loss, loss_scale, found_inf } = values;
+        let values = Tensor::f_stack(&[loss, loss_scale, found_inf].map(Tensor::detach), 0)?.f_to_kind(Kind::Float)?;
+        let values = if self.device.is_cuda() {
+            let host = Tensor::f_empty([3], (Kind::Float, Device::Cpu))?.f_pin_memory(self.device)?;
+            shim::copy_without_waiting(&host, &values)?;
+            host
+        } else {
+            values
+        };
+        self.pending.push_back(StepMarks { start, ends, in_backward, values });
+        Ok(())
+    }
+
+    /// The iterations that are over, oldest first. `last` is the end of the last one; with it this waits for all.
+    ///
+    /// Without it this waits until the device has begun the newest iteration: a host that runs further ahead is held up
+    /// inside a launch at last, where it can neither see an error nor say where the device is. While it waits,
+    /// `check` looks for errors of the sums under way and returns which of them the device is at.
+    pub fn finished(&mut self, last: Option<&MarkSetter>, check: impl Fn() -> Result<u32>) -> Result<Vec<Sample>> {
+        let mut samples = Vec::new();
+        while let Some(iteration) = self.pending.front() {
+            let Some(next) = self.pending.get(1).map(|next| &next.start).or(last.map(|setter| &setter.start)) else {
+                break;
+            };
+            if !next.is_done()? {
+                heartbeat::enter_in(self.over + 1, iteration.stage(check()?)?);
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            let value = |index: i64| iteration.values.double_value(&[index]);
+            let found_inf = value(2) != 0.0;
+            samples.push(Sample {
+                step: next.seconds_since(&iteration.start)?,
+                phases: iteration.times()?,
+                before_allreduce: iteration
+                    .in_backward
+                    .first_sum
+                    .as_ref()
+                    .unwrap_or(&iteration.ends[Phase::Backward])
+                    .seconds_since(&iteration.start)?,
+                loss: value(0),
+                loss_scale: std::mem::replace(&mut self.loss_scale, value(1)),
+                skipped: found_inf,
+            });
+            self.pending.pop_front();
+            self.over += 1;
+        }
+        Ok(samples)
+    }
+}

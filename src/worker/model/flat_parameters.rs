@@ -1,0 +1,126 @@
+//! All weights in one flat tensor, in the order in which backward finishes their gradients: a bucket of gradients is a
+//! range of such a tensor, and the update is one call.
+//!
+//! The model's parameters become views of the flat weights, with the strides of the run's memory layout.
+
+use anyhow::Result;
+use ringmark_record::model::Layout;
+use tch::{Kind, Tensor};
+
+use crate::model::named_tensors::NamedTensors;
+
+/// The flat weights, and the parameters in them.
+pub struct FlatParameters {
+    /// Every weight, fp32.
+    pub weights: Tensor,
+    /// The model's own tensors in backward order.
+    pub parameters: Vec<Tensor>,
+    /// Every weight in the type that convolutions and products compute in, where that is not fp32.
+    rounded: Option<Tensor>,
+}
+
+impl FlatParameters {
+    /// Moves the parameters of `tensors` into flat memory; the model goes on using them.
+    ///
+    /// With `compute`, the type of an autocast, the model's convolutions and products use a rounded copy: what autocast
+    /// would do for every weight by itself, in one call, and without keeping their gradients in both types. `tensors`
+    /// name the fp32 values in any case.
+    pub fn new(tensors: &mut NamedTensors, layout: Layout, compute: Option<Kind>) -> Result<FlatParameters> {
+        let _no_gradient = tch::no_grad_guard();
+        // Backward walks the model from its end to its beginning.
+        let parameters: Vec<Tensor> =
+            tensors.parameters.iter().rev().map(|named| named.tensor.shallow_clone()).collect();
+        let (length, device) = (tensors.elements() as i64, tensors.device());
+        let zeros = |kind| Tensor::f_zeros([length], (kind, device));
+        let mut flat =
+            FlatParameters { weights: zeros(Kind::Float)?, rounded: compute.map(zeros).transpose()?, parameters };
+        let exact = flat.views(&flat.weights, layout)?;
+        let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded, layout)).transpose()?;
+        for (index, (named, view)) in tensors.parameters.iter_mut().rev().zip(exact).enumerate() {
+            view.shallow_clone().f_copy_(&named.tensor)?;
+            // Autocast leaves vectors, those of batch normalization, in fp32.
+            let used = rounded.as_ref().filter(|_| view.dim() > 1).map_or(&view, |rounded| &rounded[index]);
+            flat.parameters[index].set_data(used);
+            named.tensor = view;
+        }
+        Ok(flat)
+    }
+
+    /// Rounds the weights for the next forward pass, where it computes in another type than fp32.
+    pub fn round(&self) -> Result<()> {
+        if let Some(rounded) = &self.rounded {
+            rounded.shallow_clone().f_copy_(&self.weights)?;
+        }
+        Ok(())
+    }
+
+    /// Every parameter's place in `flat`, strided for `layout`.
+    fn views(&self, flat: &Tensor, layout: Layout) -> Result<Vec<Tensor>> {
+        let mut offset = 0;
+        let view = |parameter: &Tensor| {
+            let range = flat.f_narrow(0, offset, parameter.numel() as i64)?;
+            offset += parameter.numel() as i64;
+            let shape = parameter.size();
+            Ok(match (layout, &shape[..]) {
+                (Layout::Nhwc, &[output, input, height, width]) => {
+                    range.f_view([output, height, width, input])?.f_permute([0, 3, 1, 2])?
+                }
+                _ => range.f_view(&shape[..])?,
+            })
+        };
+        self.parameters.iter().map(view).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+    use crate::data::in_layout;
+    use ringmark_record::model::Model;
+
+    use crate::model::network::Network;
+    use crate::model::networks;
+    use crate::testing::seeded;
+
+    fn flat_model(
+        layout: Layout,
+        compute: Option<Kind>,
+    ) -> (NamedTensors, Box<dyn Network>, FlatParameters, Vec<Tensor>) {
+        let _generator = seeded(1);
+        let mut tensors = NamedTensors::new(Device::Cpu);
+        let model = networks::build(Model::Resnet50V1b, &mut tensors);
+        let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
+        let flat = FlatParameters::new(&mut tensors, layout, compute).expect("memory");
+        (tensors, model, flat, before)
+    }
+
+    #[test]
+    fn the_model_lives_in_flat_memory_in_both_layouts() {
+        for layout in [Layout::Nhwc, Layout::Nchw] {
+            let (tensors, _model, flat, before) = flat_model(layout, None);
+            for ((named, before), used) in tensors.parameters.iter().zip(&before).zip(flat.parameters.iter().rev()) {
+                assert_eq!(&named.tensor, before, "{}", named.name);
+                assert!(used.requires_grad() && used.is_leaf(), "{}", named.name);
+                assert_eq!(used.data_ptr(), named.tensor.data_ptr(), "{}", named.name);
+            }
+            let _ = flat.weights.shallow_clone().fill_(0.5);
+            assert!(flat.parameters.iter().all(|used| used.mean(Kind::Float).double_value(&[]) == 0.5));
+            let conv1 = &tensors.parameters[0].tensor;
+            assert_eq!(in_layout(conv1, layout).expect("a view").stride(), conv1.stride());
+        }
+    }
+
+    #[test]
+    fn a_rounded_model_computes_with_rounded_matrices_and_exact_vectors() {
+        let (tensors, _model, flat, before) = flat_model(Layout::Nhwc, Some(Kind::BFloat16));
+        flat.round().expect("a copy");
+        for ((named, before), used) in tensors.parameters.iter().zip(&before).zip(flat.parameters.iter().rev()) {
+            assert_eq!(&named.tensor, before, "{}", named.name);
+            let kind = if before.dim() > 1 { Kind::BFloat16 } else { Kind::Float };
+            assert_eq!(used.kind(), kind, "{}", named.name);
+            assert_eq!(used, &before.to_kind(kind), "{}", named.name);
+        }
+    }
+}

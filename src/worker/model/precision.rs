@@ -1,0 +1,46 @@
+//! What `--dtype` means for the network: which autocast, which fp32. The loss scale of fp16 is the exchange's.
+//!
+//! fp32 is IEEE fp32; tf32 lets CUDA round the inputs of products; fp16 and bf16 are autocast over fp32 weights.
+
+use anyhow::{Result, ensure};
+use ringmark_record::dtype::Dtype;
+use tch::{Device, Kind, Tensor};
+
+use crate::ffi::shim::{self, AutocastType};
+
+/// The rounding of one run.
+pub struct Precision {
+    autocast: Option<AutocastType>,
+    is_cuda: bool,
+}
+
+impl Precision {
+    /// Sets the process up for `dtype`.
+    pub fn new(dtype: Dtype, device: Device) -> Result<Precision> {
+        let is_cuda = device.is_cuda();
+        ensure!(
+            dtype != Dtype::Tf32 || is_cuda,
+            "--dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU: choose fp32 or bf16"
+        );
+        shim::allow_tf32(dtype == Dtype::Tf32)?;
+        let autocast = match dtype {
+            Dtype::Fp32 | Dtype::Tf32 => None,
+            Dtype::Fp16 => Some(AutocastType::Half),
+            Dtype::Bf16 => Some(AutocastType::BFloat16),
+        };
+        Ok(Precision { autocast, is_cuda })
+    }
+
+    /// Type that convolutions and products compute in, where it is not fp32.
+    pub fn compute(&self) -> Option<Kind> {
+        self.autocast.map(|kind| match kind {
+            AutocastType::Half => Kind::Half,
+            AutocastType::BFloat16 => Kind::BFloat16,
+        })
+    }
+
+    /// Runs the forward pass as the dtype wants it.
+    pub fn forward(&self, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
+        shim::with_autocast(self.is_cuda, self.autocast, body)
+    }
+}

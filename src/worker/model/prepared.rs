@@ -1,0 +1,70 @@
+//! A network ready to compute: its weights in flat memory, in the layout and the rounding of the run. What training and
+//! inference have in common; not for what is done with the scores.
+
+use std::path::Path;
+
+use anyhow::Result;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::model::{Layout, Model};
+use tch::{Device, Tensor};
+
+use crate::model::checkpoint;
+use crate::model::flat_parameters::FlatParameters;
+use crate::model::named_tensors::NamedTensors;
+use crate::model::network::{Mode, Network};
+use crate::model::networks;
+use crate::model::precision::Precision;
+
+/// What a network is made by.
+pub struct Recipe<'a> {
+    /// Which one.
+    pub model: Model,
+    /// Of the weights.
+    pub seed: i64,
+    /// Weights to start from instead (safetensors).
+    pub init: Option<&'a Path>,
+    /// Precision.
+    pub dtype: Dtype,
+    /// Memory layout.
+    pub layout: Layout,
+}
+
+/// The network.
+pub struct PreparedModel {
+    network: Box<dyn Network>,
+    /// Its tensors by name.
+    pub tensors: NamedTensors,
+    /// Its parameters in flat memory.
+    pub flat: FlatParameters,
+    precision: Precision,
+}
+
+impl PreparedModel {
+    /// Makes it on `device`.
+    pub fn new(recipe: &Recipe, device: Device) -> Result<PreparedModel> {
+        tch::manual_seed(recipe.seed);
+        let mut tensors = NamedTensors::new(device);
+        let network = networks::build(recipe.model, &mut tensors);
+        if let Some(path) = recipe.init {
+            checkpoint::load(path, &tensors, recipe.model.facts().torchvision)?;
+        }
+        let precision = Precision::new(recipe.dtype, device)?;
+        let flat = FlatParameters::new(&mut tensors, recipe.layout, precision.compute())?;
+        Ok(PreparedModel { network, tensors, flat, precision })
+    }
+
+    /// Where it computes.
+    pub fn device(&self) -> Device {
+        self.tensors.device()
+    }
+
+    /// Rounds the weights for the next forward passes, where they compute in another type than fp32: after every update.
+    pub fn round(&self) -> Result<()> {
+        self.flat.round()
+    }
+
+    /// What `head` makes of the scores of every class for `images`, all of it in the precision of the run.
+    pub fn forward(&self, images: &Tensor, mode: Mode, head: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        self.precision.forward(|| head(self.network.forward(images, mode)?))
+    }
+}
