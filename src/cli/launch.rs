@@ -29,8 +29,9 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::StarterOptions;
 use crate::launch::job::starter::{self, Starter};
 use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::sweep::benchmark::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::benchmark::bandwidth::{self, BandwidthSweep};
-use crate::launch::sweep::benchmark::train::{self, SweepConfig};
+use crate::launch::sweep::benchmark::train::TrainSweep;
 use crate::launch::sweep::plan::Axes;
 use crate::launch::sweep::suite;
 
@@ -185,36 +186,28 @@ Examples:
 Exit status 1 says that a run failed or that the hosts are not well, 2 that something was asked wrongly or that --out is
 in use.";
 
-/// Options of `ringmark sweep`.
+/// What a sweep varies and what becomes of it: the same for every benchmark over axes.
 #[derive(Debug, Args)]
-#[command(after_help = SWEEP_EXAMPLES)]
-pub struct SweepOptions {
+pub struct AxesOptions {
     /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g
     /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
-    /// Precisions, instead of --dtype: every one with every batch size and case
+    /// Precisions, instead of --dtype: each runs with every batch size and case
     #[arg(long, value_name = "TYPE,..", value_delimiter = ',', conflicts_with = "dtype")]
     #[arg(value_parser = options::words::<Dtype>())]
     dtypes: Option<Vec<Dtype>>,
-    /// Images a rank and iteration, instead of --batch-size: every one with every precision and case
+    /// Batch sizes of a rank, instead of --batch-size: each runs with every precision and case
     #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch_size")]
     batch_sizes: Option<Vec<u32>>,
     /// Runs of each case [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
-    /// As PyTorch's DDP benchmark: after each run the same ranks without communication, its percentile lines at the end, and
-    /// its cases by default: 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as the hosts go
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
-    suite: Option<String>,
-    /// Where and how.
-    #[command(flatten)]
-    launch: LaunchOptions,
     /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Go on with the sweep in --out: run only what is missing or failed, and what is asked for besides. Refused where
-    /// options, program or devices are not those it was begun with
+    /// Go on with the sweep in --out: run what is missing or failed, and what is asked for besides. Refused where options,
+    /// program or devices are not those it was begun with
     #[arg(long, requires = "out")]
     resume: bool,
     /// A short profile for a first look, not a result to quote: two runs, small batch, few iterations
@@ -223,6 +216,61 @@ pub struct SweepOptions {
     /// Pause between two runs, for devices to cool down
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = value_parser!(u64).range(..=86_400))]
     cooldown: u64,
+}
+
+/// What an axis holds where its option names no values.
+struct AxisDefaults {
+    cases: fn(&Hosts) -> Vec<Case>,
+    dtype: Dtype,
+    batch_size: u32,
+    threads: Option<u32>,
+    device: DeviceKind,
+}
+
+impl AxesOptions {
+    /// Fills in what was not typed and checks the axes.
+    fn into_sweep(self, launch: LaunchConfig, defaults: AxisDefaults) -> anyhow::Result<AxesSweep> {
+        let axes = Axes {
+            dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
+            batch_sizes: self.batch_sizes.unwrap_or_else(|| vec![defaults.batch_size]),
+            cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts)),
+            runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
+        };
+        refuse_repeated("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
+        refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
+        refuse_repeated("--batch-sizes", &axes.batch_sizes, "").map_err(usage)?;
+        Ok(AxesSweep {
+            out: self.out.unwrap_or_else(|| axes_sweep::default_folder(&axes, SystemTime::now())),
+            axes,
+            launch,
+            cooldown: Duration::from_secs(self.cooldown),
+            resume: self.resume,
+            profile: if self.quick { Profile::Quick } else { Profile::Full },
+            device: defaults.device,
+            threads: defaults.threads,
+        })
+    }
+}
+
+/// DLPerf's cases that fit.
+fn dlperf_cases(hosts: &Hosts) -> Vec<Case> {
+    Case::DLPERF.into_iter().filter(|case| hosts.fit(*case)).collect()
+}
+
+/// Options of `ringmark sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = SWEEP_EXAMPLES)]
+pub struct SweepOptions {
+    /// What it varies.
+    #[command(flatten)]
+    axes: AxesOptions,
+    /// Where and how.
+    #[command(flatten)]
+    launch: LaunchOptions,
+    /// As PyTorch's DDP benchmark: after each run the same ranks without communication, its percentile lines at the end, and
+    /// its cases by default: 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as the hosts go
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
+    suite: Option<String>,
     /// What every rank is asked to do.
     #[command(flatten)]
     train: TrainOptions,
@@ -230,49 +278,32 @@ pub struct SweepOptions {
 
 impl SweepOptions {
     /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
-    pub fn into_config(self) -> anyhow::Result<SweepConfig> {
+    pub fn into_config(self) -> anyhow::Result<TrainSweep> {
         let machine = Machine::read(self.train.device);
         let launch = self.launch.into_config(&machine)?;
-        let ddp_suite = self.suite.is_some();
-        let cases = self.cases.unwrap_or_else(|| match ddp_suite {
-            true => suite::default_cases(&launch.hosts),
-            false => Case::DLPERF.into_iter().filter(|case| launch.hosts.fit(*case)).collect(),
-        });
-        refuse_repeated("--cases", &cases, ", and set --runs for more runs").map_err(usage)?;
-
-        let device = match self.train.device {
-            Some(DeviceChoice::Cuda) => DeviceKind::Cuda,
+        let device = match launch.device {
+            DeviceChoice::Cuda => DeviceKind::Cuda,
             _ if machine.gpus > 0 || launch.starter.asks_for_gpus() => DeviceKind::Cuda,
             _ => DeviceKind::Cpu,
         };
-        let profile = if self.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
+        let ddp_suite = self.suite.is_some();
+        let profile = if self.axes.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
         let train = with_absolute_paths(self.train.apply(profile))?;
-        let axes = Axes {
-            dtypes: self.dtypes.unwrap_or_else(|| vec![train.dtype]),
-            batch_sizes: self.batch_sizes.unwrap_or_else(|| vec![train.batch_size]),
-            cases,
-            runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
+        let defaults = AxisDefaults {
+            cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
+            dtype: train.dtype,
+            batch_size: train.batch_size,
+            threads: train.threads,
+            device,
         };
-        refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
-        refuse_repeated("--batch-sizes", &axes.batch_sizes, "").map_err(usage)?;
-        for (dtype, batch_size) in axes.points() {
+        let sweep = self.axes.into_sweep(launch, defaults)?;
+        for (dtype, batch_size) in sweep.axes.points() {
             TrainConfig { dtype, batch_size, ..train.clone() }.validate().map_err(usage)?;
         }
         if ddp_suite {
             suite::check(&train).map_err(usage)?;
         }
-
-        Ok(SweepConfig {
-            out: self.out.unwrap_or_else(|| train::default_folder(&axes, SystemTime::now())),
-            axes,
-            launch,
-            cooldown: Duration::from_secs(self.cooldown),
-            resume: self.resume,
-            profile: if self.quick { Profile::Quick } else { Profile::Full },
-            ddp_suite,
-            device,
-            train,
-        })
+        Ok(TrainSweep { sweep, ddp_suite, train })
     }
 }
 

@@ -9,7 +9,7 @@ use ringmark_record::line::dlperf::Line;
 use ringmark_record::stats::summary;
 use ringmark_record::units::ImagesPerSecond;
 
-use crate::launch::sweep::benchmark::{Follower, SessionProgress};
+use crate::launch::sweep::benchmark::{ExpectedTime, Follower, SessionProgress};
 
 /// Follows a run by the lines of its iterations.
 pub struct RunProgress {
@@ -21,8 +21,8 @@ pub struct RunProgress {
     speeds: Vec<f64>,
     /// When the first iteration was seen to end, and its number.
     first: Option<(Instant, u32)>,
-    /// What the runs after this one will take.
-    rest: Option<Duration>,
+    /// What this run and those after it will take.
+    expected: Option<ExpectedTime>,
 }
 
 impl RunProgress {
@@ -32,7 +32,8 @@ impl RunProgress {
         let style = ProgressStyle::with_template("{prefix} {bar:20} {pos}/{len} {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_prefix(format!("[{}/{}] {title}", progress.number, progress.of));
-        let mut run = RunProgress { bar, iterations, warmup, speeds: Vec::new(), first: None, rest: progress.rest };
+        let mut run =
+            RunProgress { bar, iterations, warmup, speeds: Vec::new(), first: None, expected: progress.expected };
         run.show("starting".to_owned(), None);
         run
     }
@@ -66,7 +67,7 @@ impl RunProgress {
         if let Some(left) = left {
             message += &format!(", {} left", whole_seconds(left));
         }
-        if let Some(sweep) = self.rest.map(|rest| rest + left.unwrap_or_default()) {
+        if let Some(sweep) = self.expected.map(|expected| expected.rest + left.unwrap_or(expected.job)) {
             message += &format!(", sweep {} left", whole_seconds(sweep));
         }
         self.bar.set_message(message);
@@ -93,7 +94,7 @@ fn whole_seconds(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    const FIRST: SessionProgress = SessionProgress { number: 1, of: 1, rest: None };
+    const FIRST: SessionProgress = SessionProgress { number: 1, of: 1, expected: None };
 
     fn run(progress: &mut RunProgress, batch: u32, speed: f64, now: Instant) {
         progress.take(log_line::write(batch, ImagesPerSecond(speed), 6.9).as_bytes(), now);
@@ -113,15 +114,16 @@ mod tests {
     #[test]
     fn speed_and_time_left_are_shown_as_they_become_known() {
         let start = Instant::now();
-        let rest = Some(Duration::from_secs(100));
-        let mut progress = RunProgress::new("1n2g run 2 of 5", 12, 2, SessionProgress { number: 2, of: 10, rest });
+        let expected = Some(ExpectedTime { job: Duration::from_secs(40), rest: Duration::from_secs(100) });
+        let session = SessionProgress { number: 2, of: 10, expected };
+        let mut progress = RunProgress::new("1n2g run 2 of 5", 12, 2, session);
         assert_eq!(progress.bar.prefix(), "[2/10] 1n2g run 2 of 5");
-        assert_eq!(progress.bar.message(), "starting, sweep 1m 40s left");
+        assert_eq!(progress.bar.message(), "starting, sweep 2m 20s left");
         let mut shown = |batch: u32| {
             run(&mut progress, batch, 20.5, start + Duration::from_secs(3) * batch);
             progress.bar.message()
         };
-        assert_eq!(shown(1), "20.50 images/s (warm-up), sweep 1m 40s left");
+        assert_eq!(shown(1), "20.50 images/s (warm-up), sweep 2m 20s left");
         assert_eq!(shown(2), "20.50 images/s (warm-up), 30s left, sweep 2m 10s left");
         assert_eq!(shown(4), "20.50 images/s so far, 24s left, sweep 2m 4s left");
     }

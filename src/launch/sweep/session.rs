@@ -22,7 +22,7 @@ use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
+    Benchmark, EndedJob, ExpectedTime, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
 };
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::folder::{self, FolderLock};
@@ -209,8 +209,8 @@ impl<B: Benchmark> Session<'_, B> {
                 }
             }
             self.benchmark.announce(job).iter().for_each(|line| self.printer.line(line));
-            let rest = time_of(missing.len() - index - 1, cooldown, ended);
-            let progress = SessionProgress { number: index + 1, of: missing.len(), rest };
+            let expected = expected_time(missing.len() - index - 1, cooldown, ended);
+            let progress = SessionProgress { number: index + 1, of: missing.len(), expected };
             ended.push(self.execute(job, progress, agenda.ledger.as_mut(), interrupt)?);
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
             match outcome {
@@ -352,10 +352,9 @@ fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
     }
 }
 
-/// What so many jobs will take, by the mean of those that have ended.
-fn time_of<F>(jobs: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> Option<Duration> {
-    let jobs = u32::try_from(jobs).ok()?;
+/// What the next job will take and `after` it as many more, by the mean of those that have ended.
+fn expected_time<F>(after: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> Option<ExpectedTime> {
     let count = u32::try_from(ended.len()).ok().filter(|count| *count > 0)?;
-    let took: Duration = ended.iter().map(|ended| ended.took).sum();
-    Some((took / count + cooldown) * jobs)
+    let job = ended.iter().map(|ended| ended.took).sum::<Duration>() / count;
+    Some(ExpectedTime { job, rest: (job + cooldown) * u32::try_from(after).ok()? })
 }

@@ -2,11 +2,13 @@
 //! benchmark is a value of its configuration that implements [`Benchmark`]; all that surrounds its jobs is
 //! [`session`](crate::launch::sweep::session)'s.
 //!
-//! | module | benchmark |
+//! | module | what it is for |
 //! |---|---|
-//! | [`train`] | training |
-//! | [`bandwidth`] | all-reduce alone |
+//! | [`train`] | the benchmark of training |
+//! | [`bandwidth`] | the benchmark of all-reduce alone |
+//! | [`axes_sweep`] | what benchmarks over axes have in common |
 
+pub mod axes_sweep;
 pub mod bandwidth;
 pub mod train;
 
@@ -57,8 +59,17 @@ pub struct SessionProgress {
     pub number: usize,
     /// How many run.
     pub of: usize,
-    /// What those after this one will take, where any was measured.
-    pub rest: Option<Duration>,
+    /// What this one will take and what those after it will, where any was measured.
+    pub expected: Option<ExpectedTime>,
+}
+
+/// Times by the mean of the jobs before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpectedTime {
+    /// Of this job.
+    pub job: Duration,
+    /// Of all that follow it.
+    pub rest: Duration,
 }
 
 /// Follows a job's output.

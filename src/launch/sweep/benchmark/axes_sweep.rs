@@ -1,0 +1,218 @@
+//! What benchmarks have in common that run every point of some axes several times and keep a manifest: where and how, a
+//! rank's part of the cores, the conditions of a resume, the line of each run. Not for what a run is asked to do.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use ringmark_record::case::Case;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::run_name::RunName;
+use ringmark_record::benchmark::train::record::Profile;
+use ringmark_record::benchmark::train::record::Warning;
+use ringmark_record::units::ImagesPerSecond;
+
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::planned::JobFiles;
+use crate::launch::local::out::{absolute_out, default_out};
+use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext};
+use crate::launch::sweep::plan::{Axes, CoreShare, joined};
+use crate::launch::sweep::session::SessionConfig;
+
+/// What is said of the quick profile.
+const QUICK: &str = "quick profile: a first look, not a result to quote";
+
+/// The condition under which a sweep keeps a rank's part of the cores.
+const THREADS_OF_A_RANK: &str = "threads of a rank";
+
+/// A sweep over axes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AxesSweep {
+    /// What it varies.
+    pub axes: Axes,
+    /// Where and how.
+    pub launch: LaunchConfig,
+    /// Pause between two runs.
+    pub cooldown: Duration,
+    /// Folder of the logs and records.
+    pub out: PathBuf,
+    /// Go on with the sweep that the folder holds.
+    pub resume: bool,
+    /// How the runs are meant.
+    pub profile: Profile,
+    /// What the ranks will use, as far as this machine knows.
+    pub device: DeviceKind,
+    /// CPU threads of a rank, where the user chose.
+    pub threads: Option<u32>,
+}
+
+/// `results/<UTC date>T<time>Z_b<batch>_<dtype>`, for a sweep that is given no folder.
+pub fn default_folder(axes: &Axes, now: SystemTime) -> PathBuf {
+    default_out(&axes.short_name(), now)
+}
+
+/// The figures of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunFigures {
+    /// Of all ranks.
+    pub speed: ImagesPerSecond,
+    /// What the record warns of.
+    pub warnings: Vec<Warning>,
+}
+
+impl AxesSweep {
+    /// For the session.
+    pub fn session(&self) -> SessionConfig<'_> {
+        let AxesSweep { axes, launch, cooldown, out, resume, .. } = self;
+        SessionConfig { cases: &axes.cases, launch, out, resume: *resume, cooldown: *cooldown }
+    }
+
+    /// What each rank gets of the cores: on the CPU, where the user chose no threads and all ranks run on this machine.
+    pub fn core_share(&self, context: PlanContext) -> Option<CoreShare> {
+        let AxesSweep { axes, launch, .. } = self;
+        let hosts = axes.cases.iter().flat_map(|case| launch.hosts.of(*case));
+        let is_local = hosts.into_iter().all(|host| context.environment.is_here(&host.name));
+        let begun = context.begun.and_then(|begun| begun.options.get(THREADS_OF_A_RANK)?.parse().ok());
+        let is_shared = self.device == DeviceKind::Cpu && self.threads.is_none() && is_local;
+        is_shared.then(|| CoreShare::of(&axes.cases, context.environment.cores, begun))
+    }
+
+    /// Threads of a rank, where they are known.
+    pub fn threads(&self, context: PlanContext) -> Option<u32> {
+        self.core_share(context).map(|share| share.threads).or(self.threads)
+    }
+
+    /// The job of `run`, which leaves `files`. `arguments` begin with the worker's command.
+    pub fn job(&self, run: RunName, files: JobFiles, mut arguments: Vec<String>, threads: Option<u32>) -> JobPlan {
+        arguments.extend(["--case".to_owned(), run.case.to_string(), "--run".to_owned(), run.run.to_string()]);
+        if self.profile == Profile::Quick {
+            arguments.push("--quick".to_owned());
+        }
+        JobPlan { title: self.axes.title(run), case: run.case, run: Some(run), threads, files, arguments }
+    }
+
+    /// What `run` leaves.
+    pub fn files(&self, run: RunName) -> anyhow::Result<JobFiles> {
+        Ok(JobFiles { log: run.log(&self.out), record: run.record(&absolute_out(&self.out)?) })
+    }
+
+    /// The conditions of a resume: a benchmark's own `settings` by the names of their options, and those of the sweep.
+    pub fn conditions(&self, context: PlanContext, settings: Vec<(&'static str, String)>) -> BTreeMap<String, String> {
+        let settings = settings.into_iter().map(|(name, value)| (format!("--{name}"), value));
+        let mut conditions: BTreeMap<String, String> = settings.collect();
+        conditions.extend(self.axes.settings().map(|(name, value)| (name.to_owned(), value)));
+        let quick = if self.profile == Profile::Quick { "yes" } else { "" };
+        conditions.insert("--quick".to_owned(), quick.to_owned());
+        let runs_here = self.launch.hosts.all().iter().any(|host| context.environment.is_here(&host.name));
+        if self.threads.is_none() && runs_here {
+            conditions.insert("cores of this machine".to_owned(), context.environment.cores.to_string());
+        }
+        if let Some(share) = self.core_share(context) {
+            conditions.insert(THREADS_OF_A_RANK.to_owned(), share.threads.to_string());
+        }
+        conditions
+    }
+
+    /// `1n1g 1n2g, 5 runs each: batch 128, fp32`: the axes, for the first line.
+    pub fn describe_axes(&self) -> String {
+        let Axes { dtypes, batch_sizes, cases, runs } = &self.axes;
+        let runs_each = if *runs == 1 { "run" } else { "runs" };
+        let (cases, batch_sizes, dtypes) = (joined(cases, " "), joined(batch_sizes, " "), joined(dtypes, " "));
+        format!("{cases}, {runs} {runs_each} each: batch {batch_sizes}, {dtypes}")
+    }
+
+    /// What is said before and after the runs of a quick profile.
+    pub fn caution(&self) -> Option<&'static str> {
+        (self.profile == Profile::Quick).then_some(QUICK)
+    }
+
+    /// Lines after the last run.
+    pub fn end(&self) -> Vec<String> {
+        let out = self.out.display().to_string();
+        let next = format!("all runs are in {out}; next: ringmark extract {}", shell_words::quote(&out));
+        self.caution().map(str::to_owned).into_iter().chain([next]).collect()
+    }
+
+    /// The line of the last of `ended`: on a terminal, where nobody reads it but a person, a row of a table that grows.
+    pub fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
+        let Some(EndedJob { job, took, outcome: JobOutcome::Sound(figures) }) = ended.last() else { return Vec::new() };
+        let RunFigures { speed, warnings } = figures;
+        let mut lines = match io::stdout().is_terminal() {
+            true => self.rows(ended, *speed),
+            false => vec![format!("{}: {speed:.2} (mean after warm-up), {:.0} s", job.title, took.as_secs_f64())],
+        };
+        lines.extend(warnings.iter().map(|warning| format!("    warning: {}", warning.text)));
+        lines
+    }
+
+    /// A row of the table, below its head where it is the first.
+    fn rows(&self, ended: &[EndedJob<RunFigures>], speed: ImagesPerSecond) -> Vec<String> {
+        let Some(EndedJob { job, took, .. }) = ended.last() else { return Vec::new() };
+        let titles = self.axes.runs().into_iter().map(|run| self.axes.title(run).len());
+        let width = titles.max().unwrap_or_default();
+        let speedup = base_of(ended).map(|base| speed.0 / base);
+        let efficiency = speedup.map(|speedup| 100.0 * speedup / f64::from(job.case.ranks()));
+        let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+        let (speedup, efficiency) = (number(speedup), efficiency.map_or("-".to_owned(), |it| format!("{it:.1} %")));
+        let head = format!("{:width$}  {:>10}  {:>7}  {:>10}  {:>6}", "", "images/s", "speedup", "efficiency", "s");
+        let (title, seconds) = (&job.title, took.as_secs_f64());
+        let row = format!("{title:width$}  {:>10.2}  {speedup:>7}  {efficiency:>10}  {seconds:>6.0}", speed.0);
+        if ended.len() == 1 { vec![head, row] } else { vec![row] }
+    }
+}
+
+/// Mean speed of one rank, of the runs of 1n1g so far that differ from the last one in nothing else.
+fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
+    let last = ended.last()?.job.run?;
+    let is_base = |run: RunName| RunName { baseline: false, case: Case::SINGLE, run: run.run, ..last } == run;
+    let speeds: Vec<f64> = ended
+        .iter()
+        .filter(|ended| ended.job.run.is_some_and(is_base))
+        .filter_map(|ended| Some(ended.outcome.figures()?.speed.0))
+        .collect();
+    (!speeds.is_empty()).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ringmark_record::benchmark::train::config::TrainConfig;
+
+    use super::*;
+
+    #[test]
+    fn the_default_folder_tells_time_batch_and_precision() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_763_719_323);
+        let TrainConfig { batch_size, dtype, .. } = TrainConfig::default();
+        let axes = Axes { dtypes: vec![dtype], batch_sizes: vec![batch_size], cases: vec![Case::SINGLE], runs: 1 };
+        assert_eq!(default_folder(&axes, time), Path::new("results/20251121T100203Z_b128_fp32"));
+    }
+
+    #[test]
+    fn a_speedup_is_over_the_single_rank_of_the_same_point() {
+        let ended = |name: &str, speed: f64| {
+            let run: RunName = name.parse().expect("a name");
+            let files = JobFiles { log: PathBuf::new(), record: PathBuf::new() };
+            let job = JobPlan {
+                title: String::new(),
+                case: run.case,
+                run: Some(run),
+                threads: None,
+                files,
+                arguments: vec![],
+            };
+            let figures = RunFigures { speed: ImagesPerSecond(speed), warnings: Vec::new() };
+            EndedJob { job, took: Duration::ZERO, outcome: JobOutcome::Sound(figures) }
+        };
+        let mut all = vec![ended("1n2g/rn50_b8_fp32_1.log", 30.0)];
+        assert_eq!(base_of(&all), None);
+        all.extend([("1n1g/rn50_b8_fp32_1.log", 10.0), ("1n1g/rn50_b8_fp32_2.log", 20.0)].map(|(n, s)| ended(n, s)));
+        all.push(ended("1n1g/rn50_b8_bf16_1.log", 100.0));
+        all.push(ended("1n2g/rn50_b8_fp32_2.log", 27.0));
+        assert_eq!(base_of(&all), Some(15.0));
+        all.push(ended("no-communication/1n2g/rn50_b8_bf16_1.log", 190.0));
+        assert_eq!(base_of(&all), Some(100.0));
+    }
+}
