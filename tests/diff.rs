@@ -5,14 +5,14 @@ use std::path::Path;
 
 use ringmark::read::extract;
 use ringmark::read::show::extraction::json;
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::benchmark::bandwidth::record::MessageResult;
 use ringmark_record::benchmark::bandwidth::record::Timing;
 use ringmark_record::benchmark::train::config::Fault;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::Record;
 use ringmark_record::device::DeviceKind;
 use ringmark_record::dtype::Dtype;
 use ringmark_record::environment::Environment;

@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::environment::Environment;
-use ringmark_record::line::dlperf;
-use ringmark_record::line::dlperf::Line;
 use ringmark_record::benchmark::train::record::Profile;
 use ringmark_record::benchmark::train::record::RunEnd;
 use ringmark_record::benchmark::train::record::RunHeader;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::train::record::SCHEMA;
+use ringmark_record::environment::Environment;
+use ringmark_record::line::dlperf;
+use ringmark_record::line::dlperf::Line;
 use ringmark_record::units::Bytes;
 use ringmark_record::units::Seconds;
 

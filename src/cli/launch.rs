@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime};
 use anyhow::ensure;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, value_parser};
+use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
-use ringmark_record::benchmark::bandwidth::options::BandwidthOptions;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::options;
-use ringmark_record::benchmark::train::options::TrainOptions;
-use ringmark_record::benchmark::train::record::Profile;
 use ringmark_record::case::Case;
 use ringmark_record::device::DeviceChoice;
 use ringmark_record::device::DeviceKind;
 use ringmark_record::dtype::Dtype;
+use ringmark_record::model::Model;
+use ringmark_record::option_table::{Launched, keyword};
+use ringmark_record::run_name::RunName;
 use ringmark_record::usage::usage;
 
 use crate::cli::json::JsonOption;
@@ -147,9 +147,8 @@ struct Machine {
 
 impl Machine {
     /// Looks; for GPUs only where `device` allows one.
-    fn read(device: Option<DeviceChoice>) -> Machine {
+    fn read(device: DeviceChoice) -> Machine {
         let environment = LaunchEnvironment::read();
-        let device = device.unwrap_or(DeviceChoice::Auto);
         let gpus = match device {
             DeviceChoice::Cpu => 0,
             _ => hosts::gpus(environment.visible_devices.as_deref()),
@@ -193,12 +192,16 @@ pub struct AxesOptions {
     /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
+    /// Networks, instead of --model: each runs with every precision, batch size and case
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "model")]
+    #[arg(value_parser = keyword::<Model>())]
+    models: Option<Vec<Model>>,
     /// Precisions, instead of --dtype: each runs with every batch size and case
     #[arg(long, value_name = "TYPE,..", value_delimiter = ',', conflicts_with = "dtype")]
-    #[arg(value_parser = options::words::<Dtype>())]
+    #[arg(value_parser = keyword::<Dtype>())]
     dtypes: Option<Vec<Dtype>>,
     /// Batch sizes of a rank, instead of --batch-size: each runs with every precision and case
-    #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch_size")]
+    #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
     batch_sizes: Option<Vec<u32>>,
     /// Runs of each case [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
@@ -221,6 +224,7 @@ pub struct AxesOptions {
 /// What an axis holds where its option names no values.
 struct AxisDefaults {
     cases: fn(&Hosts) -> Vec<Case>,
+    model: Model,
     dtype: Dtype,
     batch_size: u32,
     threads: Option<u32>,
@@ -231,12 +235,14 @@ impl AxesOptions {
     /// Fills in what was not typed and checks the axes.
     fn into_sweep(self, launch: LaunchConfig, defaults: AxisDefaults) -> anyhow::Result<AxesSweep> {
         let axes = Axes {
+            models: self.models.unwrap_or_else(|| vec![defaults.model]),
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
             batch_sizes: self.batch_sizes.unwrap_or_else(|| vec![defaults.batch_size]),
             cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts)),
             runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
         };
         refuse_repeated("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
+        refuse_repeated("--models", &axes.models, "").map_err(usage)?;
         refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
         refuse_repeated("--batch-sizes", &axes.batch_sizes, "").map_err(usage)?;
         Ok(AxesSweep {
@@ -273,13 +279,13 @@ pub struct SweepOptions {
     suite: Option<String>,
     /// What every rank is asked to do.
     #[command(flatten)]
-    train: TrainOptions,
+    train: Launched<TrainConfig>,
 }
 
 impl SweepOptions {
     /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
     pub fn into_config(self) -> anyhow::Result<TrainSweep> {
-        let machine = Machine::read(self.train.device);
+        let machine = Machine::read(self.train.apply(TrainConfig::default())?.device);
         let launch = self.launch.into_config(&machine)?;
         let device = match launch.device {
             DeviceChoice::Cuda => DeviceKind::Cuda,
@@ -288,17 +294,18 @@ impl SweepOptions {
         };
         let ddp_suite = self.suite.is_some();
         let profile = if self.axes.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
-        let train = with_absolute_paths(self.train.apply(profile))?;
+        let train = with_absolute_paths(self.train.apply(profile)?)?;
         let defaults = AxisDefaults {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
+            model: train.model,
             dtype: train.dtype,
             batch_size: train.batch_size,
             threads: train.threads,
             device,
         };
         let sweep = self.axes.into_sweep(launch, defaults)?;
-        for (dtype, batch_size) in sweep.axes.points() {
-            TrainConfig { dtype, batch_size, ..train.clone() }.validate().map_err(usage)?;
+        for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {
+            TrainConfig { model, dtype, batch_size, ..train.clone() }.validate().map_err(usage)?;
         }
         if ddp_suite {
             suite::check(&train).map_err(usage)?;
@@ -353,16 +360,16 @@ pub struct BandwidthCommand {
     json: JsonOption,
     /// What every rank is asked to do.
     #[command(flatten)]
-    bandwidth: BandwidthOptions,
+    bandwidth: Launched<BandwidthConfig>,
 }
 
 impl BandwidthCommand {
     /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
     pub fn into_config(self) -> anyhow::Result<BandwidthSweep> {
-        let launch = self.launch.into_config(&Machine::read(self.bandwidth.device))?;
+        let config = self.bandwidth.apply(BandwidthConfig::default())?;
+        let launch = self.launch.into_config(&Machine::read(config.device))?;
         let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts));
         refuse_repeated("--cases", &cases, "").map_err(usage)?;
-        let config = self.bandwidth.apply(BandwidthConfig::default());
         config.validate().map_err(usage)?;
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         Ok(BandwidthSweep { cases, launch, out, json: self.json.into_json(), bandwidth: config })
@@ -391,7 +398,7 @@ pub struct DoctorOptions {
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// What jobs are to use; cpu leaves the GPUs alone
-    #[arg(long, default_value = "auto", value_parser = options::words::<DeviceChoice>())]
+    #[arg(long, default_value = "auto", value_parser = keyword::<DeviceChoice>())]
     device: DeviceChoice,
     /// No bandwidth: of the network only whether each host reaches the next
     #[arg(long)]
@@ -405,7 +412,7 @@ impl DoctorOptions {
     /// Fills in what was not typed; looks at this machine only where its size decides.
     pub fn into_config(self) -> anyhow::Result<DoctorConfig> {
         let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } =
-            self.hosts.into_config(&Machine::read(Some(self.device)))?;
+            self.hosts.into_config(&Machine::read(self.device))?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
         let json = self.json.into_json();
         Ok(DoctorConfig { hosts, worker, sync, options, ssh, out: self.out, device, depth, json })

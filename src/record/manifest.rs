@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::Benchmark;
+use crate::benchmark::BenchmarkKind;
 use crate::environment::{Environment, RankPlace};
 use crate::run_name::MANIFEST;
 use crate::run_name::RunName;
@@ -36,7 +36,7 @@ pub struct Manifest {
     pub schema: u32,
     /// What is measured.
     #[serde(default = "Manifest::first_benchmark")]
-    pub benchmark: Benchmark,
+    pub benchmark: BenchmarkKind,
     /// The command line that resumes the sweep, program first.
     pub command: Vec<String>,
     /// What was asked and with which program.
@@ -210,12 +210,12 @@ fn hosts_of(ranks: &[RankPlace]) -> Vec<RanOnHost> {
 
 impl Manifest {
     /// Of manifests that were written before there was a choice.
-    fn first_benchmark() -> Benchmark {
-        Benchmark::Train
+    fn first_benchmark() -> BenchmarkKind {
+        BenchmarkKind::Train
     }
 
     /// Of a sweep that has not begun.
-    pub fn new(benchmark: Benchmark, command: Vec<String>, conditions: Conditions) -> Manifest {
+    pub fn new(benchmark: BenchmarkKind, command: Vec<String>, conditions: Conditions) -> Manifest {
         Manifest {
             kind: KIND.to_owned(),
             schema: SCHEMA,
@@ -291,7 +291,8 @@ mod tests {
             variables: map(&[("NCCL_ALGO", "Ring")]),
             programs: map(&[("ringmark", "0.1.0")]),
         };
-        let mut manifest = Manifest::new(Benchmark::Train, vec!["ringmark".to_owned(), "sweep".to_owned()], conditions);
+        let mut manifest =
+            Manifest::new(BenchmarkKind::Train, vec!["ringmark".to_owned(), "sweep".to_owned()], conditions);
         let states = [
             RunState::Finished,
             RunState::Failed { reason: "interrupted".to_owned() },

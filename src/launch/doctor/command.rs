@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use ringmark_record::device::DeviceChoice;
 
-use crate::answer::{self, Json};
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
@@ -19,6 +18,7 @@ use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{print_error, print_line};
 use crate::launch::local::worker::find_worker;
+use crate::output::{self, Json};
 
 /// Columns of the table where it goes to no terminal.
 const WIDTH: usize = 120;
@@ -70,12 +70,12 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     };
     let examination = examine(&visit, config.hosts.all(), config.depth)?;
 
-    if !config.json.give(&examination)? {
+    if !config.json.write(&examination)? {
         let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
         let mut text = report::table(&examination, width) + "\n\n";
         let lines = examination.network.line().into_iter().chain(report::findings(&examination.findings));
         lines.for_each(|line| text += &(line + "\n"));
-        answer::print(&text)?;
+        output::print(&text)?;
     }
     let summary = report::summary(&examination);
     ensure!(!examination.has_errors(), "{summary}: a job on these hosts would fail");

@@ -70,7 +70,7 @@ impl PlannedJob {
 
     /// The log while the job runs: cut off, it must not be taken for one.
     fn log_under_way(&self) -> PathBuf {
-        files::under_way(self.log())
+        run_name::under_way(self.log())
     }
 
     /// Where the log is at this moment.
@@ -118,7 +118,7 @@ impl PlannedJob {
             if let Some(reason) = failure {
                 // What stopped the log may have cut a line.
                 let separator = if ends_with_a_line(&mut log)? { "" } else { "\n" };
-                log.write_all(format!("{separator}{}\n", log_line::write_failure(reason)).as_bytes())?;
+                log.write_all(format!("{separator}{}\n", dlperf::write_failure(reason)).as_bytes())?;
             }
             log.sync_all()?;
             whole_file::publish(&self.log_under_way(), self.log())

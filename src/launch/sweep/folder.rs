@@ -93,10 +93,10 @@ fn in_use(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
 /// Renames the files of an earlier attempt, those that are there, so that neither extractor takes them for a run.
 pub fn put_aside(files: &[PathBuf]) -> anyhow::Result<()> {
     let there: Vec<&PathBuf> = files.iter().filter(|file| file.exists()).collect();
-    let is_free = |attempt: &u32| files.iter().all(|file| !files::of_attempt(file, *attempt).exists());
+    let is_free = |attempt: &u32| files.iter().all(|file| !run_name::of_attempt(file, *attempt).exists());
     let attempt = (1..).find(is_free).context("there are too many earlier attempts")?;
     for file in there {
-        fs::rename(file, files::of_attempt(file, attempt))
+        fs::rename(file, run_name::of_attempt(file, attempt))
             .with_context(|| format!("{} cannot be put aside", file.display()))?;
     }
     Ok(())

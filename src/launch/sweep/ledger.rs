@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
+use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::manifest::Conditions;
-use ringmark_record::manifest::Found;
 use ringmark_record::manifest::Manifest;
+use ringmark_record::manifest::RanOn;
 use ringmark_record::manifest::RunState;
 use ringmark_record::run_name;
 use ringmark_record::run_name::BASELINE;
@@ -34,29 +35,42 @@ pub struct Ledger {
 
 impl Ledger {
     /// Of a sweep into a folder that holds none yet, with the command that goes on with it; writes nothing.
-    pub fn begin(out: &Path, command: Vec<String>, conditions: Conditions) -> anyhow::Result<Ledger> {
+    pub fn begin(
+        benchmark: BenchmarkKind,
+        out: &Path,
+        command: Vec<String>,
+        conditions: Conditions,
+    ) -> anyhow::Result<Ledger> {
         refuse_used_folder(out).map_err(usage)?;
-        Ok(Ledger { out: out.to_owned(), manifest: Manifest::new(command, conditions) })
+        Ok(Ledger { out: out.to_owned(), manifest: Manifest::new(benchmark, command, conditions) })
     }
 
     /// Of the sweep that `manifest` of the folder describes, where it was begun under these conditions; writes nothing.
     /// With it comes a line for every run that was begun and does not count: it is missing again. `check` says what a
     /// finished run ran on, or what is wrong with its files.
     pub fn resume(
+        benchmark: BenchmarkKind,
         out: &Path,
         mut manifest: Manifest,
         command: Vec<String>,
         conditions: Conditions,
-        check: impl Fn(RunName) -> Result<Found, String>,
+        check: impl Fn(RunName) -> Result<RanOn, String>,
     ) -> anyhow::Result<(Ledger, Vec<String>)> {
+        if manifest.benchmark != benchmark {
+            return Err(usage(anyhow!(
+                "--resume: {} holds a sweep of {}, this is {benchmark}: choose another --out",
+                out.display(),
+                manifest.benchmark
+            )));
+        }
         add_axis_values(&mut manifest.conditions.options, &conditions.options);
-        let differences = manifest.conditions.differences(&conditions);
-        if !differences.is_empty() {
+        let mismatches = manifest.conditions.mismatches(&conditions);
+        if !mismatches.is_empty() {
             return Err(usage(anyhow!(
                 "--resume: the sweep in {} was begun with other values, new runs could not be compared with its own:\n{}\n\
                  ask for the same again, or choose another --out",
                 out.display(),
-                joined(&differences, "\n")
+                joined(&mismatches, "\n")
             )));
         }
         if conditions.hosts.len() > manifest.conditions.hosts.len() {
@@ -64,16 +78,16 @@ impl Ledger {
         }
         manifest.command = command;
         // The finished runs' records are on the disk: they say it themselves.
-        manifest.found = Found::default();
+        manifest.ran_on = RanOn::default();
         let mut ledger = Ledger { out: out.to_owned(), manifest };
         let notes = ledger.check(check);
         Ok((ledger, notes))
     }
 
     /// Compares what the manifest says with what lies in the folder.
-    fn check(&mut self, check: impl Fn(RunName) -> Result<Found, String>) -> Vec<String> {
+    fn check(&mut self, check: impl Fn(RunName) -> Result<RanOn, String>) -> Vec<String> {
         let mut notes = Vec::new();
-        let (out, known) = (&self.out, &mut self.manifest.found);
+        let (out, known) = (&self.out, &mut self.manifest.ran_on);
         for run in &mut self.manifest.runs {
             let mut check = || admit(known, check(run.name)?);
             let fault = match &run.state {
@@ -121,14 +135,14 @@ impl Ledger {
     /// Puts aside what an earlier attempt at this run left, and writes down that it runs.
     pub fn start(&mut self, run: RunName) -> anyhow::Result<()> {
         let log = run.log(&self.out);
-        folder::put_aside(&[files::under_way(&log), log, run.record(&self.out)])?;
+        folder::put_aside(&[run_name::under_way(&log), log, run.record(&self.out)])?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.set(run, RunState::Running { since: Seconds(since.as_secs_f64()) })
     }
 
     /// Whether a sound run ran on what the finished ones ran on; if so, it is one of them for the next.
-    pub fn admit(&mut self, found: Found) -> Result<(), String> {
-        admit(&mut self.manifest.found, found)
+    pub fn admit(&mut self, found: RanOn) -> Result<(), String> {
+        admit(&mut self.manifest.ran_on, found)
     }
 
     /// Writes down how a run ended.
@@ -164,10 +178,10 @@ fn add_axis_values(then: &mut BTreeMap<String, String>, now: &BTreeMap<String, S
     }
 }
 
-fn admit(known: &mut Found, found: Found) -> Result<(), String> {
-    let differences = known.differences(&found);
-    if !differences.is_empty() {
-        return Err(format!("it ran on something else than the finished runs: {}", joined(&differences, "; ")));
+fn admit(known: &mut RanOn, found: RanOn) -> Result<(), String> {
+    let mismatches = known.mismatches(&found);
+    if !mismatches.is_empty() {
+        return Err(format!("it ran on something else than the finished runs: {}", joined(&mismatches, "; ")));
     }
     known.add(found);
     Ok(())
@@ -209,6 +223,13 @@ mod tests {
     fn more_values_of_an_axis_are_no_difference_and_fewer_are() {
         let after = |then: &str, now: &str| {
             let mut then = options(then, "fp32");
+            if manifest.benchmark != benchmark {
+                return Err(usage(anyhow!(
+                    "--resume: {} holds a sweep of {}, this is {benchmark}: choose another --out",
+                    out.display(),
+                    manifest.benchmark
+                )));
+            }
             add_axis_values(&mut then, &options(now, "fp32,bf16"));
             assert_eq!(then["--wire"], "fp32", "it is no axis");
             then["--batch-size"].clone()

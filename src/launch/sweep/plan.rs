@@ -5,10 +5,13 @@ use std::fmt::Display;
 
 use ringmark_record::case::Case;
 use ringmark_record::dtype::Dtype;
+use ringmark_record::model::Model;
 use ringmark_record::run_name::RunName;
 
 /// Options that hold an axis: a comma stands between its values.
-pub const AXIS_OPTIONS: [&str; 2] = [DTYPE, BATCH_SIZE];
+pub const AXIS_OPTIONS: [&str; 3] = [MODEL, DTYPE, BATCH_SIZE];
+
+const MODEL: &str = "--model";
 
 const DTYPE: &str = "--dtype";
 
@@ -17,6 +20,8 @@ const BATCH_SIZE: &str = "--batch-size";
 /// What a sweep varies. Every list has at least one value, and none twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axes {
+    /// Networks.
+    pub models: Vec<Model>,
     /// Precisions.
     pub dtypes: Vec<Dtype>,
     /// Images a rank and iteration.
@@ -28,19 +33,21 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// Every precision with every batch size.
-    pub fn points(&self) -> impl Iterator<Item = (Dtype, u32)> {
-        self.dtypes.iter().flat_map(|dtype| self.batch_sizes.iter().map(|batch_size| (*dtype, *batch_size)))
+    /// Every run of the first case, once: each network with every precision and every batch size.
+    pub fn points(&self) -> impl Iterator<Item = RunName> {
+        let case = self.cases.first().copied();
+        self.runs().into_iter().filter(move |run| run.run == 1 && Some(run.case) == case)
     }
 
     /// Every run in order: a run is the innermost loop, the first field of this struct the outermost.
     pub fn runs(&self) -> Vec<RunName> {
         let mut runs = Vec::new();
-        for &dtype in &self.dtypes {
-            for &batch_size in &self.batch_sizes {
-                for &case in &self.cases {
-                    for run in 1..=self.runs {
-                        runs.push(RunName { baseline: false, case, batch_size, dtype, run });
+        for &model in &self.models {
+            for &dtype in &self.dtypes {
+                for &batch_size in &self.batch_sizes {
+                    for &case in &self.cases {
+                        let name = |run| RunName { baseline: false, case, model, batch_size, dtype, run };
+                        runs.extend((1..=self.runs).map(name));
                     }
                 }
             }
@@ -51,6 +58,9 @@ impl Axes {
     /// `1n2g run 1 of 3`, `1n2g b16 bf16 without communication, run 1 of 3`: axes of one value are not named.
     pub fn title(&self, run: RunName) -> String {
         let mut title = run.case.to_string();
+        if self.models.len() > 1 {
+            title += &format!(" {}", run.model);
+        }
         if self.batch_sizes.len() > 1 {
             title += &format!(" b{}", run.batch_size);
         }
@@ -63,14 +73,20 @@ impl Axes {
         title + &format!(" run {} of {}", run.run, self.runs)
     }
 
-    /// Precisions and batch sizes under their options' names, as a manifest holds them.
-    pub fn settings(&self) -> [(&'static str, String); 2] {
-        [(DTYPE, joined(&self.dtypes, ",")), (BATCH_SIZE, joined(&self.batch_sizes, ","))]
+    /// Networks, precisions and batch sizes under their options' names, as a manifest holds them.
+    pub fn settings(&self) -> [(&'static str, String); 3] {
+        [
+            (MODEL, joined(&self.models, ",")),
+            (DTYPE, joined(&self.dtypes, ",")),
+            (BATCH_SIZE, joined(&self.batch_sizes, ",")),
+        ]
     }
 
-    /// `b128_fp32`, `b1-2-4_fp32-bf16`: for the name of a folder.
+    /// `b128_fp32`, `b1-2-4_fp32-bf16`, with other networks than DLPerf's before it: for the name of a folder.
     pub fn short_name(&self) -> String {
-        format!("b{}_{}", joined(&self.batch_sizes, "-"), joined(&self.dtypes, "-"))
+        let point = format!("b{}_{}", joined(&self.batch_sizes, "-"), joined(&self.dtypes, "-"));
+        let models: Vec<&str> = self.models.iter().map(|model| model.facts().file_name).collect();
+        if self.models == [Model::default()] { point } else { format!("{}_{point}", models.join("-")) }
     }
 }
 
@@ -113,7 +129,13 @@ mod tests {
     }
 
     fn axes(dtypes: &[Dtype], batch_sizes: &[u32]) -> Axes {
-        Axes { dtypes: dtypes.to_vec(), batch_sizes: batch_sizes.to_vec(), cases: cases("1n1g,1n2g"), runs: 2 }
+        Axes {
+            models: vec![Model::Resnet50V1b],
+            dtypes: dtypes.to_vec(),
+            batch_sizes: batch_sizes.to_vec(),
+            cases: cases("1n1g,1n2g"),
+            runs: 2,
+        }
     }
 
     #[test]
@@ -147,8 +169,17 @@ mod tests {
         let both = axes(&[Dtype::Fp32, Dtype::Bf16], &[8, 16]);
         assert_eq!(title(&both, false), "1n2g b16 bf16 run 2 of 2");
         assert_eq!(title(&both, true), "1n2g b16 bf16 without communication, run 2 of 2");
+        let networks = Axes { models: vec![Model::Resnet50V1b, Model::Resnet18], ..axes(&[Dtype::Fp32], &[8]) };
+        assert_eq!(title(&networks, false), "1n2g resnet18 run 2 of 2");
+        assert_eq!(networks.short_name(), "rn50-resnet18_b8_fp32");
+        assert_eq!(networks.runs()[3].to_string(), "1n2g/rn50_b8_fp32_2.log");
+        assert_eq!(networks.runs()[4].to_string(), "1n1g/resnet18_b8_fp32_1.log");
         assert_eq!((one.short_name(), both.short_name()), ("b8_fp32".to_owned(), "b8-16_fp32-bf16".to_owned()));
-        assert_eq!(both.settings(), [("--dtype", "fp32,bf16".to_owned()), ("--batch-size", "8,16".to_owned())]);
+        assert_eq!(
+            both.settings(),
+            [("--model", "resnet50_v1b"), ("--dtype", "fp32,bf16"), ("--batch-size", "8,16")]
+                .map(|(name, value)| (name, value.to_owned()))
+        );
     }
 
     #[test]

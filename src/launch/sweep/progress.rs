@@ -44,7 +44,7 @@ impl RunProgress {
     }
 
     fn take(&mut self, line: &[u8], now: Instant) {
-        let Line::Iteration { batch, speed, .. } = log_line::parse(line) else { return };
+        let Line::Iteration { batch, speed, .. } = dlperf::parse(line) else { return };
         if batch > self.warmup {
             self.speeds.push(speed.0);
         }
@@ -97,7 +97,7 @@ mod tests {
     const FIRST: SessionProgress = SessionProgress { number: 1, of: 1, expected: None };
 
     fn run(progress: &mut RunProgress, batch: u32, speed: f64, now: Instant) {
-        progress.take(log_line::write(batch, ImagesPerSecond(speed), 6.9).as_bytes(), now);
+        progress.take(dlperf::write(batch, ImagesPerSecond(speed), 6.9).as_bytes(), now);
     }
 
     #[test]

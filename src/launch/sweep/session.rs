@@ -138,13 +138,13 @@ impl<B: Benchmark> Session<'_, B> {
         let conditions = conditions(options, launch, cooldown, &self.launcher)?;
         let command = resume_command(environment, out);
         let ledger = match begun {
-            None => Ledger::begin(out, command, conditions)?,
+            None => Ledger::begin(self.benchmark.kind(), out, command, conditions)?,
             Some(manifest) => {
                 let check = |run: RunName| {
                     let record = self.benchmark.check_finished(run)?;
                     Ok(self.benchmark.found(&record))
                 };
-                let (ledger, notes) = Ledger::resume(out, manifest, command, conditions, check)?;
+                let (ledger, notes) = Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, check)?;
                 start.extend(notes);
                 ledger
             }
@@ -340,7 +340,7 @@ pub fn failure_of<B: Benchmark>(
 fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
     let mut files = plan.iter().flat_map(|job| {
         let JobFiles { log, record } = &job.files;
-        [files::under_way(log), log.clone(), record.clone()]
+        [run_name::under_way(log), log.clone(), record.clone()]
     });
     match files.find(|file| file.exists()) {
         None => Ok(()),

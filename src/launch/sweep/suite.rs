@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::case::Case;
@@ -12,6 +13,7 @@ use ringmark_record::dtype::Dtype;
 use ringmark_record::exchange::BackendChoice;
 use ringmark_record::exchange::ExchangeConfig;
 use ringmark_record::line::pytorch_ddp;
+use ringmark_record::model::Model;
 use ringmark_record::run_name::RunName;
 use ringmark_record::whole_file;
 
@@ -32,16 +34,16 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 
 /// Refuses what leaves nothing to compare.
 pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
-    let has_exchange = train.exchange.collective != BackendChoice::None;
-    ensure!(has_exchange, "--suite ddp compares with --collective none by itself: leave --collective none out");
+    let has_exchange = train.exchange.backend != BackendChoice::None;
+    ensure!(has_exchange, "--suite ddp compares with --backend none by itself: leave --backend none out");
     Ok(())
 }
 
 /// The run without communication that belongs beside a run of `case`; `None` where it would be the same run: one rank for
 /// which no backend was chosen exchanges nothing anyway.
 pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
-    let is_alone = case.ranks() == 1 && train.exchange.collective == BackendChoice::Auto;
-    let exchange = ExchangeConfig { collective: BackendChoice::None, ..train.exchange };
+    let is_alone = case.ranks() == 1 && train.exchange.backend == BackendChoice::Auto;
+    let exchange = ExchangeConfig { backend: BackendChoice::None, ..train.exchange };
     // The weights to keep are those of the run that exchanges gradients.
     (!is_alone).then(|| TrainConfig { exchange, save: None, ..train.clone() })
 }
@@ -59,25 +61,25 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
         });
         groups[index].1.extend(steps(&run.record(out), warmup)?);
     }
-    let point = |group: &RunName| (group.dtype, group.batch_size);
-    let mut points: Vec<(Dtype, u32)> = groups.iter().map(|(group, _)| point(group)).collect();
+    let point = |group: &RunName| (group.model, group.dtype, group.batch_size);
+    let mut points: Vec<(Model, Dtype, u32)> = groups.iter().map(|(group, _)| point(group)).collect();
     points.dedup();
     let mut lines: Vec<String> = Vec::new();
-    for &(dtype, batch_size) in &points {
+    for &(model, dtype, batch_size) in &points {
         let mut of_point: Vec<&(RunName, Vec<f64>)> =
-            groups.iter().filter(|(group, _)| point(group) == (dtype, batch_size)).collect();
+            groups.iter().filter(|(group, _)| point(group) == (model, dtype, batch_size)).collect();
         of_point.sort_by_key(|(group, _)| (group.case.ranks(), group.case, !group.baseline));
         let line = |(group, steps): &&(RunName, Vec<f64>)| {
-            ddp_line::write(group.case, group.baseline, group.batch_size, steps)
+            pytorch_ddp::write(group.case, group.baseline, group.batch_size, steps)
                 .ok_or_else(|| anyhow!("{} has no iteration after warm-up", group.what()))
         };
         let block = of_point.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?;
         if !lines.is_empty() {
             lines.push(String::new());
         }
-        // PyTorch's title names the batch size alone.
+        // PyTorch's title names network and batch size alone.
         lines.extend((points.len() > 1).then(|| format!("{dtype}:")));
-        lines.extend(ddp_line::block(batch_size, block));
+        lines.extend(pytorch_ddp::block(model, batch_size, block));
     }
     Ok(lines)
 }
@@ -115,10 +117,10 @@ mod tests {
         let auto = TrainConfig { save: Some("weights".into()), ..TrainConfig::default() };
         let two = Case { nodes: 1, gpus_per_node: 2 };
         assert_eq!(baseline(Case::SINGLE, &auto), None);
-        let exchange = ExchangeConfig { collective: BackendChoice::None, ..auto.exchange };
+        let exchange = ExchangeConfig { backend: BackendChoice::None, ..auto.exchange };
         let none = TrainConfig { exchange, ..TrainConfig::default() };
         assert_eq!(baseline(two, &auto), Some(none.clone()), "and saves nothing");
-        let exchange = ExchangeConfig { collective: BackendChoice::Mpi, ..auto.exchange };
+        let exchange = ExchangeConfig { backend: BackendChoice::Mpi, ..auto.exchange };
         assert_eq!(baseline(Case::SINGLE, &TrainConfig { exchange, ..auto.clone() }), Some(none.clone()));
         assert!(check(&auto).is_ok() && check(&none).is_err());
     }

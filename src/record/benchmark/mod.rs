@@ -18,12 +18,14 @@ use crate::keyword_enum;
 use crate::warning::Warning;
 
 keyword_enum!(
-    /// What a sweep measures, by the command of the worker.
-    Benchmark {
+    /// A benchmark, by the command of the worker that runs it.
+    BenchmarkKind {
         /// Training.
         Train = "train",
         /// Inference.
         Score = "score",
+        /// The exchange alone.
+        Bandwidth = "bandwidth",
     }
 );
 

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use ringmark_record::heartbeat::Driver;
 use ringmark_record::heartbeat::Heartbeat;
+use ringmark_record::heartbeat::LauncherAddress;
 use ringmark_record::heartbeat::Message;
 use ringmark_record::heartbeat::WELCOME;
 use ringmark_record::units::Seconds;
@@ -39,7 +39,7 @@ pub enum Event {
 
 /// Open until it is dropped; then every connection closes, which ends the ranks that are still there.
 pub struct Listener {
-    address: Driver,
+    address: LauncherAddress,
     events: Receiver<(u32, Event)>,
     connections: Arc<Mutex<Connections>>,
 }
@@ -66,7 +66,7 @@ impl Listener {
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let addresses = if addresses.is_empty() { &local } else { addresses };
         let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
-        let address = Driver { token: token(), patience, addresses };
+        let address = LauncherAddress { token: token(), patience, addresses };
         let (sender, events) = mpsc::channel();
         let connections = Arc::new(Mutex::new(Connections::default()));
         let (token, of_thread) = (address.token.clone(), Arc::clone(&connections));
@@ -75,7 +75,7 @@ impl Listener {
     }
 
     /// What a rank needs to reach this.
-    pub fn address(&self) -> &Driver {
+    pub fn address(&self) -> &LauncherAddress {
         &self.address
     }
 
@@ -169,7 +169,7 @@ fn next(input: &mut BufReader<&TcpStream>) -> Option<Message> {
 mod tests {
     use std::time::Instant;
 
-    use ringmark_record::heartbeat::Phase;
+    use ringmark_record::heartbeat::Stage;
     use ringmark_record::units::Bytes;
 
     use super::*;
@@ -202,9 +202,9 @@ mod tests {
         assert_eq!(listener.heard(), None);
         let heartbeat = Heartbeat {
             iteration: 1,
-            phase: Phase::Forward,
+            phase: Stage::Forward,
             is_waiting: false,
-            pieces: 0,
+            chunks: 0,
             processor_time: Seconds(0.5),
             available_memory: Bytes(1),
         };
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn the_ranks_see_the_end_of_the_listener() {
         let listener = Listener::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], Seconds(60.0)).expect("a port");
-        let local = Driver {
+        let local = LauncherAddress {
             addresses: vec![*listener.address().addresses.last().expect("loopback")],
             ..listener.address().clone()
         };

@@ -18,7 +18,7 @@ mod watchdog;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use ringmark_record::heartbeat::Driver;
+use ringmark_record::heartbeat::LauncherAddress;
 use ringmark_record::units::Seconds;
 
 use crate::launch::job::watch::listener::Listener;
@@ -49,7 +49,7 @@ impl Watch {
     }
 
     /// What the ranks need to reach us.
-    pub fn address(&self) -> &Driver {
+    pub fn address(&self) -> &LauncherAddress {
         self.listener.address()
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ringmark_record::heartbeat::Heartbeat;
 use ringmark_record::heartbeat::INTERVAL;
-use ringmark_record::heartbeat::Phase;
+use ringmark_record::heartbeat::Stage;
 
 /// A rank that has missed so many reports is silent.
 const MISSED_REPORTS: f64 = 5.0;
@@ -49,7 +49,7 @@ impl Rank {
             let work = next.processor_time.0 - last.processor_time.0;
             let time = (now - self.heard).as_secs_f64();
             let works = !next.is_waiting && work >= WORKING * time.max(INTERVAL.0 / 2.0);
-            works || (next.iteration, next.phase, next.pieces) != (last.iteration, last.phase, last.pieces)
+            works || (next.iteration, next.phase, next.chunks) != (last.iteration, last.phase, last.chunks)
         });
         if has_moved {
             self.moved = now;
@@ -74,7 +74,7 @@ impl Rank {
     }
 
     /// How far it is.
-    pub fn position(&self) -> Option<(u32, Phase)> {
+    pub fn position(&self) -> Option<(u32, Stage)> {
         self.at.map(|at| (at.iteration, at.phase))
     }
 

@@ -212,7 +212,7 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use ringmark_record::heartbeat::Heartbeat;
-    use ringmark_record::heartbeat::Phase;
+    use ringmark_record::heartbeat::Stage;
     use ringmark_record::units::Bytes;
     use ringmark_record::units::Seconds;
 
@@ -246,18 +246,18 @@ mod tests {
         }
 
         /// `seconds` pass, in which each of these ranks reports its place and uses so much of a processor.
-        fn pass(&mut self, seconds: u64, places: &[(u32, u32, Phase, f64)]) {
+        fn pass(&mut self, seconds: u64, places: &[(u32, u32, Stage, f64)]) {
             for _ in 0..seconds {
                 self.second += 1;
                 for (rank, iteration, phase, load) in places {
                     let processor_time = Seconds(self.second as f64 * load);
                     let memory = Bytes(8_000_000_000);
-                    let waiting = [Phase::Joining, Phase::Ready, Phase::Finishing];
+                    let waiting = [Stage::Joining, Stage::Ready, Stage::Finishing];
                     let heartbeat = Heartbeat {
                         iteration: *iteration,
                         phase: *phase,
-                        is_waiting: matches!(phase, Phase::AllReduce { .. }) || waiting.contains(phase),
-                        pieces: 0,
+                        is_waiting: matches!(phase, Stage::AllReduce { .. }) || waiting.contains(phase),
+                        chunks: 0,
                         processor_time,
                         available_memory: memory,
                     };
@@ -271,14 +271,14 @@ mod tests {
         }
     }
 
-    const BUCKET: Phase = Phase::AllReduce { bucket: 2 };
+    const BUCKET: Stage = Stage::AllReduce { bucket: 2 };
 
     #[test]
     fn a_rank_that_is_stopped_is_named_and_those_that_wait_are_not() {
         let mut story = Story::new(&["a", "b", "a", "b"]);
         story.pass(
             10,
-            &[(0, 7, Phase::Forward, 1.0), (1, 7, Phase::Forward, 1.0), (2, 7, BUCKET, 0.0), (3, 7, BUCKET, 0.0)],
+            &[(0, 7, Stage::Forward, 1.0), (1, 7, Stage::Forward, 1.0), (2, 7, BUCKET, 0.0), (3, 7, BUCKET, 0.0)],
         );
         story.pass(59, &[(0, 7, BUCKET, 0.0), (2, 7, BUCKET, 0.0), (3, 7, BUCKET, 0.0)]);
         assert_eq!(story.verdict(), None);
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_rank_behind_the_others_is_the_one_that_hangs() {
         let mut story = Story::new(&["a", "b", "c"]);
-        let early = Phase::AllReduce { bucket: 0 };
+        let early = Stage::AllReduce { bucket: 0 };
         story.pass(62, &[(0, 3, BUCKET, 0.0), (1, 3, early, 0.0), (2, 3, BUCKET, 0.0)]);
         let verdict = story.verdict().expect("it hangs");
         // It may be a victim of the network like the others: all of them wait.
@@ -327,10 +327,10 @@ mod tests {
     #[test]
     fn a_long_phase_at_work_is_no_hang() {
         let mut story = Story::new(&["a", "b"]);
-        story.pass(600, &[(0, 1, BUCKET, 1.0), (1, 1, Phase::Forward, 0.9)]);
+        story.pass(600, &[(0, 1, BUCKET, 1.0), (1, 1, Stage::Forward, 0.9)]);
         assert_eq!(story.verdict(), None);
         // The same without work.
-        story.pass(62, &[(0, 1, BUCKET, 1.0), (1, 1, Phase::Forward, 0.0)]);
+        story.pass(62, &[(0, 1, BUCKET, 1.0), (1, 1, Stage::Forward, 0.0)]);
         let verdict = story.verdict().expect("it hangs");
         assert!(
             verdict.contains("rank 1 of 2 on host b (process 100) makes no progress in iteration 1, forward"),
@@ -357,9 +357,9 @@ mod tests {
     fn a_slow_start_gets_more_time_and_then_is_named() {
         let mut story = Story::new(&["a"]);
         story.watchdog.ranks = 2;
-        story.pass(170, &[(0, 0, Phase::Joining, 1.0)]);
+        story.pass(170, &[(0, 0, Stage::Joining, 1.0)]);
         assert_eq!(story.verdict(), None);
-        story.pass(15, &[(0, 0, Phase::Joining, 1.0)]);
+        story.pass(15, &[(0, 0, Stage::Joining, 1.0)]);
         let verdict = story.verdict().expect("it hangs");
         assert!(verdict.contains("rank 1 has never reported"), "{verdict}");
         assert!(verdict.contains("rank 0 waits for it in MPI's initialization"), "{verdict}");
@@ -387,7 +387,7 @@ mod tests {
     fn a_stopped_rank_is_found_where_nobody_waits_for_it() {
         let mut story = Story::new(&["a", "b"]);
         for iteration in 1..=70 {
-            story.pass(1, &[(0, iteration, Phase::Forward, 1.0)]);
+            story.pass(1, &[(0, iteration, Stage::Forward, 1.0)]);
         }
         assert_eq!(
             story.verdict().expect("it hangs"),
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn a_killed_rank_is_named_with_its_signal_and_place() {
         let mut story = Story::new(&["a", "b"]);
-        story.pass(3, &[(0, 2, BUCKET, 0.0), (1, 2, Phase::Forward, 1.0)]);
+        story.pass(3, &[(0, 2, BUCKET, 0.0), (1, 2, Stage::Forward, 1.0)]);
         story.say(1, Event::Left(0));
         // Its neighbour fails because of it, and says so first.
         story.say(0, Event::Failed("MPI_Allreduce returned 17".to_owned()));
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn want_of_memory_is_said() {
         let mut story = Story::new(&["a"]);
-        story.pass(1, &[(0, 2, Phase::Forward, 1.0)]);
+        story.pass(1, &[(0, 2, Stage::Forward, 1.0)]);
         if let Some(at) = story.watchdog.known.get_mut(&0).and_then(|rank| rank.at.as_mut()) {
             at.available_memory = Bytes(120_000_000);
         }
@@ -444,7 +444,7 @@ mod tests {
         story.watchdog.output("srun: error: b: task 1: Exited with exit code 1", now);
         assert_eq!(story.watchdog.explanation(story.now()).as_deref(), Some("rank 1 of 2 on host b: no memory"));
         let mut story = Story::new(&["a", "b"]);
-        story.pass(1, &[(1, 4, Phase::Optimizer, 1.0)]);
+        story.pass(1, &[(1, 4, Stage::Optimizer, 1.0)]);
         story.say(1, Event::Left(0));
         let words = "rank 1 of 2 on host b died without a word in iteration 4, optimizer";
         assert_eq!(story.watchdog.explanation(story.now()).as_deref(), Some(words));
@@ -466,16 +466,16 @@ mod tests {
     #[test]
     fn a_slow_start_of_all_gets_more_time_whatever_they_wait_in() {
         let mut story = Story::new(&["a", "b"]);
-        story.pass(170, &[(0, 0, Phase::Joining, 1.0), (1, 0, Phase::Joining, 1.0)]);
+        story.pass(170, &[(0, 0, Stage::Joining, 1.0), (1, 0, Stage::Joining, 1.0)]);
         assert_eq!(story.verdict(), None);
-        story.pass(15, &[(0, 0, Phase::Joining, 1.0), (1, 0, Phase::Joining, 1.0)]);
+        story.pass(15, &[(0, 0, Stage::Joining, 1.0), (1, 0, Stage::Joining, 1.0)]);
         assert!(story.verdict().expect("it hangs").contains("all 2 ranks wait for each other in MPI's initialization"));
     }
 
     #[test]
     fn a_launcher_that_was_stopped_blames_nobody_for_it() {
         let mut story = Story::new(&["a", "b"]);
-        story.pass(5, &[(0, 2, BUCKET, 0.0), (1, 2, Phase::Forward, 1.0)]);
+        story.pass(5, &[(0, 2, BUCKET, 0.0), (1, 2, Stage::Forward, 1.0)]);
         story.second += 500;
         story.watchdog.excuse(story.now());
         assert_eq!(story.verdict(), None);
@@ -484,14 +484,14 @@ mod tests {
     #[test]
     fn a_rank_that_comes_back_on_another_connection_has_not_left() {
         let mut story = Story::new(&["a"]);
-        story.pass(5, &[(0, 2, Phase::Forward, 1.0)]);
+        story.pass(5, &[(0, 2, Stage::Forward, 1.0)]);
         story.say(0, Event::Left(0));
         story.say(0, Event::Joined(1, "a".to_owned(), 100));
-        story.pass(6, &[(0, 3, Phase::Forward, 1.0)]);
+        story.pass(6, &[(0, 3, Stage::Forward, 1.0)]);
         assert_eq!(story.verdict(), None);
         // The end of the first connection may be heard late.
         story.say(0, Event::Left(0));
-        story.pass(6, &[(0, 4, Phase::Forward, 1.0)]);
+        story.pass(6, &[(0, 4, Stage::Forward, 1.0)]);
         assert_eq!(story.verdict(), None);
         story.say(0, Event::Left(1));
         story.second += 6;

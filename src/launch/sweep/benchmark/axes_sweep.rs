@@ -6,12 +6,12 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use ringmark_record::benchmark::Profile;
 use ringmark_record::case::Case;
 use ringmark_record::device::DeviceKind;
 use ringmark_record::run_name::RunName;
-use ringmark_record::benchmark::train::record::Profile;
-use ringmark_record::benchmark::train::record::Warning;
 use ringmark_record::units::ImagesPerSecond;
+use ringmark_record::warning::Warning;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
@@ -114,12 +114,13 @@ impl AxesSweep {
         conditions
     }
 
-    /// `1n1g 1n2g, 5 runs each: batch 128, fp32`: the axes, for the first line.
+    /// `ResNet50-v1b, 1n1g 1n2g, 5 runs each: batch 128, fp32`: the axes, for the first line.
     pub fn describe_axes(&self) -> String {
-        let Axes { dtypes, batch_sizes, cases, runs } = &self.axes;
+        let Axes { models, dtypes, batch_sizes, cases, runs } = &self.axes;
         let runs_each = if *runs == 1 { "run" } else { "runs" };
         let (cases, batch_sizes, dtypes) = (joined(cases, " "), joined(batch_sizes, " "), joined(dtypes, " "));
-        format!("{cases}, {runs} {runs_each} each: batch {batch_sizes}, {dtypes}")
+        let titles: Vec<&str> = models.iter().map(|model| model.facts().title).collect();
+        format!("{}, {cases}, {runs} {runs_each} each: batch {batch_sizes}, {dtypes}", titles.join(" "))
     }
 
     /// What is said before and after the runs of a quick profile.
@@ -185,8 +186,14 @@ mod tests {
     #[test]
     fn the_default_folder_tells_time_batch_and_precision() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_763_719_323);
-        let TrainConfig { batch_size, dtype, .. } = TrainConfig::default();
-        let axes = Axes { dtypes: vec![dtype], batch_sizes: vec![batch_size], cases: vec![Case::SINGLE], runs: 1 };
+        let TrainConfig { model, batch_size, dtype, .. } = TrainConfig::default();
+        let axes = Axes {
+            models: vec![model],
+            dtypes: vec![dtype],
+            batch_sizes: vec![batch_size],
+            cases: vec![Case::SINGLE],
+            runs: 1,
+        };
         assert_eq!(default_folder(&axes, time), Path::new("results/20251121T100203Z_b128_fp32"));
     }
 

@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::bandwidth::figures;
 use ringmark_record::benchmark::bandwidth::figures::SizeFigures;
 use ringmark_record::benchmark::bandwidth::lines;
-use ringmark_record::benchmark::bandwidth::options;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::case::Case;
-use ringmark_record::manifest::Found;
+use ringmark_record::manifest::RanOn;
+use ringmark_record::option_table::arguments;
 use ringmark_record::run_name::BANDWIDTH_LOG;
 use ringmark_record::run_name::BANDWIDTH_RECORD;
 use ringmark_record::run_name::RunName;
 use ringmark_record::units::GigabytesPerSecond;
 use serde::Serialize;
 
-use crate::answer::Json;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
@@ -33,6 +33,7 @@ use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::session::{self, SessionConfig};
+use crate::output::Json;
 
 /// What a bandwidth command is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,6 +93,10 @@ impl Benchmark for BandwidthSweep {
     type Figures = BandwidthRecord;
     type Follower = Echo;
 
+    fn kind(&self) -> BenchmarkKind {
+        BenchmarkKind::Bandwidth
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         self.json.check()
     }
@@ -106,9 +111,9 @@ impl Benchmark for BandwidthSweep {
             let of = |out: &Path, name: &str| out.join(case.to_string()).join(name);
             let files = JobFiles { log: of(&self.out, BANDWIDTH_LOG), record: of(&out_of_record, BANDWIDTH_RECORD) };
             let bandwidth = BandwidthConfig { json: Some(files.record.clone()), ..self.bandwidth.clone() };
-            let mut arguments = vec!["bandwidth".to_owned()];
-            arguments.extend(options::arguments(&bandwidth));
-            JobPlan { title: case.to_string(), case, run: None, threads: bandwidth.threads, files, arguments }
+            let mut worker = vec![self.kind().to_string()];
+            worker.extend(arguments(&bandwidth));
+            JobPlan { title: case.to_string(), case, run: None, threads: bandwidth.threads, files, arguments: worker }
         };
         Ok(self.cases.iter().copied().map(job).collect())
     }
@@ -141,8 +146,8 @@ impl Benchmark for BandwidthSweep {
         record.failure.clone()
     }
 
-    fn found(&self, _: &BandwidthRecord) -> Found {
-        Found::default()
+    fn found(&self, _: &BandwidthRecord) -> RanOn {
+        RanOn::default()
     }
 
     fn figures(&self, record: BandwidthRecord, _: Echo) -> Result<BandwidthRecord, String> {
@@ -167,7 +172,7 @@ impl Benchmark for BandwidthSweep {
         let printer = self.printer();
         printer.line(&table(ended));
         printer.line(&format!("logs and records are in {}", self.out.display()));
-        self.json.give(&answer(ended)).map(|_| ())
+        self.json.write(&answer(ended)).map(|_| ())
     }
 }
 
@@ -184,7 +189,7 @@ struct CaseAnswer {
     case: Case,
     ranks: u32,
     /// Backend that summed; `null` where there are no figures.
-    collective: Option<String>,
+    backend: Option<String>,
     /// In GB/s; `null` without a sample.
     average_busbw: Option<GigabytesPerSecond>,
     /// Why it does not pass.
@@ -199,7 +204,7 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
         CaseAnswer {
             case,
             ranks: case.ranks(),
-            collective: record.map(|record| record.collective.clone()),
+            backend: record.map(|record| record.backend.clone()),
             average_busbw: figures::average_busbw(results, case.ranks()),
             failure: outcome.failure().map(str::to_owned),
             sizes: results.iter().map(|result| SizeFigures::of(result, case.ranks())).collect(),
@@ -279,7 +284,7 @@ mod tests {
     fn record(failure: Option<&str>) -> BandwidthRecord {
         let timing = Timing { seconds: vec![vec![Seconds(0.1)]; 2], wrong: Some(0), error: vec![0.0] };
         BandwidthRecord {
-            collective: "mpi".to_owned(),
+            backend: "mpi".to_owned(),
             results: vec![MessageResult {
                 bytes: Bytes(1_000_000_000),
                 count: 250_000_000,

@@ -17,9 +17,10 @@ use std::fs::File;
 use std::io::BufReader;
 use std::time::Duration;
 
+use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::case::Case;
 use ringmark_record::manifest::Conditions;
-use ringmark_record::manifest::Found;
+use ringmark_record::manifest::RanOn;
 use ringmark_record::run_name::RunName;
 
 use crate::launch::job::planned::JobFiles;
@@ -130,6 +131,9 @@ pub trait Benchmark {
     /// Follows a job's output.
     type Follower: Follower;
 
+    /// Which one it is.
+    fn kind(&self) -> BenchmarkKind;
+
     /// Refuses what cannot work, before anything is looked at.
     fn check(&self) -> anyhow::Result<()> {
         Ok(())
@@ -172,7 +176,7 @@ pub trait Benchmark {
     fn failure(&self, record: &Self::Record) -> Option<String>;
 
     /// What a record says that the run ran on.
-    fn found(&self, record: &Self::Record) -> Found;
+    fn found(&self, record: &Self::Record) -> RanOn;
 
     /// The figures of a job that ended well, or why it has none.
     fn figures(&self, record: Self::Record, follower: Self::Follower) -> Result<Self::Figures, String>;

@@ -8,13 +8,14 @@ use std::path::Path;
 
 use anyhow::{anyhow, ensure};
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::run_name::RunName;
-use ringmark_record::line::dlperf;
-use ringmark_record::line::dlperf::Line;
-use ringmark_record::manifest::Found;
 use ringmark_record::benchmark::train::record::RunHeader;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::benchmark::train::options;
+use ringmark_record::benchmark::{BenchmarkKind, Record};
+use ringmark_record::line::dlperf;
+use ringmark_record::line::dlperf::Line;
+use ringmark_record::manifest::RanOn;
+use ringmark_record::option_table;
+use ringmark_record::run_name::RunName;
 use ringmark_record::whole_file;
 
 use crate::launch::local::print::Printer;
@@ -45,8 +46,8 @@ impl TrainSweep {
     fn job(&self, run: RunName, train: TrainConfig) -> anyhow::Result<JobPlan> {
         let files = self.sweep.files(run)?;
         let threads = train.threads;
-        let mut arguments = vec!["train".to_owned()];
-        arguments.extend(options::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
+        let mut arguments = vec![self.kind().to_string()];
+        arguments.extend(option_table::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
         Ok(self.sweep.job(run, files, arguments, threads))
     }
 }
@@ -56,6 +57,10 @@ impl Benchmark for TrainSweep {
     type Figures = RunFigures;
     type Follower = RunProgress;
 
+    fn kind(&self) -> BenchmarkKind {
+        BenchmarkKind::Train
+    }
+
     fn printer(&self) -> Printer {
         Printer { mark: "", to_error: false }
     }
@@ -64,8 +69,8 @@ impl Benchmark for TrainSweep {
         let threads = self.sweep.threads(context);
         let mut jobs = Vec::new();
         for run in self.sweep.axes.runs() {
-            let RunName { batch_size, dtype, .. } = run;
-            let train = TrainConfig { batch_size, dtype, threads, ..self.train.clone() };
+            let RunName { model, batch_size, dtype, .. } = run;
+            let train = TrainConfig { model, batch_size, dtype, threads, ..self.train.clone() };
             let baseline = self.ddp_suite.then(|| suite::baseline(run.case, &train)).flatten();
             jobs.push(self.job(run, train)?);
             if let Some(train) = baseline {
@@ -77,7 +82,7 @@ impl Benchmark for TrainSweep {
 
     fn conditions(&self, context: PlanContext) -> Option<BTreeMap<String, String>> {
         let train = TrainConfig { save: None, record: None, ..self.train.clone() };
-        Some(self.sweep.conditions(context, options::settings(&train)))
+        Some(self.sweep.conditions(context, option_table::settings(&train)))
     }
 
     fn caution(&self) -> Option<&'static str> {
@@ -116,8 +121,8 @@ impl Benchmark for TrainSweep {
         record.failure()
     }
 
-    fn found(&self, record: &RunRecord) -> Found {
-        Found::of(&record.header)
+    fn found(&self, record: &RunRecord) -> RanOn {
+        RanOn::of(record.environment(), record.ranks())
     }
 
     fn figures(&self, record: RunRecord, follower: RunProgress) -> Result<RunFigures, String> {
@@ -174,7 +179,7 @@ fn check_log(log: &Path, iterations: u32) -> anyhow::Result<()> {
     let mut count = 0;
     for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(|error| anyhow!("cannot be read: {error}"))?;
-        match log_line::parse(&line) {
+        match dlperf::parse(&line) {
             Line::Iteration { .. } => count += 1,
             Line::Failed(reason) => return Err(anyhow!("says that it failed: {reason}")),
             Line::Malformed | Line::Other => {}
