@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::case::Case;
 use ringmark_record::device::DeviceChoice;
@@ -43,6 +44,11 @@ pub enum Benchmark {
         ringmark-worker train --batch-size 8 --iters 20 --warmup 5\n  \
         mpirun -np 2 --bind-to none ringmark-worker train --dtype bf16 --record run.jsonl")]
     Train(TrainArguments),
+    /// Inference without training: speed of forward passes by network and batch size
+    #[command(after_help = "Examples:\n  \
+        ringmark-worker score --batch-size 32\n  \
+        ringmark-worker score --model resnet18 --dtype bf16 --batch-size 1 --iters 50 --record score.json")]
+    Score(ScoreArguments),
     /// All-reduce without the model: speed by message size, or of the model's gradients
     #[command(after_help = "Examples:\n  \
         mpirun -np 2 --bind-to none ringmark-worker bandwidth -b 8 -e 1G -f 2\n  \
@@ -72,6 +78,24 @@ impl TrainArguments {
     /// The validated configuration and the run's label.
     pub fn into_config(self) -> Result<(TrainConfig, AskedLabel)> {
         let config = self.options.apply(TrainConfig::default())?;
+        config.validate()?;
+        Ok((config, self.label.into()))
+    }
+}
+
+/// Options of `ringmark-worker score`.
+#[derive(Debug, Args)]
+pub struct ScoreArguments {
+    #[command(flatten)]
+    options: Worker<ScoreConfig>,
+    #[command(flatten)]
+    label: LabelArguments,
+}
+
+impl ScoreArguments {
+    /// The validated configuration and the run's label.
+    pub fn into_config(self) -> Result<(ScoreConfig, AskedLabel)> {
+        let config = self.options.apply(ScoreConfig::default())?;
         config.validate()?;
         Ok((config, self.label.into()))
     }

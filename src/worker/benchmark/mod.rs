@@ -2,6 +2,7 @@
 //! a new one touches this file and [`cli`](crate::cli).
 
 mod bandwidth;
+mod score;
 mod train;
 
 use anyhow::Result;
@@ -16,6 +17,10 @@ pub fn run(benchmark: Benchmark, launcher: Option<LauncherAddress>) -> Result<()
         Benchmark::Train(arguments) => {
             let (config, label) = arguments.into_config().map_err(usage)?;
             train::run(&config, label, launcher)
+        }
+        Benchmark::Score(arguments) => {
+            let (config, label) = arguments.into_config().map_err(usage)?;
+            score::run(&config, label, launcher)
         }
         Benchmark::Bandwidth(arguments) => {
             let config = arguments.into_config().map_err(usage)?;

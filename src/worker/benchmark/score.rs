@@ -1,0 +1,191 @@
+//! Scoring: inference alone, as MXNet's benchmark_score.py: dry passes, then timed ones, and after every pass the outputs
+//! are waited for. Normalization by running statistics, no gradients, softmax as the last layer, one synthetic batch that
+//! stays on the device. Nothing is exchanged: the ranks of a case compute beside each other, each a batch of its own.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::benchmark::score::record::{KIND, SCHEMA, ScoreRecord};
+use ringmark_record::benchmark::{Record, RunLabel};
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::heartbeat::{LauncherAddress, Stage};
+use ringmark_record::units::{ImagesPerSecond, Seconds};
+use ringmark_record::validity::{self, Observed};
+use tch::{Kind, Tensor};
+
+use crate::data;
+use crate::data::batch::BatchRequest;
+use crate::host::facts;
+use crate::job::session::{AskedLabel, Request, Session};
+use crate::job::{environment, heartbeat};
+use crate::measure::mark::Mark;
+use crate::model::network::Mode;
+use crate::model::prepared::{PreparedModel, Recipe};
+
+/// Runs one rank from start to end.
+pub fn run(config: &ScoreConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
+    let request = Request { device: config.device, threads: config.threads, with_nccl_log: false, launcher };
+    Session::run(request, |session| score(config, label, session))
+}
+
+/// Measures, prints and writes; why the run does not count, if it does not.
+fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
+    session.own.check_dtype(config.dtype)?;
+    let _no_gradients = tch::no_grad_guard();
+    let inference = Inference::new(config, session)?;
+    let mut record = empty_record(config, label, session)?;
+    session.print(&header(&record));
+    measure(&inference, &mut record, session)?;
+    record.peak_memory = session.peak_memory()?;
+    record.failure = failure(&inference, session)?;
+    record.warnings = validity::host_warnings(&Observed {
+        ranks: &record.ranks,
+        host_use: &record.host_use,
+        rank_use: &record.rank_use,
+        iterations: config.iterations,
+    });
+    session.print(&result(&record));
+    session.write(config.record.as_deref(), |output| record.write(output))?;
+    Ok(record.failure)
+}
+
+/// A network and its batch.
+struct Inference {
+    model: PreparedModel,
+    images: Tensor,
+}
+
+impl Inference {
+    fn new(config: &ScoreConfig, session: &Session) -> Result<Inference> {
+        let recipe = Recipe {
+            model: config.model,
+            seed: config.seed,
+            init: config.init.as_deref(),
+            dtype: config.dtype,
+            layout: config.layout,
+        };
+        let model = PreparedModel::new(&recipe, session.device())?;
+        model.round()?;
+        heartbeat::enter(Stage::Data);
+        let request = BatchRequest {
+            file: None,
+            seed: config.seed,
+            images: config.batch_size,
+            image_size: config.image_size,
+            classes: config.model.facts().classes,
+            layout: config.layout,
+        };
+        let images = data::batch(&request, session.world.rank(), session.device())?.images;
+        Ok(Inference { model, images })
+    }
+
+    /// Probabilities of every class, `[batch, classes]`, there when this returns.
+    fn pass(&self) -> Result<Tensor> {
+        let probabilities = self
+            .model
+            .forward(&self.images, Mode::RunningStatistics, |scores| Ok(scores.f_softmax(-1, Kind::Float)?))?;
+        Mark::set(self.model.device())?.wait(|| Ok(()))?;
+        Ok(probabilities)
+    }
+}
+
+fn empty_record(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<ScoreRecord> {
+    let ranks = session.places();
+    let RunLabel { case, run, profile } = session.label(label, &ranks)?;
+    Ok(ScoreRecord {
+        kind: KIND.to_owned(),
+        schema: SCHEMA,
+        case,
+        run,
+        profile,
+        started: facts::now(),
+        config: config.clone(),
+        environment: session.environment()?,
+        ranks,
+        seconds: Vec::new(),
+        peak_memory: Vec::new(),
+        host_use: Vec::new(),
+        rank_use: Vec::new(),
+        warnings: Vec::new(),
+        failure: None,
+    })
+}
+
+/// The passes; the ranks begin the dry ones together, and the timed ones.
+fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
+    let config = &record.config;
+    let pass = |number: u32| -> Result<f64> {
+        heartbeat::enter_in(number, Stage::Forward);
+        let started = Instant::now();
+        let _ = inference.pass()?;
+        heartbeat::count_progress();
+        Ok(started.elapsed().as_secs_f64())
+    };
+    heartbeat::enter(Stage::Ready);
+    session.world.barrier();
+    (1..=config.warmup).try_for_each(|number| pass(number).map(drop))?;
+    let watch = session.start_counters();
+    session.world.barrier();
+    let own = (1..=config.iterations).map(|number| pass(config.warmup + number)).collect::<Result<Vec<f64>>>()?;
+    heartbeat::enter(Stage::Finishing);
+    let counters = session.end_counters(watch)?;
+    record.seconds =
+        session.world.gather(&own).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();
+    (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
+    Ok(())
+}
+
+/// The reason why the run does not count: probabilities of an image that do not add up to 1, NaN included.
+fn failure(inference: &Inference, session: &Session) -> Result<Option<String>> {
+    const TOLERANCE: f64 = 1e-3;
+    let sums = inference.pass()?.f_sum_dim_intlist([-1].as_slice(), false, Kind::Float)?;
+    let close = (sums - 1.0).f_abs()?.f_le(TOLERANCE)?.f_all()?.f_int64_value(&[])? == 1;
+    let all = session.world.gather(&[f64::from(u8::from(close))]).concat();
+    Ok(all.iter().position(|close| *close != 1.0).map(|rank| {
+        format!("the scores of rank {rank} are not finite: choose a --dtype of a larger range, or weights by --init")
+    }))
+}
+
+fn header(record: &ScoreRecord) -> Vec<String> {
+    let ScoreRecord { config, environment, ranks, .. } = record;
+    let title = format!("{} inference", config.model.facts().title);
+    let mut lines = environment::title_lines(environment, &title, record.label());
+    lines.push(format!(
+        "batch {} a rank, {} px, {}, {}, {} passes after {} dry ones",
+        config.batch_size, config.image_size, config.dtype, config.layout, config.iterations, config.warmup
+    ));
+    lines.push(format!(
+        "images/sec counts the images of {}; outputs are waited for after every pass",
+        match ranks.len() {
+            1 => "this one rank".to_owned(),
+            count => format!("all {count} ranks, over the time of the slowest"),
+        }
+    ));
+    lines.extend(environment::lines(environment, ranks));
+    lines.iter().map(|line| format!("# {line}")).collect()
+}
+
+/// benchmark_score.py's lines, then warnings.
+fn result(record: &ScoreRecord) -> Vec<String> {
+    let config = &record.config;
+    let device = if record.ranks[0].device == DeviceKind::Cpu { "cpu" } else { "gpu" };
+    let ImagesPerSecond(speed) = record.speed().unwrap_or(ImagesPerSecond(0.0));
+    let mut lines = vec![
+        format!("INFO:root:network: {}", config.model.facts().torchvision),
+        format!("INFO:root:device: {device}(0)"),
+        format!("INFO:root:batch size {:2}, dtype {}, images/sec: {speed:.6}", config.batch_size, numpy(config.dtype)),
+    ];
+    lines.extend(record.warnings.iter().map(|warning| format!("# warning: {}", warning.text)));
+    lines
+}
+
+/// What MXNet calls the type: numpy's name.
+fn numpy(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::Fp32 | Dtype::Tf32 => "float32",
+        Dtype::Fp16 => "float16",
+        Dtype::Bf16 => "bfloat16",
+    }
+}
