@@ -429,6 +429,24 @@ fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
 }
 
 #[test]
+fn a_suite_over_axes_has_a_block_for_each_point() {
+    let sandbox = sandbox();
+    let options = "--suite ddp --cases 1n2g --runs 1 --batch-sizes 8,16";
+    let stdout = succeeds(&mut sandbox.short_sweep(options));
+    assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1", "1n2g_1", "none_1n2g_1"]);
+    assert!(stdout.contains("\n1n2g b16 without communication, run 1 of 1: 20.50 images/s"), "{stdout}");
+    for (batch, rate) in [(8, 16), (16, 32)] {
+        let block = stdout.split("fp32:\nBenchmark: ").find(|block| block.starts_with(&title(batch))).expect(&stdout);
+        let lines: Vec<&str> = block.lines().filter(|line| line.contains("GPUs --")).collect();
+        assert_eq!(lines.len(), 2, "{block}");
+        assert!(lines.iter().all(|line| line.ends_with(&format!("p95:  0.500s  {rate:>6}/s"))), "{block}");
+    }
+    fn title(batch: u32) -> String {
+        format!("resnet50 with batch size {batch}\n")
+    }
+}
+
+#[test]
 fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
     let sandbox = sandbox();
     let hang = HANG_IN_SECOND.replace("1n1g_2", "none_1n2g_1");

@@ -59,12 +59,12 @@ pub struct HostOptions {
     /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
     #[arg(long, value_name = "PATH")]
     worker: Option<PathBuf>,
-    /// First copy the worker and its libraries to this folder of every host, by rsync over ssh, and run it there; what is
-    /// equal already stays. With --device cpu only what the CPU needs
+    /// First copy the worker and its libraries to this folder of every host by rsync, and run it there; equal files stay.
+    /// With --device cpu only what the CPU needs
     #[arg(long, value_name = "FOLDER")]
     sync: Option<PathBuf>,
-    /// More words for mpirun or srun, quoted as in a shell; may be repeated
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, alias = "mpirun-args")]
+    /// More arguments for mpirun or srun, quoted as in a shell; may be repeated
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, alias = "mpirun-args")]
     launcher_args: Vec<String>,
 }
 
@@ -100,18 +100,18 @@ pub struct LaunchOptions {
     /// Where.
     #[command(flatten)]
     hosts: HostOptions,
-    /// Longest time of a run; one that takes longer is ended and has failed [default: none]
+    /// End a run that takes longer; it has failed [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
     timeout: Option<u64>,
-    /// Longest time in which no rank comes on (three times as long at the start): then the rank that hangs is named and the
-    /// run ended; from 6, or 0 to wait for ever
+    /// End a run in which no rank makes progress for so long (three times as long at the start), and name the rank that
+    /// hangs; from 6, or 0 to wait for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
     stall_timeout: u64,
     /// Print every command and start nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do not look at the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their network themselves. With
-    /// --launcher slurm it is never done
+    /// Skip the look at the hosts (`ringmark doctor --quick`); MPI and NCCL then choose their network themselves. With
+    /// --launcher slurm it is always skipped
     #[arg(long)]
     no_doctor: bool,
 }
@@ -177,6 +177,8 @@ Examples:
       inside an allocation of Slurm; scripts/slurm.sbatch is a batch script to start from
   ringmark sweep --hosts a:8,b:8 --out results/rack7 --resume
       goes on with that sweep after it was interrupted or failed: only what is missing runs
+  ringmark sweep --dtypes fp32,bf16 --batch-sizes 32,64,128 --cases 1n1g,1n8g
+      every precision with every batch size and case: 60 runs
   ringmark sweep --suite ddp --hosts a:8,b:8
       PyTorch's DDP suite: every case with and without communication, percentiles in its lines
   ringmark sweep --hosts localhost:8 --dry-run
@@ -213,7 +215,7 @@ pub struct AxesOptions {
     /// program or devices are not those it was begun with
     #[arg(long, requires = "out")]
     resume: bool,
-    /// A short profile for a first look, not a result to quote: two runs, small batch, few iterations
+    /// Short profile for a first look, not a result to quote: two runs, small batch, few iterations
     #[arg(long)]
     quick: bool,
     /// Pause between two runs, for devices to cool down
@@ -273,8 +275,8 @@ pub struct SweepOptions {
     /// Where and how.
     #[command(flatten)]
     launch: LaunchOptions,
-    /// As PyTorch's DDP benchmark: after each run the same ranks without communication, its percentile lines at the end, and
-    /// its cases by default: 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as the hosts go
+    /// Run PyTorch's DDP benchmark: after each run the same ranks without communication, and its percentile lines at the
+    /// end [default cases: 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as the hosts go]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
     suite: Option<String>,
     /// What every rank is asked to do.
@@ -394,13 +396,13 @@ pub struct DoctorOptions {
     /// Whom to look at.
     #[command(flatten)]
     hosts: HostOptions,
-    /// Folder that results are to go to, to see whether there is room and whether the first host has it too
+    /// Folder for results: check that there is room and that the first host has it too
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// What jobs are to use; cpu leaves the GPUs alone
     #[arg(long, default_value = "auto", value_parser = keyword::<DeviceChoice>())]
     device: DeviceChoice,
-    /// No bandwidth: of the network only whether each host reaches the next
+    /// Measure no bandwidth: check only that each host reaches the next
     #[arg(long)]
     quick: bool,
     /// For programs.

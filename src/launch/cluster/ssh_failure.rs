@@ -63,7 +63,7 @@ const CHANGED: &str = "REMOTE HOST IDENTIFICATION HAS CHANGED";
 /// Explains `answer`, which did not bring what was asked for.
 pub fn explain(answer: &Answer, host: &str, port: u16) -> SshFailure {
     let fill = |text: &str| text.replace("HOST", host).replace("PORT", &port.to_string());
-    let words = last_line(&answer.stderr);
+    let line = last_line(&answer.stderr);
     // The first that fits: what is more specific stands above.
     let fits = |(parts, _, _): &&(&[&str], &str, &str)| parts.iter().any(|part| answer.stderr.contains(part));
     let (what, fix) = match (FAILURES.iter().find(fits), answer.status) {
@@ -79,7 +79,7 @@ pub fn explain(answer: &Answer, host: &str, port: u16) -> SshFailure {
             fill("see that `ssh -p PORT HOST sh -c true` works: it needs a shell"),
         ),
     };
-    let what = if words.is_empty() { what } else { format!("{what} ({words})") };
+    let what = if line.is_empty() { what } else { format!("{what} ({line})") };
     SshFailure { what, fix }
 }
 

@@ -222,7 +222,7 @@ fn check_folder(folder: &Path) -> anyhow::Result<()> {
 fn linked_libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let output = Command::new("ldd").arg(program).output().context("ldd, which lists libraries, cannot be started")?;
     if !output.status.success() {
-        // ldd has one exit status for everything: a program of ELF's is told by its first bytes.
+        // ldd has one exit status for everything: an ELF program is known by its first bytes.
         let mut first = [0; 4];
         let is_elf = fs::File::open(program)
             .and_then(|mut file| file.read_exact(&mut first))

@@ -32,7 +32,7 @@ const SCRIPT_LIMIT: Duration = Duration::from_secs(14);
 /// be far away.
 const AGENT_LIMIT: (Duration, Duration) = (Duration::from_secs(12), Duration::from_secs(40));
 
-/// Exchanges of which the shortest tells the clock.
+/// Exchanges of which the shortest gives the clock.
 const CLOCKS: usize = 3;
 
 /// What was found on one host.

@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn the_host_that_slow_ways_have_in_common_is_blamed() {
         assert_eq!(blame(&[(0, 2), (2, 1), (3, 2)]), [(2, vec![0, 1, 2])]);
-        // Two hosts each slow to all: whoever is not told by the first is told by the second.
+        // Two hosts each slow to all: whatever the first does not explain the second does.
         assert_eq!(blame(&[(0, 1), (1, 2), (1, 3), (4, 5)]), [(1, vec![0, 1, 2]), (5, vec![3])]);
         assert_eq!(blame(&[]), []);
     }

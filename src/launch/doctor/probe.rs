@@ -48,14 +48,14 @@ pub struct Probe {
     pub gpus: Gpus,
     /// `nvidia-smi topo -m`, line by line.
     pub topology: Vec<String>,
-    /// The last that the script told where it did not come to its end.
+    /// The last that the script said where it did not come to its end.
     pub stopped_after: Option<String>,
 }
 
 /// The program at the worker's path.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub enum WorkerFile {
-    /// The host has no program that would tell.
+    /// The host has no program that computes it.
     #[default]
     Unknown,
     /// Nothing is there.
@@ -107,7 +107,7 @@ pub enum Gpus {
     None,
     /// It did not end in time.
     Hang,
-    /// It failed, with these words.
+    /// It failed, with this error.
     Fail(String),
     /// The devices.
     There(Vec<Gpu>),
@@ -199,8 +199,8 @@ impl Probe {
 
 /// `SSH_CONNECTION`: the client's address and port, the server's address and port.
 fn connection(text: &str) -> Option<(IpAddr, IpAddr)> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    Some((words.first()?.parse().ok()?, words.get(2)?.parse().ok()?))
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    Some((fields.first()?.parse().ok()?, fields.get(2)?.parse().ok()?))
 }
 
 fn kibibytes(count: u64) -> Bytes {
@@ -219,8 +219,8 @@ fn space(text: &str) -> Option<Space> {
 
 /// `mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)`.
 fn port(text: &str) -> Option<Port> {
-    let mut words = text.split('|');
-    let mut next = || words.next().map(str::trim);
+    let mut fields = text.split('|');
+    let mut next = || fields.next().map(str::trim);
     let name = next()?.to_owned();
     let word = |text: &str| text.split_once(": ").map_or(text, |(_, word)| word).to_owned();
     Some(Port {
@@ -242,8 +242,8 @@ fn gpus(kind: Option<&str>, error: &[&str], lines: &[&str], processes: &[&str]) 
     };
     let mut found: Vec<Gpu> = lines.iter().map(|line| gpu(fields, line)).collect();
     for line in processes {
-        let mut words = line.splitn(4, ',').map(str::trim);
-        let (uuid, process, memory, name) = (words.next(), words.next(), words.next(), words.next());
+        let mut fields = line.splitn(4, ',').map(str::trim);
+        let (uuid, process, memory, name) = (fields.next(), fields.next(), fields.next(), fields.next());
         if let (Some(gpu), Some(process)) = (found.iter_mut().find(|gpu| Some(gpu.uuid.as_str()) == uuid), process) {
             let (name, memory) = (name.unwrap_or("?"), memory.unwrap_or("?"));
             gpu.processes.push(format!("{name} (process {process}, {memory} MiB)"));
@@ -279,10 +279,10 @@ fn gpu(fields: &str, line: &str) -> Gpu {
 
 /// Without the colours that nvidia-smi writes even where no terminal is.
 fn plain(line: &str) -> String {
-    let mut pieces = line.split('\u{1b}');
-    let mut plain = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        plain += piece.split_once('m').map_or("", |(_, text)| text);
+    let mut parts = line.split('\u{1b}');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += part.split_once('m').map_or("", |(_, text)| text);
     }
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -140,14 +140,14 @@ fn gpus(host: &HostFacts) -> Option<String> {
         Gpus::Unknown | Gpus::Hang | Gpus::Fail(_) => return None,
     };
     let name = &gpus.first()?.name;
-    let words = name.split_whitespace().filter(|word| !["NVIDIA", "Tesla", "GeForce"].contains(word));
+    let parts = name.split_whitespace().filter(|part| !["NVIDIA", "Tesla", "GeForce"].contains(part));
     // Memory and board are for the long list.
     let mut short: Vec<&str> = Vec::new();
-    for word in words {
-        if !short.is_empty() && (word.contains("GB") || ["PCIe", "HBM3", "SXM"].contains(&word)) {
+    for part in parts {
+        if !short.is_empty() && (part.contains("GB") || ["PCIe", "HBM3", "SXM"].contains(&part)) {
             break;
         }
-        short.push(word);
+        short.push(part);
     }
     let short: String = short.join(" ").chars().take(GPU_NAME).collect();
     Some(format!("{} x {short}", gpus.len()))

@@ -36,7 +36,7 @@ pub struct Launch<'a> {
 pub enum Ended {
     /// By itself; and of a failure which rank caused it, where that is known.
     Exited(ExitStatus, Option<String>),
-    /// It was ended because a rank hung or had died: in words.
+    /// It was ended because a rank hung or had died, and which.
     Stopped(String),
     /// It ran longer than allowed and was ended; and where its ranks were.
     TimedOut(Duration, String),

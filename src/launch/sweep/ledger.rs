@@ -187,7 +187,7 @@ fn admit(known: &mut RanOn, found: RanOn) -> Result<(), String> {
     Ok(())
 }
 
-/// Two sweeps in one folder could not be told apart afterwards.
+/// Two sweeps in one folder could not be kept apart afterwards.
 fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
     let advice = "choose another folder, or move it away";
     let manifest = out.join(MANIFEST);

@@ -252,7 +252,7 @@ impl<B: Benchmark> Session<'_, B> {
         let end = launch.run(JobLimits { timeout, stall_timeout }, interrupt, |line| follower.line(line));
         follower.finish();
         let outcome = match end {
-            Ok(end) => self.judge(job, &launch, &end, follower, ledger.as_deref_mut()),
+            Ok(end) => self.conclude(job, &launch, &end, follower, ledger.as_deref_mut()),
             Err(error) => JobOutcome::Failed(format!("{error:#}")),
         };
         let outcome = match outcome {
@@ -267,7 +267,7 @@ impl<B: Benchmark> Session<'_, B> {
     }
 
     /// What a job's end and its record, or why there is none, say together.
-    fn judge(
+    fn conclude(
         &self,
         job: &JobPlan,
         launch: &PlannedJob,
@@ -336,7 +336,7 @@ pub fn failure_of<B: Benchmark>(
     }
 }
 
-/// A second run of a job would replace the first one's files, or be judged by them.
+/// A second run of a job would replace the first one's files, or be taken for its own.
 fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
     let mut files = plan.iter().flat_map(|job| {
         let JobFiles { log, record } = &job.files;

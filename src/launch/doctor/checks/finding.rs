@@ -14,7 +14,7 @@ use crate::launch::doctor::host::HostFacts;
 pub enum Check {
     /// The host answers ssh, without a password.
     Ssh,
-    /// mpirun's daemon can be started, and Open MPI can tell the hosts apart.
+    /// mpirun's daemon can be started, and Open MPI can keep the hosts apart.
     Mpirun,
     /// The same program is there and starts.
     Worker,

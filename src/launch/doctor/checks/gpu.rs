@@ -23,7 +23,7 @@ const SLOW_REASONS: [(u64, &str, &str); 6] = [
     (0x80, "power brake", "see to the power supply of the chassis: nvidia-smi -q -d POWER"),
 ];
 
-/// Devices that a rank could use there; `None` where the worker did not tell.
+/// Devices that a rank could use there; `None` where the worker did not say.
 fn usable_devices(host: &HostFacts) -> Option<u32> {
     let found = host.inspection.as_ref()?;
     Some(if found.cuda_missing.is_some() { 0 } else { found.devices })
@@ -42,8 +42,8 @@ pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
                 findings.add(number, Check::Gpus, severity, "nvidia-smi does not answer within 8 s", STUCK);
                 continue;
             }
-            Gpus::Fail(words) => {
-                findings.add(number, Check::Gpus, severity, format!("nvidia-smi fails: {words}"), STUCK);
+            Gpus::Fail(error) => {
+                findings.add(number, Check::Gpus, severity, format!("nvidia-smi fails: {error}"), STUCK);
                 continue;
             }
             Gpus::None if needed => {
@@ -256,7 +256,7 @@ mod tests {
         let at_work = |clock| gpu_faults(&Gpu { slow_reasons: Some(0), clock: Some(clock), ..h100(0) });
         assert_eq!(at_work(1950), []);
         assert_eq!(at_work(1410)[0].0, "it runs at 1410 of 1980 MHz, and says no reason");
-        // A driver that tells nothing is not at fault.
+        // A driver that says nothing is not at fault.
         assert_eq!(gpu_faults(&Gpu::default()), []);
     }
 

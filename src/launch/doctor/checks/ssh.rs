@@ -32,7 +32,7 @@ pub fn check_ssh(findings: &mut Findings) {
     }
 }
 
-/// Whether Open MPI can start its daemon and tell the hosts apart.
+/// Whether Open MPI can start its daemon and keep the hosts apart.
 pub fn check_mpirun(findings: &mut Findings) {
     let mut names: HashMap<&str, usize> = HashMap::new();
     for (number, host) in findings.hosts.iter().enumerate() {

@@ -176,8 +176,8 @@ impl Watchdog {
         let unheard: Vec<u32> = (0..self.ranks).filter(|number| !self.known.contains_key(number)).collect();
         if live.is_empty() && unheard.is_empty() {
             let last = self.known.values().filter_map(|rank| Some(rank.end.as_ref()?.0)).max()?;
-            let words = "all ranks are done, and what started them does not end: a host or its link may be down";
-            return (now - last >= limit).then(|| format!("no progress for {} s: {words}", (now - last).as_secs()));
+            let who = "all ranks are done, and what started them does not end: a host or its link may be down";
+            return (now - last >= limit).then(|| format!("no progress for {} s: {who}", (now - last).as_secs()));
         }
         if self.known.is_empty() && self.has_printed {
             // None can reach us, and of those that print nothing else is known.

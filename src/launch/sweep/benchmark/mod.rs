@@ -1,4 +1,4 @@
-//! What a session has to know of a benchmark: which jobs there are, how a record is read and judged, what is printed. A
+//! What a session has to know of a benchmark: which jobs there are, how a record is read, what counts, what is printed. A
 //! benchmark is a value of its configuration that implements [`Benchmark`]; all that surrounds its jobs is
 //! [`session`](crate::launch::sweep::session)'s.
 //!
