@@ -64,7 +64,7 @@ fn read(path: &Path) -> BandwidthRecord {
 fn record(failure: Option<String>) -> BandwidthRecord {
     let timing = Timing { seconds: vec![vec![Seconds(0.1)]; 2], wrong: Some(0), error: vec![0.0] };
     BandwidthRecord {
-        collective: "mpi".to_owned(),
+        backend: "mpi".to_owned(),
         results: vec![MessageResult {
             bytes: Bytes(1_000_000_000),
             count: 250_000_000,
@@ -340,7 +340,7 @@ fn every_way_to_sum_is_exact_with_four_ranks() {
             assert!(sides.next().is_some(), "{options}: {result:?}");
             assert!(result.sides().iter().all(|(_, timing)| timing.is_none_or(|timing| timing.wrong == Some(0))));
         }
-        assert!(options.contains(&record.collective), "{options}: {}", record.collective);
+        assert!(options.contains(&record.backend), "{options}: {}", record.backend);
         fs::remove_file(path).expect("removed");
     }
 }

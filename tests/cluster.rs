@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
 
@@ -101,7 +102,7 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
         let record = BandwidthRecord::read(std::fs::File::open(&json).expect("written")).expect("a record");
         let hosts: Vec<&str> = record.ranks.iter().map(|place| place.host.as_str()).collect();
         assert!([1, 2].iter().all(|number| hosts.contains(&host(*number).as_str())), "{hosts:?}");
-        assert_eq!((record.collective.as_str(), record.failure), ("shared-memory", None));
+        assert_eq!((record.backend.as_str(), record.failure), ("shared-memory", None));
         for result in &record.results {
             for (side, timing) in result.sides() {
                 assert_eq!(timing.expect("both sides").wrong, Some(0), "{ranks:?} {wire} {side} {}", result.bytes);

@@ -19,12 +19,10 @@ use ringmark_record::case::Case;
 use ringmark_record::device::DeviceKind;
 use ringmark_record::environment::Environment;
 use ringmark_record::exchange::Wire;
-use ringmark_record::phase::Phase;
-use ringmark_record::phase::Phases;
-use ringmark_record::stats::allreduce_model::Cost;
-use ringmark_record::stats::allreduce_model::Exchange;
-use ringmark_record::units::Bytes;
-use ringmark_record::units::Seconds;
+use ringmark_record::model::Model;
+use ringmark_record::phase::{Phase, Phases};
+use ringmark_record::stats::allreduce_model::{Cost, Exchange};
+use ringmark_record::units::{Bytes, Seconds};
 use serde_json::Value;
 
 use crate::random::Random;
@@ -404,6 +402,9 @@ fn no_level_is_crossed_that_was_never_measured() {
         assert!(said.starts_with(why), "{name}: {said}");
         assert!(measure.starts_with("ringmark sweep ") && measure.contains(command), "{name}: {measure}");
     }
+    let other = Evidence { model: Model::Resnet18, ..one_host.clone() };
+    let (_, measure) = refused(&other, "1n8g");
+    assert!(measure.contains("--cases 1n8g --model resnet18 --batch-size 4"), "{measure}");
     assert!(search::under(&one_host, 0.5).is_err(), "the search does not cross it either");
 
     let sweep = cluster.sweep(&["1n1g", "1n4g"], 1);

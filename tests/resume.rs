@@ -9,9 +9,10 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::Iteration;
-use ringmark_record::benchmark::train::record::Profile;
+use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::RunEnd;
 use ringmark_record::benchmark::train::record::RunHeader;
 use ringmark_record::benchmark::train::record::RunRecord;
@@ -21,6 +22,7 @@ use ringmark_record::environment::Environment;
 use ringmark_record::environment::RankPlace;
 use ringmark_record::manifest::Manifest;
 use ringmark_record::manifest::RunState;
+use ringmark_record::phase::{Phase, Phases};
 use ringmark_record::units::Bytes;
 use ringmark_record::units::Seconds;
 
@@ -68,10 +70,11 @@ fn sandbox() -> Sandbox {
     let iteration = |iteration| Iteration {
         iteration,
         step: vec![Seconds(0.5)],
-        forward: vec![Seconds(0.25)],
-        backward: vec![Seconds(0.125)],
-        exposed_allreduce: vec![Seconds(0.0)],
-        optimizer: vec![Seconds(0.125)],
+        phases: Phases::from_fn(|phase| match phase {
+            Phase::Forward => vec![Seconds(0.25)],
+            Phase::ExposedAllreduce => vec![Seconds(0.0)],
+            Phase::Backward | Phase::Optimizer => vec![Seconds(0.125)],
+        }),
         before_allreduce: vec![Seconds(0.375)],
         loss: vec![6.9],
         loss_scale: 1.0,
@@ -94,7 +97,7 @@ fn sandbox() -> Sandbox {
             profile: Profile::Full,
             started: Seconds(0.0),
             config: TrainConfig { iterations: 4, warmup: 1, ..TrainConfig::default() },
-            collective: "solo".to_owned(),
+            backend: "solo".to_owned(),
             buckets: vec![Bytes(8)],
             tuning: None,
             environment: Environment::default(),
@@ -714,9 +717,9 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
         (1..=3).map(record).collect()
     };
     assert_eq!(checksums("out"), checksums("whole"));
-    let found = |out: &str| Manifest::find(&sandbox.path(out)).expect("readable").expect("there is one").found;
-    assert_eq!(found("out"), found("whole"));
-    assert_eq!(found("out").hosts[0].devices.len(), 2);
+    let ran_on = |out: &str| Manifest::find(&sandbox.path(out)).expect("readable").expect("there is one").ran_on;
+    assert_eq!(ran_on("out"), ran_on("whole"));
+    assert_eq!(ran_on("out").hosts[0].devices.len(), 2);
     assert_eq!(sandbox.extract().0, Some(1), "there is no 1n1g");
 }
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::Iteration;
-use ringmark_record::benchmark::train::record::Profile;
+use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::RunEnd;
 use ringmark_record::benchmark::train::record::RunHeader;
 use ringmark_record::benchmark::train::record::RunRecord;
@@ -15,6 +15,7 @@ use ringmark_record::environment::Environment;
 use ringmark_record::environment::RankPlace;
 use ringmark_record::exchange::BackendChoice;
 use ringmark_record::line::dlperf;
+use ringmark_record::phase::{Phase, Phases};
 use ringmark_record::run_name::RunName;
 use ringmark_record::units::Bytes;
 use ringmark_record::units::ImagesPerSecond;
@@ -53,8 +54,9 @@ impl Folder {
     pub fn run(&self, record: &RunRecord) {
         let header = &record.header;
         let name = RunName {
-            baseline: header.config.exchange.collective == BackendChoice::None,
+            baseline: header.config.exchange.backend == BackendChoice::None,
             case: header.case,
+            model: header.config.model,
             batch_size: header.config.batch_size,
             dtype: header.config.dtype,
             run: header.run,
@@ -63,7 +65,7 @@ impl Folder {
         let mut log = String::from("ringmark-worker 0.1.0\n");
         for iteration in &record.iterations {
             let speed = ImagesPerSecond(images / iteration.step[0].0);
-            log.push_str(&log_line::write(iteration.iteration, speed, iteration.loss[0]));
+            log.push_str(&dlperf::write(iteration.iteration, speed, iteration.loss[0]));
             log.push('\n');
         }
         let mut lines = Vec::new();
@@ -98,10 +100,14 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
         Iteration {
             iteration,
             step: each(step),
-            forward: each(0.25 * step),
-            backward: each(0.5 * step),
-            exposed_allreduce: each(exposed),
-            optimizer: each(0.0625 * step),
+            phases: Phases::from_fn(|phase| {
+                each(match phase {
+                    Phase::Forward => 0.25 * step,
+                    Phase::Backward => 0.5 * step,
+                    Phase::ExposedAllreduce => exposed,
+                    Phase::Optimizer => 0.0625 * step,
+                })
+            }),
             before_allreduce: each(0.375 * step),
             loss: vec![7.0 - f64::from(iteration) / 8.0; ranks as usize],
             loss_scale: 1.0,
@@ -125,7 +131,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
                 seed: i64::from(run),
                 ..TrainConfig::default()
             },
-            collective: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
+            backend: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
             buckets: vec![Bytes(102_228_128)],
             tuning: None,
             environment: Environment {

@@ -73,7 +73,7 @@ impl Sandbox {
 
     /// Why the log says that the run failed.
     pub fn failure(&self, name: &str) -> String {
-        match log_line::parse(self.log(name).lines().last().expect("a line")) {
+        match dlperf::parse(self.log(name).lines().last().expect("a line")) {
             Line::Failed(reason) => reason,
             other => panic!("the last line is {other:?}"),
         }

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
 
 use crate::cluster::{Cluster, host};

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::Profile;
 use ringmark_record::benchmark::train::record::RunEnd;
 use ringmark_record::benchmark::train::record::RunHeader;
 use ringmark_record::benchmark::train::record::RunRecord;
@@ -48,7 +48,7 @@ impl Sandbox {
             profile: Profile::Full,
             started: Seconds(0.0),
             config: TrainConfig::default(),
-            collective: "solo".to_owned(),
+            backend: "solo".to_owned(),
             buckets: vec![Bytes(8)],
             tuning: None,
             environment: Environment::default(),
@@ -251,7 +251,7 @@ fn a_sweep_keeps_every_log_and_record() {
         let record = sandbox.path("out").join(case).join(format!("rn50_b128_fp32_{number}.jsonl"));
         assert!(record.is_file());
         assert!(log.starts_with("+ mpirun --allow-run-as-root "), "{log}");
-        let iterations = log.lines().filter(|line| matches!(log_line::parse(line), Line::Iteration { .. }));
+        let iterations = log.lines().filter(|line| matches!(dlperf::parse(line), Line::Iteration { .. }));
         assert_eq!(iterations.count(), 12, "{log}");
         let words = format!(
             "words: train --device cpu --iters 12 --warmup 2 --threads {threads} --record {} --case {case} --run {number} --report-to ",

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::benchmark::train::record::WarningKind;
+use ringmark_record::phase::Phase;
 use ringmark_record::stats::summary::median;
+use ringmark_record::warning::WarningKind;
 
 use crate::cluster::{Cluster, host, succeed};
 use crate::sandbox::{run, wait_until, words};
@@ -269,7 +271,7 @@ fn a_narrow_link_lets_the_run_end_and_shows_in_the_exposed_all_reduce() {
         let record = fs::read(folder.path().join(out).join("4n1g/rn50_b2_fp32_1.jsonl")).expect("written");
         let record = RunRecord::read(&record[..]).expect("whole");
         let rank_0: Vec<f64> =
-            record.iterations[2..].iter().map(|iteration| iteration.exposed_allreduce[0].0).collect();
+            record.iterations[2..].iter().map(|iteration| iteration.phases[Phase::ExposedAllreduce][0].0).collect();
         (median(&rank_0).expect("iterations"), since.elapsed())
     };
     let (free, _) = exposed("free");

@@ -223,13 +223,6 @@ mod tests {
     fn more_values_of_an_axis_are_no_difference_and_fewer_are() {
         let after = |then: &str, now: &str| {
             let mut then = options(then, "fp32");
-            if manifest.benchmark != benchmark {
-                return Err(usage(anyhow!(
-                    "--resume: {} holds a sweep of {}, this is {benchmark}: choose another --out",
-                    out.display(),
-                    manifest.benchmark
-                )));
-            }
             add_axis_values(&mut then, &options(now, "fp32,bf16"));
             assert_eq!(then["--wire"], "fp32", "it is no axis");
             then["--batch-size"].clone()

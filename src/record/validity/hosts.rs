@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::device::DeviceKind;
 use crate::environment::RankPlace;
 use crate::resource_use::HostUse;
-use crate::validity::Observed;
+use crate::validity::observed::Observed;
 use crate::validity::subject::{host_of, name, percent, subjects, warning};
 use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, OTHER_LOAD, QUOTA, SHORTEST, STEAL};
 use crate::warning::{Warning, WarningKind};

@@ -6,34 +6,22 @@
 //! | `slow_ranks` | stragglers |
 //! | `hosts` | what else the hosts did |
 //! | `iterations` | the times themselves |
+//! | [`observed`] | what they judge by |
 //! | `thresholds` | every threshold and its reason |
 
 mod hosts;
 mod iterations;
+pub mod observed;
 mod slow_ranks;
 mod subject;
 mod thresholds;
 
 use crate::benchmark::train::record::RunRecord;
-use crate::environment::RankPlace;
-use crate::resource_use::{HostUse, RankUse};
 use crate::validity::hosts::{crowded_hosts, heat, memory, other_load, quotas, steal};
 use crate::validity::iterations::{drift, outliers, skipped, steps, wall_clock};
+use crate::validity::observed::Observed;
 use crate::validity::slow_ranks::slow_ranks;
 use crate::warning::Warning;
-
-/// What ranks and hosts were seen to do while the iterations of any benchmark ran.
-#[derive(Debug, Clone, Copy)]
-pub struct Observed<'a> {
-    /// Every rank.
-    pub ranks: &'a [RankPlace],
-    /// Every host; empty in older records.
-    pub host_use: &'a [HostUse],
-    /// Every rank; empty in older records.
-    pub rank_use: &'a [RankUse],
-    /// Iterations that ran.
-    pub iterations: u32,
-}
 
 /// Every warning of a training run, the gravest first; the first `warmup` iterations do not count.
 pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
@@ -84,9 +72,11 @@ mod tests {
     use crate::benchmark::train::record::SCHEMA;
     use crate::device::DeviceKind;
     use crate::environment::Environment;
+    use crate::environment::RankPlace;
     use crate::exchange::BackendChoice;
     use crate::phase::{Phase, Phases};
     use crate::resource_use::GpuUse;
+    use crate::resource_use::HostUse;
     use crate::resource_use::RankUse;
     use crate::units::Bytes;
     use crate::units::Seconds;

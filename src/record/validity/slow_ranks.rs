@@ -8,9 +8,9 @@ use crate::phase::Phase;
 use crate::stats::straggler::{self, Kind, Straggler};
 use crate::stats::summary::mean;
 use crate::units::Seconds;
-use crate::validity::Observed;
 use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
+use crate::validity::observed::Observed;
 use crate::validity::subject::{milliseconds, percent, subjects, warning};
 use crate::warning::{Warning, WarningKind};
 

@@ -3,7 +3,7 @@
 use crate::environment::RankPlace;
 use crate::resource_use::HostUse;
 use crate::units::Seconds;
-use crate::validity::Observed;
+use crate::validity::observed::Observed;
 use crate::warning::{Warning, WarningKind};
 
 /// About what no rank or host is to blame for.

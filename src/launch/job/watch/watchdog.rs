@@ -341,12 +341,12 @@ mod tests {
     #[test]
     fn a_slow_network_is_no_hang() {
         let mut story = Story::new(&["a", "b"]);
-        for pieces in 0..300 {
+        for chunks in 0..300 {
             story.second += 1;
             for rank in [0, 1] {
                 let (processor_time, available_memory) = (Seconds(0.0), Bytes(1 << 33));
                 let (phase, is_waiting) = (BUCKET, true);
-                let at = Heartbeat { iteration: 1, phase, is_waiting, pieces, processor_time, available_memory };
+                let at = Heartbeat { iteration: 1, phase, is_waiting, chunks, processor_time, available_memory };
                 story.say(rank, Event::At(at));
             }
         }

@@ -1,0 +1,17 @@
+//! What warnings of any benchmark are judged by.
+
+use crate::environment::RankPlace;
+use crate::resource_use::{HostUse, RankUse};
+
+/// What ranks and hosts were seen to do while the iterations of any benchmark ran.
+#[derive(Debug, Clone, Copy)]
+pub struct Observed<'a> {
+    /// Every rank.
+    pub ranks: &'a [RankPlace],
+    /// Every host; empty in older records.
+    pub host_use: &'a [HostUse],
+    /// Every rank; empty in older records.
+    pub rank_use: &'a [RankUse],
+    /// Iterations that ran.
+    pub iterations: u32,
+}
