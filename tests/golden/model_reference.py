@@ -6,7 +6,8 @@ Remake them with torch 2.11.0, torchvision 0.26.0 and numpy (any machine, one mi
     .libtorch/venv/bin/python tests/golden/model_reference.py > tests/golden/model_reference.json
 
 `names`      names and shapes of the state_dict of resnet50, in order
-`step`       one forward and backward of it in train mode, in fp64: loss, some scores, norms of gradients, running means
+`step`       one forward and backward of it in train mode, in fp64: loss, some scores, norms of gradients, running means;
+             then the scores in evaluation mode, by the running statistics
 `ten_steps`  losses of ten steps of SGD in fp32, in each memory layout, with the options that ringmark-worker takes
 `resnet18`   names and step of that network
 
@@ -93,10 +94,13 @@ def step(layout, dtype, network="resnet50"):
     scores = model(images)
     loss = torch.nn.functional.cross_entropy(scores, torch.tensor([3, 977]))
     loss.backward()
+    with torch.no_grad():
+        evaluated = model.eval()(images)
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     return {
         "loss": loss.item(),
         "scores": scores[:, [0, 3, 500, 977, 999]].tolist(),
+        "evaluated": evaluated[:, [0, 3, 500, 977]].tolist(),  # one of 999 is near 0
         "gradient_norms": {name: norm(parameters[name].grad) for name in GRADIENTS[network]},
         "running_norms": {name: norm(buffers[name]) for name in STATISTICS[network]},
     }

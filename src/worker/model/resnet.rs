@@ -261,6 +261,16 @@ mod tests {
             };
             norms("gradient_norms", &tensors.parameters, Tensor::grad);
             norms("running_norms", &tensors.buffers, Tensor::shallow_clone);
+
+            let evaluated =
+                tch::no_grad(|| model.forward(&images, Mode::RunningStatistics)).expect("scores of evaluation");
+            for image in 0..2 {
+                for (place, class) in [0, 3, 500, 977].into_iter().enumerate() {
+                    let score = evaluated.double_value(&[image, class]);
+                    let expected = &golden["evaluated"][image as usize][place];
+                    check(&format!("evaluated score {class} of {image}"), score, expected);
+                }
+            }
         }
     }
 
