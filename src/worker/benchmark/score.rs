@@ -12,7 +12,8 @@ use ringmark_record::device::DeviceKind;
 use ringmark_record::dtype::Dtype;
 use ringmark_record::heartbeat::{LauncherAddress, Stage};
 use ringmark_record::units::{ImagesPerSecond, Seconds};
-use ringmark_record::validity::{self, Observed};
+use ringmark_record::validity;
+use ringmark_record::validity::observed::Observed;
 use tch::{Kind, Tensor};
 
 use crate::data;
