@@ -14,6 +14,9 @@ fn main() -> ExitCode {
         Command::Sweep(options) => {
             options.into_config().and_then(|config| launch::sweep::benchmark::train::run(&config))
         }
+        Command::Score(options) => {
+            options.into_config().and_then(|config| launch::sweep::benchmark::score::run(&config))
+        }
         Command::Bandwidth(options) => {
             options.into_config().and_then(|config| launch::sweep::benchmark::bandwidth::run(&config))
         }

@@ -8,13 +8,9 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::bandwidth::lines;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::benchmark::bandwidth::record::MessageResult;
-use ringmark_record::benchmark::bandwidth::record::Timing;
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::environment::Environment;
-use ringmark_record::units::Bytes;
-use ringmark_record::units::GigabytesPerSecond;
-use ringmark_record::units::Seconds;
+use ringmark_record::units::{Bytes, GigabytesPerSecond, Seconds};
 
 use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, turn};

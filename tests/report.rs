@@ -8,15 +8,12 @@ use ringmark::read::report::{Format, read, render};
 use ringmark::read::show::page::content;
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
-use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::benchmark::bandwidth::record::MessageResult;
-use ringmark_record::benchmark::bandwidth::record::Timing;
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::exchange::BackendChoice;
 use ringmark_record::model::Model;
 use ringmark_record::phase::Phase;
-use ringmark_record::units::Bytes;
-use ringmark_record::units::Seconds;
+use ringmark_record::units::{Bytes, Seconds};
 use serde_json::Value;
 
 use crate::browser::{Browser, HEIGHT, Picture};

@@ -9,22 +9,15 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::RunEnd;
-use ringmark_record::benchmark::train::record::RunHeader;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::benchmark::train::record::SCHEMA;
+use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::benchmark::{Profile, Record};
 use ringmark_record::device::DeviceKind;
-use ringmark_record::environment::Environment;
-use ringmark_record::environment::RankPlace;
-use ringmark_record::manifest::Manifest;
-use ringmark_record::manifest::RunState;
+use ringmark_record::environment::{Environment, RankPlace};
+use ringmark_record::manifest::{Manifest, RunState};
 use ringmark_record::phase::{Phase, Phases};
-use ringmark_record::units::Bytes;
-use ringmark_record::units::Seconds;
+use ringmark_record::units::{Bytes, Seconds};
 
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, turn};

@@ -6,20 +6,14 @@ use std::path::{Path, PathBuf};
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::RunEnd;
-use ringmark_record::benchmark::train::record::RunHeader;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::benchmark::train::record::SCHEMA;
+use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
 use ringmark_record::device::DeviceKind;
-use ringmark_record::environment::Environment;
-use ringmark_record::environment::RankPlace;
+use ringmark_record::environment::{Environment, RankPlace};
 use ringmark_record::exchange::BackendChoice;
 use ringmark_record::line::dlperf;
 use ringmark_record::phase::{Phase, Phases};
 use ringmark_record::run_name::RunName;
-use ringmark_record::units::Bytes;
-use ringmark_record::units::ImagesPerSecond;
-use ringmark_record::units::Seconds;
+use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
 use tempfile::TempDir;
 
 /// A folder called `first` that goes away with its value.

@@ -7,8 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringmark_record::line::dlperf;
-use ringmark_record::line::dlperf::Line;
+use ringmark_record::line::dlperf::{self, Line};
 
 /// What a worker script begins with: `$record`, `$rank` and `$folder`.
 const PREAMBLE: &str = "#!/bin/sh

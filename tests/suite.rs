@@ -6,9 +6,8 @@ use std::io::BufReader;
 use std::path::Path;
 
 use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult};
-use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::{Profile, Record};
 use ringmark_record::device::DeviceKind;
 use ringmark_record::dtype::Dtype;
 use ringmark_record::exchange::BackendChoice;

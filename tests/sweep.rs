@@ -9,15 +9,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::RunEnd;
-use ringmark_record::benchmark::train::record::RunHeader;
-use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::benchmark::train::record::SCHEMA;
+use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
 use ringmark_record::environment::Environment;
-use ringmark_record::line::dlperf;
-use ringmark_record::line::dlperf::Line;
-use ringmark_record::units::Bytes;
-use ringmark_record::units::Seconds;
+use ringmark_record::line::dlperf::{self, Line};
+use ringmark_record::units::{Bytes, Seconds};
 
 use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
 

@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::ensure;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, value_parser};
-use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::{BenchmarkKind, Profile};
 use ringmark_record::case::Case;
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::device::DeviceKind;
+use ringmark_record::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dtype::Dtype;
 use ringmark_record::model::Model;
 use ringmark_record::option_table::{Launched, keyword};
@@ -31,6 +31,7 @@ use crate::launch::job::starter::{self, Starter};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::sweep::benchmark::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::benchmark::bandwidth::{self, BandwidthSweep};
+use crate::launch::sweep::benchmark::score::ScoreSweep;
 use crate::launch::sweep::benchmark::train::TrainSweep;
 use crate::launch::sweep::plan::Axes;
 use crate::launch::sweep::suite;
@@ -156,6 +157,15 @@ impl Machine {
         Machine { environment, device, gpus }
     }
 
+    /// What ranks will use, as far as this machine knows.
+    fn kind(&self, launch: &LaunchConfig) -> DeviceKind {
+        match launch.device {
+            DeviceChoice::Cuda => DeviceKind::Cuda,
+            _ if self.gpus > 0 || launch.starter.asks_for_gpus() => DeviceKind::Cuda,
+            _ => DeviceKind::Cpu,
+        }
+    }
+
     /// One rank a GPU, or a core where there is none.
     fn slots(&self) -> u32 {
         if self.gpus > 0 { self.gpus } else { self.environment.cores }
@@ -228,18 +238,23 @@ struct AxisDefaults {
     cases: fn(&Hosts) -> Vec<Case>,
     model: Model,
     dtype: Dtype,
-    batch_size: u32,
+    batch_sizes: Vec<u32>,
     threads: Option<u32>,
     device: DeviceKind,
 }
 
 impl AxesOptions {
     /// Fills in what was not typed and checks the axes.
-    fn into_sweep(self, launch: LaunchConfig, defaults: AxisDefaults) -> anyhow::Result<AxesSweep> {
+    fn into_sweep(
+        self,
+        kind: BenchmarkKind,
+        launch: LaunchConfig,
+        defaults: AxisDefaults,
+    ) -> anyhow::Result<AxesSweep> {
         let axes = Axes {
             models: self.models.unwrap_or_else(|| vec![defaults.model]),
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
-            batch_sizes: self.batch_sizes.unwrap_or_else(|| vec![defaults.batch_size]),
+            batch_sizes: self.batch_sizes.unwrap_or(defaults.batch_sizes),
             cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts)),
             runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
         };
@@ -248,7 +263,7 @@ impl AxesOptions {
         refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
         refuse_repeated("--batch-sizes", &axes.batch_sizes, "").map_err(usage)?;
         Ok(AxesSweep {
-            out: self.out.unwrap_or_else(|| axes_sweep::default_folder(&axes, SystemTime::now())),
+            out: self.out.unwrap_or_else(|| axes_sweep::default_folder(kind, &axes, SystemTime::now())),
             axes,
             launch,
             cooldown: Duration::from_secs(self.cooldown),
@@ -289,11 +304,7 @@ impl SweepOptions {
     pub fn into_config(self) -> anyhow::Result<TrainSweep> {
         let machine = Machine::read(self.train.apply(TrainConfig::default())?.device);
         let launch = self.launch.into_config(&machine)?;
-        let device = match launch.device {
-            DeviceChoice::Cuda => DeviceKind::Cuda,
-            _ if machine.gpus > 0 || launch.starter.asks_for_gpus() => DeviceKind::Cuda,
-            _ => DeviceKind::Cpu,
-        };
+        let device = machine.kind(&launch);
         let ddp_suite = self.suite.is_some();
         let profile = if self.axes.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
         let train = with_absolute_paths(self.train.apply(profile)?)?;
@@ -301,11 +312,11 @@ impl SweepOptions {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
             model: train.model,
             dtype: train.dtype,
-            batch_size: train.batch_size,
+            batch_sizes: vec![train.batch_size],
             threads: train.threads,
             device,
         };
-        let sweep = self.axes.into_sweep(launch, defaults)?;
+        let sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
         for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {
             TrainConfig { model, dtype, batch_size, ..train.clone() }.validate().map_err(usage)?;
         }
@@ -313,6 +324,61 @@ impl SweepOptions {
             suite::check(&train).map_err(usage)?;
         }
         Ok(TrainSweep { sweep, ddp_suite, train })
+    }
+}
+
+const SCORE_EXAMPLES: &str = "\
+Examples:
+  ringmark score
+      images/s of inference on this machine, batch 1 to 32, as MXNet's benchmark_score.py
+  ringmark score --models resnet50_v1b,resnet18 --dtypes fp32,bf16 --batch-sizes 1,8,32 --out results/inference
+      two networks in two precisions; then: ringmark extract results/inference
+  ringmark score --batch-size 32 --cases 1n1g,1n8g --hosts a:8
+      one GPU alone, and eight side by side
+
+Exit status 1 says that a run failed or that the hosts are not well, 2 that something was asked wrongly or that --out is
+in use.";
+
+/// Batch sizes of MXNet's benchmark_score.py.
+const MXNET_BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
+
+/// Options of `ringmark score`.
+#[derive(Debug, Args)]
+#[command(after_help = SCORE_EXAMPLES)]
+pub struct ScoreOptions {
+    /// What it varies.
+    #[command(flatten)]
+    axes: AxesOptions,
+    /// Where and how.
+    #[command(flatten)]
+    launch: LaunchOptions,
+    /// What every rank is asked to do.
+    #[command(flatten)]
+    score: Launched<ScoreConfig>,
+}
+
+impl ScoreOptions {
+    /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
+    pub fn into_config(self) -> anyhow::Result<ScoreSweep> {
+        let profile = if self.axes.quick { ScoreConfig::quick() } else { ScoreConfig::default() };
+        let score = self.score.apply(profile)?;
+        let score = ScoreConfig { init: score.init.map(path::absolute).transpose()?, ..score };
+        let machine = Machine::read(score.device);
+        let launch = self.launch.into_config(&machine)?;
+        let is_one_size = self.axes.quick || self.score.has("batch-size");
+        let defaults = AxisDefaults {
+            cases: |_| vec![Case::SINGLE],
+            model: score.model,
+            dtype: score.dtype,
+            batch_sizes: if is_one_size { vec![score.batch_size] } else { MXNET_BATCH_SIZES.to_vec() },
+            threads: score.threads,
+            device: machine.kind(&launch),
+        };
+        let sweep = self.axes.into_sweep(BenchmarkKind::Score, launch, defaults)?;
+        for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {
+            ScoreConfig { model, dtype, batch_size, ..score.clone() }.validate().map_err(usage)?;
+        }
+        Ok(ScoreSweep { sweep, score })
     }
 }
 

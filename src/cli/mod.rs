@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
-use crate::cli::launch::{BandwidthCommand, DoctorOptions, SweepOptions};
+use crate::cli::launch::{BandwidthCommand, DoctorOptions, ScoreOptions, SweepOptions};
 use crate::cli::read::{ExtractOptions, PredictOptions, ReportOptions};
 
 const EXAMPLES: &str = "\
@@ -44,6 +44,8 @@ pub struct Cli {
 pub enum Command {
     /// Train every case several times through mpirun or Slurm and keep all logs and records
     Sweep(Box<SweepOptions>),
+    /// Run inference at every point several times through mpirun or Slurm: images/s by network and batch size
+    Score(Box<ScoreOptions>),
     /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun or Slurm
     Bandwidth(Box<BandwidthCommand>),
     /// Look at every host: ssh, programs, devices, network; say what is wrong and what to do about it

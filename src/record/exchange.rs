@@ -5,10 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceChoice;
-use crate::keyword_enum;
-use crate::option;
 use crate::option_table::OptionSpec;
 use crate::units::Bytes;
+use crate::{keyword_enum, option};
 
 keyword_enum!(
     /// A choice of two.

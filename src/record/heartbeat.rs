@@ -8,8 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::units::Bytes;
-use crate::units::Seconds;
+use crate::units::{Bytes, Seconds};
 
 /// Between two reports of a rank.
 pub const INTERVAL: Seconds = Seconds(1.0);

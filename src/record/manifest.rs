@@ -15,11 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::BenchmarkKind;
 use crate::environment::{Environment, RankPlace};
-use crate::run_name::MANIFEST;
-use crate::run_name::RunName;
-use crate::schema;
+use crate::run_name::{MANIFEST, RunName};
 use crate::units::Seconds;
-use crate::whole_file;
+use crate::{schema, whole_file};
 
 /// Version of this file format. Version 1, of before there were several benchmarks, is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;

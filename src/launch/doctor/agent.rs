@@ -10,9 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringmark_record::device::DeviceChoice;
-use ringmark_record::inspection::Inspection;
-use ringmark_record::inspection::Order;
-use ringmark_record::inspection::Reply;
+use ringmark_record::inspection::{Inspection, Order, Reply};
 
 use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh_failure;

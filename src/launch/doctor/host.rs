@@ -6,9 +6,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringmark_record::device::DeviceChoice;
-use ringmark_record::inspection::Inspection;
-use ringmark_record::inspection::Order;
-use ringmark_record::inspection::Reply;
+use ringmark_record::inspection::{Inspection, Order, Reply};
 use ringmark_record::units::Seconds;
 use serde::Serialize;
 

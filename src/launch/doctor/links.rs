@@ -5,11 +5,9 @@ use std::net::SocketAddrV4;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use ringmark_record::inspection::Order;
-use ringmark_record::inspection::Reply;
+use ringmark_record::inspection::{Order, Reply};
 use ringmark_record::stats::summary;
-use ringmark_record::units::GigabytesPerSecond;
-use ringmark_record::units::Seconds;
+use ringmark_record::units::{GigabytesPerSecond, Seconds};
 use serde::Serialize;
 
 use crate::launch::cluster::interface::CommonNetwork;

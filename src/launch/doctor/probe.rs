@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ringmark_record::units::Bytes;
-use ringmark_record::units::Seconds;
+use ringmark_record::units::{Bytes, Seconds};
 use serde::Serialize;
 
 /// For `sh -s -- WORKER FOLDER SEVERAL`.

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use ringmark_record::line::dlperf;
-use ringmark_record::run_name;
-use ringmark_record::whole_file;
+use ringmark_record::{run_name, whole_file};
 
 use crate::launch::job::process::{self, Ended, Launch};
 use crate::launch::job::starter::Starter;

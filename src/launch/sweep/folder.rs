@@ -10,8 +10,7 @@ use anyhow::{Context, anyhow};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use ringmark_record::run_name;
-use ringmark_record::run_name::LOCK;
+use ringmark_record::run_name::{self, LOCK};
 use ringmark_record::usage::usage;
 use ringmark_record::whole_file;
 

@@ -8,14 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::manifest::Conditions;
-use ringmark_record::manifest::Manifest;
-use ringmark_record::manifest::RanOn;
-use ringmark_record::manifest::RunState;
-use ringmark_record::run_name;
-use ringmark_record::run_name::BASELINE;
-use ringmark_record::run_name::MANIFEST;
-use ringmark_record::run_name::RunName;
+use ringmark_record::manifest::{Conditions, Manifest, RanOn, RunState};
+use ringmark_record::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_record::units::Seconds;
 use ringmark_record::usage::usage;
 

@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ringmark_record::line::dlperf;
-use ringmark_record::line::dlperf::Line;
+use ringmark_record::line::dlperf::{self, Line};
 use ringmark_record::stats::summary;
 use ringmark_record::units::ImagesPerSecond;
 

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_record::case::Case;
-use ringmark_record::run_name;
-use ringmark_record::run_name::RunName;
+use ringmark_record::run_name::{self, RunName};
 use ringmark_record::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;

@@ -3,8 +3,7 @@
 
 use crate::case::Case;
 use crate::model::Model;
-use crate::stats::summary::STEP_PERCENTS;
-use crate::stats::summary::percentile;
+use crate::stats::summary::{STEP_PERCENTS, percentile};
 
 /// The lines of one model, with what stands above them. PyTorch's benchmark calls a model by torchvision's name.
 pub fn block(model: Model, batch_size: u32, lines: impl IntoIterator<Item = String>) -> Vec<String> {

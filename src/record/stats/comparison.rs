@@ -48,9 +48,7 @@
 //! Worked, as above with a noise of 1 %: t(0.8, 2.88) = 0.985, 1.01 x e^(4.246 x 0.01281) - 1 = 6.65 %.
 //! It knows the spread only from these runs: in simulations 79 % with 10 runs a side find it, 76 % with 5, 70 % with 3.
 
-use crate::stats::welch;
-use crate::stats::welch::StandardError;
-use crate::stats::welch::student;
+use crate::stats::welch::{self, StandardError, student};
 
 /// Share of measurements in which [`Comparison::smallest`] would be found.
 pub const POWER: f64 = 0.8;

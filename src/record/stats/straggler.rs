@@ -33,8 +33,7 @@ use std::cell::LazyCell;
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use crate::stats::summary::mean;
-use crate::stats::summary::median;
+use crate::stats::summary::{mean, median};
 
 /// A rank this much above the others is slow. All ranks wait for the slowest, so that this much of everybody's compute
 /// time is lost; GPUs of one model differ by a few percent and must not be named for it.

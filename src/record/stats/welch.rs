@@ -10,8 +10,7 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::stats::summary::mean;
-use crate::stats::summary::standard_deviation;
+use crate::stats::summary::{mean, standard_deviation};
 
 /// A difference of two means.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -67,19 +67,13 @@ mod tests {
     use crate::benchmark::Profile;
     use crate::benchmark::train::config::TrainConfig;
     use crate::benchmark::train::iteration::Iteration;
-    use crate::benchmark::train::record::RunEnd;
-    use crate::benchmark::train::record::RunHeader;
-    use crate::benchmark::train::record::SCHEMA;
+    use crate::benchmark::train::record::{RunEnd, RunHeader, SCHEMA};
     use crate::device::DeviceKind;
-    use crate::environment::Environment;
-    use crate::environment::RankPlace;
+    use crate::environment::{Environment, RankPlace};
     use crate::exchange::BackendChoice;
     use crate::phase::{Phase, Phases};
-    use crate::resource_use::GpuUse;
-    use crate::resource_use::HostUse;
-    use crate::resource_use::RankUse;
-    use crate::units::Bytes;
-    use crate::units::Seconds;
+    use crate::resource_use::{GpuUse, HostUse, RankUse};
+    use crate::units::{Bytes, Seconds};
     use crate::validity::iterations::trend;
     use crate::warning::WarningKind;
 

@@ -10,10 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use ringmark_record::heartbeat::Heartbeat;
-use ringmark_record::heartbeat::LauncherAddress;
-use ringmark_record::heartbeat::Message;
-use ringmark_record::heartbeat::WELCOME;
+use ringmark_record::heartbeat::{Heartbeat, LauncherAddress, Message, WELCOME};
 use ringmark_record::units::Seconds;
 
 /// Longest line that a rank sends, in bytes: a reason for its failure is the longest.

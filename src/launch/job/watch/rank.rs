@@ -3,9 +3,7 @@
 
 use std::time::Instant;
 
-use ringmark_record::heartbeat::Heartbeat;
-use ringmark_record::heartbeat::INTERVAL;
-use ringmark_record::heartbeat::Stage;
+use ringmark_record::heartbeat::{Heartbeat, INTERVAL, Stage};
 
 /// A rank that has missed so many reports is silent.
 const MISSED_REPORTS: f64 = 5.0;

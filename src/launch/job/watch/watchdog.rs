@@ -211,10 +211,8 @@ impl Watchdog {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::heartbeat::Heartbeat;
-    use ringmark_record::heartbeat::Stage;
-    use ringmark_record::units::Bytes;
-    use ringmark_record::units::Seconds;
+    use ringmark_record::heartbeat::{Heartbeat, Stage};
+    use ringmark_record::units::{Bytes, Seconds};
 
     use super::*;
 

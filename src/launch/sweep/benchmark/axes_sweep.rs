@@ -2,16 +2,19 @@
 //! rank's part of the cores, the conditions of a resume, the line of each run. Not for what a run is asked to do.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
+use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use ringmark_record::benchmark::Profile;
+use anyhow::{anyhow, bail, ensure};
+use ringmark_record::benchmark::{BenchmarkKind, Profile, Record, RunLabel};
 use ringmark_record::case::Case;
 use ringmark_record::device::DeviceKind;
+use ringmark_record::line::dlperf::{self, Line};
 use ringmark_record::run_name::RunName;
 use ringmark_record::units::ImagesPerSecond;
 use ringmark_record::warning::Warning;
+use ringmark_record::whole_file;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
@@ -47,9 +50,11 @@ pub struct AxesSweep {
     pub threads: Option<u32>,
 }
 
-/// `results/<UTC date>T<time>Z_b<batch>_<dtype>`, for a sweep that is given no folder.
-pub fn default_folder(axes: &Axes, now: SystemTime) -> PathBuf {
-    default_out(&axes.short_name(), now)
+/// `results/<UTC date>T<time>Z_b<batch>_<dtype>`, of other benchmarks than training with its name before it, for a sweep that is given no folder.
+pub fn default_folder(kind: BenchmarkKind, axes: &Axes, now: SystemTime) -> PathBuf {
+    let point = axes.short_name();
+    let name = if kind == BenchmarkKind::Train { point } else { format!("{kind}_{point}") };
+    default_out(&name, now)
 }
 
 /// The figures of a run.
@@ -135,13 +140,48 @@ impl AxesSweep {
         self.caution().map(str::to_owned).into_iter().chain([next]).collect()
     }
 
-    /// The line of the last of `ended`: on a terminal, where nobody reads it but a person, a row of a table that grows.
-    pub fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
+    /// Iterations in the log of a finished run, which is there and does not say that the run failed; or what is wrong.
+    pub fn finished_log(&self, run: RunName) -> Result<u32, String> {
+        let log = run.log(&self.out);
+        let count = || -> anyhow::Result<u32> {
+            let file = whole_file::open(&log).map_err(|error| anyhow!("cannot be read: {error}"))?;
+            let mut count = 0;
+            for line in BufReader::new(file).split(b'\n') {
+                match dlperf::parse(&line.map_err(|error| anyhow!("cannot be read: {error}"))?) {
+                    Line::Iteration { .. } => count += 1,
+                    Line::Failed(reason) => bail!("says that it failed: {reason}"),
+                    Line::Malformed | Line::Other => {}
+                }
+            }
+            Ok(count)
+        };
+        count().map_err(|error| format!("its log {} {error:#}", log.display()))
+    }
+
+    /// The record of a finished run, there, whole and sound; or what is wrong with it. `is_it` says whether it is of this
+    /// run's point.
+    pub fn finished_record<R: Record>(&self, run: RunName, is_it: impl Fn(&R) -> bool) -> Result<R, String> {
+        let path = run.record(&self.out);
+        let read = || -> anyhow::Result<R> {
+            let record = R::read(BufReader::new(whole_file::open(&path)?))?;
+            let RunLabel { case, run: number, .. } = record.label();
+            ensure!((case, number) == (run.case, run.run) && is_it(&record), "it is that of another run");
+            Ok(record)
+        };
+        let record = read().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))?;
+        match record.failure() {
+            None => Ok(record),
+            Some(failure) => Err(format!("its record says that it failed: {failure}")),
+        }
+    }
+
+    /// The line of the last of `ended`, `note` behind its speed: on a terminal, where nobody reads it but a person, a row of a table that grows.
+    pub fn report(&self, ended: &[EndedJob<RunFigures>], note: &str) -> Vec<String> {
         let Some(EndedJob { job, took, outcome: JobOutcome::Sound(figures) }) = ended.last() else { return Vec::new() };
         let RunFigures { speed, warnings } = figures;
         let mut lines = match io::stdout().is_terminal() {
             true => self.rows(ended, *speed),
-            false => vec![format!("{}: {speed:.2} (mean after warm-up), {:.0} s", job.title, took.as_secs_f64())],
+            false => vec![format!("{}: {speed:.2}{note}, {:.0} s", job.title, took.as_secs_f64())],
         };
         lines.extend(warnings.iter().map(|warning| format!("    warning: {}", warning.text)));
         lines
@@ -194,7 +234,9 @@ mod tests {
             cases: vec![Case::SINGLE],
             runs: 1,
         };
-        assert_eq!(default_folder(&axes, time), Path::new("results/20251121T100203Z_b128_fp32"));
+        let folder = |kind| default_folder(kind, &axes, time);
+        assert_eq!(folder(BenchmarkKind::Train), Path::new("results/20251121T100203Z_b128_fp32"));
+        assert_eq!(folder(BenchmarkKind::Score), Path::new("results/20251121T100203Z_score_b128_fp32"));
     }
 
     #[test]

@@ -13,16 +13,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
-use ringmark_record::benchmark::bandwidth::figures;
-use ringmark_record::benchmark::bandwidth::figures::SizeFigures;
+use ringmark_record::benchmark::bandwidth::figures::{self, SizeFigures};
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::case::Case;
 use ringmark_record::manifest::RanOn;
 use ringmark_record::option_table::arguments;
-use ringmark_record::run_name::BANDWIDTH_LOG;
-use ringmark_record::run_name::BANDWIDTH_RECORD;
-use ringmark_record::run_name::RunName;
+use ringmark_record::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, RunName};
 use ringmark_record::units::GigabytesPerSecond;
 use serde::Serialize;
 
@@ -262,12 +259,10 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
-    use ringmark_record::benchmark::bandwidth::record::MessageResult;
-    use ringmark_record::benchmark::bandwidth::record::Timing;
+    use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
     use ringmark_record::device::DeviceChoice;
     use ringmark_record::environment::Environment;
-    use ringmark_record::units::Bytes;
-    use ringmark_record::units::Seconds;
+    use ringmark_record::units::{Bytes, Seconds};
 
     use super::*;
     use crate::launch::cluster::ssh::SshOptions;

@@ -5,11 +5,13 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`train`] | the benchmark of training |
+//! | [`score`] | the benchmark of inference |
 //! | [`bandwidth`] | the benchmark of all-reduce alone |
 //! | [`axes_sweep`] | what benchmarks over axes have in common |
 
 pub mod axes_sweep;
 pub mod bandwidth;
+pub mod score;
 pub mod train;
 
 use std::collections::BTreeMap;
@@ -19,8 +21,7 @@ use std::time::Duration;
 
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::case::Case;
-use ringmark_record::manifest::Conditions;
-use ringmark_record::manifest::RanOn;
+use ringmark_record::manifest::{Conditions, RanOn};
 use ringmark_record::run_name::RunName;
 
 use crate::launch::job::planned::JobFiles;

@@ -3,20 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::io::BufReader;
 
-use anyhow::{anyhow, ensure};
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::RunHeader;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
-use ringmark_record::line::dlperf;
-use ringmark_record::line::dlperf::Line;
 use ringmark_record::manifest::RanOn;
 use ringmark_record::option_table;
 use ringmark_record::run_name::RunName;
-use ringmark_record::whole_file;
 
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures};
@@ -131,26 +125,19 @@ impl Benchmark for TrainSweep {
     }
 
     fn check_finished(&self, run: RunName) -> Result<RunRecord, String> {
-        let log = run.log(&self.sweep.out);
-        check_log(&log, self.train.iterations).map_err(|error| format!("its log {} {error:#}", log.display()))?;
-        let path = run.record(&self.sweep.out);
-        let read = || -> anyhow::Result<RunRecord> {
-            let record = RunRecord::read(BufReader::new(whole_file::open(&path)?))?;
-            let RunHeader { case, run: number, config, .. } = &record.header;
-            let is_it =
-                (*case, *number, config.batch_size, config.dtype) == (run.case, run.run, run.batch_size, run.dtype);
-            ensure!(is_it && !(run.baseline && record.header.exchanges()), "it is that of another run");
-            Ok(record)
-        };
-        let record = read().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))?;
-        match record.failure() {
-            None => Ok(record),
-            Some(failure) => Err(format!("its record says that it failed: {failure}")),
+        let (done, wanted) = (self.sweep.finished_log(run)?, self.train.iterations);
+        if done != wanted {
+            return Err(format!("its log {} has {done} iterations of {wanted}", run.log(&self.sweep.out).display()));
         }
+        self.sweep.finished_record(run, |record: &RunRecord| {
+            let TrainConfig { model, batch_size, dtype, .. } = record.header.config;
+            (model, batch_size, dtype) == (run.model, run.batch_size, run.dtype)
+                && !(run.baseline && record.header.exchanges())
+        })
     }
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
-        self.sweep.report(ended)
+        self.sweep.report(ended, " (mean after warm-up)")
     }
 
     fn finish(&self, planned: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
@@ -171,20 +158,4 @@ impl Benchmark for TrainSweep {
         }
         Ok(())
     }
-}
-
-/// Errors go on from "its log".
-fn check_log(log: &Path, iterations: u32) -> anyhow::Result<()> {
-    let file = whole_file::open(log).map_err(|error| anyhow!("cannot be read: {error}"))?;
-    let mut count = 0;
-    for line in BufReader::new(file).split(b'\n') {
-        let line = line.map_err(|error| anyhow!("cannot be read: {error}"))?;
-        match dlperf::parse(&line) {
-            Line::Iteration { .. } => count += 1,
-            Line::Failed(reason) => return Err(anyhow!("says that it failed: {reason}")),
-            Line::Malformed | Line::Other => {}
-        }
-    }
-    ensure!(count == iterations, "has {count} iterations of {iterations}");
-    Ok(())
 }

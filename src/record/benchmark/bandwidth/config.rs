@@ -11,8 +11,7 @@ use crate::device::DeviceChoice;
 use crate::exchange::ExchangeConfig;
 use crate::keyword_enum;
 use crate::model::Model;
-use crate::units::Bytes;
-use crate::units::GigabytesPerSecond;
+use crate::units::{Bytes, GigabytesPerSecond};
 
 keyword_enum!(
     /// What follows the all-reduce inside the measured time.

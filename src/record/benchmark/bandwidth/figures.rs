@@ -6,16 +6,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::benchmark::bandwidth::record::MessageResult;
-use crate::benchmark::bandwidth::record::Timing;
-use crate::stats::busbw::algbw;
-use crate::stats::busbw::busbw;
-use crate::stats::summary::coefficient_of_variation;
-use crate::stats::summary::mean;
-use crate::stats::summary::percentile;
-use crate::units::Bytes;
-use crate::units::GigabytesPerSecond;
-use crate::units::Seconds;
+use crate::benchmark::bandwidth::record::{MessageResult, Timing};
+use crate::stats::busbw::{algbw, busbw};
+use crate::stats::summary::{coefficient_of_variation, mean, percentile};
+use crate::units::{Bytes, GigabytesPerSecond, Seconds};
 
 /// One size for programs.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

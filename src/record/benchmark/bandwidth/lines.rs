@@ -4,17 +4,10 @@
 //! Every function returns its lines without the last newline. What is not nccl-tests' or measure.py's begins with `#`,
 //! so that programs that read their output skip it. Unlike theirs, no line ends in blanks.
 
-use crate::benchmark::bandwidth::figures;
-use crate::benchmark::bandwidth::figures::TimeSpread;
-use crate::benchmark::bandwidth::record::MemoryLimit;
-use crate::benchmark::bandwidth::record::MessageResult;
-use crate::benchmark::bandwidth::record::Timing;
-use crate::stats::busbw::algbw;
-use crate::stats::busbw::busbw;
-use crate::stats::busbw::card_rate;
-use crate::units::Bytes;
-use crate::units::GigabytesPerSecond;
-use crate::units::Seconds;
+use crate::benchmark::bandwidth::figures::{self, TimeSpread};
+use crate::benchmark::bandwidth::record::{MemoryLimit, MessageResult, Timing};
+use crate::stats::busbw::{algbw, busbw, card_rate};
+use crate::units::{Bytes, GigabytesPerSecond, Seconds};
 
 /// What stands in place of a figure that there is none of, as in nccl-tests.
 const NONE: &str = "N/A";

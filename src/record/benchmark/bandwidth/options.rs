@@ -4,22 +4,14 @@ use std::ops::RangeInclusive;
 
 use anyhow::{anyhow, ensure};
 
-use crate::benchmark::bandwidth::config::BandwidthConfig;
-use crate::benchmark::bandwidth::config::Growth;
-use crate::benchmark::bandwidth::config::MAXIMUM_SIZES;
-use crate::benchmark::bandwidth::config::Messages;
-use crate::benchmark::bandwidth::config::OptimizerChoice;
-use crate::benchmark::bandwidth::config::TypedSize;
-use crate::exchange::BackendChoice;
-use crate::exchange::ExchangeConfig;
+use crate::benchmark::bandwidth::config::{
+    BandwidthConfig, Growth, MAXIMUM_SIZES, Messages, OptimizerChoice, TypedSize,
+};
+use crate::exchange::{BackendChoice, ExchangeConfig};
 use crate::model::Model;
 use crate::option;
-use crate::option_table::OptionSpec;
-use crate::option_table::OptionValue;
-use crate::option_table::Options;
-use crate::option_table::check_ranges;
-use crate::units::Bytes;
-use crate::units::GigabytesPerSecond;
+use crate::option_table::{OptionSpec, OptionValue, Options, check_ranges};
+use crate::units::{Bytes, GigabytesPerSecond};
 
 /// Message sizes in bytes.
 const SIZES: RangeInclusive<u64> = 4..=1 << 40;
@@ -230,8 +222,7 @@ mod tests {
     use super::*;
     use crate::device::DeviceChoice;
     use crate::exchange::Wire;
-    use crate::option_table::Worker;
-    use crate::option_table::arguments;
+    use crate::option_table::{Worker, arguments};
 
     #[derive(Parser)]
     struct Typed {

@@ -7,13 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::bandwidth::config::BandwidthConfig;
-use crate::environment::Environment;
-use crate::environment::RankPlace;
+use crate::environment::{Environment, RankPlace};
 use crate::schema;
 use crate::stats::summary;
-use crate::units::Bytes;
-use crate::units::GigabytesPerSecond;
-use crate::units::Seconds;
+use crate::units::{Bytes, GigabytesPerSecond, Seconds};
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;

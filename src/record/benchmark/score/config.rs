@@ -38,6 +38,13 @@ pub struct ScoreConfig {
     pub record: Option<PathBuf>,
 }
 
+impl ScoreConfig {
+    /// The quick profile: seconds instead of minutes, for a first look that is not a result to quote.
+    pub fn quick() -> ScoreConfig {
+        ScoreConfig { batch_size: 4, iterations: 5, warmup: 2, ..ScoreConfig::default() }
+    }
+}
+
 impl Default for ScoreConfig {
     fn default() -> ScoreConfig {
         ScoreConfig {

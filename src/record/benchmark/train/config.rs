@@ -8,13 +8,10 @@ use anyhow::bail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceChoice;
-use crate::device::DeviceKind;
+use crate::device::{DeviceChoice, DeviceKind};
 use crate::dtype::Dtype;
-use crate::exchange::ExchangeConfig;
-use crate::exchange::Switch;
-use crate::model::Layout;
-use crate::model::Model;
+use crate::exchange::{ExchangeConfig, Switch};
+use crate::model::{Layout, Model};
 
 /// A fault that is injected, for tests of what ringmark does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

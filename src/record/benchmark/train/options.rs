@@ -2,14 +2,10 @@
 
 use anyhow::ensure;
 
-use crate::benchmark::train::config::Fault;
-use crate::benchmark::train::config::TrainConfig;
+use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::exchange::ExchangeConfig;
 use crate::option;
-use crate::option_table::OptionSpec;
-use crate::option_table::OptionValue;
-use crate::option_table::Options;
-use crate::option_table::check_ranges;
+use crate::option_table::{OptionSpec, OptionValue, Options, check_ranges};
 
 impl OptionValue for Fault {
     fn text(&self) -> String {
@@ -118,16 +114,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::device::DeviceChoice;
-    use crate::device::DeviceKind;
+    use crate::device::{DeviceChoice, DeviceKind};
     use crate::dtype::Dtype;
-    use crate::exchange::BackendChoice;
-    use crate::exchange::Switch;
-    use crate::exchange::Wire;
-    use crate::model::Layout;
-    use crate::model::Model;
-    use crate::option_table::Worker;
-    use crate::option_table::arguments;
+    use crate::exchange::{BackendChoice, Switch, Wire};
+    use crate::model::{Layout, Model};
+    use crate::option_table::{Worker, arguments};
 
     #[derive(Parser)]
     struct Typed {

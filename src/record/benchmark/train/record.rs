@@ -12,14 +12,11 @@ use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::{Profile, Record, RunLabel};
 use crate::case::Case;
-use crate::environment::Environment;
-use crate::environment::RankPlace;
+use crate::environment::{Environment, RankPlace};
 use crate::exchange::BackendChoice;
-use crate::resource_use::HostUse;
-use crate::resource_use::RankUse;
+use crate::resource_use::{HostUse, RankUse};
 use crate::schema;
-use crate::units::Bytes;
-use crate::units::Seconds;
+use crate::units::{Bytes, Seconds};
 use crate::warning::Warning;
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.

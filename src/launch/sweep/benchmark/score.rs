@@ -1,0 +1,121 @@
+//! The benchmark `score`: inference at every point of the axes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+
+use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::benchmark::score::record::ScoreRecord;
+use ringmark_record::benchmark::{BenchmarkKind, Record};
+use ringmark_record::manifest::RanOn;
+use ringmark_record::option_table;
+use ringmark_record::run_name::RunName;
+
+use crate::launch::local::print::Printer;
+use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::progress::RunProgress;
+use crate::launch::sweep::session;
+
+/// What `ringmark score` is asked to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoreSweep {
+    /// Axes, where and how.
+    pub sweep: AxesSweep,
+    /// What each run is asked to do, but for the axes. Paths in it are absolute.
+    pub score: ScoreConfig,
+}
+
+/// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
+pub fn run(config: &ScoreSweep) -> anyhow::Result<()> {
+    session::run(config.sweep.session(), config)
+}
+
+impl Benchmark for ScoreSweep {
+    type Record = ScoreRecord;
+    type Figures = RunFigures;
+    type Follower = RunProgress;
+
+    fn kind(&self) -> BenchmarkKind {
+        BenchmarkKind::Score
+    }
+
+    fn printer(&self) -> Printer {
+        Printer { mark: "", to_error: false }
+    }
+
+    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+        let threads = self.sweep.threads(context);
+        let job = |run: RunName| {
+            let files = self.sweep.files(run)?;
+            let RunName { model, batch_size, dtype, .. } = run;
+            let record = Some(files.record.clone());
+            let score = ScoreConfig { model, batch_size, dtype, threads, record, ..self.score.clone() };
+            let mut arguments = vec![self.kind().to_string()];
+            arguments.extend(option_table::arguments(&score));
+            Ok(self.sweep.job(run, files, arguments, threads))
+        };
+        self.sweep.axes.runs().into_iter().map(job).collect()
+    }
+
+    fn conditions(&self, context: PlanContext) -> Option<BTreeMap<String, String>> {
+        Some(self.sweep.conditions(context, option_table::settings(&self.score)))
+    }
+
+    fn caution(&self) -> Option<&'static str> {
+        self.sweep.caution()
+    }
+
+    fn start(&self, context: PlanContext) -> Vec<String> {
+        let (axes, out) = (self.sweep.describe_axes(), self.sweep.out.display());
+        let ScoreConfig { iterations, warmup, device, .. } = &self.score;
+        let first = format!(
+            "scoring of {axes}, {iterations} passes after {warmup} dry ones, device {device}; logs and records in {out}"
+        );
+        [first].into_iter().chain(self.sweep.core_share(context).map(|share| share.line())).collect()
+    }
+
+    fn follow(&self, job: &JobPlan, progress: SessionProgress) -> RunProgress {
+        RunProgress::new(&job.title, self.score.iterations, 0, progress)
+    }
+
+    fn shows_output(&self) -> bool {
+        false
+    }
+
+    fn read(&self, input: BufReader<File>) -> anyhow::Result<ScoreRecord> {
+        ScoreRecord::read(input)
+    }
+
+    fn failure(&self, record: &ScoreRecord) -> Option<String> {
+        record.failure()
+    }
+
+    fn found(&self, record: &ScoreRecord) -> RanOn {
+        RanOn::of(record.environment(), record.ranks())
+    }
+
+    fn figures(&self, record: ScoreRecord, _: RunProgress) -> Result<RunFigures, String> {
+        let speed = record.speed().ok_or("the record has no pass")?;
+        Ok(RunFigures { speed, warnings: record.warnings })
+    }
+
+    fn check_finished(&self, run: RunName) -> Result<ScoreRecord, String> {
+        self.sweep.finished_log(run)?;
+        self.sweep.finished_record(run, |record: &ScoreRecord| {
+            let ScoreConfig { model, batch_size, dtype, .. } = record.config;
+            (model, batch_size, dtype) == (run.model, run.batch_size, run.dtype)
+        })
+    }
+
+    fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
+        self.sweep.report(ended, "")
+    }
+
+    fn finish(&self, _: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
+        if is_complete {
+            self.sweep.end().iter().for_each(|line| self.printer().line(line));
+        }
+        Ok(())
+    }
+}
