@@ -1,4 +1,4 @@
-//! The only room with `unsafe`: foreign functions behind safe ones. Not for decisions: what is called when stands above.
+//! The only module with `unsafe`: foreign functions behind safe ones. Not for decisions: what is called when stands above.
 //!
 //! [`libraries`] must come first in every process: see there.
 
