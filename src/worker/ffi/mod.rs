@@ -8,4 +8,5 @@ pub mod mpi;
 pub mod nccl;
 pub mod shared_window;
 pub mod shim;
+mod streaming;
 pub mod sums;
