@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{Profile, Record};
 use ringmark_record::device::DeviceKind;
 use ringmark_record::dtype::Dtype;
 use ringmark_record::keyword_enum::KeywordEnum;
-use ringmark_record::model::Layout;
+use ringmark_record::model::{Layout, Model};
 use ringmark_record::phase::Phase;
 use ringmark_record::warning::WarningKind;
 use serde_json::Value;
@@ -738,6 +739,65 @@ fn a_straggler_is_named_in_log_record_and_table_and_its_victim_is_not() {
     for output in [&log, &sweep.stdout, &table] {
         assert!(!output.contains("rank 0 on host"), "{output}");
     }
+}
+
+// --- other networks, and other benchmarks -----------------------------------------------------------------------------
+
+#[test]
+fn another_network_trains_and_is_named_in_log_and_record() {
+    let finished = Run::ranks(2, "--iters 2 --model resnet18 --case 1n2g").finish();
+    assert!(finished.stdout.starts_with("# ringmark 0.1.0 ResNet-18 1n2g run 1\n"), "{}", finished.stdout);
+    let record = finished.sound();
+    assert_eq!(record.header.config.model, Model::Resnet18);
+    assert_eq!(record.header.buckets.iter().map(|bucket| bucket.0).sum::<u64>(), 4 * 11_689_512);
+    checksum(&record);
+    // Weights of another network are refused by the first tensor that differs.
+    let error = Run::alone("--iters 1 --model resnet18").file("--init", init()).refused(1);
+    assert!(error.contains("layer1.0.conv1.weight has shape [64, 64, 1, 1] in /"), "{error}");
+}
+
+/// Runs `score` and reads its record; `program` starts the worker.
+fn score(mut program: Command, folder: &TempDir, options: &str) -> (String, ScoreRecord) {
+    let _turn = turn();
+    let path = folder.path().join("score.json");
+    program.arg("score").args(words("--device cpu --threads 1 --image-size 32 --batch-size 2"));
+    program.args(words(options)).arg("--record").arg(&path).env("OMP_NUM_THREADS", "1");
+    let output = program.stdin(Stdio::null()).output().expect("starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let record = ScoreRecord::read(BufReader::new(File::open(path).expect("a record"))).expect("a record");
+    (String::from_utf8(output.stdout).expect("UTF-8"), record)
+}
+
+#[test]
+fn scoring_prints_mxnet_s_line_and_records_every_pass() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, record) =
+        score(Command::new(in_folder(&folder)), &folder, "--model resnet18 --dtype bf16 --run 2 --quick");
+    assert_eq!((record.failure(), record.label().run, record.label().profile), (None, 2, Profile::Quick));
+    assert_eq!((record.config.iterations, record.config.warmup, record.config.model), (10, 5, Model::Resnet18));
+    let [passes] = record.seconds.as_slice() else { panic!("{record:?}") };
+    assert!(passes.len() == 10 && passes.iter().all(|pass| pass.0 > 0.0), "{record:?}");
+    let elapsed: f64 = passes.iter().map(|pass| pass.0).sum();
+    let line = format!("INFO:root:batch size  2, dtype bfloat16, images/sec: {:.6}", 10.0 * 2.0 / elapsed);
+    for line in ["INFO:root:network: resnet18", "INFO:root:device: cpu(0)", &line] {
+        assert!(log.lines().any(|printed| printed == line), "{line}: {log}");
+    }
+    assert!(log.starts_with("# ringmark 0.1.0 ResNet-18 inference 1n1g run 2\n# quick profile"), "{log}");
+    assert_eq!((record.host_use.len(), record.rank_use.len(), record.peak_memory.len()), (1, 1, 1));
+}
+
+#[test]
+fn ranks_score_beside_each_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut mpirun = Command::new("mpirun");
+    mpirun.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(in_folder(&folder));
+    let (log, record) = score(mpirun, &folder, "--iters 3 --warmup 0 --case 1n2g");
+    assert_eq!((record.failure(), record.ranks.len(), record.seconds.len()), (None, 2, 2));
+    let of_rank = |rank: usize| record.seconds[rank].iter().map(|pass| pass.0).sum::<f64>();
+    let speed = record.speed().expect("passes").0;
+    assert!((speed - 2.0 * 2.0 * 3.0 / of_rank(0).max(of_rank(1))).abs() < 1e-9, "{record:?}");
+    assert!(log.contains("# images/sec counts the images of all 2 ranks"), "{log}");
+    assert_eq!(log.matches("INFO:root:batch size").count(), 1, "{log}");
 }
 
 // --- what is refused, and what is linked --------------------------------------------------------------------------------

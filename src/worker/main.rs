@@ -10,7 +10,7 @@
 //! | [`exchange`] | the sum over the ranks, and the update |
 //! | [`measure`] | how long each phase took |
 //! | [`job`] | the ranks of this job, the device of this one, and where it is |
-//! | [`host`] | the machine: facts, counters, interfaces, and `ringmark doctor`'s hand on it |
+//! | [`host`] | the machine: facts, counters, interfaces, and `ringmark doctor`'s agent on it |
 //! | [`ffi`] | foreign functions; the only module with `unsafe` |
 
 mod benchmark;

@@ -1,5 +1,5 @@
 //! All-reduce and local update: every rank gets the sum of all gradients, bucket by bucket while backward goes on, and
-//! does the same update of its own weights. Horovod's way, and PyTorch DDP's.
+//! does the same update of its own weights. As Horovod and PyTorch's DDP do.
 
 use anyhow::Result;
 use ringmark_record::benchmark::train::config::TrainConfig;

@@ -32,7 +32,7 @@ impl Shape {
         Shape { elements, wire: kind(wire), sums: kind(wire), in_place: false }
     }
 
-    /// Refuses, in words for the user, what the memory of this host cannot hold for all its ranks.
+    /// Refuses, with a message for the user, what the memory of this host cannot hold for all its ranks.
     pub fn check_fits(&self, world: &World) -> Result<()> {
         let wire = if self.in_place { 0 } else { self.wire.elt_size_in_bytes() };
         let bytes = (self.elements * (wire + self.sums.elt_size_in_bytes())) as f64;

@@ -117,9 +117,9 @@ INLINE void gradient_row(
   }
 }
 
-// --- stretches of rows, compiled once for every vector length ---------------------------------------------------
+// --- blocks of rows, compiled once for every vector length ------------------------------------------------------
 
-#define STRETCHES(T)                                                                                                 \
+#define ROW_BLOCKS(T)                                                                                                 \
   FOR_EVERY_VECTOR_LENGTH void add_rows(                                                                             \
       const T* x, const float* shift, float* sum, float* square, int64_t rows, int64_t channels) {                   \
     for (int64_t row = 0; row < rows; ++row) add_row(x + row * channels, shift, sum, square, channels);              \
@@ -150,9 +150,9 @@ INLINE void gradient_row(
     }                                                                                                                \
   }
 
-STRETCHES(float)
-STRETCHES(Bits16)
-#undef STRETCHES
+ROW_BLOCKS(float)
+ROW_BLOCKS(Bits16)
+#undef ROW_BLOCKS
 
 // --- the whole batch --------------------------------------------------------------------------------------------
 

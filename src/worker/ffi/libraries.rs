@@ -40,7 +40,7 @@ pub fn set_defaults(interface: Option<&str>) {
     let mut defaults = vec![
         // Rings are what this benchmark measures.
         ("NCCL_ALGO", "Ring"),
-        // Longer messages wait for the receiver's word, which over TCP stands in the queue behind our own data: two
+        // Longer messages wait for the receiver's answer, which over TCP stands in the queue behind our own data: two
         // hosts then send in turns, at half the speed of the link (measured: results/README.md).
         ("OMPI_MCA_btl_tcp_eager_limit", "4194304"),
     ];

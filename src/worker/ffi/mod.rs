@@ -1,4 +1,4 @@
-//! The only room with `unsafe`: foreign functions behind safe ones. Not for decisions: what is called when stands above.
+//! The only module with `unsafe`: foreign functions behind safe ones. Not for decisions: what is called when stands above.
 //!
 //! [`libraries`] must come first in every process: see there.
 
@@ -8,4 +8,5 @@ pub mod mpi;
 pub mod nccl;
 pub mod shared_window;
 pub mod shim;
+mod streaming;
 pub mod sums;

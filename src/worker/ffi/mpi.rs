@@ -81,7 +81,7 @@ impl Sums {
             }
         };
         let Ok(count) = c_int::try_from(elements.len()) else {
-            bail!("one MPI call sums fewer than 2^31 elements, not {}: set --piece-kb", elements.len());
+            bail!("one MPI call sums fewer than 2^31 elements, not {}: set --chunk-kb", elements.len());
         };
         Ok(Message { position: tensor.data_ptr().wrapping_byte_add(elements.start * size), count, kind, operation })
     }

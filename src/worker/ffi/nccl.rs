@@ -174,7 +174,7 @@ impl Communicator {
         Ok((kind, tensor.data_ptr().wrapping_byte_add(elements.start * size)))
     }
 
-    /// Whatever went wrong on the device or the network since the last call, in NCCL's words. Does not wait.
+    /// Whatever went wrong on the device or the network since the last call, as NCCL says it. Does not wait.
     pub fn check(&self) -> Result<()> {
         let mut state = SUCCESS;
         // SAFETY: the communicator is alive and the pointer is to a live result.

@@ -113,7 +113,7 @@ pub struct Window {
 unsafe impl Send for Window {}
 
 impl Window {
-    /// Makes a window, as rank 0 of the host; `mark` tells it from any other.
+    /// Makes a window, as rank 0 of the host; `mark` is its own.
     pub fn create(layout: WindowLayout, mark: u64, may_watch: bool) -> Result<Window> {
         // SAFETY: the name ends in NUL; the result is checked and owned by the file alone.
         let file = unsafe {

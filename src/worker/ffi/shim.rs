@@ -91,7 +91,7 @@ fn raw_list(tensors: &[Tensor]) -> Vec<RawTensor> {
     tensors.iter().map(raw).collect()
 }
 
-/// Told of every gradient while backward runs.
+/// Called for every gradient while backward runs.
 pub trait GradientObserver: Sync {
     /// The gradient of parameter `parameter` is complete. Must not panic: libtorch's frames are below.
     ///
@@ -99,7 +99,7 @@ pub trait GradientObserver: Sync {
     fn gradient_ready(&self, parameter: usize);
 }
 
-/// Has `observer` told whenever backward completes the gradient of one of `parameters`, by its index.
+/// Calls `observer` whenever backward completes the gradient of one of `parameters`, by its index.
 pub fn observe_gradients<O: GradientObserver + 'static>(parameters: &[Tensor], observer: &'static O) -> Result<()> {
     extern "C" fn forward<O: GradientObserver>(context: *mut c_void, parameter: usize) {
         // SAFETY: `context` is the `&'static O` below.

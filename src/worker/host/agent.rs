@@ -1,5 +1,5 @@
-//! `ringmark doctor`'s hand on a host: tells what the worker finds there, then measures the ways to other hosts as it
-//! is told. No rank: it never joins a job, and it ends with the ssh that started it.
+//! `ringmark doctor`'s agent on a host: prints what the worker finds there, then measures the links to other hosts as it
+//! is asked. No rank: it never joins a job, and it ends with the ssh that started it.
 
 use std::fs;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
@@ -43,9 +43,9 @@ const PINGS: (usize, usize) = (100, 10);
 const SEND: u8 = b's';
 const PING: u8 = b'p';
 
-/// Tells about this host, then obeys until standard input ends.
+/// Prints what it finds on this host, then obeys until standard input ends.
 pub fn run(choice: DeviceChoice) -> Result<()> {
-    say(&inspect(choice)?)?;
+    print(&inspect(choice)?)?;
     let (sender, orders) = mpsc::channel();
     thread::spawn(move || {
         for line in io::stdin().lock().lines() {
@@ -59,7 +59,7 @@ pub fn run(choice: DeviceChoice) -> Result<()> {
             Ok(line) => {
                 let line = line.context("the orders cannot be read")?;
                 let order = serde_json::from_str(&line).with_context(|| format!("{line:?} is no order"))?;
-                say(&obey(order).unwrap_or_else(|error| Reply::Failed(format!("{error:#}"))))?;
+                print(&obey(order).unwrap_or_else(|error| Reply::Failed(format!("{error:#}"))))?;
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => bail!("no order came for {} s", PATIENCE.as_secs()),
@@ -67,11 +67,11 @@ pub fn run(choice: DeviceChoice) -> Result<()> {
     }
 }
 
-fn say(message: &impl serde::Serialize) -> Result<()> {
+fn print(message: &impl serde::Serialize) -> Result<()> {
     let mut line = serde_json::to_string(message)?;
     line.push('\n');
     let mut output = io::stdout().lock();
-    output.write_all(line.as_bytes()).and_then(|()| output.flush()).context("the driver does not listen")
+    output.write_all(line.as_bytes()).and_then(|()| output.flush()).context("the launcher does not listen")
 }
 
 fn inspect(choice: DeviceChoice) -> Result<Inspection> {
@@ -120,14 +120,14 @@ fn listen(address: Ipv4Addr) -> Result<u16> {
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // One that breaks off is told of by the other end.
+            // The other end reports one that breaks off.
             thread::spawn(move || serve(stream));
         }
     });
     Ok(port)
 }
 
-/// The other end of [`measure`]: answers pings, then counts what comes and tells how much.
+/// The other end of [`measure`]: answers pings, then counts what comes and answers how much.
 fn serve(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(ANSWER))?;
@@ -153,7 +153,7 @@ fn serve(mut stream: TcpStream) -> io::Result<()> {
 
 fn measure(to: SocketAddrV4, send: Option<Seconds>) -> Result<Reply> {
     let mut stream = TcpStream::connect_timeout(&to.into(), ANSWER).map_err(|error| match error.kind() {
-        // In the words of the poll that waited, which are not those of a network.
+        // Its own message is that of the poll that waited, not of a network.
         ErrorKind::TimedOut => anyhow::anyhow!("no answer within {} s", ANSWER.as_secs()),
         _ => error.into(),
     })?;
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_is_measured_in_both_senses_of_the_word() {
+    fn a_link_is_measured_by_latency_and_by_speed() {
         let Reply::Listening(port) = obey(Order::Listen(Ipv4Addr::LOCALHOST)).expect("a port") else { panic!("none") };
         let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         for send in [None, Some(Seconds(0.05))] {

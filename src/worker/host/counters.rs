@@ -12,7 +12,7 @@ use ringmark_record::units::Seconds;
 
 use crate::host::facts::{self, first_line};
 
-/// The kernel tells processes in these, whatever it counts in itself.
+/// The unit of times that the kernel shows to processes, whatever it counts in itself.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Of the whole machine, since it started.
@@ -117,7 +117,7 @@ impl RankCounters {
 
     /// What happened from here to `later`.
     pub fn until(&self, later: &RankCounters) -> RankUse {
-        // A group that this process was moved to in between tells of times before.
+        // A group that this process was moved to in between has counted times before.
         let both = later.throttled.iter().filter_map(|(file, after)| Some(after - self.throttled.get(file)?));
         RankUse {
             core_time: Seconds((later.core_time - self.core_time).max(0.0)),

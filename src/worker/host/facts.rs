@@ -1,5 +1,5 @@
-//! What kernel and environment tell of this machine and this process. Knows no other rank, no MPI and no libtorch; not
-//! for counters, whose differences tell what went on: those are in [`counters`](crate::host::counters).
+//! What kernel and environment say of this machine and this process. Knows no other rank, no MPI and no libtorch; not
+//! for counters, whose differences show what went on: those are in [`counters`](crate::host::counters).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -65,7 +65,7 @@ pub fn peak_resident() -> Bytes {
     Bytes(proc_kilobytes("/proc/self/status", "VmHWM:") * 1024)
 }
 
-/// This process's number among the ranks, as the launcher counts them; for the time before MPI tells it.
+/// This process's number among the ranks, as the launcher counts them; for the time before MPI knows it.
 pub fn launched_rank() -> u32 {
     const NAMES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"];
     NAMES.iter().find_map(|name| variable(name)?.parse().ok()).unwrap_or(0)

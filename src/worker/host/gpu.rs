@@ -55,7 +55,7 @@ impl GpuState {
 
 /// `120, 3000000`; with or without the unit, in seconds.
 fn sum_of_microseconds(line: &str) -> Option<f64> {
-    let number = |word: &str| word.trim().trim_end_matches(" us").parse::<f64>().ok();
+    let number = |text: &str| text.trim().trim_end_matches(" us").parse::<f64>().ok();
     Some(line.split(',').map(number).collect::<Option<Vec<f64>>>()?.iter().sum::<f64>() / 1e6)
 }
 

@@ -1,4 +1,4 @@
-//! The machine that this rank is on, as kernel and driver tell it. Knows no other rank.
+//! The machine that this rank is on, as kernel and driver show it. Knows no other rank.
 
 pub mod agent;
 pub mod counters;

@@ -15,7 +15,7 @@ use ringmark_record::usage::usage;
 /// All of them, by name.
 pub fn interfaces() -> Result<Vec<Interface>> {
     let mut interfaces: BTreeMap<String, Interface> = BTreeMap::new();
-    for entry in getifaddrs().context("the kernel does not tell its network interfaces")? {
+    for entry in getifaddrs().context("the kernel does not list its network interfaces")? {
         let name = entry.interface_name;
         let interface = interfaces.entry(name.clone()).or_insert_with(|| Interface {
             is_up: entry.flags.contains(InterfaceFlags::IFF_UP),

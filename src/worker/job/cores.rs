@@ -41,8 +41,8 @@ fn cores_together(ranks: impl Iterator<Item = (Vec<u32>, String, u32)>) -> u32 {
 
 /// `0-3,8` is 0, 1, 2, 3 and 8.
 fn processors(list: &str) -> Vec<u32> {
-    let range = |word: &str| {
-        let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let range = |text: &str| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
     };
     list.split(',').filter_map(range).flatten().collect()

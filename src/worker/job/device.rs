@@ -98,7 +98,7 @@ fn on_cuda(world: &World, count: usize) -> Result<DeviceOfRank> {
         world.host(),
         world.local_ranks()
     );
-    let facts = libraries::device_facts(index).context("the GPU does not tell its name")?;
+    let facts = libraries::device_facts(index).context("the driver does not know the name of the GPU")?;
     shim::set_device(index)?;
     tch::Cuda::cudnn_set_benchmark(true);
     Ok(DeviceOfRank {
@@ -114,14 +114,14 @@ fn on_cuda(world: &World, count: usize) -> Result<DeviceOfRank> {
 
 /// Ranks on different kinds of device would wait for each other in different libraries.
 fn agree(world: &World, own: &DeviceOfRank) -> Result<()> {
-    let own_words = match &own.cuda_missing {
+    let own_choice = match &own.cuda_missing {
         None => format!("{} {}", env!("CARGO_PKG_VERSION"), own.kind),
         Some(missing) => format!("{} {}: {missing}", env!("CARGO_PKG_VERSION"), own.kind),
     };
-    let choices = world.gather_text(&own_words);
-    let choice = |words: &str| words.split(':').next().unwrap_or_default().to_owned();
+    let choices = world.gather_text(&own_choice);
+    let choice = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
     let hosts = world.gather_text(world.host());
-    if let Some(other) = choices.iter().position(|words| choice(words) != choice(&choices[0])) {
+    if let Some(other) = choices.iter().position(|text| choice(text) != choice(&choices[0])) {
         bail!(
             "the ranks do not agree on version and device: rank 0 on host {} has {}, rank {other} on host {} has {}: \
              give all hosts the same ringmark-worker and choose --device",

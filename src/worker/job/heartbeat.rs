@@ -1,7 +1,8 @@
-//! Where this rank is, and the thread that tells the driver: on a connection and a thread of their own, so that it also
-//! speaks while the rank is stuck in a collective. The rooms of the step set the phase; nothing here waits for them.
+//! Where this rank is, and the thread that reports it to the launcher: on a connection and a thread of their own, so
+//! that reports also come while the rank is stuck in a collective. The modules of the step set the stage; nothing here
+//! waits for them.
 //!
-//! The connection is the driver's life as well: where it ends before the rank is done, the driver is gone or has given
+//! The connection is the launcher's life as well: where it ends before the rank is done, the launcher is gone or has given
 //! the job up, and the rank ends itself and the daemon that started it.
 
 use std::io::{ErrorKind, Read, Write};
@@ -27,14 +28,14 @@ use ringmark_record::units::Seconds;
 use crate::host::facts;
 use crate::job::standard_error;
 
-/// What is sent and not acknowledged for so long does not arrive: the link to the driver is down, or the driver has been
+/// What is sent and not acknowledged for so long does not arrive: the link to the launcher is down, or the launcher has been
 /// stopped for so many minutes that its kernel holds no more.
 const LINK_PATIENCE: Duration = Duration::from_secs(8);
 
-/// Between two tries to find a driver that the network has lost.
+/// Between two tries to find a launcher that the network has lost.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// For one of the driver's addresses to answer.
+/// For one of the launcher's addresses to answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the parent gets to end its ranks before it is killed.
@@ -47,8 +48,8 @@ static PROGRESS: AtomicU64 = AtomicU64::new(0);
 static WAITS: AtomicU32 = AtomicU32::new(0);
 
 /// The connection, once there is one.
-static DRIVER: Mutex<Option<TcpStream>> = Mutex::new(None);
-/// Set when this rank has said its last word: what happens to the connection then means nothing.
+static LAUNCHER: Mutex<Option<TcpStream>> = Mutex::new(None);
+/// Set when this rank has sent its last message: what happens to the connection then means nothing.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
 /// This rank is in `phase` of the same iteration now.
@@ -66,7 +67,7 @@ fn position() -> MutexGuard<'static, (u32, Stage)> {
     POSITION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A gradient is ready, or a chunk of a sum has gone through: so a slow rank is told from one that is stuck.
+/// A gradient is ready, or a chunk of a sum has gone through: which a slow rank does and a stuck one does not.
 pub fn count_progress() {
     PROGRESS.fetch_add(1, Ordering::Relaxed);
 }
@@ -100,11 +101,11 @@ fn now() -> Heartbeat {
     }
 }
 
-/// Tells `driver` where this rank is from now on, before MPI is there to ask: the rank's number is the launcher's.
-pub fn begin(driver: Option<LauncherAddress>) {
-    let Some(driver) = driver else { return };
+/// Reports to `launcher` where this rank is from now on, before MPI is there to ask: the rank's number is the launcher's.
+pub fn begin(launcher: Option<LauncherAddress>) {
+    let Some(launcher) = launcher else { return };
     let hello = Message::Hello {
-        token: driver.token.clone(),
+        token: launcher.token.clone(),
         rank: facts::launched_rank(),
         host: facts::host_name(),
         process: std::process::id(),
@@ -112,21 +113,21 @@ pub fn begin(driver: Option<LauncherAddress>) {
     let name = format!("ringmark-worker: rank {} on host {}", facts::launched_rank(), facts::host_name());
     // The thread asks for no variable: libraries that are loaded beside it may set some.
     thread::spawn(move || {
-        let mut stream = find(&driver, &hello);
+        let mut stream = find(&launcher, &hello);
         if stream.is_none() {
-            // It trains all the same, and mpirun's words still reach the driver.
+            // It trains all the same, and mpirun's messages still reach the launcher.
             standard_error::emit(&format!(
-                "{name}: none of the driver's addresses answers, a hang here will not be named"
+                "{name}: none of the launcher's addresses answers, a hang here will not be named"
             ));
         }
         while let Some(connection) = stream {
             stream = match report(connection) {
                 Lost::Over => return,
                 Lost::Closed => None,
-                Lost::Silent => find_again(&driver, &hello),
+                Lost::Silent => find_again(&launcher, &hello),
             };
             if stream.is_none() && !IS_OVER.load(Ordering::Relaxed) {
-                standard_error::emit(&format!("{name} has lost the driver and ends"));
+                standard_error::emit(&format!("{name} has lost the launcher and ends"));
                 end_without_driver();
             }
         }
@@ -135,35 +136,35 @@ pub fn begin(driver: Option<LauncherAddress>) {
 
 /// How a connection ended.
 enum Lost {
-    /// This rank has said its last word.
+    /// This rank has sent its last message.
     Over,
-    /// The driver has closed it, or is gone.
+    /// The launcher has closed it, or is gone.
     Closed,
     /// Nothing arrives.
     Silent,
 }
 
-/// This rank's last word.
+/// Sends this rank's last message.
 pub fn end(message: &Message) {
     IS_OVER.store(true, Ordering::Relaxed);
-    let driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(mut stream) = driver.as_ref() {
+    let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(mut stream) = launcher.as_ref() {
         // Whether it arrives or not, this rank ends.
         let _ = stream.write_all(message.line().as_bytes());
     }
 }
 
-/// A connection to a driver that knows this job; others may listen at the same address.
-fn find(driver: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
-    driver.addresses.iter().find_map(|address| connect(*address, hello))
+/// A connection to a launcher that knows this job; others may listen at the same address.
+fn find(launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
+    launcher.addresses.iter().find_map(|address| connect(*address, hello))
 }
 
 /// The same after the network has lost it: a link that is down for a moment must not end a run.
-fn find_again(driver: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
+fn find_again(launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
     let lost = Instant::now();
-    while lost.elapsed().as_secs_f64() < driver.patience.0 {
+    while lost.elapsed().as_secs_f64() < launcher.patience.0 {
         thread::sleep(PAUSE);
-        if let Some(stream) = find(driver, hello) {
+        if let Some(stream) = find(launcher, hello) {
             return Some(stream);
         }
     }
@@ -183,16 +184,16 @@ fn connect(address: SocketAddr, hello: &Message) -> Option<TcpStream> {
 
 /// Reports until the connection ends.
 fn report(mut stream: TcpStream) -> Lost {
-    *DRIVER.lock().unwrap_or_else(PoisonError::into_inner) = stream.try_clone().ok();
+    *LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner) = stream.try_clone().ok();
     let mut nothing = [0; 64];
     loop {
         let line = Message::At(now()).line();
         let sent = {
-            let driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
+            let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
             if IS_OVER.load(Ordering::Relaxed) {
                 return Lost::Over;
             }
-            driver.as_ref().map_or(Ok(()), |mut driver| driver.write_all(line.as_bytes()))
+            launcher.as_ref().map_or(Ok(()), |mut launcher| launcher.write_all(line.as_bytes()))
         };
         // Sleeps for an interval, or wakes at once where the other end closes.
         let answer = sent.and_then(|()| stream.read(&mut nothing));

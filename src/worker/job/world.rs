@@ -1,4 +1,4 @@
-//! Who is there: the ranks of this job as MPI knows them, and the few things they tell each other outside the step.
+//! Who is there: the ranks of this job as MPI knows them, and the few things they exchange outside the step.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl World {
         ensure!(threading >= Threading::Serialized, "this MPI library allows calls from one thread only");
         let communicator = universe.world();
         let node = communicator.split_shared(communicator.rank());
-        let host = mpi::environment::processor_name().context("MPI does not tell the host name")?;
+        let host = mpi::environment::processor_name().context("MPI does not know the host name")?;
         let world = World { communicator, node, host, has_own_cores: OnceLock::new(), _universe: universe };
         world.abort_on_panic();
         Ok(world)
@@ -107,7 +107,7 @@ impl World {
         format!("rank {} of {} on host {}", self.rank(), self.ranks(), self.host)
     }
 
-    /// Tells all ranks whether each of them `has_own_cores`; all call it together, once.
+    /// Lets all ranks know whether each of them `has_own_cores`; all call it together, once.
     pub fn agree_on_cores(&self, has_own_cores: bool) {
         let all = self.gather(&[f64::from(u8::from(has_own_cores))]).concat();
         self.has_own_cores.get_or_init(|| all.iter().all(|own| *own == 1.0));

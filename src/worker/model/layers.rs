@@ -1,5 +1,5 @@
 //! The layers that networks are made of: convolution, batch normalization with what follows it, linear. On the CPU each
-//! takes the fastest way that libtorch and the shim have for it; what it computes is torchvision's.
+//! takes the fastest path that libtorch and the shim have for it; what it computes is torchvision's.
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};

@@ -1,5 +1,5 @@
 //! How fast the memory under the all-reduce is: plain loops over memory that nobody shares, on all ranks of a host at
-//! once. Not the engines' sums, or a slow engine would look good.
+//! once. Not the backends' sums, or a slow backend would look good.
 
 use std::time::Instant;
 

@@ -28,20 +28,20 @@ use crate::measure::timed::Timed;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::networks;
 
-/// An engine with memory for the largest message, and what is needed around it.
+/// A backend with memory for the largest message, and what is needed around it.
 pub struct Bench<'a> {
     config: &'a BandwidthConfig,
     device: Device,
-    engine: Box<dyn Backend>,
+    backend: Box<dyn Backend>,
     values: Values,
-    /// Stretches of the gradients; empty for sizes.
+    /// Ranges of the gradients; empty for sizes.
     plan: BucketPlan,
     arrays: usize,
-    optimizer: Option<Optimizer>,
+    update: Option<WeightUpdate>,
 }
 
 /// The update of training, with training's constants.
-struct Optimizer {
+struct WeightUpdate {
     weights: Tensor,
     momenta: Tensor,
     step: SgdStep,
@@ -64,7 +64,7 @@ impl<'a> Bench<'a> {
                 (lengths, Shape::gradients(elements, wire))
             }
         };
-        let engine = select::new(&config.exchange, shape, session)?;
+        let backend = select::new(&config.exchange, shape, session)?;
         // Ranks that exchange nothing have sums over themselves alone.
         let summed = match config.exchange.backend {
             BackendChoice::None => (0, 1),
@@ -74,17 +74,17 @@ impl<'a> Bench<'a> {
             Messages::Sizes { .. } => Values::whole(shape.elements, summed, shape.wire, device, config.check)?,
             Messages::Gradients(_) => Values::random(shape.elements, summed, shape.wire, device)?,
         };
-        let optimizer = match config.optimizer {
+        let update = match config.optimizer {
             OptimizerChoice::None => None,
-            OptimizerChoice::Sgd => Some(Optimizer::new(shape.elements, device)?),
+            OptimizerChoice::Sgd => Some(WeightUpdate::new(shape.elements, device)?),
         };
         let plan = BucketPlan::new(&lengths, config.exchange.bucket());
-        Ok(Bench { config, device, engine, values, plan, arrays: lengths.len(), optimizer })
+        Ok(Bench { config, device, backend, values, plan, arrays: lengths.len(), update })
     }
 
     /// As in the record.
     pub fn backend_name(&self) -> &'static str {
-        self.engine.name()
+        self.backend.name()
     }
 
     /// Number of the model's arrays.
@@ -94,24 +94,24 @@ impl<'a> Bench<'a> {
 
     /// One size, out of place and in place.
     pub fn size(&mut self, size: Bytes, world: &World) -> Result<MessageResult> {
-        let bytes = self.engine.memory().wire.kind().elt_size_in_bytes();
+        let bytes = self.backend.memory().wire.kind().elt_size_in_bytes();
         let elements = size.0 as usize / bytes;
         let whole = 0..elements;
-        let stretches = std::slice::from_ref(&whole);
-        let out_of_place = self.measure(stretches, world)?;
-        self.engine.memory().in_place = true;
-        let in_place = self.measure(stretches, world)?;
-        self.engine.memory().in_place = false;
+        let ranges = std::slice::from_ref(&whole);
+        let out_of_place = self.measure(ranges, world)?;
+        self.backend.memory().in_place = true;
+        let in_place = self.measure(ranges, world)?;
+        self.backend.memory().in_place = false;
         let size = Bytes((elements * bytes) as u64);
         Ok(self.result(elements, vec![size], Some(out_of_place), Some(in_place)))
     }
 
     /// The gradients, in their buckets.
     pub fn gradients(&mut self, world: &World) -> Result<MessageResult> {
-        let stretches: Vec<Range<usize>> = self.plan.buckets.iter().map(|bucket| bucket.elements.clone()).collect();
-        let elements = stretches.last().map_or(0, |stretch| stretch.end);
-        let timing = self.measure(&stretches, world)?;
-        let sides = if self.engine.memory().in_place { (None, Some(timing)) } else { (Some(timing), None) };
+        let ranges: Vec<Range<usize>> = self.plan.buckets.iter().map(|bucket| bucket.elements.clone()).collect();
+        let elements = ranges.last().map_or(0, |range| range.end);
+        let timing = self.measure(&ranges, world)?;
+        let sides = if self.backend.memory().in_place { (None, Some(timing)) } else { (Some(timing), None) };
         Ok(self.result(elements, self.plan.sizes(), sides.0, sides.1))
     }
 
@@ -122,7 +122,7 @@ impl<'a> Bench<'a> {
         out_of_place: Option<Timing>,
         in_place: Option<Timing>,
     ) -> MessageResult {
-        let kind = self.engine.memory().wire.kind();
+        let kind = self.backend.memory().wire.kind();
         // A bandwidth of gradients counts them as fp32, whatever the wire carries: that is what training waits for.
         let bytes = if self.arrays > 0 { Kind::Float } else { kind }.elt_size_in_bytes();
         let element = match kind {
@@ -140,13 +140,13 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Sums `stretches`, which lie one after the other from 0 on, as often as was asked.
-    fn measure(&mut self, stretches: &[Range<usize>], world: &World) -> Result<Timing> {
-        let elements = stretches.last().map_or(0, |stretch| stretch.end);
+    /// Sums `ranges`, which lie one after the other from 0 on, as often as was asked.
+    fn measure(&mut self, ranges: &[Range<usize>], world: &World) -> Result<Timing> {
+        let elements = ranges.last().map_or(0, |range| range.end);
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
         for iteration in 0..self.config.warmup + self.config.iterations {
             heartbeat::enter_in(iteration + 1, Stage::Data);
-            let memory = self.engine.memory();
+            let memory = self.backend.memory();
             let (is_apart, sums) = (!memory.in_place, memory.sums.shallow_clone());
             self.values.fill(memory.input(), elements, iteration as usize)?;
             if is_apart {
@@ -154,12 +154,12 @@ impl<'a> Bench<'a> {
             }
             heartbeat::enter(Stage::AllReduce { bucket: 0 });
             let timed = Timed::begin(self.device, world)?;
-            stretches.iter().try_for_each(|stretch| self.engine.start(stretch.clone()))?;
-            self.engine.finish()?;
-            if let Some(optimizer) = &self.optimizer {
-                optimizer.update(&sums)?;
+            ranges.iter().try_for_each(|range| self.backend.start(range.clone()))?;
+            self.backend.finish()?;
+            if let Some(update) = &self.update {
+                update.run(&sums)?;
             }
-            let time = timed.end(|| self.engine.check().map(drop))?;
+            let time = timed.end(|| self.backend.check().map(drop))?;
             if iteration >= self.config.warmup {
                 seconds.push(time);
                 if self.config.check {
@@ -191,11 +191,11 @@ fn worse(one: f64, other: f64) -> f64 {
     if one.is_nan() || other <= one { one } else { other }
 }
 
-impl Optimizer {
-    fn new(elements: usize, device: Device) -> Result<Optimizer> {
+impl WeightUpdate {
+    fn new(elements: usize, device: Device) -> Result<WeightUpdate> {
         let training = TrainConfig::default();
         let zeros = || Tensor::f_zeros([elements as i64], (Kind::Float, device));
-        Ok(Optimizer {
+        Ok(WeightUpdate {
             weights: zeros()?,
             momenta: zeros()?,
             step: SgdStep {
@@ -206,7 +206,7 @@ impl Optimizer {
         })
     }
 
-    fn update(&self, sums: &Tensor) -> Result<()> {
+    fn run(&self, sums: &Tensor) -> Result<()> {
         shim::sgd(&self.weights, sums, &self.momenta, self.step, None)
     }
 }

@@ -125,7 +125,7 @@ fn narrow(tensor: &Tensor, range: &Range<usize>) -> Result<Tensor> {
     Ok(tensor.f_narrow(0, range.start as i64, range.len() as i64)?)
 }
 
-/// Each stretch of `elements` with its part of the period in `iteration`.
+/// Each range of `elements` with its part of the period in `iteration`.
 fn periods(elements: usize, iteration: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
     let shift = iteration % SHIFTS;
     (0..elements).step_by(PERIOD).map(move |start| {

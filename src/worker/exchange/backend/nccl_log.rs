@@ -14,7 +14,7 @@ const PROTOCOLS: [&str; 3] = ["LL", "LL128", "Simple"];
 /// How NCCL runs one collective of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// `AllReduce`; not told before NCCL 2.23.
+    /// `AllReduce`; not logged before NCCL 2.23.
     pub collective: Option<String>,
     /// Size of the call.
     pub bytes: u64,
@@ -22,11 +22,11 @@ pub struct Choice {
     pub algorithm: String,
     /// `Simple`, `LL` or `LL128`.
     pub protocol: String,
-    /// Blocks of the kernel, each with its part of the data; not told before NCCL 2.24.
+    /// Blocks of the kernel, each with its part of the data; not logged before NCCL 2.24.
     pub channels: Option<u32>,
 }
 
-/// What NCCL's log tells.
+/// What NCCL's log says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NcclUse {
     /// The last choice of every collective and size, in the order in which they first came.
@@ -43,37 +43,37 @@ pub struct NcclUse {
 
 /// Reads the log of one rank, or of several one after the other.
 pub fn parse(log: &str) -> NcclUse {
-    let mut told = NcclUse::default();
+    let mut used = NcclUse::default();
     let mut transports = BTreeSet::new();
     for (_, message) in log.lines().filter_map(|line| line.split_once("NCCL INFO ")) {
         if let Some(choice) = parse_choice(message) {
             let is_same = |known: &&mut Choice| known.bytes == choice.bytes && known.collective == choice.collective;
-            match told.choices.iter_mut().find(is_same) {
+            match used.choices.iter_mut().find(is_same) {
                 Some(known) => *known = choice,
-                None => told.choices.push(choice),
+                None => used.choices.push(choice),
             }
         } else if message.starts_with("Channel ") || message.starts_with("CollNet ") {
             transports.extend(message.split_once(" via ").map(|(_, path)| transport(path)));
         } else if let Some(network) = message.strip_prefix("Using network ") {
-            told.network = Some(network.trim_end().to_owned());
+            used.network = Some(network.trim_end().to_owned());
         } else if let Some((_, list)) = message.strip_prefix("NET/").and_then(|rest| rest.split_once(" : Using ")) {
-            told.interfaces.extend(interfaces(list).map(str::to_owned));
+            used.interfaces.extend(interfaces(list).map(str::to_owned));
         } else if let Some((number, _)) = message.split_once(" coll channels") {
-            told.channels = number.parse().ok();
+            used.channels = number.parse().ok();
         }
     }
-    told.transports = transports.into_iter().collect();
+    used.transports = transports.into_iter().collect();
     let mut seen = BTreeSet::new();
-    told.interfaces.retain(|name| seen.insert(name.clone()));
-    told
+    used.interfaces.retain(|name| seen.insert(name.clone()));
+    used
 }
 
 /// `AllReduce: 4 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}` or `4 Bytes -> Algo 1 proto 0 time 9.8`.
 fn parse_choice(message: &str) -> Option<Choice> {
     let (size, how) = message.split_once(" Bytes -> Algo ")?;
     let (collective, bytes) = size.split_once(": ").unwrap_or(("", size));
-    let mut words = how.split_whitespace();
-    let (algorithm, _, protocol) = (words.next()?, words.next()?, words.next()?);
+    let mut parts = how.split_whitespace();
+    let (algorithm, _, protocol) = (parts.next()?, parts.next()?, parts.next()?);
     let channels = || {
         let (low, high) = how.split_once("={")?.1.split_once('}')?.0.split_once("..")?;
         high.parse::<u32>().ok()?.checked_sub(low.parse().ok()?)?.checked_add(1)
@@ -88,10 +88,10 @@ fn parse_choice(message: &str) -> Option<Choice> {
 }
 
 /// `1`, `RING` and `Ring` are one; what is not in `names` stays as it is.
-fn full_name(word: &str, names: &[&str]) -> String {
-    let by_number = word.parse::<usize>().ok().and_then(|number| names.get(number));
-    let by_name = || names.iter().find(|name| name.eq_ignore_ascii_case(&word.replace('_', "")));
-    by_number.or_else(by_name).map_or(word, |name| name).to_owned()
+fn full_name(name: &str, names: &[&str]) -> String {
+    let by_number = name.parse::<usize>().ok().and_then(|number| names.get(number));
+    let by_name = || names.iter().find(|known| known.eq_ignore_ascii_case(&name.replace('_', "")));
+    by_number.or_else(by_name).map_or(name, |known| known).to_owned()
 }
 
 /// Drops the numbers of device, proxy and relay; `SHM/direct/direct`, of sender and receiver, becomes `SHM/direct`.
@@ -104,13 +104,13 @@ fn transport(path: &str) -> String {
 
 /// From `[0]eth0:10.0.0.1<0>`, `[0]mlx5_0:1/IB [RO]; OOB ...` or merged `[0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}`.
 fn interfaces(list: &str) -> impl Iterator<Item = &str> {
-    let words = list.split(';').next().unwrap_or_default().split_whitespace();
-    let names = words.filter_map(|word| word.rsplit(']').next()?.split(['<', ',', '}']).next());
+    let parts = list.split(';').next().unwrap_or_default().split_whitespace();
+    let names = parts.filter_map(|part| part.rsplit(']').next()?.split(['<', ',', '}']).next());
     names.filter(|name| name.contains(':'))
 }
 
 impl NcclUse {
-    /// For people, a fact a line; empty where nothing was told.
+    /// For people, a fact a line; empty where nothing was logged.
     pub fn lines(&self) -> Vec<String> {
         let counted = |number: u32| format!("{number} channel{}", if number == 1 { "" } else { "s" });
         let choice = |Choice { collective, bytes, algorithm, protocol, channels }: &Choice| {

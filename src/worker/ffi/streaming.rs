@@ -1,0 +1,111 @@
+//! Writes past the caches, for arrays that would only push out what is needed again.
+
+/// Writes past the caches where the processor can.
+///
+/// # Safety
+/// `receiver` is good for as many elements as `values` has.
+pub unsafe fn stream(values: &[f32], receiver: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe { stream_by(values.len(), [receiver], |index| values[index], |index| vector(values.as_ptr().add(index))) }
+}
+
+/// Writes `first + second` to both receivers, apart from them, past the caches.
+///
+/// # Safety
+/// Every pointer is good for `count` elements.
+pub unsafe fn stream_two(first: *const f32, second: *const f32, to_first: *mut f32, to_second: *mut f32, count: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        stream_by(
+            count,
+            [to_first, to_second],
+            |index| *first.add(index) + *second.add(index),
+            |index| add_vectors(vector(first.add(index)), vector(second.add(index))),
+        );
+    }
+    fence();
+}
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::__m128 as Vector;
+#[cfg(not(target_arch = "x86_64"))]
+type Vector = [f32; 4];
+
+/// # Safety
+/// Four elements can be read.
+#[inline(always)]
+unsafe fn vector(position: *const f32) -> Vector {
+    // SAFETY: the caller's promise; SSE belongs to every x86-64.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        return std::arch::x86_64::_mm_loadu_ps(position);
+        #[cfg(not(target_arch = "x86_64"))]
+        return position.cast::<Vector>().read_unaligned();
+    }
+}
+
+#[inline(always)]
+fn add_vectors(first: Vector, second: Vector) -> Vector {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE belongs to every x86-64.
+    return unsafe { std::arch::x86_64::_mm_add_ps(first, second) };
+    #[cfg(not(target_arch = "x86_64"))]
+    return std::array::from_fn(|index| first[index] + second[index]);
+}
+
+/// # Safety
+/// Four elements can be written, on a border of 16 bytes.
+#[inline(always)]
+unsafe fn stream_vector(position: *mut f32, value: Vector) {
+    // SAFETY: the caller's promise; SSE belongs to every x86-64.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        std::arch::x86_64::_mm_stream_ps(position, value);
+        #[cfg(not(target_arch = "x86_64"))]
+        position.cast::<Vector>().write(value);
+    }
+}
+
+/// Writes elements `0..count` to each receiver, four at a time where the receivers allow it.
+///
+/// # Safety
+/// Every receiver is good for `count` elements, and `four` may be asked for any four of them.
+#[inline(always)]
+unsafe fn stream_by<const RECEIVERS: usize>(
+    count: usize,
+    receivers: [*mut f32; RECEIVERS],
+    one: impl Fn(usize) -> f32,
+    four: impl Fn(usize) -> Vector,
+) {
+    let plain = |range: std::ops::Range<usize>| {
+        for index in range {
+            let value = one(index);
+            // SAFETY: the caller's promise.
+            receivers.iter().for_each(|receiver| unsafe { *receiver.add(index) = value });
+        }
+    };
+    // The instruction wants 16-byte borders, of all receivers at once.
+    let head = receivers[0].align_offset(16).min(count);
+    // SAFETY: inside, or one past the end.
+    let aligned = |receiver: &*mut f32| unsafe { receiver.add(head) }.align_offset(16) == 0;
+    if !receivers.iter().all(aligned) {
+        return plain(0..count);
+    }
+    let whole = head + (count - head) / 4 * 4;
+    plain(0..head);
+    for index in (head..whole).step_by(4) {
+        let value = four(index);
+        // SAFETY: the caller's promise, and the border was checked.
+        receivers.iter().for_each(|receiver| unsafe { stream_vector(receiver.add(index), value) });
+    }
+    plain(whole..count);
+}
+
+/// Orders streamed writes before what follows.
+pub fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE belongs to every x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_sfence()
+    };
+}
