@@ -5,7 +5,7 @@
 
 large     102.4 MB in place over two ranks: bus bandwidth of ringmark, of one MPI_Allreduce, of MPI_Allreduce in pieces of
           4 MB, of gloo through torch.distributed; and the share of what the memory allows (measured by ringmark-worker
-          in the same run: see README.md)
+          in the same run: see results/README.md)
 small     8 B to 64 KB in place over two ranks: time of ringmark and of MPI_Allreduce
 ranks     102.4 MB over 2, 4 and 8 ranks, whatever the number of cores: time by ringmark
 training  ResNet50-v1b, two ranks of one thread: step and exposed all-reduce by ringmark, by MPI, and without exchange
@@ -29,7 +29,7 @@ ROOT = HERE.parent
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 LARGE = 102_400_000
 SMALL = [8, 64, 512, 4096, 16384, 65536]
-RINGMARK, MPI, PIECES = ["--collective", "shared-memory"], ["--collective", "mpi", "--piece-kb", "0"], ["--collective", "mpi", "--piece-kb", "4000"]
+RINGMARK, MPI, PIECES = ["--backend", "shared-memory"], ["--backend", "mpi", "--chunk-kb", "0"], ["--backend", "mpi", "--chunk-kb", "4000"]
 
 
 def worker(options, ranks, words, flag):
@@ -116,7 +116,7 @@ def training(options):
 
         return measure
 
-    return {"ringmark": by(RINGMARK), "MPI in 4 MB": by(PIECES), "none": by(["--collective", "none"])}
+    return {"ringmark": by(RINGMARK), "MPI in 4 MB": by(PIECES), "none": by(["--backend", "none"])}
 
 
 def compare(part, options):

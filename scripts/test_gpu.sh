@@ -97,9 +97,9 @@ def expect(condition, words):
         sys.exit(words)
 
 
-def losses(other, reference, tolerance, *collective):
+def losses(other, reference, tolerance, *backend):
     (_, ours, _), (_, theirs, _) = load(other), load(reference)
-    expect(not collective or load(other)[0]["collective"] == collective[0], f"collective is {load(other)[0]['collective']}")
+    expect(not backend or load(other)[0]["backend"] == backend[0], f"backend is {load(other)[0]['backend']}")
     pairs = [(a["loss"][0], b["loss"][0]) for a, b in zip(ours, theirs)]
     expect(len(ours) == len(theirs) > 0, f"{len(ours)} and {len(theirs)} iterations")
     expect(pairs[-1][1] < 0.9 * pairs[0][1], f"the losses of {reference} do not fall: the comparison would show nothing")
@@ -147,10 +147,10 @@ def skips(name, iteration, scale):
     print(f"iteration {iteration} alone was skipped, loss scales {after}")
 
 
-def equal_ranks(name, count, collective):
+def equal_ranks(name, count, backend):
     run, _, end = load(name)
     sums = end["parameter_checksums"]
-    expect(run["collective"] == collective, f"collective is {run['collective']}")
+    expect(run["backend"] == backend, f"backend is {run['backend']}")
     expect(len(sums) == int(count) and len(set(sums)) == 1, f"checksums {sums}")
     print(f"{count} ranks end with weights {sums[0]}")
 
@@ -168,12 +168,12 @@ def autotuned(tuned, plain, again):
     print(f"{len(trials)} trials, weights {sums[0][0]} as without them")
 
 
-def exact(name, ranks, collective, wire, told=""):
+def exact(name, ranks, backend, wire, told=""):
     """Bandwidth: every sample is there and every sum is right; of gradients, as far as the worker allows rounding."""
     record = json.load(open(f"{name}.json"))
     config, results, devices = record["config"], record["results"], [rank["device"] for rank in record["ranks"]]
     expect(record["kind"] == "ringmark-bandwidth" and record["failure"] is None, f"failure {record['failure']}")
-    expect(record["collective"] == collective and devices == ["cuda"] * int(ranks), f"{record['collective']} on {devices}")
+    expect(record["backend"] == backend and devices == ["cuda"] * int(ranks), f"{record['backend']} on {devices}")
     is_exact = "sizes" in config["messages"]
     element = {"fp32": "float", "fp16": "half", "bf16": "bfloat16"}[wire]
     for result in results:
@@ -188,7 +188,7 @@ def exact(name, ranks, collective, wire, told=""):
             expect(len(error) == config["iterations"] and None not in error, f"errors {error}")
             expect(not is_exact or max(error) == 0, f"errors {error}")
     is_told = any(line.startswith(told) for line in record["nccl"])
-    expect(results and is_told == (collective == "nccl"), f"{len(results)} results, NCCL says {record['nccl']}")
+    expect(results and is_told == (backend == "nccl"), f"{len(results)} results, NCCL says {record['nccl']}")
     print(", ".join([f"{len(results)} result(s), the largest of {results[-1]['bytes']} bytes", *record["nccl"][-2:]]))
 
 
@@ -287,7 +287,7 @@ run overflow --device cuda --dtype fp16 --loss-scale 128 --inject overflow:2 "${
 check "an overflow of fp16 skips one step" $status skips overflow 2 128
 
 status=0
-run nccl_1 --device cuda --collective nccl "${five[@]}" || status=$?
+run nccl_1 --device cuda --backend nccl "${five[@]}" || status=$?
 check "NCCL with one rank" $status losses nccl_1 cuda 1e-3 nccl
 
 # sums NAME RANKS ENGINE TOLD [options]: sizes and gradients on every wire; TOLD begins a line of what NCCL says.
@@ -297,10 +297,10 @@ sums() {
     shift 4
     for wire in fp32 fp16 bf16; do
         status=0
-        bandwidth "sizes_$name$wire" --collective "$asked" --wire "$wire" -b 8 -f 8 "$@" || status=$?
+        bandwidth "sizes_$name$wire" --backend "$asked" --wire "$wire" -b 8 -f 8 "$@" || status=$?
         check "sizes by $engine, $ranks rank(s), $wire" $status exact "sizes_$name$wire" "$ranks" "$engine" "$wire" "$told"
         status=0
-        bandwidth "model_$name$wire" --collective "$asked" --wire "$wire" --model resnet50_v1b --optimizer sgd \
+        bandwidth "model_$name$wire" --backend "$asked" --wire "$wire" --model resnet50_v1b --optimizer sgd \
             -n 5 -w 1 || status=$?
         check "gradients and sgd by $engine, $ranks rank(s), $wire" $status \
             exact "model_$name$wire" "$ranks" "$engine" "$wire" "$told"
@@ -333,12 +333,12 @@ WRAPPER
 
     # The reference is MPI's sum through host memory: another library, the same arithmetic.
     local status=0
-    run mpi_2 --device cuda --collective mpi "${five[@]}" || status=$?
+    run mpi_2 --device cuda --backend mpi "${five[@]}" || status=$?
     check "two ranks on $where by MPI" $status equal_ranks mpi_2 2 mpi
     if [[ $status != 0 ]]; then return; fi
     sums mpi_2_ 2 mpi "" "${small[@]}"
 
-    run nccl_2 --device cuda --collective nccl "${five[@]}" || status=$?
+    run nccl_2 --device cuda --backend nccl "${five[@]}" || status=$?
     if [[ $status != 0 ]]; then
         if [[ $gpus -lt 2 ]]; then
             skip "two ranks on one GPU by NCCL: not possible here (exit status $status); NCCL's words:"
@@ -352,17 +352,17 @@ WRAPPER
     judge "two ranks on $where by NCCL" equal_ranks nccl_2 2 nccl
     judge "NCCL against MPI" losses nccl_2 mpi_2 1e-3
 
-    run fp16_wire --device cuda --collective nccl --wire fp16 "${five[@]}" || status=$?
+    run fp16_wire --device cuda --backend nccl --wire fp16 "${five[@]}" || status=$?
     check "gradients as fp16" $status losses fp16_wire nccl_2 0.02
     sums nccl_2_ 2 nccl "transport: $transport" "${small[@]}"
 
     status=0
-    run nccl_again --device cuda --collective nccl "${five[@]}" || status=$?
-    run autotune --device cuda --collective nccl --autotune "${five[@]}" || status=$?
+    run nccl_again --device cuda --backend nccl "${five[@]}" || status=$?
+    run autotune --device cuda --backend nccl --autotune "${five[@]}" || status=$?
     check "the search for sizes" $status autotuned autotune nccl_2 nccl_again
 
     status=0
-    local long=(--device cuda --collective nccl --batch-size 32 --image-size 224 --iters 12 --warmup 2)
+    local long=(--device cuda --backend nccl --batch-size 32 --image-size 224 --iters 12 --warmup 2)
     run overlap_on "${long[@]}" --overlap on || status=$?
     run overlap_off "${long[@]}" --overlap off || status=$?
     if [[ $status != 0 ]]; then

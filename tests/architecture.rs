@@ -212,7 +212,7 @@ fn inside_the_worker_imports_go_one_way() {
     absent("src/worker/ffi", &ABOVE_FFI, &[]);
     absent("src/worker/model", &["crate::exchange", "crate::data", "crate::benchmark"], &[]);
     absent("src/worker/exchange", &["crate::model", "crate::data", "crate::benchmark"], &[]);
-    absent("src/worker/data", &["crate::exchange", "crate::model", "crate::benchmark"], &[]);
+    absent("src/worker/data", &["crate::exchange", "crate::benchmark"], &[]);
     absent("src/worker/measure", &["crate::benchmark", "crate::model"], &[]);
     absent("src/worker/host", &["crate::job", "crate::ffi::mpi", "mpi::", "backward"], &[]);
     absent("src/worker", &["crate::benchmark"], &["src/worker/benchmark", "src/worker/main.rs"]);
@@ -227,5 +227,16 @@ fn each_tool_stays_in_its_module() {
         &["src/cli", "src/main.rs", "src/worker/cli.rs", "src/worker/main.rs", "src/record/option_table.rs"],
     );
     absent("src", &["statrs"], &["src/record/stats"]);
+    // The process environment: where a command line is made, and where libraries are told.
+    absent(
+        "src",
+        &["std::env::"],
+        &[
+            "src/launch/local/environment.rs",
+            "src/worker/host/facts.rs",
+            "src/worker/ffi/libraries.rs",
+            "src/worker/build.rs",
+        ],
+    );
     absent("src", &["TODO", "todo!", "unimplemented!"], &[]);
 }

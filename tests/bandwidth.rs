@@ -103,8 +103,8 @@ fn a_dry_run_prints_every_command_and_starts_nothing() {
     for (line, (case, hosts)) in lines.iter().zip([("1n2g", "-np 2 -H a:2 "), ("2n2g", "-np 4 -H a:2,b:2 ")]) {
         assert!(line.contains(hosts) && line.contains("NCCL_SOCKET_IFNAME==ib0"), "{line}");
         let arguments = format!(
-            "/worker bandwidth --begin 1048576 --end 1073741824 --factor 2 --device cpu --iters 7 \
-             --json {out}/{case}/bandwidth.json --min-busbw 2.5 --wire bf16"
+            "/worker bandwidth --begin 1048576 --end 1073741824 --iters 7 --device cpu --min-busbw 2.5 \
+             --json {out}/{case}/bandwidth.json --wire bf16"
         );
         assert!(line.ends_with(&arguments), "{line}");
     }
@@ -123,13 +123,13 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("-i 0", "--increment 0 is out of range"),
         ("-f 2 -i 8", "cannot be used with"),
         ("-n 0", "--iters 0 is out of range"),
-        ("-c 2", "2 is not in 0..=1"),
-        ("--model vgg", "[possible values: resnet50_v1b]"),
+        ("-c 2", "invalid value '2' for '--check <0|1>': choose 0 or 1"),
+        ("--model vgg", "[possible values: resnet50_v1b, resnet18]"),
         ("--model resnet50_v1b -b 8", "cannot be used with"),
         ("--optimizer sgd", "--optimizer sgd needs weights to update: choose --model resnet50_v1b"),
         ("--min-busbw NaN", "--min-busbw NaN is out of range"),
         ("--min-busbw=-1", "--min-busbw -1 is out of range"),
-        ("--collective nccl", "--collective nccl needs a GPU, --device is cpu"),
+        ("--backend nccl", "--backend nccl needs a GPU, --device is cpu"),
         ("--cases 8g", "case \"8g\" is not of the form 2n8g"),
         ("--cases 1n2g,1n2g", "--cases has 1n2g twice: name it once"),
         ("--hosts a:2 --cases 2n2g", "case 2n2g needs 2 hosts, --hosts has 1: add a host"),
@@ -317,11 +317,11 @@ fn every_way_to_sum_is_exact_with_four_ranks() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     for options in [
-        "--collective mpi",
+        "--backend mpi",
         "--collective mpi --piece-kb 100",
-        "--collective shared-memory",
-        "--collective shared-memory --wire fp16",
-        "--collective mpi --wire bf16",
+        "--backend shared-memory",
+        "--backend shared-memory --wire fp16",
+        "--backend mpi --wire bf16",
     ] {
         // From one element to more than one piece, and never a multiple of the ranks' shares.
         let sizes = "-b 4 -e 900004 -i 300000 -n 3 -w 1";
@@ -427,10 +427,10 @@ fn a_worker_alone_is_one_rank() {
 fn a_rank_that_is_killed_takes_all_others_along() {
     let _turn = turn();
     let sandbox = Sandbox::real();
-    for collective in ["mpi", "shared-memory"] {
-        let mut command = sandbox.bandwidth("--hosts localhost:2 --cases 1n2g -b 4M -e 4M -n 10000000 --collective");
+    for backend in ["mpi", "shared-memory"] {
+        let mut command = sandbox.bandwidth("--hosts localhost:2 --cases 1n2g -b 4M -e 4M -n 10000000 --backend");
         let output = File::create(sandbox.path("output")).expect("created");
-        command.arg(collective).stdout(Stdio::null()).stderr(output);
+        command.arg(backend).stdout(Stdio::null()).stderr(output);
         let mut command = command.spawn().expect("starts");
         let log = sandbox.path("out/1n2g/bandwidth.log.part");
         wait_until("the table begins", || fs::read_to_string(&log).is_ok_and(|log| log.contains("#wrong")));
@@ -438,12 +438,12 @@ fn a_rank_that_is_killed_takes_all_others_along() {
         let processes = processes_of(sandbox.folder.path());
         let (rank, _) = processes.iter().rfind(|(_, line)| line.starts_with(&program)).expect("a rank");
         kill(*rank, Signal::SIGKILL).expect("it runs");
-        assert_eq!(command.wait().expect("ended").code(), Some(1), "{collective}");
+        assert_eq!(command.wait().expect("ended").code(), Some(1), "{backend}");
         let stderr = fs::read_to_string(sandbox.path("output")).expect("read");
         assert!(stderr.starts_with("ringmark: 1n2g failed: rank "), "{stderr}");
         assert!(stderr.contains(" was killed by signal 9 (SIGKILL) in "), "{stderr}");
         assert!(!sandbox.path("out/1n2g/bandwidth.json").exists());
-        assert_eq!(sandbox.left(), Vec::<String>::new(), "{collective}");
+        assert_eq!(sandbox.left(), Vec::<String>::new(), "{backend}");
         fs::remove_dir_all(sandbox.path("out")).expect("removed");
     }
 }

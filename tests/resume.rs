@@ -46,7 +46,7 @@ batch=${stem#rn50_b}
 dtype=${batch#*_}
 change=\"$change; s/\\\"batch_size\\\":128/\\\"batch_size\\\":${batch%%_*}/\"
 change=\"$change; s/\\\"dtype\\\":\\\"fp32\\\"/\\\"dtype\\\":\\\"${dtype%%_*}\\\"/\"
-change=\"$change; s/\\\"collective\\\":\\\"auto\\\"/\\\"collective\\\":\\\"$exchange\\\"/\"
+change=\"$change; s/\\\"backend\\\":\\\"auto\\\"/\\\"backend\\\":\\\"$exchange\\\"/\"
 sed \"$change\" \"$folder/record.jsonl\" >\"$record\" || exit 1
 ";
 

@@ -44,7 +44,7 @@ impl Folder {
         self.write(path, dlperf_log(speeds));
     }
 
-    /// Writes the log and the record of one run; one with `--collective none` is a baseline.
+    /// Writes the log and the record of one run; one with `--backend none` is a baseline.
     pub fn run(&self, record: &RunRecord) {
         let header = &record.header;
         let name = RunName {

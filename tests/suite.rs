@@ -37,13 +37,13 @@ fn a_dry_run_prints_the_baselines_between_the_runs() {
 
     // One rank has a baseline where an engine is chosen for it.
     let (_, stdout, _) = run(command.args(words("--collective mpi")));
-    assert_eq!(stdout.matches(" --collective none --case 1n1g ").count(), 2, "{stdout}");
+    assert_eq!(stdout.matches(" --backend none --case 1n1g ").count(), 2, "{stdout}");
 }
 
 #[test]
 fn a_suite_that_is_none_is_refused() {
-    let error = refused(&mut ringmark("sweep --suite ddp --collective none --hosts localhost:2"), 2);
-    assert!(error.contains("compares with --collective none by itself: leave --collective none out"), "{error}");
+    let error = refused(&mut ringmark("sweep --suite ddp --backend none --hosts localhost:2"), 2);
+    assert!(error.contains("compares with --backend none by itself: leave --backend none out"), "{error}");
     let error = refused(&mut ringmark("sweep --suite horovod"), 2);
     assert!(error.contains("'horovod'") && error.contains("[possible values: ddp]"), "{error}");
 }
