@@ -7,6 +7,7 @@ mod browser;
 mod cluster;
 mod diff;
 mod doctor;
+mod documents;
 mod extract;
 #[path = "fuzz/targets.rs"]
 mod fuzz;
@@ -19,6 +20,7 @@ mod resume;
 mod runs;
 mod safetensors;
 mod sandbox;
+mod schema;
 mod slurm;
 mod suite;
 mod sweep;

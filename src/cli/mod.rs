@@ -6,6 +6,7 @@
 //! | [`generate`] | the commands made of the definitions themselves: completions, man |
 //! | [`json`] | the option that every command with a table has |
 //! | [`launch`] | the commands that start something: sweep, bandwidth, doctor |
+//! | [`schema`] | the JSON Schema of files and answers |
 //! | [`read`] | the commands that read what was written: extract, report, predict |
 
 pub mod diff;
@@ -13,6 +14,7 @@ pub mod generate;
 pub mod json;
 pub mod launch;
 pub mod read;
+pub mod schema;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -20,6 +22,7 @@ use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::{BandwidthCommand, DoctorOptions, ScoreOptions, SweepOptions};
 use crate::cli::read::{ExtractOptions, PredictOptions, ReportOptions};
+use crate::cli::schema::SchemaOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,6 +61,8 @@ pub enum Command {
     Report(ReportOptions),
     /// Say what larger cases would do, from a sweep and a bandwidth result, each as a band
     Predict(PredictOptions),
+    /// Print the JSON Schema of a file or answer
+    Schema(SchemaOptions),
     /// Print a script by which a shell completes commands and options
     Completions(CompletionsOptions),
     /// Write man pages of all commands

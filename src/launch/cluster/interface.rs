@@ -8,6 +8,7 @@ use std::str::FromStr;
 use anyhow::{anyhow, ensure};
 use ipnet::Ipv4Net;
 use ringmark_record::inspection;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::local::environment::is_inner;
@@ -61,9 +62,10 @@ pub struct HostNetworks<'a> {
 }
 
 /// A network that every host belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CommonNetwork {
     /// Where all have an address in one network, that one.
+    #[schemars(with = "Option<String>")]
     pub network: Option<Ipv4Net>,
     /// Each host's interface and its address there, in the order of the hosts.
     pub places: Vec<Place>,
@@ -72,7 +74,7 @@ pub struct CommonNetwork {
 }
 
 /// One host's place in a network.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Place {
     /// Name of the interface.
     pub interface: String,

@@ -1,11 +1,12 @@
 //! Why ssh did not come through, from its own words: what is wrong, and what to do about it. Pure.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::local::child::Answer;
 
 /// What is wrong between us and a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SshFailure {
     /// What failed, with ssh's own words.
     pub what: String,

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use ringmark_record::units::Seconds;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::cluster::hosts::Host;
@@ -16,7 +17,7 @@ use crate::launch::doctor::host::{HostFacts, Visit};
 use crate::launch::doctor::network::{self, Depth, NetworkFacts};
 
 /// What was found.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Examination {
     /// Every host, in the order in which they were named.
     pub hosts: Vec<HostFacts>,

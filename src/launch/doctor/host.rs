@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ringmark_record::device::DeviceChoice;
 use ringmark_record::inspection::{Inspection, Order, Reply};
 use ringmark_record::units::Seconds;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::cluster::hosts::Host;
@@ -34,7 +35,7 @@ const AGENT_LIMIT: (Duration, Duration) = (Duration::from_secs(12), Duration::fr
 const CLOCKS: usize = 3;
 
 /// What was found on one host.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct HostFacts {
     /// As the user calls it.
     pub host: String,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ringmark_record::inspection::{Order, Reply};
 use ringmark_record::stats::summary;
 use ringmark_record::units::{GigabytesPerSecond, Seconds};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::cluster::interface::CommonNetwork;
@@ -29,7 +30,7 @@ const SLOW: f64 = 0.5;
 const USUAL_PERCENT: f64 = 75.0;
 
 /// The link from one host to another, by their numbers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Link {
     /// Who sent.
     pub from: usize,
@@ -40,7 +41,7 @@ pub struct Link {
 }
 
 /// What a link carried.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkState {
     /// It leads there.

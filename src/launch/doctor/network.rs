@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::cluster::interface::{self, CommonNetwork, HostNetworks, Interface, Place};
@@ -23,7 +24,7 @@ pub enum Depth {
 }
 
 /// What was found about the links between the hosts.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct NetworkFacts {
     /// The network that the hosts use among themselves.
     pub chosen: Option<CommonNetwork>,

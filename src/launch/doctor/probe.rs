@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ringmark_record::units::{Bytes, Seconds};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// For `sh -s -- WORKER FOLDER SEVERAL`.
@@ -13,7 +14,7 @@ pub const SCRIPT: &str = include_str!("probe.sh");
 const MARK: &str = "ringmark-probe=1";
 
 /// Answers of one host.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Probe {
     /// What the host calls itself.
     pub name: String,
@@ -52,7 +53,7 @@ pub struct Probe {
 }
 
 /// The program at the worker's path.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub enum WorkerFile {
     /// The host has no program that computes it.
     #[default]
@@ -66,7 +67,7 @@ pub enum WorkerFile {
 }
 
 /// A file system.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Space {
     /// All of it.
     pub size: Bytes,
@@ -75,7 +76,7 @@ pub struct Space {
 }
 
 /// A port of an InfiniBand or RoCE device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Port {
     /// `mlx5_0:1`.
     pub name: String,
@@ -97,7 +98,7 @@ impl Port {
 }
 
 /// What nvidia-smi says.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub enum Gpus {
     /// It was not asked: the script did not come so far.
     #[default]
@@ -123,7 +124,7 @@ impl Gpus {
 }
 
 /// One GPU.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Gpu {
     /// As nvidia-smi counts them.
     pub index: String,

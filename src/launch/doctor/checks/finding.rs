@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use ringmark_record::units::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::doctor::host::HostFacts;
 
 /// What is looked at; a column of the table each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
     /// The host answers ssh, without a password.
@@ -68,7 +69,7 @@ impl Check {
 }
 
 /// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// A job would fail, or say something untrue.
@@ -78,7 +79,7 @@ pub enum Severity {
 }
 
 /// Something that is wrong with a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// The host's number.
     #[serde(skip)]

@@ -17,6 +17,7 @@ use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
 use ringmark_record::stats::summary::step_percentiles;
 use ringmark_record::units::{ImagesPerSecond, Seconds};
 use ringmark_record::warning::Warning;
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -31,7 +32,7 @@ use crate::read::load::record::{Run, to_hundredths};
 pub const SCHEMA: u32 = 2;
 
 /// One case in the JSON; the first four fields are DLPerf's, in its order. Speeds in images/s over all ranks.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonCase {
     average_speed: Option<ImagesPerSecond>,
     batch_size_per_device: u32,
@@ -75,7 +76,7 @@ struct JsonCase {
 }
 
 /// The same ranks without communication; speeds are summed over ranks, of which none waits for another.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonBaseline {
     median_speed: Option<ImagesPerSecond>,
     images_over_time: Option<ImagesPerSecond>,
@@ -93,7 +94,7 @@ struct JsonBaseline {
 }
 
 /// Means over ranks, iterations and runs, in seconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonTimes {
     step: Seconds,
     #[serde(flatten)]
@@ -103,7 +104,7 @@ struct JsonTimes {
 }
 
 /// One run in the JSON.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonRun {
     run: u32,
     log: String,
@@ -123,7 +124,7 @@ struct JsonRun {
 }
 
 /// Times of a run's iterations after warm-up, over all ranks, in seconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonIterations {
     /// `images / mean` is the run's images over time.
     mean: f64,
@@ -134,7 +135,7 @@ struct JsonIterations {
 }
 
 /// Whether a run is in the figures.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Status {
     Counted,
@@ -226,6 +227,11 @@ pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&Groups(&extraction.groups))? + "\n")
 }
 
+/// The JSON Schema of the file.
+pub fn schema() -> Schema {
+    schema_for!(BTreeMap<String, BTreeMap<String, JsonCase>>)
+}
+
 /// What DLPerf's JSON holds: cases by group.
 #[derive(Debug)]
 pub struct Groups<'a>(pub &'a [Group]);
@@ -246,7 +252,7 @@ impl Serialize for Cases<'_> {
 }
 
 /// For the JSON of a case.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct JsonLoss {
     base: Case,
     base_seconds: Seconds,
@@ -262,7 +268,7 @@ pub struct JsonLoss {
 }
 
 /// One part of the loss, or the whole.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonLossPart {
     #[serde(skip_serializing_if = "Option::is_none")]
     part: Option<&'static str>,

@@ -1,0 +1,48 @@
+//! `ringmark schema`: the JSON Schema of every file and answer of ringmark, made from the types that write it.
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use schemars::{Schema, schema_for};
+
+use crate::launch::doctor::examination::Examination;
+use crate::output;
+use crate::read::show::extraction::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringmark schema run_record > run_record.json
+      what every line of a training run's record is
+  ringmark schema result | jq '.properties'
+      what extract writes";
+
+/// Options of `ringmark schema`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SchemaOptions {
+    /// Whose schema
+    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(schemas().into_iter().map(|(name, _)| name)))]
+    name: String,
+}
+
+/// Each under its name.
+pub fn schemas() -> Vec<(&'static str, Schema)> {
+    let mut schemas = ringmark_record::schemas::schemas();
+    schemas.push(("result", json::schema()));
+    schemas.push(("doctor", schema_for!(Examination)));
+    schemas
+}
+
+/// As a file holds it.
+pub fn text(schema: &Schema) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(schema)? + "\n")
+}
+
+impl SchemaOptions {
+    /// Prints it.
+    pub fn print(&self) -> anyhow::Result<()> {
+        match schemas().iter().find(|(name, _)| *name == self.name) {
+            Some((_, schema)) => output::print(&text(schema)?),
+            None => Ok(()),
+        }
+    }
+}
