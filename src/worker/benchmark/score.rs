@@ -19,6 +19,7 @@ use tch::{Kind, Tensor};
 use crate::data;
 use crate::data::batch::BatchRequest;
 use crate::host::facts;
+use crate::job::cores::AskedThreads;
 use crate::job::session::{AskedLabel, Request, Session};
 use crate::job::{environment, heartbeat};
 use crate::measure::mark::Mark;
@@ -27,7 +28,8 @@ use crate::model::prepared::{PreparedModel, Recipe};
 
 /// Runs one rank from start to end.
 pub fn run(config: &ScoreConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
-    let request = Request { device: config.device, threads: config.threads, with_nccl_log: false, launcher };
+    let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
+    let request = Request { device: config.device, threads, with_nccl_log: false, launcher };
     Session::run(request, |session| score(config, label, session))
 }
 

@@ -5,10 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::facts;
 use crate::job::world::World;
 
-/// CPU threads of a rank unless the user asks for another number: the cores that this process may use, divided among the
-/// ranks of its host; at least one.
-pub fn threads_of_rank(world: &World) -> u32 {
-    (facts::cores() / world.local_ranks()).max(1)
+/// CPU threads that a rank is asked to have.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct AskedThreads {
+    /// As many; `None` is a part of the cores that this process may use.
+    pub number: Option<u32>,
+    /// Ranks that divide the cores; `None` are those of the host.
+    pub cores_divided_by: Option<u32>,
+}
+
+impl AskedThreads {
+    /// At least one.
+    pub fn of_rank(self, world: &World) -> u32 {
+        let ranks = self.cores_divided_by.unwrap_or_default().max(world.local_ranks());
+        self.number.unwrap_or(facts::cores() / ranks).max(1)
+    }
 }
 
 /// Whether this host's ranks, of `threads` threads each, have cores enough; all ranks call it together.

@@ -12,7 +12,7 @@ use crate::ffi::libraries::{self, CudaLibraries};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim;
 use crate::host::facts;
-use crate::job::cores;
+use crate::job::cores::{self, AskedThreads};
 use crate::job::world::World;
 
 /// The device of this rank.
@@ -38,7 +38,7 @@ impl DeviceOfRank {
     /// Chooses, compares the choice with all other ranks, and makes the device current.
     pub fn choose(
         choice: DeviceChoice,
-        threads: Option<u32>,
+        threads: AskedThreads,
         world: &World,
         cuda: Result<&CudaLibraries, &String>,
     ) -> Result<DeviceOfRank> {
@@ -62,7 +62,7 @@ impl DeviceOfRank {
             },
         };
         agree(world, &own)?;
-        let threads = threads.unwrap_or_else(|| cores::threads_of_rank(world));
+        let threads = threads.of_rank(world);
         tch::set_num_threads(threads as i32);
         world.agree_on_cores(cores::has_cores_for(threads, world));
         Ok(DeviceOfRank { threads, ..own })

@@ -32,8 +32,8 @@ use crate::job::{environment, heartbeat};
 pub struct Request {
     /// Where it computes.
     pub device: DeviceChoice,
-    /// CPU threads of a rank, where the user asked for a number.
-    pub threads: Option<u32>,
+    /// CPU threads of a rank.
+    pub threads: AskedThreads,
     /// Whether NCCL is asked to write down what it uses.
     pub with_nccl_log: bool,
     /// Where the launcher listens, if one started this rank.

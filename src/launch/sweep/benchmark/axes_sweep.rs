@@ -29,6 +29,9 @@ const QUICK: &str = "quick profile: a first look, not a result to quote";
 /// The condition under which a sweep keeps a rank's part of the cores.
 const THREADS_OF_A_RANK: &str = "threads of a rank";
 
+/// The same where each host knows its own cores.
+const CORES_DIVIDED_BY: &str = "ranks that divide a host's cores";
+
 /// A sweep over axes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AxesSweep {
@@ -83,6 +86,15 @@ impl AxesSweep {
         is_shared.then(|| CoreShare::of(&axes.cases, context.environment.cores, begun))
     }
 
+    /// Ranks that divide the cores of a host, on the CPU where the user chose no threads and the cores are not all this
+    /// machine's: each host knows its own.
+    pub fn cores_divided_by(&self, context: PlanContext) -> Option<u32> {
+        let begun = context.begun.and_then(|begun| begun.options.get(CORES_DIVIDED_BY)?.parse().ok());
+        let is_divided = self.device == DeviceKind::Cpu && self.threads.is_none() && self.core_share(context).is_none();
+        let most = self.axes.cases.iter().map(|case| case.gpus_per_node).max();
+        is_divided.then_some(most.max(begun)).flatten()
+    }
+
     /// Threads of a rank, where they are known.
     pub fn threads(&self, context: PlanContext) -> Option<u32> {
         self.core_share(context).map(|share| share.threads).or(self.threads)
@@ -116,7 +128,16 @@ impl AxesSweep {
         if let Some(share) = self.core_share(context) {
             conditions.insert(THREADS_OF_A_RANK.to_owned(), share.threads.to_string());
         }
+        if let Some(ranks) = self.cores_divided_by(context) {
+            conditions.insert(CORES_DIVIDED_BY.to_owned(), ranks.to_string());
+        }
         conditions
+    }
+
+    /// What a rank gets of the cores, for people.
+    pub fn cores_line(&self, context: PlanContext) -> Option<String> {
+        let divided = |ranks| format!("each rank has 1/{ranks} of its host's cores in every case");
+        self.core_share(context).map(|share| share.line()).or(self.cores_divided_by(context).map(divided))
     }
 
     /// `ResNet50-v1b, 1n1g 1n2g, 5 runs each: batch 128, fp32`: the axes, for the first line.

@@ -46,11 +46,13 @@ impl Benchmark for ScoreSweep {
 
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
         let threads = self.sweep.threads(context);
+        let cores_divided_by = self.sweep.cores_divided_by(context);
         let job = |run: RunName| {
             let files = self.sweep.files(run)?;
             let RunName { model, batch_size, dtype, .. } = run;
             let record = Some(files.record.clone());
-            let score = ScoreConfig { model, batch_size, dtype, threads, record, ..self.score.clone() };
+            let score =
+                ScoreConfig { model, batch_size, dtype, threads, cores_divided_by, record, ..self.score.clone() };
             let mut arguments = vec![self.kind().to_string()];
             arguments.extend(option_table::arguments(&score));
             Ok(self.sweep.job(run, files, arguments, threads))
@@ -72,7 +74,7 @@ impl Benchmark for ScoreSweep {
         let first = format!(
             "scoring of {axes}, {iterations} passes after {warmup} dry ones, device {device}; logs and records in {out}"
         );
-        [first].into_iter().chain(self.sweep.core_share(context).map(|share| share.line())).collect()
+        [first].into_iter().chain(self.sweep.cores_line(context)).collect()
     }
 
     fn follow(&self, job: &JobPlan, progress: SessionProgress) -> RunProgress {

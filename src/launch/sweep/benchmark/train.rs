@@ -61,10 +61,11 @@ impl Benchmark for TrainSweep {
 
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
         let threads = self.sweep.threads(context);
+        let cores_divided_by = self.sweep.cores_divided_by(context);
         let mut jobs = Vec::new();
         for run in self.sweep.axes.runs() {
             let RunName { model, batch_size, dtype, .. } = run;
-            let train = TrainConfig { model, batch_size, dtype, threads, ..self.train.clone() };
+            let train = TrainConfig { model, batch_size, dtype, threads, cores_divided_by, ..self.train.clone() };
             let baseline = self.ddp_suite.then(|| suite::baseline(run.case, &train)).flatten();
             jobs.push(self.job(run, train)?);
             if let Some(train) = baseline {
@@ -90,7 +91,7 @@ impl Benchmark for TrainSweep {
         let mut lines = vec![format!(
             "sweep of {axes}, {iterations} iterations of which {warmup} warm-up, device {device}; logs and records in {out}"
         )];
-        lines.extend(sweep.core_share(context).map(|share| share.line()));
+        lines.extend(sweep.cores_line(context));
         if self.ddp_suite {
             let is_alone = sweep.axes.cases.iter().any(|case| suite::baseline(*case, train).is_none());
             let alone = if is_alone { ", but for 1n1g, where one rank exchanges nothing anyway" } else { "" };

@@ -30,6 +30,10 @@ pub struct ScoreConfig {
     pub image_size: u32,
     /// CPU threads of a rank; `None` divides the host's cores among its ranks.
     pub threads: Option<u32>,
+    /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
+    /// the ranks of its largest, so that a device is the same in all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores_divided_by: Option<u32>,
     /// Seed of weights and data; rank r's data take `seed + r`.
     pub seed: i64,
     /// Weights to use (safetensors).
@@ -57,6 +61,7 @@ impl Default for ScoreConfig {
             warmup: 5,
             image_size: 224,
             threads: None,
+            cores_divided_by: None,
             seed: 0,
             init: None,
             record: None,

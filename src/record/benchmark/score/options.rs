@@ -25,6 +25,15 @@ impl Options for ScoreConfig {
             option!(threads, "threads", "N", "CPU threads of a rank")
                 .range(1u32..=4096)
                 .default_is("the host's cores divided among its ranks"),
+            option!(
+                cores_divided_by,
+                "cores-divided-by",
+                "RANKS",
+                "Without --threads: a rank's part of the host's cores, the same in every case of a sweep"
+            )
+            .range(1u32..=65_536)
+            .for_worker()
+            .default_is("the ranks on the host"),
             option!(seed, "seed", "N", "Seed of the weights and, plus the rank, of the data"),
             option!(init, "init", "FILE", "Weights to use: safetensors with torchvision's names"),
             option!(record, "record", "FILE", "Where rank 0 writes the record (JSON)").for_worker(),
@@ -67,6 +76,7 @@ mod tests {
             warmup: 0,
             image_size: 64,
             threads: Some(3),
+            cores_divided_by: Some(8),
             seed: -4,
             init: Some("a b.safetensors".into()),
             record: Some("c.json".into()),

@@ -115,6 +115,10 @@ pub struct TrainConfig {
     pub autotune: bool,
     /// CPU threads of a rank; `None` divides the host's cores among its ranks.
     pub threads: Option<u32>,
+    /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
+    /// the ranks of its largest, so that a device is the same in all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores_divided_by: Option<u32>,
     /// Seed of weights and data; rank r's data take `seed + r`.
     pub seed: i64,
     /// Learning rate of one rank; the step uses it times the number of ranks.
@@ -156,6 +160,7 @@ impl Default for TrainConfig {
             exchange: ExchangeConfig::default(),
             autotune: false,
             threads: None,
+            cores_divided_by: None,
             seed: 0,
             learning_rate: 0.001,
             momentum: 0.875,

@@ -52,6 +52,15 @@ impl Options for TrainConfig {
             option!(threads, "threads", "N", "CPU threads of a rank")
                 .range(1u32..=4096)
                 .default_is("the host's cores divided among its ranks"),
+            option!(
+                cores_divided_by,
+                "cores-divided-by",
+                "RANKS",
+                "Without --threads: a rank's part of the host's cores, the same in every case of a sweep"
+            )
+            .range(1u32..=65_536)
+            .for_worker()
+            .default_is("the ranks on the host"),
             option!(seed, "seed", "N", "Seed of the weights and, plus the rank, of the data"),
             option!(learning_rate, "lr", "RATE", "Learning rate of one rank, multiplied by the number of ranks")
                 .range(0.0..=1e6),
@@ -153,6 +162,7 @@ mod tests {
             exchange: ExchangeConfig { backend: BackendChoice::Mpi, wire: Wire::Fp16, bucket_mb: 0.5, chunk_kb: 0 },
             autotune: true,
             threads: Some(3),
+            cores_divided_by: Some(8),
             seed: -4,
             learning_rate: 0.25,
             momentum: 0.5,

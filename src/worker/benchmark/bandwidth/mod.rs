@@ -15,13 +15,15 @@ use ringmark_record::heartbeat::LauncherAddress;
 
 use crate::exchange::backend::nccl_log;
 use crate::host::facts;
+use crate::job::cores::AskedThreads;
 use crate::job::environment;
 use crate::job::session::{Request, Session};
 use crate::job::world::World;
 
 /// Runs one rank from start to end.
 pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Result<()> {
-    let request = Request { device: config.device, threads: config.threads, with_nccl_log: true, launcher };
+    let threads = AskedThreads { number: config.threads, cores_divided_by: None };
+    let request = Request { device: config.device, threads, with_nccl_log: true, launcher };
     Session::run(request, |session| measure(config, session))
 }
 

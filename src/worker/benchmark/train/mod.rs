@@ -24,6 +24,7 @@ use crate::data;
 use crate::data::batch::BatchRequest;
 use crate::exchange::Parameters;
 use crate::exchange::all_reduce::AllReduce;
+use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
 use crate::job::session::{AskedLabel, Request, Session};
 use crate::job::world::World;
@@ -33,7 +34,8 @@ use crate::model::prepared::{PreparedModel, Recipe};
 
 /// Runs one rank from start to end.
 pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
-    let request = Request { device: config.device, threads: config.threads, with_nccl_log: false, launcher };
+    let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
+    let request = Request { device: config.device, threads, with_nccl_log: false, launcher };
     Session::run(request, |session| train(config, label, session))
 }
 
