@@ -22,6 +22,7 @@ use crate::ffi::libraries::{self, NcclLog};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim;
 use crate::host::facts;
+use crate::job::cores::AskedThreads;
 use crate::job::device::DeviceOfRank;
 use crate::job::host_watch::{CountersOfRun, HostWatch};
 use crate::job::world::World;
