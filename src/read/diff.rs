@@ -132,6 +132,9 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
 
 fn read_folder(path: &Path) -> anyhow::Result<Side> {
     let runs = folder::find(path);
+    if let Ok(found) = &runs {
+        found.check_is_training(path)?;
+    }
     let mut files: BTreeMap<Content, Vec<PathBuf>> = BTreeMap::new();
     let mut left_out = Vec::new();
     for file in files_below(path, 2) {

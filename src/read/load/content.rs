@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use ringmark_record::benchmark::{BenchmarkKind, bandwidth, score};
 use ringmark_record::keyword_enum::KeywordEnum;
 use ringmark_record::model::Model;
+use ringmark_record::whole_file;
 use serde::de::IgnoredAny;
 
 /// What a file is.
@@ -62,6 +64,24 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
     } else {
         None
     })
+}
+
+/// Of which benchmark a run's record is, by the kind in its head; `None` where that says nothing, as in a record that was
+/// cut off at once. The rest may be damaged.
+pub fn benchmark_of(record: &Path) -> Option<BenchmarkKind> {
+    /// More than any head has.
+    const HEAD: u64 = 200;
+    let mut head = Vec::new();
+    whole_file::open(record).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+    let head = String::from_utf8_lossy(&head);
+    let kind = head.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"kind\"")?.trim_start();
+    let kind = kind.strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    match kind.split('"').next()? {
+        "run" => Some(BenchmarkKind::Train),
+        score::record::KIND => Some(BenchmarkKind::Score),
+        bandwidth::record::KIND => Some(BenchmarkKind::Bandwidth),
+        _ => None,
+    }
 }
 
 /// The network of a table's key, which begins with its name in file names: `rn50`, `rn50_b128_fp32`.
