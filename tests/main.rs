@@ -19,6 +19,7 @@ mod resume;
 mod runs;
 mod safetensors;
 mod sandbox;
+mod score_results;
 mod slurm;
 mod suite;
 mod sweep;

@@ -4,7 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::usage::usage;
 use ringmark_record::{keyword_enum, whole_file};
 
 use crate::output::{self, Json};
@@ -12,6 +14,9 @@ use crate::read::analyse::figures::{self, Extraction};
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
 use crate::read::load::record;
+use crate::read::score;
+use crate::read::score::figures::ScoreExtraction;
+use crate::read::score::json::ScoreResult;
 use crate::read::show::extraction::{csv, json, pytorch_ddp, text};
 
 /// What `ringmark extract` is asked to do.
@@ -54,6 +59,13 @@ type Render<'a> = dyn Fn(Format) -> anyhow::Result<String> + 'a;
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let found = folder::find(&config.folder)?;
+    if found.benchmark(&config.folder)? == BenchmarkKind::Score {
+        if config.warmup.is_some() {
+            return Err(usage(anyhow!("--warmup: a scoring record holds no dry passes: leave the option out")));
+        }
+        let extraction = of_scoring(&config.folder, found)?;
+        return finish(config, &extraction.problems, &|format| render_scoring(&extraction, format));
+    }
     let extraction = of_training(&config.folder, found, config.warmup)?;
     finish(config, &extraction.problems, &|format| render(&extraction, format))
 }
@@ -82,7 +94,32 @@ fn of_training(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Resu
     Ok(figures::extract(&name_of(folder)?, runs, found.problems))
 }
 
-/// The whole output in one format.
+/// Finds and reads every scoring run below `folder` and works out the figures; prints and writes nothing.
+pub fn read_scoring(folder: &Path) -> anyhow::Result<ScoreResult> {
+    Ok(ScoreResult::new(&of_scoring(folder, folder::find(folder)?)?))
+}
+
+fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<ScoreExtraction> {
+    let runs = found.runs.iter().map(|found| score::run::read(folder, found)).collect();
+    Ok(score::figures::extract(&name_of(folder)?, runs, found.problems))
+}
+
+/// The whole output of a scoring sweep in one format.
+pub fn render_scoring(extraction: &ScoreExtraction, format: Format) -> anyhow::Result<String> {
+    match format {
+        Format::Table => Ok(score::text::terminal(extraction)),
+        Format::Markdown => Ok(score::text::markdown(extraction)),
+        Format::Json => ScoreResult::new(extraction).text(),
+        Format::Csv => score::csv::csv(extraction),
+        Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
+            "--format {format}: PyTorch's DDP suite is of training, and {} holds a sweep of scoring: choose table, \
+             markdown, json or csv",
+            extraction.name
+        ))),
+    }
+}
+
+/// The whole output of training in one format.
 pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String> {
     match format {
         Format::Table => Ok(text::terminal(extraction)),

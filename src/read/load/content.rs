@@ -15,8 +15,10 @@ use serde::de::IgnoredAny;
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Content {
-    /// Of `ringmark extract`.
+    /// Of `ringmark extract`, of training.
     Result,
+    /// Of `ringmark extract`, of scoring.
+    ScoreResult,
     /// Of PyTorch's DDP benchmark.
     PytorchDdp,
     /// Of `ringmark bandwidth`.
@@ -30,6 +32,7 @@ impl Content {
     pub fn text(self) -> &'static str {
         match self {
             Content::Result => "result of ringmark extract",
+            Content::ScoreResult => "scoring result of ringmark extract",
             Content::PytorchDdp => "JSON of PyTorch's DDP benchmark",
             Content::Bandwidth => "record of ringmark bandwidth",
             Content::NcclTests => "JSON of nccl-tests",
@@ -57,6 +60,8 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
         Some(Content::PytorchDdp)
     } else if has("nccl_version") && has("args") {
         Some(Content::NcclTests)
+    } else if has("kind") && has("rows") {
+        Some(Content::ScoreResult)
     } else if has("kind") && has("ranks") && has("results") {
         Some(Content::Bandwidth)
     } else if !keys.is_empty() && keys.keys().all(|key| model_of(key).is_some()) {
