@@ -21,6 +21,7 @@ use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
 use ringmark::read::load::log;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::manifest::Manifest;
 
@@ -355,8 +356,9 @@ fn damaged_documents_are_refused_with_their_line() {
         fs::read_to_string(path).expect("a seed").trim_end().to_owned()
     };
     let result = |bytes: &[u8]| training::take_result(&mut Side::new(Path::new("result"), SideKind::Training), bytes);
-    let readers: [(&str, Read, &str, &str); 5] = [
+    let readers: [(&str, Read, &str, &str); 6] = [
         ("manifest", |bytes| Manifest::read(bytes).map(drop), "under_way.json", "\"options\": {"),
+        ("score", |bytes| ScoreRecord::read(bytes).map(drop), "two_ranks.json", "\"seconds\":["),
         ("bandwidth", |bytes| BandwidthRecord::read(bytes).map(drop), "two_sizes.json", "\"seconds\":["),
         ("pytorch_ddp", |bytes| DdpBenchmark::read(bytes).map(drop), "resnet50.json", "\"measurements\": ["),
         ("nccl_tests", |bytes| NcclTests::read(bytes).map(drop), "format_3.json", "\"results\":["),

@@ -21,6 +21,7 @@ mod runs;
 mod safetensors;
 mod sandbox;
 mod schema;
+mod score_results;
 mod slurm;
 mod suite;
 mod sweep;

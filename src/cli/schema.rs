@@ -6,6 +6,7 @@ use schemars::{Schema, schema_for};
 
 use crate::launch::doctor::examination::Examination;
 use crate::output;
+use crate::read::score::json::ScoreResult;
 use crate::read::show::extraction::json;
 
 const EXAMPLES: &str = "\
@@ -28,6 +29,7 @@ pub struct SchemaOptions {
 pub fn schemas() -> Vec<(&'static str, Schema)> {
     let mut schemas = ringmark_record::schemas::schemas();
     schemas.push(("result", json::schema()));
+    schemas.push(("score_result", schema_for!(ScoreResult)));
     schemas.push(("doctor", schema_for!(Examination)));
     schemas
 }

@@ -6,6 +6,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::stats::comparison::{Thresholds, Verdict};
 use ringmark_record::usage::usage;
 use ringmark_record::{keyword_enum, whole_file};
@@ -18,6 +19,7 @@ use crate::read::analyse::figures;
 use crate::read::extract;
 use crate::read::load::content::{Content, content_of, files_below};
 use crate::read::load::{folder, problem};
+use crate::read::score;
 use crate::read::show::comparison;
 use crate::read::show::extraction::json;
 
@@ -115,7 +117,13 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
         false => match content_of(path).with_context(|| path.display().to_string())? {
             Some(content) => read_files(path, content, &[path.to_owned()], Vec::new())?,
             None => {
-                let known = [Content::Result, Content::PytorchDdp, Content::NcclTests, Content::Bandwidth];
+                let known = [
+                    Content::Result,
+                    Content::ScoreResult,
+                    Content::PytorchDdp,
+                    Content::NcclTests,
+                    Content::Bandwidth,
+                ];
                 let known = known.map(Content::text).join(", ");
                 let what = format!("{} is no {known}: give one, or a folder of them or of logs", path.display());
                 return Err(usage(anyhow::Error::msg(what)));
@@ -132,6 +140,7 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
 
 fn read_folder(path: &Path) -> anyhow::Result<Side> {
     let runs = folder::find(path);
+    let benchmark = runs.as_ref().ok().map(|found| found.benchmark(path)).transpose()?;
     let mut files: BTreeMap<Content, Vec<PathBuf>> = BTreeMap::new();
     let mut left_out = Vec::new();
     for file in files_below(path, 2) {
@@ -144,10 +153,12 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
     if runs.is_ok() {
         // Made from the runs; and what a bandwidth command may have written beside them.
         files.remove(&Content::Result);
+        files.remove(&Content::ScoreResult);
         files.remove(&Content::Bandwidth);
     }
     let mut found: Vec<String> = files.iter().map(|(content, files)| counted(*content, files)).collect();
-    found.splice(0..0, runs.as_ref().ok().map(|found| format!("{} training runs with logs", found.runs.len())));
+    let what = if benchmark == Some(BenchmarkKind::Score) { "scoring" } else { "training" };
+    found.splice(0..0, runs.as_ref().ok().map(|found| format!("{} {what} runs with logs", found.runs.len())));
     if found.len() > 1 {
         return Err(usage(anyhow::Error::msg(format!(
             "{} is a mixture: {}: give one file, or a folder of one kind",
@@ -157,7 +168,10 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
     }
     match (runs, files.pop_first()) {
         (Ok(_), _) => {
-            let mut side = read_runs(path)?;
+            let mut side = match benchmark {
+                Some(BenchmarkKind::Score) => read_scoring_runs(path)?,
+                _ => read_runs(path)?,
+            };
             // What is wrong with a record is told with its run.
             let is_other = |what: &String| !what.contains(".jsonl: ");
             side.left_out.extend(left_out.into_iter().filter(is_other));
@@ -171,7 +185,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
     }
 }
 
-/// Every run below a folder, as `ringmark extract` reads them.
+/// Every run of training below a folder, as `ringmark extract` reads them.
 fn read_runs(folder: &Path) -> anyhow::Result<Side> {
     let extraction = extract::read(folder, None)?;
     let mut side = Side::new(folder, SideKind::Training);
@@ -181,6 +195,13 @@ fn read_runs(folder: &Path) -> anyhow::Result<Side> {
     let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
     let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
     side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
+    Ok(side)
+}
+
+/// The same of runs of scoring.
+fn read_scoring_runs(folder: &Path) -> anyhow::Result<Side> {
+    let mut side = Side::new(folder, SideKind::Scoring);
+    score::side::take_result(&mut side, extract::read_scoring(folder)?.text()?.as_bytes())?;
     Ok(side)
 }
 
@@ -194,12 +215,13 @@ fn counted(content: Content, files: &[PathBuf]) -> String {
 
 /// Every file is one run, but that of `ringmark extract`, which holds several.
 fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<String>) -> anyhow::Result<Side> {
-    if let (Content::Result, [_, _, ..]) = (content, files) {
+    if let (Content::Result | Content::ScoreResult, [_, _, ..]) = (content, files) {
         let what = format!("{} holds {}: give one of them", path.display(), counted(content, files));
         return Err(usage(anyhow::Error::msg(what)));
     }
     let kind = match content {
         Content::Result => SideKind::Training,
+        Content::ScoreResult => SideKind::Scoring,
         Content::PytorchDdp => SideKind::PytorchDdp,
         Content::Bandwidth | Content::NcclTests => SideKind::Collectives,
     };
@@ -209,6 +231,7 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
         let mut part = Side::new(path, kind);
         let taken = open().and_then(|input| match content {
             Content::Result => training::take_result(&mut part, input),
+            Content::ScoreResult => score::side::take_result(&mut part, input),
             Content::PytorchDdp => pytorch::take(&mut part, input),
             Content::Bandwidth => collectives::take_record(&mut part, file, input),
             Content::NcclTests => collectives::take_nccl_tests(&mut part, file, input),

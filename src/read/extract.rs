@@ -4,12 +4,19 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::usage::usage;
 use ringmark_record::{keyword_enum, whole_file};
 
 use crate::output::{self, Json};
 use crate::read::analyse::figures::{self, Extraction};
-use crate::read::load::{folder, problem, record};
+use crate::read::load::folder::{self, Found};
+use crate::read::load::problem::{self, Problem};
+use crate::read::load::record;
+use crate::read::score;
+use crate::read::score::figures::ScoreExtraction;
+use crate::read::score::json::ScoreResult;
 use crate::read::show::extraction::{csv, json, pytorch_ddp, text};
 
 /// What `ringmark extract` is asked to do.
@@ -45,28 +52,74 @@ keyword_enum!(
     }
 );
 
+/// The figures in one format.
+type Render<'a> = dyn Fn(Format) -> anyhow::Result<String> + 'a;
+
 /// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check()?;
-    let extraction = read(&config.folder, config.warmup)?;
-    if !config.json.write_text(|| json::json(&extraction))? {
-        output::print(&render(&extraction, config.format)?)?;
+    let found = folder::find(&config.folder)?;
+    if found.benchmark(&config.folder)? == BenchmarkKind::Score {
+        if config.warmup.is_some() {
+            return Err(usage(anyhow!("--warmup: a scoring record holds no dry passes: leave the option out")));
+        }
+        let extraction = of_scoring(&config.folder, found)?;
+        return finish(config, &extraction.problems, &|format| render_scoring(&extraction, format));
     }
-    let left_out = extraction.problems.iter().map(|problem| format!("not in the figures: {problem}"));
+    let extraction = of_training(&config.folder, found, config.warmup)?;
+    finish(config, &extraction.problems, &|format| render(&extraction, format))
+}
+
+/// Prints and writes what `render` makes of the figures, whatever was measured.
+fn finish(config: &ExtractConfig, problems: &[Problem], render: &Render) -> anyhow::Result<()> {
+    if !config.json.write_text(|| render(Format::Json))? {
+        output::print(&render(config.format)?)?;
+    }
+    let left_out = problems.iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", config.folder.display()), left_out);
-    let files = write(&extraction, config.out.as_ref().unwrap_or(&config.folder))?;
+    let files = write(config, render)?;
     eprintln!("wrote {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
     complete
 }
 
-/// Finds and reads every run below `folder` and works out the figures; prints and writes nothing.
+/// Finds and reads every run of training below `folder` and works out the figures; prints and writes nothing. Refuses a
+/// folder of another benchmark.
 pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction> {
-    let found = folder::find(folder)?;
+    of_training(folder, folder::find(folder)?, warmup)
+}
+
+fn of_training(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<Extraction> {
+    found.check_is_training(folder)?;
     let runs = found.runs.iter().map(|found| record::read(folder, found, warmup)).collect();
     Ok(figures::extract(&name_of(folder)?, runs, found.problems))
 }
 
-/// The whole output in one format.
+/// Finds and reads every scoring run below `folder` and works out the figures; prints and writes nothing.
+pub fn read_scoring(folder: &Path) -> anyhow::Result<ScoreResult> {
+    Ok(ScoreResult::new(&of_scoring(folder, folder::find(folder)?)?))
+}
+
+fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<ScoreExtraction> {
+    let runs = found.runs.iter().map(|found| score::run::read(folder, found)).collect();
+    Ok(score::figures::extract(&name_of(folder)?, runs, found.problems))
+}
+
+/// The whole output of a scoring sweep in one format.
+pub fn render_scoring(extraction: &ScoreExtraction, format: Format) -> anyhow::Result<String> {
+    match format {
+        Format::Table => Ok(score::text::terminal(extraction)),
+        Format::Markdown => Ok(score::text::markdown(extraction)),
+        Format::Json => ScoreResult::new(extraction).text(),
+        Format::Csv => score::csv::csv(extraction),
+        Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
+            "--format {format}: PyTorch's DDP suite is of training, and {} holds a sweep of scoring: choose table, \
+             markdown, json or csv",
+            extraction.name
+        ))),
+    }
+}
+
+/// The whole output of training in one format.
 pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String> {
     match format {
         Format::Table => Ok(text::terminal(extraction)),
@@ -85,14 +138,16 @@ fn name_of(folder: &Path) -> anyhow::Result<String> {
     Ok(last.to_string_lossy().into_owned())
 }
 
-/// Writes `<name>_result.json` (DLPerf's name), `.csv` and `.md` into `out`, which is made where it is not there.
-fn write(extraction: &Extraction, out: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// Writes `<name>_result.json` (DLPerf's name), `.csv` and `.md` into the folder, which is made where it is not there.
+fn write(config: &ExtractConfig, render: &Render) -> anyhow::Result<Vec<PathBuf>> {
+    let out = config.out.as_ref().unwrap_or(&config.folder);
+    let name = name_of(&config.folder)?;
     let advice = || format!("cannot write the result into {}: choose another folder by --out", out.display());
     fs::create_dir_all(out).with_context(advice)?;
     let mut files = Vec::new();
     for (extension, format) in [("json", Format::Json), ("csv", Format::Csv), ("md", Format::Markdown)] {
-        let path = out.join(format!("{}_result.{extension}", extraction.name));
-        let text = render(extraction, format)?;
+        let path = out.join(format!("{name}_result.{extension}"));
+        let text = render(format)?;
         whole_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
         files.push(path);
     }

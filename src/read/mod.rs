@@ -5,6 +5,7 @@
 //! | [`load`] | what lies in a folder or a file: runs, records, bandwidth results, other programs' formats |
 //! | [`analyse`] | figures from what was loaded; pure, but for the command lines that it advises |
 //! | [`show`] | figures as tables, Markdown, CSV, JSON and pages |
+//! | [`score`] | scoring sweeps, over what the three above have for every benchmark |
 //! | [`extract`] | the command: a folder of runs as a table, JSON, CSV and Markdown |
 //! | [`diff`] | the command: two results against each other |
 //! | [`report`] | the command: a page, a picture, or tables with bars, of one result or several |
@@ -18,4 +19,5 @@ pub mod extract;
 pub mod load;
 pub mod predict;
 pub mod report;
+pub mod score;
 pub mod show;

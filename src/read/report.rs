@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use ringmark_record::usage::usage;
+use ringmark_record::usage::{UsageError, usage};
 use ringmark_record::{keyword_enum, whole_file};
 
 use crate::output::{self, Json};
@@ -113,6 +113,7 @@ fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<
     let bandwidth = bandwidth::find(folder)?;
     let (groups, mut problems) = match extract::read(folder, warmup) {
         Ok(extraction) => (extraction.groups, extraction.problems),
+        Err(error) if error.is::<UsageError>() => return Err(error),
         // A folder of bandwidth runs alone has none of training.
         Err(_) if !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => Default::default(),
         Err(error) => return Err(error),
@@ -157,8 +158,6 @@ mod tests {
         let error = names(&[folders[0].clone(), parent.path().join("a/../a/first")]).expect_err("one folder");
         assert!(error.to_string().contains("first is given twice"), "{error}");
         let error = names(&[parent.path().join("missing")]).expect_err("no folder");
-        assert!(
-            error.is::<ringmark_record::usage::UsageError>() && error.to_string().contains("missing cannot be read")
-        );
+        assert!(error.is::<UsageError>() && error.to_string().contains("missing cannot be read"));
     }
 }

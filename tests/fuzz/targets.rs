@@ -16,13 +16,15 @@ use ringmark::read::analyse::prediction::outlook::Outlook;
 use ringmark::read::analyse::prediction::{model, search};
 use ringmark::read::analyse::published::DLPERF;
 use ringmark::read::analyse::results::ResultFolder;
-use ringmark::read::extract::{Format, render};
+use ringmark::read::extract::{Format, render, render_scoring};
 use ringmark::read::load::folder::FoundRun;
 use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
 use ringmark::read::load::log;
+use ringmark::read::load::log::Log;
 use ringmark::read::load::problem::Problem;
 use ringmark::read::load::record;
 use ringmark::read::report;
+use ringmark::read::score;
 use ringmark::read::show::comparison;
 use ringmark::read::show::page::content;
 use ringmark::read::show::prediction::text as prediction;
@@ -30,6 +32,8 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::figures as bandwidth_figures;
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::case::Case;
 use ringmark_record::dtype::Dtype;
@@ -48,9 +52,10 @@ use ringmark_record::units::ImagesPerSecond;
 pub type Target = fn(&[u8]);
 
 /// By name, as the folders of seeds are called.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("log", log),
     ("record", record),
+    ("score", score),
     ("result", result),
     ("manifest", manifest),
     ("bandwidth", bandwidth),
@@ -112,6 +117,23 @@ fn record(bytes: &[u8]) {
         assert_eq!(measured.pooled_steps().len(), (measured.iterations - measured.warmup) * measured.ranks.len());
     }
     show(runs.into());
+}
+
+/// A record of a scoring run, with a log that says nothing.
+fn score(bytes: &[u8]) {
+    let Ok(record) = ScoreRecord::read(bytes) else { return };
+    let mut written = Vec::new();
+    record.write(&mut written).expect("memory takes it");
+    assert_eq!(ScoreRecord::read(&written[..]).expect("what is written can be read"), record);
+    let ScoreConfig { model, batch_size, dtype, .. } = record.config;
+    let found = found(RunName { baseline: false, case: record.case, model, batch_size, dtype, run: record.run });
+    let runs = vec![score::run::judge(&found, Ok(Log::default()), Ok(Some(record)))];
+    let extraction = score::figures::extract("fuzzed", runs, Vec::new());
+    for format in [Format::Table, Format::Markdown, Format::Csv] {
+        render_scoring(&extraction, format).expect("every extraction is shown");
+    }
+    let json = render_scoring(&extraction, Format::Json).expect("every extraction is shown");
+    compare(SideKind::Scoring, |side| score::side::take_result(side, json.as_bytes())).expect("it reads its own JSON");
 }
 
 fn found(name: RunName) -> FoundRun {

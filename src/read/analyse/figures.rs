@@ -10,8 +10,8 @@ use ringmark_record::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
 use ringmark_record::units::ImagesPerSecond;
-use ringmark_record::warning::Warning;
 
+use crate::read::analyse::caution::{self, CountedRun};
 use crate::read::analyse::grouping::{self, Conditions};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::problem::Problem;
@@ -163,7 +163,7 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
     let warmup = counted().map(|measured| measured.warmup).collect();
     let device_names = runs.iter().filter_map(|run| run.recorded.as_ref()).flat_map(|run| run.device_names.clone());
     let device_names: BTreeSet<String> = device_names.collect();
-    let software = differing_software(&runs);
+    let software = software(&runs);
     // Baselines of nothing are runs like any other.
     let only_baselines = runs.iter().all(|run| run.found.name.baseline);
     let (baselines, runs): (Vec<Run>, Vec<Run>) =
@@ -201,7 +201,7 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
         cases,
         warnings: Vec::new(),
     };
-    group.warnings = warnings(&group, software);
+    group.warnings = warnings(&group, &software);
     group
 }
 
@@ -244,45 +244,25 @@ fn mean_times(case: &CaseRuns) -> Option<IterationTimes> {
     IterationTimes::mean(&times)
 }
 
-/// The same trouble in several runs is one warning, told as the first of them has it.
 fn case_warnings(runs: &[Run]) -> Vec<String> {
-    let counted: Vec<(u32, &Measured)> =
-        runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?))).collect();
-    let mut seen: BTreeMap<_, Vec<(u32, &Warning)>> = BTreeMap::new();
-    for (run, measured) in &counted {
-        for warning in &measured.warnings {
-            seen.entry((warning.kind, &warning.about)).or_default().push((*run, warning));
-        }
-    }
+    let counted = runs.iter().filter_map(|run| {
+        let warnings = &run.outcome.as_ref().ok()?.warnings;
+        Some(CountedRun { run: run.found.name.run, warnings })
+    });
     let what = runs.first().map(|run| run.found.name.what()).unwrap_or_default();
-    let tell = |seen: Vec<(u32, &Warning)>| {
-        let (run, first) = seen[0];
-        let how_often = match (seen.len(), counted.len()) {
-            (_, 1) => String::new(),
-            (1, _) => format!(", run {run}"),
-            (times, of) => format!(", {times} of {of} runs, here run {run}"),
-        };
-        format!("{what}{how_often}: {}", first.text)
-    };
-    seen.into_values().map(tell).collect()
+    caution::of_runs(&what, &counted.collect::<Vec<_>>())
 }
 
-fn warnings(group: &Group, software: Vec<String>) -> Vec<String> {
+fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
     let mut warnings = Vec::new();
     if group.is_quick() {
-        warnings.push("quick profile: a first look, too short to be quoted".to_owned());
+        warnings.push(caution::QUICK.to_owned());
     }
     warnings.extend(group.base.and_then(missing_base));
     if let Some(fault) = group.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject) {
         warnings.push(format!("a fault was put in on purpose, {fault}: figures of a test"));
     }
-    if group.device_names.len() > 1 {
-        let names: Vec<&str> = group.device_names.iter().map(String::as_str).collect();
-        warnings.push(format!("different devices in one table: {}", names.join(" / ")));
-    }
-    if !software.is_empty() {
-        warnings.push(format!("different software in one table: {}", software.join(" / ")));
-    }
+    warnings.extend(caution::of_mixture(&group.device_names, software));
     if group.iterations.len() > 1 {
         let lengths: Vec<String> = group.iterations.iter().map(usize::to_string).collect();
         warnings.push(format!("runs of different length in one table: {} iterations", lengths.join(", ")));
@@ -301,9 +281,8 @@ pub fn missing_base(base: Case) -> Option<String> {
         .then(|| format!("no run of 1n1g counts: speedup and efficiency are relative to {base}: sweep 1n1g as well"))
 }
 
-/// Versions that the counted runs were made with, where there is more than one.
-fn differing_software(runs: &[Run]) -> Vec<String> {
+/// Versions that the counted runs were made with.
+fn software(runs: &[Run]) -> BTreeSet<String> {
     let counted = runs.iter().filter(|run| run.outcome.is_ok());
-    let versions: BTreeSet<&String> = counted.filter_map(|run| Some(&run.recorded.as_ref()?.software)).collect();
-    if versions.len() > 1 { versions.into_iter().cloned().collect() } else { Vec::new() }
+    counted.filter_map(|run| Some(run.recorded.as_ref()?.software.clone())).collect()
 }

@@ -6,6 +6,7 @@ use ringmark_record::benchmark::Profile;
 use ringmark_record::dtype::Dtype;
 use ringmark_record::exchange::BackendChoice;
 use ringmark_record::model::Model;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::read::load::record::{RecordedConditions, Run};
@@ -101,13 +102,17 @@ fn plain_label(conditions: &Conditions) -> String {
     }
 }
 
-/// The options that a group's runs share, by their names in the record; those at `null` are left out.
+/// The options that a group's runs share, by their names in the record.
 pub fn settings(conditions: &Conditions) -> BTreeMap<String, Value> {
-    let config = conditions.recorded.as_ref().and_then(|recorded| serde_json::to_value(&recorded.config).ok());
-    let Some(Value::Object(mut fields)) = config else {
+    conditions.recorded.as_ref().map(|recorded| fields(&recorded.config)).unwrap_or_default()
+}
+
+/// A benchmark's configuration by the names in its record. Without those at `null`, and without seed, which may differ from
+/// run to run, and device, by whose kind runs are told apart.
+pub fn fields(config: &impl Serialize) -> BTreeMap<String, Value> {
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(config) else {
         return BTreeMap::new();
     };
-    // One may differ from run to run, the other is told apart as the kind of device.
     fields.retain(|field, value| !value.is_null() && field != "seed" && field != "device");
     fields.into_iter().collect()
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`grouping`] | which runs may stand in one table, and what tables are called |
 //! | [`figures`] | groups of runs into cases, speedup and efficiency |
+//! | [`caution`] | what a reader of a table must know of the runs in it |
 //! | [`title`] | what a group of runs measured, on what and how, in a few lines |
 //! | [`scaling_loss`] | where the time of larger cases goes |
 //! | [`comparison`] | two results against each other |
@@ -11,6 +12,7 @@
 //! | [`results`] | the results that one report is about |
 //! | [`published`] | rows that others published, with their sources |
 
+pub mod caution;
 pub mod comparison;
 pub mod figures;
 pub mod grouping;

@@ -45,11 +45,17 @@ pub fn process(group: &Group) -> &'static str {
     }
 }
 
-/// Names of its devices, with the threads of a rank where that is what a device is: `AMD EPYC, 1 to 2 threads a rank`.
+/// Names of its devices, as [`devices_text`] has them.
 pub fn devices(group: &Group) -> String {
-    let names = group.device_names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ");
-    let threads: BTreeSet<u32> = group.cases.iter().flat_map(CaseRuns::threads).collect();
-    let is_cpu = group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.device == DeviceKind::Cpu);
+    let threads = group.cases.iter().flat_map(CaseRuns::threads).collect();
+    let device = group.conditions.recorded.as_ref().map(|recorded| recorded.device);
+    devices_text(&group.device_names, &threads, device)
+}
+
+/// Names of devices, with the threads of a rank where that is what a device is: `AMD EPYC, 1 to 2 threads a rank`.
+pub fn devices_text(names: &BTreeSet<String>, threads: &BTreeSet<u32>, device: Option<DeviceKind>) -> String {
+    let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ");
+    let is_cpu = device == Some(DeviceKind::Cpu);
     match (threads.first(), threads.last()) {
         (Some(1), Some(1)) if is_cpu => format!("{names}, 1 thread a rank"),
         (Some(least), Some(most)) if is_cpu && least == most => format!("{names}, {least} threads a rank"),

@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use ringmark_record::benchmark::{BenchmarkKind, bandwidth, score};
 use ringmark_record::keyword_enum::KeywordEnum;
 use ringmark_record::model::Model;
+use ringmark_record::whole_file;
 use serde::de::IgnoredAny;
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Content {
-    /// Of `ringmark extract`.
+    /// Of `ringmark extract`, of training.
     Result,
+    /// Of `ringmark extract`, of scoring.
+    ScoreResult,
     /// Of PyTorch's DDP benchmark.
     PytorchDdp,
     /// Of `ringmark bandwidth`.
@@ -28,6 +32,7 @@ impl Content {
     pub fn text(self) -> &'static str {
         match self {
             Content::Result => "result of ringmark extract",
+            Content::ScoreResult => "scoring result of ringmark extract",
             Content::PytorchDdp => "JSON of PyTorch's DDP benchmark",
             Content::Bandwidth => "record of ringmark bandwidth",
             Content::NcclTests => "JSON of nccl-tests",
@@ -55,6 +60,8 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
         Some(Content::PytorchDdp)
     } else if has("nccl_version") && has("args") {
         Some(Content::NcclTests)
+    } else if has("kind") && has("rows") {
+        Some(Content::ScoreResult)
     } else if has("kind") && has("ranks") && has("results") {
         Some(Content::Bandwidth)
     } else if !keys.is_empty() && keys.keys().all(|key| model_of(key).is_some()) {
@@ -62,6 +69,24 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
     } else {
         None
     })
+}
+
+/// Of which benchmark a run's record is, by the kind in its head; `None` where that says nothing, as in a record that was
+/// cut off at once. The rest may be damaged.
+pub fn benchmark_of(record: &Path) -> Option<BenchmarkKind> {
+    /// More than any head has.
+    const HEAD: u64 = 200;
+    let mut head = Vec::new();
+    whole_file::open(record).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+    let head = String::from_utf8_lossy(&head);
+    let kind = head.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"kind\"")?.trim_start();
+    let kind = kind.strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    match kind.split('"').next()? {
+        "run" => Some(BenchmarkKind::Train),
+        score::record::KIND => Some(BenchmarkKind::Score),
+        bandwidth::record::KIND => Some(BenchmarkKind::Bandwidth),
+        _ => None,
+    }
 }
 
 /// The network of a table's key, which begins with its name in file names: `rn50`, `rn50_b128_fp32`.

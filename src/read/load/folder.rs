@@ -1,11 +1,12 @@
 //! Which files of a folder are runs. Reads names alone; what looks like a log and is no run becomes a [`Problem`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
+use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::case::Case;
 use ringmark_record::dtype::Dtype;
 use ringmark_record::manifest::{Manifest, RunState};
@@ -13,7 +14,7 @@ use ringmark_record::model::Model;
 use ringmark_record::run_name::{BANDWIDTH_LOG, BASELINE, MANIFEST, RunName};
 use ringmark_record::usage::usage;
 
-use crate::read::load::content::model_of;
+use crate::read::load::content::{benchmark_of, model_of};
 use crate::read::load::problem::Problem;
 
 /// What a run's log is called.
@@ -45,6 +46,8 @@ pub struct Found {
     pub runs: Vec<FoundRun>,
     /// Logs that are no run, records without a log, folders that cannot be read, runs that a sweep still owes.
     pub problems: Vec<Problem>,
+    /// What was measured, each with the first file that says so.
+    measured: BTreeMap<BenchmarkKind, PathBuf>,
 }
 
 /// Looks for `<case>/<model>_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. An error where there is none at all.
@@ -63,6 +66,7 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
         }
     }
     found.leave_out_second_logs();
+    found.look_at_records(root);
     found.miss_runs(root);
     if found.runs.is_empty() {
         bail!("{} holds no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems));
@@ -127,6 +131,43 @@ impl Found {
 }
 
 impl Found {
+    /// The benchmark whose runs these are; training where no record and no manifest names one, as beside DLPerf's logs. A
+    /// folder of several is refused.
+    pub fn benchmark(&self, root: &Path) -> anyhow::Result<BenchmarkKind> {
+        if self.measured.len() > 1 {
+            let each = self.measured.iter().map(|(kind, file)| format!("runs of {kind} ({})", file.display()));
+            return Err(usage(anyhow!(
+                "{} is a mixture: {}: give each benchmark a folder of its own",
+                root.display(),
+                each.collect::<Vec<_>>().join(", ")
+            )));
+        }
+        Ok(self.measured.keys().next().copied().unwrap_or(BenchmarkKind::Train))
+    }
+
+    /// Refuses runs of any other benchmark than training.
+    pub fn check_is_training(&self, root: &Path) -> anyhow::Result<()> {
+        match self.benchmark(root)? {
+            BenchmarkKind::Train => Ok(()),
+            other => Err(usage(anyhow!(
+                "{} holds a sweep of {other}, and this command reads training: `ringmark extract {}` reads it, `ringmark \
+                 diff` compares two",
+                root.display(),
+                shell_words::quote(&root.display().to_string())
+            ))),
+        }
+    }
+
+    /// What the records beside the logs are of.
+    fn look_at_records(&mut self, root: &Path) {
+        for run in &self.runs {
+            let record = run.log.with_extension("jsonl");
+            if let Some(benchmark) = benchmark_of(&root.join(&record)) {
+                self.measured.entry(benchmark).or_insert(record);
+            }
+        }
+    }
+
     /// What the sweep's manifest, where there is one, says of runs that have no log. Of those that have one it says no
     /// more than their files do.
     fn miss_runs(&mut self, root: &Path) {
@@ -139,6 +180,7 @@ impl Found {
                 return self.problems.push(Problem::in_file(MANIFEST, what.join(": ")));
             }
         };
+        self.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
         let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
         let mut missing = 0;
         for run in manifest.runs {

@@ -5,7 +5,8 @@
 //! | [`content`] | which benchmark's file a file is |
 //! | [`folder`] | which files are runs, and which were taken for something else |
 //! | [`log`] | one log, line by line |
-//! | [`record`] | one run, from its log and the record beside it, and whether it counts |
+//! | [`every_record`] | what is asked of the record of a run, whatever was measured |
+//! | [`record`] | one run of training, from its log and the record beside it, and whether it counts |
 //! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
 //! | [`bandwidth`] | the folder of a bandwidth command |
 //! | [`environment`] | what runs ran on and with, as text |
@@ -15,6 +16,7 @@
 pub mod bandwidth;
 pub mod content;
 pub mod environment;
+pub mod every_record;
 pub mod folder;
 pub mod formats;
 pub mod iteration_times;

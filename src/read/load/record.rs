@@ -1,21 +1,21 @@
-//! One run: its log, the record beside it, and whether it counts. Not for comparing runs.
+//! One run of training: its log, the record beside it, and whether it counts. Not for comparing runs.
 
 use std::collections::BTreeSet;
-use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
+use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::{RunHeader, RunRecord};
-use ringmark_record::benchmark::{Profile, Record};
 use ringmark_record::device::{DeviceChoice, DeviceKind};
 use ringmark_record::environment::Environment;
 use ringmark_record::resource_use::HostUse;
 use ringmark_record::run_name::RunName;
 use ringmark_record::stats::summary::{harmonic_mean, mean};
 use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::validity;
 use ringmark_record::warning::Warning;
-use ringmark_record::{validity, whole_file};
 
+use crate::read::load::every_record::{self, NamedPart};
 use crate::read::load::folder::FoundRun;
 use crate::read::load::iteration_times::{IterationTimes, RankTimes, rank_times, steps};
 use crate::read::load::log::{self, Log};
@@ -121,7 +121,7 @@ pub fn to_hundredths(value: f64) -> f64 {
 
 /// Reads the run at `root`/`found.log`; `warmup` overrides what the record (or else DLPerf) says.
 pub fn read(root: &Path, found: &FoundRun, warmup: Option<u32>) -> Run {
-    judge(found, log::read(root, &found.log), read_record(root, &found.log), warmup)
+    judge(found, log::read(root, &found.log), every_record::beside(root, &found.log), warmup)
 }
 
 /// The same of a log and a record that are read; `Ok(None)` where there is no record.
@@ -205,15 +205,10 @@ fn measure(
     let measured = measured().filter(|measured| measured.images_over_time.0.is_finite());
     let measured = measured
         .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))?;
-    // What is 0 after rounding can be divided by no more, and no hardware is as fast as that.
-    let is_speed = |speed: &ImagesPerSecond| (0.005..1e15).contains(&speed.0);
-    match [measured.speed, measured.images_over_time].into_iter().find(|speed| !is_speed(speed)) {
-        None => Ok(measured),
-        Some(speed) => {
-            let what = format!("a speed of {:.2e} images/s is none: the clock of the run is broken", speed.0);
-            Err(Problem::in_file(&found.log, what))
-        }
+    for speed in [measured.speed, measured.images_over_time] {
+        every_record::check_speed(speed).map_err(|what| Problem::in_file(&found.log, what))?;
     }
+    Ok(measured)
 }
 
 /// Mean of rates of ranks that do not wait for each other: the sum of their own, where a log counts on rank 0 alone.
@@ -231,32 +226,11 @@ fn warmup_of(header: Option<&RunHeader>, typed: Option<u32>) -> u32 {
 fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
     let header = &record.header;
     let config = &header.config;
-    if let Some(failure) = record.failure() {
-        return Err(format!("the run failed: {failure}: repeat it"));
-    }
-    if (header.case, config.model, config.batch_size, config.dtype)
-        != (name.case, name.model, name.batch_size, name.dtype)
-    {
-        return Err(format!(
-            "is of case {}, {}, batch size {}, {}, and its name says otherwise: give it its own name back",
-            header.case,
-            config.model.facts().title,
-            config.batch_size,
-            config.dtype
-        ));
-    }
+    let asked = NamedPart { model: config.model, batch_size: config.batch_size, dtype: config.dtype };
+    every_record::check(name, record, asked)?;
     if name.baseline && header.exchanges() {
         let backend = &header.backend;
         return Err(format!("is of a run with communication ({backend}), and its folder says otherwise: move it back"));
-    }
-    if header.ranks.len() != header.case.ranks() as usize {
-        return Err(format!("{} ranks ran in case {}: repeat the run", header.ranks.len(), header.case));
-    }
-    if let Some((place, rank)) = (0..).zip(&header.ranks).find(|(place, rank)| rank.rank != *place) {
-        return Err(format!("rank {} stands where rank {place} is due: repeat the run", rank.rank));
-    }
-    if header.ranks.iter().any(|rank| rank.device != header.ranks[0].device) {
-        return Err("some ranks ran on the CPU and some on GPUs: repeat the run with --device cpu or cuda".to_owned());
     }
     if record.iterations.len() != config.iterations as usize {
         return Err(format!("{} iterations of {}: repeat the run", record.iterations.len(), config.iterations));
@@ -273,12 +247,6 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
 }
 
 fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
-    let environment = &header.environment;
-    let versions = [
-        ("ringmark-worker", Some(&environment.ringmark_version)),
-        ("libtorch", Some(&environment.libtorch_version)),
-        ("NCCL", environment.nccl_version.as_ref()),
-    ];
     let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
     let config = TrainConfig {
         device: DeviceChoice::Auto,
@@ -290,29 +258,12 @@ fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
     };
     Recorded {
         conditions: RecordedConditions { device, profile: header.profile, config },
-        device_names: header.ranks.iter().map(|rank| rank.device_name.clone()).collect(),
-        software: versions
-            .iter()
-            .filter_map(|(name, version)| Some(format!("{name} {}", version.filter(|version| !version.is_empty())?)))
-            .collect::<Vec<_>>()
-            .join(", "),
-        environment: environment.clone(),
+        device_names: every_record::device_names(&header.ranks),
+        software: every_record::software(&header.environment),
+        environment: header.environment.clone(),
         started: header.started,
         backend: header.backend.clone(),
         buckets: header.buckets.clone(),
-    }
-}
-
-/// The record beside a log; `None` where there is none.
-fn read_record(root: &Path, log: &Path) -> Result<Option<RunRecord>, Problem> {
-    let path = log.with_extension("jsonl");
-    match whole_file::open(&root.join(&path)) {
-        Ok(file) => RunRecord::read(BufReader::with_capacity(log::BLOCK, file))
-            .map(Some)
-            .map_err(|error| Problem::in_file(&path, format!("the record cannot be used: {error:#}"))),
-        // A link that leads nowhere is a record that is missing, not none.
-        Err(error) if error.kind() == ErrorKind::NotFound && !root.join(&path).is_symlink() => Ok(None),
-        Err(error) => Err(Problem::in_file(&path, format!("the record cannot be read: {error}"))),
     }
 }
 

@@ -3,6 +3,7 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`columns`] | a table before it is known where it is shown, aligned or in Markdown |
+//! | [`sections`] | titles, tables, notes and warnings, for a terminal and in Markdown |
 //! | [`extraction`] | the figures of a folder |
 //! | [`comparison`] | a comparison of two results |
 //! | [`prediction`] | a prediction of larger cases |
@@ -13,3 +14,4 @@ pub mod comparison;
 pub mod extraction;
 pub mod page;
 pub mod prediction;
+pub mod sections;

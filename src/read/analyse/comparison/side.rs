@@ -29,6 +29,8 @@ pub struct Side {
 pub enum SideKind {
     /// Training, by ringmark or DLPerf.
     Training,
+    /// Inference, by `ringmark score`.
+    Scoring,
     /// Training, by PyTorch's DDP benchmark.
     PytorchDdp,
     /// All-reduce and the like alone, by `ringmark bandwidth` or nccl-tests.
@@ -40,6 +42,7 @@ impl SideKind {
     pub fn text(self) -> &'static str {
         match self {
             SideKind::Training => "training runs of ringmark or DLPerf",
+            SideKind::Scoring => "scoring runs of ringmark",
             SideKind::PytorchDdp => "PyTorch's DDP benchmark",
             SideKind::Collectives => "collectives alone (ringmark bandwidth, nccl-tests)",
         }
@@ -48,7 +51,7 @@ impl SideKind {
     /// Of the throughput.
     pub fn unit(self) -> &'static str {
         match self {
-            SideKind::Training | SideKind::PytorchDdp => "images/s",
+            SideKind::Training | SideKind::Scoring | SideKind::PytorchDdp => "images/s",
             SideKind::Collectives => "GB/s",
         }
     }

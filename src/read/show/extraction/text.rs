@@ -7,8 +7,9 @@ use ringmark_record::units::Seconds;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::title::{process, title, unlike_devices};
-use crate::read::show::columns::{Columns, aligned, escaped, piped};
+use crate::read::show::columns::Columns;
 use crate::read::show::extraction::scaling_loss;
+use crate::read::show::sections::{self, Block, BlockTitle, MARK, Section};
 
 const LEGEND: [&str; 3] = [
     "speed: the mean of a run's rates, as DLPerf; images/time: all images over all",
@@ -16,83 +17,46 @@ const LEGEND: [&str; 3] = [
     "CV: standard deviation of the speed over runs / its mean.",
 ];
 
-/// Behind the number of runs of a case with warnings.
-const MARK: &str = "!";
-
-/// A table below that of the speeds, with what is said above it.
-struct TableBelow {
-    title: String,
-    legend: Vec<&'static str>,
-    columns: Columns,
-}
-
-/// Those for which there are figures.
-fn parts(group: &Group) -> impl Iterator<Item = TableBelow> {
-    let part = |title: &str, legend: &[&'static str], columns: Option<Columns>| {
-        columns.map(|columns| TableBelow { title: title.to_owned(), legend: legend.to_vec(), columns })
-    };
-    let parts = [
-        part(
-            "Time of an iteration, mean over ranks and runs",
-            &["exposed: all-reduce that backward did not hide; share: of the step"],
-            times(group),
-        ),
-        part(
-            "Step with communication, and of its baseline: the same ranks without it",
-            &["cost: how much longer it is, waiting for each other included"],
-            costs(group),
-        ),
-        part(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::columns(group)),
-    ];
-    parts.into_iter().flatten()
-}
-
 /// Every group as aligned columns, made for 80 of them.
 pub fn terminal(extraction: &Extraction) -> String {
-    let mut paragraphs = Vec::new();
-    for group in &extraction.groups {
-        paragraphs.push(title(group).join("\n"));
-        paragraphs.push(aligned(&speeds(group)));
-        paragraphs.extend(unlike_devices(group).map(|note| format!("NOTE: {}", note.join("\n"))));
-        for TableBelow { title, legend, columns } in parts(group) {
-            paragraphs.push(format!("{title}\n({})", legend.join("\n")));
-            paragraphs.push(aligned(&columns));
-        }
-        let warnings: Vec<String> = warnings(group).map(|warning| format!("WARNING: {warning}")).collect();
-        if !warnings.is_empty() {
-            paragraphs.push(warnings.join("\n"));
-        }
-    }
-    paragraphs.push(legend(extraction, "WARNING"));
-    paragraphs.join("\n\n") + "\n"
+    sections::terminal(&all(extraction), &legend(extraction, "WARNING"))
 }
 
 /// Every group as a section, then what was left out.
 pub fn markdown(extraction: &Extraction) -> String {
-    let mut paragraphs = vec![format!("# {}", escaped(&extraction.name))];
-    for group in &extraction.groups {
-        let title: Vec<String> = title(group).iter().map(|line| escaped(line)).collect();
-        paragraphs.push(format!("## {}", title[0]));
-        paragraphs.push(title[1..].join("; "));
-        paragraphs.extend(warnings(group).map(|warning| format!("**Warning:** {}", escaped(warning))));
-        paragraphs.push(piped(&speeds(group)));
-        paragraphs.extend(unlike_devices(group).map(|note| format!("**Note:** {}", note.join(" "))));
-        for TableBelow { title, legend, columns } in parts(group) {
-            paragraphs.push(format!("{title} ({}):", legend.join(" ")));
-            paragraphs.push(piped(&columns));
-        }
+    sections::markdown(&extraction.name, &all(extraction), &legend(extraction, "Warning"), &extraction.problems)
+}
+
+fn all(extraction: &Extraction) -> Vec<Section> {
+    extraction.groups.iter().map(section).collect()
+}
+
+/// The speeds, and below them the tables for which there are figures.
+fn section(group: &Group) -> Section {
+    let below = |title: &str, legend: &[&'static str], columns: Option<Columns>| {
+        let title = BlockTitle { text: title.to_owned(), legend: legend.to_vec() };
+        columns.map(|columns| Block::Table { title: Some(title), columns })
+    };
+    let tables_below = [
+        below(
+            "Time of an iteration, mean over ranks and runs",
+            &["exposed: all-reduce that backward did not hide; share: of the step"],
+            times(group),
+        ),
+        below(
+            "Step with communication, and of its baseline: the same ranks without it",
+            &["cost: how much longer it is, waiting for each other included"],
+            costs(group),
+        ),
+        below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::columns(group)),
+    ];
+    let speeds = Block::first(speeds(group));
+    let note = unlike_devices(group).map(|note| Block::Note(note.into()));
+    Section {
+        title: title(group),
+        blocks: [speeds].into_iter().chain(note).chain(tables_below.into_iter().flatten()).collect(),
+        warnings: warnings(group).cloned().collect(),
     }
-    paragraphs.push(legend(extraction, "Warning"));
-    if !extraction.problems.is_empty() {
-        let problems: Vec<String> = extraction
-            .problems
-            .iter()
-            .map(|problem| format!("- `{}`", problem.to_string().replace('`', "'")))
-            .collect();
-        paragraphs.push("## Not in the figures".to_owned());
-        paragraphs.push(problems.join("\n"));
-    }
-    paragraphs.join("\n\n") + "\n"
 }
 
 /// Of the table, then of its cases, each with its baseline.
@@ -102,13 +66,10 @@ fn warnings(group: &Group) -> impl Iterator<Item = &String> {
 }
 
 /// `word` is what the warnings of the runs begin with.
-fn legend(extraction: &Extraction, word: &str) -> String {
-    let mut lines: Vec<String> = LEGEND.map(str::to_owned).into();
+fn legend(extraction: &Extraction, word: &str) -> Vec<String> {
     let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
-    if extraction.groups.iter().any(is_marked) {
-        lines.push(format!("{MARK}: these runs count, but read the lines that begin with {word}."));
-    }
-    lines.join("\n")
+    let mark = extraction.groups.iter().any(is_marked).then(|| sections::mark_legend(word));
+    LEGEND.map(str::to_owned).into_iter().chain(mark).collect()
 }
 
 fn speeds(group: &Group) -> Columns {

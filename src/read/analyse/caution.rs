@@ -1,0 +1,47 @@
+//! What a reader of a table must know of the runs in it, whatever was measured. Not for what a benchmark alone can warn of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_record::warning::Warning;
+
+/// Of a table of the quick profile.
+pub const QUICK: &str = "quick profile: a first look, too short to be quoted";
+
+/// A run that counts.
+#[derive(Debug, Clone, Copy)]
+pub struct CountedRun<'a> {
+    /// Its number.
+    pub run: u32,
+    /// What was seen in it.
+    pub warnings: &'a [Warning],
+}
+
+/// Warnings of the counted runs of `what`, once each however many runs have it, as the first of them has it; the gravest
+/// first.
+pub fn of_runs(what: &str, counted: &[CountedRun]) -> Vec<String> {
+    let mut seen: BTreeMap<_, Vec<(u32, &Warning)>> = BTreeMap::new();
+    for CountedRun { run, warnings } in counted {
+        for warning in *warnings {
+            seen.entry((warning.kind, &warning.about)).or_default().push((*run, warning));
+        }
+    }
+    let text = |seen: Vec<(u32, &Warning)>| {
+        let (run, first) = seen[0];
+        let how_often = match (seen.len(), counted.len()) {
+            (_, 1) => String::new(),
+            (1, _) => format!(", run {run}"),
+            (times, of) => format!(", {times} of {of} runs, here run {run}"),
+        };
+        format!("{what}{how_often}: {}", first.text)
+    };
+    seen.into_values().map(text).collect()
+}
+
+/// Different devices or different software in one table.
+pub fn of_mixture(device_names: &BTreeSet<String>, software: &BTreeSet<String>) -> Vec<String> {
+    let warning = |what: &str, values: &BTreeSet<String>| {
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        (values.len() > 1).then(|| format!("different {what} in one table: {}", values.join(" / ")))
+    };
+    [warning("devices", device_names), warning("software", software)].into_iter().flatten().collect()
+}

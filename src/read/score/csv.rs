@@ -1,0 +1,67 @@
+//! Images/s for spreadsheets: one line a point. Units are in the columns' names; `run_warnings` is the number of those that
+//! the tables list for the point's runs.
+
+use anyhow::Context;
+
+use crate::read::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
+
+const COLUMNS: [&str; 16] = [
+    "model",
+    "dtype",
+    "batch_size_per_device",
+    "device",
+    "profile",
+    "case",
+    "nodes",
+    "gpus_per_node",
+    "ranks",
+    "runs_counted",
+    "runs_found",
+    "images_per_s",
+    "cv",
+    "image_size",
+    "warnings",
+    "run_warnings",
+];
+
+/// All tables below each other.
+pub fn csv(extraction: &ScoreExtraction) -> anyhow::Result<String> {
+    let mut lines = csv::Writer::from_writer(Vec::new());
+    lines.write_record(COLUMNS)?;
+    for table in &extraction.tables {
+        for point in &table.points {
+            lines.write_record(fields(table, point))?;
+        }
+    }
+    let bytes = lines.into_inner().context("memory takes every line")?;
+    Ok(String::from_utf8(bytes)?)
+}
+
+/// Empty for what does not exist.
+fn text<T: ToString>(value: Option<T>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+/// In the order of [`COLUMNS`].
+fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
+    let key = &point.key;
+    let conditions = table.conditions.as_ref();
+    [
+        key.model.to_string(),
+        key.dtype.to_string(),
+        key.batch_size.to_string(),
+        text(table.device()),
+        text(conditions.map(|conditions| conditions.profile)),
+        key.case.to_string(),
+        key.case.nodes.to_string(),
+        key.case.gpus_per_node.to_string(),
+        key.case.ranks().to_string(),
+        point.counted().count().to_string(),
+        point.runs.len().to_string(),
+        text(point.figures.map(|figures| figures.speed.0)),
+        text(point.figures.and_then(|figures| figures.cv)),
+        text(conditions.map(|conditions| conditions.config.image_size)),
+        table.warnings.join("; "),
+        point.warnings.len().to_string(),
+    ]
+}

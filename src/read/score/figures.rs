@@ -1,0 +1,184 @@
+//! Scoring runs into figures: tables of equal conditions, points of their axes, median and CV of the images/s. Pure: no
+//! files, no printing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_record::benchmark::Profile;
+use ringmark_record::case::Case;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::model::Model;
+use ringmark_record::stats::summary::{coefficient_of_variation, median};
+use ringmark_record::units::ImagesPerSecond;
+
+use crate::read::analyse::caution::{self, CountedRun};
+use crate::read::load::problem::Problem;
+use crate::read::score::run::{ScoreConditions, ScoreMeasured, ScoreRecorded, ScoreRun};
+
+/// All that was worked out of one folder.
+#[derive(Debug, PartialEq)]
+pub struct ScoreExtraction {
+    /// Last part of the folder's path.
+    pub name: String,
+    /// Never mixed: by device, then profile.
+    pub tables: Vec<ScoreTable>,
+    /// What is not in the figures, and why.
+    pub problems: Vec<Problem>,
+}
+
+/// Runs of equal conditions, whatever the network, the precision, the batch size and the case.
+#[derive(Debug, PartialEq)]
+pub struct ScoreTable {
+    /// `None` where no run has a record.
+    pub conditions: Option<ScoreConditions>,
+    /// In the order of [`PointKey`].
+    pub points: Vec<ScorePoint>,
+    /// What a reader of the figures must know.
+    pub warnings: Vec<String>,
+}
+
+/// A point of the axes, in the order of a table: rows are network, precision and case, columns are batch sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PointKey {
+    /// Network.
+    pub model: Model,
+    /// Precision.
+    pub dtype: Dtype,
+    /// Ranks of the case, by which cases are sorted.
+    ranks: u32,
+    /// Nodes and ranks a node.
+    pub case: Case,
+    /// Images of a rank and pass.
+    pub batch_size: u32,
+}
+
+/// One point, with its runs.
+#[derive(Debug, PartialEq)]
+pub struct ScorePoint {
+    /// Which.
+    pub key: PointKey,
+    /// By number, those that do not count included.
+    pub runs: Vec<ScoreRun>,
+    /// `None` where no run counts.
+    pub figures: Option<ScoreFigures>,
+    /// What was seen in its counted runs.
+    pub warnings: Vec<String>,
+}
+
+/// Figures of a point over its counted runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScoreFigures {
+    /// Median over runs.
+    pub speed: ImagesPerSecond,
+    /// Coefficient of variation of the runs' images/s; `None` for one run.
+    pub cv: Option<f64>,
+}
+
+impl PointKey {
+    fn of(run: &ScoreRun) -> PointKey {
+        let name = run.found.name;
+        let (ranks, case) = (name.case.ranks(), name.case);
+        PointKey { model: name.model, dtype: name.dtype, ranks, case, batch_size: name.batch_size }
+    }
+
+    /// Whether both stand in one row of a table.
+    pub fn shares_row(&self, other: &PointKey) -> bool {
+        PointKey { batch_size: 0, ..*self } == PointKey { batch_size: 0, ..*other }
+    }
+}
+
+impl ScorePoint {
+    fn new(key: PointKey, mut runs: Vec<ScoreRun>) -> ScorePoint {
+        runs.sort_by_key(|run| run.found.name.run);
+        let counted: Vec<(u32, &ScoreMeasured)> =
+            runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?))).collect();
+        let speeds: Vec<f64> = counted.iter().map(|(_, measured)| measured.speed.0).collect();
+        let figures = median(&speeds)
+            .map(|speed| ScoreFigures { speed: ImagesPerSecond(speed), cv: coefficient_of_variation(&speeds) });
+        let PointKey { model, dtype, case, batch_size, .. } = key;
+        let what = format!("{}, {dtype}, {case}, batch size {batch_size}", model.facts().title);
+        let counted = counted.iter().map(|(run, measured)| CountedRun { run: *run, warnings: &measured.warnings });
+        let warnings = caution::of_runs(&what, &counted.collect::<Vec<_>>());
+        ScorePoint { key, runs, figures, warnings }
+    }
+
+    /// Runs that count.
+    pub fn counted(&self) -> impl Iterator<Item = &ScoreMeasured> {
+        self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
+    }
+
+    /// What the records of the runs that count say.
+    pub fn recorded(&self) -> impl Iterator<Item = &ScoreRecorded> {
+        let counted = self.runs.iter().filter(|run| run.outcome.is_ok());
+        counted.filter_map(|run| run.recorded.as_ref())
+    }
+}
+
+impl ScoreTable {
+    fn new(conditions: Option<ScoreConditions>, runs: Vec<ScoreRun>) -> ScoreTable {
+        let mut points: BTreeMap<PointKey, Vec<ScoreRun>> = BTreeMap::new();
+        for run in runs {
+            points.entry(PointKey::of(&run)).or_default().push(run);
+        }
+        let points = points.into_iter().map(|(key, runs)| ScorePoint::new(key, runs)).collect();
+        let mut table = ScoreTable { conditions, points, warnings: Vec::new() };
+        let software = table.recorded().map(|recorded| recorded.software.clone()).collect();
+        let quick = table.is_quick().then(|| caution::QUICK.to_owned());
+        table.warnings = quick.into_iter().chain(caution::of_mixture(&table.device_names(), &software)).collect();
+        table
+    }
+
+    fn recorded(&self) -> impl Iterator<Item = &ScoreRecorded> {
+        self.points.iter().flat_map(ScorePoint::recorded)
+    }
+
+    /// Names of all devices.
+    pub fn device_names(&self) -> BTreeSet<String> {
+        self.recorded().flat_map(|recorded| recorded.device_names.clone()).collect()
+    }
+
+    /// CPU threads of all ranks.
+    pub fn threads(&self) -> BTreeSet<u32> {
+        self.recorded().flat_map(|recorded| recorded.threads.clone()).collect()
+    }
+
+    /// Kind of all devices.
+    pub fn device(&self) -> Option<DeviceKind> {
+        self.conditions.as_ref().map(|conditions| conditions.device)
+    }
+
+    /// Whether its runs were a first look and not a measurement.
+    pub fn is_quick(&self) -> bool {
+        self.conditions.as_ref().is_some_and(|conditions| conditions.profile == Profile::Quick)
+    }
+}
+
+/// Works out everything from the runs of the folder called `name`; `problems` are those found before.
+pub fn extract(name: &str, runs: Vec<ScoreRun>, mut problems: Vec<Problem>) -> ScoreExtraction {
+    problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
+    let tables = group(runs).into_iter().map(|(conditions, runs)| ScoreTable::new(conditions, runs)).collect();
+    ScoreExtraction { name: name.to_owned(), tables, problems }
+}
+
+/// Sorts runs by their conditions. A run that does not count makes no table of its own while there is another: it may have
+/// failed before it could record its conditions.
+fn group(mut runs: Vec<ScoreRun>) -> Vec<(Option<ScoreConditions>, Vec<ScoreRun>)> {
+    let mut groups: Vec<(Option<ScoreConditions>, Vec<ScoreRun>)> = Vec::new();
+    runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name));
+    for run in runs {
+        let own = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
+        let has_row = |runs: &[ScoreRun]| runs.iter().any(|other| PointKey::of(other).shares_row(&PointKey::of(&run)));
+        let index = groups.iter().position(|(known, _)| *known == own).or_else(|| match run.outcome {
+            Ok(_) => None,
+            Err(_) => groups.iter().position(|(_, runs)| has_row(runs)).or((!groups.is_empty()).then_some(0)),
+        });
+        match index {
+            Some(index) => groups[index].1.push(run),
+            None => groups.push((own, vec![run])),
+        }
+    }
+    groups.sort_by_key(|(conditions, _)| {
+        conditions.as_ref().map(|conditions| (conditions.device.to_string(), conditions.profile))
+    });
+    groups
+}

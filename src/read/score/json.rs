@@ -1,0 +1,185 @@
+//! The result of a scoring sweep for programs: every point with its figures and runs. Writer and parser.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+use anyhow::Context;
+use ringmark_record::benchmark::Profile;
+use ringmark_record::case::Case;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::model::Model;
+use ringmark_record::schema;
+use ringmark_record::stats::summary::step_percentiles;
+use ringmark_record::units::{ImagesPerSecond, Seconds};
+use ringmark_record::warning::Warning;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::read::analyse::grouping;
+use crate::read::load::environment::EnvironmentText;
+use crate::read::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
+use crate::read::score::run::ScoreRun;
+
+/// What the file is, in its first field.
+pub const KIND: &str = "ringmark-score-result";
+
+/// Version of this file format.
+pub const SCHEMA: u32 = 1;
+
+/// A whole result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScoreResult {
+    /// Always `ringmark-score-result`.
+    pub kind: String,
+    /// Version of the format.
+    pub schema: u32,
+    /// One a network, precision, case, batch size and set of conditions.
+    pub rows: Vec<ScoreRow>,
+    /// What is not in the figures, and why, with its file.
+    pub left_out: Vec<String>,
+}
+
+/// One point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScoreRow {
+    /// Network.
+    pub model: Model,
+    /// Precision.
+    pub dtype: Dtype,
+    /// Images of a rank and pass.
+    pub batch_size: u32,
+    /// Nodes and ranks a node.
+    pub case: Case,
+    /// All ranks.
+    pub ranks: u32,
+    /// `null` where no record says it.
+    pub device: Option<DeviceKind>,
+    /// Of the counted runs.
+    pub device_names: BTreeSet<String>,
+    /// CPU threads of the ranks of the counted runs.
+    pub threads_per_rank: BTreeSet<u32>,
+    /// `null` where no record says it.
+    pub profile: Option<Profile>,
+    /// Of all ranks, median over runs; `null` where no run counts.
+    pub images_per_second: Option<ImagesPerSecond>,
+    /// Sample standard deviation of the runs' images/s over their mean; `null` for one run.
+    pub cv: Option<f64>,
+    /// Runs in the figures.
+    pub runs_counted: usize,
+    /// Of the table, then of the point's runs.
+    pub warnings: Vec<String>,
+    /// By number.
+    pub runs: Vec<ScoreRowRun>,
+    /// Options as the records hold them, but for those above.
+    pub settings: BTreeMap<String, Value>,
+    /// Devices, hosts, versions and variables of the counted runs.
+    pub environment: EnvironmentText,
+}
+
+/// One run of a point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScoreRowRun {
+    /// Its number.
+    pub run: u32,
+    /// Path of its log below the folder.
+    pub log: String,
+    /// Why it does not count; `null` where it does.
+    pub left_out: Option<String>,
+    /// Seconds since 1970 UTC; `null` where there is no record.
+    pub started: Option<Seconds>,
+    /// Of all ranks; `null` where it does not count.
+    pub images_per_second: Option<ImagesPerSecond>,
+    /// `null` where it does not count.
+    pub pass_seconds: Option<PassSeconds>,
+    /// What was seen in it.
+    pub warnings: Vec<Warning>,
+}
+
+/// Times of a run's passes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PassSeconds {
+    /// Of the slowest rank: `ranks x batch size / mean` is the run's images/s.
+    pub mean: f64,
+    /// Over all ranks, as the next.
+    pub p50: f64,
+    /// 75 % of the passes take less.
+    pub p75: f64,
+    /// 90 %.
+    pub p90: f64,
+    /// 95 %.
+    pub p95: f64,
+}
+
+impl ScoreResult {
+    /// Of a folder.
+    pub fn new(extraction: &ScoreExtraction) -> ScoreResult {
+        let rows = extraction.tables.iter().flat_map(|table| table.points.iter().map(|point| row(table, point)));
+        ScoreResult {
+            kind: KIND.to_owned(),
+            schema: SCHEMA,
+            rows: rows.collect(),
+            left_out: extraction.problems.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// As it is written and printed.
+    pub fn text(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Reads what was written.
+    pub fn read(mut input: impl Read) -> anyhow::Result<ScoreResult> {
+        let mut text = Vec::new();
+        input.read_to_end(&mut text).context("cannot be read")?;
+        schema::check(&text, KIND, SCHEMA, "scoring result")?;
+        serde_json::from_slice(&text).context("not a scoring result")
+    }
+}
+
+fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
+    let conditions = table.conditions.as_ref();
+    let mut settings = conditions.map(|conditions| grouping::fields(&conditions.config)).unwrap_or_default();
+    for has_its_own_key in ["model", "dtype", "batch_size"] {
+        settings.remove(has_its_own_key);
+    }
+    let mut environment = EnvironmentText::new();
+    for (name, values) in point.recorded().flat_map(|recorded| recorded.environment.clone()) {
+        environment.entry(name).or_default().extend(values);
+    }
+    ScoreRow {
+        model: point.key.model,
+        dtype: point.key.dtype,
+        batch_size: point.key.batch_size,
+        case: point.key.case,
+        ranks: point.key.case.ranks(),
+        device: table.device(),
+        device_names: point.recorded().flat_map(|recorded| recorded.device_names.clone()).collect(),
+        threads_per_rank: point.recorded().flat_map(|recorded| recorded.threads.clone()).collect(),
+        profile: conditions.map(|conditions| conditions.profile),
+        images_per_second: point.figures.map(|figures| figures.speed),
+        cv: point.figures.and_then(|figures| figures.cv),
+        runs_counted: point.counted().count(),
+        warnings: table.warnings.iter().chain(&point.warnings).cloned().collect(),
+        runs: point.runs.iter().map(row_run).collect(),
+        settings,
+        environment,
+    }
+}
+
+fn row_run(run: &ScoreRun) -> ScoreRowRun {
+    let measured = run.outcome.as_ref().ok();
+    ScoreRowRun {
+        run: run.found.name.run,
+        log: run.found.log.display().to_string(),
+        left_out: run.outcome.as_ref().err().map(ToString::to_string),
+        started: run.recorded.as_ref().map(|recorded| recorded.started),
+        images_per_second: measured.map(|measured| measured.speed),
+        pass_seconds: measured.and_then(|measured| {
+            let [p50, p75, p90, p95] = step_percentiles(measured.passes.as_slice())?;
+            Some(PassSeconds { mean: measured.mean_pass.0, p50, p75, p90, p95 })
+        }),
+        warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
+    }
+}

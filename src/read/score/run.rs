@@ -1,0 +1,144 @@
+//! One scoring run: its log, the record beside it, and whether it counts. Not for comparing runs.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::benchmark::score::record::ScoreRecord;
+use ringmark_record::device::{DeviceChoice, DeviceKind};
+use ringmark_record::units::{ImagesPerSecond, Seconds};
+use ringmark_record::validity;
+use ringmark_record::validity::observed::Observed;
+use ringmark_record::warning::Warning;
+
+use crate::read::load::environment::{self, EnvironmentText};
+use crate::read::load::every_record::{self, NamedPart};
+use crate::read::load::folder::FoundRun;
+use crate::read::load::log::{self, Log};
+use crate::read::load::problem::Problem;
+
+/// A run that was found, counted or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoreRun {
+    /// Which run, and where its log is.
+    pub found: FoundRun,
+    /// What its record says of the conditions; `None` without a readable record.
+    pub recorded: Option<ScoreRecorded>,
+    /// Its figures, or why it has none.
+    pub outcome: Result<ScoreMeasured, Problem>,
+}
+
+/// What a record says of the conditions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoreRecorded {
+    /// What has to be equal for two runs to stand in one table.
+    pub conditions: ScoreConditions,
+    /// Names of the devices of all ranks.
+    pub device_names: BTreeSet<String>,
+    /// CPU threads of the ranks.
+    pub threads: BTreeSet<u32>,
+    /// Versions of what ran.
+    pub software: String,
+    /// Devices, hosts, versions and variables.
+    pub environment: EnvironmentText,
+    /// Start, seconds since 1970 UTC.
+    pub started: Seconds,
+}
+
+/// What the runs of one table share.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoreConditions {
+    /// Kind of every rank's device.
+    pub device: DeviceKind,
+    /// How the run was meant.
+    pub profile: Profile,
+    /// What was asked; at their defaults the axes of a table (network, precision, batch size), and what may differ (seed,
+    /// record, choice of device).
+    pub config: ScoreConfig,
+}
+
+/// Figures of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoreMeasured {
+    /// Of all ranks, over the time of the slowest: [`ScoreRecord::speed`].
+    pub speed: ImagesPerSecond,
+    /// `ranks x batch size / speed`: a pass of the slowest rank.
+    pub mean_pass: Seconds,
+    /// Times of all passes of all ranks, in seconds.
+    pub passes: Vec<f64>,
+    /// Worked out again from the record.
+    pub warnings: Vec<Warning>,
+}
+
+/// Reads the run at `root`/`found.log`.
+pub fn read(root: &Path, found: &FoundRun) -> ScoreRun {
+    judge(found, log::read(root, &found.log), every_record::beside(root, &found.log))
+}
+
+/// The same of a log and a record that are read; `Ok(None)` where there is no record.
+pub fn judge(found: &FoundRun, log: Result<Log, Problem>, record: Result<Option<ScoreRecord>, Problem>) -> ScoreRun {
+    let recorded = record.as_ref().ok().and_then(Option::as_ref).map(recorded);
+    let outcome = log.and_then(|log| measure(found, log, record));
+    ScoreRun { found: found.clone(), recorded, outcome }
+}
+
+/// Decides whether a run counts, the most telling reason first, and works out its figures. Of the log only the launcher's
+/// word counts: all times are in the record.
+fn measure(found: &FoundRun, log: Log, record: Result<Option<ScoreRecord>, Problem>) -> Result<ScoreMeasured, Problem> {
+    if let Some(problem) = log.failure {
+        return Err(problem);
+    }
+    let Some(record) = record? else {
+        return Err(Problem::in_file(
+            &found.log,
+            "no record beside the log, and without one nothing counts: repeat the run",
+        ));
+    };
+    figures(found, &record).map_err(|what| Problem::in_file(found.log.with_extension("jsonl"), what))
+}
+
+fn figures(found: &FoundRun, record: &ScoreRecord) -> Result<ScoreMeasured, String> {
+    let ScoreConfig { model, batch_size, dtype, iterations, .. } = record.config;
+    every_record::check(&found.name, record, NamedPart { model, batch_size, dtype })?;
+    if found.name.baseline {
+        return Err(
+            "scoring exchanges nothing, and its folder is that of training without communication: move it back".into(),
+        );
+    }
+    let speed = record.speed().ok_or("no timed pass, or all of them of 0 s: repeat the run")?;
+    every_record::check_speed(speed)?;
+    let images = f64::from(batch_size) * f64::from(found.name.case.ranks());
+    let seen = Observed { ranks: &record.ranks, host_use: &record.host_use, rank_use: &record.rank_use, iterations };
+    Ok(ScoreMeasured {
+        speed,
+        mean_pass: Seconds(images / speed.0),
+        passes: record.seconds.iter().flatten().map(|pass| pass.0).collect(),
+        warnings: validity::host_warnings(&seen),
+    })
+}
+
+fn recorded(record: &ScoreRecord) -> ScoreRecorded {
+    let defaults = ScoreConfig::default();
+    let config = ScoreConfig {
+        model: defaults.model,
+        dtype: defaults.dtype,
+        batch_size: defaults.batch_size,
+        device: DeviceChoice::Auto,
+        seed: defaults.seed,
+        record: None,
+        ..record.config.clone()
+    };
+    let device = record.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
+    let mut environment = EnvironmentText::new();
+    environment::add_environment(&mut environment, &record.environment);
+    environment::add_ranks(&mut environment, &record.ranks);
+    ScoreRecorded {
+        conditions: ScoreConditions { device, profile: record.profile, config },
+        device_names: every_record::device_names(&record.ranks),
+        threads: record.ranks.iter().map(|rank| rank.threads).collect(),
+        software: every_record::software(&record.environment),
+        environment,
+        started: record.started,
+    }
+}

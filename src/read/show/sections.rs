@@ -1,0 +1,103 @@
+//! Sections of titles, tables, notes and warnings, as a terminal shows them and in Markdown. Not for what is in them.
+
+use crate::read::load::problem::Problem;
+use crate::read::show::columns::{Columns, aligned, escaped, piped};
+
+/// Behind a figure of runs with warnings.
+pub const MARK: &str = "!";
+
+/// A table, or several of the same runs, with what is said of them.
+pub struct Section {
+    /// What was measured, on what and how.
+    pub title: Vec<String>,
+    /// In the order in which they are shown.
+    pub blocks: Vec<Block>,
+    /// What a reader must know: of all its runs.
+    pub warnings: Vec<String>,
+}
+
+/// A part of a section.
+pub enum Block {
+    /// A table, with a title of its own where it is not the first.
+    Table {
+        /// What it shows.
+        title: Option<BlockTitle>,
+        /// Names and cells.
+        columns: Columns,
+    },
+    /// A remark, in lines.
+    Note(Vec<String>),
+}
+
+/// Above a table.
+pub struct BlockTitle {
+    /// What it shows.
+    pub text: String,
+    /// What its columns mean, in lines.
+    pub legend: Vec<&'static str>,
+}
+
+impl Block {
+    /// The first table of a section.
+    pub fn first(columns: Columns) -> Block {
+        Block::Table { title: None, columns }
+    }
+}
+
+/// What [`MARK`] means; `word` is what the warnings begin with.
+pub fn mark_legend(word: &str) -> String {
+    format!("{MARK}: these runs count, but read the lines that begin with {word}.")
+}
+
+/// Aligned columns; the lines of `legend` end them.
+pub fn terminal(sections: &[Section], legend: &[String]) -> String {
+    let mut paragraphs = Vec::new();
+    for Section { title, blocks, warnings } in sections {
+        paragraphs.push(title.join("\n"));
+        for block in blocks {
+            match block {
+                Block::Note(note) => paragraphs.push(format!("NOTE: {}", note.join("\n"))),
+                Block::Table { title, columns } => {
+                    let title = title.iter().map(|title| format!("{}\n({})", title.text, title.legend.join("\n")));
+                    paragraphs.extend(title);
+                    paragraphs.push(aligned(columns));
+                }
+            }
+        }
+        if !warnings.is_empty() {
+            let warnings: Vec<String> = warnings.iter().map(|warning| format!("WARNING: {warning}")).collect();
+            paragraphs.push(warnings.join("\n"));
+        }
+    }
+    paragraphs.push(legend.join("\n"));
+    paragraphs.join("\n\n") + "\n"
+}
+
+/// A heading for each section below one for `name`, then what was left out.
+pub fn markdown(name: &str, sections: &[Section], legend: &[String], problems: &[Problem]) -> String {
+    let mut paragraphs = vec![format!("# {}", escaped(name))];
+    for Section { title, blocks, warnings } in sections {
+        let title: Vec<String> = title.iter().map(|line| escaped(line)).collect();
+        paragraphs.push(format!("## {}", title[0]));
+        paragraphs.push(title[1..].join("; "));
+        paragraphs.extend(warnings.iter().map(|warning| format!("**Warning:** {}", escaped(warning))));
+        for block in blocks {
+            match block {
+                Block::Note(note) => paragraphs.push(format!("**Note:** {}", note.join(" "))),
+                Block::Table { title, columns } => {
+                    let title = title.iter().map(|title| format!("{} ({}):", title.text, title.legend.join(" ")));
+                    paragraphs.extend(title);
+                    paragraphs.push(piped(columns));
+                }
+            }
+        }
+    }
+    paragraphs.push(legend.join("\n"));
+    if !problems.is_empty() {
+        let problems: Vec<String> =
+            problems.iter().map(|problem| format!("- `{}`", problem.to_string().replace('`', "'"))).collect();
+        paragraphs.push("## Not in the figures".to_owned());
+        paragraphs.push(problems.join("\n"));
+    }
+    paragraphs.join("\n\n") + "\n"
+}

@@ -1,0 +1,463 @@
+//! What `ringmark extract` and `ringmark diff` make of scoring sweeps, and which commands refuse them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::benchmark::score::record::{KIND, SCHEMA, ScoreRecord};
+use ringmark_record::benchmark::{BenchmarkKind, Profile};
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::environment::{Environment, RankPlace};
+use ringmark_record::manifest::{Conditions, Manifest, RunState};
+use ringmark_record::model::Model;
+use ringmark_record::resource_use::HostUse;
+use ringmark_record::run_name::RunName;
+use ringmark_record::units::{Bytes, Seconds};
+use serde_json::Value;
+
+use crate::runs::{self, Folder};
+use crate::sandbox::{ringmark, run};
+
+/// A sound run on the CPU: 10 passes of this time on every rank, one after the other 1 % longer.
+fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
+    let name: RunName = format!("{point}_{number}.log").parse().expect("the name of a run");
+    let ranks = name.case.ranks();
+    let place = |rank| RankPlace {
+        rank,
+        local_rank: rank,
+        host: "a".to_owned(),
+        device: DeviceKind::Cpu,
+        device_name: "Processor of a laptop".to_owned(),
+        threads: 1,
+        process: 100 + rank,
+    };
+    let passes = (0..10).map(|index| Seconds(pass * (1.0 + 0.01 * f64::from(index))));
+    ScoreRecord {
+        kind: KIND.to_owned(),
+        schema: SCHEMA,
+        case: name.case,
+        run: number,
+        profile: Profile::Full,
+        started: Seconds(1.7e9 + f64::from(number)),
+        config: ScoreConfig {
+            model: name.model,
+            dtype: name.dtype,
+            batch_size: name.batch_size,
+            threads: Some(1),
+            ..ScoreConfig::default()
+        },
+        environment: Environment {
+            ringmark_version: "0.1.0".to_owned(),
+            libtorch_version: "2.11.0".to_owned(),
+            ..Environment::default()
+        },
+        ranks: (0..ranks).map(place).collect(),
+        seconds: vec![passes.collect(); ranks as usize],
+        peak_memory: vec![Bytes(1_000_000); ranks as usize],
+        host_use: Vec::new(),
+        rank_use: Vec::new(),
+        warnings: Vec::new(),
+        failure: None,
+    }
+}
+
+fn name_of(record: &ScoreRecord) -> RunName {
+    let ScoreConfig { model, dtype, batch_size, .. } = record.config;
+    RunName { baseline: false, case: record.case, model, batch_size, dtype, run: record.run }
+}
+
+trait Score {
+    /// Writes the log and the record of a run.
+    fn score(&self, record: &ScoreRecord);
+    /// Writes a manifest that says so of these runs.
+    fn manifest(&self, runs: &[(&str, RunState)]);
+    /// Exit status, standard output and standard error of a command on the folder.
+    fn ringmark(&self, command: &str, options: &[&str]) -> (Option<i32>, String, String);
+    /// The JSON that extract wrote.
+    fn result(&self) -> Value;
+}
+
+impl Score for Folder {
+    fn score(&self, record: &ScoreRecord) {
+        let name = name_of(record);
+        let speed = record.speed().map_or(0.0, |speed| speed.0);
+        let log = format!(
+            "# ringmark-worker 0.1.0\nINFO:root:batch size {:2}, dtype float32, images/sec: {speed:.6}\n",
+            name.batch_size
+        );
+        let mut bytes = Vec::new();
+        record.write(&mut bytes).expect("memory takes it");
+        let below = |path: PathBuf| path.to_str().expect("ASCII").to_owned();
+        self.write(&below(name.log(Path::new(""))), log);
+        self.write(&below(name.record(Path::new(""))), bytes);
+    }
+
+    fn manifest(&self, runs: &[(&str, RunState)]) {
+        let command = ["ringmark", "score", "--resume"].map(str::to_owned).into();
+        let mut manifest = Manifest::new(BenchmarkKind::Score, command, Conditions::default());
+        for (name, state) in runs {
+            manifest.run(name.parse().expect("the name of a run")).state = state.clone();
+        }
+        manifest.write(&self.path()).expect("a writable folder");
+    }
+
+    fn ringmark(&self, command: &str, options: &[&str]) -> (Option<i32>, String, String) {
+        run(ringmark(command).arg(self.path()).args(options))
+    }
+
+    fn result(&self) -> Value {
+        let text = fs::read_to_string(self.path().join("first_result.json")).expect("the result was written");
+        serde_json::from_str(&text).expect("JSON")
+    }
+}
+
+/// Two networks, two precisions, three batch sizes, two cases, two runs each; 1n2g of ResNet-18 is not there.
+fn small_folder() -> Folder {
+    let folder = Folder::new();
+    for (model, pass) in [("rn50", 0.25), ("resnet18", 0.0625)] {
+        for (dtype, faster) in [("fp32", 1.0), ("bf16", 0.5)] {
+            for batch_size in [1, 4, 32] {
+                for (case, slower) in [("1n1g", 1.0), ("1n2g", 1.25)] {
+                    for number in [1, 2] {
+                        let pass = pass * faster * slower * f64::from(batch_size).powf(0.75);
+                        let pass = pass * (1.0 + 0.01 * f64::from(number));
+                        if (model, case) != ("resnet18", "1n2g") {
+                            folder.score(&record(&format!("{case}/{model}_b{batch_size}_{dtype}"), number, pass));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    folder
+}
+
+/// Compares with a file in tests/golden/score; `UPDATE_GOLDEN=1 cargo test` writes it anew.
+fn assert_golden(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/score").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, actual).expect("a writable working tree");
+    }
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    assert!(golden == actual, "{name} is not as it was:\n{actual}");
+}
+
+#[test]
+fn a_sweep_over_all_axes_is_one_table_in_every_format() {
+    let folder = small_folder();
+    for (format, file) in [("table", "table.txt"), ("markdown", "result.md"), ("csv", "result.csv")] {
+        let (status, stdout, stderr) = folder.ringmark("extract", &["--format", format]);
+        assert_eq!((status, stderr.lines().count()), (Some(0), 1), "{stderr}");
+        assert_golden(file, &stdout);
+        stdout.lines().for_each(|line| assert!(format != "table" || line.chars().count() <= 80, "{line}"));
+        if let Some(extension) = file.strip_prefix("result.") {
+            let written = fs::read_to_string(folder.path().join(format!("first_result.{extension}")));
+            assert_eq!(written.expect("written"), stdout);
+        }
+    }
+    let (_, json, _) = folder.ringmark("extract", &["--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&json).expect("JSON"), folder.result());
+    let files: Vec<_> = fs::read_dir(folder.path()).expect("a folder").flatten().collect();
+    assert_eq!(files.len(), 5, "two cases, three results, nothing temporary: {files:?}");
+}
+
+#[test]
+fn one_network_in_one_precision_and_case_has_no_columns_for_them() {
+    let folder = Folder::new();
+    for batch_size in [1, 2, 4, 8, 16, 32, 64] {
+        folder.score(&record(&format!("1n1g/rn50_b{batch_size}_fp32"), 1, 0.125 * f64::from(batch_size)));
+    }
+    let (status, stdout, stderr) = folder.ringmark("extract", &[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let words: Vec<Vec<&str>> = stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(stdout.starts_with("Inference, fp32, 1n1g: images/s by network and batch size per rank\n"), "{stdout}");
+    assert!(words.contains(&vec!["network", "1", "2", "4", "8", "16", "32"]), "{stdout}");
+    assert!(words.contains(&vec!["network", "64"]), "more than six batch sizes are a second table: {stdout}");
+    // 1 image in 0.125 s x 1.045, the mean of passes that get longer by 1 %.
+    assert!(words.contains(&vec!["ResNet50-v1b"].into_iter().chain(["7.66"; 6]).collect()), "{stdout}");
+    assert!(stdout.contains(", 1 run a figure\n") && !stdout.contains("CV %"), "{stdout}");
+}
+
+#[test]
+fn images_per_second_are_of_all_ranks_over_the_slowest_and_the_median_over_runs() {
+    let folder = Folder::new();
+    for (number, pass) in [(1, 0.5), (2, 0.25), (3, 1.0)] {
+        let mut uneven = record("1n2g/rn50_b4_fp32", number, pass);
+        uneven.seconds = vec![vec![Seconds(pass); 10], vec![Seconds(pass / 2.0); 10]];
+        folder.score(&uneven);
+    }
+    assert_eq!(folder.ringmark("extract", &[]).0, Some(0));
+    let result = folder.result();
+    assert_eq!((&result["kind"], &result["schema"]), (&Value::from("ringmark-score-result"), &Value::from(1)));
+    let row = &result["rows"][0];
+    assert_eq!((&row["images_per_second"], &row["runs_counted"]), (&Value::from(16.0), &Value::from(3)));
+    assert_eq!((&row["model"], &row["case"], &row["ranks"]), (&"resnet50_v1b".into(), &"1n2g".into(), &2.into()));
+    let runs: Vec<f64> = (0..3).filter_map(|run| row["runs"][run]["images_per_second"].as_f64()).collect();
+    assert_eq!(runs, [16.0, 32.0, 8.0]);
+    assert_eq!(row["runs"][0]["pass_seconds"]["mean"], 0.5);
+}
+
+#[test]
+fn every_figure_of_the_table_is_in_the_json() {
+    let folder = small_folder();
+    let (_, stdout, _) = folder.ringmark("extract", &[]);
+    let result = folder.result();
+    let rows = result["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 18);
+    let shown: Vec<String> = rows
+        .iter()
+        .flat_map(|row| [(&row["images_per_second"], 1.0), (&row["cv"], 100.0)])
+        .map(|(value, unit)| format!("{:.2}", value.as_f64().expect("a number") * unit))
+        .collect();
+    let cells: Vec<&str> =
+        stdout.split_whitespace().filter(|word| word.contains('.') && word.parse::<f64>().is_ok()).collect();
+    assert_eq!(cells.len(), 2 * rows.len(), "{stdout}");
+    cells.iter().for_each(|cell| assert!(shown.contains(&(*cell).to_owned()), "{cell}"));
+}
+
+#[test]
+fn devices_profiles_and_options_are_never_mixed() {
+    let folder = Folder::new();
+    folder.score(&record("1n1g/rn50_b4_fp32", 1, 0.5));
+    let mut cuda = record("1n1g/rn50_b8_fp32", 1, 0.25);
+    cuda.ranks[0].device = DeviceKind::Cuda;
+    folder.score(&cuda);
+    let mut quick = record("1n1g/rn50_b4_fp32", 2, 0.5);
+    quick.profile = Profile::Quick;
+    folder.score(&quick);
+    let mut small = record("1n1g/rn50_b4_fp32", 3, 0.5);
+    small.config.image_size = 64;
+    folder.score(&small);
+    let mut elsewhere = record("1n1g/rn50_b4_fp32", 4, 0.5);
+    elsewhere.ranks[0].device_name = "Another".to_owned();
+    folder.score(&elsewhere);
+    let (status, stdout, stderr) = folder.ringmark("extract", &[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert_eq!(stdout.matches("\nnetwork").count(), 4, "{stdout}");
+    assert!(stdout.contains("- QUICK PROFILE\n") && stdout.contains("WARNING: quick profile: "), "{stdout}");
+    assert!(stdout.contains("WARNING: different devices in one table: Another / Processor of a laptop"), "{stdout}");
+}
+
+#[test]
+fn a_warned_figure_is_marked_and_the_warning_told_once() {
+    let folder = Folder::new();
+    for number in [1, 2] {
+        let mut crowded = record("1n2g/rn50_b4_fp32", number, 0.5);
+        crowded.host_use = vec![HostUse {
+            host: "a".to_owned(),
+            machine: "m".to_owned(),
+            cores: 1,
+            cores_of_ranks: 1,
+            elapsed: Seconds(5.0),
+            busy: Seconds(5.0),
+            steal: Seconds(0.0),
+            swapped_in: Bytes(0),
+            heat_events: None,
+            clock_mhz: None,
+        }];
+        folder.score(&crowded);
+    }
+    folder.score(&record("1n2g/rn50_b8_fp32", 1, 0.5));
+    let (status, stdout, stderr) = folder.ringmark("extract", &[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let row: Vec<&str> = stdout
+        .lines()
+        .find(|line| line.starts_with("ResNet50"))
+        .map(|line| line.split_whitespace().skip(1).collect())
+        .expect("a row");
+    assert_eq!(row, ["15.31!", "30.62"], "{stdout}");
+    let warning =
+        "WARNING: ResNet50-v1b, fp32, 1n2g, batch size 4, 2 of 2 runs, here run 1: the ranks of host a have 2";
+    assert_eq!((stdout.matches("WARNING: R").count(), stdout.matches(warning).count()), (1, 1), "{stdout}");
+    assert!(stdout.ends_with("!: these runs count, but read the lines that begin with WARNING.\n"), "{stdout}");
+    assert_eq!(folder.result()["rows"][0]["runs"][1]["warnings"][0]["kind"], "oversubscribed");
+}
+
+/// Adds one thing to a sound folder, and expects the message, exit status 1, and the other runs' figures.
+fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
+    let folder = small_folder();
+    damage(&folder);
+    let (status, stdout, stderr) = folder.ringmark("extract", &[]);
+    assert_eq!(status, Some(1), "{expected}\n{stderr}");
+    assert!(stderr.contains(&format!("not in the figures: {expected}")), "{expected}\n{stderr}");
+    assert!(stderr.contains("are not complete: see the "), "{stderr}");
+    assert!(stdout.contains("ResNet-18") && stdout.matches("\nnetwork").count() == 1, "{stdout}");
+    let markdown = fs::read_to_string(folder.path().join("first_result.md")).expect("written");
+    assert!(markdown.contains(expected), "{expected}\n{markdown}");
+    let left_out = folder.result()["left_out"][0].as_str().map(str::to_owned).expect("a message");
+    assert!(left_out.starts_with(expected), "{left_out}");
+}
+
+#[test]
+fn runs_that_do_not_count_are_named_and_the_others_shown() {
+    type Change = fn(&mut ScoreRecord);
+    let changes: [(&str, Change); 5] = [
+        ("jsonl: the run failed: the scores of rank 0 are not finite: repeat it", |record| {
+            record.failure = Some("the scores of rank 0 are not finite".to_owned());
+        }),
+        ("jsonl: the record cannot be used: rank 0 has not 10 times", |record| record.seconds[0].truncate(3)),
+        ("jsonl: the record cannot be used: scoring record format 9", |record| record.schema = 9),
+        ("jsonl: no timed pass, or all of them of 0 s", |record| record.seconds[0] = vec![Seconds(0.0); 10]),
+        ("jsonl: a speed of 3.00e16 images/s is none", |record| record.seconds[0] = vec![Seconds(1e-16 / 3.0); 10]),
+    ];
+    for (message, change) in changes {
+        let mut changed = record("1n1g/rn50_b1_fp32", 3, 0.5);
+        change(&mut changed);
+        expect_left_out(&format!("1n1g/rn50_b1_fp32_3.{message}"), |folder| folder.score(&changed));
+    }
+    let log = "1n1g/rn50_b1_fp32_3.log";
+    expect_left_out(&format!("{log}:2: the run failed: mpirun ended with status 1: repeat it"), |folder| {
+        folder.write(log, "mpirun: no such host\nringmark: run failed: mpirun ended with status 1\n");
+    });
+    expect_left_out(&format!("{log}: no record beside the log"), |folder| folder.write(log, "x\n"));
+    let cut_off = |folder: &Folder| {
+        folder.score(&record("1n1g/rn50_b1_fp32", 3, 0.5));
+        let path = folder.path().join("1n1g/rn50_b1_fp32_3.jsonl");
+        let whole = fs::read(&path).expect("written");
+        fs::write(&path, &whole[..whole.len() / 2]).expect("cut off");
+    };
+    expect_left_out("1n1g/rn50_b1_fp32_3.jsonl: the record cannot be used: the scoring record is damaged", cut_off);
+    expect_left_out(
+        "1n1g/rn50_b1_fp32_3.jsonl: is of case 1n1g, ResNet-18, batch size 1, fp32, and its name",
+        |folder| {
+            folder.score(&record("1n1g/rn50_b1_fp32", 3, 0.5));
+            let path = |name: &str| folder.path().join("1n1g").join(name);
+            fs::copy(path("resnet18_b1_fp32_1.jsonl"), path("rn50_b1_fp32_3.jsonl")).expect("was there");
+        },
+    );
+}
+
+#[test]
+fn a_point_without_a_sound_run_is_a_dash_and_a_missing_run_is_named_by_the_manifest() {
+    let folder = Folder::new();
+    folder.score(&record("1n1g/rn50_b1_fp32", 1, 0.5));
+    folder.write("1n1g/rn50_b2_fp32_1.log", "ringmark: run failed: out of memory\n");
+    folder.manifest(&[
+        ("1n1g/rn50_b1_fp32_1.log", RunState::Finished),
+        ("1n1g/rn50_b2_fp32_1.log", RunState::Failed { reason: "out of memory".to_owned() }),
+        ("1n1g/rn50_b4_fp32_1.log", RunState::Planned),
+    ]);
+    let (status, stdout, stderr) = folder.ringmark("extract", &[]);
+    assert_eq!(status, Some(1));
+    assert!(stdout.lines().any(|line| line.split_whitespace().eq(["ResNet50-v1b", "1.91", "-"])), "{stdout}");
+    for expected in [
+        "not in the figures: 1n1g/rn50_b4_fp32_1.log: not yet run\n",
+        "not in the figures: sweep.json: 2 runs are missing: go on with: ringmark score --resume\n",
+        "not in the figures: 1n1g/rn50_b2_fp32_1.log:1: the run failed: out of memory: repeat it\n",
+    ] {
+        assert!(stderr.contains(expected), "{expected}{stderr}");
+    }
+    let rows = &folder.result()["rows"];
+    assert_eq!((&rows[1]["images_per_second"], &rows[1]["runs_counted"]), (&Value::Null, &Value::from(0)));
+}
+
+#[test]
+fn a_sweep_without_a_sound_run_is_no_sweep_of_training() {
+    let folder = Folder::new();
+    folder.write("1n1g/rn50_b2_fp32_1.log", "ringmark: run failed: out of memory\n");
+    folder.manifest(&[("1n1g/rn50_b2_fp32_1.log", RunState::Failed { reason: "out of memory".to_owned() })]);
+    let (status, stdout, stderr) = folder.ringmark("extract", &[]);
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stdout.contains("device unknown") && stdout.contains("no run counts"), "{stdout}");
+}
+
+#[test]
+fn what_does_not_fit_scoring_is_refused_in_words() {
+    let folder = small_folder();
+    let path = folder.path().display().to_string();
+    let reads_training =
+        format!("{path} holds a sweep of score, and this command reads training: `ringmark extract {path}` reads it");
+    for (command, options, message) in [
+        ("extract", &["--format", "pytorch-ddp"][..], "--format pytorch-ddp: PyTorch's DDP suite is of training"),
+        ("extract", &["--format", "pytorch-ddp-lines"], "--format pytorch-ddp-lines: PyTorch's DDP suite"),
+        ("extract", &["--warmup", "2"], "--warmup: a scoring record holds no dry passes"),
+        ("report", &[], &reads_training),
+        ("predict", &[], &reads_training),
+    ] {
+        let (status, stdout, stderr) = folder.ringmark(command, options);
+        assert_eq!((status, stdout.as_str()), (Some(2), ""), "{command} {options:?}: {stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+    }
+    assert!(!folder.path().join("first_result.json").exists());
+}
+
+#[test]
+fn a_folder_of_two_benchmarks_is_refused_with_a_file_of_each() {
+    let folder = small_folder();
+    folder.run(&runs::record("1n1g", 9, 0.5));
+    let training = "runs of train (1n1g/rn50_b4_fp32_9.jsonl)";
+    for command in ["extract", "report", "predict"] {
+        let (status, stdout, stderr) = folder.ringmark(command, &[]);
+        assert_eq!((status, stdout.as_str()), (Some(2), ""), "{command}: {stderr}");
+        assert!(stderr.contains(" is a mixture: ") && stderr.contains(training), "{stderr}");
+        assert!(stderr.contains("give each benchmark a folder of its own"), "{stderr}");
+    }
+}
+
+/// `ringmark diff` of two folders or files.
+fn diff(base: &Path, test: &Path, options: &[&str]) -> (Option<i32>, String, String) {
+    run(ringmark("diff").args([base, test]).args(options))
+}
+
+#[test]
+fn two_sweeps_are_compared_point_by_point_and_settings_come_first() {
+    let sweep = |pass: f64, layout| {
+        let folder = Folder::new();
+        for batch_size in [1, 4] {
+            for number in 1..=3 {
+                let pass = pass * f64::from(batch_size) * (1.0 + 0.001 * f64::from(number));
+                let mut record = record(&format!("1n1g/rn50_b{batch_size}_fp32"), number, pass);
+                record.config.layout = layout;
+                folder.score(&record);
+            }
+        }
+        folder
+    };
+    use ringmark_record::model::Layout::{Nchw, Nhwc};
+    let (base, test) = (sweep(0.5, Nhwc), sweep(0.25, Nchw));
+    let (status, stdout, stderr) = diff(&base.path(), &test.path(), &["--fail-on", "slower"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("layout: nhwc -> nchw"), "{stdout}");
+    assert!(stdout.contains("\nResNet50-v1b, fp32, image size 224, cpu\n"), "{stdout}");
+    for case in ["1n1g b1", "1n1g b4"] {
+        let line = stdout.lines().find(|line| line.starts_with(case)).expect("a case");
+        assert!(line.contains("Faster") && line.contains("+100"), "{line}");
+    }
+    assert!(stdout.find("layout").expect("first") < stdout.find("Faster").expect("second"));
+
+    // By the JSON that extract writes, it is the same; other kinds have nothing in common with it.
+    assert_eq!(base.ringmark("extract", &[]).0, Some(0));
+    let file = base.path().join("first_result.json");
+    let (status, by_file, stderr) = diff(&file, &test.path(), &[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let body = |text: &str| text.split_once("\nTEST").expect("the sides").1.to_owned();
+    assert_eq!(body(&by_file), body(&stdout));
+    let training = Folder::new();
+    training.run(&runs::record("1n1g", 1, 0.5));
+    let (status, _, stderr) = diff(&base.path(), &training.path(), &["--force"]);
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("scoring runs of ringmark") && stderr.contains("nothing in common"), "{stderr}");
+}
+
+#[test]
+fn other_networks_and_precisions_are_not_compared_unless_forced() {
+    let one = |record: ScoreRecord| {
+        let folder = Folder::new();
+        folder.score(&record);
+        folder
+    };
+    let base = one(record("1n1g/rn50_b4_fp32", 1, 0.5));
+    let mut other = record("1n1g/rn50_b4_fp32", 1, 0.5);
+    (other.config.model, other.config.dtype) = (Model::Resnet18, Dtype::Bf16);
+    let other = one(other);
+    let (status, _, stderr) = diff(&base.path(), &other.path(), &[]);
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("model: ResNet50-v1b in BASE, ResNet-18 in TEST"), "{stderr}");
+    assert!(stderr.contains("precision: fp32 in BASE, bf16 in TEST"), "{stderr}");
+    assert_eq!(diff(&base.path(), &other.path(), &["--force"]).0, Some(0));
+    let larger = one(record("1n1g/rn50_b8_fp32", 1, 0.5));
+    let (status, _, stderr) = diff(&base.path(), &larger.path(), &[]);
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("no case in common: BASE has 1n1g b4; TEST has 1n1g b8"), "{stderr}");
+}
