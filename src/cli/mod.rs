@@ -5,7 +5,7 @@
 //! | [`diff`] | the command that compares what was written: diff |
 //! | [`generate`] | the commands made of the definitions themselves: completions, man |
 //! | [`json`] | the option that every command with a table has |
-//! | [`launch`] | the commands that start something: sweep, bandwidth, doctor |
+//! | [`launch`] | the commands that start something: sweep, score, bandwidth, doctor |
 //! | [`schema`] | the JSON Schema of files and answers |
 //! | [`read`] | the commands that read what was written: extract, report, predict |
 
@@ -20,7 +20,10 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
-use crate::cli::launch::{BandwidthCommand, DoctorOptions, ScoreOptions, SweepOptions};
+use crate::cli::launch::bandwidth::BandwidthOptions;
+use crate::cli::launch::doctor::DoctorOptions;
+use crate::cli::launch::score::ScoreOptions;
+use crate::cli::launch::sweep::SweepOptions;
 use crate::cli::read::{ExtractOptions, PredictOptions, ReportOptions};
 use crate::cli::schema::SchemaOptions;
 
@@ -50,7 +53,7 @@ pub enum Command {
     /// Run inference at every point several times through mpirun or Slurm: images/s by network and batch size
     Score(Box<ScoreOptions>),
     /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun or Slurm
-    Bandwidth(Box<BandwidthCommand>),
+    Bandwidth(Box<BandwidthOptions>),
     /// Look at every host: ssh, programs, devices, network; say what is wrong and what to do about it
     Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown

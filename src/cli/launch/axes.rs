@@ -1,0 +1,106 @@
+//! What a sweep varies, the same in every benchmark over axes.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::ensure;
+use clap::{Args, value_parser};
+use ringmark_record::benchmark::{BenchmarkKind, Profile};
+use ringmark_record::case::Case;
+use ringmark_record::device::DeviceKind;
+use ringmark_record::dtype::Dtype;
+use ringmark_record::model::Model;
+use ringmark_record::option_table::keyword;
+use ringmark_record::usage::usage;
+
+use crate::launch::cluster::hosts::Hosts;
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::sweep::benchmark::axes_sweep::{self, AxesSweep};
+use crate::launch::sweep::plan::Axes;
+
+/// What a sweep varies and what becomes of it: the same for every benchmark over axes.
+#[derive(Debug, Args)]
+pub struct AxesOptions {
+    /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g
+    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts]
+    #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
+    cases: Option<Vec<Case>>,
+    /// Networks, instead of --model: each runs with every precision, batch size and case
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "model")]
+    #[arg(value_parser = keyword::<Model>())]
+    models: Option<Vec<Model>>,
+    /// Precisions, instead of --dtype: each runs with every batch size and case
+    #[arg(long, value_name = "TYPE,..", value_delimiter = ',', conflicts_with = "dtype")]
+    #[arg(value_parser = keyword::<Dtype>())]
+    dtypes: Option<Vec<Dtype>>,
+    /// Batch sizes of a rank, instead of --batch-size: each runs with every precision and case
+    #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
+    batch_sizes: Option<Vec<u32>>,
+    /// Runs of each case [default: 5; with --quick 2]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
+    runs: Option<u32>,
+    /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Go on with the sweep in --out: run what is missing or failed, and what is asked for besides. Refused where options,
+    /// program or devices are not those it was begun with
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Short profile for a first look, not a result to quote: two runs, small batch, few iterations
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// Pause between two runs, for devices to cool down
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = value_parser!(u64).range(..=86_400))]
+    cooldown: u64,
+}
+
+/// What an axis holds where its option names no values.
+pub(super) struct AxisDefaults {
+    pub(super) cases: fn(&Hosts) -> Vec<Case>,
+    pub(super) model: Model,
+    pub(super) dtype: Dtype,
+    pub(super) batch_sizes: Vec<u32>,
+    pub(super) threads: Option<u32>,
+    pub(super) device: DeviceKind,
+}
+
+impl AxesOptions {
+    /// Fills in what was not typed and checks the axes.
+    pub(super) fn into_sweep(
+        self,
+        kind: BenchmarkKind,
+        launch: LaunchConfig,
+        defaults: AxisDefaults,
+    ) -> anyhow::Result<AxesSweep> {
+        let axes = Axes {
+            models: self.models.unwrap_or_else(|| vec![defaults.model]),
+            dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
+            batch_sizes: self.batch_sizes.unwrap_or(defaults.batch_sizes),
+            cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts)),
+            runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
+        };
+        refuse_repeated("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
+        refuse_repeated("--models", &axes.models, "").map_err(usage)?;
+        refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
+        refuse_repeated("--batch-sizes", &axes.batch_sizes, "").map_err(usage)?;
+        Ok(AxesSweep {
+            out: self.out.unwrap_or_else(|| axes_sweep::default_folder(kind, &axes, SystemTime::now())),
+            axes,
+            launch,
+            cooldown: Duration::from_secs(self.cooldown),
+            resume: self.resume,
+            profile: if self.quick { Profile::Quick } else { Profile::Full },
+            device: defaults.device,
+            threads: defaults.threads,
+        })
+    }
+}
+
+/// What ran twice would write its files twice. `advice` goes on from "name it once".
+pub(super) fn refuse_repeated<T: PartialEq + Display>(option: &str, values: &[T], advice: &str) -> anyhow::Result<()> {
+    for (index, value) in values.iter().enumerate() {
+        ensure!(!values[..index].contains(value), "{option} has {value} twice: name it once{advice}");
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Options of `ringmark bandwidth`.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use clap::Args;
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::case::Case;
+use ringmark_record::option_table::Launched;
+use ringmark_record::usage::usage;
+
+use crate::cli::json::JsonOption;
+use crate::cli::launch::axes::refuse_repeated;
+use crate::cli::launch::hosts::{LaunchOptions, Machine};
+use crate::launch::sweep::benchmark::bandwidth::{self, BandwidthSweep};
+
+const BANDWIDTH_EXAMPLES: &str = "\
+Examples:
+  ringmark bandwidth
+      8 bytes to 128 MB on this machine, nccl-tests' table
+  ringmark bandwidth --hosts a:8,b:8 --interface ib0 -b 1M -e 1G -f 4 --min-busbw 40
+      1n2g to 2n8g; exit status 1 where a case's average is below 40 GB/s
+  ringmark bandwidth --cases 1n8g --json | jq '.cases[0].average_busbw'
+      one figure for a program
+  ringmark bandwidth --model resnet50_v1b --cases 1n2g --optimizer sgd
+      the gradients of ResNet50-v1b in training's buckets, and the update: MXNet's measure.py
+
+Exit status 1 says that a case failed or was too slow, 2 that something was asked wrongly.";
+
+/// What may be typed behind `ringmark bandwidth`.
+#[derive(Debug, Args)]
+#[command(after_help = BANDWIDTH_EXAMPLES)]
+pub struct BandwidthOptions {
+    /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g [default: those of 1n2g,1n4g,1n8g,2n8g,4n8g
+    /// that fit the hosts, and all slots of several hosts]
+    #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
+    cases: Option<Vec<Case>>,
+    /// Where and how.
+    #[command(flatten)]
+    launch: LaunchOptions,
+    /// Folder for CASE/bandwidth.log and CASE/bandwidth.json [default: results/TIME_bandwidth]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
+    /// What every rank is asked to do.
+    #[command(flatten)]
+    bandwidth: Launched<BandwidthConfig>,
+}
+
+impl BandwidthOptions {
+    /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
+    pub fn into_config(self) -> anyhow::Result<BandwidthSweep> {
+        let config = self.bandwidth.apply(BandwidthConfig::default())?;
+        let launch = self.launch.into_config(&Machine::read(config.device))?;
+        let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts));
+        refuse_repeated("--cases", &cases, "").map_err(usage)?;
+        config.validate().map_err(usage)?;
+        let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
+        Ok(BandwidthSweep { cases, launch, out, json: self.json.into_json(), bandwidth: config })
+    }
+}

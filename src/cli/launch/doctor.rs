@@ -1,0 +1,56 @@
+//! Options of `ringmark doctor`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ringmark_record::device::DeviceChoice;
+use ringmark_record::option_table::keyword;
+
+use crate::cli::json::JsonOption;
+use crate::cli::launch::hosts::{HostOptions, Machine};
+use crate::launch::doctor::command::DoctorConfig;
+use crate::launch::doctor::network::Depth;
+use crate::launch::job::launcher::LaunchConfig;
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  ringmark doctor --hosts a:8,b:8,c:8,d:8
+      everything, with the bandwidth between every two hosts
+  ringmark doctor --hostfile hosts --quick --out /shared/results/rack7
+      what a sweep looks at before it starts
+  ringmark doctor --hosts a:8,b:8 --interface ib0 --json health.json
+      on one network; all that was found goes to a file as well
+
+Nothing on the hosts is changed. Exit status 1 says that a job would fail there, 2 that something was asked wrongly.";
+
+/// Options of `ringmark doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_EXAMPLES)]
+pub struct DoctorOptions {
+    /// Whom to look at.
+    #[command(flatten)]
+    hosts: HostOptions,
+    /// Folder for results: check that there is room and that the first host has it too
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// What jobs are to use; cpu leaves the GPUs alone
+    #[arg(long, default_value = "auto", value_parser = keyword::<DeviceChoice>())]
+    device: DeviceChoice,
+    /// Measure no bandwidth: check only that each host reaches the next
+    #[arg(long)]
+    quick: bool,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+impl DoctorOptions {
+    /// Fills in what was not typed; looks at this machine only where its size decides.
+    pub fn into_config(self) -> anyhow::Result<DoctorConfig> {
+        let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } =
+            self.hosts.into_config(&Machine::read(self.device))?;
+        let depth = if self.quick { Depth::Quick } else { Depth::Full };
+        let json = self.json.into_json();
+        Ok(DoctorConfig { hosts, worker, sync, options, ssh, out: self.out, device, depth, json })
+    }
+}

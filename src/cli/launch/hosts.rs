@@ -1,0 +1,153 @@
+//! Where and how jobs are launched, the same in every command that launches.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, value_parser};
+use ringmark_record::device::{DeviceChoice, DeviceKind};
+use ringmark_record::usage::usage;
+
+use crate::launch::cluster::hosts::{self, Hosts};
+use crate::launch::cluster::interface::Interface;
+use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::request::StarterOptions;
+use crate::launch::job::starter::{self, Starter};
+use crate::launch::local::environment::LaunchEnvironment;
+
+/// Which hosts, and how they are reached.
+#[derive(Debug, Args)]
+pub struct HostOptions {
+    /// What starts the ranks: mpirun over ssh, or srun with PMIx inside an allocation of Slurm
+    #[arg(long, value_name = "NAME", default_value = "mpirun", value_parser = PossibleValuesParser::new(starter::NAMES))]
+    launcher: String,
+    /// Hosts with their number of ranks; a case takes the first of them
+    /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
+    /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs]
+    #[arg(long, value_name = "HOST:SLOTS,..", value_parser = Hosts::parse_list)]
+    hosts: Option<Hosts>,
+    /// File with a line `host slots=8` for each host, instead of --hosts
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    hostfile: Option<PathBuf>,
+    /// Network for mpirun, MPI and NCCL: an interface such as ib0, or a network such as 10.77.0.0/24 [default: the one by
+    /// which the hosts reach each other]
+    #[arg(long, value_name = "NAME|CIDR")]
+    interface: Option<Interface>,
+    /// Port of sshd on the hosts
+    #[arg(long, value_name = "PORT", default_value_t = 22)]
+    ssh_port: u16,
+    /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
+    #[arg(long, value_name = "PATH")]
+    worker: Option<PathBuf>,
+    /// First copy the worker and its libraries to this folder of every host by rsync, and run it there; equal files stay.
+    /// With --device cpu only what the CPU needs
+    #[arg(long, value_name = "FOLDER")]
+    sync: Option<PathBuf>,
+    /// More arguments for mpirun or srun, quoted as in a shell; may be repeated
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, alias = "mpirun-args")]
+    launcher_args: Vec<String>,
+}
+
+impl HostOptions {
+    /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
+    pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
+        let given = match (self.hosts, &self.hostfile) {
+            (None, Some(file)) => Some(Hosts::read_file(file).map_err(usage)?),
+            (hosts, _) => hosts,
+        };
+        let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
+        let arguments = starter::split_arguments(&self.launcher_args)?;
+        Ok(LaunchConfig {
+            hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.slots())),
+            timeout: None,
+            stall_timeout: None,
+            worker: self.worker,
+            starter,
+            ssh: SshOptions::new(self.ssh_port, &arguments, &machine.environment),
+            options: StarterOptions { interface: self.interface, arguments },
+            device: machine.device,
+            sync: self.sync,
+            dry_run: false,
+            // Slurm starts ranks where ssh may not lead.
+            doctor: starter == Starter::Mpirun,
+        })
+    }
+}
+
+/// Where and how jobs are launched, the same in every command that launches.
+#[derive(Debug, Args)]
+pub struct LaunchOptions {
+    /// Where.
+    #[command(flatten)]
+    hosts: HostOptions,
+    /// End a run that takes longer; it has failed [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=31_536_000))]
+    timeout: Option<u64>,
+    /// End a run in which no rank makes progress for so long (three times as long at the start), and name the rank that
+    /// hangs; from 6, or 0 to wait for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
+    stall_timeout: u64,
+    /// Print every command and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Skip the look at the hosts (`ringmark doctor --quick`); MPI and NCCL then choose their network themselves. With
+    /// --launcher slurm it is always skipped
+    #[arg(long)]
+    no_doctor: bool,
+}
+
+impl LaunchOptions {
+    /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
+    pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
+        let config = self.hosts.into_config(machine)?;
+        Ok(LaunchConfig {
+            timeout: self.timeout.map(Duration::from_secs),
+            stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),
+            dry_run: self.dry_run,
+            doctor: config.doctor && !self.no_doctor,
+            ..config
+        })
+    }
+}
+
+/// A rank counts as silent after five seconds.
+fn stall_timeout(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seconds @ (0 | 6..=31_536_000)) => Ok(seconds),
+        _ => Err("choose 6 to 31536000 seconds, or 0 to wait for ever".to_owned()),
+    }
+}
+
+/// This machine, where it decides.
+pub(super) struct Machine {
+    pub(super) environment: LaunchEnvironment,
+    pub(super) device: DeviceChoice,
+    pub(super) gpus: u32,
+}
+
+impl Machine {
+    /// Looks; for GPUs only where `device` allows one.
+    pub(super) fn read(device: DeviceChoice) -> Machine {
+        let environment = LaunchEnvironment::read();
+        let gpus = match device {
+            DeviceChoice::Cpu => 0,
+            _ => hosts::gpus(environment.visible_devices.as_deref()),
+        };
+        Machine { environment, device, gpus }
+    }
+
+    /// What ranks will use, as far as this machine knows.
+    pub(super) fn kind(&self, launch: &LaunchConfig) -> DeviceKind {
+        match launch.device {
+            DeviceChoice::Cuda => DeviceKind::Cuda,
+            _ if self.gpus > 0 || launch.starter.asks_for_gpus() => DeviceKind::Cuda,
+            _ => DeviceKind::Cpu,
+        }
+    }
+
+    /// One rank a GPU, or a core where there is none.
+    pub(super) fn slots(&self) -> u32 {
+        if self.gpus > 0 { self.gpus } else { self.environment.cores }
+    }
+}

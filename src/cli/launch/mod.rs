@@ -1,0 +1,14 @@
+//! Options of the commands that start something, with what is filled in where nothing was typed.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`hosts`] | where and how, the same in all of them |
+//! | [`axes`] | what a sweep varies, the same in every benchmark over axes |
+//! | [`sweep`], [`score`], [`bandwidth`], [`doctor`] | the commands |
+
+pub mod axes;
+pub mod bandwidth;
+pub mod doctor;
+pub mod hosts;
+pub mod score;
+pub mod sweep;

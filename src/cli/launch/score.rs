@@ -1,0 +1,70 @@
+//! Options of `ringmark score`.
+
+use std::path;
+
+use clap::Args;
+use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::case::Case;
+use ringmark_record::option_table::Launched;
+use ringmark_record::run_name::RunName;
+use ringmark_record::usage::usage;
+
+use crate::cli::launch::axes::{AxesOptions, AxisDefaults};
+use crate::cli::launch::hosts::{LaunchOptions, Machine};
+use crate::launch::sweep::benchmark::score::ScoreSweep;
+
+const SCORE_EXAMPLES: &str = "\
+Examples:
+  ringmark score
+      images/s of inference on this machine, batch 1 to 32, as MXNet's benchmark_score.py
+  ringmark score --models resnet50_v1b,resnet18 --dtypes fp32,bf16 --batch-sizes 1,8,32 --out results/inference
+      two networks in two precisions; then: ringmark extract results/inference
+  ringmark score --batch-size 32 --cases 1n1g,1n8g --hosts a:8
+      one GPU alone, and eight side by side
+
+Exit status 1 says that a run failed or that the hosts are not well, 2 that something was asked wrongly or that --out is
+in use.";
+
+/// Batch sizes of MXNet's benchmark_score.py.
+const MXNET_BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
+
+/// Options of `ringmark score`.
+#[derive(Debug, Args)]
+#[command(after_help = SCORE_EXAMPLES)]
+pub struct ScoreOptions {
+    /// What it varies.
+    #[command(flatten)]
+    axes: AxesOptions,
+    /// Where and how.
+    #[command(flatten)]
+    launch: LaunchOptions,
+    /// What every rank is asked to do.
+    #[command(flatten)]
+    score: Launched<ScoreConfig>,
+}
+
+impl ScoreOptions {
+    /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
+    pub fn into_config(self) -> anyhow::Result<ScoreSweep> {
+        let profile = if self.axes.quick { ScoreConfig::quick() } else { ScoreConfig::default() };
+        let score = self.score.apply(profile)?;
+        let score = ScoreConfig { init: score.init.map(path::absolute).transpose()?, ..score };
+        let machine = Machine::read(score.device);
+        let launch = self.launch.into_config(&machine)?;
+        let is_one_size = self.axes.quick || self.score.has("batch-size");
+        let defaults = AxisDefaults {
+            cases: |_| vec![Case::SINGLE],
+            model: score.model,
+            dtype: score.dtype,
+            batch_sizes: if is_one_size { vec![score.batch_size] } else { MXNET_BATCH_SIZES.to_vec() },
+            threads: score.threads,
+            device: machine.kind(&launch),
+        };
+        let sweep = self.axes.into_sweep(BenchmarkKind::Score, launch, defaults)?;
+        for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {
+            ScoreConfig { model, dtype, batch_size, ..score.clone() }.validate().map_err(usage)?;
+        }
+        Ok(ScoreSweep { sweep, score })
+    }
+}

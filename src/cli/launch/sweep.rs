@@ -1,0 +1,101 @@
+//! Options of `ringmark sweep`.
+
+use std::path::{self, PathBuf};
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::case::Case;
+use ringmark_record::option_table::Launched;
+use ringmark_record::run_name::RunName;
+use ringmark_record::usage::usage;
+
+use crate::cli::launch::axes::{AxesOptions, AxisDefaults};
+use crate::cli::launch::hosts::{LaunchOptions, Machine};
+use crate::launch::cluster::hosts::Hosts;
+use crate::launch::sweep::benchmark::train::TrainSweep;
+use crate::launch::sweep::suite;
+
+const SWEEP_EXAMPLES: &str = "\
+Examples:
+  ringmark sweep --quick
+      a first look at this machine in minutes
+  ringmark sweep --cases 1n1g,1n8g --batch-size 256 --dtype fp16
+      one and all eight GPUs of this machine, five runs each
+  ringmark sweep --hosts a:8,b:8,c:8,d:8 --interface ib0
+      DLPerf's six cases on four hosts. They reach each other by ssh without a password;
+      ringmark-worker and the folder of --out lie at the same path on all of them
+  ringmark sweep --hosts a:8,b:8 --sync /tmp/ringmark
+      the same where nothing is installed on b: copies the worker and its libraries there first
+  salloc --nodes=2 --gpus-per-node=8 --exclusive ringmark sweep --launcher slurm --cases 1n1g,2n8g
+      inside an allocation of Slurm; scripts/slurm.sbatch is a batch script to start from
+  ringmark sweep --hosts a:8,b:8 --out results/rack7 --resume
+      goes on with that sweep after it was interrupted or failed: only what is missing runs
+  ringmark sweep --dtypes fp32,bf16 --batch-sizes 32,64,128 --cases 1n1g,1n8g
+      every precision with every batch size and case: 60 runs
+  ringmark sweep --suite ddp --hosts a:8,b:8
+      PyTorch's DDP suite: every case with and without communication, percentiles in its lines
+  ringmark sweep --hosts localhost:8 --dry-run
+      the command lines of eight ranks on one machine, GPUs or not
+
+Exit status 1 says that a run failed or that the hosts are not well, 2 that something was asked wrongly or that --out is
+in use.";
+
+/// DLPerf's cases that fit.
+fn dlperf_cases(hosts: &Hosts) -> Vec<Case> {
+    Case::DLPERF.into_iter().filter(|case| hosts.fit(*case)).collect()
+}
+
+/// Options of `ringmark sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = SWEEP_EXAMPLES)]
+pub struct SweepOptions {
+    /// What it varies.
+    #[command(flatten)]
+    axes: AxesOptions,
+    /// Where and how.
+    #[command(flatten)]
+    launch: LaunchOptions,
+    /// Run PyTorch's DDP benchmark: after each run the same ranks without communication, and its percentile lines at the
+    /// end [default cases: 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as the hosts go]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
+    suite: Option<String>,
+    /// What every rank is asked to do.
+    #[command(flatten)]
+    train: Launched<TrainConfig>,
+}
+
+impl SweepOptions {
+    /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
+    pub fn into_config(self) -> anyhow::Result<TrainSweep> {
+        let machine = Machine::read(self.train.apply(TrainConfig::default())?.device);
+        let launch = self.launch.into_config(&machine)?;
+        let device = machine.kind(&launch);
+        let ddp_suite = self.suite.is_some();
+        let profile = if self.axes.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
+        let train = with_absolute_paths(self.train.apply(profile)?)?;
+        let defaults = AxisDefaults {
+            cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
+            model: train.model,
+            dtype: train.dtype,
+            batch_sizes: vec![train.batch_size],
+            threads: train.threads,
+            device,
+        };
+        let sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
+        for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {
+            TrainConfig { model, dtype, batch_size, ..train.clone() }.validate().map_err(usage)?;
+        }
+        if ddp_suite {
+            suite::check(&train).map_err(usage)?;
+        }
+        Ok(TrainSweep { sweep, ddp_suite, train })
+    }
+}
+
+/// Ranks on other hosts start in another folder.
+fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
+    let absolute = |file: Option<PathBuf>| file.map(path::absolute).transpose();
+    Ok(TrainConfig { data: absolute(train.data)?, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
+}
