@@ -8,7 +8,7 @@
 //! | [`read`] | turns what was written into figures |
 //!
 //! What they share is the package `ringmark-record` (`src/record`); the process that they start is the
-//! package `ringmark-worker` (`src/run`). `launch` and `read` never import each other: they meet only in files.
+//! package `ringmark-worker` (`src/worker`). `launch` and `read` never import each other: they meet only in files.
 
 pub mod cli;
 pub mod launch;

@@ -3,7 +3,7 @@
 //! Open MPI without its plugins is worse than none.
 //!
 //! A copy lies as the original does: the program in the folder, libtorch and NVIDIA's libraries below it in the folders of
-//! their packages. There the program looks first (`src/run/build.rs`), and libtorch looks for the others beside itself.
+//! their packages. There the program looks first (`src/worker/build.rs`), and libtorch looks for the others beside itself.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -82,8 +82,7 @@ mod tests {
     use super::*;
     use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
     use ringmark_record::device::DeviceKind;
-    use ringmark_record::environment::Environment;
-    use ringmark_record::environment::RankPlace;
+    use ringmark_record::environment::{Environment, RankPlace};
     use ringmark_record::units::Seconds;
 
     fn write(root: &Path, case: &str, ranks: u32, failure: Option<&str>) {

@@ -10,13 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ringmark_record::device::DeviceChoice;
-use ringmark_record::inspection::Inspection;
-use ringmark_record::inspection::Library;
-use ringmark_record::inspection::Order;
-use ringmark_record::inspection::Reply;
-use ringmark_record::units::Bytes;
-use ringmark_record::units::GigabytesPerSecond;
-use ringmark_record::units::Seconds;
+use ringmark_record::inspection::{Inspection, Library, Order, Reply};
+use ringmark_record::units::{Bytes, GigabytesPerSecond, Seconds};
 
 use crate::ffi::libraries::{self, CudaLibraries};
 use crate::ffi::nccl::Nccl;

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
-use ringmark_record::resource_use::HostUse;
-use ringmark_record::resource_use::RankUse;
-use ringmark_record::units::Bytes;
-use ringmark_record::units::Seconds;
+use ringmark_record::resource_use::{HostUse, RankUse};
+use ringmark_record::units::{Bytes, Seconds};
 
 use crate::host::facts::{self, first_line};
 

@@ -7,8 +7,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringmark_record::environment::is_allowed;
-use ringmark_record::units::Bytes;
-use ringmark_record::units::Seconds;
+use ringmark_record::units::{Bytes, Seconds};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The value of a variable that is set and not empty.

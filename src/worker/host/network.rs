@@ -8,8 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use ipnet::Ipv4Net;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
-use ringmark_record::inspection::INTERFACE_VARIABLE;
-use ringmark_record::inspection::Interface;
+use ringmark_record::inspection::{INTERFACE_VARIABLE, Interface};
 use ringmark_record::usage::usage;
 
 /// All of them, by name.

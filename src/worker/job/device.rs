@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::device::DeviceKind;
+use ringmark_record::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dtype::Dtype;
 use tch::Device;
 

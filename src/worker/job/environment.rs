@@ -3,8 +3,7 @@
 use anyhow::Result;
 use ringmark_record::benchmark::{Profile, RunLabel};
 use ringmark_record::device::DeviceKind;
-use ringmark_record::environment::Environment;
-use ringmark_record::environment::RankPlace;
+use ringmark_record::environment::{Environment, RankPlace};
 
 use crate::ffi::nccl::Nccl;
 use crate::ffi::{libraries, shim};

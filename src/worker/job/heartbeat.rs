@@ -17,12 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, getppid};
-use ringmark_record::heartbeat::Heartbeat;
-use ringmark_record::heartbeat::INTERVAL;
-use ringmark_record::heartbeat::LauncherAddress;
-use ringmark_record::heartbeat::Message;
-use ringmark_record::heartbeat::Stage;
-use ringmark_record::heartbeat::WELCOME;
+use ringmark_record::heartbeat::{Heartbeat, INTERVAL, LauncherAddress, Message, Stage, WELCOME};
 use ringmark_record::units::Seconds;
 
 use crate::host::facts;

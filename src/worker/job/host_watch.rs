@@ -4,8 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use ringmark_record::resource_use::HostUse;
-use ringmark_record::resource_use::RankUse;
+use ringmark_record::resource_use::{HostUse, RankUse};
 use ringmark_record::units::Seconds;
 use serde::{Deserialize, Serialize};
 

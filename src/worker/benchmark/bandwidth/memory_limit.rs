@@ -3,8 +3,7 @@
 
 use std::time::Instant;
 
-use ringmark_record::benchmark::bandwidth::record::MemoryLimit;
-use ringmark_record::benchmark::bandwidth::record::MessageResult;
+use ringmark_record::benchmark::bandwidth::record::{MemoryLimit, MessageResult};
 use ringmark_record::stats::busbw::memory_bound;
 use ringmark_record::units::GigabytesPerSecond;
 

@@ -3,17 +3,13 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
-use ringmark_record::benchmark::bandwidth::config::Messages;
-use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
-use ringmark_record::benchmark::bandwidth::record::MessageResult;
-use ringmark_record::benchmark::bandwidth::record::Timing;
+use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages, OptimizerChoice};
+use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::exchange::BackendChoice;
 use ringmark_record::heartbeat::Stage;
 use ringmark_record::model::Model;
-use ringmark_record::units::Bytes;
-use ringmark_record::units::Seconds;
+use ringmark_record::units::{Bytes, Seconds};
 use tch::{Device, Kind, Tensor};
 
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};

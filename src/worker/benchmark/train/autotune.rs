@@ -3,8 +3,7 @@
 //! differently in other chunks). Not for what a size means.
 
 use anyhow::Result;
-use ringmark_record::benchmark::train::record::Trial;
-use ringmark_record::benchmark::train::record::Tuning;
+use ringmark_record::benchmark::train::record::{Trial, Tuning};
 use ringmark_record::exchange::ExchangeConfig;
 use ringmark_record::stats::summary;
 use ringmark_record::units::Seconds;

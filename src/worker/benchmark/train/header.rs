@@ -3,9 +3,7 @@
 use anyhow::Result;
 use ringmark_record::benchmark::RunLabel;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::RunHeader;
-use ringmark_record::benchmark::train::record::SCHEMA;
-use ringmark_record::benchmark::train::record::Tuning;
+use ringmark_record::benchmark::train::record::{RunHeader, SCHEMA, Tuning};
 
 use crate::exchange::GradientExchange;
 use crate::host::facts;

@@ -9,12 +9,9 @@ mod step;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use ringmark_record::benchmark::train::config::Fault;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::RunHeader;
-use ringmark_record::benchmark::train::record::Tuning;
-use ringmark_record::heartbeat::LauncherAddress;
-use ringmark_record::heartbeat::Stage;
+use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
+use ringmark_record::benchmark::train::record::{RunHeader, Tuning};
+use ringmark_record::heartbeat::{LauncherAddress, Stage};
 use tch::Tensor;
 
 use crate::benchmark::train::progress::Progress;

@@ -6,9 +6,7 @@ use std::io::{IsTerminal, stderr, stdout};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringmark_record::benchmark::RunLabel;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::RunHeader;
-use ringmark_record::benchmark::train::record::Trial;
-use ringmark_record::benchmark::train::record::Tuning;
+use ringmark_record::benchmark::train::record::{RunHeader, Trial, Tuning};
 use ringmark_record::line::dlperf;
 use ringmark_record::units::ImagesPerSecond;
 

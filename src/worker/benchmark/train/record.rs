@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::RunEnd;
-use ringmark_record::benchmark::train::record::RunHeader;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
 use ringmark_record::phase::{Phase, Phases};
 use ringmark_record::units::Seconds;
 use ringmark_record::validity;

@@ -1,8 +1,7 @@
 //! The body of the hot loop: forward, backward with the exchange inside it, update.
 
 use anyhow::Result;
-use ringmark_record::benchmark::train::config::Fault;
-use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
 use ringmark_record::heartbeat::Stage;
 use ringmark_record::phase::Phase;
 use tch::{Device, Kind, Reduction, Tensor};

@@ -1,8 +1,7 @@
 //! Which backend sums: what was asked for, where the ranks are.
 
 use anyhow::{Context, Result, bail};
-use ringmark_record::exchange::BackendChoice;
-use ringmark_record::exchange::ExchangeConfig;
+use ringmark_record::exchange::{BackendChoice, ExchangeConfig};
 use tch::Device;
 
 use crate::exchange::backend::Backend;
