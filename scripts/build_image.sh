@@ -50,7 +50,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# Runs the rest of the words on the mounted file tree of a new container from $1, and keeps it as image $2.
+# Runs the other arguments as a command on the mounted file tree of a new container from $1, and keeps it as image $2.
 make_base() {
     local from=$1 name=$2
     shift 2

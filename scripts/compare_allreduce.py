@@ -3,9 +3,9 @@
 
     scripts/compare_allreduce.py [--rounds 5] [--parts large,small,ranks,training] [--out FILE]
 
-large     102.4 MB in place over two ranks: bus bandwidth of ringmark, of one MPI_Allreduce, of MPI_Allreduce in pieces of
-          4 MB, of gloo through torch.distributed; and the share of what the memory allows (measured by ringmark-worker
-          in the same run: see results/README.md)
+large     102.4 MB in place over two ranks: bus bandwidth of ringmark, of one MPI_Allreduce, of MPI_Allreduce in chunks
+          of 4 MB, of gloo through torch.distributed; and the proportion of what the memory allows (measured by
+          ringmark-worker in the same run: see results/README.md)
 small     8 B to 64 KB in place over two ranks: time of ringmark and of MPI_Allreduce
 ranks     102.4 MB over 2, 4 and 8 ranks, whatever the number of cores: time by ringmark
 training  ResNet50-v1b, two ranks of one thread: step and exposed all-reduce by ringmark, by MPI, and without exchange

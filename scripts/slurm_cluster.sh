@@ -30,7 +30,7 @@ missing_packages() {
 
 # --- up ------------------------------------------------------------------------------------------------------------
 
-# What `up` is at: its last words where it fails.
+# What `up` is doing: its last message where it fails.
 step=
 
 undo_up() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Four hosts on this machine (scripts/cluster.sh): the main job on them, then every fault we know of, each with the time
-# until somebody says so and the words. A part of scripts/test.sh, which leaves it out where it is not run by root.
+# Four simulated hosts on this machine (scripts/cluster.sh): a sweep on them, then every fault we know of, each with the
+# time until it is reported, and the message. A part of scripts/test.sh, which leaves it out where it is not run by root.
 #
 #   scripts/test_cluster.sh [NAME...]     tests whose names hold one of these; by default cluster:: doctor:: slurm::
 set -euo pipefail

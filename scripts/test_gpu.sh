@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # GPU tests of ringmark-worker: CUDA against CPU, every precision, NCCL with one rank and with two, overlap by events,
-# all-reduce alone, and what the driver says of a rank that is killed or stopped.
+# all-reduce alone, and what the launcher reports about a rank that is killed or stopped.
 #
 #   scripts/test_gpu.sh [--worker FILE] [--keep FOLDER]
 #
@@ -64,7 +64,7 @@ start() {
     timeout -k 10 150 ${launch[@]+"${launch[@]}"} "$worker" "$@" >"$name.log" 2>&1
 }
 
-# judge NAME of test, then words for the Python below: its exit status decides, its line says why.
+# judge NAME of test, then arguments for the Python below: its exit status decides, its line says why.
 judge() {
     local name=$1 words
     shift
@@ -378,7 +378,7 @@ WRAPPER
 }
 two_ranks
 
-# --- a rank of two that is killed or stopped while NCCL sums: the driver names it ---
+# --- a rank of two that is killed or stopped while NCCL sums: the launcher names it ---
 fault() {
     local signal=$1 words=$2 program=$worker ringmark driver rank second said
     ringmark=$(dirname "$worker")/ringmark

@@ -65,7 +65,7 @@ keyword_enum!(
 );
 
 /// Compares and prints. An error after everything else was printed where either side is not complete, or where that was
-/// found which the exit status is to tell.
+/// found which the exit status is to report.
 pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let base = read_side(&config.base).context("BASE")?;
@@ -89,7 +89,7 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was to be told of by the exit status, and was found.
+/// What the exit status is to report, and was found.
 fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
     let of = |verdict: Verdict| {
         let cases =
@@ -172,7 +172,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
                 Some(BenchmarkKind::Score) => read_scoring_runs(path)?,
                 _ => read_runs(path)?,
             };
-            // What is wrong with a record is told with its run.
+            // What is wrong with a record is reported with its run.
             let is_other = |what: &String| !what.contains(".jsonl: ");
             side.left_out.extend(left_out.into_iter().filter(is_other));
             Ok(side)

@@ -33,7 +33,7 @@ pub struct PredictConfig {
     pub json: Json,
 }
 
-/// Reads, predicts, prints; an error where something that was asked cannot be said.
+/// Reads, predicts, prints; an error where something that was asked cannot be predicted.
 pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let outlooks: Vec<Outlook> =

@@ -122,7 +122,7 @@ fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<
     Ok(ResultFolder { name, groups, bandwidth: bandwidth.cases, problems })
 }
 
-/// As few last parts of each path as tell it from all others.
+/// As few last parts of each path as distinguish it from all others.
 fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let resolved = |folder: &PathBuf| {
         let whole = fs::canonicalize(folder)

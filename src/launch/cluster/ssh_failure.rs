@@ -1,4 +1,4 @@
-//! Why ssh did not come through, from its own words: what is wrong, and what to do about it. Pure.
+//! Why ssh failed, from its own output: what is wrong, and what to do about it. Pure.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::launch::local::child::Answer;
 /// What is wrong between us and a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SshFailure {
-    /// What failed, with ssh's own words.
+    /// What failed, with ssh's own message.
     pub what: String,
     /// What to do.
     pub fix: String,

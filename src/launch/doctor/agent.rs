@@ -43,7 +43,7 @@ pub struct AgentStart<'a> {
 }
 
 impl Agent {
-    /// Starts the worker on the host. `Err` says in its own words why it did not start.
+    /// Starts the worker on the host. `Err` holds its own message why it did not start.
     pub fn start(remote: &Remote, start: &AgentStart, interrupt: &Interrupt) -> Result<(Agent, Inspection), String> {
         let (worker, device) = (start.worker.display().to_string(), start.device.to_string());
         // mpirun hands it on as well, and it decides which libraries are found.
@@ -101,7 +101,7 @@ impl Agent {
                 Err(RecvTimeoutError::Disconnected) => {
                     thread::sleep(TICK);
                     if let Ok(Some(status)) = self.child.try_wait() {
-                        // Its last words may still be on their way.
+                        // Its last output may still be on its way.
                         thread::sleep(TICK);
                         let error = self.errors();
                         return Err(if error.is_empty() { format!("it ended with {status}") } else { error });

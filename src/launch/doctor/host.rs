@@ -53,7 +53,7 @@ pub struct HostFacts {
     pub probe: Option<Probe>,
     /// What the worker says.
     pub inspection: Option<Inspection>,
-    /// Why it says nothing, in its own words or the loader's.
+    /// Why it did not start: its own message or the loader's.
     pub worker_failure: Option<String>,
     /// How much its clock is ahead of this machine's.
     pub clock_ahead: Option<Seconds>,

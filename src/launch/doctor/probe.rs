@@ -48,7 +48,7 @@ pub struct Probe {
     pub gpus: Gpus,
     /// `nvidia-smi topo -m`, line by line.
     pub topology: Vec<String>,
-    /// The last that the script said where it did not come to its end.
+    /// The last output of the script where it did not reach its end.
     pub stopped_after: Option<String>,
 }
 

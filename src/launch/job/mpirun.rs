@@ -14,7 +14,7 @@ pub fn command_line(job: &JobRequest, environment: &LaunchEnvironment) -> Vec<St
     add(&["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", &case.ranks().to_string()]);
     add(&["-H", &slots.join(","), "--bind-to", "none", "--map-by", "slot"]);
 
-    // mpirun complains about a variable that is not set, and about one that is given twice.
+    // mpirun warns about a variable that is not set, and about one that is passed twice.
     for name in &environment.variables {
         if name != "NCCL_SOCKET_IFNAME" || options.interface.is_none() {
             add(&["-x", name]);

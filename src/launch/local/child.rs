@@ -147,7 +147,7 @@ pub fn call(command: &mut Command, call: Call, interrupt: &Interrupt) -> io::Res
     let start = Instant::now();
     let (mut child, Pipes { mut stdin, stdout, stderr }) = ChildProcess::start_piped(command, call.policy)?;
     let input = call.input.to_vec();
-    // A process that does not read must not hold us up, and one that has ended early says why in its own words.
+    // A process that does not read must not block us, and one that has ended early says why in its own output.
     thread::spawn(move || stdin.write_all(&input));
     let (sender, chunks) = mpsc::channel();
     forward(stdout, Stream::Output, sender.clone());

@@ -118,7 +118,7 @@ pub fn prepare<'a>(out: &Path, logs: impl IntoIterator<Item = &'a Path>) -> anyh
 fn remove_parts(folder: &Path) {
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
         if whole_file::is_part(&file.path()) {
-            // It takes room, no more.
+            // It takes disk space, no more.
             let _ = fs::remove_file(file.path());
         }
     }

@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(threads("1n1g,1n2g", 64, None), 32);
         assert_eq!(threads("1n1g", 8, None), 8);
         assert_eq!(threads("1n8g", 2, None), 1);
-        // A sweep that goes on with fewer cases keeps the part that its runs had; one that needs more room differs.
+        // A sweep that goes on with fewer cases keeps the part that its runs had; one that needs more threads differs.
         assert_eq!(threads("1n1g", 8, Some(2)), 2);
         assert_eq!(threads("1n8g", 8, Some(2)), 1);
         assert_eq!(CoreShare::of(&cases("1n2g"), 2, None).line(), "each rank has 1 of 2 cores in every case");

@@ -71,7 +71,8 @@ fn conditions(run: &Run) -> Conditions {
     Conditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, recorded }
 }
 
-/// A name for each group: the model's, as files have it, where there is one alone, otherwise by what tells the groups apart.
+/// A name for each group: the model's, as files have it, where there is one alone, otherwise what distinguishes
+/// the groups.
 pub fn labels(groups: &[&Conditions]) -> Vec<String> {
     if let [alone] = groups {
         return vec![alone.model.facts().file_name.to_owned()];
@@ -108,7 +109,7 @@ pub fn settings(conditions: &Conditions) -> BTreeMap<String, Value> {
 }
 
 /// A benchmark's configuration by the names in its record. Without those at `null`, and without seed, which may differ from
-/// run to run, and device, by whose kind runs are told apart.
+/// run to run, and device, whose kind distinguishes runs.
 pub fn fields(config: &impl Serialize) -> BTreeMap<String, Value> {
     let Ok(Value::Object(mut fields)) = serde_json::to_value(config) else {
         return BTreeMap::new();

@@ -64,7 +64,7 @@ impl CaseLoss {
         ImagesPerSecond(self.ideal.0 * self.loss.efficiency_lost(part))
     }
 
-    /// The part's time; `None` where it was not told apart.
+    /// The part's time; `None` where it was not measured separately.
     pub fn part(&self, wanted: Part) -> Option<MeanDifference> {
         let mut parts = self.loss.parts.iter().chain(&self.loss.compute);
         parts.find(|(part, _)| *part == wanted).map(|(_, difference)| *difference)

@@ -1,4 +1,4 @@
-//! What a file holds, told by its content and never by its name. Not for reading it.
+//! What a file holds, recognised by its content and never by its name. Not for reading it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

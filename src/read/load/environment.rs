@@ -1,5 +1,5 @@
 //! When, on what and with what runs ran, as text: devices, hosts, versions, variables, what the gradients went through. For showing
-//! and for telling two results apart; not for options, which are in [`crate::read::analyse::grouping::settings`].
+//! and for listing how two results differ; not for options, which are in [`crate::read::analyse::grouping::settings`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};

@@ -44,7 +44,7 @@ pub struct FoundRun {
 pub struct Found {
     /// In the order of their paths.
     pub runs: Vec<FoundRun>,
-    /// Logs that are no run, records without a log, folders that cannot be read, runs that a sweep still owes.
+    /// Logs that are no run, records without a log, folders that cannot be read, planned runs of a sweep that are missing.
     pub problems: Vec<Problem>,
     /// What was measured, each with the first file that says so.
     measured: BTreeMap<BenchmarkKind, PathBuf>,

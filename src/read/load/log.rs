@@ -11,7 +11,7 @@ use crate::read::load::problem::Problem;
 /// What is read at once, in bytes: few calls, and still in the processor's cache when it is looked at.
 pub(super) const BLOCK: usize = 1 << 17;
 
-/// A line that is much longer, in bytes, is looked at in pieces; keeps a file without line ends out of memory.
+/// A line that is much longer, in bytes, is read in parts; keeps a file without line ends out of memory.
 const LONGEST_LINE: usize = 1 << 20;
 
 /// What a log says.

@@ -81,7 +81,7 @@ pub struct Measured {
     pub steps: Vec<Vec<Seconds>>,
     /// Every rank; none without a record.
     pub ranks: Vec<RankTimes>,
-    /// What every host did meanwhile; none without a record that tells it.
+    /// What every host did meanwhile; none without a record that holds it.
     pub host_use: Vec<HostUse>,
     /// Mean loss over ranks in the last iteration.
     pub last_loss: Option<f64>,
@@ -136,7 +136,7 @@ pub fn judge(
     Run { found: found.clone(), recorded, outcome }
 }
 
-/// Decides whether a run counts, the most telling reason first, and works out its figures.
+/// Decides whether a run counts, the most important reason first, and computes its figures.
 fn measure(
     found: &FoundRun,
     log: Log,

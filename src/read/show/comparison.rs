@@ -12,7 +12,7 @@ const WIDTH: usize = 80;
 /// Behind the number of runs of a side with warnings.
 const MARK: &str = "!";
 
-/// From so many wrong verdicts by chance on, a word is said of them.
+/// From this number of wrong verdicts by chance on, a note mentions them.
 const EXPECTED_WRONG: f64 = 0.5;
 
 /// Where it is shown.

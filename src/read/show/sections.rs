@@ -6,7 +6,7 @@ use crate::read::show::columns::{Columns, aligned, escaped, piped};
 /// Behind a figure of runs with warnings.
 pub const MARK: &str = "!";
 
-/// A table, or several of the same runs, with what is said of them.
+/// A table, or several of the same runs, with the text about them.
 pub struct Section {
     /// What was measured, on what and how.
     pub title: Vec<String>,

@@ -261,7 +261,7 @@ pub fn exposed_without_line(
     let (then, now) = (before - smaller.allreduce, after - before);
     let goes_on = |ratio: f64, margin: f64| exposed + (exposed - smaller.exposed + margin) * ratio;
     let low = bandwidth.max(goes_on(now.bytes / then.bytes, -smaller.margin));
-    // The margin alone must not tell more than nothing would.
+    // The margin alone must not raise the bound above what it is without a smaller case.
     let ratio = now.steps / then.steps;
     let most = latency.max(goes_on(ratio, 0.0));
     Band::between(low, spilled.max(goes_on(ratio, smaller.margin).min(most)))

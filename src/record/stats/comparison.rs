@@ -33,7 +33,7 @@
 //! **Runs that are equal to the last digit** on both sides have a spread of 0 and the interval has no width: real runs
 //! never do that, copies do; [`Comparison::is_copy`] says so.
 //!
-//! **The verdict** says where the whole interval lies against a band of noise, the differences nobody cares for,
+//! **The verdict** says where the whole interval lies against a band of noise, the differences that do not matter,
 //! `1 / (1 + noise) .. 1 + noise`: wholly beyond it, wholly inside, or neither. So "no difference" is something that was
 //! shown and not the want of a proof, and few or noisy runs give "too noisy" and never an all-clear. Where nothing has
 //! changed, a wrong faster or slower comes in at most `significance` of the comparisons, and the more rarely, the wider
@@ -58,7 +58,7 @@ pub const POWER: f64 = 0.8;
 pub struct Thresholds {
     /// Chance of an interval that misses the truth: 0.05 for intervals of 95 %.
     pub significance: f64,
-    /// Differences up to this nobody cares for: 0.01 for 1 %.
+    /// Differences up to this do not matter: 0.01 for 1 %.
     pub noise: f64,
 }
 

@@ -285,7 +285,7 @@ mod tests {
                 (0..8).map(|_| (0..100).map(|_| if hiccup.uniform() < 0.05 { 1.33 } else { 1.0 }).collect()).collect();
             let found = run((8, 100), 0.02, seed, |rank, iteration| table[rank][iteration]);
             let cost = |straggler: &Straggler| 0.033 * straggler.iterations.len() as f64;
-            // Who has twice as many as the others may be told, as slow at times; a third of ten iterations.
+            // A rank with twice as many as the others may be reported, as slow at times; a third of ten iterations.
             assert!(found.iter().all(|rank| rank.kind != Kind::Chronic && cost(rank) > 0.17), "{seed}: {found:?}");
         }
     }

@@ -60,7 +60,7 @@ pub fn difference(of: &[f64], from: &[f64]) -> Option<Difference> {
     Some(Difference { mean: mean(of)? - mean(from)?, error })
 }
 
-/// Of Student's t: the value that a share of `probability` lies below. Infinite without a degree of freedom.
+/// Of Student's t: the value below which a proportion of `probability` lies. Infinite without a degree of freedom.
 ///
 /// `student(0.975, 8) = 2.306`.
 pub fn student(probability: f64, freedom: f64) -> f64 {

@@ -43,7 +43,7 @@ pub struct Request {
 /// What the user wants the run to be called.
 #[derive(Debug, Clone, Copy)]
 pub struct AskedLabel {
-    /// As launched; `None` where nobody said.
+    /// As launched; `None` where no option says it.
     pub case: Option<Case>,
     /// Number of the run in its case, from 1.
     pub run: u32,

@@ -1,4 +1,4 @@
-//! Room for results and temporary files.
+//! Disk space for results and temporary files.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub struct ResultsFolder<'a> {
     pub exists: bool,
 }
 
-/// Whether there is room, and whether the folder of the results is where it is written.
+/// Whether there is disk space, and whether the folder of the results is where it is written.
 pub fn check_disk(findings: &mut Findings, results: Option<&ResultsFolder>) {
     for (number, host) in findings.hosts.iter().enumerate() {
         let Some(probe) = &host.probe else { continue };

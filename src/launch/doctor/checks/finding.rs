@@ -31,7 +31,7 @@ pub enum Check {
     Memlock,
     /// /dev/shm.
     SharedMemory,
-    /// Room for results and temporary files.
+    /// Disk space for results and temporary files.
     Disk,
     /// The time.
     Clock,

@@ -7,7 +7,7 @@
 //! | [`versions`] | the worker and its libraries |
 //! | [`gpu`] | devices and processors |
 //! | [`memory`] | memlock and /dev/shm |
-//! | [`disk`] | room for results |
+//! | [`disk`] | disk space for results |
 //! | [`network`] | interface, links, InfiniBand |
 
 pub mod disk;

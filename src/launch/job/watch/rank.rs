@@ -32,7 +32,7 @@ pub struct Rank {
 
 /// How a rank ended.
 pub enum RankEnd {
-    /// It said that it ends the job, and why.
+    /// It reported that it ends the job, and why.
     Failed(String),
     /// It has done its work.
     Done,

@@ -55,7 +55,7 @@ impl Watchdog {
         }
     }
 
-    /// Takes what a rank said.
+    /// Takes a rank's report.
     pub fn hear(&mut self, rank: u32, event: Event, now: Instant) {
         if let Event::Joined(connection, host, process) = &event {
             let (host, process, connection) = (host.clone(), *process, *connection);

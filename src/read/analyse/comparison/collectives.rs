@@ -207,7 +207,7 @@ fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> Result<(), Str
     let time = timing.time.unwrap_or(f64::NAN);
     for ((name, rate), bytes) in [("alg_bw", timing.alg_bw), ("bus_bw", timing.bus_bw)].into_iter().zip(counted) {
         let expected = bytes / time * 1e-3;
-        // Rates have six decimals in the file. A time that is none is told elsewhere; a rate that is none differs.
+        // Rates have six decimals in the file. A time that is none is reported elsewhere; a rate that is none differs.
         let differs =
             |rate: &f64| time > 0.0 && (rate.is_nan() || (rate - expected).abs() > RATE_TOLERANCE * expected + 1e-6);
         if let Some(rate) = rate.filter(differs) {

@@ -189,7 +189,7 @@ impl Pair<'_> {
         names.into_iter().filter_map(differs).collect()
     }
 
-    /// What BASE and TEST do not tell of themselves, and why; nothing is said of what could differ in it.
+    /// What BASE and TEST do not record about themselves, and why; what could differ in it is not listed.
     pub fn unknown(&self) -> [Option<&'static str>; 2] {
         [0, 1].map(|side| {
             let has_environment = self.cases.iter().any(|case| !case[side].environment.is_empty());

@@ -79,7 +79,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
 }
 
 /// By number of ranks. The first of one rank runs without DistributedDataParallel: by its place, as the file says it
-/// nowhere else. In ringmark's files the case tells several of one number apart.
+/// nowhere else. In ringmark's files the case distinguishes several of one number.
 fn named(model: &ModelResult) -> Vec<(String, &GroupResult)> {
     let name = |group: &GroupResult, others: &[GroupResult]| {
         let ranks = group.ranks.len();

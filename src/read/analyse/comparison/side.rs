@@ -64,9 +64,9 @@ pub struct SideTable {
     pub name: String,
     /// What must be equal to be compared, unless that is forced; a value may be unknown.
     pub must: Vec<Must>,
-    /// Options. Which of several tables of one name is meant is told by them.
+    /// Options. They say which of several tables of one name is meant.
     pub settings: BTreeMap<String, String>,
-    /// Those that tell it from others of its side, for its title.
+    /// Those that distinguish it from others of its side, for its title.
     pub apart: Vec<String>,
     /// In the order in which they are shown.
     pub cases: Vec<SideCase>,
@@ -130,7 +130,7 @@ impl Side {
         &mut self.sets[place]
     }
 
-    /// Tables of one title get the settings into it that tell them apart.
+    /// Tables of one title get the settings into it that distinguish them.
     pub fn tell_apart(&mut self) {
         let apart = |set: &SideTable| {
             let others = || self.sets.iter().filter(|other| other.title() == set.title());

@@ -79,7 +79,7 @@ pub struct ComparedCase {
     pub throughput: Row,
     /// Mean time of an iteration; positive differences are worse.
     pub mean_seconds: Row,
-    /// Of the iteration times, none where a run does not tell them; positive differences are worse.
+    /// Of the iteration times, none where a run does not hold them; positive differences are worse.
     pub percentiles_seconds: Vec<Percentile>,
 }
 

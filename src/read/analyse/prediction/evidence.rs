@@ -236,7 +236,7 @@ fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseEvidence> {
 }
 
 /// Gradients are reduced in place, and so it is the in-place side where there is one. What a message costs is by the backend
-/// and the pieces of the record itself.
+/// and the chunks of the record itself.
 fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
     let piece = Bytes(u64::from(record.config.exchange.chunk_kb) * 1000);
     let exchange = Exchange::of_backend(&record.backend, piece);

@@ -6,7 +6,7 @@
 //! | [`model`] | from measured cases to others, as a band |
 //! | [`refusal`] | why a case cannot be predicted, and what to measure |
 //! | [`search`] | where the efficiency falls under a value; the largest measured case from the others |
-//! | [`outlook`] | all that is said of one group of runs |
+//! | [`outlook`] | the whole answer about one group of runs |
 
 pub mod evidence;
 pub mod model;

@@ -37,7 +37,7 @@ pub const FAR: u32 = 8;
 pub enum Limit {
     /// Forward and backward, which share the host with other ranks.
     Compute,
-    /// All that happens inside a host, where no record tells it apart.
+    /// All that happens inside a host, where no record splits it.
     Host,
     /// All-reduce that backward does not hide, mostly bandwidth.
     Bandwidth,
@@ -49,7 +49,7 @@ pub enum Limit {
     Waiting,
     /// Weight update and what is not explained.
     Rest,
-    /// All that several hosts cost, where no record tells it apart.
+    /// All that several hosts cost, where no record splits it.
     Hosts,
 }
 

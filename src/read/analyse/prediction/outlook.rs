@@ -1,4 +1,4 @@
-//! All that is said of one group of runs: predictions, where the efficiency falls, a backtest; or why not.
+//! The whole answer about one group of runs: predictions, where the efficiency falls, a backtest; or why not.
 
 use ringmark_record::case::Case;
 
@@ -7,10 +7,10 @@ use crate::read::analyse::prediction::model::Prediction;
 use crate::read::analyse::prediction::refusal::Refusal;
 use crate::read::analyse::prediction::search::{Backtest, Under};
 
-/// All that is said of one group of runs.
+/// The whole answer about one group of runs.
 #[derive(Debug, PartialEq)]
 pub struct Outlook {
-    /// What it is said from.
+    /// What it is predicted from.
     pub evidence: Evidence,
     /// What keeps a published row from being more than it is.
     pub caveat: Option<&'static str>,
@@ -23,7 +23,7 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// What was asked and cannot be said: the cases that it is said of, why, and what to measure; each reason once.
+    /// What was asked and cannot be predicted: the cases, why, and what to measure; each reason once.
     pub fn refused(&self) -> Vec<String> {
         let all = self.predictions.iter().filter_map(|prediction| prediction.as_ref().err());
         let all = all.chain(self.under.iter().filter_map(|under| under.as_ref().err()));

@@ -33,7 +33,7 @@ pub struct NcclTests {
     /// In the order of measurement; with `-N` each size once a cycle.
     #[serde(default)]
     pub results: Vec<Message>,
-    /// What NCCL said last; empty strings where it said nothing.
+    /// What NCCL reported last; empty strings where it reported nothing.
     #[serde(default)]
     pub errors: Vec<String>,
 }

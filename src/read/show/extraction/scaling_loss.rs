@@ -41,7 +41,7 @@ pub fn columns(group: &Group) -> Option<Columns> {
     (!losses.is_empty()).then(|| Columns::new(&headers, rows))
 }
 
-/// Halves of compute below its name, which leaves no room for theirs.
+/// Halves of compute below its name, which leaves no space for theirs.
 fn header(part: Part) -> (&'static str, &'static str) {
     match part {
         Part::ComputeCrowded => ("compute", "crowded"),

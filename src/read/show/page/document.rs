@@ -139,7 +139,7 @@ pub struct Block {
     pub note: String,
     /// How its charts are read, where they are shown; may be empty.
     pub reading: String,
-    /// Rows of charts; those of a row stand side by side where there is room.
+    /// Rows of charts; those of a row are side by side where there is space.
     pub charts: Vec<Vec<Chart>>,
     /// The same in numbers.
     pub table: Option<Table>,
@@ -209,7 +209,7 @@ impl Column {
         Column { name: name.into(), unit, is_text: false, is_minor: false }
     }
 
-    /// The same, left out where there is no room.
+    /// The same, left out where there is no space.
     pub fn minor(self) -> Column {
         Column { is_minor: true, ..self }
     }

@@ -1,8 +1,8 @@
-//! A report: what is said of one result or several, as one page of charts, as text, and as figures for programs.
+//! A report about one result or several, as one page of charts, as text, and as figures for programs.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`content`] | what is said of the results |
+//! | [`content`] | what the report says about the results |
 //! | [`document`] | what a report says, before it is known where it is shown |
 //! | [`charts`] | charts as data and as SVG |
 //! | [`html`] | one HTML page that needs nothing else |

@@ -20,7 +20,7 @@ const STYLE: &str = concat!(
 const WIDTH: f64 = 480.0;
 const PIXELS: u32 = 720;
 
-/// Room around everything.
+/// Margin around everything.
 const MARGIN: f64 = 20.0;
 
 /// Height of a line of text.

@@ -94,7 +94,7 @@ fn wrapped(text: &str, width: usize) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Aligned columns, those that matter less left out where there is no room, and bars in what room is left.
+/// Aligned columns, those that matter less left out where there is no space, and bars in the space that is left.
 fn with_bars(table: &Table, width: usize) -> String {
     let text = |with: fn(&Column) -> bool| aligned(&columns(table, with, None, one_line));
     let columns_of = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);

@@ -24,7 +24,7 @@ pub struct NcclRing {
     communicator: Communicator,
     device: usize,
     /// Set when a bucket's gradients are in place. One is enough: a stream that waits for an event waits for the
-    /// recording that was last when it was told to, whatever is recorded later.
+    /// recording that was last when it was asked to wait, whatever is recorded later.
     ready: Event,
     done: Event,
     /// Ends of the sums that are under way, oldest first.

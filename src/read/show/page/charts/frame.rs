@@ -24,7 +24,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// With so much room around the plot: left, right, top, bottom.
+    /// With these margins around the plot: left, right, top, bottom.
     pub fn new(width: f64, height: f64, [left, right, top, bottom]: [f64; 4]) -> Frame {
         Frame { width, height, left, right: width - right, top, bottom: height - bottom }
     }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`scale`] | from values to places, with round ticks |
 //! | [`frame`] | plot area, axes, markers, numbers as SVG writes them |
-//! | [`style`] | how a series is told from the others: colour, marker, dashes |
+//! | [`style`] | what distinguishes a series from the others: colour, marker, dashes |
 //! | [`lines`] | lines with a dot a run: throughput, speedup, efficiency, bus bandwidth |
 //! | [`stack`] | bars of parts: where a step's time goes |
 //! | [`timeline`] | every iteration of a run, thinned out so that no outlier is lost |
@@ -63,7 +63,7 @@ impl Chart {
         }
     }
 
-    /// Class of a row of such charts: how much room each needs.
+    /// Class of a row of such charts: how much space each needs.
     pub fn row_class(&self) -> &'static str {
         match self {
             Chart::Lines(_) => "charts",

@@ -70,7 +70,7 @@ impl RankChart {
             Some((start, *next))
         });
         let starts: Vec<(f64, f64)> = starts.collect();
-        // Numbers stand below as many ranks as there is room for.
+        // As many ranks have a number below them as there is space for.
         let every = (26.0 / slot).ceil().max(1.0) as usize;
         frame.svg(&self.title, &self.description, html! {
             @for (index, (host, (start, end))) in self.hosts.iter().zip(&starts).enumerate() {
@@ -117,13 +117,13 @@ fn diamond(x: f64, y: f64) -> String {
     path([(x, y - 6.0), (x + 5.0, y), (x, y + 6.0), (x - 5.0, y)]) + "Z"
 }
 
-/// As much of a name as there is room for; `None` where that is next to nothing.
+/// As much of a name as there is space for; `None` where that is next to nothing.
 fn fitting(name: &str, width: f64) -> Option<String> {
     let letters = (width / LETTER) as usize;
     match name.chars().count() {
         count if count <= letters => Some(name.to_owned()),
         _ if letters < 4 => None,
-        // The ends of host names tell them apart.
+        // The ends of host names distinguish them.
         count => Some(format!("\u{2026}{}", name.chars().skip(count - letters + 1).collect::<String>())),
     }
 }

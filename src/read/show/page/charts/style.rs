@@ -1,4 +1,5 @@
-//! How a series is told from the others in every chart: colour, marker, dashes. The colours themselves are in the style sheet.
+//! What distinguishes a series from the others in every chart: colour, marker, dashes. The colours themselves are in
+//! the style sheet.
 
 use maud::{Markup, html};
 use ringmark_record::phase::Phase;

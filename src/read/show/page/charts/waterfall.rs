@@ -21,7 +21,7 @@ pub struct Waterfall {
     pub axis: String,
     /// Where it begins: label and value.
     pub from: (String, f64),
-    /// What comes on top of it, in turn.
+    /// What is added to it, in turn.
     pub parts: Vec<WaterfallStep>,
     /// Where it ends: label and value.
     pub to: (String, f64),

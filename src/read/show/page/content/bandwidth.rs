@@ -16,7 +16,7 @@ use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::numbers::percent;
 use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
 
-/// Marks of sizes that a chart has room for.
+/// Marks of sizes that a chart has space for.
 const MARKS: usize = 7;
 
 const NOTE: &str = "Bus bandwidth is size / time x 2(n \u{2212} 1) / n of the mean time over ranks and iterations, as nccl-tests has it: where ranks \

@@ -161,7 +161,7 @@ fn trust(result: &ResultFolder, group: &Group) -> (Trust, Vec<String>) {
     if runs > counted {
         lower(Trust::WithCare, format!("{} left out", count(runs - counted, "run")));
     }
-    // A run that was left out is a problem too, and told already.
+    // A run that was left out is a problem too, and reported already.
     let others = result.problems.len().saturating_sub(runs - counted);
     if others > 0 {
         lower(Trust::WithCare, format!("{} in the folder", count(others, "other problem")));

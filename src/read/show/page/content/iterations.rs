@@ -19,7 +19,7 @@ use crate::read::show::page::document::{Block, Column, Row, Table};
 const OUTLIER: f64 = 0.1;
 const OUTLIER_DEVIATIONS: f64 = 5.0;
 
-/// Ranges that a drawing has room for.
+/// Ranges that a drawing has space for.
 const RANGES: usize = 150;
 
 /// Ranges of all runs of a result together: what keeps the page small.

@@ -75,7 +75,7 @@ fn case_ranks(case: &CaseRuns) -> CaseRanks<'_> {
     CaseRanks { case: case.case, ranks: ranks(case, &slow), slow }
 }
 
-/// What is said of warnings that name somebody as slow.
+/// The text about warnings that name a slow rank or host.
 fn how(kind: WarningKind) -> Option<&'static str> {
     match kind {
         WarningKind::Straggler => Some("is a straggler"),

@@ -179,7 +179,7 @@ fn ranks_axis(lines: &[Line], kind: ScaleKind) -> Axis {
     let least = cases.keys().next().copied().unwrap_or(1);
     let mut marks: Vec<(f64, String, String)> = Vec::new();
     let mut last: Option<u32> = None;
-    // From the largest down, where linear axes leave no room.
+    // From the largest down, where linear axes leave no space.
     for (ranks, cases) in cases.into_iter().rev() {
         let distance = |other: u32| match kind {
             ScaleKind::Linear => f64::from(other - ranks) / f64::from((most - least).max(1)),

@@ -89,7 +89,7 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
     })
 }
 
-/// Parts up to which a row has room for a bar.
+/// Parts up to which a row has space for a bar.
 const WITH_BARS: usize = 6;
 
 fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
@@ -120,7 +120,7 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
         })
     });
     let rows = rows.collect();
-    // More columns leave no room for bars on a desk; the waterfall shows the same.
+    // More columns leave no space for bars on a desktop screen; the waterfall shows the same.
     let has_room = shown.len() <= WITH_BARS;
     Table { columns, rows, bars: has_room.then_some("lost") }
 }
