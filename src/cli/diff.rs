@@ -24,7 +24,7 @@ The verdict is by where the whole 95 % interval lies: beyond the noise, within i
 One run is one value: make 3 to 10 of each side, in turns where the machine is not left alone.
 
 Exit status 1 says that --fail-on found something or that runs were left out, 2 that the sides must not be compared or \
-that something was asked wrongly.";
+a usage error.";
 
 /// Options of `ringmark diff`.
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ pub struct DiffOptions {
         value_parser = keyword::<FailOn>()
     )]
     fail_on: Vec<FailOn>,
-    /// Compare different devices, batch sizes, precisions or image sizes all the same
+    /// Compare different networks, devices, batch sizes, precisions or image sizes all the same
     #[arg(long)]
     force: bool,
     /// What to print

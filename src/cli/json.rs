@@ -9,7 +9,7 @@ use crate::output::Json;
 /// Whether and where the answer goes as JSON.
 #[derive(Debug, Args)]
 pub struct JsonOption {
-    /// Write the answer as JSON; without FILE to the standard output, in the place of the table
+    /// Write the figures as JSON; without FILE to the standard output instead of the table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
 }

@@ -54,7 +54,7 @@ pub enum Command {
     Score(Box<ScoreOptions>),
     /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun or Slurm
     Bandwidth(Box<BandwidthOptions>),
-    /// Look at every host: ssh, programs, devices, network; say what is wrong and what to do about it
+    /// Check every host: ssh, programs, devices, network; print what is wrong and how to fix it
     Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
@@ -62,11 +62,11 @@ pub enum Command {
     Diff(DiffOptions),
     /// Show one result or several: a page with charts, Markdown, or tables with bars
     Report(ReportOptions),
-    /// Say what larger cases would do, from a sweep and a bandwidth result, each as a band
+    /// Predict larger cases from a sweep and a bandwidth result, each as a band
     Predict(PredictOptions),
-    /// Print the JSON Schema of a file or answer
+    /// Print the JSON Schema of a file or of --json output
     Schema(SchemaOptions),
-    /// Print a script by which a shell completes commands and options
+    /// Print a shell completion script
     Completions(CompletionsOptions),
     /// Write man pages of all commands
     Man(ManOptions),

@@ -81,7 +81,7 @@ pub struct ReportOptions {
     /// How it is shown [default: what FILE ends in, .html, .svg, .md or .txt; table without one]
     #[arg(long, value_parser = keyword::<report::Format>())]
     format: Option<report::Format>,
-    /// Show what others published beside what was measured alike: precision, batch size, GPUs
+    /// Add published figures of the same network, precision and batch size on GPUs
     #[arg(long)]
     published: bool,
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
@@ -117,7 +117,7 @@ Examples:
   ringmark predict --backtest
       the same for the rows that DLPerf published
 
-Exit status 1 says that something was asked for which a measurement is missing, and which; 2 that it was asked wrongly.";
+Exit status 1 says that something was asked for which a measurement is missing, and which; 2 a usage error.";
 
 /// Options of `ringmark predict`.
 #[derive(Debug, Args)]

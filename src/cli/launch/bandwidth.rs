@@ -25,7 +25,7 @@ Examples:
   ringmark bandwidth --model resnet50_v1b --cases 1n2g --optimizer sgd
       the gradients of ResNet50-v1b in training's buckets, and the update: MXNet's measure.py
 
-Exit status 1 says that a case failed or was too slow, 2 that something was asked wrongly.";
+Exit status 1 says that a case failed or was too slow, 2 a usage error.";
 
 /// What may be typed behind `ringmark bandwidth`.
 #[derive(Debug, Args)]

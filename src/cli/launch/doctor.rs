@@ -21,7 +21,7 @@ Examples:
   ringmark doctor --hosts a:8,b:8 --interface ib0 --json health.json
       on one network; all that was found goes to a file as well
 
-Nothing on the hosts is changed. Exit status 1 says that a job would fail there, 2 that something was asked wrongly.";
+Nothing on the hosts is changed. Exit status 1 says that a job would fail there, 2 a usage error.";
 
 /// Options of `ringmark doctor`.
 #[derive(Debug, Args)]

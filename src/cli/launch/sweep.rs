@@ -39,8 +39,7 @@ Examples:
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not
 
-Exit status 1 says that a run failed or that the hosts are not well, 2 that something was asked wrongly or that --out is
-in use.";
+Exit status 1 says that a run failed or that the doctor found an error, 2 a usage error or that --out is in use.";
 
 /// DLPerf's cases that fit.
 fn dlperf_cases(hosts: &Hosts) -> Vec<Case> {
@@ -58,7 +57,7 @@ pub struct SweepOptions {
     #[command(flatten)]
     launch: LaunchOptions,
     /// Run PyTorch's DDP benchmark: after each run the same ranks without communication, and its percentile lines at the
-    /// end [default cases: 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as the hosts go]
+    /// end [default cases: 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as far as they fit the hosts]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
     suite: Option<String>,
     /// What every rank is asked to do.

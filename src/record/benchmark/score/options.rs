@@ -10,7 +10,13 @@ impl Options for ScoreConfig {
     fn options() -> Vec<OptionSpec<ScoreConfig>> {
         vec![
             option!(model, "model", "NAME", "Network to score with"),
-            option!(batch_size, "batch-size", "IMAGES", "Images of a rank and pass").range(1u32..=65_536),
+            option!(
+                batch_size,
+                "batch-size",
+                "IMAGES",
+                "Images of a rank and pass; `ringmark score` takes 1, 2, 4, 8, 16 and 32 without it"
+            )
+            .range(1u32..=65_536),
             option!(dtype, "dtype", "TYPE", "Precision of the pass; fp32 is IEEE, tf32 only when asked for"),
             option!(
                 device,
@@ -24,7 +30,7 @@ impl Options for ScoreConfig {
             option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(32u32..=4096),
             option!(threads, "threads", "N", "CPU threads of a rank")
                 .range(1u32..=4096)
-                .default_is("the host's cores divided among its ranks"),
+                .default_is("the host's cores divided by its largest number of ranks"),
             option!(
                 cores_divided_by,
                 "cores-divided-by",

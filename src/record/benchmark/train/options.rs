@@ -51,7 +51,7 @@ impl Options for TrainConfig {
             ),
             option!(threads, "threads", "N", "CPU threads of a rank")
                 .range(1u32..=4096)
-                .default_is("the host's cores divided among its ranks"),
+                .default_is("the host's cores divided by its largest number of ranks"),
             option!(
                 cores_divided_by,
                 "cores-divided-by",
