@@ -365,6 +365,6 @@ fn the_real_worker_without_communication_and_all_that_comes_of_it() {
     assert!(file.benchmark_results[0].result[2].measurements.contains(&steps(&with)));
     // Behind the number of runs may be the mark of a warning.
     let table = extract(&out, "");
-    let (_, costs) = table.split_once("with communication and without").expect("the table of costs");
+    let (_, costs) = table.split_once("Step with communication, and of its baseline").expect("the table of costs");
     assert!(costs.lines().any(|line| line.starts_with("1n2g ") && line.contains(" 1/1")), "{table}");
 }
