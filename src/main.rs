@@ -7,7 +7,7 @@ use ringmark::cli::{Cli, Command};
 use ringmark::launch::local::print::print_error;
 use ringmark::output::strip_control_characters;
 use ringmark::{launch, read};
-use ringmark_record::usage::UsageError;
+use ringmark_record::options::usage::UsageError;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {

@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use ringmark_record::usage::usage;
-use ringmark_record::whole_file;
+use ringmark_record::file::whole_file;
+use ringmark_record::options::usage::usage;
 use serde::Serialize;
 
 /// What `--json` says.

@@ -9,8 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
-use ringmark_record::environment::Environment;
-use ringmark_record::units::{Bytes, GigabytesPerSecond, Seconds};
+use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
+use ringmark_record::host::environment::Environment;
 
 use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, turn};

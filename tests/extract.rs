@@ -6,15 +6,15 @@ use std::path::Path;
 
 use ringmark::read::analyse::figures::CaseRuns;
 use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::device::DeviceKind;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::exchange::BackendChoice;
-use ringmark_record::model::Model;
-use ringmark_record::phase::Phase;
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::Seconds;
 use serde_json::Value;
 
 use crate::runs::{Folder, dlperf_log, record};

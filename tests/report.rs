@@ -9,11 +9,11 @@ use ringmark::read::show::page::content;
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::exchange::BackendChoice;
-use ringmark_record::model::Model;
-use ringmark_record::phase::Phase;
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::{Bytes, Seconds};
 use serde_json::Value;
 
 use crate::browser::{Browser, HEIGHT, Picture};
@@ -221,7 +221,11 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     let (one, other, third) = (small_folder(), small_folder(), Folder::new());
     for (case, step) in [("1n1g", 0.1), ("1n2g", 0.11)] {
         let mut on_gpu = record(case, 1, step);
-        on_gpu.header.ranks.iter_mut().for_each(|rank| rank.device = ringmark_record::device::DeviceKind::Cuda);
+        on_gpu
+            .header
+            .ranks
+            .iter_mut()
+            .for_each(|rank| rank.device = ringmark_record::dimension::device::DeviceKind::Cuda);
         third.run(&on_gpu);
     }
     let folders = [&one, &other, &third].map(Folder::path);

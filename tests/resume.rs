@@ -13,11 +13,11 @@ use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
 use ringmark_record::benchmark::{Profile, Record};
-use ringmark_record::device::DeviceKind;
-use ringmark_record::environment::{Environment, RankPlace};
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::phase::{Phase, Phases};
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::manifest::{Manifest, RunState};
-use ringmark_record::phase::{Phase, Phases};
-use ringmark_record::units::{Bytes, Seconds};
 
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, turn};

@@ -4,16 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
-use ringmark_record::device::DeviceKind;
-use ringmark_record::environment::{Environment, RankPlace};
-use ringmark_record::exchange::BackendChoice;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::phase::{Phase, Phases};
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::line::dlperf;
-use ringmark_record::phase::{Phase, Phases};
-use ringmark_record::run_name::RunName;
-use ringmark_record::units::{Bytes, ImagesPerSecond, Seconds};
 use tempfile::TempDir;
 
 /// A folder called `first` that goes away with its value.
@@ -85,7 +85,7 @@ pub fn dlperf_log(speeds: &[f64]) -> String {
 
 /// A sound run on the CPU: 4 images a rank, 6 iterations of which 2 are warm-up.
 pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
-    let case: ringmark_record::case::Case = case.parse().expect("a case");
+    let case: ringmark_record::dimension::case::Case = case.parse().expect("a case");
     let ranks = case.ranks();
     let each = |value: f64| vec![Seconds(value); ranks as usize];
     let iteration = |iteration: u32| {

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::{KIND, SCHEMA, ScoreRecord};
 use ringmark_record::benchmark::{BenchmarkKind, Profile};
-use ringmark_record::device::DeviceKind;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::environment::{Environment, RankPlace};
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::host::environment::{Environment, RankPlace};
+use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
-use ringmark_record::model::Model;
-use ringmark_record::resource_use::HostUse;
-use ringmark_record::run_name::RunName;
-use ringmark_record::units::{Bytes, Seconds};
 use serde_json::Value;
 
 use crate::runs::{self, Folder};
@@ -414,7 +414,7 @@ fn two_sweeps_are_compared_point_by_point_and_settings_come_first() {
         }
         folder
     };
-    use ringmark_record::model::Layout::{Nchw, Nhwc};
+    use ringmark_record::dimension::model::Layout::{Nchw, Nhwc};
     let (base, test) = (sweep(0.5, Nhwc), sweep(0.25, Nchw));
     let (status, stdout, stderr) = diff(&base.path(), &test.path(), &["--fail-on", "slower"]);
     assert_eq!(status, Some(0), "{stderr}");

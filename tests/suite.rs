@@ -6,15 +6,15 @@ use std::io::BufReader;
 use std::path::Path;
 
 use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult};
+use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{Profile, Record};
-use ringmark_record::device::DeviceKind;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::exchange::BackendChoice;
-use ringmark_record::model::Model;
-use ringmark_record::phase::Phase;
-use ringmark_record::run_name::RunName;
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::file::run_name::RunName;
 use serde_json::Value;
 
 use crate::runs::{Folder, dlperf_log, record};

@@ -10,9 +10,9 @@ use nix::unistd::Pid;
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
-use ringmark_record::environment::Environment;
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::environment::Environment;
 use ringmark_record::line::dlperf::{self, Line};
-use ringmark_record::units::{Bytes, Seconds};
 
 use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
 

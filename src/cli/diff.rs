@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ringmark_record::option_table::keyword;
+use ringmark_record::options::option_table::keyword;
 use ringmark_record::stats::comparison::Thresholds;
 
 use crate::cli::json::JsonOption;

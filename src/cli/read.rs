@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use ringmark_record::case::Case;
-use ringmark_record::option_table::keyword;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::options::option_table::keyword;
 
 use crate::cli::json::JsonOption;
 use crate::read::extract::{ExtractConfig, Format};

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::file::whole_file;
+use ringmark_record::keyword_enum;
+use ringmark_record::options::usage::usage;
 use ringmark_record::stats::comparison::{Thresholds, Verdict};
-use ringmark_record::usage::usage;
-use ringmark_record::{keyword_enum, whole_file};
 
 use crate::output::{self, Json};
 use crate::read::analyse::comparison::side::{Side, SideKind};

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::usage::usage;
-use ringmark_record::{keyword_enum, whole_file};
+use ringmark_record::file::whole_file;
+use ringmark_record::keyword_enum;
+use ringmark_record::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyse::figures::{self, Extraction};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
-use ringmark_record::case::Case;
+use ringmark_record::dimension::case::Case;
 
 use crate::output::{self, Json};
 use crate::read::analyse::prediction::evidence::Evidence;

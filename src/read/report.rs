@@ -5,8 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use ringmark_record::usage::{UsageError, usage};
-use ringmark_record::{keyword_enum, whole_file};
+use ringmark_record::file::whole_file;
+use ringmark_record::keyword_enum;
+use ringmark_record::options::usage::{UsageError, usage};
 
 use crate::output::{self, Json};
 use crate::read::analyse::results::ResultFolder;

@@ -14,10 +14,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::BenchmarkKind;
-use crate::environment::{Environment, RankPlace};
-use crate::run_name::{MANIFEST, RunName};
-use crate::units::Seconds;
-use crate::{schema, whole_file};
+use crate::dimension::units::Seconds;
+use crate::file::run_name::{MANIFEST, RunName};
+use crate::file::{schema, whole_file};
+use crate::host::environment::{Environment, RankPlace};
 
 /// Version of this file format. Version 1, of before there were several benchmarks, is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
@@ -53,7 +53,7 @@ pub struct Conditions {
     pub hosts: Vec<String>,
     /// Options, defaults included.
     pub options: BTreeMap<String, String>,
-    /// Allow-listed variables of the environment: see [`crate::environment::is_allowed`].
+    /// Allow-listed variables of the environment: see [`crate::host::environment::is_allowed`].
     pub variables: BTreeMap<String, String>,
     /// Versions and hashes of our own programs.
     pub programs: BTreeMap<String, String>,
@@ -276,7 +276,7 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceKind;
+    use crate::dimension::device::DeviceKind;
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

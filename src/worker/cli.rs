@@ -6,10 +6,10 @@ use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::heartbeat::LauncherAddress;
-use ringmark_record::option_table::{self, Worker};
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::host::heartbeat::LauncherAddress;
+use ringmark_record::options::option_table::{self, Worker};
 
 use crate::job::session::AskedLabel;
 

@@ -28,9 +28,9 @@ mod testing;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ringmark_record::heartbeat::Message;
-use ringmark_record::inspection::INTERFACE_VARIABLE;
-use ringmark_record::usage::UsageError;
+use ringmark_record::host::heartbeat::Message;
+use ringmark_record::host::inspection::INTERFACE_VARIABLE;
+use ringmark_record::options::usage::UsageError;
 
 use crate::cli::{Cli, Command};
 use crate::host::{agent, facts, network};

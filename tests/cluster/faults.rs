@@ -11,9 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::phase::Phase;
+use ringmark_record::benchmark::warning::WarningKind;
+use ringmark_record::dimension::phase::Phase;
 use ringmark_record::stats::summary::median;
-use ringmark_record::warning::WarningKind;
 
 use crate::cluster::{Cluster, host, succeed};
 use crate::sandbox::{run, wait_until, words};

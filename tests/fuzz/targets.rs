@@ -35,18 +35,18 @@ use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::case::Case;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::heartbeat::Message;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::host::heartbeat::Message;
 use ringmark_record::line::dlperf;
 use ringmark_record::line::dlperf::Line;
 use ringmark_record::manifest::Manifest;
-use ringmark_record::model::Model;
-use ringmark_record::run_name::RunName;
 use ringmark_record::stats::comparison::Thresholds;
 use ringmark_record::stats::comparison::Verdict;
 use ringmark_record::stats::summary;
-use ringmark_record::units::ImagesPerSecond;
 
 /// A reader, and what follows it.
 pub type Target = fn(&[u8]);

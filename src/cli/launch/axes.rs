@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::ensure;
 use clap::{Args, value_parser};
 use ringmark_record::benchmark::{BenchmarkKind, Profile};
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceKind;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::model::Model;
-use ringmark_record::option_table::keyword;
-use ringmark_record::usage::usage;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::options::option_table::keyword;
+use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use clap::Args;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
-use ringmark_record::case::Case;
-use ringmark_record::option_table::Launched;
-use ringmark_record::usage::usage;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::options::option_table::Launched;
+use ringmark_record::options::usage::usage;
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::axes::refuse_repeated;

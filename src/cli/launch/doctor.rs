@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::option_table::keyword;
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::options::option_table::keyword;
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::hosts::{HostOptions, Machine};

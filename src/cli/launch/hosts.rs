@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, value_parser};
-use ringmark_record::device::{DeviceChoice, DeviceKind};
-use ringmark_record::usage::usage;
+use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
+use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::{self, Hosts};
 use crate::launch::cluster::interface::Interface;

@@ -5,10 +5,10 @@ use std::path;
 use clap::Args;
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::case::Case;
-use ringmark_record::option_table::Launched;
-use ringmark_record::run_name::RunName;
-use ringmark_record::usage::usage;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::options::option_table::Launched;
+use ringmark_record::options::usage::usage;
 
 use crate::cli::launch::axes::{AxesOptions, AxisDefaults};
 use crate::cli::launch::hosts::{LaunchOptions, Machine};

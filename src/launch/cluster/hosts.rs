@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
-use ringmark_record::case::Case;
+use ringmark_record::dimension::case::Case;
 
 /// One machine.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{anyhow, ensure};
 use ipnet::Ipv4Net;
-use ringmark_record::inspection;
+use ringmark_record::host::inspection;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::usage::usage;
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::remote::Remote;

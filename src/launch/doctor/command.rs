@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
-use ringmark_record::device::DeviceChoice;
+use ringmark_record::dimension::device::DeviceChoice;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::cluster::ssh::SshOptions;

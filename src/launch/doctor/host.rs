@@ -5,9 +5,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::inspection::{Inspection, Order, Reply};
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::inspection::{Inspection, Order, Reply};
 use schemars::JsonSchema;
 use serde::Serialize;
 

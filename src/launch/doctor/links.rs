@@ -5,9 +5,9 @@ use std::net::SocketAddrV4;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use ringmark_record::inspection::{Order, Reply};
+use ringmark_record::dimension::units::{GigabytesPerSecond, Seconds};
+use ringmark_record::host::inspection::{Order, Reply};
 use ringmark_record::stats::summary;
-use ringmark_record::units::{GigabytesPerSecond, Seconds};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::dimension::units::{Bytes, Seconds};
 use schemars::JsonSchema;
 use serde::Serialize;
 

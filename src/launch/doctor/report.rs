@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::units::Seconds;
 
 use crate::launch::doctor::checks::finding::{Check, Finding, Severity, megabytes};
 use crate::launch::doctor::examination::Examination;
@@ -229,7 +229,7 @@ pub fn summary(examination: &Examination) -> String {
 mod tests {
     use std::path::Path;
 
-    use ringmark_record::device::DeviceChoice;
+    use ringmark_record::dimension::device::DeviceChoice;
 
     use super::*;
     use crate::launch::cluster::ssh_failure::SshFailure;

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::usage::usage;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::cluster::interface::Interface;

@@ -40,7 +40,7 @@ pub fn command_line(job: &JobRequest, environment: &LaunchEnvironment) -> Vec<St
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::case::Case;
+    use ringmark_record::dimension::case::Case;
 
     use super::*;
     use crate::launch::cluster::hosts::{Host, Hosts};

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
+use ringmark_record::file::{run_name, whole_file};
 use ringmark_record::line::dlperf;
-use ringmark_record::{run_name, whole_file};
 
 use crate::launch::job::process::{self, Ended, Launch};
 use crate::launch::job::starter::Starter;

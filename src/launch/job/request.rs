@@ -1,8 +1,8 @@
 //! What is to be launched: one job's shape, hosts and program, and what the user set for every job. Not for how: each
 //! starter has its own command line.
 
-use ringmark_record::case::Case;
-use ringmark_record::inspection::INTERFACE_VARIABLE;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::host::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::interface::Interface;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
 use anyhow::{Context, anyhow, ensure};
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::usage::usage;
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::job::request::{JobRequest, nccl_interface};

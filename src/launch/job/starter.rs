@@ -1,8 +1,8 @@
 //! What starts the ranks of a job, and what differs in how it ends. The command lines are in [`mpirun`] and [`slurm`].
 
 use anyhow::{Context, anyhow};
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::usage::usage;
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::mpirun;

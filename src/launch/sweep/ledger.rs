@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_record::manifest::{Conditions, Manifest, RanOn, RunState};
-use ringmark_record::run_name::{self, BASELINE, MANIFEST, RunName};
-use ringmark_record::units::Seconds;
-use ringmark_record::usage::usage;
+use ringmark_record::options::usage::usage;
 
 use crate::launch::local::disk;
 use crate::launch::sweep::folder;

@@ -3,10 +3,10 @@
 
 use std::fmt::Display;
 
-use ringmark_record::case::Case;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::model::Model;
-use ringmark_record::run_name::RunName;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::file::run_name::RunName;
 
 /// Options that hold an axis: a comma stands between its values.
 pub const AXIS_OPTIONS: [&str; 3] = [MODEL, DTYPE, BATCH_SIZE];

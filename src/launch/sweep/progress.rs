@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::line::dlperf::{self, Line};
 use ringmark_record::stats::summary;
-use ringmark_record::units::ImagesPerSecond;
 
 use crate::launch::sweep::benchmark::{ExpectedTime, Follower, SessionProgress};
 

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure};
-use ringmark_record::case::Case;
-use ringmark_record::run_name::{self, RunName};
-use ringmark_record::usage::usage;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::file::run_name::{self, RunName};
+use ringmark_record::options::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;
 use crate::launch::doctor::host::Visit;

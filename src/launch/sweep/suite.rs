@@ -6,15 +6,15 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::case::Case;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::exchange::{BackendChoice, ExchangeConfig};
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::file::whole_file;
 use ringmark_record::line::pytorch_ddp;
-use ringmark_record::model::Model;
-use ringmark_record::run_name::RunName;
-use ringmark_record::whole_file;
 
 use crate::launch::cluster::hosts::Hosts;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::warning::Warning;
+use ringmark_record::benchmark::warning::Warning;
 
 /// Of a table of the quick profile.
 pub const QUICK: &str = "quick profile: a first look, too short to be quoted";

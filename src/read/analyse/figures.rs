@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
-use ringmark_record::case::Case;
-use ringmark_record::run_name::RunName;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::file::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
-use ringmark_record::units::ImagesPerSecond;
 
 use crate::read::analyse::caution::{self, CountedRun};
 use crate::read::analyse::grouping::{self, Conditions};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ringmark_record::benchmark::Profile;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::exchange::BackendChoice;
-use ringmark_record::model::Model;
+use ringmark_record::benchmark::exchange::BackendChoice;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! The results that one report is about: runs of sweeps, bandwidth runs, or both; each under a name of its own.
 
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::case::Case;
+use ringmark_record::dimension::case::Case;
 
 use crate::read::analyse::figures::Group;
 use crate::read::load::problem::Problem;

@@ -1,11 +1,11 @@
 //! The scaling loss of a case: what its runs give to `ringmark_record::stats::scaling_loss`, which has the formulas. Not for
 //! showing it.
 
-use ringmark_record::case::Case;
-use ringmark_record::keyword_enum::KeywordEnum;
-use ringmark_record::phase::Phase;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::scaling_loss::{MeanDifference, Part, RunStep, ScalingLoss, StepTimes, scaling_loss};
-use ringmark_record::units::ImagesPerSecond;
 
 use crate::read::analyse::figures::{CaseRuns, Group};
 use crate::read::load::iteration_times::IterationTimes;

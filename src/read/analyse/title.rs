@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceKind;
-use ringmark_record::exchange::BackendChoice;
+use ringmark_record::benchmark::exchange::BackendChoice;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
 
 use crate::read::analyse::figures::{CaseRuns, Group};
 

@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use ringmark_record::benchmark::bandwidth::figures;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::case::Case;
-use ringmark_record::run_name::BANDWIDTH_RECORD;
-use ringmark_record::usage::usage;
-use ringmark_record::whole_file;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::file::run_name::BANDWIDTH_RECORD;
+use ringmark_record::file::whole_file;
+use ringmark_record::options::usage::usage;
 
 use crate::read::load::problem::Problem;
 
@@ -81,9 +81,9 @@ fn read_case(root: &Path, case: Case) -> anyhow::Result<BandwidthRecord> {
 mod tests {
     use super::*;
     use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
-    use ringmark_record::device::DeviceKind;
-    use ringmark_record::environment::{Environment, RankPlace};
-    use ringmark_record::units::Seconds;
+    use ringmark_record::dimension::device::DeviceKind;
+    use ringmark_record::dimension::units::Seconds;
+    use ringmark_record::host::environment::{Environment, RankPlace};
 
     fn write(root: &Path, case: &str, ranks: u32, failure: Option<&str>) {
         let place = |rank| RankPlace {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ringmark_record::benchmark::{BenchmarkKind, bandwidth, score};
-use ringmark_record::keyword_enum::KeywordEnum;
-use ringmark_record::model::Model;
-use ringmark_record::whole_file;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::file::whole_file;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde::de::IgnoredAny;
 
 /// What a file is.

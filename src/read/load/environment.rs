@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
-use ringmark_record::environment::{Environment, RankPlace};
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::environment::{Environment, RankPlace};
 
 use crate::read::load::record::Run;
 

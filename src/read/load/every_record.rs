@@ -6,12 +6,12 @@ use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::environment::{Environment, RankPlace};
-use ringmark_record::model::Model;
-use ringmark_record::run_name::RunName;
-use ringmark_record::units::ImagesPerSecond;
-use ringmark_record::whole_file;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::file::whole_file;
+use ringmark_record::host::environment::{Environment, RankPlace};
 
 use crate::read::load::log;
 use crate::read::load::problem::Problem;

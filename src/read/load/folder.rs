@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::case::Case;
-use ringmark_record::dtype::Dtype;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::file::run_name::{BANDWIDTH_LOG, BASELINE, MANIFEST, RunName};
 use ringmark_record::manifest::{Manifest, RunState};
-use ringmark_record::model::Model;
-use ringmark_record::run_name::{BANDWIDTH_LOG, BASELINE, MANIFEST, RunName};
-use ringmark_record::usage::usage;
+use ringmark_record::options::usage::usage;
 
 use crate::read::load::content::{benchmark_of, model_of};
 use crate::read::load::problem::Problem;

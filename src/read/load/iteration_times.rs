@@ -1,10 +1,10 @@
 //! Mean times of an iteration and of its phases, by rank, from a record's iterations.
 
 use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::environment::RankPlace;
-use ringmark_record::phase::{Phase, Phases};
+use ringmark_record::dimension::phase::{Phase, Phases};
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::environment::RankPlace;
 use ringmark_record::stats::summary::{Spread, mean};
-use ringmark_record::units::Seconds;
 
 /// Mean times of one iteration over ranks and iterations.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,8 +3,8 @@
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
+use ringmark_record::file::whole_file;
 use ringmark_record::line::dlperf::{self, Line};
-use ringmark_record::whole_file;
 
 use crate::read::load::problem::Problem;
 

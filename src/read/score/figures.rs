@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceKind;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::model::Model;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::stats::summary::{coefficient_of_variation, median};
-use ringmark_record::units::ImagesPerSecond;
 
 use crate::read::analyse::caution::{self, CountedRun};
 use crate::read::load::problem::Problem;

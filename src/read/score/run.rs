@@ -6,11 +6,11 @@ use std::path::Path;
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::ScoreRecord;
-use ringmark_record::device::{DeviceChoice, DeviceKind};
-use ringmark_record::units::{ImagesPerSecond, Seconds};
+use ringmark_record::benchmark::warning::Warning;
+use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
+use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 use ringmark_record::validity;
 use ringmark_record::validity::observed::Observed;
-use ringmark_record::warning::Warning;
 
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::every_record::{self, NamedPart};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::Context;
-use ringmark_record::units::{ImagesPerSecond, Seconds};
+use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 
 use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;

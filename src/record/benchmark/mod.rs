@@ -5,17 +5,21 @@
 //! | [`train`] | training: forward, backward, exchange of gradients, update |
 //! | [`score`] | inference alone |
 //! | [`bandwidth`] | the exchange alone |
+//!
+//! What they share: [`exchange`], how gradients are exchanged; [`warning`], what a reader of a record is warned of.
 
 pub mod bandwidth;
+pub mod exchange;
 pub mod score;
 pub mod train;
+pub mod warning;
 
 use std::io::BufRead;
 
-use crate::case::Case;
-use crate::environment::{Environment, RankPlace};
+use crate::benchmark::warning::Warning;
+use crate::dimension::case::Case;
+use crate::host::environment::{Environment, RankPlace};
 use crate::keyword_enum;
-use crate::warning::Warning;
 
 keyword_enum!(
     /// A benchmark, by the command of the worker that runs it.

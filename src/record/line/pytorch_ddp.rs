@@ -1,8 +1,8 @@
 //! The lines of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py`): percentiles of the iteration time
 //! and the images a second of one rank, a line for each group of ranks. Character for character as its writer has them.
 
-use crate::case::Case;
-use crate::model::Model;
+use crate::dimension::case::Case;
+use crate::dimension::model::Model;
 use crate::stats::summary::{STEP_PERCENTS, percentile};
 
 /// The lines of one model, with what stands above them. PyTorch's benchmark calls a model by torchvision's name.

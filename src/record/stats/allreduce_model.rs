@@ -39,9 +39,9 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use crate::case::Case;
+use crate::dimension::case::Case;
+use crate::dimension::units::Bytes;
 use crate::stats::welch::student;
-use crate::units::Bytes;
 
 /// Who sends to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Rates of an all-reduce. S = bytes of the reduced array, t = seconds, n = ranks, k = nodes; GB = 1e9 bytes.
 
-use crate::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 
 /// Algorithm bandwidth, `S / t`.
 ///

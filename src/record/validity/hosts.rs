@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::DeviceKind;
-use crate::environment::RankPlace;
-use crate::resource_use::HostUse;
+use crate::benchmark::warning::{Warning, WarningKind};
+use crate::dimension::device::DeviceKind;
+use crate::host::environment::RankPlace;
+use crate::host::resource_use::HostUse;
 use crate::validity::observed::Observed;
 use crate::validity::subject::{host_of, name, percent, subjects, warning};
 use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, OTHER_LOAD, QUOTA, SHORTEST, STEAL};
-use crate::warning::{Warning, WarningKind};
 
 /// Hosts whose ranks have more threads than cores: who computes how long is then what the scheduler makes of it. Counts for
 /// a host what it may use, and for a machine of several hosts (containers) what all of them share.

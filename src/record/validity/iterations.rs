@@ -2,15 +2,15 @@
 
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::record::RunEnd;
-use crate::resource_use::HostUse;
+use crate::benchmark::warning::{Warning, WarningKind};
+use crate::dimension::units::Seconds;
+use crate::host::resource_use::HostUse;
 use crate::stats::straggler::deviation;
 use crate::stats::summary::{mean, median};
-use crate::units::Seconds;
 use crate::validity::subject::{RUN, percent, warning};
 use crate::validity::thresholds::{
     CLOCK, DRIFT, DRIFT_ERRORS, OUTLIER, OUTLIER_DEVIATIONS, OUTLIER_LOSS, QUARTER, SKIPPED, WALL_CLOCK,
 };
-use crate::warning::{Warning, WarningKind};
 
 /// Mean over ranks.
 pub(super) fn steps(counted: &[Iteration]) -> Vec<f64> {

@@ -17,11 +17,11 @@ mod subject;
 mod thresholds;
 
 use crate::benchmark::train::record::RunRecord;
+use crate::benchmark::warning::Warning;
 use crate::validity::hosts::{crowded_hosts, heat, memory, other_load, quotas, steal};
 use crate::validity::iterations::{drift, outliers, skipped, steps, wall_clock};
 use crate::validity::observed::Observed;
 use crate::validity::slow_ranks::slow_ranks;
-use crate::warning::Warning;
 
 /// Every warning of a training run, the gravest first; the first `warmup` iterations do not count.
 pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
@@ -65,17 +65,17 @@ pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
 mod tests {
     use super::*;
     use crate::benchmark::Profile;
+    use crate::benchmark::exchange::BackendChoice;
     use crate::benchmark::train::config::TrainConfig;
     use crate::benchmark::train::iteration::Iteration;
     use crate::benchmark::train::record::{RunEnd, RunHeader, SCHEMA};
-    use crate::device::DeviceKind;
-    use crate::environment::{Environment, RankPlace};
-    use crate::exchange::BackendChoice;
-    use crate::phase::{Phase, Phases};
-    use crate::resource_use::{GpuUse, HostUse, RankUse};
-    use crate::units::{Bytes, Seconds};
+    use crate::benchmark::warning::WarningKind;
+    use crate::dimension::device::DeviceKind;
+    use crate::dimension::phase::{Phase, Phases};
+    use crate::dimension::units::{Bytes, Seconds};
+    use crate::host::environment::{Environment, RankPlace};
+    use crate::host::resource_use::{GpuUse, HostUse, RankUse};
     use crate::validity::iterations::trend;
-    use crate::warning::WarningKind;
 
     const ITERATIONS: usize = 60;
 

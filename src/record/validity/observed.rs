@@ -1,7 +1,7 @@
 //! What warnings of any benchmark are judged by.
 
-use crate::environment::RankPlace;
-use crate::resource_use::{HostUse, RankUse};
+use crate::host::environment::RankPlace;
+use crate::host::resource_use::{HostUse, RankUse};
 
 /// What ranks and hosts were seen to do while the iterations of any benchmark ran.
 #[derive(Debug, Clone, Copy)]

@@ -2,17 +2,17 @@
 
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::record::RunRecord;
-use crate::device::DeviceKind;
-use crate::environment::RankPlace;
-use crate::phase::Phase;
+use crate::benchmark::warning::{Warning, WarningKind};
+use crate::dimension::device::DeviceKind;
+use crate::dimension::phase::Phase;
+use crate::dimension::units::Seconds;
+use crate::host::environment::RankPlace;
 use crate::stats::straggler::{self, Kind, Straggler};
 use crate::stats::summary::mean;
-use crate::units::Seconds;
 use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
 use crate::validity::observed::Observed;
 use crate::validity::subject::{milliseconds, percent, subjects, warning};
-use crate::warning::{Warning, WarningKind};
 
 /// Stragglers by own compute time alone, among the ranks whose hosts are not crowded. Where the ranks exchange nothing
 /// nobody waits for them.

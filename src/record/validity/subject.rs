@@ -1,10 +1,10 @@
 //! Whom a warning is about, and how it says a number.
 
-use crate::environment::RankPlace;
-use crate::resource_use::HostUse;
-use crate::units::Seconds;
+use crate::benchmark::warning::{Warning, WarningKind};
+use crate::dimension::units::Seconds;
+use crate::host::environment::RankPlace;
+use crate::host::resource_use::HostUse;
 use crate::validity::observed::Observed;
-use crate::warning::{Warning, WarningKind};
 
 /// About what no rank or host is to blame for.
 pub(super) const RUN: &str = "the run";

@@ -6,8 +6,8 @@ mod score;
 mod train;
 
 use anyhow::Result;
-use ringmark_record::heartbeat::LauncherAddress;
-use ringmark_record::usage::usage;
+use ringmark_record::host::heartbeat::LauncherAddress;
+use ringmark_record::options::usage::usage;
 
 use crate::cli::Benchmark;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringmark_record::model::Layout;
+use ringmark_record::dimension::model::Layout;
 use tch::Tensor;
 
 /// What a batch is to be, whatever benchmark wants it.

@@ -6,7 +6,7 @@ mod file;
 mod synthetic;
 
 use anyhow::Result;
-use ringmark_record::model::Layout;
+use ringmark_record::dimension::model::Layout;
 use tch::{Device, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest};

@@ -2,9 +2,9 @@
 //! does the same update of its own weights. As Horovod and PyTorch's DDP do.
 
 use anyhow::Result;
+use ringmark_record::benchmark::exchange::ExchangeConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::exchange::ExchangeConfig;
-use ringmark_record::units::Bytes;
+use ringmark_record::dimension::units::Bytes;
 
 use crate::exchange::backend::select;
 use crate::exchange::loss_scaler::LossScaler;

@@ -1,7 +1,7 @@
 //! The memory that a backend sums from and to. Backends make it, because where it lies decides how fast it is.
 
 use anyhow::{Result, ensure};
-use ringmark_record::exchange::Wire;
+use ringmark_record::benchmark::exchange::Wire;
 use tch::{Device, Kind, Tensor};
 
 use crate::host::facts;

@@ -12,8 +12,8 @@ pub mod optimizer;
 pub mod reducer;
 
 use anyhow::Result;
-use ringmark_record::exchange::ExchangeConfig;
-use ringmark_record::units::Bytes;
+use ringmark_record::benchmark::exchange::ExchangeConfig;
+use ringmark_record::dimension::units::Bytes;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;

@@ -7,7 +7,7 @@
 
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::dtype::Dtype;
+use ringmark_record::dimension::dtype::Dtype;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;

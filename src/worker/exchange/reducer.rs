@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use ringmark_record::exchange::Switch;
-use ringmark_record::heartbeat::Stage;
-use ringmark_record::units::Bytes;
+use ringmark_record::benchmark::exchange::Switch;
+use ringmark_record::dimension::units::Bytes;
+use ringmark_record::host::heartbeat::Stage;
 use tch::Tensor;
 
 use crate::exchange::backend::Backend;

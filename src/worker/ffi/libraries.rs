@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::CUdevice_attribute;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use ringmark_record::device::DeviceChoice;
+use ringmark_record::dimension::device::DeviceChoice;
 
 /// The CUDA half of libtorch and what it needs, kept open for the life of the process.
 pub struct CudaLibraries {

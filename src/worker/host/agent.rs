@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::inspection::{Inspection, Library, Order, Reply};
-use ringmark_record::units::{Bytes, GigabytesPerSecond, Seconds};
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
+use ringmark_record::host::inspection::{Inspection, Library, Order, Reply};
 
 use crate::ffi::libraries::{self, CudaLibraries};
 use crate::ffi::nccl::Nccl;

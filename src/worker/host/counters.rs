@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
-use ringmark_record::resource_use::{HostUse, RankUse};
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::resource_use::{HostUse, RankUse};
 
 use crate::host::facts::{self, first_line};
 

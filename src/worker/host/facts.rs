@@ -6,8 +6,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringmark_record::environment::is_allowed;
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::environment::is_allowed;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The value of a variable that is set and not empty.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::device::{DeviceChoice, DeviceKind};
-use ringmark_record::dtype::Dtype;
+use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
+use ringmark_record::dimension::dtype::Dtype;
 use tch::Device;
 
 use crate::ffi::libraries::{self, CudaLibraries};

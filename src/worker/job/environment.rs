@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use ringmark_record::benchmark::{Profile, RunLabel};
-use ringmark_record::device::DeviceKind;
-use ringmark_record::environment::{Environment, RankPlace};
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::host::environment::{Environment, RankPlace};
 
 use crate::ffi::nccl::Nccl;
 use crate::ffi::{libraries, shim};

@@ -17,8 +17,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, getppid};
-use ringmark_record::heartbeat::{Heartbeat, INTERVAL, LauncherAddress, Message, Stage, WELCOME};
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::heartbeat::{Heartbeat, INTERVAL, LauncherAddress, Message, Stage, WELCOME};
 
 use crate::host::facts;
 use crate::job::standard_error;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::{Profile, RunLabel};
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceChoice;
-use ringmark_record::environment::{Environment, RankPlace};
-use ringmark_record::heartbeat::LauncherAddress;
-use ringmark_record::units::Bytes;
-use ringmark_record::whole_file;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::units::Bytes;
+use ringmark_record::file::whole_file;
+use ringmark_record::host::environment::{Environment, RankPlace};
+use ringmark_record::host::heartbeat::LauncherAddress;
 use tch::Device;
 
 use crate::ffi::libraries::{self, NcclLog};

@@ -10,7 +10,7 @@ use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 
 use anyhow::{Context, Result, ensure};
-use ringmark_record::heartbeat::{Message, Stage};
+use ringmark_record::host::heartbeat::{Message, Stage};
 
 use crate::job::{heartbeat, standard_error};
 

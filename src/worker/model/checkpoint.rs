@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::whole_file;
+use ringmark_record::file::whole_file;
 use tch::{Device, Kind, Tensor};
 
 use crate::model::named_tensors::{Named, NamedTensors};

@@ -4,7 +4,7 @@
 //! The model's parameters become views of the flat weights, with the strides of the run's memory layout.
 
 use anyhow::Result;
-use ringmark_record::model::Layout;
+use ringmark_record::dimension::model::Layout;
 use tch::{Kind, Tensor};
 
 use crate::model::named_tensors::NamedTensors;
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::data::in_layout;
-    use ringmark_record::model::Model;
+    use ringmark_record::dimension::model::Model;
 
     use crate::model::network::Network;
     use crate::model::networks;

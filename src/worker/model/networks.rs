@@ -1,7 +1,7 @@
 //! The networks of ringmark_record's table, built. A network is a line of that table, a file beside this one over the
 //! shared [`layers`](crate::model::layers), and a line here.
 
-use ringmark_record::model::Model;
+use ringmark_record::dimension::model::Model;
 
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::Network;
@@ -20,7 +20,7 @@ pub fn build(model: Model, tensors: &mut NamedTensors) -> Box<dyn Network> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use ringmark_record::keyword_enum::KeywordEnum;
+    use ringmark_record::options::keyword_enum::KeywordEnum;
     use serde_json::Value;
     use tch::Device;
 

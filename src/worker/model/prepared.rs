@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::model::{Layout, Model};
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::{Layout, Model};
 use tch::{Device, Tensor};
 
 use crate::model::checkpoint;

@@ -4,13 +4,13 @@ pub use std::net::Ipv4Addr;
 pub use std::path::Path;
 
 pub use ipnet::Ipv4Net;
-pub use ringmark_record::device::DeviceChoice;
-pub use ringmark_record::inspection;
-pub use ringmark_record::inspection::Inspection;
-pub use ringmark_record::inspection::Library;
-pub use ringmark_record::units::Bytes;
-pub use ringmark_record::units::GigabytesPerSecond;
-pub use ringmark_record::units::Seconds;
+pub use ringmark_record::dimension::device::DeviceChoice;
+pub use ringmark_record::dimension::units::Bytes;
+pub use ringmark_record::dimension::units::GigabytesPerSecond;
+pub use ringmark_record::dimension::units::Seconds;
+pub use ringmark_record::host::inspection;
+pub use ringmark_record::host::inspection::Inspection;
+pub use ringmark_record::host::inspection::Library;
 
 pub use crate::launch::cluster::interface::{CommonNetwork, Place};
 pub use crate::launch::cluster::ssh_failure::SshFailure;

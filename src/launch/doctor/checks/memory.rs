@@ -1,6 +1,6 @@
 //! Memory that may be locked, and /dev/shm.
 
-use ringmark_record::units::Bytes;
+use ringmark_record::dimension::units::Bytes;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, megabytes};
 use crate::launch::doctor::probe::Port;

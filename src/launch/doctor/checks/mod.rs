@@ -20,7 +20,7 @@ pub mod versions;
 
 use std::path::Path;
 
-use ringmark_record::device::DeviceChoice;
+use ringmark_record::dimension::device::DeviceChoice;
 
 use crate::launch::doctor::checks::disk::ResultsFolder;
 use crate::launch::doctor::checks::finding::{Finding, Findings};

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use ringmark_record::heartbeat::{Heartbeat, LauncherAddress, Message, WELCOME};
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::heartbeat::{Heartbeat, LauncherAddress, Message, WELCOME};
 
 /// Longest line that a rank sends, in bytes: a reason for its failure is the longest.
 const LONGEST_LINE: u64 = 1 << 16;
@@ -166,8 +166,8 @@ fn next(input: &mut BufReader<&TcpStream>) -> Option<Message> {
 mod tests {
     use std::time::Instant;
 
-    use ringmark_record::heartbeat::Stage;
-    use ringmark_record::units::Bytes;
+    use ringmark_record::dimension::units::Bytes;
+    use ringmark_record::host::heartbeat::Stage;
 
     use super::*;
 

@@ -18,8 +18,8 @@ mod watchdog;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use ringmark_record::heartbeat::LauncherAddress;
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::heartbeat::LauncherAddress;
 
 use crate::launch::job::watch::listener::Listener;
 use crate::launch::job::watch::watchdog::Watchdog;

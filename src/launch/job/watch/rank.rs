@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use ringmark_record::heartbeat::{Heartbeat, INTERVAL, Stage};
+use ringmark_record::host::heartbeat::{Heartbeat, INTERVAL, Stage};
 
 /// A rank that has missed so many reports is silent.
 const MISSED_REPORTS: f64 = 5.0;

@@ -211,8 +211,8 @@ impl Watchdog {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_record::heartbeat::{Heartbeat, Stage};
-    use ringmark_record::units::{Bytes, Seconds};
+    use ringmark_record::dimension::units::{Bytes, Seconds};
+    use ringmark_record::host::heartbeat::{Heartbeat, Stage};
 
     use super::*;
 

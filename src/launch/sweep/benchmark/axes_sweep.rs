@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{anyhow, bail, ensure};
+use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::benchmark::{BenchmarkKind, Profile, Record, RunLabel};
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceKind;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::file::whole_file;
 use ringmark_record::line::dlperf::{self, Line};
-use ringmark_record::run_name::RunName;
-use ringmark_record::units::ImagesPerSecond;
-use ringmark_record::warning::Warning;
-use ringmark_record::whole_file;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;

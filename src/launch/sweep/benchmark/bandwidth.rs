@@ -16,11 +16,11 @@ use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::bandwidth::figures::{self, SizeFigures};
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
-use ringmark_record::case::Case;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::GigabytesPerSecond;
+use ringmark_record::file::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, RunName};
 use ringmark_record::manifest::RanOn;
-use ringmark_record::option_table::arguments;
-use ringmark_record::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, RunName};
-use ringmark_record::units::GigabytesPerSecond;
+use ringmark_record::options::option_table::arguments;
 use serde::Serialize;
 
 use crate::launch::cluster::hosts::Hosts;
@@ -260,9 +260,9 @@ mod tests {
     use std::process::ExitStatus;
 
     use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
-    use ringmark_record::device::DeviceChoice;
-    use ringmark_record::environment::Environment;
-    use ringmark_record::units::{Bytes, Seconds};
+    use ringmark_record::dimension::device::DeviceChoice;
+    use ringmark_record::dimension::units::{Bytes, Seconds};
+    use ringmark_record::host::environment::Environment;
 
     use super::*;
     use crate::launch::cluster::ssh::SshOptions;

@@ -20,9 +20,9 @@ use std::io::BufReader;
 use std::time::Duration;
 
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::case::Case;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::file::run_name::RunName;
 use ringmark_record::manifest::{Conditions, RanOn};
-use ringmark_record::run_name::RunName;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::local::environment::LaunchEnvironment;

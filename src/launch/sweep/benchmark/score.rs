@@ -7,9 +7,9 @@ use std::io::BufReader;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
+use ringmark_record::file::run_name::RunName;
 use ringmark_record::manifest::RanOn;
-use ringmark_record::option_table;
-use ringmark_record::run_name::RunName;
+use ringmark_record::options::option_table;
 
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures};

@@ -8,10 +8,10 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use ringmark_record::benchmark::bandwidth::config::{Messages, OptimizerChoice};
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
-use ringmark_record::device::DeviceKind;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::stats::busbw::{algbw, busbw};
 use ringmark_record::stats::summary::{mean, step_percentiles};
-use ringmark_record::units::{Bytes, Seconds};
 use serde_json::Value;
 
 use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};

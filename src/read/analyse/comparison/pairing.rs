@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::anyhow;
-use ringmark_record::usage::usage;
+use ringmark_record::options::usage::usage;
 
 use crate::read::analyse::comparison::collectives::PROGRAM;
 use crate::read::analyse::comparison::side::{ConditionDifference, Must, Side, SideCase, SideKind, SideTable};

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::ensure;
-use ringmark_record::device::DeviceKind;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::units::Seconds;
 use ringmark_record::stats::summary::{mean, step_percentiles};
-use ringmark_record::units::Seconds;
 use serde_json::Value;
 
 use crate::read::analyse::caution;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use ringmark_record::dimension::units::Seconds;
 use ringmark_record::stats::summary::STEP_PERCENTS;
-use ringmark_record::units::Seconds;
 use serde::Serialize;
 
 use crate::read::load::environment::EnvironmentText;

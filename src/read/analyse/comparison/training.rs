@@ -5,10 +5,10 @@ use std::io::Read;
 
 use anyhow::{Context, ensure};
 use ringmark_record::benchmark::Profile;
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceKind;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::units::Seconds;
 use serde::Deserialize;
 use serde_json::Value;
 

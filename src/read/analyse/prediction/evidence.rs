@@ -4,17 +4,17 @@
 use anyhow::{Context, bail, ensure};
 use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceKind;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::exchange::Wire;
-use ringmark_record::model::Model;
-use ringmark_record::phase::Phase;
+use ringmark_record::benchmark::exchange::Wire;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
+use ringmark_record::options::usage::usage;
 use ringmark_record::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
 use ringmark_record::stats::scaling_loss::RunStep;
 use ringmark_record::stats::summary::{mean, median};
-use ringmark_record::units::{Bytes, ImagesPerSecond};
-use ringmark_record::usage::usage;
 
 use crate::read::analyse::figures::{CaseRuns, Group};
 use crate::read::analyse::published::{Published, PublishedCase};

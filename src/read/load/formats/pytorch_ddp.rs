@@ -3,9 +3,9 @@
 use std::io::Read;
 
 use anyhow::{Context, bail};
-use ringmark_record::case::Case;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::units::Seconds;
 use serde::{Deserialize, Serialize};
 
 /// A whole file. `diff.py` shows every field but the results side by side.

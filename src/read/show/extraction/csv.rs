@@ -3,8 +3,8 @@
 //! that of the base, and its parts.
 
 use anyhow::Context;
-use ringmark_record::keyword_enum::KeywordEnum;
-use ringmark_record::phase::Phase;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Figures, Group};
 use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};

@@ -8,15 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceKind;
-use ringmark_record::dtype::Dtype;
-use ringmark_record::model::Model;
-use ringmark_record::phase::Phases;
+use ringmark_record::benchmark::warning::Warning;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::phase::Phases;
+use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
 use ringmark_record::stats::summary::step_percentiles;
-use ringmark_record::units::{ImagesPerSecond, Seconds};
-use ringmark_record::warning::Warning;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Serialize, Serializer};
 use serde_json::Value;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
 use ringmark_record::benchmark::Profile;
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceKind;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::line::pytorch_ddp;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};

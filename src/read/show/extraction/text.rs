@@ -1,9 +1,9 @@
 //! Figures for people: aligned columns for a terminal, and the same tables in Markdown.
 
-use ringmark_record::case::Case;
-use ringmark_record::keyword_enum::KeywordEnum;
-use ringmark_record::phase::Phase;
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::title::{process, title, unlike_devices};

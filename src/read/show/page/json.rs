@@ -1,9 +1,9 @@
 //! The figures of a report for programs: what `ringmark extract` writes of each result, and bandwidths beside it.
 
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, Timing};
-use ringmark_record::case::Case;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use ringmark_record::stats::busbw::busbw;
-use ringmark_record::units::{Bytes, GigabytesPerSecond, Seconds};
 use serde::Serialize;
 
 use crate::read::analyse::results::ResultFolder;

@@ -1,9 +1,9 @@
 //! A prediction for programs.
 
-use ringmark_record::case::Case;
-use ringmark_record::model::Model;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::{GigabytesPerSecond, ImagesPerSecond, Seconds};
 use ringmark_record::stats::allreduce_model::{Band, Line};
-use ringmark_record::units::{GigabytesPerSecond, ImagesPerSecond, Seconds};
 use serde::Serialize;
 
 use crate::read::analyse::prediction::evidence::Evidence;

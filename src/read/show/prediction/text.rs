@@ -1,8 +1,8 @@
 //! A prediction for people: tables, with what they rest on below them.
 
-use ringmark_record::case::Case;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::stats::allreduce_model::Band;
-use ringmark_record::units::ImagesPerSecond;
 
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::model::{Limit, Prediction};

@@ -7,11 +7,11 @@ use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceChoice;
-use crate::exchange::ExchangeConfig;
+use crate::benchmark::exchange::ExchangeConfig;
+use crate::dimension::device::DeviceChoice;
+use crate::dimension::model::Model;
+use crate::dimension::units::{Bytes, GigabytesPerSecond};
 use crate::keyword_enum;
-use crate::model::Model;
-use crate::units::{Bytes, GigabytesPerSecond};
 
 keyword_enum!(
     /// What follows the all-reduce inside the measured time.

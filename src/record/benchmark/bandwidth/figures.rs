@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::benchmark::bandwidth::record::{MessageResult, Timing};
+use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use crate::stats::busbw::{algbw, busbw};
 use crate::stats::summary::{coefficient_of_variation, mean, percentile};
-use crate::units::{Bytes, GigabytesPerSecond, Seconds};
 
 /// One size for programs.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

@@ -6,8 +6,8 @@
 
 use crate::benchmark::bandwidth::figures::{self, TimeSpread};
 use crate::benchmark::bandwidth::record::{MemoryLimit, MessageResult, Timing};
+use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use crate::stats::busbw::{algbw, busbw, card_rate};
-use crate::units::{Bytes, GigabytesPerSecond, Seconds};
 
 /// What stands in place of a figure that there is none of, as in nccl-tests.
 const NONE: &str = "N/A";

@@ -1,4 +1,4 @@
-//! The options of a bandwidth run, each in one line: see [`crate::option_table`]. The short ones are nccl-tests'.
+//! The options of a bandwidth run, each in one line: see [`crate::options::option_table`]. The short ones are nccl-tests'.
 
 use std::ops::RangeInclusive;
 
@@ -7,11 +7,11 @@ use anyhow::{anyhow, ensure};
 use crate::benchmark::bandwidth::config::{
     BandwidthConfig, Growth, MAXIMUM_SIZES, Messages, OptimizerChoice, TypedSize,
 };
-use crate::exchange::{BackendChoice, ExchangeConfig};
-use crate::model::Model;
+use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use crate::dimension::model::Model;
+use crate::dimension::units::{Bytes, GigabytesPerSecond};
 use crate::option;
-use crate::option_table::{OptionSpec, OptionValue, Options, check_ranges};
-use crate::units::{Bytes, GigabytesPerSecond};
+use crate::options::option_table::{OptionSpec, OptionValue, Options, check_ranges};
 
 /// Message sizes in bytes.
 const SIZES: RangeInclusive<u64> = 4..=1 << 40;
@@ -220,9 +220,9 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::device::DeviceChoice;
-    use crate::exchange::Wire;
-    use crate::option_table::{Worker, arguments};
+    use crate::benchmark::exchange::Wire;
+    use crate::dimension::device::DeviceChoice;
+    use crate::options::option_table::{Worker, arguments};
 
     #[derive(Parser)]
     struct Typed {

@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::bandwidth::config::BandwidthConfig;
-use crate::environment::{Environment, RankPlace};
-use crate::schema;
+use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
+use crate::file::schema;
+use crate::host::environment::{Environment, RankPlace};
 use crate::stats::summary;
-use crate::units::{Bytes, GigabytesPerSecond, Seconds};
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
@@ -196,7 +196,7 @@ impl BandwidthRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceKind;
+    use crate::dimension::device::DeviceKind;
 
     fn record() -> BandwidthRecord {
         let timing =

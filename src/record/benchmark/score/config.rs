@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceChoice;
-use crate::dtype::Dtype;
-use crate::model::{Layout, Model};
+use crate::dimension::device::DeviceChoice;
+use crate::dimension::dtype::Dtype;
+use crate::dimension::model::{Layout, Model};
 
 /// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 10 timed ones after 5 dry ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

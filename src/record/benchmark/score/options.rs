@@ -1,8 +1,8 @@
-//! The options of a scoring run, each in one line: see [`crate::option_table`].
+//! The options of a scoring run, each in one line: see [`crate::options::option_table`].
 
 use crate::benchmark::score::config::ScoreConfig;
 use crate::option;
-use crate::option_table::{OptionSpec, Options, check_ranges};
+use crate::options::option_table::{OptionSpec, Options, check_ranges};
 
 impl Options for ScoreConfig {
     const HEADING: &'static str = "Scoring";
@@ -59,10 +59,10 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::device::DeviceChoice;
-    use crate::dtype::Dtype;
-    use crate::model::{Layout, Model};
-    use crate::option_table::{Worker, arguments};
+    use crate::dimension::device::DeviceChoice;
+    use crate::dimension::dtype::Dtype;
+    use crate::dimension::model::{Layout, Model};
+    use crate::options::option_table::{Worker, arguments};
 
     #[derive(Parser)]
     struct Typed {

@@ -7,13 +7,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::score::config::ScoreConfig;
+use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel};
-use crate::case::Case;
-use crate::environment::{Environment, RankPlace};
-use crate::resource_use::{HostUse, RankUse};
-use crate::schema;
-use crate::units::{Bytes, ImagesPerSecond, Seconds};
-use crate::warning::Warning;
+use crate::dimension::case::Case;
+use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use crate::file::schema;
+use crate::host::environment::{Environment, RankPlace};
+use crate::host::resource_use::{HostUse, RankUse};
 
 /// Version of this file format.
 pub const SCHEMA: u32 = 1;
@@ -117,7 +117,7 @@ impl Record for ScoreRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceKind;
+    use crate::dimension::device::DeviceKind;
 
     fn record() -> ScoreRecord {
         let place = |rank| RankPlace {

@@ -8,10 +8,10 @@ use anyhow::bail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::device::{DeviceChoice, DeviceKind};
-use crate::dtype::Dtype;
-use crate::exchange::{ExchangeConfig, Switch};
-use crate::model::{Layout, Model};
+use crate::benchmark::exchange::{ExchangeConfig, Switch};
+use crate::dimension::device::{DeviceChoice, DeviceKind};
+use crate::dimension::dtype::Dtype;
+use crate::dimension::model::{Layout, Model};
 
 /// A fault that is injected, for tests of what ringmark does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

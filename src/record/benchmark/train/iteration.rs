@@ -9,9 +9,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::keyword_enum::KeywordEnum;
-use crate::phase::{Phase, Phases};
-use crate::units::Seconds;
+use crate::dimension::phase::{Phase, Phases};
+use crate::dimension::units::Seconds;
+use crate::options::keyword_enum::KeywordEnum;
 
 /// One iteration; every list has one number a rank.
 #[derive(Debug, Clone, PartialEq, Default)]

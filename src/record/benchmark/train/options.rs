@@ -1,11 +1,11 @@
-//! The options of a training run, each in one line: see [`crate::option_table`].
+//! The options of a training run, each in one line: see [`crate::options::option_table`].
 
 use anyhow::ensure;
 
+use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::train::config::{Fault, TrainConfig};
-use crate::exchange::ExchangeConfig;
 use crate::option;
-use crate::option_table::{OptionSpec, OptionValue, Options, check_ranges};
+use crate::options::option_table::{OptionSpec, OptionValue, Options, check_ranges};
 
 impl OptionValue for Fault {
     fn text(&self) -> String {
@@ -123,11 +123,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::device::{DeviceChoice, DeviceKind};
-    use crate::dtype::Dtype;
-    use crate::exchange::{BackendChoice, Switch, Wire};
-    use crate::model::{Layout, Model};
-    use crate::option_table::{Worker, arguments};
+    use crate::benchmark::exchange::{BackendChoice, Switch, Wire};
+    use crate::dimension::device::{DeviceChoice, DeviceKind};
+    use crate::dimension::dtype::Dtype;
+    use crate::dimension::model::{Layout, Model};
+    use crate::options::option_table::{Worker, arguments};
 
     #[derive(Parser)]
     struct Typed {

@@ -8,16 +8,16 @@ use anyhow::{Context, anyhow, bail, ensure};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
+use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel};
-use crate::case::Case;
-use crate::environment::{Environment, RankPlace};
-use crate::exchange::BackendChoice;
-use crate::resource_use::{HostUse, RankUse};
-use crate::schema;
-use crate::units::{Bytes, Seconds};
-use crate::warning::Warning;
+use crate::dimension::case::Case;
+use crate::dimension::units::{Bytes, Seconds};
+use crate::file::schema;
+use crate::host::environment::{Environment, RankPlace};
+use crate::host::resource_use::{HostUse, RankUse};
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
@@ -244,9 +244,9 @@ fn in_line(error: &anyhow::Error) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceKind;
-    use crate::phase::{Phase, Phases};
-    use crate::warning::WarningKind;
+    use crate::benchmark::warning::WarningKind;
+    use crate::dimension::device::DeviceKind;
+    use crate::dimension::phase::{Phase, Phases};
 
     fn record() -> RunRecord {
         let place = |rank| RankPlace {

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use ringmark_record::benchmark::bandwidth::record::{MemoryLimit, MessageResult};
+use ringmark_record::dimension::units::GigabytesPerSecond;
 use ringmark_record::stats::busbw::memory_bound;
-use ringmark_record::units::GigabytesPerSecond;
 
 use crate::ffi::sums::{self, MemoryLoop};
 use crate::job::world::World;

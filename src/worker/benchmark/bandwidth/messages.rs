@@ -5,11 +5,11 @@ use std::ops::Range;
 use anyhow::Result;
 use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages, OptimizerChoice};
 use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
+use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::exchange::BackendChoice;
-use ringmark_record::heartbeat::Stage;
-use ringmark_record::model::Model;
-use ringmark_record::units::{Bytes, Seconds};
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Tensor};
 
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};

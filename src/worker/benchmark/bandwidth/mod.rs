@@ -9,7 +9,7 @@ use anyhow::Result;
 use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
-use ringmark_record::heartbeat::LauncherAddress;
+use ringmark_record::host::heartbeat::LauncherAddress;
 
 use crate::exchange::backend::nccl_log;
 use crate::host::facts;

@@ -3,10 +3,10 @@
 //! differently in other chunks). Not for what a size means.
 
 use anyhow::Result;
+use ringmark_record::benchmark::exchange::ExchangeConfig;
 use ringmark_record::benchmark::train::record::{Trial, Tuning};
-use ringmark_record::exchange::ExchangeConfig;
+use ringmark_record::dimension::units::Seconds;
 use ringmark_record::stats::summary;
-use ringmark_record::units::Seconds;
 use tch::Tensor;
 
 use crate::benchmark::train::step::Step;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
 use ringmark_record::benchmark::train::record::{RunHeader, Tuning};
-use ringmark_record::heartbeat::{LauncherAddress, Stage};
+use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 use tch::Tensor;
 
 use crate::benchmark::train::progress::Progress;

@@ -7,8 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ringmark_record::benchmark::RunLabel;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::{RunHeader, Trial, Tuning};
+use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::line::dlperf;
-use ringmark_record::units::ImagesPerSecond;
 
 use crate::job::environment;
 use crate::job::world::World;

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
-use ringmark_record::heartbeat::Stage;
-use ringmark_record::phase::Phase;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::data::batch::Batch;

@@ -14,8 +14,8 @@ use std::ops::Range;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use ringmark_record::exchange::ExchangeConfig;
-use ringmark_record::heartbeat::Stage;
+use ringmark_record::benchmark::exchange::ExchangeConfig;
+use ringmark_record::host::heartbeat::Stage;
 use tch::Kind;
 
 use crate::exchange::backend::Backend;

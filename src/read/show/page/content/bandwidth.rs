@@ -2,11 +2,11 @@
 
 use ringmark_record::benchmark::bandwidth::config::Messages;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
-use ringmark_record::case::Case;
-use ringmark_record::device::DeviceKind;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::stats::busbw::busbw;
 use ringmark_record::stats::summary::percentile;
-use ringmark_record::units::{Bytes, Seconds};
 
 use crate::read::analyse::results::ResultFolder;
 use crate::read::show::page::charts::Chart;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::environment::Environment;
-use ringmark_record::resource_use::HostUse;
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::environment::Environment;
+use ringmark_record::host::resource_use::HostUse;
 
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::results::ResultFolder;

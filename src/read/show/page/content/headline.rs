@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use ringmark_record::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
-use ringmark_record::case::Case;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond};
 use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
-use ringmark_record::units::{Bytes, GigabytesPerSecond};
 
 use crate::read::analyse::figures::{CaseRuns, Figures, Group};
 use crate::read::analyse::results::ResultFolder;

@@ -26,7 +26,7 @@ pub mod split;
 
 use std::collections::BTreeSet;
 
-use ringmark_record::model::Model;
+use ringmark_record::dimension::model::Model;
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;

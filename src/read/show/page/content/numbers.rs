@@ -1,6 +1,6 @@
 //! Numbers as a reader wants them, and the few sentences' parts that go with them.
 
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::units::Seconds;
 
 /// In milliseconds, 2 decimals; what rounds to nothing has no sign.
 pub fn milliseconds(time: Seconds) -> String {

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::case::Case;
-use ringmark_record::environment::RankPlace;
-use ringmark_record::phase::Phase;
+use ringmark_record::benchmark::warning::{Warning, WarningKind};
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::host::environment::RankPlace;
 use ringmark_record::stats::summary::{Spread, median};
-use ringmark_record::warning::{Warning, WarningKind};
 
 use crate::read::analyse::figures::CaseRuns;
 use crate::read::load::iteration_times::RankTimes;

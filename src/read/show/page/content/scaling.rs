@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_record::case::Case;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::stats::scaling::{efficiency, speedup};
-use ringmark_record::units::ImagesPerSecond;
 
 use crate::read::analyse::figures::{CaseRuns, Figures};
 use crate::read::analyse::published::{DLPERF, Published};

@@ -1,10 +1,10 @@
 //! Which groups of runs may stand in one chart: those of one kind of device, model, precision, batch size and image size. What
 //! differs besides, as overlap or buckets, makes a series of its own with its name.
 
-use ringmark_record::device::DeviceKind;
-use ringmark_record::dtype::Dtype;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::dtype::Dtype;
 
-use ringmark_record::model::Model;
+use ringmark_record::dimension::model::Model;
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::results::ResultFolder;

@@ -1,8 +1,8 @@
 //! Where the time of a step goes: parts of the mean step of each case, from the records.
 
-use ringmark_record::keyword_enum::KeywordEnum;
-use ringmark_record::phase::Phase;
-use ringmark_record::units::Seconds;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::figures::{CaseRuns, Figures};
 use crate::read::load::iteration_times::IterationTimes;

@@ -11,9 +11,9 @@ use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::case::Case;
-use crate::dtype::Dtype;
-use crate::model::Model;
+use crate::dimension::case::Case;
+use crate::dimension::dtype::Dtype;
+use crate::dimension::model::Model;
 
 /// Folder, in that of a sweep, of the same cases without any exchange of gradients. One level deeper than DLPerf's
 /// extractor looks.

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceKind;
-use crate::inspection::INTERFACE_VARIABLE;
-use crate::units::Bytes;
+use crate::dimension::device::DeviceKind;
+use crate::dimension::units::Bytes;
+use crate::host::inspection::INTERFACE_VARIABLE;
 
 /// One rank: where it ran and on what.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -28,7 +28,7 @@ macro_rules! keyword_enum {
         )]
         pub enum $name { $($(#[$variant_doc])* #[serde(rename = $keyword $(, alias = $alias)*)] $variant),+ }
 
-        impl $crate::keyword_enum::KeywordEnum for $name {
+        impl $crate::options::keyword_enum::KeywordEnum for $name {
             const ALL: &'static [$name] = &[$($name::$variant),+];
             const KEYWORDS: &'static [&'static str] = &[$($keyword),+];
             const ALIASES: &'static [(&'static str, &'static str)] = &[$($(($alias, $keyword),)*)+];
@@ -40,7 +40,7 @@ macro_rules! keyword_enum {
 
         impl ::std::fmt::Display for $name {
             fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                formatter.pad($crate::keyword_enum::KeywordEnum::keyword(*self))
+                formatter.pad($crate::options::keyword_enum::KeywordEnum::keyword(*self))
             }
         }
 

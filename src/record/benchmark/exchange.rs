@@ -4,9 +4,9 @@ use anyhow::ensure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceChoice;
-use crate::option_table::OptionSpec;
-use crate::units::Bytes;
+use crate::dimension::device::DeviceChoice;
+use crate::dimension::units::Bytes;
+use crate::options::option_table::OptionSpec;
 use crate::{keyword_enum, option};
 
 keyword_enum!(

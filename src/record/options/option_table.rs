@@ -15,7 +15,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::keyword_enum::KeywordEnum;
+use crate::options::keyword_enum::KeywordEnum;
 
 /// A value that can be typed.
 pub trait OptionValue: Sized {
@@ -129,7 +129,7 @@ struct Range {
 #[macro_export]
 macro_rules! option {
     ($($field:ident).+, $name:literal, $value_name:literal, $help:literal) => {
-        $crate::option_table::OptionSpec::of_field(
+        $crate::options::option_table::OptionSpec::of_field(
             $name, $value_name, $help, |config: &Self| &config.$($field).+, |config: &mut Self| &mut config.$($field).+,
         )
     };

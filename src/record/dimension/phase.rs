@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
 use crate::keyword_enum;
-use crate::keyword_enum::KeywordEnum;
+use crate::options::keyword_enum::KeywordEnum;
 
 keyword_enum!(
     /// A phase, in the order in which an iteration comes to it; together they fill the iteration but for what the loop

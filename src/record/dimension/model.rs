@@ -1,9 +1,9 @@
 //! The networks, each in one line of one table: what it is called, and by whom; how large it is. Not for how it computes,
 //! which the worker's folder `model` knows.
 
+use crate::dimension::units::Bytes;
 use crate::keyword_enum;
-use crate::keyword_enum::KeywordEnum;
-use crate::units::Bytes;
+use crate::options::keyword_enum::KeywordEnum;
 
 keyword_enum!(
     /// A network. Its keyword is the name on the command line, in records, and of files where DLPerf has none of its own.

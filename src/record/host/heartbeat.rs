@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Bytes, Seconds};
+use crate::dimension::units::{Bytes, Seconds};
 
 /// Between two reports of a rank.
 pub const INTERVAL: Seconds = Seconds(1.0);

@@ -1,0 +1,12 @@
+//! The files in which launcher, worker and reader meet. What a record says is in [`benchmark`](crate::benchmark), what a
+//! manifest says in [`manifest`](crate::manifest).
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`schema`] | the head of every file: what it is, in which version |
+//! | [`run_name`] | where a run's log and record lie, under DLPerf's names |
+//! | [`whole_file`] | a file that is there whole or not at all |
+
+pub mod run_name;
+pub mod schema;
+pub mod whole_file;

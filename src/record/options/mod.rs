@@ -1,0 +1,11 @@
+//! Options of the command line, declared once for both programs.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`option_table`] | one line an option: clap, default, validation, a worker's arguments, settings |
+//! | [`keyword_enum`] | closed sets of keywords, the same when typed, in file names and in records |
+//! | [`usage`] | the error that means: asked wrongly, nothing was started |
+
+pub mod keyword_enum;
+pub mod option_table;
+pub mod usage;
