@@ -140,7 +140,7 @@ down() {
     for name in $(namespaces); do
         # Again and again: a process may have forked meanwhile.
         while pids=$(ip netns pids "$name" | xargs) && [[ -n $pids ]]; do
-            # shellcheck disable=SC2086 # words
+            # shellcheck disable=SC2086 # split into arguments
             kill -KILL $pids 2>/dev/null || true
             sleep 0.1
         done

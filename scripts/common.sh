@@ -37,7 +37,7 @@ install_packages() {
             trap 'rm -f "$policy"' EXIT
             install -m 755 <(printf '#!/bin/sh\nexit 101\n') "$policy"
         fi
-        # shellcheck disable=SC2086 # words
+        # shellcheck disable=SC2086 # split into arguments
         apt-get update && DEBIAN_FRONTEND=noninteractive $command || exit 1
         for service in "${new_services[@]}"; do systemctl disable "$service" || true; done
     ) </dev/null >"$log" 2>&1 || worked=no

@@ -29,23 +29,23 @@ ROOT = HERE.parent
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 LARGE = 102_400_000
 SMALL = [8, 64, 512, 4096, 16384, 65536]
-RINGMARK, MPI, PIECES = ["--backend", "shared-memory"], ["--backend", "mpi", "--chunk-kb", "0"], ["--backend", "mpi", "--chunk-kb", "4000"]
+RINGMARK, MPI, CHUNKS = ["--backend", "shared-memory"], ["--backend", "mpi", "--chunk-kb", "0"], ["--backend", "mpi", "--chunk-kb", "4000"]
 
 
-def worker(options, ranks, words, flag):
+def worker(options, ranks, arguments, flag):
     """Runs ringmark-worker under mpirun; the text of the file that it writes for `flag`."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/out"
         run(
             ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
-            + [options.worker, *words, "--device", "cpu", "--threads", "1", flag, path],
+            + [options.worker, *arguments, "--device", "cpu", "--threads", "1", flag, path],
             ENVIRONMENT,
         )
         return pathlib.Path(path).read_text()
 
 
-def bandwidth(options, ranks, words):
-    return json.loads(worker(options, ranks, ["bandwidth", *words], "--json"))
+def bandwidth(options, ranks, arguments):
+    return json.loads(worker(options, ranks, ["bandwidth", *arguments], "--json"))
 
 
 def median_time(result):
@@ -58,11 +58,11 @@ def busbw(size, seconds, ranks=2):
 
 
 def large(options):
-    words = ["-b", str(LARGE), "-e", str(LARGE), "-n", "20"]
+    arguments = ["-b", str(LARGE), "-e", str(LARGE), "-n", "20"]
 
     def by(more):
         def measure():
-            record = bandwidth(options, 2, words + more)
+            record = bandwidth(options, 2, arguments + more)
             rate = busbw(LARGE, median_time(record["results"][0]))
             return {"GB/s": rate, "share of memory": rate / record["memory"]["busbw"]}
 
@@ -74,7 +74,7 @@ def large(options):
         seconds = json.loads(run(command, ENVIRONMENT).strip().splitlines()[-1])["seconds"]
         return {"GB/s": busbw(LARGE, statistics.median(seconds))}
 
-    return {"ringmark": by(RINGMARK), "MPI_Allreduce": by(MPI), "MPI in 4 MB": by(PIECES), "gloo": gloo}
+    return {"ringmark": by(RINGMARK), "MPI_Allreduce": by(MPI), "MPI in 4 MB": by(CHUNKS), "gloo": gloo}
 
 
 def small(options):
@@ -104,11 +104,11 @@ def ranks(options):
 
 
 def training(options):
-    words = ["train", "--batch-size", "8", "--dtype", options.dtype, "--iters", "18", "--warmup", "3"]
+    arguments = ["train", "--batch-size", "8", "--dtype", options.dtype, "--iters", "18", "--warmup", "3"]
 
     def by(more):
         def measure():
-            lines = map(json.loads, worker(options, 2, words + more, "--record").splitlines())
+            lines = map(json.loads, worker(options, 2, arguments + more, "--record").splitlines())
             steps = [line for line in lines if line["kind"] == "iteration"][3:]
             median = lambda name: statistics.median(statistics.mean(step[name]) for step in steps) * 1e3
             mean = statistics.mean(statistics.mean(step["step"]) for step in steps) * 1e3
@@ -116,7 +116,7 @@ def training(options):
 
         return measure
 
-    return {"ringmark": by(RINGMARK), "MPI in 4 MB": by(PIECES), "none": by(["--backend", "none"])}
+    return {"ringmark": by(RINGMARK), "MPI in 4 MB": by(CHUNKS), "none": by(["--backend", "none"])}
 
 
 def compare(part, options):

@@ -43,8 +43,8 @@ seeds() {
 }
 
 # Words of the formats, which changes of single bytes would not find.
-words=$work/words
-grep -rhoE '"[A-Za-z_]+"' src/record src/read tests/fuzz/seeds | sort -u >"$words"
+dictionary=$work/dictionary
+grep -rhoE '"[A-Za-z_]+"' src/record src/read tests/fuzz/seeds | sort -u >"$dictionary"
 
 status=0
 summary=()
@@ -55,7 +55,7 @@ for target in "${targets[@]}"; do
     say "$target for $seconds s"
     verdict=sound
     RINGMARK_FUZZ_TARGET=$target "$fuzzer" "$corpus" -max_total_time="$seconds" -max_len=30000 -timeout=10 -rss_limit_mb=2048 \
-        -dict="$words" -artifact_prefix="$found/" -print_final_stats=1 -verbosity=1 >"$log" 2>&1 || {
+        -dict="$dictionary" -artifact_prefix="$found/" -print_final_stats=1 -verbosity=1 >"$log" 2>&1 || {
         status=1
         verdict="FAILED, see $log and $found"
     }

@@ -7,7 +7,7 @@
 
 RANKS may be a list: one case each, eight ranks a host from eight on. What was asked and what it ran on comes from a record
 of results/cpu-2-cores. Times have the noise of a quiet machine; ranks wait for the slowest of each iteration, so that
-the parts of a step fit together. The same words make the same files.
+the parts of a step fit together. The same arguments make the same files.
 """
 
 import argparse

@@ -27,11 +27,11 @@ if [[ -z $out ]]; then
 fi
 
 "$root/scripts/setup.sh" --packages
-# In the repository, where cargo finds libtorch by .cargo/config.toml. While libtorch is loaded, everything is compiled that
-# does without; what fails then, and why, the second build would say.
+# In the repository, where cargo finds libtorch by .cargo/config.toml. While libtorch is loaded, cargo compiles what does
+# without; of that build only the progress is shown, for what it could not compile the next one does.
 build() { (cd "$root" && cargo build --release "$@"); }
 "$root/scripts/setup.sh" & libtorch=$!
-build --keep-going 2>/dev/null || true
+build --keep-going 2> >(grep --line-buffered -E '^ +(Updating|Downloading|Downloaded|Compiling) ' >&2) || true
 wait "$libtorch"
 build
 "$root/target/release/ringmark" sweep "${arguments[@]}"

@@ -95,7 +95,7 @@ install_packages() {
     say "installing $missing"
     local log
     log=$(mktemp)
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # split into arguments
     if ! { "${as_root[@]}" apt-get update &&
         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $command; } </dev/null >"$log" 2>&1; then
         tail -n 20 "$log" >&2
@@ -176,19 +176,19 @@ put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
     fi
     rm -f "$STAMP"
 
-    local words=(install --disable-pip-version-check --no-input)
-    [[ -t 2 ]] || words+=(--quiet)
-    [[ $index == default ]] || words+=(--index-url "$index")
+    local options=(install --disable-pip-version-check --no-input)
+    [[ -t 2 ]] || options+=(--quiet)
+    [[ $index == default ]] || options+=(--index-url "$index")
     if [[ $set == cpu ]]; then
-        words+=(--no-deps)
-        if [[ $index == default ]]; then words+=("${CPU_WHEELS[@]}"); else words+=("torch==$TORCH"); fi
+        options+=(--no-deps)
+        if [[ $index == default ]]; then options+=("${CPU_WHEELS[@]}"); else options+=("torch==$TORCH"); fi
         say "installing libtorch $TORCH for CPUs in .libtorch (0.5 GB to load)"
     else
-        words+=("torch==$TORCH")
+        options+=("torch==$TORCH")
         say "installing libtorch $TORCH with CUDA in .libtorch (about 3 GB to load)"
     fi
     # -I: a torch on PYTHONPATH is none in this folder.
-    "$VENV/bin/python" -I -m pip "${words[@]}" >&2 ||
+    "$VENV/bin/python" -I -m pip "${options[@]}" >&2 ||
         fail "pip could not install it, see above; call scripts/setup.sh again when that is mended"
     echo "$set $index" >"$STAMP"
 }

@@ -66,12 +66,12 @@ start() {
 
 # judge NAME of test, then arguments for the Python below: its exit status decides, its line says why.
 judge() {
-    local name=$1 words
+    local name=$1 verdict
     shift
-    if words=$(python3 "$folder/judge.py" "$@" 2>&1); then pass "$name: $words"; else fail "$name: $words"; fi
+    if verdict=$(python3 "$folder/judge.py" "$@" 2>&1); then pass "$name: $verdict"; else fail "$name: $verdict"; fi
 }
 
-# check NAME RECORD WORDS...: fails with the end of the log where RECORD's run failed, otherwise judges.
+# check NAME RECORD ARGUMENTS...: fails with the end of the log where RECORD's run failed, otherwise judges.
 check() {
     local name=$1 status=$2
     shift 2
@@ -92,9 +92,9 @@ def load(name):
     return run, [line for line in lines if line["kind"] == "iteration"], end
 
 
-def expect(condition, words):
+def expect(condition, message):
     if not condition:
-        sys.exit(words)
+        sys.exit(message)
 
 
 def losses(other, reference, tolerance, *backend):
@@ -168,7 +168,7 @@ def autotuned(tuned, plain, again):
     print(f"{len(trials)} trials, weights {sums[0][0]} as without them")
 
 
-def exact(name, ranks, backend, wire, told=""):
+def exact(name, ranks, backend, wire, named=""):
     """Bandwidth: every sample is there and every sum is right; of gradients, as far as the worker allows rounding."""
     record = json.load(open(f"{name}.json"))
     config, results, devices = record["config"], record["results"], [rank["device"] for rank in record["ranks"]]
@@ -187,8 +187,8 @@ def exact(name, ranks, backend, wire, told=""):
             expect(wrong == (0 if is_exact else None), f"{wrong} wrong elements in {result['bytes']} bytes")
             expect(len(error) == config["iterations"] and None not in error, f"errors {error}")
             expect(not is_exact or max(error) == 0, f"errors {error}")
-    is_told = any(line.startswith(told) for line in record["nccl"])
-    expect(results and is_told == (backend == "nccl"), f"{len(results)} results, NCCL says {record['nccl']}")
+    is_named = any(line.startswith(named) for line in record["nccl"])
+    expect(results and is_named == (backend == "nccl"), f"{len(results)} results, NCCL says {record['nccl']}")
     print(", ".join([f"{len(results)} result(s), the largest of {results[-1]['bytes']} bytes", *record["nccl"][-2:]]))
 
 
@@ -229,9 +229,9 @@ def prepare(init, data):
     open(data, "wb").write(len(header).to_bytes(8, "little") + header + images + labels)
 
 
-all_words = [losses, differ, device, times, skips, equal_ranks, autotuned, exact, exposed, prepare]
-words = {function.__name__: function for function in all_words}
-words[sys.argv[1]](*sys.argv[2:])
+checks = [losses, differ, device, times, skips, equal_ranks, autotuned, exact, exposed, prepare]
+by_name = {function.__name__: function for function in checks}
+by_name[sys.argv[1]](*sys.argv[2:])
 PYTHON
 
 echo "worker $worker, $gpus GPU(s), files in $folder"
@@ -292,18 +292,18 @@ check "NCCL with one rank" $status losses nccl_1 cuda 1e-3 nccl
 
 # sums NAME RANKS ENGINE TOLD [options]: sizes and gradients on every wire; TOLD begins a line of what NCCL says.
 sums() {
-    local name=$1 ranks=$2 engine=$3 told=$4 wire status
-    local asked=${engine/solo/auto}
+    local name=$1 ranks=$2 backend_name=$3 named=$4 wire status
+    local asked=${backend_name/solo/auto}
     shift 4
     for wire in fp32 fp16 bf16; do
         status=0
         bandwidth "sizes_$name$wire" --backend "$asked" --wire "$wire" -b 8 -f 8 "$@" || status=$?
-        check "sizes by $engine, $ranks rank(s), $wire" $status exact "sizes_$name$wire" "$ranks" "$engine" "$wire" "$told"
+        check "sizes by $backend_name, $ranks rank(s), $wire" $status exact "sizes_$name$wire" "$ranks" "$backend_name" "$wire" "$named"
         status=0
         bandwidth "model_$name$wire" --backend "$asked" --wire "$wire" --model resnet50_v1b --optimizer sgd \
             -n 5 -w 1 || status=$?
-        check "gradients and sgd by $engine, $ranks rank(s), $wire" $status \
-            exact "model_$name$wire" "$ranks" "$engine" "$wire" "$told"
+        check "gradients and sgd by $backend_name, $ranks rank(s), $wire" $status \
+            exact "model_$name$wire" "$ranks" "$backend_name" "$wire" "$named"
     done
 }
 sums nccl_1_ 1 nccl "" -e 256M
@@ -341,7 +341,7 @@ WRAPPER
     run nccl_2 --device cuda --backend nccl "${five[@]}" || status=$?
     if [[ $status != 0 ]]; then
         if [[ $gpus -lt 2 ]]; then
-            skip "two ranks on one GPU by NCCL: not possible here (exit status $status); NCCL's words:"
+            skip "two ranks on one GPU by NCCL: not possible here (exit status $status); what NCCL says:"
             grep -iE 'nccl' nccl_2.log | tail -n 8 | sed 's/^/         | /' || true
         else
             fail "two ranks on $where by NCCL: exit status $status, see below"
@@ -370,17 +370,17 @@ WRAPPER
         tail_of overlap_on
     elif [[ $gpus -ge 2 ]]; then
         judge "overlap, by events" exposed overlap_on overlap_off
-    elif words=$(python3 judge.py exposed overlap_on overlap_off 2>&1); then
-        pass "overlap, by events: $words"
+    elif verdict=$(python3 judge.py exposed overlap_on overlap_off 2>&1); then
+        pass "overlap, by events: $verdict"
     else
-        skip "overlap, by events: not to be shown by two ranks that take turns on one GPU: $words"
+        skip "overlap, by events: not to be shown by two ranks that take turns on one GPU: $verdict"
     fi
 }
 two_ranks
 
 # --- a rank of two that is killed or stopped while NCCL sums: the launcher names it ---
 fault() {
-    local signal=$1 words=$2 program=$worker ringmark driver rank second said
+    local signal=$1 expected=$2 program=$worker ringmark launcher rank second said
     ringmark=$(dirname "$worker")/ringmark
     if [[ ! -x $ringmark ]]; then
         skip "a rank that gets SIG$signal: there is no ringmark beside the worker"
@@ -394,17 +394,17 @@ fault() {
     timeout -k 10 300 "$ringmark" sweep --no-doctor --cases 1n2g --hosts localhost:2 --runs 1 --stall-timeout 20 \
         --worker "$program" --out "$folder/fault_$signal" --device cuda --batch-size 8 --image-size 64 \
         --iters 100000 --warmup 1 >"fault_$signal.log" 2>&1 &
-    driver=$!
+    launcher=$!
     for ((second = 0; second < 90; second++)); do
-        if grep -qs 'Batch\[3\]' "fault_$signal"/1n2g/*.log.part || ! kill -0 "$driver" 2>/dev/null; then break; fi
+        if grep -qs 'Batch\[3\]' "fault_$signal"/1n2g/*.log.part || ! kill -0 "$launcher" 2>/dev/null; then break; fi
         sleep 1
     done
     for rank in $(pgrep -f "^$worker train"); do
         if tr '\0' '\n' <"/proc/$rank/environ" | grep -qx OMPI_COMM_WORLD_RANK=1; then kill "-$signal" "$rank"; fi
     done
-    wait "$driver" || true
+    wait "$launcher" || true
     said=$(grep '^ringmark: 1n2g run 1 of 1 failed: ' "fault_$signal.log" || true)
-    if [[ $said == *"$words"* && -z $(pgrep -f "^$worker train") ]]; then
+    if [[ $said == *"$expected"* && -z $(pgrep -f "^$worker train") ]]; then
         pass "a rank that gets SIG$signal: $said"
     else
         fail "a rank that gets SIG$signal: ${said:-no word of it}, see below"

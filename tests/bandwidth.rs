@@ -2,10 +2,12 @@
 //! in the worker's place, then with the real one at sizes that take moments.
 
 use std::fs::{self, File};
+use std::io::BufReader;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
@@ -53,7 +55,7 @@ impl Sandbox {
 }
 
 fn read(path: &Path) -> BandwidthRecord {
-    BandwidthRecord::read(File::open(path).expect("there is a record")).expect("a record")
+    BandwidthRecord::read(BufReader::new(File::open(path).expect("there is a record"))).expect("a record")
 }
 
 /// 1 GB between two ranks in 0.1 s: 10 GB/s.
@@ -323,7 +325,7 @@ fn every_way_to_sum_is_exact_with_four_ranks() {
         "--backend shared-memory --wire fp16",
         "--backend mpi --wire bf16",
     ] {
-        // From one element to more than one piece, and never a multiple of the ranks' shares.
+        // From one element to more than one chunk, and never a multiple of the ranks' shares.
         let sizes = "-b 4 -e 900004 -i 300000 -n 3 -w 1";
         let path = sandbox.path("record.json");
         let mut command = sandbox.worker_ranks(4, &format!("{sizes} {options}"));
@@ -355,7 +357,7 @@ fn gradients_are_exchanged_in_measure_py_s_words() {
     assert_eq!((result.bytes, result.count), (Bytes(102_228_128), 25_557_032));
     // 25 MB a bucket: 4, of which the last is short.
     assert_eq!(result.buckets.len(), 4, "{:?}", result.buckets);
-    // The engine of the wire decides whether there is memory apart for the sums, as in training.
+    // The backend of the wire decides whether there is memory apart for the sums, as in training.
     let mut sides = result.sides().into_iter().filter_map(|(_, timing)| timing);
     let timing = sides.next().expect("one side");
     assert!(sides.next().is_none());

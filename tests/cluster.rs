@@ -3,6 +3,8 @@
 mod faults;
 mod sweep;
 
+use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -89,7 +91,7 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
 
-    // Shared memory inside a host, MPI between the two; the last size is of many pieces, and the last case has ranks
+    // Shared memory inside a host, MPI between the two; the last size is of many chunks, and the last case has ranks
     // without a counterpart on the other host.
     let cases: [(&[u32], &str); 5] =
         [(&[1, 1], "fp32"), (&[2, 2], "fp32"), (&[2, 2], "bf16"), (&[3, 3], "fp16"), (&[3, 1], "fp32")];
@@ -99,7 +101,7 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
             ["-b", "8", "-e", "2M", "-f", "512", "-n", "2", "-w", "1", "--device", "cpu", "--piece-kb", "100"];
         let words = [&["bandwidth", "--json", &json, "--wire", wire], &options[..]].concat();
         succeed(&cluster.worker(ranks, &words));
-        let record = BandwidthRecord::read(std::fs::File::open(&json).expect("written")).expect("a record");
+        let record = BandwidthRecord::read(BufReader::new(File::open(&json).expect("written"))).expect("a record");
         let hosts: Vec<&str> = record.ranks.iter().map(|place| place.host.as_str()).collect();
         assert!([1, 2].iter().all(|number| hosts.contains(&host(*number).as_str())), "{hosts:?}");
         assert_eq!((record.backend.as_str(), record.failure), ("shared-memory", None));

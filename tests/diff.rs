@@ -198,7 +198,7 @@ fn a_committed_result_of_version_1_is_compared_with_what_its_runs_are_today() {
         }
     }
     let output = diff(old, runs.path(), &[]);
-    output.tells(&["What differs: nothing that both sides tell of."]);
+    output.tells(&["What differs: no setting that both sides record."]);
     let compared = diff(folder.join("suite-2-cores_result.json"), runs.path(), &["--json"]).json();
     let cases = compared["tables"][0]["cases"].as_array().expect("a list");
     assert_eq!(cases.len(), 3, "with and without communication: {compared}");

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::score::record::{KIND, SCHEMA, ScoreRecord};
-use ringmark_record::benchmark::{BenchmarkKind, Profile};
+use ringmark_record::benchmark::score::record::{SCHEMA, ScoreRecord};
+use ringmark_record::benchmark::{BenchmarkKind, Profile, Record};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
@@ -34,7 +34,7 @@ fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
     };
     let passes = (0..10).map(|index| Seconds(pass * (1.0 + 0.01 * f64::from(index))));
     ScoreRecord {
-        kind: KIND.to_owned(),
+        kind: ScoreRecord::KIND.to_owned(),
         schema: SCHEMA,
         case: name.case,
         run: number,

@@ -35,7 +35,7 @@ fn a_dry_run_prints_the_baselines_between_the_runs() {
     assert_golden("dry_run_suite.txt", &stdout.replace(folder, "/FOLDER"));
     assert!(!sandbox.path("out").exists());
 
-    // One rank has a baseline where an engine is chosen for it.
+    // One rank has a baseline where a backend is chosen for it.
     let (_, stdout, _) = run(command.args(words("--collective mpi")));
     let is_baseline = |line: &&str| line.contains(" --backend none ") && line.contains(" --case 1n1g ");
     assert_eq!(stdout.lines().filter(is_baseline).count(), 2, "{stdout}");
@@ -349,7 +349,7 @@ fn the_real_worker_without_communication_and_all_that_comes_of_it() {
     assert_ne!(weights(&without)[0], weights(&without)[1], "each rank trained alone");
     assert!(!out.join("no-communication/1n1g").exists());
 
-    // The sweep's own lines, by the other wing.
+    // The sweep's own lines, by the other section.
     let lines = extract(&out, "--format pytorch-ddp-lines");
     let (_, lines) = lines.split_once("\n\n").expect("what was measured, then the lines");
     assert_eq!(lines.lines().filter(|line| line.contains(" GPUs -- ")).count(), 3, "{lines}");

@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::warning::WarningKind;
-use ringmark_record::benchmark::{Profile, Record};
+use ringmark_record::benchmark::{Profile, Record, SweepRecord};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::{Layout, Model};

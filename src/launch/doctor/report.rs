@@ -27,7 +27,7 @@ const COLUMNS: [Check; 15] = [
     Check::Disk,
     Check::Clock,
     Check::Interface,
-    Check::Peers,
+    Check::Links,
     Check::Speed,
     Check::Infiniband,
 ];
@@ -114,7 +114,7 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
             };
             Some(format!("{} {}", place.interface, place.address))
         }
-        Check::Peers => {
+        Check::Links => {
             let from_here = || examination.network.links.iter().filter(|link| link.from == number);
             let open = from_here().filter(|link| link.is_open()).count();
             match from_here().count() {

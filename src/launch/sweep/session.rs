@@ -7,8 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure};
+use ringmark_record::benchmark::Record;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::{self, RunName};
+use ringmark_record::manifest::RanOn;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;
@@ -139,10 +141,7 @@ impl<B: Benchmark> Session<'_, B> {
         let ledger = match begun {
             None => Ledger::begin(self.benchmark.kind(), out, command, conditions)?,
             Some(manifest) => {
-                let check = |run: RunName| {
-                    let record = self.benchmark.check_finished(run)?;
-                    Ok(self.benchmark.found(&record))
-                };
+                let check = |run: RunName| Ok(ran_on(&self.benchmark.check_finished(run)?));
                 let (ledger, notes) = Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, check)?;
                 start.extend(notes);
                 ledger
@@ -274,13 +273,13 @@ impl<B: Benchmark> Session<'_, B> {
         follower: B::Follower,
         ledger: Option<&mut Ledger>,
     ) -> JobOutcome<B::Figures> {
-        let record = launch.read_record(|input| self.benchmark.read(input));
-        let failure = failure_of(self.benchmark, launch.starter, end, &record);
+        let record = launch.read_record(B::Record::read);
+        let failure = failure_of(launch.starter, end, &record);
         let record = match record {
             Ok(record) => record,
             Err(missing) => return JobOutcome::Failed(failure.unwrap_or(missing)),
         };
-        let admit = |ledger: &mut Ledger| ledger.admit(self.benchmark.found(&record)).err();
+        let admit = |ledger: &mut Ledger| ledger.admit(ran_on(&record)).err();
         let failure = failure.or_else(|| ledger.and_then(admit));
         let is_miss = failure.as_ref().is_some_and(|failure| self.benchmark.is_miss(job, &record, failure));
         match (failure, is_miss) {
@@ -318,18 +317,17 @@ impl<B: Benchmark> Session<'_, B> {
     }
 }
 
+fn ran_on(record: &impl Record) -> RanOn {
+    RanOn::of(record.environment(), record.ranks())
+}
+
 /// Why a job does not count, from its end and its record, or why there is none.
-pub fn failure_of<B: Benchmark>(
-    benchmark: &B,
-    starter: Starter,
-    end: &Ended,
-    record: &Result<B::Record, String>,
-) -> Option<String> {
+pub fn failure_of<R: Record>(starter: Starter, end: &Ended, record: &Result<R, String>) -> Option<String> {
     match record {
         Err(missing) => Some(end.failure(starter).unwrap_or_else(|| missing.clone())),
         // Of a job that ended by itself the record knows why it failed, and mpirun or srun only that it did.
         Ok(record) => {
-            let recorded = benchmark.failure(record).filter(|_| matches!(end, Ended::Exited(..)));
+            let recorded = record.failure().filter(|_| matches!(end, Ended::Exited(..)));
             recorded.or_else(|| end.failure(starter))
         }
     }

@@ -1,9 +1,11 @@
 //! A folder of a bandwidth command: `<case>/bandwidth.json` of every case. Not for what follows from the times.
 
 use std::fs;
+use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::figures;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
@@ -65,7 +67,7 @@ fn path(case: Case) -> String {
 
 fn read_case(root: &Path, case: Case) -> anyhow::Result<BandwidthRecord> {
     let file = whole_file::open(&root.join(path(case))).context("the record cannot be read")?;
-    let record = BandwidthRecord::read(file).context("the record cannot be used")?;
+    let record = BandwidthRecord::read(BufReader::new(file)).context("the record cannot be used")?;
     if let Some(failure) = &record.failure {
         anyhow::bail!("the run failed: {failure}: repeat it");
     }

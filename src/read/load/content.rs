@@ -6,7 +6,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ringmark_record::benchmark::{BenchmarkKind, bandwidth, score};
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::score::record::ScoreRecord;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::dimension::model::Model;
 use ringmark_record::file::whole_file;
 use ringmark_record::options::keyword_enum::KeywordEnum;
@@ -82,9 +85,9 @@ pub fn benchmark_of(record: &Path) -> Option<BenchmarkKind> {
     let kind = head.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"kind\"")?.trim_start();
     let kind = kind.strip_prefix(':')?.trim_start().strip_prefix('"')?;
     match kind.split('"').next()? {
-        "run" => Some(BenchmarkKind::Train),
-        score::record::KIND => Some(BenchmarkKind::Score),
-        bandwidth::record::KIND => Some(BenchmarkKind::Bandwidth),
+        RunRecord::KIND => Some(BenchmarkKind::Train),
+        ScoreRecord::KIND => Some(BenchmarkKind::Score),
+        BandwidthRecord::KIND => Some(BenchmarkKind::Bandwidth),
         _ => None,
     }
 }

@@ -1,31 +1,16 @@
-//! What is common to the records of all benchmarks: how the one beside a log is read, what it must be for its run to count,
-//! and the devices and software that it names. Not for what was measured.
+//! What is common to the records of all benchmarks: how the one beside a log is read, what is a speed, and the devices and software that it names. Not for what was measured.
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::ImagesPerSecond;
-use ringmark_record::file::run_name::RunName;
 use ringmark_record::file::whole_file;
 use ringmark_record::host::environment::{Environment, RankPlace};
 
 use crate::read::load::log;
 use crate::read::load::problem::Problem;
-
-/// The part of a configuration that a run's name repeats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NamedPart {
-    /// Network.
-    pub model: Model,
-    /// Images of a rank and iteration.
-    pub batch_size: u32,
-    /// Precision.
-    pub dtype: Dtype,
-}
 
 /// The record beside a log; `None` where there is none.
 pub fn beside<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> {
@@ -38,33 +23,6 @@ pub fn beside<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> 
         Err(error) if error.kind() == ErrorKind::NotFound && !root.join(&path).is_symlink() => Ok(None),
         Err(error) => Err(Problem::in_file(&path, format!("the record cannot be read: {error}"))),
     }
-}
-
-/// Why the run of this name and record does not count: it failed, the record is of another run, or its ranks are not those
-/// of its case.
-pub fn check<R: Record>(name: &RunName, record: &R, asked: NamedPart) -> Result<(), String> {
-    if let Some(failure) = record.failure() {
-        return Err(format!("the run failed: {failure}: repeat it"));
-    }
-    let case = record.label().case;
-    let NamedPart { model, batch_size, dtype } = asked;
-    if (case, asked) != (name.case, NamedPart { model: name.model, batch_size: name.batch_size, dtype: name.dtype }) {
-        return Err(format!(
-            "is of case {case}, {}, batch size {batch_size}, {dtype}, and its name says otherwise: give it its own name back",
-            model.facts().title,
-        ));
-    }
-    let ranks = record.ranks();
-    if ranks.len() != case.ranks() as usize {
-        return Err(format!("{} ranks ran in case {case}: repeat the run", ranks.len()));
-    }
-    if let Some((place, rank)) = (0..).zip(ranks).find(|(place, rank)| rank.rank != *place) {
-        return Err(format!("rank {} stands where rank {place} is due: repeat the run", rank.rank));
-    }
-    if ranks.iter().any(|rank| rank.device != ranks[0].device) {
-        return Err("some ranks ran on the CPU and some on GPUs: repeat the run with --device cpu or cuda".to_owned());
-    }
-    Ok(())
 }
 
 /// Refuses what is no speed. What is 0 after rounding can be divided by no more, and no hardware is as fast as the limit.

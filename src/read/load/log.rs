@@ -1,18 +1,15 @@
-//! One log, line by line: the speed of every iteration, and what makes it incomplete. Not for the record beside it.
+//! The log of a run, and its problems with their place. Not for the record beside it.
 
-use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use ringmark_record::file::whole_file;
-use ringmark_record::line::dlperf::{self, Line};
+use ringmark_record::line::log::{self, Remark};
 
 use crate::read::load::problem::Problem;
 
 /// What is read at once, in bytes: few calls, and still in the processor's cache when it is looked at.
 pub(super) const BLOCK: usize = 1 << 17;
-
-/// A line that is much longer, in bytes, is read in parts; keeps a file without line ends out of memory.
-const LONGEST_LINE: usize = 1 << 20;
 
 /// What a log says.
 #[derive(Debug, Default)]
@@ -35,109 +32,11 @@ pub fn read(root: &Path, path: &Path) -> Result<Log, Problem> {
 }
 
 /// The same of bytes from anywhere; problems name `path`.
-pub fn read_from(input: impl BufRead, path: &Path) -> io::Result<Log> {
-    let mut log = Log::default();
-    let mut last_batch = 0;
-    let mut lines = 0;
-    let mut is_empty = true;
-    each_line(input, |line| {
-        let number = lines + 1;
-        lines += u64::from(line.ends_with(b"\n"));
-        is_empty = false;
-        let damage = match dlperf::parse(line) {
-            Line::Other => None,
-            Line::Failed(reason) => {
-                let what = format!("the run failed: {reason}: repeat it");
-                log.failure.get_or_insert_with(|| Problem::in_line(path, number, what));
-                None
-            }
-            Line::Malformed => Some(format!("an iteration without a speed, {:?}: repeat the run", excerpt(line))),
-            Line::Iteration { batch, speed, loss } => {
-                let batch = u64::from(batch);
-                // Some writers count from 0; after the first line the numbers have to go up by one.
-                let due = if log.speeds.is_empty() { batch.min(1) } else { last_batch + 1 };
-                let damage = (batch != due).then(|| out_of_order(batch, due));
-                let damage = damage.or_else(|| not_finite(batch, loss));
-                log.speeds.push(speed.0);
-                log.last_loss = loss;
-                last_batch = batch;
-                damage
-            }
-        };
-        if let Some(what) = damage {
-            log.damage.get_or_insert_with(|| Problem::in_line(path, number, what));
-        }
-    })?;
-    if log.speeds.is_empty() && log.damage.is_none() {
-        let what = match is_empty {
-            true => "the log is empty: the run ended before it wrote anything, repeat it",
-            false => "no iteration in the log: the run ended before its first one, repeat it",
-        };
-        log.damage = Some(Problem::in_file(path, what));
-    }
-    Ok(log)
-}
-
-/// Shows `look` every line with its end, where it lies in the input's own block: only what goes on in the next one is copied.
-fn each_line(mut input: impl BufRead, mut look: impl FnMut(&[u8])) -> io::Result<()> {
-    let mut begun = Vec::new();
-    loop {
-        let block = match input.fill_buf() {
-            Ok([]) => break,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            block => block?,
-        };
-        let length = block.len();
-        let mut rest = block;
-        while let Some(end) = memchr::memchr(b'\n', rest) {
-            let (line, next) = rest.split_at(end + 1);
-            if begun.is_empty() {
-                look(line);
-            } else {
-                begun.extend_from_slice(line);
-                look(&begun);
-                begun.clear();
-            }
-            rest = next;
-        }
-        begun.extend_from_slice(rest);
-        if begun.len() > LONGEST_LINE {
-            look(&begun);
-            begun.clear();
-        }
-        input.consume(length);
-    }
-    if !begun.is_empty() {
-        look(&begun);
-    }
-    Ok(())
-}
-
-fn out_of_order(batch: u64, due: u64) -> String {
-    let cause = if batch < due { "two outputs in one log" } else { "lines are missing" };
-    format!("Batch[{batch}] where Batch[{due}] is due: {cause}, repeat the run")
-}
-
-fn not_finite(batch: u64, loss: Option<f64>) -> Option<String> {
-    let loss = loss.filter(|loss| !loss.is_finite())?;
-    Some(format!("the loss of Batch[{batch}] is {loss}: repeat the run, with a smaller --lr if it stays so"))
-}
-
-/// The first characters of a line, enough to recognize it.
-fn excerpt(line: &[u8]) -> String {
-    const LENGTH: usize = 60;
-    let text = String::from_utf8_lossy(line);
-    let text = text.trim_end();
-    if text.chars().count() <= LENGTH { text.to_owned() } else { text.chars().take(LENGTH).chain(['…']).collect() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_line_is_shortened_between_characters() {
-        assert_eq!(excerpt(b"short\r\n"), "short");
-        assert_eq!(excerpt("é".repeat(70).as_bytes()), format!("{}…", "é".repeat(60)));
-    }
+pub fn read_from(mut input: impl BufRead, path: &Path) -> io::Result<Log> {
+    let log::Log { speeds, last_loss, failure, damage } = log::read(&mut input)?;
+    let problem = |Remark { line, what }| match line {
+        Some(line) => Problem::in_line(path, line, what),
+        None => Problem::in_file(path, what),
+    };
+    Ok(Log { speeds, last_loss, failure: failure.map(problem), damage: damage.map(problem) })
 }

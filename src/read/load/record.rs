@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::{RunHeader, RunRecord};
 use ringmark_record::benchmark::warning::Warning;
+use ringmark_record::benchmark::{Profile, SweepRecord};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::file::run_name::RunName;
@@ -15,7 +15,7 @@ use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::stats::summary::{harmonic_mean, mean};
 use ringmark_record::validity;
 
-use crate::read::load::every_record::{self, NamedPart};
+use crate::read::load::every_record;
 use crate::read::load::folder::FoundRun;
 use crate::read::load::iteration_times::{IterationTimes, RankTimes, rank_times, steps};
 use crate::read::load::log::{self, Log};
@@ -224,14 +224,8 @@ fn warmup_of(header: Option<&RunHeader>, typed: Option<u32>) -> u32 {
 
 /// Why a record's run may not be counted.
 fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
-    let header = &record.header;
-    let config = &header.config;
-    let asked = NamedPart { model: config.model, batch_size: config.batch_size, dtype: config.dtype };
-    every_record::check(name, record, asked)?;
-    if name.baseline && header.exchanges() {
-        let backend = &header.backend;
-        return Err(format!("is of a run with communication ({backend}), and its folder says otherwise: move it back"));
-    }
+    record.check(name)?;
+    let config = &record.header.config;
     if record.iterations.len() != config.iterations as usize {
         return Err(format!("{} iterations of {}: repeat the run", record.iterations.len(), config.iterations));
     }

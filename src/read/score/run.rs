@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::warning::Warning;
+use ringmark_record::benchmark::{Profile, SweepRecord};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 use ringmark_record::validity;
 use ringmark_record::validity::observed::Observed;
 
 use crate::read::load::environment::{self, EnvironmentText};
-use crate::read::load::every_record::{self, NamedPart};
+use crate::read::load::every_record;
 use crate::read::load::folder::FoundRun;
 use crate::read::load::log::{self, Log};
 use crate::read::load::problem::Problem;
@@ -99,13 +99,8 @@ fn measure(found: &FoundRun, log: Log, record: Result<Option<ScoreRecord>, Probl
 }
 
 fn figures(found: &FoundRun, record: &ScoreRecord) -> Result<ScoreMeasured, String> {
-    let ScoreConfig { model, batch_size, dtype, iterations, .. } = record.config;
-    every_record::check(&found.name, record, NamedPart { model, batch_size, dtype })?;
-    if found.name.baseline {
-        return Err(
-            "scoring exchanges nothing, and its folder is that of training without communication: move it back".into(),
-        );
-    }
+    let ScoreConfig { batch_size, iterations, .. } = record.config;
+    record.check(&found.name)?;
     let speed = record.speed().ok_or("no timed pass, or all of them of 0 s: repeat the run")?;
     every_record::check_speed(speed)?;
     let images = f64::from(batch_size) * f64::from(found.name.case.ranks());

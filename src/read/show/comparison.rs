@@ -40,7 +40,7 @@ fn show(outcome: &ComparedResults, look: Look) -> String {
         paragraphs.push(look.under(&forced, differences(&table.forced, look)));
     }
     if outcome.differences.is_empty() && outcome.tables.iter().all(|table| table.differences.is_empty()) {
-        paragraphs.push("What differs: nothing that both sides tell of.".to_owned());
+        paragraphs.push("What differs: no setting that both sides record.".to_owned());
     } else if !outcome.differences.is_empty() {
         paragraphs.push(look.under(&look.heading("What differs"), differences(&outcome.differences, look)));
     }

@@ -18,6 +18,7 @@ use std::io::BufRead;
 
 use crate::benchmark::warning::Warning;
 use crate::dimension::case::Case;
+use crate::file::run_name::{Point, RunName};
 use crate::host::environment::{Environment, RankPlace};
 use crate::keyword_enum;
 
@@ -54,13 +55,13 @@ pub struct RunLabel {
     pub profile: Profile,
 }
 
-/// What the record of every run of a sweep says, whatever was measured.
+/// What every record says, whatever was measured.
 pub trait Record: Sized {
+    /// What the file is, in its first field.
+    const KIND: &'static str;
+
     /// Reads and checks a record.
     fn read(input: impl BufRead) -> anyhow::Result<Self>;
-
-    /// Which run it is of.
-    fn label(&self) -> RunLabel;
 
     /// Where rank 0 ran.
     fn environment(&self) -> &Environment;
@@ -70,7 +71,44 @@ pub trait Record: Sized {
 
     /// Why the run does not count; `None` for a sound one.
     fn failure(&self) -> Option<String>;
+}
+
+/// The record of one run of a sweep over axes.
+pub trait SweepRecord: Record {
+    /// Which run it is of.
+    fn label(&self) -> RunLabel;
+
+    /// What it was asked, as far as its name repeats it.
+    fn point(&self) -> Point;
 
     /// What a reader of its figures should know, though the run counts.
     fn warnings(&self) -> &[Warning];
+
+    /// Why the run of this name does not count by its record: it failed, the record is of another run, or its ranks are not
+    /// those of its case.
+    fn check(&self, name: &RunName) -> Result<(), String> {
+        if let Some(failure) = self.failure() {
+            return Err(format!("the run failed: {failure}: repeat it"));
+        }
+        let (case, point) = (self.label().case, self.point());
+        if (case, point) != (name.case, name.point()) {
+            return Err(format!("is of case {case}, {point}, and its name says otherwise: give it its own name back"));
+        }
+        let ranks = self.ranks();
+        if ranks.len() != case.ranks() as usize {
+            return Err(format!("{} ranks ran in case {case}: repeat the run", ranks.len()));
+        }
+        if let Some((place, rank)) = (0..).zip(ranks).find(|(place, rank)| rank.rank != *place) {
+            return Err(format!("rank {} stands where rank {place} is due: repeat the run", rank.rank));
+        }
+        if ranks.iter().any(|rank| rank.device != ranks[0].device) {
+            return Err(
+                "some ranks ran on the CPU and some on GPUs: repeat the run with --device cpu or cuda".to_owned()
+            );
+        }
+        self.check_place(name)
+    }
+
+    /// Why a run of this name cannot be this benchmark's.
+    fn check_place(&self, name: &RunName) -> Result<(), String>;
 }

@@ -47,6 +47,24 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The part of a configuration that a run's name repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Point {
+    /// Network.
+    pub model: Model,
+    /// Images of a rank and iteration.
+    pub batch_size: u32,
+    /// Precision.
+    pub dtype: Dtype,
+}
+
+impl fmt::Display for Point {
+    /// `ResNet50-v1b, batch size 128, fp32`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}, batch size {}, {}", self.model.facts().title, self.batch_size, self.dtype)
+    }
+}
+
 /// What a log's path says of the run in it; written as that path below its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
@@ -67,6 +85,12 @@ pub struct RunName {
 }
 
 impl RunName {
+    /// What the run was asked, as far as the name says it.
+    pub fn point(&self) -> Point {
+        let RunName { model, batch_size, dtype, .. } = *self;
+        Point { model, batch_size, dtype }
+    }
+
     /// The log's path below `root`.
     pub fn log(&self, root: &Path) -> PathBuf {
         self.with_extension(root, "log")

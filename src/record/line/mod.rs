@@ -1,4 +1,5 @@
-//! Lines of other benchmarks, which their tools read: writers and parsers.
+//! Lines of other benchmarks, which their tools read: writers and parsers. [`log`] reads a whole log.
 
 pub mod dlperf;
+pub mod log;
 pub mod pytorch_ddp;

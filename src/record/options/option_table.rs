@@ -144,19 +144,11 @@ impl<C: 'static> OptionSpec<C> {
         get: fn(&C) -> &T,
         get_mut: fn(&mut C) -> &mut T,
     ) -> OptionSpec<C> {
-        OptionSpec {
-            shape: T::SHAPE,
-            ..OptionSpec::of(
-                name,
-                value_name,
-                help,
-                move |config| get(config).text(),
-                move |config, text| {
-                    *get_mut(config) = T::parse(text)?;
-                    Ok(())
-                },
-            )
-        }
+        OptionSpec::typed(
+            (name, value_name, help),
+            move |config| get(config).text(),
+            move |config, value: T| *get_mut(config) = value,
+        )
     }
 
     /// An option of a value that is there only sometimes.
@@ -167,19 +159,19 @@ impl<C: 'static> OptionSpec<C> {
         get: fn(&C) -> Option<T>,
         set: fn(&mut C, T),
     ) -> OptionSpec<C> {
-        OptionSpec {
-            shape: T::SHAPE,
-            ..OptionSpec::of(
-                name,
-                value_name,
-                help,
-                move |config| get(config).text(),
-                move |config, text| {
-                    set(config, T::parse(text)?);
-                    Ok(())
-                },
-            )
-        }
+        OptionSpec::typed((name, value_name, help), move |config| get(config).text(), set)
+    }
+
+    fn typed<T: OptionValue + 'static>(
+        (name, value_name, help): (&'static str, &'static str, &'static str),
+        get: impl Fn(&C) -> String + Send + Sync + 'static,
+        set: impl Fn(&mut C, T) + Send + Sync + 'static,
+    ) -> OptionSpec<C> {
+        let set = move |config: &mut C, text: &str| {
+            set(config, T::parse(text)?);
+            Ok(())
+        };
+        OptionSpec { shape: T::SHAPE, ..OptionSpec::of(name, value_name, help, get, set) }
     }
 
     /// An option that no single field holds: `get` is its text, empty where it has none, and `set` reads one.

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use ringmark_record::benchmark::score::config::ScoreConfig;
-use ringmark_record::benchmark::score::record::{KIND, SCHEMA, ScoreRecord};
-use ringmark_record::benchmark::{Record, RunLabel};
+use ringmark_record::benchmark::score::record::{SCHEMA, ScoreRecord};
+use ringmark_record::benchmark::{Record, RunLabel, SweepRecord};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
@@ -98,7 +98,7 @@ fn empty_record(config: &ScoreConfig, label: AskedLabel, session: &Session) -> R
     let ranks = session.places();
     let RunLabel { case, run, profile } = session.label(label, &ranks)?;
     Ok(ScoreRecord {
-        kind: KIND.to_owned(),
+        kind: ScoreRecord::KIND.to_owned(),
         schema: SCHEMA,
         case,
         run,

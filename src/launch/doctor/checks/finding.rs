@@ -38,7 +38,7 @@ pub enum Check {
     /// The network interface that is used.
     Interface,
     /// The other hosts are reached on it.
-    Peers,
+    Links,
     /// How much it carries.
     Speed,
     /// InfiniBand and RoCE.
@@ -61,7 +61,7 @@ impl Check {
             Check::Disk => "disk",
             Check::Clock => "clock",
             Check::Interface => "interface",
-            Check::Peers => "reaches",
+            Check::Links => "reaches",
             Check::Speed => "slowest link",
             Check::Infiniband => "IB",
         }

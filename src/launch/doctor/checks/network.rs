@@ -82,7 +82,7 @@ pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize],
         let what = format!("no connection on {network}: {}", its.iter().map(describe).collect::<Vec<_>>().join(", "));
         let fix = "open all ports between the hosts (firewall, security group), or choose the network that joins them \
                     with --interface";
-        findings.error(number, Check::Peers, what, fix);
+        findings.error(number, Check::Links, what, fix);
     }
 
     for link in links {
@@ -94,7 +94,7 @@ pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize],
                 place(link.from).map_or(String::new(), |place| place.address.to_string())
             );
             let fix = "two interfaces are in one network: give each a network of its own, or see `ip route get`";
-            findings.warning(link.from, Check::Peers, what, fix);
+            findings.warning(link.from, Check::Links, what, fix);
         }
     }
 
@@ -166,7 +166,7 @@ mod tests {
         let closed = |from, to| Link { from, to, state: LinkState::Closed("no answer within 3 s".to_owned()) };
         let links = [open(0, 1, None), closed(1, 2), closed(2, 0)];
         let what = "no connection on eth0, 10.77.0.0/24: b to c (no answer within 3 s), c to a (no answer within 3 s)";
-        assert_eq!(of(&hosts(3), &links), [("c".to_owned(), Check::Peers, Severity::Error, what.to_owned())]);
+        assert_eq!(of(&hosts(3), &links), [("c".to_owned(), Check::Links, Severity::Error, what.to_owned())]);
     }
 
     #[test]

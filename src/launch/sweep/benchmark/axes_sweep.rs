@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_record::benchmark::warning::Warning;
-use ringmark_record::benchmark::{BenchmarkKind, Profile, Record, RunLabel};
+use ringmark_record::benchmark::{BenchmarkKind, Profile, SweepRecord};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::ImagesPerSecond;
@@ -179,21 +179,17 @@ impl AxesSweep {
         count().map_err(|error| format!("its log {} {error:#}", log.display()))
     }
 
-    /// The record of a finished run, there, whole and sound; or what is wrong with it. `is_it` says whether it is of this
-    /// run's point.
-    pub fn finished_record<R: Record>(&self, run: RunName, is_it: impl Fn(&R) -> bool) -> Result<R, String> {
+    /// The record of a finished run, there, whole, sound and of this run; or what is wrong with it.
+    pub fn finished_record<R: SweepRecord>(&self, run: RunName) -> Result<R, String> {
         let path = run.record(&self.out);
         let read = || -> anyhow::Result<R> {
             let record = R::read(BufReader::new(whole_file::open(&path)?))?;
-            let RunLabel { case, run: number, .. } = record.label();
-            ensure!((case, number) == (run.case, run.run) && is_it(&record), "it is that of another run");
+            let number = record.label().run;
+            ensure!(number == run.run, "is of run {number}, and its name says otherwise: give it its own name back");
+            record.check(&run).map_err(|reason| anyhow!(reason))?;
             Ok(record)
         };
-        let record = read().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))?;
-        match record.failure() {
-            None => Ok(record),
-            Some(failure) => Err(format!("its record says that it failed: {failure}")),
-        }
+        read().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))
     }
 
     /// The line of the last of `ended`, `note` behind its speed: on a terminal, where nobody reads it but a person, a row of a table that grows.

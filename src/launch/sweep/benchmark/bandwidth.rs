@@ -5,8 +5,7 @@
 //! read this. With `--json` alone the figures stand there instead, and messages go to the standard error.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -19,7 +18,6 @@ use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::GigabytesPerSecond;
 use ringmark_record::file::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, RunName};
-use ringmark_record::manifest::RanOn;
 use ringmark_record::options::option_table::arguments;
 use serde::Serialize;
 
@@ -133,18 +131,6 @@ impl Benchmark for BandwidthSweep {
 
     fn shows_output(&self) -> bool {
         true
-    }
-
-    fn read(&self, input: BufReader<File>) -> anyhow::Result<BandwidthRecord> {
-        BandwidthRecord::read(input)
-    }
-
-    fn failure(&self, record: &BandwidthRecord) -> Option<String> {
-        record.failure.clone()
-    }
-
-    fn found(&self, _: &BandwidthRecord) -> RanOn {
-        RanOn::default()
     }
 
     fn figures(&self, record: BandwidthRecord, _: Echo) -> Result<BandwidthRecord, String> {
@@ -335,7 +321,7 @@ mod tests {
     }
 
     fn failure(end: Ended, record: Result<BandwidthRecord, String>) -> Option<String> {
-        failure_of(&sweep(None), Starter::Mpirun, &end, &record)
+        failure_of(Starter::Mpirun, &end, &record)
     }
 
     #[test]

@@ -15,14 +15,12 @@ pub mod score;
 pub mod train;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufReader;
 use std::time::Duration;
 
-use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::manifest::{Conditions, RanOn};
+use ringmark_record::manifest::Conditions;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::local::environment::LaunchEnvironment;
@@ -126,7 +124,7 @@ pub struct EndedJob<F> {
 /// A benchmark.
 pub trait Benchmark {
     /// What rank 0 writes.
-    type Record;
+    type Record: Record;
     /// What is kept of a job for the lines that are printed.
     type Figures;
     /// Follows a job's output.
@@ -141,7 +139,9 @@ pub trait Benchmark {
     }
 
     /// Where its messages go.
-    fn printer(&self) -> Printer;
+    fn printer(&self) -> Printer {
+        Printer { mark: "", to_error: false }
+    }
 
     /// Every job in the order in which they run.
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>>;
@@ -168,16 +168,9 @@ pub trait Benchmark {
     fn follow(&self, job: &JobPlan, progress: SessionProgress) -> Self::Follower;
 
     /// Whether the output of its jobs is shown, so that the end of the log need not be where one fails.
-    fn shows_output(&self) -> bool;
-
-    /// Reads a record.
-    fn read(&self, input: BufReader<File>) -> anyhow::Result<Self::Record>;
-
-    /// Why a record says that its run does not count.
-    fn failure(&self, record: &Self::Record) -> Option<String>;
-
-    /// What a record says that the run ran on.
-    fn found(&self, record: &Self::Record) -> RanOn;
+    fn shows_output(&self) -> bool {
+        false
+    }
 
     /// The figures of a job that ended well, or why it has none.
     fn figures(&self, record: Self::Record, follower: Self::Follower) -> Result<Self::Figures, String>;

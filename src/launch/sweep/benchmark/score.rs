@@ -1,17 +1,13 @@
 //! The benchmark `score`: inference at every point of the axes.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufReader;
 
+use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::ScoreRecord;
-use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::manifest::RanOn;
 use ringmark_record::options::option_table;
 
-use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::progress::RunProgress;
@@ -38,10 +34,6 @@ impl Benchmark for ScoreSweep {
 
     fn kind(&self) -> BenchmarkKind {
         BenchmarkKind::Score
-    }
-
-    fn printer(&self) -> Printer {
-        Printer { mark: "", to_error: false }
     }
 
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
@@ -81,22 +73,6 @@ impl Benchmark for ScoreSweep {
         RunProgress::new(&job.title, self.score.iterations, 0, progress)
     }
 
-    fn shows_output(&self) -> bool {
-        false
-    }
-
-    fn read(&self, input: BufReader<File>) -> anyhow::Result<ScoreRecord> {
-        ScoreRecord::read(input)
-    }
-
-    fn failure(&self, record: &ScoreRecord) -> Option<String> {
-        record.failure()
-    }
-
-    fn found(&self, record: &ScoreRecord) -> RanOn {
-        RanOn::of(record.environment(), record.ranks())
-    }
-
     fn figures(&self, record: ScoreRecord, _: RunProgress) -> Result<RunFigures, String> {
         let speed = record.speed().ok_or("the record has no pass")?;
         Ok(RunFigures { speed, warnings: record.warnings })
@@ -104,10 +80,7 @@ impl Benchmark for ScoreSweep {
 
     fn check_finished(&self, run: RunName) -> Result<ScoreRecord, String> {
         self.sweep.finished_log(run)?;
-        self.sweep.finished_record(run, |record: &ScoreRecord| {
-            let ScoreConfig { model, batch_size, dtype, .. } = record.config;
-            (model, batch_size, dtype) == (run.model, run.batch_size, run.dtype)
-        })
+        self.sweep.finished_record(run)
     }
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {

@@ -2,17 +2,13 @@
 //! meets both alike.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufReader;
 
+use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::manifest::RanOn;
 use ringmark_record::options::option_table;
 
-use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::progress::RunProgress;
@@ -53,10 +49,6 @@ impl Benchmark for TrainSweep {
 
     fn kind(&self) -> BenchmarkKind {
         BenchmarkKind::Train
-    }
-
-    fn printer(&self) -> Printer {
-        Printer { mark: "", to_error: false }
     }
 
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
@@ -104,22 +96,6 @@ impl Benchmark for TrainSweep {
         RunProgress::new(&job.title, self.train.iterations, self.train.warmup, progress)
     }
 
-    fn shows_output(&self) -> bool {
-        false
-    }
-
-    fn read(&self, input: BufReader<File>) -> anyhow::Result<RunRecord> {
-        RunRecord::read(input)
-    }
-
-    fn failure(&self, record: &RunRecord) -> Option<String> {
-        record.failure()
-    }
-
-    fn found(&self, record: &RunRecord) -> RanOn {
-        RanOn::of(record.environment(), record.ranks())
-    }
-
     fn figures(&self, record: RunRecord, follower: RunProgress) -> Result<RunFigures, String> {
         let speed = follower.mean().ok_or("the log has no iteration after warm-up")?;
         Ok(RunFigures { speed, warnings: record.end.map(|end| end.warnings).unwrap_or_default() })
@@ -130,11 +106,7 @@ impl Benchmark for TrainSweep {
         if done != wanted {
             return Err(format!("its log {} has {done} iterations of {wanted}", run.log(&self.sweep.out).display()));
         }
-        self.sweep.finished_record(run, |record: &RunRecord| {
-            let TrainConfig { model, batch_size, dtype, .. } = record.header.config;
-            (model, batch_size, dtype) == (run.model, run.batch_size, run.dtype)
-                && !(run.baseline && record.header.exchanges())
-        })
+        self.sweep.finished_record(run)
     }
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {

@@ -2,10 +2,11 @@
 //! message in it. They measure the same in the same way, so that one may be compared with the other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::config::{Messages, OptimizerChoice};
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::dimension::device::DeviceKind;
@@ -27,7 +28,7 @@ const RATE_TOLERANCE: f64 = 0.02;
 
 /// Takes in one record of `ringmark bandwidth`.
 pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Result<()> {
-    let record = BandwidthRecord::read(input)?;
+    let record = BandwidthRecord::read(BufReader::new(input))?;
     if let Some(failure) = &record.failure {
         bail!("the run failed: {failure}: repeat it");
     }

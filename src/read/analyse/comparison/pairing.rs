@@ -155,8 +155,8 @@ impl<'a> Tables<'a> {
             return anyhow!("nothing in common: BASE has {}; TEST has {}", titles(&self.base), titles(&self.test));
         }
         let advice = match can_be_forced && !force {
-            true => "\ncompare equals, or say --force to compare them all the same",
-            false => "\ngive sides with one table each",
+            true => "\ncompare like with like, or give --force",
+            false => "\ngive two sides of one table each",
         };
         anyhow!("BASE and TEST are not comparable:{}{advice}", lines.concat())
     }

@@ -108,8 +108,8 @@ impl Evidence {
         };
         let buckets = recorded.map_or(&[][..], |recorded| &recorded.buckets).iter().map(wire).collect();
         let exchange = recorded.map_or(Exchange { algorithm: Algorithm::Ring, chunk: None }, |recorded| {
-            let piece = Bytes(u64::from(recorded.conditions.config.exchange.chunk_kb) * 1000);
-            Exchange::of_backend(&recorded.backend, piece)
+            let chunk = Bytes(u64::from(recorded.conditions.config.exchange.chunk_kb) * 1000);
+            Exchange::of_backend(&recorded.backend, chunk)
         });
         let backend = recorded.map(|recorded| recorded.backend.clone()).filter(|backend| backend != "solo");
         let conditions = group.conditions.recorded.as_ref();
@@ -238,8 +238,8 @@ fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseEvidence> {
 /// Gradients are reduced in place, and so it is the in-place side where there is one. What a message costs is by the backend
 /// and the chunks of the record itself.
 fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
-    let piece = Bytes(u64::from(record.config.exchange.chunk_kb) * 1000);
-    let exchange = Exchange::of_backend(&record.backend, piece);
+    let chunk = Bytes(u64::from(record.config.exchange.chunk_kb) * 1000);
+    let exchange = Exchange::of_backend(&record.backend, chunk);
     let sample = |result: &MessageResult| {
         let time = result.in_place.as_ref().or(result.out_of_place.as_ref())?.mean()?.0;
         // Gradients are counted as fp32 whatever the wire carries.

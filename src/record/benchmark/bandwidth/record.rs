@@ -1,11 +1,12 @@
 //! The bandwidth record: one JSON document with every sample. Writer and parser.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, Write};
 
 use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::Record;
 use crate::benchmark::bandwidth::config::BandwidthConfig;
 use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use crate::file::schema;
@@ -14,9 +15,6 @@ use crate::stats::summary;
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
-
-/// What the file is, in its first field.
-pub const KIND: &str = "ringmark-bandwidth";
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -155,7 +153,7 @@ impl BandwidthRecord {
         ranks: Vec<RankPlace>,
     ) -> BandwidthRecord {
         BandwidthRecord {
-            kind: KIND.to_owned(),
+            kind: BandwidthRecord::KIND.to_owned(),
             schema: SCHEMA,
             started,
             config,
@@ -176,12 +174,16 @@ impl BandwidthRecord {
         output.flush()?;
         Ok(())
     }
+}
+
+impl Record for BandwidthRecord {
+    const KIND: &'static str = "ringmark-bandwidth";
 
     /// Reads a document of this format and version; an error names the line where the JSON is to blame.
-    pub fn read(mut input: impl Read) -> anyhow::Result<BandwidthRecord> {
+    fn read(mut input: impl BufRead) -> anyhow::Result<BandwidthRecord> {
         let mut text = Vec::new();
         input.read_to_end(&mut text).context("cannot be read")?;
-        schema::check(&text, KIND, SCHEMA, "bandwidth record")?;
+        schema::check(&text, BandwidthRecord::KIND, SCHEMA, "bandwidth record")?;
         let record: BandwidthRecord = serde_json::from_slice(&text).context("not a bandwidth record")?;
         for result in &record.results {
             for (side, timing) in result.sides() {
@@ -190,6 +192,18 @@ impl BandwidthRecord {
             }
         }
         Ok(record)
+    }
+
+    fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    fn ranks(&self) -> &[RankPlace] {
+        &self.ranks
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure.clone()
     }
 }
 

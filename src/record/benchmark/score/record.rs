@@ -8,18 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::warning::Warning;
-use crate::benchmark::{Profile, Record, RunLabel};
+use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
 use crate::dimension::case::Case;
 use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
 use crate::host::resource_use::{HostUse, RankUse};
 
 /// Version of this file format.
 pub const SCHEMA: u32 = 1;
-
-/// What the file is, in its first field.
-pub const KIND: &str = "ringmark-score";
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,10 +74,12 @@ impl ScoreRecord {
 }
 
 impl Record for ScoreRecord {
+    const KIND: &'static str = "ringmark-score";
+
     fn read(mut input: impl BufRead) -> anyhow::Result<ScoreRecord> {
         let mut text = Vec::new();
         input.read_to_end(&mut text).context("cannot be read")?;
-        schema::check(&text, KIND, SCHEMA, "scoring record")?;
+        schema::check(&text, ScoreRecord::KIND, SCHEMA, "scoring record")?;
         let record: ScoreRecord = serde_json::from_slice(&text).context("not a scoring record")?;
         let (ranks, passes) = (record.ranks.len(), record.config.iterations as usize);
         if record.failure.is_none() {
@@ -93,10 +93,6 @@ impl Record for ScoreRecord {
         Ok(record)
     }
 
-    fn label(&self) -> RunLabel {
-        RunLabel { case: self.case, run: self.run, profile: self.profile }
-    }
-
     fn environment(&self) -> &Environment {
         &self.environment
     }
@@ -107,6 +103,28 @@ impl Record for ScoreRecord {
 
     fn failure(&self) -> Option<String> {
         self.failure.clone()
+    }
+}
+
+impl SweepRecord for ScoreRecord {
+    fn label(&self) -> RunLabel {
+        RunLabel { case: self.case, run: self.run, profile: self.profile }
+    }
+
+    fn point(&self) -> Point {
+        let ScoreConfig { model, batch_size, dtype, .. } = self.config;
+        Point { model, batch_size, dtype }
+    }
+
+    fn check_place(&self, name: &RunName) -> Result<(), String> {
+        match name.baseline {
+            true => {
+                Err("scoring exchanges nothing, and its folder is that of training without communication: move it \
+                         back"
+                    .to_owned())
+            }
+            false => Ok(()),
+        }
     }
 
     fn warnings(&self) -> &[Warning] {
@@ -130,7 +148,7 @@ mod tests {
             process: 100 + rank,
         };
         ScoreRecord {
-            kind: KIND.to_owned(),
+            kind: ScoreRecord::KIND.to_owned(),
             schema: SCHEMA,
             case: Case { nodes: 1, gpus_per_node: 2 },
             run: 1,
@@ -169,7 +187,7 @@ mod tests {
         assert!(error(&whole.replace("[0.25,0.25]", "[0.25]")).contains("rank 1 has not 2 times"));
         assert!(error(&whole.replace("[0.25,0.25]", "[0.25,-1]")).contains("a pass of -1 s, which is no duration"));
         assert!(error(&whole.replace("\"schema\":1", "\"schema\":9")).contains("format 9"));
-        assert!(error(&whole.replace(KIND, "other")).contains("this is \"other\""));
+        assert!(error(&whole.replace(ScoreRecord::KIND, "other")).contains("this is \"other\""));
         assert!(error("").contains("is damaged"));
     }
 }

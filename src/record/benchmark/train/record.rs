@@ -12,9 +12,10 @@ use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::warning::Warning;
-use crate::benchmark::{Profile, Record, RunLabel};
+use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
 use crate::dimension::case::Case;
 use crate::dimension::units::{Bytes, Seconds};
+use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
 use crate::host::resource_use::{HostUse, RankUse};
@@ -165,6 +166,8 @@ impl RunRecord {
 }
 
 impl Record for RunRecord {
+    const KIND: &'static str = "run";
+
     /// Reads a record; an error names the line, from 1. A last line that was cut off ends the record without an end.
     fn read(mut input: impl BufRead) -> anyhow::Result<RunRecord> {
         let mut header = None;
@@ -180,7 +183,7 @@ impl Record for RunRecord {
             ensure!((text.len() as u64) < LONGEST_LINE, "line {number}: longer than any line of a run record");
             let cut_off = !text.ends_with(b"\n");
             if number == 1 {
-                let check = schema::check(text.trim_ascii_end(), "run", SCHEMA, "run record");
+                let check = schema::check(text.trim_ascii_end(), RunRecord::KIND, SCHEMA, "run record");
                 check.map_err(|error| in_line(&error)).context("line 1")?;
             }
             let line = match Line::parse(text.trim_ascii_end()) {
@@ -212,10 +215,6 @@ impl Record for RunRecord {
         Ok(RunRecord { header, iterations, end })
     }
 
-    fn label(&self) -> RunLabel {
-        RunLabel { case: self.header.case, run: self.header.run, profile: self.header.profile }
-    }
-
     fn environment(&self) -> &Environment {
         &self.header.environment
     }
@@ -228,6 +227,27 @@ impl Record for RunRecord {
         match &self.end {
             None => Some(format!("stopped after iteration {}, without an end line", self.iterations.len())),
             Some(end) => end.failure.clone(),
+        }
+    }
+}
+
+impl SweepRecord for RunRecord {
+    fn label(&self) -> RunLabel {
+        RunLabel { case: self.header.case, run: self.header.run, profile: self.header.profile }
+    }
+
+    fn point(&self) -> Point {
+        let TrainConfig { model, batch_size, dtype, .. } = self.header.config;
+        Point { model, batch_size, dtype }
+    }
+
+    fn check_place(&self, name: &RunName) -> Result<(), String> {
+        let backend = &self.header.backend;
+        match name.baseline && self.header.exchanges() {
+            true => {
+                Err(format!("is of a run with communication ({backend}), and its folder says otherwise: move it back"))
+            }
+            false => Ok(()),
         }
     }
 

@@ -76,7 +76,7 @@ struct PendingRange {
 /// The exchange with the ranks that have the same shard on the other hosts.
 struct BetweenHosts {
     /// `None` on a rank without a shard.
-    peers: Option<Group>,
+    same_local_rank: Option<Group>,
     sums: Sums,
     chunk_kb: u32,
     /// Ranks of this host that a chunk is written to when it is back.
@@ -118,7 +118,7 @@ impl SharedMemory {
             // A shard that is summed where the sums go is there for this rank.
             let is_there = shape.wire == shape.sums;
             Some(BetweenHosts {
-                peers: world.with_same_local_rank(rank < shards).map(Group),
+                same_local_rank: world.with_same_local_rank(rank < shards).map(Group),
                 sums: Sums::new()?,
                 chunk_kb: config.chunk_kb,
                 receivers: (0..ranks).filter(|other| *other != rank || !is_there).collect(),
@@ -232,8 +232,10 @@ impl SharedMemory {
                 self.window.sum(input, stage, elements.clone(), own.clone(), false);
             }
             let staged = if stage == Array::Sums { &self.memory.sums } else { &self.memory.wire };
-            if let Some(BetweenHosts { peers: Some(peers), sums, in_flight, .. }) = &mut self.between_hosts {
-                let request = sums.start_all_reduce(staged, elements.clone(), peers)?;
+            if let Some(BetweenHosts { same_local_rank: Some(same_local_rank), sums, in_flight, .. }) =
+                &mut self.between_hosts
+            {
+                let request = sums.start_all_reduce(staged, elements.clone(), same_local_rank)?;
                 in_flight.push_back(Chunk { counter, elements, request });
             }
             self.take_what_is_back(false)?;
