@@ -21,7 +21,7 @@ use ringmark_record::stats::summary;
 use serde_json::{Value, json};
 
 use crate::random::Random;
-use crate::runs::{Folder, record};
+use crate::runs::{self, Folder, record};
 use crate::sandbox::{ringmark, run};
 
 struct Output {
@@ -668,21 +668,13 @@ fn many_verdicts_are_many_chances() {
 
 /// A record of `ringmark bandwidth` of two ranks: 1 MiB in so many seconds.
 fn bandwidth(seconds: f64, device: DeviceKind, failure: Option<&str>) -> String {
-    let place = |rank| RankPlace {
-        rank,
-        local_rank: rank,
-        host: "a".to_owned(),
-        device,
-        device_name: "V100".to_owned(),
-        threads: 1,
-        process: rank,
-    };
+    let place = |place| RankPlace { device, device_name: "V100".to_owned(), ..place };
     let timing = Timing { seconds: vec![vec![Seconds(seconds); 20]; 2], wrong: Some(0), error: Vec::new() };
     let mut record = BandwidthRecord::new(
         Seconds(1.7e9),
         BandwidthConfig::default(),
         Environment::default(),
-        vec![place(0), place(1)],
+        runs::places(2).into_iter().map(place).collect(),
     );
     record.failure = failure.map(str::to_owned);
     record.results.push(MessageResult {

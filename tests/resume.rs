@@ -13,14 +13,13 @@ use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
 use ringmark_record::benchmark::{Profile, Record};
-use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::manifest::{Manifest, RunState};
 
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
-use crate::{processes_of, turn};
+use crate::{processes_of, runs, turn};
 
 /// Rank 0 of a sound run of 4 iterations, which notes that it ran. `hook` may be a script of the test's: it knows
 /// `$name` (`1n1g_2`, a baseline's `none_1n2g_2`) and the record's path.
@@ -47,7 +46,7 @@ dtype=${batch#*_}
 change=\"$change; s/\\\"batch_size\\\":128/\\\"batch_size\\\":${batch%%_*}/\"
 change=\"$change; s/\\\"dtype\\\":\\\"fp32\\\"/\\\"dtype\\\":\\\"${dtype%%_*}\\\"/\"
 change=\"$change; s/\\\"backend\\\":\\\"auto\\\"/\\\"backend\\\":\\\"$exchange\\\"/\"
-sed \"$change\" \"$folder/record.jsonl\" >\"$record\" || exit 1
+sed \"$change\" \"$folder/ranks_$OMPI_COMM_WORLD_SIZE.jsonl\" >\"$record\" || exit 1
 ";
 
 /// A hook that stops in the middle of the second run, the first time.
@@ -60,29 +59,32 @@ const OPTIONS: &str = "--cases 1n1g --runs 3";
 /// With the worker [`SOUND`].
 fn sandbox() -> Sandbox {
     let sandbox = Sandbox::new(SOUND);
+    for ranks in [1, 2] {
+        let file = File::create(sandbox.path(&format!("ranks_{ranks}.jsonl"))).expect("created");
+        record(ranks).write(file).expect("written");
+    }
+    fs::write(sandbox.path("device"), "processor").expect("written");
+    sandbox
+}
+
+/// What [`SOUND`] makes its records of.
+fn record(ranks: u32) -> RunRecord {
+    let of_each = |seconds| vec![Seconds(seconds); ranks as usize];
     let iteration = |iteration| Iteration {
         iteration,
-        step: vec![Seconds(0.5)],
+        step: of_each(0.5),
         phases: Phases::from_fn(|phase| match phase {
-            Phase::Forward => vec![Seconds(0.25)],
-            Phase::ExposedAllreduce => vec![Seconds(0.0)],
-            Phase::Backward | Phase::Optimizer => vec![Seconds(0.125)],
+            Phase::Forward => of_each(0.25),
+            Phase::ExposedAllreduce => of_each(0.0),
+            Phase::Backward | Phase::Optimizer => of_each(0.125),
         }),
-        before_allreduce: vec![Seconds(0.375)],
-        loss: vec![6.9],
+        before_allreduce: of_each(0.375),
+        loss: vec![6.9; ranks as usize],
         loss_scale: 1.0,
         skipped: false,
     };
-    let place = RankPlace {
-        rank: 0,
-        local_rank: 0,
-        host: "host".to_owned(),
-        device: DeviceKind::Cpu,
-        device_name: "DEVICE".to_owned(),
-        threads: 1,
-        process: 1,
-    };
-    let record = RunRecord {
+    let place = |place| RankPlace { device_name: "DEVICE".to_owned(), ..place };
+    RunRecord {
         header: RunHeader {
             schema: SCHEMA,
             case: "1n1g".parse().expect("a case"),
@@ -94,7 +96,7 @@ fn sandbox() -> Sandbox {
             buckets: vec![Bytes(8)],
             tuning: None,
             environment: Environment::default(),
-            ranks: vec![place],
+            ranks: runs::places(ranks).into_iter().map(place).collect(),
         },
         iterations: (1..=4).map(iteration).collect(),
         end: Some(RunEnd {
@@ -102,16 +104,13 @@ fn sandbox() -> Sandbox {
             iterations: 4,
             skipped_steps: 0,
             wall: Seconds(2.0),
-            parameter_checksums: vec!["00ff".to_owned()],
-            peak_memory: vec![Bytes(1)],
+            parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
+            peak_memory: vec![Bytes(1); ranks as usize],
             host_use: Vec::new(),
             rank_use: Vec::new(),
             warnings: Vec::new(),
         }),
-    };
-    record.write(File::create(sandbox.path("record.jsonl")).expect("created")).expect("written");
-    fs::write(sandbox.path("device"), "processor").expect("written");
-    sandbox
+    }
 }
 
 impl Sandbox {
@@ -290,7 +289,7 @@ fn a_run_on_another_device_fails_with_both_names() {
     fs::write(sandbox.path("device"), "other").expect("written");
     let resume = "--cases 1n1g --runs 2 --resume";
     let error = fails(&mut sandbox.short_sweep(resume));
-    let reason = "it ran on something else than the finished runs: device 0 of host: processor then, other now";
+    let reason = "it ran on something else than the finished runs: device 0 of a: processor then, other now";
     assert!(error.contains(&format!("1n1g run 2 of 2 failed: {reason}; its log is ")), "{error}");
     assert_eq!(sandbox.failure("1n1g/rn50_b128_fp32_2.log"), reason);
     fs::write(sandbox.path("device"), "processor").expect("written");
@@ -478,7 +477,10 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
     let record = sandbox.path("out/1n2g/rn50_b128_fp32_2.jsonl");
     fs::copy(record, sandbox.path("out/no-communication/1n2g/rn50_b128_fp32_2.jsonl")).expect("copied");
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")));
-    assert!(stdout.contains("no-communication/1n2g/rn50_b128_fp32_2.jsonl cannot be used: it is that of"), "{stdout}");
+    assert!(
+        stdout.contains("no-communication/1n2g/rn50_b128_fp32_2.jsonl cannot be used: is of a run with communication"),
+        "{stdout}"
+    );
     assert_eq!(sandbox.ran().len(), 8);
     for name in ["sweep.json", "1n1g", "1n2g"] {
         let path = sandbox.path("out").join(name);

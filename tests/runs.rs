@@ -83,6 +83,20 @@ pub fn dlperf_log(speeds: &[f64]) -> String {
     log
 }
 
+/// So many ranks on the processor of one laptop.
+pub fn places(ranks: u32) -> Vec<RankPlace> {
+    let place = |rank| RankPlace {
+        rank,
+        local_rank: rank,
+        host: "a".to_owned(),
+        device: DeviceKind::Cpu,
+        device_name: "Processor of a laptop".to_owned(),
+        threads: 1,
+        process: 100 + rank,
+    };
+    (0..ranks).map(place).collect()
+}
+
 /// A sound run on the CPU: 4 images a rank, 6 iterations of which 2 are warm-up.
 pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
     let case: ringmark_record::dimension::case::Case = case.parse().expect("a case");
@@ -133,17 +147,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
                 libtorch_version: "2.11.0".to_owned(),
                 ..Environment::default()
             },
-            ranks: (0..ranks)
-                .map(|rank| RankPlace {
-                    rank,
-                    local_rank: rank,
-                    host: "a".to_owned(),
-                    device: DeviceKind::Cpu,
-                    device_name: "Processor of a laptop".to_owned(),
-                    threads: 1,
-                    process: 100 + rank,
-                })
-                .collect(),
+            ranks: places(ranks),
         },
         iterations,
         end: Some(RunEnd {

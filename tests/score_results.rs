@@ -11,7 +11,7 @@ use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::environment::{Environment, RankPlace};
+use ringmark_record::host::environment::Environment;
 use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
@@ -23,15 +23,6 @@ use crate::sandbox::{ringmark, run};
 fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
     let name: RunName = format!("{point}_{number}.log").parse().expect("the name of a run");
     let ranks = name.case.ranks();
-    let place = |rank| RankPlace {
-        rank,
-        local_rank: rank,
-        host: "a".to_owned(),
-        device: DeviceKind::Cpu,
-        device_name: "Processor of a laptop".to_owned(),
-        threads: 1,
-        process: 100 + rank,
-    };
     let passes = (0..10).map(|index| Seconds(pass * (1.0 + 0.01 * f64::from(index))));
     ScoreRecord {
         kind: ScoreRecord::KIND.to_owned(),
@@ -52,7 +43,7 @@ fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
             libtorch_version: "2.11.0".to_owned(),
             ..Environment::default()
         },
-        ranks: (0..ranks).map(place).collect(),
+        ranks: runs::places(ranks),
         seconds: vec![passes.collect(); ranks as usize],
         peak_memory: vec![Bytes(1_000_000); ranks as usize],
         host_use: Vec::new(),

@@ -6,9 +6,10 @@
 //! | [`score`] | inference alone |
 //! | [`bandwidth`] | the exchange alone |
 //!
-//! What they share: [`exchange`], how gradients are exchanged; [`warning`], what a reader of a record is warned of.
+//! What they share: [`cores`], what a rank gets of its host; [`exchange`], how gradients are exchanged; [`warning`], what a reader of a record is warned of.
 
 pub mod bandwidth;
+pub mod cores;
 pub mod exchange;
 pub mod score;
 pub mod train;

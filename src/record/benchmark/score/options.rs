@@ -1,5 +1,6 @@
 //! The options of a scoring run, each in one line: see [`crate::options::option_table`].
 
+use crate::benchmark::cores;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::option;
 use crate::options::option_table::{OptionSpec, Options, check_ranges};
@@ -8,7 +9,7 @@ impl Options for ScoreConfig {
     const HEADING: &'static str = "Scoring";
 
     fn options() -> Vec<OptionSpec<ScoreConfig>> {
-        vec![
+        let mut options = vec![
             option!(model, "model", "NAME", "Network to score with"),
             option!(
                 batch_size,
@@ -28,22 +29,17 @@ impl Options for ScoreConfig {
             option!(iterations, "iters", "N", "Timed passes").range(1u32..=10_000_000),
             option!(warmup, "warmup", "N", "Dry passes before them, which no figure holds").range(0u32..=10_000_000),
             option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(32u32..=4096),
-            option!(threads, "threads", "N", "CPU threads of a rank")
-                .range(1u32..=4096)
-                .default_is("the host's cores divided by its largest number of ranks"),
-            option!(
-                cores_divided_by,
-                "cores-divided-by",
-                "RANKS",
-                "Without --threads: a rank's part of the host's cores, the same in every case of a sweep"
-            )
-            .range(1u32..=65_536)
-            .for_worker()
-            .default_is("the ranks on the host"),
+        ];
+        options.extend(cores::options(
+            (|config: &ScoreConfig| &config.threads, |config: &mut ScoreConfig| &mut config.threads),
+            (|config: &ScoreConfig| &config.cores_divided_by, |config: &mut ScoreConfig| &mut config.cores_divided_by),
+        ));
+        options.extend([
             option!(seed, "seed", "N", "Seed of the weights and, plus the rank, of the data"),
             option!(init, "init", "FILE", "Weights to use: safetensors with torchvision's names"),
             option!(record, "record", "FILE", "Where rank 0 writes the record (JSON)").for_worker(),
-        ]
+        ]);
+        options
     }
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 
+use crate::benchmark::cores;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::option;
@@ -42,25 +43,17 @@ impl Options for TrainConfig {
             exchange
                 .map(|option| option.within(|config: &TrainConfig| &config.exchange, |config| &mut config.exchange)),
         );
+        options.push(option!(
+            autotune,
+            "autotune",
+            "",
+            "Choose bucket and chunk size by a short search before the first iteration; its table goes into the record"
+        ));
+        options.extend(cores::options(
+            (|config: &TrainConfig| &config.threads, |config: &mut TrainConfig| &mut config.threads),
+            (|config: &TrainConfig| &config.cores_divided_by, |config: &mut TrainConfig| &mut config.cores_divided_by),
+        ));
         options.extend([
-            option!(
-                autotune,
-                "autotune",
-                "",
-                "Choose bucket and chunk size by a short search before the first iteration; its table goes into the record"
-            ),
-            option!(threads, "threads", "N", "CPU threads of a rank")
-                .range(1u32..=4096)
-                .default_is("the host's cores divided by its largest number of ranks"),
-            option!(
-                cores_divided_by,
-                "cores-divided-by",
-                "RANKS",
-                "Without --threads: a rank's part of the host's cores, the same in every case of a sweep"
-            )
-            .range(1u32..=65_536)
-            .for_worker()
-            .default_is("the ranks on the host"),
             option!(seed, "seed", "N", "Seed of the weights and, plus the rank, of the data"),
             option!(learning_rate, "lr", "RATE", "Learning rate of one rank, multiplied by the number of ranks")
                 .range(0.0..=1e6),
