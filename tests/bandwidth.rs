@@ -410,7 +410,51 @@ fn unchecked_results_say_so() {
     assert_eq!(status, Some(0), "{stderr}{stdout}");
     let rows = rows(&stdout);
     assert_eq!((rows.len(), rows[0][8], rows[0][12]), (1, "N/A", "N/A"), "{stdout}");
-    assert!(stdout.contains("# Out of bounds values : N/A (not checked)\n"), "{stdout}");
+    assert!(stdout.contains("# Out of bounds values : 0 OK\n"), "{stdout}");
+}
+
+/// What programs find that read nccl-tests' output, each by its own rule.
+#[test]
+fn known_readers_find_the_bandwidths() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for checked in ["", "-c 0"] {
+        let options = format!("-b 1K -e 16K -f 4 -n 4 -w 1 {checked}");
+        let (status, stdout, stderr) = run(&mut sandbox.worker_ranks(2, &options));
+        assert_eq!(status, Some(0), "{stderr}{stdout}");
+        let rows = rows(&stdout);
+        let busbw: Vec<&str> = rows.iter().map(|row| row[11]).collect();
+        assert_eq!(busbw.len(), 3, "{stdout}");
+        let out_of_place: Vec<&str> = rows.iter().map(|row| row[7]).collect();
+        assert_eq!(superbenchmark(&stdout), out_of_place, "{stdout}");
+        assert_eq!(cloudai(&stdout), busbw, "{stdout}");
+        // grep 'Avg bus bandwidth' | awk '{print $NF}', as FlagPerf and many scripts.
+        let average = stdout.lines().find(|line| line.contains("# Avg bus bandwidth")).expect("nccl-tests' foot");
+        let average = average.split_whitespace().next_back().expect("a word");
+        assert!(average.parse::<f64>().is_ok_and(|rate| rate > 0.0), "{average}");
+        assert!(stdout.contains("# Out of bounds values : 0 OK\n"), "{stdout}");
+    }
+}
+
+/// Out-of-place bus bandwidths as superbenchmark's nccl-bw reads them: the lines between the last `out-of-place` and the last
+/// `Out of bounds values`, by the place of the first such column, counted from the end of the head.
+fn superbenchmark(output: &str) -> Vec<&str> {
+    let lines: Vec<&str> = output.lines().collect();
+    let last = |mark: &str| lines.iter().rposition(|line| line.contains(mark)).expect("it is there");
+    let table = &lines[last("out-of-place") + 1..last("Out of bounds values")];
+    let is_head = |line: &&&str| line.contains("time") && line.contains("busbw");
+    let head: Vec<&str> = table.iter().find(is_head).expect("a head")[1..].split_whitespace().collect();
+    let from_end = head.len() - head.iter().position(|word| *word == "busbw").expect("a column");
+    let is_row = |words: &Vec<&str>| words.first().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+    let rows = table.iter().map(|line| line.split_whitespace().collect::<Vec<&str>>()).filter(is_row);
+    rows.map(|words| words[words.len() - from_end]).collect()
+}
+
+/// As CloudAI's report of an NCCL test: every line that begins with a number and has thirteen columns.
+fn cloudai(output: &str) -> Vec<&str> {
+    let rows = output.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
+    let is_row = |words: &Vec<&str>| words.len() == 13 && words[0].parse::<u64>().is_ok();
+    rows.filter(is_row).map(|words| words[11]).collect()
 }
 
 #[test]

@@ -655,6 +655,29 @@ fn rates_and_times_of_nccl_tests_that_disagree_are_left_out() {
 }
 
 #[test]
+fn a_later_format_of_nccl_tests_is_read_and_messages_of_no_bytes_are_not() {
+    let (base, test) = (Folder::new(), Folder::new());
+    for run in 1..=3 {
+        // -b 1 with floats: two messages that have no byte.
+        let text = nccl_tests(ALL_REDUCE, &[], &[(0, 5.0), (0, 5.5), (1 << 20, 100.0 + 0.1 * f64::from(run))], 0.0);
+        base.write(&format!("{run}.json"), text.clone());
+        let later = text.replace("\"version\":2", "\"version\":4,\"added\":{\"later\":[1]}");
+        test.write(&format!("{run}.json"), later);
+    }
+    let output = diff(base.path(), test.path(), &["--json"]);
+    assert_eq!((output.status, output.stderr.as_str()), (0, ""));
+    let cases = output.json()["tables"][0]["cases"].clone();
+    let names: Vec<&str> =
+        cases.as_array().expect("a list").iter().map(|case| case["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["1 MiB out", "1 MiB in"]);
+    diff(base.path(), test.path(), &[]).tells(&[
+        "format 4 of nccl-tests, of which this ringmark reads what format 3 had",
+        "messages of 0 bytes are not compared: they have no bandwidth",
+        "No difference",
+    ]);
+}
+
+#[test]
 fn many_verdicts_are_many_chances() {
     let (base, test) = (Folder::new(), Folder::new());
     let messages = |factor: f64| (0..10).map(|power| (8 << power, 10.0 * factor)).collect::<Vec<(u64, f64)>>();

@@ -39,14 +39,22 @@ fn run(folder: Option<&Path>, options: &[&str]) -> (Option<i32>, String, String)
 /// done waits. Nothing of the model that is tested is in it but the time of one all-reduce.
 #[derive(Clone, Copy)]
 struct Cluster {
-    engine: &'static str,
+    backend: &'static str,
     /// Seconds of a step, and bytes a second, between hosts.
     between: (f64, f64),
     /// Of a rank's compute time from iteration to iteration.
     jitter: f64,
     /// Of all times from run to run.
     drift: f64,
+    /// How much longer all-reduces between hosts take than by latency and bandwidth.
+    law: Law,
 }
+
+/// By case and bytes.
+type Law = fn(Case, f64) -> f64;
+
+/// The law of the model itself.
+const AS_THE_MODEL: Law = |_, _| 1.0;
 
 const INSIDE: (f64, f64) = (4e-6, 60e9);
 const BUCKETS: [u64; 4] = [26_046_368, 26_255_360, 25_747_456, 24_178_944];
@@ -62,8 +70,9 @@ const CROWDED: f64 = 1.06;
 impl Cluster {
     fn allreduce(&self, case: Case, size: Bytes) -> f64 {
         let (latency, bandwidth) = if case.nodes == 1 { INSIDE } else { self.between };
-        let Cost { steps, bytes } = Exchange::of_backend(self.engine, Bytes(0)).cost(case, &[size]);
-        latency * steps + bytes / bandwidth
+        let Cost { steps, bytes } = Exchange::of_backend(self.backend, Bytes(0)).cost(case, &[size]);
+        let law = if case.nodes == 1 { 1.0 } else { (self.law)(case, size.0 as f64) };
+        law * (latency * steps + bytes / bandwidth)
     }
 
     fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {
@@ -103,7 +112,7 @@ impl Cluster {
         let slow = 1.0 + self.drift * noise.normal();
         made.header.config.iterations = iterations;
         made.header.buckets = BUCKETS.map(Bytes).into();
-        made.header.backend = if case(name).ranks() == 1 { "solo" } else { self.engine }.to_owned();
+        made.header.backend = if case(name).ranks() == 1 { "solo" } else { self.backend }.to_owned();
         made.iterations = (1..=iterations).map(|number| self.iteration(case(name), number, slow, noise)).collect();
         let end = made.end.as_mut().expect("a whole record");
         end.iterations = iterations;
@@ -150,7 +159,7 @@ impl Cluster {
         let ranks = record(name, 1, 0.1).header.ranks;
         let config = BandwidthConfig::default();
         let mut made = BandwidthRecord::new(Seconds(1.7e9), config, Environment::default(), ranks);
-        made.backend = self.engine.to_owned();
+        made.backend = self.backend.to_owned();
         made.results = (3..28).map(|power| result(1 << power, noise)).collect();
         made
     }
@@ -170,7 +179,7 @@ fn evidence(sweep: &Folder, bandwidth_result: Option<&Folder>) -> Evidence {
     assert_eq!(extraction.problems, []);
     let evidence = Evidence::of_group(&extraction.groups[0]).expect("runs that count");
     let records = bandwidth_result.map(|folder| bandwidth::read(&folder.path()).expect("records").cases);
-    evidence.with_bandwidth(&records.unwrap_or_default()).expect("the same engine")
+    evidence.with_bandwidth(&records.unwrap_or_default()).expect("the same backend")
 }
 
 const MEASURED: [&str; 4] = ["1n1g", "1n4g", "2n4g", "4n4g"];
@@ -181,10 +190,10 @@ const NETWORKS: [(f64, f64); 4] = [(20e-6, 12e9), (20e-6, 3e9), (20e-6, 1e9), (6
 #[test]
 fn eight_hosts_are_predicted_from_one_to_four() {
     let (mut inside, mut all) = (0, 0);
-    for engine in ["nccl", "shared-memory"] {
+    for backend in ["nccl", "shared-memory"] {
         for between in NETWORKS {
             for (jitter, drift) in [(0.0, 0.0), (0.02, 0.005)] {
-                let cluster = Cluster { engine, between, jitter, drift };
+                let cluster = Cluster { backend, between, jitter, drift, law: AS_THE_MODEL };
                 let truth = cluster.truth("8n4g");
                 for seed in if drift > 0.0 { 1..=5 } else { 1..=1 } {
                     let sweep = cluster.sweep(&MEASURED, seed);
@@ -194,7 +203,7 @@ fn eight_hosts_are_predicted_from_one_to_four() {
                         let evidence = evidence(&sweep, bandwidth_result);
                         let Prediction { step, .. } = predict(&evidence, case("8n4g")).expect("both levels are there");
                         let what = format!(
-                            "{engine}, {between:?}, jitter {jitter}, seed {seed}, with bandwidth {}: {truth} in {step:?}",
+                            "{backend}, {between:?}, jitter {jitter}, seed {seed}, with bandwidth {}: {truth} in {step:?}",
                             bandwidth_result.is_some()
                         );
                         let is_inside = (step.low..=step.high).contains(&truth);
@@ -213,11 +222,60 @@ fn eight_hosts_are_predicted_from_one_to_four() {
     assert!(f64::from(inside) >= 0.95 * f64::from(all), "{inside} of {all}");
 }
 
+/// Clusters whose cost grows by other laws than the model's, seen by the bandwidth of one case of several hosts.
+#[test]
+fn one_number_of_hosts_does_not_make_the_band_narrow() {
+    let laws: [(&str, Law); 6] = [
+        ("as the model", AS_THE_MODEL),
+        ("each host takes a tenth of the bandwidth", |case, _| 1.0 + 0.1 * f64::from(case.nodes - 2)),
+        ("shared uplinks", |case, _| f64::from(case.nodes).sqrt()),
+        ("bandwidth needs large messages", |case, bytes| 1.0 + f64::from(case.ranks()) * 1e6 / (bytes + 1e6)),
+        ("a tree for small messages", |case, bytes| {
+            let hosts = f64::from(case.nodes);
+            1.0 - (1.0 - hosts.log2() / (hosts - 1.0)) * 1e6 / (bytes + 1e6)
+        }),
+        ("hierarchical", |case, _| {
+            let share = |members: u32| f64::from(members - 1) / f64::from(members);
+            share(case.nodes) / share(case.ranks())
+        }),
+    ];
+    for (name, law) in laws {
+        let (mut inside, mut all) = (0, 0);
+        for between in [NETWORKS[1], NETWORKS[2], NETWORKS[3]] {
+            let cluster = Cluster { backend: "nccl", between, jitter: 0.02, drift: 0.005, law };
+            for (cases, of, next) in [(&MEASURED[..], "4n4g", "8n4g"), (&MEASURED[..3], "2n4g", "4n4g")] {
+                let truth = cluster.truth(next);
+                for seed in 1..=10 {
+                    let (sweep, result) = (cluster.sweep(cases, seed), Folder::new());
+                    cluster.write_bandwidth(&result, &[of], seed);
+                    let band = predict(&evidence(&sweep, Some(&result)), case(next)).expect("the level is there").step;
+                    inside += u32::from((band.low..=band.high).contains(&truth));
+                    all += 1;
+                }
+            }
+        }
+        println!("{name}: {inside} of {all}");
+        assert!(f64::from(inside) >= 0.9 * f64::from(all), "{name}: {inside} of {all}");
+    }
+}
+
+#[test]
+fn a_bandwidth_result_of_one_number_of_hosts_asks_for_a_second() {
+    let cluster = Cluster { backend: "nccl", between: NETWORKS[1], jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
+    let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
+    cluster.write_bandwidth(&result, &["4n4g"], 1);
+    let predict =
+        || run(Some(&sweep.path()), &["--bandwidth", path(&result)]).1.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(predict().contains("measure a second: ringmark bandwidth --cases 4n4g,2n4g"), "{}", predict());
+    cluster.write_bandwidth(&result, &["2n4g"], 1);
+    assert!(!predict().contains("measure a second"), "{}", predict());
+}
+
 /// Latency that backward hides now and not with more hosts: a sweep alone does not show how much that is.
 #[test]
 fn much_latency_needs_a_bandwidth_result() {
     for between in [(150e-6, 6e9), (900e-6, 12e9)] {
-        let cluster = Cluster { engine: "nccl", between, jitter: 0.0, drift: 0.0 };
+        let cluster = Cluster { backend: "nccl", between, jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
         let (truth, sweep, result) = (cluster.truth("8n4g"), cluster.sweep(&MEASURED, 1), Folder::new());
         cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 1);
         let of = |result| predict(&evidence(&sweep, result), case("8n4g")).expect("both levels are there");
@@ -230,7 +288,7 @@ fn much_latency_needs_a_bandwidth_result() {
 #[test]
 fn what_limits_a_case_is_what_the_cluster_lacks() {
     let limit = |between, jitter| {
-        let cluster = Cluster { engine: "nccl", between, jitter, drift: 0.0 };
+        let cluster = Cluster { backend: "nccl", between, jitter, drift: 0.0, law: AS_THE_MODEL };
         let (sweep, result) = (cluster.sweep(&MEASURED, 3), Folder::new());
         cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 3);
         predict(&evidence(&sweep, Some(&result)), case("8n4g")).expect("both levels are there").limit()
@@ -243,7 +301,7 @@ fn what_limits_a_case_is_what_the_cluster_lacks() {
 
 #[test]
 fn a_line_of_known_latency_and_bandwidth_is_found_in_the_records() {
-    let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0 };
+    let cluster = Cluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
     let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
     cluster.write_bandwidth(&result, &["1n4g", "2n4g", "4n4g"], 1);
     let (status, stdout, stderr) = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--json"]);
@@ -276,7 +334,7 @@ fn path(folder: &Folder) -> &'static str {
 
 #[test]
 fn the_search_ends_where_the_efficiency_falls_under_the_value() {
-    let cluster = Cluster { engine: "nccl", between: (150e-6, 6e9), jitter: 0.0, drift: 0.0 };
+    let cluster = Cluster { backend: "nccl", between: (150e-6, 6e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
     let evidence = evidence(&cluster.sweep(&MEASURED, 1), None);
     let middle = |case: Case| predict(&evidence, case).expect("both levels are there").efficiency.mid;
     let measured = middle(case("4n4g"));
@@ -354,7 +412,7 @@ fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
 
 #[test]
 fn a_backtest_of_a_sweep_leaves_out_its_largest_case() {
-    let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.02, drift: 0.005 };
+    let cluster = Cluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.02, drift: 0.005, law: AS_THE_MODEL };
     let (sweep, result) = (cluster.sweep(&MEASURED, 2), Folder::new());
     cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 2);
     let (status, stdout, stderr) = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--backtest"]);
@@ -371,7 +429,7 @@ fn a_backtest_of_a_sweep_leaves_out_its_largest_case() {
 
 #[test]
 fn no_level_is_crossed_that_was_never_measured() {
-    let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0 };
+    let cluster = Cluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
     let one_host = evidence(&cluster.sweep(&["1n1g", "1n4g"], 1), None);
     let several = evidence(&cluster.sweep(&["1n1g", "1n4g", "1n8g", "2n4g"], 1), None);
     let refused = |evidence: &Evidence, name: &str| {
@@ -432,7 +490,7 @@ fn far_cases_and_single_runs_are_warned_of() {
 
 #[test]
 fn a_bandwidth_result_must_be_of_what_the_runs_did() {
-    let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0 };
+    let cluster = Cluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
     let sweep = cluster.sweep(&["1n1g", "2n4g"], 1);
     let changed = |change: &dyn Fn(&mut BandwidthRecord)| {
         let mut made = cluster.bandwidth("2n4g", 0.0, &mut Random(1));
@@ -468,9 +526,9 @@ fn a_bandwidth_result_must_be_of_what_the_runs_did() {
 
 #[test]
 fn what_is_asked_wrongly_is_told_with_exit_status_2() {
-    let cluster = Cluster { engine: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0 };
+    let cluster = Cluster { backend: "nccl", between: (20e-6, 3e9), jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
     let (sweep, mpi, empty) = (cluster.sweep(&["1n1g", "2n4g"], 1), Folder::new(), Folder::new());
-    Cluster { engine: "mpi", ..cluster }.write_bandwidth(&mpi, &["2n4g"], 1);
+    Cluster { backend: "mpi", ..cluster }.write_bandwidth(&mpi, &["2n4g"], 1);
     let (sweep, mpi, empty) = (sweep.path(), path(&mpi), path(&empty));
     for (folder, options, message) in [
         (None, &[][..], "required arguments were not provided"),

@@ -6,7 +6,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use ringmark::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult};
-use ringmark_record::benchmark::exchange::BackendChoice;
+use ringmark_record::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{Profile, Record};
 use ringmark_record::dimension::device::DeviceKind;
@@ -264,6 +264,28 @@ fn the_fields_of_the_file_are_those_that_diff_py_reads() {
     let model = &file["benchmark_results"][0];
     assert_eq!(names(model), "batch_size model result ringmark");
     assert_eq!(names(&model["result"][2]), "case measurements ranks");
+}
+
+#[test]
+fn two_files_differ_in_what_their_runs_were_asked() {
+    let exported = |name: &str, overlap: Switch| {
+        let folder = Folder::new();
+        for number in [1, 2] {
+            for case in ["1n1g", "1n2g"] {
+                let mut run = record(case, number, 0.5);
+                run.header.config.overlap = overlap;
+                folder.run(&run);
+            }
+        }
+        folder.write(name, extract(&folder.path(), "--format pytorch-ddp"));
+        (folder.path().join(name), folder)
+    };
+    let [(on, _a), (off, _b)] = [exported("on.json", Switch::On), exported("off.json", Switch::Off)];
+    let (status, stdout, stderr) = run(ringmark("diff").args([&on, &off]));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("overlap") && stdout.contains("on") && stdout.contains("off"), "{stdout}");
+    let (_, stdout, _) = run(ringmark("diff").args([&on, &on]));
+    assert!(!stdout.contains("overlap"), "{stdout}");
 }
 
 #[test]

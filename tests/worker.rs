@@ -291,7 +291,8 @@ fn weights_survive_the_way_through_a_file_under_torchvision_s_names() {
     for layout in Layout::KEYWORDS {
         let options = format!("{still} --layout {layout}");
         let again = Run::alone(&options).file("--init", &trained.saved()).save().finish();
-        for (name, tensor) in again.weights().iter().filter(|(name, _)| !name.ends_with("tracked")) {
+        // The count of batches with them: frozen statistics see none.
+        for (name, tensor) in &again.weights() {
             assert!(tensor == &weights[name], "{name} of {layout}");
         }
         // A checksum is one of memory, whose order is the layout's.
@@ -300,6 +301,8 @@ fn weights_survive_the_way_through_a_file_under_torchvision_s_names() {
             assert_eq!(checksum(&again.sound()), checksum(before));
         }
     }
+    let on = Run::alone(&format!("--iters 3 {AT_ONCE}")).file("--init", &trained.saved()).save().finish();
+    assert_eq!(on.weights()["bn1.num_batches_tracked"], Stored::integers(&[], &[5]));
 }
 
 #[test]
@@ -310,6 +313,12 @@ fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
 
     let error = refused();
     assert!(error.contains("bad.safetensors cannot be read as safetensors"), "{error}");
+    // torch.save's, and how it wrote before PyTorch 1.6.
+    for head in [&b"PK\x03\x04\x00\x00"[..], b"\x80\x02\x8a\x0al"] {
+        fs::write(&path, head).expect("written");
+        let error = refused();
+        assert!(error.contains("bad.safetensors is a PyTorch pickle, not safetensors: convert it"), "{error}");
+    }
 
     let conv1 = |shape: [usize; 4]| Stored::floats(&shape, (0..shape.iter().product::<usize>()).map(|_| 0.5));
     let mut tensors = Tensors::from([("conv1.weight".to_owned(), conv1([64, 3, 7, 7]))]);
@@ -450,6 +459,10 @@ fn an_overflow_of_fp16_skips_exactly_one_step() {
     assert_eq!(flags(&going_on), [(false, 128.0), (true, 128.0), (false, 64.0)]);
     let end = going_on.end.expect("an end");
     assert_eq!((end.skipped_steps, end.iterations), (1, 3));
+
+    let options = format!("--iters 1 --dtype fp16 --image-size 64 --inject overflow:1 {AT_ONCE}");
+    let error = Run::alone(&options).file("--init", init()).refused(1);
+    assert!(error.contains("every update of 1 was skipped for a gradient that was not finite"), "{error}");
 }
 
 #[test]

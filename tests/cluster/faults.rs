@@ -76,16 +76,21 @@ impl Sweep {
         kill(Pid::from_raw(self.launcher.id().cast_signed()), signal).expect("it runs");
     }
 
-    /// Waits for the launcher's end.
+    /// Waits for the launcher's end, on a slow machine as long as the run goes on.
     fn end(&mut self, since: Instant) -> Aftermath {
+        let (mut written, mut last_line_at) = (0, since);
         loop {
+            let now = self.log("4n1g").len();
+            if now != written {
+                (written, last_line_at) = (now, Instant::now());
+            }
             if let Some(status) = self.launcher.try_wait().expect("a child") {
                 let errors = self.errors();
                 let reason = errors.lines().rev().take_while(|line| !line.starts_with("    ")).collect::<Vec<_>>();
                 let last_line = reason.into_iter().rev().collect::<Vec<_>>().join(" | ");
                 return Aftermath { status: status.code(), last_line, time: since.elapsed() };
             }
-            assert!(since.elapsed() < PATIENCE, "the launcher goes on: {}\n{}", self.errors(), self.log("4n1g"));
+            assert!(last_line_at.elapsed() < PATIENCE, "the launcher goes on: {}\n{}", self.errors(), self.log("4n1g"));
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -304,8 +309,13 @@ fn a_host_with_half_a_processor_is_named_and_the_others_are_not() {
     };
     let slow = warned(WarningKind::Straggler);
     println!("{:<34} {:>5.1} s  {}", "half a processor on a host", time.as_secs_f64(), slow.join("; "));
-    assert_eq!(slow.len(), 1, "{:?}", end.warnings);
-    assert!(slow[0].starts_with(&format!("rank 1 on host {} is a straggler", host(2))), "{slow:?}");
+    // What else the machine does may be why a rank is slow, and then nobody is called so; the control group's own count of
+    // the time that it took away is there in any case.
+    let quota = warned(WarningKind::Quota);
+    assert!(quota.len() == 1 && quota[0].contains(&host(2)), "{:?}", end.warnings);
+    assert!(slow.len() == 1 || !warned(WarningKind::OtherLoad).is_empty(), "{:?}", end.warnings);
+    let is_it = |text: &String| text.starts_with(&format!("rank 1 on host {} is a straggler", host(2)));
+    assert!(slow.len() <= 1 && slow.iter().all(is_it), "{slow:?}");
     empty_after(Instant::now());
 }
 
@@ -322,10 +332,11 @@ fn a_full_disk_ends_the_run_and_the_sweep_goes_on_when_there_is_room() {
     succeed(&cluster.call(&["on", "1", "sh", "-euc", &line]));
     let filled = folder.path().join("filled");
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", "");
-    // Wait for the second case, whose log then finds no room.
+    // Wait for the second case, whose log then finds no room, or its record.
     let log = format!("{mounted}/4n1g/rn50_b2_fp32_1.log.part");
+    let launcher = sweep.launcher.id();
     let fill = format!(
-        "for i in $(seq 2000); do test -s {log} && break; sleep 0.05; done; dd if=/dev/zero of={mounted}/filler bs=4k"
+        "while kill -0 {launcher} && ! test -s {log}; do sleep 0.05; done; dd if=/dev/zero of={mounted}/filler bs=4k"
     );
     let since = Instant::now();
     let filler = cluster.call(&["on", "1", "sh", "-uc", &format!("{fill}; touch {}", filled.display())]);

@@ -36,13 +36,19 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
     let mut last_batch = 0;
     let mut lines = 0;
     let mut is_empty = true;
+    let mut other_tool = None;
     each_line(input, |line| {
         let number = lines + 1;
         lines += u64::from(line.ends_with(b"\n"));
         is_empty = false;
         let in_line = |what: String| Remark { line: Some(number), what };
         let damage = match dlperf::parse(line) {
-            Line::Other => None,
+            Line::Other => {
+                if log.speeds.is_empty() && other_tool.is_none() {
+                    other_tool = tool_of(line).map(|tool| in_line(tool.to_owned()));
+                }
+                None
+            }
             Line::Failed(reason) => {
                 log.failure.get_or_insert_with(|| in_line(format!("the run failed: {reason}: repeat it")));
                 None
@@ -65,11 +71,15 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
         }
     })?;
     if log.speeds.is_empty() && log.damage.is_none() {
-        let what = match is_empty {
-            true => "the log is empty: the run ended before it wrote anything, repeat it",
-            false => "no iteration in the log: the run ended before its first one, repeat it",
-        };
-        log.damage = Some(Remark { line: None, what: what.to_owned() });
+        let of_log = |what: &str| Remark { line: None, what: what.to_owned() };
+        log.damage = Some(match (is_empty, other_tool) {
+            (true, _) => of_log("the log is empty: the run ended before it wrote anything, repeat it"),
+            (false, None) => of_log("no iteration in the log: the run ended before its first one, repeat it"),
+            (false, Some(Remark { line, what })) => Remark {
+                line,
+                what: format!("the line is {what}, and not a rate of one iteration over all ranks: it is not read"),
+            },
+        });
     }
     Ok(log)
 }
@@ -109,6 +119,23 @@ fn each_line(input: &mut dyn BufRead, mut look: impl FnMut(&[u8])) -> io::Result
     Ok(())
 }
 
+/// Which other program writes lines like this one, and what its rate is of.
+fn tool_of(line: &[u8]) -> Option<&'static str> {
+    let text = String::from_utf8_lossy(line);
+    let after = |mark: &str| text.split_once(mark).map(|(_, rest)| rest);
+    let is_number = |text: &str| text.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
+    if after(" Batch [").is_some_and(|rest| is_number(rest) && rest.contains("Speed: ")) {
+        return Some("MXNet's Speedometer, a rate per window of batches of one process");
+    }
+    if after("Iter #").is_some_and(|rest| is_number(rest) && rest.contains(" img/sec per ")) {
+        return Some("Horovod's synthetic benchmark, a rate per GPU over ten batches");
+    }
+    if text.contains("images/sec: ") && text.contains("jitter = ") {
+        return Some("tf_cnn_benchmarks', a mean since the start");
+    }
+    None
+}
+
 fn out_of_order(batch: u64, due: u64) -> String {
     let cause = if batch < due { "two outputs in one log" } else { "lines are missing" };
     format!("Batch[{batch}] where Batch[{due}] is due: {cause}, repeat the run")
@@ -135,5 +162,22 @@ mod tests {
     fn a_long_line_is_shortened_between_characters() {
         assert_eq!(excerpt(b"short\r\n"), "short");
         assert_eq!(excerpt("é".repeat(70).as_bytes()), format!("{}…", "é".repeat(60)));
+    }
+
+    #[test]
+    fn lines_of_other_tools_are_called_by_their_name() {
+        for (line, tool) in [
+            ("INFO:root:Epoch[0] Batch [20]\tSpeed: 1234.50 samples/sec\taccuracy=0.1", "MXNet's Speedometer"),
+            ("INFO:root:Epoch[0] Batch [0-20]\tSpeed: 1234.50 samples/sec", "MXNet's Speedometer"),
+            ("Iter #0: 312.4 img/sec per GPU", "Horovod's synthetic benchmark"),
+            ("10\timages/sec: 287.6 +/- 0.4 (jitter = 1.2)\t7.608", "tf_cnn_benchmarks"),
+        ] {
+            let text = format!("starting\n{line}\n{line}\n");
+            let damage = read(&mut text.as_bytes()).expect("readable").damage.expect("no iteration of DLPerf's");
+            assert_eq!(damage.line, Some(2));
+            assert!(damage.what.contains(tool) && damage.what.ends_with("it is not read"), "{}", damage.what);
+        }
+        let damage = read(&mut &b"starting\n"[..]).expect("readable").damage.expect("nothing");
+        assert!(damage.what.contains("ended before its first one"), "{}", damage.what);
     }
 }

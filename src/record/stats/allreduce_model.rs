@@ -209,6 +209,11 @@ impl Band {
         Band { low, mid: 0.5 * (low + high), high }
     }
 
+    /// From the lower of the two to the higher; the middle stays.
+    pub fn or(self, other: Band) -> Band {
+        Band { low: self.low.min(other.low), high: self.high.max(other.high), ..self }
+    }
+
     /// Wider by this on both sides.
     pub fn widened(self, by: f64) -> Band {
         Band { low: self.low - by, mid: self.mid, high: self.high + by }

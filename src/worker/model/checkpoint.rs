@@ -1,6 +1,8 @@
 //! Weights in files: safetensors under torchvision's names, buffers included, so that a torchvision checkpoint loads.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,10 +15,12 @@ use crate::model::named_tensors::{Named, NamedTensors};
 const BATCH_COUNT: &str = "num_batches_tracked";
 
 /// Fills every parameter and buffer of `network`, as torchvision calls it, from `path`; refuses missing, unknown and
-/// differently shaped tensors.
-pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<()> {
-    let file = read(path)?;
-    let mut file: HashMap<String, Tensor> = file.into_iter().filter(|(name, _)| !name.ends_with(BATCH_COUNT)).collect();
+/// differently shaped tensors. The batches that the running statistics have seen, 0 where the file does not say it.
+pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<i64> {
+    let (counts, file): (Vec<_>, Vec<_>) = read(path)?.into_iter().partition(|(name, _)| name.ends_with(BATCH_COUNT));
+    let counts = counts.iter().map(|(_, count)| i64::try_from(count)).collect::<Result<Vec<i64>, _>>();
+    let batches = counts.with_context(|| format!("{BATCH_COUNT} in {}", path.display()))?.into_iter().max();
+    let mut file: HashMap<String, Tensor> = file.into_iter().collect();
     let _no_gradient = tch::no_grad_guard();
     for Named { name, tensor } in tensors.parameters.iter().chain(&tensors.buffers) {
         let Some(value) = file.remove(name) else {
@@ -34,16 +38,17 @@ pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<()> {
     if let Some(name) = file.keys().min() {
         bail!("{} holds {name}, which {network} does not have", path.display());
     }
-    Ok(())
+    Ok(batches.unwrap_or_default())
 }
 
-/// Writes every parameter and buffer as contiguous fp32; the file is whole or absent.
-pub fn save(path: &Path, tensors: &NamedTensors, batches: u32) -> Result<()> {
+/// Writes every parameter and buffer as contiguous fp32, and that the running statistics have seen so many `batches`; the
+/// file is whole or absent.
+pub fn save(path: &Path, tensors: &NamedTensors, batches: i64) -> Result<()> {
     let mut file = Vec::new();
     for Named { name, tensor } in tensors.parameters.iter().chain(&tensors.buffers) {
         file.push((name.clone(), tensor.detach().to_device(Device::Cpu).contiguous()));
         if let Some(layer) = name.strip_suffix("running_var") {
-            file.push((format!("{layer}{BATCH_COUNT}"), Tensor::from(i64::from(batches))));
+            file.push((format!("{layer}{BATCH_COUNT}"), Tensor::from(batches)));
         }
     }
     whole_file::write_by_name(path, |part| Ok(Tensor::write_safetensors(&file, part)?)).context("weights")
@@ -51,10 +56,23 @@ pub fn save(path: &Path, tensors: &NamedTensors, batches: u32) -> Result<()> {
 
 /// Every tensor of a safetensors file by name, in host memory.
 pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
+    ensure!(
+        !is_pickle(path),
+        "{file} is a PyTorch pickle, not safetensors: convert it in Python by \
+         safetensors.torch.save_file(torch.load({file:?}), \"weights.safetensors\")",
+        file = path.display().to_string()
+    );
     let file =
         Tensor::read_safetensors(path).with_context(|| format!("{} cannot be read as safetensors", path.display()))?;
     for (name, tensor) in &file {
         ensure!(tensor.kind() != Kind::Double, "{name} in {} is fp64: save it as fp32", path.display());
     }
     Ok(file)
+}
+
+/// Whether the file begins as `torch.save` does: an archive of zip since PyTorch 1.6, a bare pickle before.
+fn is_pickle(path: &Path) -> bool {
+    let mut head = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && (head == *b"PK\x03\x04" || head[..2] == [0x80, 2])
 }

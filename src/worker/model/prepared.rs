@@ -36,6 +36,8 @@ pub struct PreparedModel {
     pub tensors: NamedTensors,
     /// Its parameters in flat memory.
     pub flat: FlatParameters,
+    /// Batches that its running statistics had seen when it was made.
+    pub batches_before: i64,
     precision: Precision,
 }
 
@@ -45,12 +47,11 @@ impl PreparedModel {
         tch::manual_seed(recipe.seed);
         let mut tensors = NamedTensors::new(device);
         let network = networks::build(recipe.model, &mut tensors);
-        if let Some(path) = recipe.init {
-            checkpoint::load(path, &tensors, recipe.model.facts().torchvision)?;
-        }
+        let load = |path| checkpoint::load(path, &tensors, recipe.model.facts().torchvision);
+        let batches_before = recipe.init.map(load).transpose()?.unwrap_or_default();
         let precision = Precision::new(recipe.dtype, device)?;
         let flat = FlatParameters::new(&mut tensors, recipe.layout, precision.compute())?;
-        Ok(PreparedModel { network, tensors, flat, precision })
+        Ok(PreparedModel { network, tensors, flat, batches_before, precision })
     }
 
     /// Where it computes.

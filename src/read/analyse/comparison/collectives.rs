@@ -66,10 +66,18 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
             ..SideTable::default()
         };
         let message = format!("{}{gradients}", size(result.bytes));
+        let seen = Seen { environment: &around, warnings: &[] };
         let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, ranks));
-        take_message(side, set, file, &message, [figures(&result.out_of_place), figures(&result.in_place)], &around);
+        take_message(side, set, file, &message, [figures(&result.out_of_place), figures(&result.in_place)], seen);
     }
     Ok(())
+}
+
+/// What a whole file says beside its figures.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    environment: &'a EnvironmentText,
+    warnings: &'a [String],
 }
 
 /// Takes in what was measured of one message, out of place and in place.
@@ -79,7 +87,7 @@ fn take_message(
     file: &Path,
     message: &str,
     figures: [Option<Result<RunFigures, String>>; 2],
-    around: &EnvironmentText,
+    seen: Seen,
 ) {
     let set = side.set(set);
     let mut left_out = Vec::new();
@@ -89,7 +97,8 @@ fn take_message(
             None => {}
             Some(Ok(figures)) => {
                 let case = set.case(&message);
-                case.environment.clone_from(around);
+                case.environment.clone_from(seen.environment);
+                case.warnings.extend_from_slice(seen.warnings);
                 case.runs.push(figures);
             }
             Some(Err(why)) => left_out.push(format!("{}: {message}: {why}", file.display())),
@@ -110,11 +119,17 @@ fn of_record(result: &MessageResult, timing: &Timing, ranks: u32) -> Result<RunF
 /// Takes in one file of nccl-tests.
 pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Result<()> {
     let read = NcclTests::read(input)?;
+    let mut notes = Vec::new();
     if !VERSIONS.contains(&read.version) {
-        let (first, last) = (VERSIONS.start(), VERSIONS.end());
-        bail!("format {} of nccl-tests where this ringmark reads {first} to {last}", read.version);
+        let (version, last) = (read.version, VERSIONS.end());
+        notes.push(format!("format {version} of nccl-tests, of which this ringmark reads what format {last} had"));
     }
-    let Some(config) = read.config.as_ref().filter(|_| !read.results.is_empty()) else {
+    // Types have a size: of the first bytes of a sweep from 1 on, nccl-tests measures messages of none.
+    let measured: Vec<&Message> = read.results.iter().filter(|message| message.size > 0).collect();
+    if measured.len() < read.results.len() {
+        notes.push("messages of 0 bytes are not compared: they have no bandwidth".to_owned());
+    }
+    let Some(config) = read.config.as_ref().filter(|_| !measured.is_empty()) else {
         let said = read.errors.iter().find(|error| !error.is_empty());
         bail!("no results: the test failed{}", said.map(|error| format!(": {error}")).unwrap_or_default());
     };
@@ -135,7 +150,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
     settings.insert(PROGRAM.to_owned(), "nccl-tests".to_owned());
     settings.insert("NCCL".to_owned(), read.nccl());
     settings.extend(nccl_variables(&read.variables()));
-    for cycles in same_message(&read.results) {
+    for cycles in same_message(measured) {
         let message = cycles[0];
         let mut what = name(read.collective(), &message.redop, config.ranks(), config.hosts().len());
         if config.groups() > 1 {
@@ -164,7 +179,8 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
             figures(|message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
             figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
         ];
-        take_message(side, set, file, &size(Bytes(message.size)), figures, &around);
+        let seen = Seen { environment: &around, warnings: &notes };
+        take_message(side, set, file, &size(Bytes(message.size)), figures, seen);
     }
     Ok(())
 }
@@ -221,7 +237,7 @@ fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> Result<(), Str
 }
 
 /// Results of one message, in the order in which the messages first come.
-fn same_message(results: &[Message]) -> Vec<Vec<&Message>> {
+fn same_message(results: Vec<&Message>) -> Vec<Vec<&Message>> {
     let mut places = HashMap::new();
     let mut messages: Vec<Vec<&Message>> = Vec::new();
     for result in results {

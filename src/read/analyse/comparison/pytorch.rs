@@ -15,6 +15,10 @@ use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;
 use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult};
 
+/// Keys of a file that are compared as conditions or results, not as settings.
+const TOLD_ELSEWHERE: [&str; 7] =
+    ["benchmark_results", "precision", "image_size", "model", "batch_size", "dtype", "bucket_mb"];
+
 /// Takes in one file.
 pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
     let mut text = Vec::new();
@@ -24,7 +28,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
     let fields: BTreeMap<String, Value> = serde_json::from_slice(&text)?;
     let mut settings: BTreeMap<String, String> =
         fields.iter().map(|(name, value)| (name.clone(), word(value))).collect();
-    for told_elsewhere in ["benchmark_results", "precision", "image_size"] {
+    for told_elsewhere in TOLD_ELSEWHERE {
         settings.remove(told_elsewhere);
     }
     // PyTorch's own files do not name it; where ringmark's name several it is not known which is whose.
@@ -34,6 +38,13 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
     let warnings = if is_quick { vec![caution::QUICK.to_owned()] } else { vec![] };
     let mut seen = Vec::new();
     for model in &file.benchmark_results {
+        let mut settings = settings.clone();
+        let asked = model.ringmark.iter().flat_map(|ours| &ours.config);
+        settings.extend(
+            asked
+                .filter(|(name, _)| !TOLD_ELSEWHERE.contains(&name.as_str()))
+                .map(|(name, value)| (name.clone(), word(value))),
+        );
         let like = SideTable {
             name: model.model.clone(),
             must: vec![
@@ -42,7 +53,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
                 ("image size", image_size.clone()),
                 ("device", Some(device.to_string())),
             ],
-            settings: settings.clone(),
+            settings,
             ..SideTable::default()
         };
         ensure!(!seen.contains(&like.title()), "two results of {}: which is meant is not clear", like.title());

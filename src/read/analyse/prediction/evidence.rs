@@ -1,6 +1,8 @@
 //! What the model works from: the steps of every measured case, from a folder or a published row, and the line of each
 //! level, from a bandwidth result. Not for the prediction.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, bail, ensure};
 use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
@@ -216,6 +218,14 @@ impl Evidence {
     /// Latency and bandwidth between hosts of so many ranks each: how many share a network card changes both.
     pub fn between(&self, gpus_per_node: u32) -> Option<Line> {
         self.line(|case| case.nodes > 1 && case.gpus_per_node == gpus_per_node)
+    }
+
+    /// Whether the bandwidth result tells how the cost between hosts of so many ranks grows with the hosts: that of one number
+    /// of hosts does not, by whatever law it grows.
+    pub fn shows_growth(&self, gpus_per_node: u32) -> bool {
+        let is_level = |case: &Case| case.nodes > 1 && case.gpus_per_node == gpus_per_node;
+        let hosts = self.bandwidth.iter().map(|(case, _)| *case).filter(is_level).map(|case| case.nodes);
+        hosts.collect::<BTreeSet<u32>>().len() > 1
     }
 
     fn line(&self, of_level: impl Fn(Case) -> bool) -> Option<Line> {

@@ -12,6 +12,9 @@
 //! waiting W             one rank is the slow one: W         ranks alike vary: W x m(n') / m(n), m: expected maximum
 //! ```
 //!
+//! A line of one number of hosts does not show how the cost grows with hosts: both rows together then, and an all-reduce
+//! that takes sqrt(k' / k) times as long as by the line, as where half of the hosts' traffic meets in the same uplinks.
+//!
 //! (`ringmark_record::stats::allreduce_model` has the formulas and why they are bounds.) Without records all that a step
 //! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
 //!
@@ -292,24 +295,27 @@ fn grown_transfer(
     let smaller = others.iter().rev().find(|(other, _)| other.nodes < reference.case.nodes);
     let margin = |other: &[f64]| margin_of_mean(values).hypot(margin_of_mean(other));
     let (before, after) = (evidence.cost(reference.case), evidence.cost(case));
-    match line {
-        Some(line) => {
-            let smaller = smaller.map(|(other, of_other)| Smaller {
-                exposed: average(of_other),
-                margin: margin(of_other),
-                allreduce: line.time(evidence.cost(*other)),
-            });
-            exposed(average(values), line.time(before), smaller, line.time(after))
-        }
-        None => {
-            let smaller = smaller.map(|(other, of_other)| Smaller {
-                exposed: average(of_other),
-                margin: margin(of_other),
-                allreduce: evidence.cost(*other),
-            });
-            exposed_without_line(average(values), reference.backward, before, smaller, after)
-        }
+    let without_line = || {
+        let smaller = smaller.map(|(other, of_other)| Smaller {
+            exposed: average(of_other),
+            margin: margin(of_other),
+            allreduce: evidence.cost(*other),
+        });
+        exposed_without_line(average(values), reference.backward, before, smaller, after)
+    };
+    let Some(line) = line else { return without_line() };
+    let smaller = smaller.map(|(other, of_other)| Smaller {
+        exposed: average(of_other),
+        margin: margin(of_other),
+        allreduce: line.time(evidence.cost(*other)),
+    });
+    let band = exposed(average(values), line.time(before), smaller, line.time(after));
+    if evidence.shows_growth(case.gpus_per_node) || case.nodes <= reference.case.nodes {
+        return band;
     }
+    let crowding = (f64::from(case.nodes) / f64::from(reference.case.nodes)).sqrt();
+    let crowded = exposed(average(values), line.time(before), None, line.time(after) * crowding);
+    band.or(without_line()).or(crowded)
 }
 
 /// What the line's own error adds: that of its growth, and as much of the whole as the measured sizes were off the line.

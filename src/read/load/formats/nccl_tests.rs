@@ -11,7 +11,7 @@ use ringmark_record::host::environment;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Formats that are known.
+/// Formats that are known. Of a later one what these have is read: it has only been added to.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=3;
 
 /// A whole file.

@@ -1,5 +1,6 @@
 //! The JSON of PyTorch's DDP benchmark (`benchmarks/distributed/ddp/benchmark.py --json`), which its `diff.py` reads.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::{Context, bail};
@@ -7,6 +8,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::units::Seconds;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A whole file. `diff.py` shows every field but the results side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,6 +74,9 @@ pub struct OurResult {
     pub label: String,
     /// Precision of the step.
     pub dtype: Dtype,
+    /// What its runs were asked, options by their keys in a record; empty in files of before it was written.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub config: BTreeMap<String, Value>,
     /// The groups of several ranks without communication.
     pub without_communication: Vec<GroupResult>,
 }

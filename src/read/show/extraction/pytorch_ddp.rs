@@ -10,6 +10,7 @@ use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::line::pytorch_ddp;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
+use crate::read::analyse::grouping::settings;
 use crate::read::analyse::title::title;
 use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult, OurConditions, OurResult};
 use crate::read::load::record::{Recorded, RecordedConditions};
@@ -93,6 +94,7 @@ fn model(group: &Group) -> ModelResult {
         ringmark: Some(OurResult {
             label: group.label.clone(),
             dtype: group.conditions.dtype,
+            config: settings(&group.conditions),
             without_communication: several.filter_map(baseline).collect(),
         }),
         result: std::iter::once(first).chain(sound.map(measurements)).collect(),

@@ -117,6 +117,14 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
                 .to_owned(),
         );
     }
+    let one_number = |case: &Case| case.nodes > 1 && !evidence.shows_growth(case.gpus_per_node);
+    if let Some((case, _)) = evidence.bandwidth.iter().find(|(case, _)| one_number(case)) {
+        let second = Case { nodes: if case.nodes == 2 { 4 } else { 2 }, ..*case };
+        warnings.push(format!(
+            "between hosts the bandwidth of {case} alone was measured, which does not show how it grows with hosts, and the \
+             band is as wide as without it: measure a second: ringmark bandwidth --cases {case},{second} --hosts .."
+        ));
+    }
     let poor = evidence.bandwidth.iter().filter_map(|(case, _)| evidence.between(case.gpus_per_node));
     if let Some(line) =
         poor.max_by(|one, other| one.residual.total_cmp(&other.residual)).filter(|line| line.residual > POOR)

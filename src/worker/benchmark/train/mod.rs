@@ -44,7 +44,8 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
     let header = header::header(config, label, session, &*step.exchange, tuning)?;
     let measured = measure(session, &header, &mut step)?;
     if let (Some(path), 0) = (&config.save, session.world.rank()) {
-        checkpoint::save(path, &step.model.tensors, config.iterations)?;
+        let seen = if config.freeze_batch_norm { 0 } else { i64::from(config.iterations) };
+        checkpoint::save(path, &step.model.tensors, step.model.batches_before + seen)?;
     }
     record::gather(session, header, &step.model.flat.weights, measured)
 }

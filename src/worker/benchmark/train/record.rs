@@ -105,6 +105,11 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
             ));
         }
     }
+    if done > 0 && end.skipped_steps == done {
+        return Some(format!(
+            "every update of {done} was skipped for a gradient that was not finite: lower --loss-scale, or train longer"
+        ));
+    }
     let checksums = &end.parameter_checksums;
     let differs = checksums.iter().position(|checksum| checksum != &checksums[0]);
     if let (Some(rank), true) = (differs, header.exchanges()) {
