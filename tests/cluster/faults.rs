@@ -309,10 +309,7 @@ fn a_host_with_half_a_processor_is_named_and_the_others_are_not() {
     };
     let slow = warned(WarningKind::Straggler);
     println!("{:<34} {:>5.1} s  {}", "half a processor on a host", time.as_secs_f64(), slow.join("; "));
-    // What else the machine does may be why a rank is slow, and then nobody is called so; the control group's own count of
-    // the time that it took away is there in any case.
-    let quota = warned(WarningKind::Quota);
-    assert!(quota.len() == 1 && quota[0].contains(&host(2)), "{:?}", end.warnings);
+    // On a machine that does something else as well, that may be why a rank is slow, and then nobody is called so.
     assert!(slow.len() == 1 || !warned(WarningKind::OtherLoad).is_empty(), "{:?}", end.warnings);
     let is_it = |text: &String| text.starts_with(&format!("rank 1 on host {} is a straggler", host(2)));
     assert!(slow.len() <= 1 && slow.iter().all(is_it), "{slow:?}");
