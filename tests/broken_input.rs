@@ -18,11 +18,11 @@ use ringmark::read::analyse::figures::Extraction;
 use ringmark::read::extract;
 use ringmark::read::load::formats::nccl_tests::NcclTests;
 use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
-use ringmark::read::load::log;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::line::log;
 use ringmark_record::manifest::Manifest;
 
 use crate::fuzz::TARGETS;
@@ -164,7 +164,7 @@ fn bytes_that_are_no_text_hide_no_iteration() {
         bytes.extend_from_slice(line.as_bytes());
         bytes.extend_from_slice(b"\xc3\r\n\x00\x00\n");
     }
-    let log = log::read_from(&bytes[..], Path::new(LOG)).expect("memory can be read");
+    let log = log::read(&mut &bytes[..]).expect("memory can be read");
     assert_eq!((log.speeds.len(), log.damage), (30, None));
 }
 

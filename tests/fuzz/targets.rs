@@ -19,8 +19,6 @@ use ringmark::read::analyse::results::ResultFolder;
 use ringmark::read::extract::{Format, render, render_scoring};
 use ringmark::read::load::folder::FoundRun;
 use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
-use ringmark::read::load::log;
-use ringmark::read::load::log::Log;
 use ringmark::read::load::problem::Problem;
 use ringmark::read::load::record;
 use ringmark::read::report;
@@ -43,6 +41,7 @@ use ringmark_record::file::run_name::RunName;
 use ringmark_record::host::heartbeat::Message;
 use ringmark_record::line::dlperf;
 use ringmark_record::line::dlperf::Line;
+use ringmark_record::line::log::{self, Log};
 use ringmark_record::manifest::Manifest;
 use ringmark_record::stats::comparison::Thresholds;
 use ringmark_record::stats::comparison::Verdict;
@@ -75,7 +74,7 @@ fn log(bytes: &[u8]) {
         run: 1,
     });
     let runs = [None, Some(0), Some(u32::MAX)].map(|warmup| {
-        let log = log::read_from(bytes, &found.log).expect("memory can be read");
+        let log = log::read(&mut &bytes[..]).expect("memory can be read");
         record::judge(&found, Ok(log), Ok(None), warmup)
     });
     show(runs.into());
@@ -109,7 +108,7 @@ fn record(bytes: &[u8]) {
         text += "\n";
     }
     let runs = [None, Some(0)].map(|warmup| {
-        let log = log::read_from(text.as_bytes(), &found.log).expect("memory can be read");
+        let log = log::read(&mut text.as_bytes()).expect("memory can be read");
         record::judge(&found, Ok(log), Ok(Some(record.clone())), warmup)
     });
     for measured in runs.iter().filter_map(|run| run.outcome.as_ref().ok()) {

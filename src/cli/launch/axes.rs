@@ -40,7 +40,8 @@ pub struct AxesOptions {
     /// Runs of each case [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
-    /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE; of other benchmarks results/TIME_BENCHMARK_bBATCH_DTYPE]
+    /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE; of other benchmarks
+    /// results/TIME_BENCHMARK_bBATCH_DTYPE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Go on with the sweep in --out: run what is missing or failed, and what is asked for besides. Refused where options,

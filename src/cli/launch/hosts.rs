@@ -91,8 +91,8 @@ pub struct LaunchOptions {
     /// Print every command and start nothing
     #[arg(long)]
     dry_run: bool,
-    /// Skip the doctor, which looks at the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their network themselves. With
-    /// --launcher slurm it is always skipped
+    /// Skip the doctor, which looks at the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their
+    /// network themselves. With --launcher slurm it is always skipped
     #[arg(long)]
     no_doctor: bool,
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::bail;
+use ringmark_record::line::log::Remark;
 
 /// One finding; prints as `1n2g/rn50_b128_fp32_2.log:57: what is wrong: what to do`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +23,9 @@ impl Problem {
         Problem { path: path.into(), line: None, what: what.into() }
     }
 
-    /// A finding about one line, from 1.
-    pub fn in_line(path: impl Into<PathBuf>, line: u64, what: impl Into<String>) -> Problem {
-        Problem { path: path.into(), line: Some(line), what: what.into() }
+    /// What is said of the log at `path`.
+    pub fn in_log(path: impl Into<PathBuf>, Remark { line, what }: Remark) -> Problem {
+        Problem { path: path.into(), line, what }
     }
 }
 

@@ -12,13 +12,14 @@ use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::host::environment::Environment;
 use ringmark_record::host::resource_use::HostUse;
+use ringmark_record::line::log::Log;
 use ringmark_record::stats::summary::{harmonic_mean, mean};
 use ringmark_record::validity;
 
 use crate::read::load::every_record;
 use crate::read::load::folder::FoundRun;
 use crate::read::load::iteration_times::{IterationTimes, RankTimes, rank_times, steps};
-use crate::read::load::log::{self, Log};
+use crate::read::load::log;
 use crate::read::load::problem::Problem;
 
 /// A run that was found, counted or not.
@@ -144,15 +145,15 @@ fn measure(
     warmup: Option<u32>,
 ) -> Result<Measured, Problem> {
     let record_path = found.log.with_extension("jsonl");
-    if let Some(problem) = log.failure {
-        return Err(problem);
+    if let Some(remark) = log.failure {
+        return Err(Problem::in_log(&found.log, remark));
     }
     let record = record?;
     if let Some(record) = &record {
         check_record(&found.name, record).map_err(|what| Problem::in_file(&record_path, what))?;
     }
-    if let Some(problem) = log.damage {
-        return Err(problem);
+    if let Some(remark) = log.damage {
+        return Err(Problem::in_log(&found.log, remark));
     }
     let iterations = log.speeds.len();
     if let Some(asked) = record.as_ref().map(|record| record.header.config.iterations)

@@ -9,13 +9,14 @@ use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::benchmark::{Profile, SweepRecord};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
+use ringmark_record::line::log::Log;
 use ringmark_record::validity;
 use ringmark_record::validity::observed::Observed;
 
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::every_record;
 use crate::read::load::folder::FoundRun;
-use crate::read::load::log::{self, Log};
+use crate::read::load::log;
 use crate::read::load::problem::Problem;
 
 /// A run that was found, counted or not.
@@ -86,8 +87,8 @@ pub fn judge(found: &FoundRun, log: Result<Log, Problem>, record: Result<Option<
 /// Decides whether a run counts, the most telling reason first, and works out its figures. Of the log only the launcher's
 /// word counts: all times are in the record.
 fn measure(found: &FoundRun, log: Log, record: Result<Option<ScoreRecord>, Problem>) -> Result<ScoreMeasured, Problem> {
-    if let Some(problem) = log.failure {
-        return Err(problem);
+    if let Some(remark) = log.failure {
+        return Err(Problem::in_log(&found.log, remark));
     }
     let Some(record) = record? else {
         return Err(Problem::in_file(

@@ -295,19 +295,17 @@ fn grown_transfer(
     let smaller = others.iter().rev().find(|(other, _)| other.nodes < reference.case.nodes);
     let margin = |other: &[f64]| margin_of_mean(values).hypot(margin_of_mean(other));
     let (before, after) = (evidence.cost(reference.case), evidence.cost(case));
-    let without_line = || {
-        let smaller = smaller.map(|(other, of_other)| Smaller {
-            exposed: average(of_other),
-            margin: margin(of_other),
-            allreduce: evidence.cost(*other),
-        });
-        exposed_without_line(average(values), reference.backward, before, smaller, after)
-    };
-    let Some(line) = line else { return without_line() };
     let smaller = smaller.map(|(other, of_other)| Smaller {
         exposed: average(of_other),
         margin: margin(of_other),
-        allreduce: line.time(evidence.cost(*other)),
+        allreduce: evidence.cost(*other),
+    });
+    let without_line = exposed_without_line(average(values), reference.backward, before, smaller, after);
+    let Some(line) = line else { return without_line };
+    let smaller = smaller.map(|Smaller { exposed, margin, allreduce }| Smaller {
+        exposed,
+        margin,
+        allreduce: line.time(allreduce),
     });
     let band = exposed(average(values), line.time(before), smaller, line.time(after));
     if evidence.shows_growth(case.gpus_per_node) || case.nodes <= reference.case.nodes {
@@ -315,7 +313,7 @@ fn grown_transfer(
     }
     let crowding = (f64::from(case.nodes) / f64::from(reference.case.nodes)).sqrt();
     let crowded = exposed(average(values), line.time(before), None, line.time(after) * crowding);
-    band.or(without_line()).or(crowded)
+    band.or(without_line).or(crowded)
 }
 
 /// What the line's own error adds: that of its growth, and as much of the whole as the measured sizes were off the line.

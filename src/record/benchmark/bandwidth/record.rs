@@ -168,11 +168,8 @@ impl BandwidthRecord {
     }
 
     /// Writes the document and a newline.
-    pub fn write(&self, mut output: impl Write) -> anyhow::Result<()> {
-        serde_json::to_writer(&mut output, self)?;
-        output.write_all(b"\n")?;
-        output.flush()?;
-        Ok(())
+    pub fn write(&self, output: impl Write) -> anyhow::Result<()> {
+        schema::write_document(self, output)
     }
 }
 
@@ -180,11 +177,8 @@ impl Record for BandwidthRecord {
     const KIND: &'static str = "ringmark-bandwidth";
 
     /// Reads a document of this format and version; an error names the line where the JSON is to blame.
-    fn read(mut input: impl BufRead) -> anyhow::Result<BandwidthRecord> {
-        let mut text = Vec::new();
-        input.read_to_end(&mut text).context("cannot be read")?;
-        schema::check(&text, BandwidthRecord::KIND, SCHEMA, "bandwidth record")?;
-        let record: BandwidthRecord = serde_json::from_slice(&text).context("not a bandwidth record")?;
+    fn read(input: impl BufRead) -> anyhow::Result<BandwidthRecord> {
+        let record: BandwidthRecord = schema::read_document(input, BandwidthRecord::KIND, SCHEMA, "bandwidth record")?;
         for result in &record.results {
             for (side, timing) in result.sides() {
                 let checked = timing.map_or(Ok(()), |timing| timing.check(record.ranks.len()));

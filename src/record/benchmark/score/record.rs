@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Write};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,21 +66,16 @@ impl ScoreRecord {
     }
 
     /// Writes the document and a newline.
-    pub fn write(&self, mut output: impl Write) -> anyhow::Result<()> {
-        serde_json::to_writer(&mut output, self)?;
-        output.write_all(b"\n")?;
-        Ok(output.flush()?)
+    pub fn write(&self, output: impl Write) -> anyhow::Result<()> {
+        schema::write_document(self, output)
     }
 }
 
 impl Record for ScoreRecord {
     const KIND: &'static str = "ringmark-score";
 
-    fn read(mut input: impl BufRead) -> anyhow::Result<ScoreRecord> {
-        let mut text = Vec::new();
-        input.read_to_end(&mut text).context("cannot be read")?;
-        schema::check(&text, ScoreRecord::KIND, SCHEMA, "scoring record")?;
-        let record: ScoreRecord = serde_json::from_slice(&text).context("not a scoring record")?;
+    fn read(input: impl BufRead) -> anyhow::Result<ScoreRecord> {
+        let record: ScoreRecord = schema::read_document(input, ScoreRecord::KIND, SCHEMA, "scoring record")?;
         let (ranks, passes) = (record.ranks.len(), record.config.iterations as usize);
         if record.failure.is_none() {
             ensure!(record.seconds.len() == ranks, "times of {} ranks, where {ranks} ran", record.seconds.len());
