@@ -113,7 +113,7 @@ fn record(bytes: &[u8]) {
     });
     for measured in runs.iter().filter_map(|run| run.outcome.as_ref().ok()) {
         assert_eq!(measured.iteration_times().len(), record.iterations.len());
-        assert_eq!(measured.pooled_steps().len(), (measured.iterations - measured.warmup) * measured.ranks.len());
+        assert_eq!(measured.pooled_steps().len(), (measured.timed - measured.warmup) * measured.ranks.len());
     }
     show(runs.into());
 }

@@ -15,7 +15,7 @@ use crate::read::analyse::caution::{self, CountedRun};
 use crate::read::analyse::grouping::{self, Conditions};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::problem::Problem;
-use crate::read::load::record::{Measured, Run, to_hundredths};
+use crate::read::load::record::{Measured, Run, to_hundredths, unit};
 
 /// All that was worked out of one folder.
 #[derive(Debug, PartialEq)]
@@ -38,9 +38,9 @@ pub struct Group {
     pub conditions: Conditions,
     /// Names of all devices.
     pub device_names: BTreeSet<String>,
-    /// Of the counted runs: iterations, warm-up included. More than one value only without records.
-    pub iterations: BTreeSet<usize>,
-    /// Of the counted runs: first iterations that were left out.
+    /// Of the counted runs: iterations, or windows of them, warm-up included. More than one value only without records.
+    pub timed: BTreeSet<usize>,
+    /// Of the counted runs: the first of them that were left out.
     pub warmup: BTreeSet<usize>,
     /// Case that speedup and efficiency are relative to; `None` where no run counts.
     pub base: Option<Case>,
@@ -134,11 +134,16 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>) -> Ex
 /// A log without a record does not say how many iterations were asked for: the number that most logs of its case have
 /// is taken for it, and a log with fewer was cut off.
 fn leave_out_cut_off(runs: &mut [Run]) {
-    let key = |run: &Run| RunName { run: 0, ..run.found.name };
+    let tool = |run: &Run| Some(run.outcome.as_ref().ok()?.windows?.tool);
+    let key = |run: &Run| (RunName { run: 0, ..run.found.name }, tool(run));
+    let length = |measured: &Measured| match measured.iterations() {
+        Some([iterations, _]) => (iterations, unit(false)),
+        None => (measured.timed, unit(true)),
+    };
     let mut lengths: BTreeMap<_, BTreeMap<usize, usize>> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.recorded.is_none()) {
         if let Ok(measured) = &run.outcome {
-            *lengths.entry(key(run)).or_default().entry(measured.iterations).or_default() += 1;
+            *lengths.entry(key(run)).or_default().entry(length(measured).0).or_default() += 1;
         }
     }
     for run in runs.iter_mut().filter(|run| run.recorded.is_none()) {
@@ -147,11 +152,10 @@ fn leave_out_cut_off(runs: &mut [Run]) {
         else {
             continue;
         };
-        if let Ok(Measured { iterations, .. }) = run.outcome
-            && iterations < usual
+        if let Ok((length, unit)) = run.outcome.as_ref().map(length)
+            && length < usual
         {
-            let what =
-                format!("{iterations} iterations where most logs of the case have {usual}: cut off, repeat the run");
+            let what = format!("{length} {unit} where most logs of the case have {usual}: cut off, repeat the run");
             run.outcome = Err(Problem::in_file(&run.found.log, what));
         }
     }
@@ -159,7 +163,7 @@ fn leave_out_cut_off(runs: &mut [Run]) {
 
 fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
     let counted = || runs.iter().filter_map(|run| run.outcome.as_ref().ok());
-    let iterations = counted().map(|measured| measured.iterations).collect();
+    let timed = counted().map(|measured| measured.timed).collect();
     let warmup = counted().map(|measured| measured.warmup).collect();
     let device_names = runs.iter().filter_map(|run| run.recorded.as_ref()).flat_map(|run| run.device_names.clone());
     let device_names: BTreeSet<String> = device_names.collect();
@@ -195,7 +199,7 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
         label: String::new(),
         conditions,
         device_names,
-        iterations,
+        timed,
         warmup,
         base: base.map(|(case, _)| case),
         cases,
@@ -263,9 +267,10 @@ fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
         warnings.push(format!("a fault was put in on purpose, {fault}: figures of a test"));
     }
     warnings.extend(caution::of_mixture(&group.device_names, software));
-    if group.iterations.len() > 1 {
-        let lengths: Vec<String> = group.iterations.iter().map(usize::to_string).collect();
-        warnings.push(format!("runs of different length in one table: {} iterations", lengths.join(", ")));
+    if group.timed.len() > 1 {
+        let lengths: Vec<String> = group.timed.iter().map(usize::to_string).collect();
+        let unit = unit(group.conditions.tool.is_some());
+        warnings.push(format!("runs of different length in one table: {} {unit}", lengths.join(", ")));
     }
     warnings
 }

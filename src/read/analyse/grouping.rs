@@ -6,6 +6,8 @@ use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
+use ringmark_record::line::other_tool::tool::Tool;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,6 +24,8 @@ pub struct Conditions {
     pub batch_size: u32,
     /// What the records say; `None` for runs without one.
     pub recorded: Option<RecordedConditions>,
+    /// The tool that wrote the logs, where they have rates of windows: none of its figures is one of single iterations.
+    pub tool: Option<Tool>,
 }
 
 impl Conditions {
@@ -60,7 +64,7 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
     }
     groups.sort_by_key(|(conditions, _)| {
         let recorded = conditions.recorded.as_ref().map(|recorded| (recorded.device.to_string(), recorded.profile));
-        (conditions.model, conditions.dtype, conditions.batch_size, recorded)
+        (conditions.model, conditions.dtype, conditions.batch_size, recorded, conditions.tool)
     });
     groups
 }
@@ -68,7 +72,8 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
 fn conditions(run: &Run) -> Conditions {
     let name = run.found.name;
     let recorded = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
-    Conditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, recorded }
+    let tool = run.outcome.as_ref().ok().and_then(|measured| Some(measured.windows?.tool));
+    Conditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, recorded, tool }
 }
 
 /// A name for each group: the model's, as files have it, where there is one alone, otherwise what distinguishes
@@ -94,7 +99,7 @@ pub fn labels(groups: &[&Conditions]) -> Vec<String> {
 }
 
 fn plain_label(conditions: &Conditions) -> String {
-    let Conditions { model, dtype, batch_size, recorded } = conditions;
+    let Conditions { model, dtype, batch_size, recorded, .. } = conditions;
     let shared = format!("{}_b{batch_size}_{dtype}", model.facts().file_name);
     match recorded {
         None => shared,
@@ -103,9 +108,11 @@ fn plain_label(conditions: &Conditions) -> String {
     }
 }
 
-/// The options that a group's runs share, by their names in the record.
+/// The options that a group's runs share, by their names in the record; of logs of another tool its name, as `log`.
 pub fn settings(conditions: &Conditions) -> BTreeMap<String, Value> {
-    conditions.recorded.as_ref().map(|recorded| fields(&recorded.config)).unwrap_or_default()
+    let mut settings = conditions.recorded.as_ref().map(|recorded| fields(&recorded.config)).unwrap_or_default();
+    settings.extend(conditions.tool.map(|tool| ("log".to_owned(), Value::from(tool.keyword()))));
+    settings
 }
 
 /// A benchmark's configuration by the names in its record. Without those at `null`, and without seed, which may differ from

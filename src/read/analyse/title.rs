@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::line::other_tool::tool::Tool;
 
 use crate::read::analyse::figures::{CaseRuns, Group};
 
@@ -14,14 +15,19 @@ pub fn title(group: &Group) -> Vec<String> {
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
     let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
     let counts = |values: &BTreeSet<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
-    let length = match group.iterations.is_empty() {
-        true => "no run counts".to_owned(),
-        false => format!("{} iterations, the first {} left out", counts(&group.iterations), counts(&group.warmup)),
+    let (timed, warmup) = (counts(&group.timed), counts(&group.warmup));
+    let length = match conditions.tool {
+        _ if group.timed.is_empty() => "no run counts".to_owned(),
+        None => format!("{timed} iterations, the first {warmup} left out"),
+        Some(_) => format!("windows of iterations: {timed}, left out: {warmup}"),
     };
     let what =
         format!("{}, {dtype}, batch size {batch_size} per {}{quick}", conditions.model.facts().title, process(group));
     match &conditions.recorded {
-        None => vec![what, "device unknown: there are no records beside the logs".to_owned(), length],
+        None => {
+            let unknown = "device unknown: there are no records beside the logs".to_owned();
+            [what, unknown].into_iter().chain(conditions.tool.map(of_tool)).chain([length]).collect()
+        }
         Some(recorded) => {
             let config = &recorded.config;
             let collective = match config.exchange.backend {
@@ -35,6 +41,11 @@ pub fn title(group: &Group) -> Vec<String> {
             vec![what, format!("{}: {}", recorded.device, devices(group)), options, length]
         }
     }
+}
+
+/// Whose logs they are, and what is not in them.
+pub fn of_tool(tool: Tool) -> String {
+    format!("logs of {}: no times of single iterations", tool.title())
 }
 
 /// What a rank drives.

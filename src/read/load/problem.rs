@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ringmark_record::line::log::Remark;
+use ringmark_record::line::remark::Remark;
 
 /// One finding; prints as `1n2g/rn50_b128_fp32_2.log:57: what is wrong: what to do`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use ringmark_record::file::run_name::RunName;
 use ringmark_record::host::environment::Environment;
 use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::line::log::Log;
+use ringmark_record::line::other_tool::tool::{Tool, Windows};
 use ringmark_record::stats::summary::{harmonic_mean, mean};
 use ringmark_record::validity;
 
@@ -66,10 +67,12 @@ pub struct RecordedConditions {
 /// Figures of one run, over the iterations after warm-up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// Iterations of the run, warm-up included.
-    pub iterations: usize,
-    /// First iterations that were left out.
+    /// What the log times: iterations, or windows of them where another tool wrote it; warm-up included.
+    pub timed: usize,
+    /// The first of them that were left out.
     pub warmup: usize,
+    /// Where the log times windows.
+    pub windows: Option<Windows>,
     /// Mean of rates: the arithmetic mean of the log's speeds, 2 decimals (DLPerf's speed of a run). Of a baseline with a
     /// record the sum over ranks of each one's own.
     pub speed: ImagesPerSecond,
@@ -78,7 +81,8 @@ pub struct Measured {
     pub images_over_time: ImagesPerSecond,
     /// Where the time went, over all ranks; `None` without a record.
     pub times: Option<IterationTimes>,
-    /// Step times by rank, then by iteration, warm-up included. Without a record of rank 0 alone, from the log's speeds.
+    /// Step times by rank, then by iteration, warm-up included. Without a record of rank 0 alone, from the log's speeds;
+    /// none where the log times windows.
     pub steps: Vec<Vec<Seconds>>,
     /// Every rank; none without a record.
     pub ranks: Vec<RankTimes>,
@@ -106,7 +110,13 @@ impl Measured {
     pub fn iteration_times(&self) -> Vec<Seconds> {
         let ranks = self.steps.len() as f64;
         let iteration = |index: usize| Seconds(self.steps.iter().map(|steps| steps[index].0).sum::<f64>() / ranks);
-        (0..self.iterations).map(iteration).collect()
+        (0..self.steps.first().map_or(0, Vec::len)).map(iteration).collect()
+    }
+
+    /// Iterations of the run, warm-up included, and how many of them were left out; `None` where the log does not say.
+    pub fn iterations(&self) -> Option<[usize; 2]> {
+        let each = self.windows.map_or(Some(1), |windows| windows.iterations)? as usize;
+        Some([self.timed, self.warmup].map(|count| count.saturating_mul(each)))
     }
 
     /// Step times of all ranks after warm-up in one list, as PyTorch's benchmark takes its percentiles.
@@ -155,17 +165,23 @@ fn measure(
     if let Some(remark) = log.damage {
         return Err(Problem::in_log(&found.log, remark));
     }
-    let iterations = log.speeds.len();
+    let timed = log.speeds.len();
     if let Some(asked) = record.as_ref().map(|record| record.header.config.iterations)
-        && iterations != asked as usize
+        && (timed != asked as usize || log.windows.is_some())
     {
-        let what = format!("{iterations} iteration lines of {asked}: the log was cut off or edited, repeat the run");
+        let lines = if log.windows.is_some() { 0 } else { timed };
+        let what = format!("{lines} iteration lines of {asked}: the log was cut off or edited, repeat the run");
         return Err(Problem::in_file(&found.log, what));
     }
-    let warmup = warmup_of(record.as_ref().map(|record| &record.header), warmup) as usize;
-    if iterations <= warmup {
+    let warmup = match &log.windows {
+        None => Ok(warmup_of(record.as_ref().map(|record| &record.header), warmup) as usize),
+        Some(windows) => check_windows(&found.name, windows).and_then(|()| windows_of_warmup(windows, warmup)),
+    };
+    let warmup = warmup.map_err(|what| Problem::in_file(&found.log, what))?;
+    if timed <= warmup {
         let what = format!(
-            "{iterations} iterations, all of them warm-up ({warmup}): repeat the run with more, or give a smaller --warmup"
+            "{timed} {}, all of them warm-up ({warmup}): repeat the run with more, or give a smaller --warmup",
+            unit(log.windows.is_some())
         );
         return Err(Problem::in_file(&found.log, what));
     }
@@ -176,13 +192,15 @@ fn measure(
             Some(RunRecord { header, iterations, .. }) => {
                 (rank_times(&header.ranks, &iterations[warmup..]), steps(header.ranks.len(), iterations))
             }
+            None if log.windows.is_some() => (Vec::new(), Vec::new()),
             None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
         };
         let times = IterationTimes::mean(ranks.iter().map(|rank| &rank.times));
         let over_time = times.map(|times| images / times.step.0).or(over_time)?;
         Some(Measured {
-            iterations,
+            timed,
             warmup,
+            windows: log.windows,
             speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
                 true => alone(found.name.batch_size, &steps, warmup)?,
                 false => speed?,
@@ -221,6 +239,46 @@ fn alone(batch_size: u32, steps: &[Vec<Seconds>], warmup: usize) -> Option<f64> 
 /// First iterations to leave out: as typed, else as the run was configured, else DLPerf's 20.
 fn warmup_of(header: Option<&RunHeader>, typed: Option<u32>) -> u32 {
     typed.or(header.map(|header| header.config.warmup)).unwrap_or_else(|| TrainConfig::default().warmup)
+}
+
+/// What a log times.
+pub fn unit(is_windows: bool) -> &'static str {
+    if is_windows { "windows of iterations" } else { "iterations" }
+}
+
+/// Why rates of windows are not those of the case and batch size that the log's name says.
+fn check_windows(name: &RunName, windows: &Windows) -> Result<(), String> {
+    let Windows { tool, ranks, batch_size, .. } = *windows;
+    let case = name.case;
+    if let Some(own) = batch_size.filter(|own| *own != name.batch_size) {
+        let named = name.batch_size;
+        return Err(format!("{}, batch size {own}, and its name says {named}: rename the log", tool.title()));
+    }
+    match (tool, ranks) {
+        (_, ranks) if ranks == case.ranks() => Ok(()),
+        (Tool::Speedometer, processes) => Err(format!(
+            "{} prints the rate of its own process by the batch size that its script gives it, and {processes} of the {} \
+             ranks of {case} printed: whether that counts the images of all ranks the log does not say, let every rank \
+             print its own",
+            tool.title(),
+            case.ranks()
+        )),
+        _ => Err(format!("{} on {ranks} ranks, and its name says {case}: move the log", tool.title())),
+    }
+}
+
+/// First windows to leave out: those that hold an iteration of the warm-up. A tool that runs its own has none of it in them,
+/// and does not say how many iterations they have.
+fn windows_of_warmup(windows: &Windows, typed: Option<u32>) -> Result<usize, String> {
+    match (windows.iterations, typed) {
+        (Some(each), typed) => Ok(warmup_of(None, typed).div_ceil(each.max(1)) as usize),
+        (None, None | Some(0)) => Ok(0),
+        (None, Some(_)) => Err(format!(
+            "{} has left its own warm-up out of these rates, and they do not say of how many iterations they are: leave \
+             --warmup out",
+            windows.tool.title()
+        )),
+    }
 }
 
 /// Why a record's run may not be counted.

@@ -62,13 +62,19 @@ pub fn parse(line: impl AsRef<[u8]>) -> Line {
 fn parse_marked(rest: &[u8]) -> Option<Line> {
     let (batch, rest) = split(rest, "]")?;
     let (_, rest) = split(rest, SPEED)?;
-    let (speed, rest) = split(rest, UNIT)?;
-    let (batch, speed) = (number(batch)?, decimal(speed).or_else(|| number(speed))?);
+    let (rate, rest) = split(rest, UNIT)?;
+    let (batch, speed) = (number(batch)?, speed(rate)?);
     let loss = rest.strip_prefix(LOSS.as_bytes()).and_then(|rest| {
         let mut numbers = rest.trim_ascii_start().split(u8::is_ascii_whitespace);
         number(numbers.next()?)
     });
-    SPEEDS.contains(&speed).then_some(Line::Iteration { batch, speed: ImagesPerSecond(speed), loss })
+    Some(Line::Iteration { batch, speed: ImagesPerSecond(speed), loss })
+}
+
+/// A speed as a log has it; `None` of what is none.
+pub fn speed(text: impl AsRef<[u8]>) -> Option<f64> {
+    let text = text.as_ref();
+    decimal(text).or_else(|| number(text)).filter(|speed| SPEEDS.contains(speed))
 }
 
 /// What stands before and after `mark`. Of the marks of this grammar, the first letter is rare in a log before the mark

@@ -3,7 +3,12 @@
 
 use std::io::{self, BufRead, ErrorKind};
 
+use memchr::memmem;
+
 use crate::line::dlperf::{self, Line};
+use crate::line::other_tool::tool::{Windows, out_of_order};
+use crate::line::other_tool::{OtherLines, mixture};
+use crate::line::remark::Remark;
 
 /// A line that is much longer, in bytes, is read in parts; keeps a file without line ends out of memory.
 const LONGEST_LINE: usize = 1 << 20;
@@ -13,6 +18,8 @@ const LONGEST_LINE: usize = 1 << 20;
 pub struct Log {
     /// Of every iteration in order, warm-up included, in images/s over all ranks.
     pub speeds: Vec<f64>,
+    /// Where another tool wrote the log: what the speeds are of instead.
+    pub windows: Option<Windows>,
     /// On the last iteration's line, where it has one.
     pub last_loss: Option<f64>,
     /// The launcher's word that the run failed.
@@ -21,36 +28,28 @@ pub struct Log {
     pub damage: Option<Remark>,
 }
 
-/// What is said of a log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remark {
-    /// Number of the line it is about, from 1; `None` of the whole log.
-    pub line: Option<u64>,
-    /// What, and what to do.
-    pub what: String,
-}
-
 /// Reads a log of any length and content.
 pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
     let mut log = Log::default();
     let mut last_batch = 0;
     let mut lines = 0;
     let mut is_empty = true;
-    let mut other_tool = None;
+    let mut others = OtherLines::default();
+    let per_second = memmem::Finder::new("/sec");
     each_line(input, |line| {
         let number = lines + 1;
         lines += u64::from(line.ends_with(b"\n"));
         is_empty = false;
-        let in_line = |what: String| Remark { line: Some(number), what };
         let damage = match dlperf::parse(line) {
-            Line::Other => {
-                if log.speeds.is_empty() && other_tool.is_none() {
-                    other_tool = tool_of(line).map(|tool| in_line(tool.to_owned()));
-                }
-                None
-            }
+            // Many lines between iterations are of no benchmark; those of rates all have this.
+            Line::Other if !log.speeds.is_empty() && per_second.find(line).is_none() => None,
+            Line::Other => others.take(line, number).and_then(|(tool, taken)| match log.speeds.is_empty() {
+                true => taken.err(),
+                false => Some(mixture(tool.title(), DLPERF)),
+            }),
             Line::Failed(reason) => {
-                log.failure.get_or_insert_with(|| in_line(format!("the run failed: {reason}: repeat it")));
+                log.failure
+                    .get_or_insert_with(|| Remark::in_line(number, format!("the run failed: {reason}: repeat it")));
                 None
             }
             Line::Malformed => Some(format!("an iteration without a speed, {:?}: repeat the run", excerpt(line))),
@@ -58,7 +57,9 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
                 let batch = u64::from(batch);
                 // Some writers count from 0; after the first line the numbers have to go up by one.
                 let due = if log.speeds.is_empty() { batch.min(1) } else { last_batch + 1 };
-                let damage = (batch != due).then(|| out_of_order(batch, due));
+                let damage = others.tool().map(|tool| mixture(DLPERF, tool.title()));
+                let damage = damage
+                    .or_else(|| (batch != due).then(|| out_of_order(|batch| format!("Batch[{batch}]"), batch, due)));
                 let damage = damage.or_else(|| not_finite(batch, loss));
                 log.speeds.push(speed.0);
                 log.last_loss = loss;
@@ -67,22 +68,28 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
             }
         };
         if let Some(what) = damage {
-            log.damage.get_or_insert_with(|| in_line(what));
+            log.damage.get_or_insert_with(|| Remark::in_line(number, what));
         }
     })?;
     if log.speeds.is_empty() && log.damage.is_none() {
-        let of_log = |what: &str| Remark { line: None, what: what.to_owned() };
-        log.damage = Some(match (is_empty, other_tool) {
-            (true, _) => of_log("the log is empty: the run ended before it wrote anything, repeat it"),
-            (false, None) => of_log("no iteration in the log: the run ended before its first one, repeat it"),
-            (false, Some(Remark { line, what })) => Remark {
-                line,
-                what: format!("the line is {what}, and not a rate of one iteration over all ranks: it is not read"),
-            },
-        });
+        match others.finish() {
+            Some(Ok((speeds, windows))) => (log.speeds, log.windows) = (speeds, Some(windows)),
+            Some(Err(remark)) => log.damage = Some(remark),
+            None if is_empty => {
+                log.damage =
+                    Some(Remark::of_log("the log is empty: the run ended before it wrote anything, repeat it"));
+            }
+            None => {
+                let what = "no iteration in the log: the run ended before its first one, repeat it";
+                log.damage = Some(Remark::of_log(what));
+            }
+        }
     }
     Ok(log)
 }
+
+/// Whose lines those of an iteration are.
+const DLPERF: &str = "DLPerf";
 
 /// Shows `look` every line with its end, where it lies in the input's own block: only what goes on in the next one is copied.
 fn each_line(input: &mut dyn BufRead, mut look: impl FnMut(&[u8])) -> io::Result<()> {
@@ -119,28 +126,6 @@ fn each_line(input: &mut dyn BufRead, mut look: impl FnMut(&[u8])) -> io::Result
     Ok(())
 }
 
-/// Which other program writes lines like this one, and what its rate is of.
-fn tool_of(line: &[u8]) -> Option<&'static str> {
-    let text = String::from_utf8_lossy(line);
-    let after = |mark: &str| text.split_once(mark).map(|(_, rest)| rest);
-    let is_number = |text: &str| text.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
-    if after(" Batch [").is_some_and(|rest| is_number(rest) && rest.contains("Speed: ")) {
-        return Some("MXNet's Speedometer, a rate per window of batches of one process");
-    }
-    if after("Iter #").is_some_and(|rest| is_number(rest) && rest.contains(" img/sec per ")) {
-        return Some("Horovod's synthetic benchmark, a rate per GPU over ten batches");
-    }
-    if text.contains("images/sec: ") && text.contains("jitter = ") {
-        return Some("tf_cnn_benchmarks', a mean since the start");
-    }
-    None
-}
-
-fn out_of_order(batch: u64, due: u64) -> String {
-    let cause = if batch < due { "two outputs in one log" } else { "lines are missing" };
-    format!("Batch[{batch}] where Batch[{due}] is due: {cause}, repeat the run")
-}
-
 fn not_finite(batch: u64, loss: Option<f64>) -> Option<String> {
     let loss = loss.filter(|loss| !loss.is_finite())?;
     Some(format!("the loss of Batch[{batch}] is {loss}: repeat the run, with a smaller --lr if it stays so"))
@@ -157,6 +142,7 @@ fn excerpt(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line::other_tool::tool::Tool;
 
     #[test]
     fn a_long_line_is_shortened_between_characters() {
@@ -164,20 +150,34 @@ mod tests {
         assert_eq!(excerpt("é".repeat(70).as_bytes()), format!("{}…", "é".repeat(60)));
     }
 
+    /// Two windows of 20 iterations.
+    const SPEEDOMETER: &str = "INFO:root:Epoch[0] Batch [20]\tSpeed: 100.00 samples/sec\taccuracy=0.1\n\
+                               INFO:root:Epoch[0] Batch [40]\tSpeed: 120.00 samples/sec\taccuracy=0.1\n";
+
     #[test]
-    fn lines_of_other_tools_are_called_by_their_name() {
-        for (line, tool) in [
-            ("INFO:root:Epoch[0] Batch [20]\tSpeed: 1234.50 samples/sec\taccuracy=0.1", "MXNet's Speedometer"),
-            ("INFO:root:Epoch[0] Batch [0-20]\tSpeed: 1234.50 samples/sec", "MXNet's Speedometer"),
-            ("Iter #0: 312.4 img/sec per GPU", "Horovod's synthetic benchmark"),
-            ("10\timages/sec: 287.6 +/- 0.4 (jitter = 1.2)\t7.608", "tf_cnn_benchmarks"),
+    fn a_log_of_another_tool_has_the_speeds_of_its_windows() {
+        let log = read(&mut format!("starting\n{SPEEDOMETER}INFO:root:Epoch[0] Time cost=12.3\n").as_bytes());
+        let log = log.expect("readable");
+        assert_eq!((log.speeds, log.damage), (vec![100.0, 120.0], None));
+        let windows = log.windows.expect("no single iterations");
+        assert_eq!((windows.tool, windows.iterations, windows.ranks), (Tool::Speedometer, Some(20), 1));
+        let log = read(&mut &b"starting\n"[..]).expect("readable");
+        assert!(log.damage.is_some_and(|damage| damage.what.contains("ended before its first one")));
+    }
+
+    #[test]
+    fn lines_of_two_writers_are_refused_at_the_first_of_the_second() {
+        let dlperf = "INFO:root:Epoch[0] Batch[1]\tSpeed: 384.19 samples/sec\n";
+        let horovod = "Iter #0: 312.4 img/sec per GPU\n";
+        let tensorflow = "1\timages/sec: 287.6 +/- 0.0 (jitter = 0.0)\t7.608\n";
+        for (text, line, what) in [
+            (format!("{dlperf}{horovod}"), 2, "a line of Horovod's synthetic benchmark in a log of DLPerf: "),
+            (format!("{SPEEDOMETER}{dlperf}"), 3, "a line of DLPerf in a log of MXNet's Speedometer: "),
+            (format!("{SPEEDOMETER}{tensorflow}"), 3, "a line of tf_cnn_benchmarks in a log of MXNet's Speedometer: "),
         ] {
-            let text = format!("starting\n{line}\n{line}\n");
-            let damage = read(&mut text.as_bytes()).expect("readable").damage.expect("no iteration of DLPerf's");
-            assert_eq!(damage.line, Some(2));
-            assert!(damage.what.contains(tool) && damage.what.ends_with("it is not read"), "{}", damage.what);
+            let damage = read(&mut text.as_bytes()).expect("readable").damage.expect("a mixture");
+            assert_eq!(damage.line, Some(line), "{}", damage.what);
+            assert!(damage.what.starts_with(what) && damage.what.ends_with("a log of its own"), "{}", damage.what);
         }
-        let damage = read(&mut &b"starting\n"[..]).expect("readable").damage.expect("nothing");
-        assert!(damage.what.contains("ended before its first one"), "{}", damage.what);
     }
 }

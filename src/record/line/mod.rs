@@ -2,4 +2,6 @@
 
 pub mod dlperf;
 pub mod log;
+pub mod other_tool;
 pub mod pytorch_ddp;
+pub mod remark;

@@ -26,7 +26,7 @@ use crate::read::analyse::grouping::settings;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::iteration_times::IterationTimes;
-use crate::read::load::record::{Run, to_hundredths};
+use crate::read::load::record::{Measured, Run, to_hundredths};
 
 /// Version of what a case holds. In version 1 it was not written, and `environment` was called `surroundings`.
 pub const SCHEMA: u32 = 2;
@@ -151,14 +151,15 @@ impl From<IterationTimes> for JsonTimes {
 impl From<&Run> for JsonRun {
     fn from(run: &Run) -> JsonRun {
         let measured = run.outcome.as_ref().ok();
+        let iterations = measured.and_then(Measured::iterations);
         JsonRun {
             run: run.found.name.run,
             log: run.found.log.display().to_string(),
             status: if measured.is_some() { Status::Counted } else { Status::LeftOut },
             left_out: run.outcome.as_ref().err().map(ToString::to_string),
             started: run.recorded.as_ref().map(|recorded| recorded.started),
-            iterations: measured.map(|measured| measured.iterations),
-            warmup: measured.map(|measured| measured.warmup),
+            iterations: iterations.map(|[all, _]| all),
+            warmup: iterations.map(|[_, warmup]| warmup),
             speed: measured.map(|measured| measured.speed),
             images_over_time: measured.map(|measured| ImagesPerSecond(to_hundredths(measured.images_over_time.0))),
             iteration_seconds: measured.and_then(|measured| {

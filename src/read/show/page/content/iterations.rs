@@ -91,10 +91,10 @@ fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
         };
         Chart::Timeline(Timeline {
             title: format!("{}, run {run}: {:.1} ms{outliers}", case.name, times.percentiles[0]),
-            description: format!("{} iterations, longest {:.1} ms", measured.iterations, times.ends[1]),
+            description: format!("{} iterations, longest {:.1} ms", measured.timed, times.ends[1]),
             style: series.style,
             ranges: iteration_ranges(&measured.steps, measured.warmup, each),
-            iterations: measured.iterations,
+            iterations: measured.timed,
             warmup: measured.warmup,
             usual: times.percentiles[0],
             outliers: times.outliers.clone(),
@@ -104,9 +104,10 @@ fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
     case.runs.iter().map(chart).collect()
 }
 
+/// `None` where the log has no times of single iterations.
 fn times(measured: &Measured) -> Option<Times> {
     let all: Vec<f64> = measured.iteration_times().iter().map(|Seconds(time)| time * 1e3).collect();
-    let counted = &all[measured.warmup..];
+    let counted = all.get(measured.warmup..)?;
     let usual = median(counted)?;
     let limit = usual + (OUTLIER * usual).max(OUTLIER_DEVIATIONS * deviation(counted)?);
     let far = counted.iter().enumerate().filter(|(_, time)| **time > limit);
@@ -144,7 +145,7 @@ fn table(series: &Series, cases: &[CaseTimes]) -> Table {
     let rows = cases.iter().flat_map(|case| {
         case.runs.iter().map(|(run, measured, times)| {
             let mut cells = vec![case.name.clone(), run.to_string()];
-            cells.extend([measured.iterations, measured.warmup].map(|number| number.to_string()));
+            cells.extend([measured.timed, measured.warmup].map(|number| number.to_string()));
             let [shortest, longest] = times.ends;
             let [p50, p75, p90, p95] = times.percentiles;
             cells.extend([shortest, p50, p75, p90, p95, longest].map(|time| format!("{time:.2}")));

@@ -124,8 +124,9 @@ fn device_kind(device: DeviceKind) -> &'static str {
 
 /// Names of its devices.
 pub fn device(group: &Group) -> String {
-    if group.conditions.recorded.is_none() {
-        return "no records beside the logs".to_owned();
+    match (&group.conditions.recorded, group.conditions.tool) {
+        (Some(_), _) => title::devices(group),
+        (None, None) => "no records beside the logs".to_owned(),
+        (None, Some(tool)) => format!("no records beside the logs; {}", title::of_tool(tool)),
     }
-    title::devices(group)
 }

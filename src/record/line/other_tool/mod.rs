@@ -1,0 +1,71 @@
+//! Logs of other tools, whose lines are rates of several iterations, as far as their meaning is clear. Facts about the lines
+//! are from the tools' sources; DLPerf's lines are in [`crate::line::dlperf`].
+//!
+//! | module | lines of |
+//! |---|---|
+//! | [`speedometer`] | MXNet's Speedometer |
+//! | [`horovod`] | Horovod's synthetic benchmarks |
+//! | [`tf_cnn_benchmarks`] | TensorFlow's tf_cnn_benchmarks |
+//! | [`tool`] | none: what the three have in common |
+
+pub mod horovod;
+pub mod speedometer;
+pub mod tf_cnn_benchmarks;
+pub mod tool;
+
+use crate::line::other_tool::horovod::Horovod;
+use crate::line::other_tool::speedometer::Speedometer;
+use crate::line::other_tool::tf_cnn_benchmarks::TfCnnBenchmarks;
+use crate::line::other_tool::tool::{Tool, ToolReader, Windows};
+use crate::line::remark::Remark;
+use crate::options::keyword_enum::KeywordEnum;
+
+/// The lines of a log that are no lines of DLPerf's.
+#[derive(Debug, Default)]
+pub struct OtherLines {
+    speedometer: Speedometer,
+    horovod: Horovod,
+    tf_cnn_benchmarks: TfCnnBenchmarks,
+    first: Option<Tool>,
+}
+
+impl OtherLines {
+    /// Takes in a line. The tool whose rate it is, and what is wrong with it; `None` of any other line.
+    pub fn take(&mut self, line: &[u8], number: u64) -> Option<(Tool, Result<(), String>)> {
+        let line = String::from_utf8_lossy(line);
+        let line = line.trim_end();
+        let (tool, taken) =
+            Tool::ALL.iter().find_map(|tool| Some((*tool, self.reader_mut(*tool).take(line, number)?)))?;
+        let first = *self.first.get_or_insert(tool);
+        let taken = if first == tool { taken } else { Err(mixture(tool.title(), first.title())) };
+        Some((tool, taken))
+    }
+
+    /// The tool whose rates are in the log.
+    pub fn tool(&self) -> Option<Tool> {
+        self.first
+    }
+
+    /// After the last line: the speeds of windows in order, over all ranks. `None` where no tool's rate is in the log.
+    pub fn finish(&self) -> Option<Result<(Vec<f64>, Windows), Remark>> {
+        let reader: &dyn ToolReader = match self.first? {
+            Tool::Speedometer => &self.speedometer,
+            Tool::Horovod => &self.horovod,
+            Tool::TfCnnBenchmarks => &self.tf_cnn_benchmarks,
+        };
+        Some(reader.finish())
+    }
+
+    fn reader_mut(&mut self, tool: Tool) -> &mut dyn ToolReader {
+        match tool {
+            Tool::Speedometer => &mut self.speedometer,
+            Tool::Horovod => &mut self.horovod,
+            Tool::TfCnnBenchmarks => &mut self.tf_cnn_benchmarks,
+        }
+    }
+}
+
+/// That a line of one writer stands in a log of another.
+pub fn mixture(line: &str, log: &str) -> String {
+    format!("a line of {line} in a log of {log}: give each output a log of its own")
+}

@@ -1,0 +1,265 @@
+//! MXNet's `Speedometer` (python/mxnet/callback.py): `Epoch[0] Batch [20]<TAB>Speed: 123.45 samples/sec<TAB>accuracy=0.1`,
+//! from 1.3 on `Batch [0-20]`. Every N batches it divides N times its batch size by the time since its last line.
+//!
+//! Batches are counted from 0 in every epoch, and the clock starts after the first, so that N is the number on the first
+//! line. GluonCV's and other scripts print lines of the same form where `batch + 1` is a multiple of N. The range, where
+//! there is one, is that of the metric. Early versions print a line for each metric, with the same rate. Those of 2016
+//! with FeedForward count from 1: the rate of their first window, which warm-up leaves out, is N / (N - 1) too high.
+
+use crate::line::dlperf::speed;
+use crate::line::other_tool::tool::{Tool, ToolReader, Windows, out_of_order};
+use crate::line::remark::Remark;
+
+/// What was read so far.
+#[derive(Debug, Default)]
+pub struct Speedometer {
+    windows: Vec<Window>,
+    /// Batches in a window, known from the second line on.
+    size: Option<u64>,
+    /// Name of the metric on the first line: lines of another repeat its rate.
+    metric: Option<String>,
+}
+
+/// The batches between two lines, in all processes.
+#[derive(Debug)]
+struct Window {
+    epoch: u64,
+    last_batch: u64,
+    /// Number of its first line.
+    line: u64,
+    /// How many of them have printed it.
+    processes: u32,
+    /// Sum of theirs.
+    speed: f64,
+}
+
+/// What one line says.
+struct Rate<'a> {
+    epoch: u64,
+    batch: u64,
+    speed: f64,
+    metric: &'a str,
+}
+
+impl ToolReader for Speedometer {
+    fn take(&mut self, line: &str, number: u64) -> Option<Result<(), String>> {
+        let (epoch, batch, rest) = split(line)?;
+        let Some((speed, metric)) = rate(rest) else {
+            return Some(Err(format!("Batch [{batch}] of MXNet's Speedometer without a rate above 0: repeat the run")));
+        };
+        Some(self.add(Rate { epoch, batch, speed, metric }, number))
+    }
+
+    fn finish(&self) -> Result<(Vec<f64>, Windows), Remark> {
+        let first = self.windows.first().ok_or_else(|| Remark::of_log("no rate of MXNet's Speedometer in the log"))?;
+        if let Some(other) = self.windows.iter().find(|other| other.processes != first.processes) {
+            let [one, other_one] =
+                [first, other].map(|window| format!("Batch [{}] has {}", window.last_batch, lines(window.processes)));
+            return Err(Remark::in_line(other.line, format!("{other_one} where {one}: cut off, repeat the run")));
+        }
+        let windows = Windows {
+            tool: Tool::Speedometer,
+            iterations: Some(u32::try_from(self.size()).unwrap_or(u32::MAX)),
+            ranks: first.processes,
+            batch_size: None,
+        };
+        Ok((self.windows.iter().map(|window| window.speed).collect(), windows))
+    }
+}
+
+impl Speedometer {
+    fn size(&self) -> u64 {
+        let first = self.windows.first().map_or(1, |window| window.last_batch);
+        self.size.unwrap_or(first.max(1))
+    }
+
+    fn add(&mut self, rate: Rate, number: u64) -> Result<(), String> {
+        let Rate { epoch, batch, speed, metric } = rate;
+        if self.metric.get_or_insert_with(|| metric.to_owned()) != metric {
+            return Ok(());
+        }
+        // Processes wait for each other in every iteration, so that no line is later than another process's next one.
+        let is_same = |window: &&mut Window| (window.epoch, window.last_batch) == (epoch, batch);
+        if let Some(window) = self.windows.iter_mut().rev().take(2).find(is_same) {
+            window.processes += 1;
+            window.speed += speed;
+            return Ok(());
+        }
+        if let (Some(first), Some(last)) = (self.windows.first(), self.windows.last()) {
+            let (first, last_epoch, last_batch) = (first.last_batch, last.epoch, last.last_batch);
+            let is_next_epoch = epoch == last_epoch + 1 && batch == first;
+            if !is_next_epoch {
+                if epoch != last_epoch {
+                    return Err(format!("Epoch[{epoch}] after Epoch[{last_epoch}]: {BROKEN}"));
+                }
+                let counts_from_0 = self.size.is_none() && batch == 2 * first + 1;
+                let due = last_batch + if counts_from_0 { first + 1 } else { self.size() };
+                if batch != due {
+                    return Err(out_of_order(|batch| format!("Batch [{batch}]"), batch, due));
+                }
+                self.size.get_or_insert(batch - last_batch);
+            }
+        }
+        self.windows.push(Window { epoch, last_batch: batch, line: number, processes: 1, speed });
+        Ok(())
+    }
+}
+
+const BROKEN: &str = "lines are missing, or two outputs are in one log: repeat the run";
+
+fn lines(count: u32) -> String {
+    if count == 1 { "1 line".to_owned() } else { format!("{count} lines") }
+}
+
+/// Epoch, number of the window's last batch, and what follows. DLPerf's `Batch[` has no blank.
+fn split(line: &str) -> Option<(u64, u64, &str)> {
+    let (before, rest) = line.split_once("] Batch [")?;
+    let (name, epoch) = before.rsplit_once('[')?;
+    let (batches, rest) = rest.split_once(']')?;
+    let last = batches.rsplit_once('-').map_or(batches, |(_, last)| last);
+    // Longer numbers could not be counted on.
+    let number = |text: &str| text.parse::<u32>().ok().map(u64::from);
+    let is_ours = name.ends_with("Epoch") || name.ends_with("Iter");
+    is_ours.then_some((number(epoch)?, number(last)?, rest))
+}
+
+/// Rate, and name of the first metric after it.
+fn rate(rest: &str) -> Option<(f64, &str)> {
+    let (_, rest) = rest.split_once("Speed: ")?;
+    let (rate, rest) = rest.split_once(" samples/sec")?;
+    let metric = rest.split_once('=').map_or("", |(name, _)| name.trim());
+    Some((speed(rate)?, metric))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), Remark> {
+        let mut reader = Speedometer::default();
+        for (index, line) in lines.iter().enumerate() {
+            let number = index as u64 + 1;
+            match reader.take(line, number) {
+                Some(Err(what)) => return Err(Remark::in_line(number, what)),
+                taken => assert!(taken.is_some(), "{line}"),
+            }
+        }
+        reader.finish()
+    }
+
+    fn windows(iterations: u32, ranks: u32) -> Windows {
+        Windows { tool: Tool::Speedometer, iterations: Some(iterations), ranks, batch_size: None }
+    }
+
+    #[test]
+    fn both_versions_are_windows_of_as_many_batches_as_lie_between_two_lines() {
+        let old = [
+            "INFO:root:Epoch[0] Batch [20]\tSpeed: 181.53 samples/sec\tTrain-accuracy=0.001563",
+            "INFO:root:Epoch[0] Batch [40]\tSpeed: 190.00 samples/sec\tTrain-accuracy=0.001563",
+            "INFO:root:Epoch[1] Batch [20]\tSpeed: 195.25 samples/sec\tTrain-accuracy=0.002",
+        ];
+        let expected = Ok((vec![181.53, 190.0, 195.25], windows(20, 1)));
+        assert_eq!(read(&old), expected);
+        assert_eq!(
+            read(&[
+                "INFO:root:Epoch[0] Batch [0-20]\tSpeed: 181.53 samples/sec\taccuracy=0.001563\ttop_k_accuracy_5=0.01",
+                "INFO:root:Epoch[0] Batch [20-40]\tSpeed: 190.00 samples/sec\taccuracy=0.001563\ttop_k_accuracy_5=0.01",
+                "INFO:root:Epoch[1] Batch [0-20]\tSpeed: 195.25 samples/sec\taccuracy=0.002\ttop_k_accuracy_5=0.01",
+            ]),
+            expected
+        );
+        // Without a metric; with one that is not reset; by a script that counts so that 50 batches are done at number 49.
+        for (lines, size) in [
+            (["Iter[3] Batch [7]\tSpeed: 8.00 samples/sec", "Iter[3] Batch [14]\tSpeed: 4.00 samples/sec"], 7),
+            (
+                [
+                    "Epoch[0] Batch [0-20]\tSpeed: 8.00 samples/sec\ta=1",
+                    "Epoch[0] Batch [0-40]\tSpeed: 4.00 samples/sec\ta=1",
+                ],
+                20,
+            ),
+            (
+                [
+                    "Epoch[0] Batch [49]\tSpeed: 8.000000 samples/sec\ta=1\tlr=0.1",
+                    "Epoch[0] Batch [99]\tSpeed: 4.000000 samples/sec\ta=1\tlr=0.1",
+                ],
+                50,
+            ),
+        ] {
+            assert_eq!(read(&lines), Ok((vec![8.0, 4.0], windows(size, 1))), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_for_each_metric_is_one_rate() {
+        let line =
+            |batch: u32, metric: &str| format!("Epoch[0] Batch [{batch}]\tSpeed: 8.00 samples/sec\tTrain-{metric}=0.5");
+        let lines = [line(20, "accuracy"), line(20, "top_k"), line(40, "accuracy"), line(40, "top_k")];
+        assert_eq!(read(&lines.each_ref().map(String::as_str)), Ok((vec![8.0, 8.0], windows(20, 1))));
+    }
+
+    #[test]
+    fn rates_of_several_processes_are_summed_in_whatever_order_they_came() {
+        let line = |rank: u32, batch: u32, speed: f64| {
+            format!(
+                "[1,{rank}]<stderr>:INFO:root:Epoch[0] Batch [{batch}]\tSpeed: {speed:.2} samples/sec\taccuracy=0.5"
+            )
+        };
+        let lines = [
+            line(0, 10, 1.0),
+            line(1, 10, 2.0),
+            line(0, 20, 3.0),
+            line(2, 10, 4.0),
+            line(2, 20, 5.0),
+            line(1, 20, 6.0),
+        ];
+        let lines = lines.each_ref().map(String::as_str);
+        assert_eq!(read(&lines), Ok((vec![7.0, 14.0], windows(10, 3))));
+        let error = read(&lines[..5]).expect_err("one is missing");
+        assert_eq!(
+            (error.line, error.what.as_str()),
+            (Some(3), "Batch [20] has 2 lines where Batch [10] has 3 lines: cut off, repeat the run")
+        );
+    }
+
+    #[test]
+    fn what_is_missing_repeated_or_no_rate_is_said_with_its_line() {
+        let line = |epoch: u32, batch: u32| format!("Epoch[{epoch}] Batch [{batch}]\tSpeed: 8.00 samples/sec\ta=0.5");
+        for (lines, message) in [
+            ([line(0, 20), line(0, 40), line(0, 80)], "Batch [80] where Batch [60] is due: lines are missing"),
+            ([line(0, 20), line(0, 40), line(0, 70)], "Batch [70] where Batch [60] is due: lines are missing"),
+            ([line(0, 20), line(0, 30), line(0, 40)], "Batch [30] where Batch [40] is due: two outputs in one log"),
+            ([line(0, 20), line(0, 40), line(2, 20)], "Epoch[2] after Epoch[0]: "),
+            ([line(0, 20), line(0, 40), line(1, 40)], "Epoch[1] after Epoch[0]: "),
+            (
+                [line(0, 20), line(0, 40), line(0, 60).replace("8.00", "inf")],
+                "Batch [60] of MXNet's Speedometer without a rate",
+            ),
+            (
+                [line(0, 20), line(0, 40), "Epoch[0] Batch [60]\tSpeed: 8".to_owned()],
+                "Batch [60] of MXNet's Speedometer without",
+            ),
+        ] {
+            let error = read(&lines.each_ref().map(String::as_str)).expect_err(message);
+            assert!(error.line > Some(1) && error.what.starts_with(message), "{message}: {error:?}");
+        }
+        // A log that a second run was added to.
+        let twice: Vec<String> = [20, 40, 60, 20, 40, 60].iter().map(|batch| line(0, *batch)).collect();
+        let error = read(&twice.iter().map(String::as_str).collect::<Vec<_>>()).expect_err("two outputs");
+        assert_eq!(error.line, Some(4));
+        assert!(error.what.contains("Batch [20] where Batch [80] is due: two outputs in one log"), "{}", error.what);
+    }
+
+    #[test]
+    fn lines_of_others_are_not_its_own() {
+        for line in [
+            "INFO:root:Epoch[0] Batch[1]\tSpeed: 384.19 samples/sec",
+            "INFO:root:Batch [19]\tSpeed: 1893.25 samples/sec",
+            "INFO:root:Epoch[0] Time cost=12.345",
+            "Epoch[x] Batch [20]\tSpeed: 1.00 samples/sec",
+            "Node[0] Batch [20]\tSpeed: 1.00 samples/sec",
+        ] {
+            assert!(Speedometer::default().take(line, 1).is_none(), "{line}");
+        }
+    }
+}
