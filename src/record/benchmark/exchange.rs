@@ -47,6 +47,16 @@ keyword_enum!(
     }
 );
 
+impl Wire {
+    /// `fp16, added in fp32`; without the second half where nothing is rounded.
+    pub fn with_sum(self, sum_dtype: Option<Wire>) -> String {
+        match sum_dtype {
+            Some(sum_dtype) if self != Wire::Fp32 => format!("{self}, added in {sum_dtype}"),
+            _ => self.to_string(),
+        }
+    }
+}
+
 /// How gradients are exchanged, in training and in a bandwidth run alike.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExchangeConfig {

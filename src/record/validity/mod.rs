@@ -145,6 +145,7 @@ mod tests {
                 started: Seconds(0.0),
                 config: TrainConfig::default(),
                 backend: "mpi".to_owned(),
+                sum_dtype: None,
                 buckets: vec![Bytes(8)],
                 tuning: None,
                 environment: Environment::default(),

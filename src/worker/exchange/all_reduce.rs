@@ -2,7 +2,7 @@
 //! does the same update of its own weights. As Horovod and PyTorch's DDP do.
 
 use anyhow::Result;
-use ringmark_record::benchmark::exchange::ExchangeConfig;
+use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::units::Bytes;
 
@@ -20,6 +20,7 @@ pub struct AllReduce {
     reducer: &'static GradientReducer,
     optimizer: Optimizer,
     backend: &'static str,
+    sum_dtype: Option<Wire>,
     summed_ranks: u32,
 }
 
@@ -30,12 +31,12 @@ impl AllReduce {
         let Parameters { weights, tensors } = parameters;
         let shape = Shape::gradients(weights.numel(), config.exchange.wire);
         let mut backend = select::new(&config.exchange, shape, session)?;
-        let name = backend.name();
+        let (name, sum_dtype) = (backend.name(), backend.sum_dtype(config.exchange.wire));
         let ranks = session.world.ranks();
         let counts = RankCounts { all: ranks, summed: if name == "none" { 1 } else { ranks } };
         let optimizer = Optimizer::new(config, counts, weights, backend.memory().sums.shallow_clone())?;
         let reducer = GradientReducer::new(config.overlap, config.exchange.bucket(), tensors, backend)?;
-        Ok(AllReduce { reducer, optimizer, backend: name, summed_ranks: counts.summed })
+        Ok(AllReduce { reducer, optimizer, backend: name, sum_dtype, summed_ranks: counts.summed })
     }
 }
 
@@ -66,6 +67,10 @@ impl GradientExchange for AllReduce {
 
     fn name(&self) -> &'static str {
         self.backend
+    }
+
+    fn sum_dtype(&self) -> Option<Wire> {
+        self.sum_dtype
     }
 
     fn summed_ranks(&self) -> u32 {

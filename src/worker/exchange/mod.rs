@@ -12,7 +12,7 @@ pub mod optimizer;
 pub mod reducer;
 
 use anyhow::Result;
-use ringmark_record::benchmark::exchange::ExchangeConfig;
+use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::dimension::units::Bytes;
 use tch::Tensor;
 
@@ -59,6 +59,9 @@ pub trait GradientExchange {
 
     /// What exchanges, as in the record.
     fn name(&self) -> &'static str;
+
+    /// Type in which the gradients of several ranks are added; `None` where nothing is exchanged.
+    fn sum_dtype(&self) -> Option<Wire>;
 
     /// Number of ranks whose gradients come together; 1 where nothing is exchanged.
     fn summed_ranks(&self) -> u32;

@@ -9,7 +9,10 @@ use half::{bf16, f16};
 use mpi::ffi;
 use mpi::raw::AsRaw;
 use mpi::topology::SimpleCommunicator;
+use mpi::traits::Communicator;
 use tch::{Device, Kind, Tensor};
+
+use crate::ffi::sums::{self, Element};
 
 /// The sums that MPI lacks: of fp16 and of bfloat16, added in fp32 and rounded after every addition.
 pub struct Sums {
@@ -54,17 +57,28 @@ impl Sums {
         check("MPI_Allreduce", status)
     }
 
-    /// Starts the sum of `elements` of `tensor` over `ranks`, in place. The tensor must live until the request is done.
+    /// Starts the sum of `elements` of `tensor` over `ranks`, in place and added in fp32. The tensor must live until the
+    /// request is done.
+    ///
+    /// MPI_Iallreduce would round half precision after every addition. Instead each rank gets its part of the elements
+    /// from all ranks, adds, rounds once, and gives the sums to all: as many bytes as a ring moves.
     pub fn start_all_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group) -> Result<Request> {
         let Message { position, count, kind, operation } = self.message(tensor, &elements)?;
-        // SAFETY: a null handle, overwritten by MPI_Iallreduce.
-        let mut request = unsafe { std::mem::zeroed() };
-        // SAFETY: as in `all_reduce`; the memory stays until the request is done by the caller's promise.
-        let status = unsafe {
-            ffi::MPI_Iallreduce(in_place(), position, count, kind, operation, ranks.0.as_raw(), &mut request)
+        let element = match tensor.kind() {
+            Kind::Half => Element::Half,
+            Kind::BFloat16 => Element::BFloat16,
+            _ => {
+                let ranks = ranks.first.as_raw();
+                // SAFETY: as in `all_reduce`; the memory stays until the request is done by the caller's promise.
+                let handle = start("MPI_Iallreduce", |request| unsafe {
+                    ffi::MPI_Iallreduce(in_place(), position, count, kind, operation, ranks, request)
+                })?;
+                return Ok(Request { handle, halves: None, is_done: false });
+            }
         };
-        check("MPI_Iallreduce", status)?;
-        Ok(Request { handle: request, is_done: false })
+        let mut halves = Box::new(Halves::new(position, elements.len(), kind, element, ranks)?);
+        let handle = halves.exchange()?;
+        Ok(Request { handle, halves: Some(halves), is_done: false })
     }
 
     fn message(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<Message> {
@@ -87,8 +101,14 @@ impl Sums {
     }
 }
 
-/// Some of the ranks, as MPI knows them.
-pub struct Group(pub SimpleCommunicator);
+/// Some of the ranks, as MPI knows them: twice, because what starts on a communicator must start in the same order on
+/// all of its ranks, and the second halves of sums begin when they can.
+pub struct Group {
+    /// For what is started.
+    pub first: SimpleCommunicator,
+    /// For what follows from it.
+    pub second: SimpleCommunicator,
+}
 
 // SAFETY: MPI handles may be used from any thread.
 unsafe impl Send for Group {}
@@ -96,24 +116,155 @@ unsafe impl Send for Group {}
 /// A sum on its way.
 pub struct Request {
     handle: ffi::MPI_Request,
+    /// Of half precision, until its second half has begun.
+    halves: Option<Box<Halves>>,
     is_done: bool,
 }
 
-// SAFETY: MPI handles may be used from any thread.
+// SAFETY: MPI handles may be used from any thread, and what they point at is nobody else's until they are done.
 unsafe impl Send for Request {}
 
 impl Request {
+    /// Whether this rank has added its part. To be asked of a group's requests in the order in which they were started, of
+    /// none before the one that was started before it has said yes.
+    pub fn is_added(&mut self) -> Result<bool> {
+        let Some(halves) = self.halves.as_mut().filter(|halves| !halves.is_added) else { return Ok(true) };
+        if !is_complete(&mut self.handle)? {
+            return Ok(false);
+        }
+        halves.add();
+        self.handle = halves.gather()?;
+        Ok(true)
+    }
+
     /// Whether the sum is there. MPI moves data only inside its calls: asking is what brings it on.
     pub fn is_done(&mut self) -> Result<bool> {
-        if !self.is_done {
-            let mut flag: c_int = 0;
-            // SAFETY: a handle that MPI_Iallreduce made; the status is not wanted.
-            let status = unsafe { ffi::MPI_Test(&mut self.handle, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
-            check("MPI_Test", status)?;
-            self.is_done = flag != 0;
+        if !self.is_done && self.is_added()? {
+            self.is_done = is_complete(&mut self.handle)?;
         }
         Ok(self.is_done)
     }
+}
+
+/// The sum of values of half precision: one part of them for each rank of a group.
+struct Halves {
+    /// The first of them.
+    position: *mut c_void,
+    kind: ffi::MPI_Datatype,
+    element: Element,
+    /// Values of each part, and where it begins; MPI reads them until the requests are done.
+    counts: Vec<c_int>,
+    starts: Vec<c_int>,
+    own: usize,
+    /// The same of this rank's part, which comes from every rank.
+    received_counts: Vec<c_int>,
+    received_starts: Vec<c_int>,
+    received: Vec<u16>,
+    is_added: bool,
+    first: ffi::MPI_Comm,
+    second: ffi::MPI_Comm,
+}
+
+impl Halves {
+    fn new(
+        position: *mut c_void,
+        length: usize,
+        kind: ffi::MPI_Datatype,
+        element: Element,
+        ranks: &Group,
+    ) -> Result<Halves> {
+        let (own, count) = (ranks.first.rank() as usize, ranks.first.size() as usize);
+        let borders: Vec<usize> = (0..=count).map(|part| length * part / count).collect();
+        let lengths: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let received_starts: Vec<usize> = (0..count).map(|rank| rank * lengths[own]).collect();
+        let of_mpi =
+            |numbers: &[usize]| numbers.iter().map(|number| c_int::try_from(*number)).collect::<Result<_, _>>();
+        Ok(Halves {
+            position,
+            kind,
+            element,
+            counts: of_mpi(&lengths)?,
+            starts: of_mpi(&borders[..count])?,
+            own,
+            received_counts: of_mpi(&vec![lengths[own]; count])?,
+            received_starts: of_mpi(&received_starts)?,
+            received: vec![0; lengths[own] * count],
+            is_added: false,
+            first: ranks.first.as_raw(),
+            second: ranks.second.as_raw(),
+        })
+    }
+
+    /// Every part to its rank.
+    fn exchange(&mut self) -> Result<ffi::MPI_Request> {
+        let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
+        let (received_counts, received_starts) = (self.received_counts.as_ptr(), self.received_starts.as_ptr());
+        let received = self.received.as_mut_ptr().cast();
+        // SAFETY: the parts lie in the memory that the caller of `start_all_reduce` keeps, and in `received`, which has
+        // room for one from every rank; this value is boxed and lives as long as the request.
+        start("MPI_Ialltoallv", |request| unsafe {
+            ffi::MPI_Ialltoallv(
+                self.position.cast_const(),
+                counts,
+                starts,
+                self.kind,
+                received,
+                received_counts,
+                received_starts,
+                self.kind,
+                self.first,
+                request,
+            )
+        })
+    }
+
+    /// Adds this rank's part, in the order of the ranks, and leaves the sums in its place.
+    fn add(&mut self) {
+        let length = self.counts[self.own] as usize;
+        let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());
+        // `chunks` takes no length of 0.
+        let sources: Vec<*mut u8> =
+            self.received.chunks_mut(length.max(1)).map(|part| part.as_mut_ptr().cast()).collect();
+        // SAFETY: `received` holds `length` elements from every rank, `own` is the place of as many; they lie apart, and the
+        // exchange is done with both.
+        unsafe { sums::sum(&sources, self.element, &[own.cast()], self.element, length, false) };
+        self.is_added = true;
+    }
+
+    /// Every rank's sums to all.
+    fn gather(&self) -> Result<ffi::MPI_Request> {
+        let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
+        // SAFETY: as in `exchange`; every part has its own place.
+        start("MPI_Iallgatherv", |request| unsafe {
+            ffi::MPI_Iallgatherv(
+                in_place(),
+                0,
+                self.kind,
+                self.position,
+                counts,
+                starts,
+                self.kind,
+                self.second,
+                request,
+            )
+        })
+    }
+}
+
+/// What `call` starts without waiting.
+fn start(name: &str, call: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> Result<ffi::MPI_Request> {
+    // SAFETY: a null handle, overwritten by the call.
+    let mut request = unsafe { std::mem::zeroed() };
+    check(name, call(&mut request))?;
+    Ok(request)
+}
+
+fn is_complete(request: &mut ffi::MPI_Request) -> Result<bool> {
+    let mut flag: c_int = 0;
+    // SAFETY: a handle that MPI made; the status is not wanted.
+    let status = unsafe { ffi::MPI_Test(request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
+    check("MPI_Test", status)?;
+    Ok(flag != 0)
 }
 
 fn check(call: &str, status: c_int) -> Result<()> {

@@ -148,7 +148,8 @@ impl World {
         self.node.process_at_rank(0).broadcast_into(values);
     }
 
-    /// The ranks that have this one's local rank on their hosts, for those that `take_part`.
+    /// The ranks that have this one's local rank on their hosts, for those that `take_part`; another communicator of them
+    /// at every call.
     pub fn with_same_local_rank(&self, take_part: bool) -> Option<SimpleCommunicator> {
         let _waiting = heartbeat::wait();
         let color = if take_part { Color::with_value(self.node.rank()) } else { Color::undefined() };

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::Record;
 use crate::benchmark::bandwidth::config::BandwidthConfig;
+use crate::benchmark::exchange::Wire;
 use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
@@ -30,6 +31,10 @@ pub struct BandwidthRecord {
     /// Backend that summed: `nccl`, `shared-memory`, `mpi`, `none`, or `solo` for one rank.
     #[serde(alias = "collective")]
     pub backend: String,
+    /// Type in which the values of several ranks were added, one after the other: fp32, or the wire's where a library adds.
+    /// `None` where nothing was exchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum_dtype: Option<Wire>,
     /// Where rank 0 ran.
     pub environment: Environment,
     /// Every rank.
@@ -158,6 +163,7 @@ impl BandwidthRecord {
             started,
             config,
             backend: String::new(),
+            sum_dtype: None,
             environment,
             ranks,
             memory: None,

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::exchange::BackendChoice;
+use crate::benchmark::exchange::{BackendChoice, Wire};
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::warning::Warning;
@@ -41,6 +41,10 @@ pub struct RunHeader {
     /// Backend that summed the gradients: `nccl`, `shared-memory`, `mpi`, `none`, or `solo` for one rank.
     #[serde(alias = "collective")]
     pub backend: String,
+    /// Type in which the values of several ranks were added, one after the other: fp32, or the wire's where a library adds.
+    /// `None` where nothing was exchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum_dtype: Option<Wire>,
     /// Sizes of the gradient buckets as fp32, in the order of backward.
     pub buckets: Vec<Bytes>,
     /// What `--autotune` tried and chose; `None` without it.
@@ -304,6 +308,7 @@ mod tests {
                 started: Seconds(1.7e9),
                 config: TrainConfig::default(),
                 backend: "mpi".to_owned(),
+                sum_dtype: None,
                 buckets: vec![Bytes(8)],
                 tuning: Some(Tuning {
                     trials: vec![Trial { bucket_mb: 25.0, chunk_kb: 0, step: Seconds(0.5) }],

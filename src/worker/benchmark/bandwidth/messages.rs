@@ -78,9 +78,9 @@ impl<'a> Bench<'a> {
         Ok(Bench { config, device, backend, values, plan, arrays: lengths.len(), update })
     }
 
-    /// As in the record.
-    pub fn backend_name(&self) -> &'static str {
-        self.backend.name()
+    /// What sums.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.backend
     }
 
     /// Number of the model's arrays.

@@ -31,7 +31,8 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     let ranks = session.places();
     let mut record = BandwidthRecord::new(facts::now(), config.clone(), session.environment()?, ranks);
     let mut bench = messages::Bench::new(config, session)?;
-    record.backend = bench.backend_name().to_owned();
+    record.backend = bench.backend().name().to_owned();
+    record.sum_dtype = bench.backend().sum_dtype(config.exchange.wire);
     session.print(&header(&record));
 
     match config.messages {
@@ -77,14 +78,17 @@ fn lines_of_all_ranks(world: &World, lines: Vec<String>) -> Vec<String> {
 }
 
 fn header(record: &BandwidthRecord) -> Vec<String> {
-    let BandwidthRecord { config, backend, environment, ranks, .. } = record;
+    let BandwidthRecord { config, backend, sum_dtype, environment, ranks, .. } = record;
     let exchange = &config.exchange;
     let check = if config.check { "checked" } else { "not checked" };
     let mut lines = vec![
         format!("ringmark {} all-reduce over {} ranks by {backend}", environment.ringmark_version, ranks.len()),
         format!(
             "{} iterations after {} of warm-up, wire {}, results {check}, optimizer {}",
-            config.iterations, config.warmup, exchange.wire, config.optimizer
+            config.iterations,
+            config.warmup,
+            exchange.wire.with_sum(*sum_dtype),
+            config.optimizer
         ),
     ];
     lines.extend(environment::lines(environment, ranks));

@@ -27,6 +27,7 @@ pub fn header(
         started: facts::now(),
         config: config.clone(),
         backend: exchange.name().to_owned(),
+        sum_dtype: exchange.sum_dtype(),
         buckets: exchange.bucket_sizes(),
         tuning,
         environment: session.environment()?,

@@ -80,7 +80,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
         header.buckets.len(),
         header.backend,
         config.overlap,
-        config.exchange.wire
+        config.exchange.wire.with_sum(header.sum_dtype)
     ));
     if let Some(Tuning { trials, chosen }) = &header.tuning {
         for (index, Trial { bucket_mb, chunk_kb, step }) in trials.iter().enumerate() {

@@ -10,6 +10,7 @@ mod shared_memory;
 use std::ops::Range;
 
 use anyhow::Result;
+use ringmark_record::benchmark::exchange::Wire;
 
 use crate::exchange::memory::Memory;
 
@@ -17,6 +18,12 @@ use crate::exchange::memory::Memory;
 pub trait Backend: Send {
     /// As in the record.
     fn name(&self) -> &'static str;
+
+    /// Type in which the values of several ranks are added, where they come by this `wire`: the wire's own where a library
+    /// adds, which rounds after every addition. `None` where nothing is exchanged.
+    fn sum_dtype(&self, wire: Wire) -> Option<Wire> {
+        Some(wire)
+    }
 
     /// What is summed, and where the sums go.
     fn memory(&mut self) -> &mut Memory;

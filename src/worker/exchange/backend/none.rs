@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use anyhow::Result;
+use ringmark_record::benchmark::exchange::Wire;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::memory::Memory;
@@ -22,6 +23,10 @@ impl NoExchange {
 impl Backend for NoExchange {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn sum_dtype(&self, _wire: Wire) -> Option<Wire> {
+        None
     }
 
     fn memory(&mut self) -> &mut Memory {

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use ringmark_record::benchmark::exchange::ExchangeConfig;
+use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::host::heartbeat::Stage;
 use tch::Kind;
 
@@ -118,7 +118,7 @@ impl SharedMemory {
             // A shard that is summed where the sums go is there for this rank.
             let is_there = shape.wire == shape.sums;
             Some(BetweenHosts {
-                same_local_rank: world.with_same_local_rank(rank < shards).map(Group),
+                same_local_rank: group(world, rank < shards),
                 sums: Sums::new()?,
                 chunk_kb: config.chunk_kb,
                 receivers: (0..ranks).filter(|other| *other != rank || !is_there).collect(),
@@ -249,6 +249,12 @@ impl SharedMemory {
         let Some(BetweenHosts { receivers, in_flight, .. }) = &mut self.between_hosts else {
             return Ok(());
         };
+        // What this rank has to add goes to all as soon as it can.
+        for chunk in in_flight.iter_mut() {
+            if !chunk.request.is_added()? {
+                break;
+            }
+        }
         while let Some(Chunk { counter, elements, request }) = in_flight.front_mut() {
             if request.is_done()? {
                 self.window.spread(stage, Array::Sums, elements.clone(), receivers);
@@ -280,6 +286,10 @@ impl SharedMemory {
 impl Backend for SharedMemory {
     fn name(&self) -> &'static str {
         "shared-memory"
+    }
+
+    fn sum_dtype(&self, _wire: Wire) -> Option<Wire> {
+        Some(Wire::Fp32)
     }
 
     fn memory(&mut self) -> &mut Memory {
@@ -324,6 +334,12 @@ impl Backend for SharedMemory {
             between.chunk_kb = kilobytes;
         }
     }
+}
+
+/// The ranks with this one's shard on the other hosts, where it has one; all ranks call it together.
+fn group(world: &World, has_shard: bool) -> Option<Group> {
+    let (first, second) = (world.with_same_local_rank(has_shard), world.with_same_local_rank(has_shard));
+    Some(Group { first: first?, second: second? })
 }
 
 /// Between two questions: a rank that shares its core leaves it to the others.
