@@ -93,6 +93,7 @@ fn record(ranks: u32) -> RunRecord {
             started: Seconds(0.0),
             config: TrainConfig { iterations: 4, warmup: 1, ..TrainConfig::default() },
             backend: "solo".to_owned(),
+            sum_dtype: None,
             buckets: vec![Bytes(8)],
             tuning: None,
             environment: Environment::default(),
@@ -656,6 +657,71 @@ fn a_read_only_folder_is_told_and_loses_no_finished_run() {
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
 }
 
+/// What somebody does with the results in the middle of the second run, once.
+fn change_in_second(script: &str) -> String {
+    format!(
+        "if [ $name = 1n1g_2 ] && [ ! -e \"$folder/changed\" ]; then touch \"$folder/changed\"; cd \"$folder\"; {script}; fi\n"
+    )
+}
+
+#[test]
+fn results_that_are_taken_away_in_the_middle_end_the_sweep_and_lose_no_finished_run() {
+    for (script, kept) in [
+        ("rm -r out", None),
+        ("mv out moved", Some("moved")),
+        ("mv out moved; touch out", Some("moved")),
+        ("mv out moved; mkdir other; ln -s other out", Some("moved")),
+    ] {
+        let sandbox = sandbox();
+        sandbox.hook(&change_in_second(script));
+        let error = fails(&mut sandbox.short_sweep(OPTIONS));
+        println!("{script}\n{error}");
+        let folder = sandbox.path("out").display().to_string();
+        let words = format!("\nringmark: results folder {folder} is not the one any more that this sweep began in: ");
+        assert!(error.contains(&words), "{script}: {error}");
+        assert_eq!(sandbox.left(), Vec::<String>::new());
+        assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"], "{script}");
+        let Some(kept) = kept else { continue };
+        // What was finished is where the folder went; the sweep goes on when it is back.
+        let record = sandbox.path(kept).join("1n1g/rn50_b128_fp32_1.jsonl");
+        let record = RunRecord::read(&fs::read(record).expect("kept")[..]).expect("whole");
+        assert_eq!(record.failure(), None);
+        let _ = fs::remove_file(sandbox.path("out"));
+        fs::rename(sandbox.path(kept), sandbox.path("out")).expect("moved back");
+        succeeds(&mut told(&error));
+        assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"], "{script}");
+        assert_eq!(sandbox.extract().0, Some(0));
+    }
+    // By another name, what is there stays there.
+    let sandbox = sandbox();
+    sandbox.hook(&change_in_second("mv out moved; ln -s moved out"));
+    succeeds(&mut sandbox.short_sweep(OPTIONS));
+    assert_eq!(sandbox.extract().0, Some(0));
+}
+
+#[test]
+fn results_that_become_unchangeable_in_the_middle_end_the_sweep() {
+    let sandbox = sandbox();
+    sandbox.hook(&change_in_second("chattr +i out/1n1g out"));
+    let may_change = |how: &str| {
+        let folders = ["out/1n1g", "out"].map(|folder| sandbox.path(folder));
+        Command::new("chattr").arg(how).args(folders).output().is_ok_and(|output| output.status.success())
+    };
+    fs::create_dir_all(sandbox.path("out/1n1g")).expect("made");
+    if !may_change("+i") || !may_change("-i") {
+        eprintln!("not tested: no file can be made unchangeable here");
+        return;
+    }
+    let error = fails(&mut sandbox.short_sweep(OPTIONS));
+    assert!(may_change("-i"));
+    println!("{error}");
+    assert!(error.contains("\nringmark: 1n1g run 2 of 3 failed: "), "{error}");
+    assert!(error.contains("Operation not permitted (os error 1)"), "{error}");
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
+    succeeds(&mut told(&error));
+    assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
+}
+
 #[test]
 fn a_bandwidth_command_keeps_the_log_of_a_killed_one() {
     let sandbox = Sandbox::new("exit 1");
@@ -671,7 +737,9 @@ fn a_bandwidth_command_keeps_the_log_of_a_killed_one() {
 
 /// `ringmark sweep` of one case with the real worker into the folder `out`.
 fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
-    let mut command = ringmark("sweep --no-doctor --device cpu --batch-size 2 --image-size 32 --warmup 2 --threads 1");
+    let mut command = ringmark(
+        "sweep --no-doctor --device cpu --model resnet18 --batch-size 2 --image-size 32 --warmup 2 --threads 1",
+    );
     command.args(words("--hosts localhost:2 --cases 1n2g")).args(words(options));
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path(out));
     command
@@ -681,12 +749,12 @@ fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
 fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
     let _turn = turn();
     let sandbox = Sandbox::real();
-    let part = sandbox.path("out/1n2g/rn50_b2_fp32_2.log.part");
+    let part = sandbox.path("out/1n2g/resnet18_b2_fp32_2.log.part");
     let begins = || fs::read_to_string(&part).is_ok_and(|log| log.contains("Batch[1]"));
     let options = "--iters 6 --runs 3";
     let mut sweep =
         real_sweep(&sandbox, "out", options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-    wait_until("the first run ends", || sandbox.path("out/1n2g/rn50_b2_fp32_1.log").exists());
+    wait_until("the first run ends", || sandbox.path("out/1n2g/resnet18_b2_fp32_1.log").exists());
     wait_until("the second run begins", begins);
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
@@ -702,11 +770,11 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
         entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name")).collect()
     };
     let mut expected = files("whole");
-    expected.insert("rn50_b2_fp32_2.log.1".to_owned());
+    expected.insert("resnet18_b2_fp32_2.log.1".to_owned());
     assert_eq!(files("out"), expected);
     let checksums = |out: &str| -> Vec<Vec<String>> {
         let record = |number: u32| {
-            let text = fs::read(sandbox.path(out).join(format!("1n2g/rn50_b2_fp32_{number}.jsonl"))).expect("read");
+            let text = fs::read(sandbox.path(out).join(format!("1n2g/resnet18_b2_fp32_{number}.jsonl"))).expect("read");
             RunRecord::read(&text[..]).expect("a record").end.expect("an end").parameter_checksums
         };
         (1..=3).map(record).collect()
@@ -726,14 +794,14 @@ fn a_record_that_does_not_fit_the_disk_is_told_by_its_rank() {
     // A block each for the lock, the manifest, its part file and then the log; the record needs two.
     disk.fill_but(4 * 4096);
     let stderr = fails(&mut real_sweep(&sandbox, "out", "--iters 12 --runs 1"));
-    let record = sandbox.path("out/1n2g/rn50_b2_fp32_1.jsonl");
+    let record = sandbox.path("out/1n2g/resnet18_b2_fp32_1.jsonl");
     let words = format!("{} cannot be written: No space left on device", record.display());
     let line = stderr.lines().find(|line| line.contains(&words)).expect(&stderr);
     assert!(line.contains("rank 0"), "{line}");
     assert!(stderr.contains("ringmark: 1n2g run 1 of 1 failed: rank 0 of 2 on host "), "{stderr}");
-    let reason = sandbox.failure("1n2g/rn50_b2_fp32_1.log");
+    let reason = sandbox.failure("1n2g/resnet18_b2_fp32_1.log");
     assert!(reason.starts_with("rank 0 of 2 on host ") && reason.contains(&words), "{reason}");
-    assert_eq!(sandbox.files("1n2g"), names("rn50_b2_fp32_1.log"));
+    assert_eq!(sandbox.files("1n2g"), names("resnet18_b2_fp32_1.log"));
     assert_eq!(sandbox.left(), Vec::<String>::new());
     disk.make_room();
     let (status, _, stderr) = run(&mut told(&stderr));

@@ -1,12 +1,13 @@
 //! The folder of results: held by one command at a time, cleared of what a killed one left. Not for what is in its files.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
@@ -24,6 +25,7 @@ use crate::launch::local::print::print_error;
 /// file systems without locks, two sweeps from two hosts are not kept apart.
 #[derive(Debug)]
 pub struct FolderLock {
+    folder: PathBuf,
     file: File,
 }
 
@@ -61,7 +63,20 @@ impl FolderLock {
         file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(not_written)?;
         // mpirun inherits it: a job that outlives a killed ringmark still writes, and keeps the next one out.
         fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).context("the lock cannot be passed on to mpirun")?;
-        Ok(FolderLock { file })
+        Ok(FolderLock { folder: folder.to_owned(), file })
+    }
+
+    /// Refuses to go on where the folder is not the locked one any more: files of one sweep would lie in two places.
+    pub fn check_place(&self) -> anyhow::Result<()> {
+        let identity = |file: Metadata| (file.dev(), file.ino());
+        let there = fs::metadata(self.folder.join(LOCK)).map(identity);
+        ensure!(
+            there.ok() == self.file.metadata().map(identity).ok(),
+            "results folder {} is not the one any more that this sweep began in: it was removed, renamed or replaced \
+             meanwhile, put it back",
+            self.folder.display()
+        );
+        Ok(())
     }
 }
 

@@ -100,7 +100,7 @@ impl<B: Benchmark> Session<'_, B> {
             // Before a folder is made for nothing.
             ledger::find(out)?;
         }
-        let _lock = FolderLock::take(out, &self.launcher.environment().host_name)?;
+        let lock = FolderLock::take(out, &self.launcher.environment().host_name)?;
         let mut agenda = self.agenda()?;
         let interrupt = Interrupt::install()?;
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
@@ -112,7 +112,7 @@ impl<B: Benchmark> Session<'_, B> {
         agenda.start.iter().for_each(|line| self.printer.line(line));
 
         let mut ended = Vec::new();
-        let outcome = self.run_missing(&mut agenda, &interrupt, &mut ended);
+        let outcome = self.run_missing(&mut agenda, &lock, &interrupt, &mut ended);
         self.benchmark.finish(&agenda.plan, &ended, outcome.is_ok())?;
         outcome.map_err(|error| match &agenda.ledger {
             Some(ledger) => {
@@ -187,6 +187,7 @@ impl<B: Benchmark> Session<'_, B> {
     fn run_missing(
         &self,
         agenda: &mut Agenda,
+        lock: &FolderLock,
         interrupt: &Interrupt,
         ended: &mut Vec<EndedJob<B::Figures>>,
     ) -> anyhow::Result<()> {
@@ -206,10 +207,12 @@ impl<B: Benchmark> Session<'_, B> {
                     None => bail!("interrupted; finished cases are in {}", out.display()),
                 }
             }
+            lock.check_place()?;
             self.benchmark.announce(job).iter().for_each(|line| self.printer.line(line));
             let expected = expected_time(missing.len() - index - 1, cooldown, ended);
             let progress = SessionProgress { number: index + 1, of: missing.len(), expected };
             ended.push(self.execute(job, progress, agenda.ledger.as_mut(), interrupt)?);
+            let place = lock.check_place();
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
             match outcome {
                 JobOutcome::Sound(_) => {
@@ -217,6 +220,7 @@ impl<B: Benchmark> Session<'_, B> {
                 }
                 JobOutcome::Missed(..) => {}
                 JobOutcome::Failed(reason) => {
+                    place?;
                     let log = self.launch_of(job).log_now();
                     bail!("{} failed: {reason}; its log is {}", job.title, log.display());
                 }
@@ -247,7 +251,9 @@ impl<B: Benchmark> Session<'_, B> {
         let start = Instant::now();
         let LaunchConfig { timeout, stall_timeout, .. } = *self.config.launch;
         let mut follower = self.benchmark.follow(job, progress);
-        let end = launch.run(JobLimits { timeout, stall_timeout }, interrupt, |line| follower.line(line));
+        let ask = |rank: u32, line: &[&str]| self.launcher.ask(job.case, rank, line, interrupt);
+        let limits = JobLimits { timeout, stall_timeout };
+        let end = launch.run(limits, interrupt, &ask, |line| follower.line(line));
         follower.finish();
         let outcome = match end {
             Ok(end) => self.conclude(job, &launch, &end, follower, ledger.as_deref_mut()),
