@@ -155,7 +155,7 @@ fn the_jobs_output_is_shown_kept_and_summed_up() {
         let log = sandbox.log(&format!("{case}/bandwidth.log"));
         let (command, output) = log.split_once('\n').expect("lines");
         assert!(command.starts_with("+ mpirun --allow-run-as-root "), "{log}");
-        assert!(output.contains(&format!(" --json {out}/{case}/bandwidth.json --report-to ")), "{log}");
+        assert!(output.contains(&format!(" --json {out}/{case}/bandwidth.json\n")), "{log}");
         assert!(output.contains("a warning\n"), "{log}");
         assert!(stdout.contains(output), "{stdout}");
         assert_eq!(sandbox.bandwidth_record(case), record(None));

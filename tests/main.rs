@@ -12,6 +12,7 @@ mod extract;
 #[path = "fuzz/targets.rs"]
 mod fuzz;
 mod generate;
+mod hostile;
 mod predict;
 #[path = "../src/record/stats/random.rs"]
 mod random;

@@ -44,6 +44,7 @@ impl Sandbox {
             started: Seconds(0.0),
             config: TrainConfig::default(),
             backend: "solo".to_owned(),
+            sum_dtype: None,
             buckets: vec![Bytes(8)],
             tuning: None,
             environment: Environment::default(),
@@ -249,7 +250,7 @@ fn a_sweep_keeps_every_log_and_record() {
         let iterations = log.lines().filter(|line| matches!(dlperf::parse(line), Line::Iteration { .. }));
         assert_eq!(iterations.count(), 12, "{log}");
         let words = format!(
-            "words: train --device cpu --iters 12 --warmup 2 --threads {threads} --record {} --case {case} --run {number} --report-to ",
+            "words: train --device cpu --iters 12 --warmup 2 --threads {threads} --record {} --case {case} --run {number}\n",
             record.display()
         );
         assert!(log.contains(&words), "{log}");
@@ -364,11 +365,12 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
     ] {
         let sandbox = Sandbox::real();
         let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 6";
-        let training = "--device cpu --batch-size 2 --image-size 32 --iters 100000 --warmup 1 --threads 1";
+        let training =
+            "--device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 100000 --warmup 1 --threads 1";
         let mut sweep = ringmark(&format!("sweep --no-doctor {options} {training}"));
         sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
         let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-        let log = sandbox.path("out/1n2g/rn50_b2_fp32_1.log.part");
+        let log = sandbox.path("out/1n2g/resnet18_b2_fp32_1.log.part");
         wait_until("iterations are done", || {
             fs::read_to_string(&log).is_ok_and(|log| log.matches("Epoch[0] Batch[").count() > 2)
         });
@@ -381,7 +383,7 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
         let mut ranks = ranks.filter(|(_, line)| line.starts_with(&own)).map(|(process, _)| process);
         kill(ranks.find(is_rank_1).expect("rank 1"), signal).expect("it runs");
         assert_eq!(sweep.wait().expect("ended").code(), Some(1));
-        let reason = sandbox.failure("1n2g/rn50_b2_fp32_1.log");
+        let reason = sandbox.failure("1n2g/resnet18_b2_fp32_1.log");
         assert!(reason.contains("rank 1 of 2 on host ") && reason.contains(words), "{reason}");
         assert!(signal == Signal::SIGKILL || reason.contains("; rank 0 waits for it in iteration "), "{reason}");
         assert_eq!(sandbox.left(), Vec::<String>::new());

@@ -8,7 +8,6 @@ use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::host::heartbeat::LauncherAddress;
 use ringmark_record::options::option_table::{self, Worker};
 
 use crate::job::session::AskedLabel;
@@ -20,9 +19,6 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Where the launcher listens for this rank's iteration and phase; set by ringmark, and ends the rank when it closes
-    #[arg(long, global = true, value_name = "TOKEN@ADDRESS:PORT,..")]
-    pub report_to: Option<LauncherAddress>,
 }
 
 /// What to do.

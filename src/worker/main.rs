@@ -51,9 +51,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(Cli { command, report_to }: Cli) -> anyhow::Result<()> {
+fn run(Cli { command }: Cli) -> anyhow::Result<()> {
     match command {
-        Command::Benchmark(benchmark) => benchmark::run(benchmark, report_to),
+        Command::Benchmark(benchmark) => benchmark::run(benchmark, heartbeat::launcher()?),
         Command::Agent(arguments) => agent::run(arguments.device),
     }
 }

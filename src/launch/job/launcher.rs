@@ -11,6 +11,7 @@ use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::cluster::interface::Interface;
+use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::job::planned::{JobFiles, PlannedJob};
@@ -19,6 +20,9 @@ use crate::launch::job::starter::Starter;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::worker::find_worker;
+
+/// How long a host may take for an answer when a job on it has failed.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Where and how the jobs of a command run.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,6 +121,17 @@ impl Launcher<'_> {
             IpAddr::V6(six) => !six.is_loopback() && !six.is_unicast_link_local(),
         };
         self.environment.addresses.iter().filter(leads_here).copied().collect()
+    }
+
+    /// What `line` prints on the host of a rank of `case`; `None` where it fails, or ssh does not lead there.
+    pub fn ask(&self, case: Case, rank: u32, line: &[&str], interrupt: &Interrupt) -> Option<String> {
+        let host = self.config.hosts.of(case).get((rank / case.gpus_per_node) as usize)?;
+        let remote = Remote::new(host, &self.config.ssh, &self.environment);
+        if !remote.is_here() && !self.config.starter.uses_ssh() {
+            return None;
+        }
+        let answer = remote.run(line, b"", ANSWER_LIMIT, interrupt).ok()?;
+        Some(answer.stdout)
     }
 
     /// What ranks run on their hosts: the worker, or its copy there.

@@ -1,26 +1,29 @@
 //! A planned job: runs it with its log, reads its record, and writes down that it failed. Not for what a job measures,
 //! nor for which jobs there are.
 
-use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
 use ringmark_record::file::{run_name, whole_file};
+use ringmark_record::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_record::line::dlperf;
 
 use crate::launch::job::process::{self, Ended, Launch};
 use crate::launch::job::starter::Starter;
-use crate::launch::job::watch::Watch;
+use crate::launch::job::watch::{Ask, Watch};
 use crate::launch::local::disk;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_error;
 
 /// Lines of a failed job's log that are shown.
 const TAIL: usize = 30;
+
+/// Where they are very long, no more of them, in bytes.
+const TAIL_BYTES: u64 = 1 << 14;
 
 /// How long a job may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,22 +83,22 @@ impl PlannedJob {
 
     /// Runs the job to its end; [`close`](PlannedJob::close) is the next step, also after
     /// an error. Its command goes to the log, and its output to the log and to `each_line`, line by line as it comes; an
-    /// error of `each_line` ends the job.
+    /// error of `each_line` ends the job. The host of a rank that was killed is asked why, by `ask`.
     pub fn run(
         &self,
         limits: JobLimits,
         interrupt: &Interrupt,
+        ask: Ask,
         mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
     ) -> anyhow::Result<Ended> {
         let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
         writeln!(log, "+ {}", self.command_line()).map_err(|error| self.log_not_written(error))?;
-        let mut watch = Watch::open(self.ranks, &self.addresses, limits.stall_timeout)?;
-        let report = ["--report-to".to_owned(), watch.address().to_string()];
-        let command = [&self.command[..], &report].concat();
+        let mut watch = Watch::open(self.ranks, &self.addresses, limits.stall_timeout, ask)?;
+        let command = self.starter.passing(&self.command, LAUNCHER_VARIABLE);
         let launch = Launch { starter: self.starter, command: &command, timeout: limits.timeout };
-        process::run(&launch, interrupt, &mut watch, |line| {
-            log.write_all(line).map_err(|error| self.log_not_written(error))?;
-            each_line(line)
+        process::run(&launch, interrupt, &mut watch, |block| {
+            log.write_all(block).map_err(|error| self.log_not_written(error))?;
+            process::lines_of(block).try_for_each(&mut each_line)
         })
     }
 
@@ -135,14 +138,14 @@ impl PlannedJob {
 
     /// The end of the log, indented.
     pub fn tail(&self) -> anyhow::Result<String> {
-        let mut lines = VecDeque::new();
-        for line in BufReader::new(File::open(self.log_now())?).split(b'\n') {
-            if lines.len() == TAIL {
-                lines.pop_front();
-            }
-            lines.push_back(format!("    {}", String::from_utf8_lossy(&line?)));
-        }
-        Ok(Vec::from(lines).join("\n"))
+        let mut log = File::open(self.log_now())?;
+        let start = log.metadata()?.len().saturating_sub(TAIL_BYTES);
+        log.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        log.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<String> = text.lines().rev().take(TAIL).map(|line| format!("    {line}")).collect();
+        Ok(lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
     }
 
     fn log_not_written(&self, error: io::Error) -> anyhow::Error {

@@ -1,10 +1,10 @@
 //! One job: starts it, hands out its lines as they come, and ends all of it. Not for what the lines mean.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{self, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid};
+use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress};
 
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::Watch;
@@ -20,6 +21,12 @@ use crate::launch::local::interrupt::{Interrupt, TICK};
 
 /// What mpirun or srun gets to end its ranks, on all hosts, before it is killed: it gives them a second itself.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// Longest block of output, in bytes: a rank may print without end, and without a newline.
+const LONGEST_BLOCK: usize = 1 << 16;
+
+/// Blocks that wait to be handed out; then the pipe holds the rest, and who writes into it waits.
+const WAITING_BLOCKS: usize = 64;
 
 /// What is started.
 pub struct Launch<'a> {
@@ -62,24 +69,24 @@ impl Ended {
     }
 }
 
-/// Runs a job to its end, under the eyes of `watch`. `each_line` gets what it writes on either stream, line by line,
-/// each with its newline; an error of `each_line` ends the job.
+/// Runs a job to its end, under the eyes of `watch`. `each_block` gets what it writes on either stream as it comes, in whole
+/// lines, each with its newline, and a very long one in parts; an error of `each_block` ends the job.
 pub fn run(
     launch: &Launch,
     interrupt: &Interrupt,
     watch: &mut Watch,
-    mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
+    mut each_block: impl FnMut(&[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<Ended> {
-    let mut each_line = |watch: &mut Watch, line: io::Result<Vec<u8>>| {
-        let line = line?;
-        watch.line(&String::from_utf8_lossy(&line));
-        each_line(&line)
+    let mut each_block = |watch: &mut Watch, block: io::Result<Vec<u8>>| {
+        let block = block?;
+        lines_of(&block).for_each(|line| watch.line(&String::from_utf8_lossy(line)));
+        each_block(&block)
     };
-    let (mut job, lines) = Job::start(launch.starter, launch.command)?;
+    let (mut job, blocks) = Job::start(launch, watch.address())?;
     let deadline = launch.timeout.map(|limit| (limit, Instant::now() + limit));
     let ended = loop {
-        match lines.recv_timeout(TICK) {
-            Ok(line) => each_line(watch, line)?,
+        match blocks.recv_timeout(TICK) {
+            Ok(block) => each_block(watch, block)?,
             Err(RecvTimeoutError::Timeout) => {}
             // Its output is closed: it is about to exit.
             Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
@@ -97,11 +104,12 @@ pub fn run(
             break Ended::TimedOut(limit, watch.whereabouts());
         }
     };
-    drop(job);
-    // Nobody holds the other end any more, so this stops at the last line.
-    for line in lines {
-        each_line(watch, line)?;
-    }
+    // What waits for its last lines to be taken cannot end. When it has ended nobody holds the other end any more, so this
+    // stops at the last line.
+    thread::scope(|scope| {
+        scope.spawn(|| drop(job));
+        blocks.into_iter().try_for_each(|block| each_block(watch, block))
+    })?;
     Ok(match ended {
         Ended::Exited(status, _) if !status.success() => Ended::Exited(status, watch.explanation()),
         ended => ended,
@@ -130,7 +138,8 @@ struct Job {
 }
 
 impl Job {
-    fn start(starter: Starter, command: &[String]) -> anyhow::Result<(Job, Receiver<io::Result<Vec<u8>>>)> {
+    fn start(launch: &Launch, address: &LauncherAddress) -> anyhow::Result<(Job, Receiver<io::Result<Vec<u8>>>)> {
+        let Launch { starter, command, .. } = launch;
         // What a dying mpirun leaves behind becomes our child instead of init's: then it can be found and ended.
         nix::sys::prctl::set_child_subreaper(true).context("orphaned ranks cannot be adopted")?;
         let (reader, writer) = io::pipe().context("no pipe for the output")?;
@@ -141,35 +150,62 @@ impl Job {
         let mut leashed = Command::new("/proc/self/exe");
         leashed
             .args([LEASH, &process::id().to_string(), "--"])
-            .args(command)
+            .args(*command)
+            .env(LAUNCHER_VARIABLE, address.to_string())
             .stdin(Stdio::null())
             .stdout(writer.try_clone().context("no pipe for the output")?)
             .stderr(writer);
         let leader = ChildProcess::start(&mut leashed, policy)
             .context("this program cannot be started again, for mpirun to be tied to it")?;
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || send_lines(reader, &sender));
+        let (sender, blocks) = mpsc::sync_channel(WAITING_BLOCKS);
+        thread::Builder::new().spawn(move || send_blocks(reader, &sender)).context("no thread for the output")?;
         let patience = if starter.has_watcher() { GRACE } else { Duration::ZERO };
-        Ok((Job { leader, _orphans: Orphans { patience } }, lines))
+        Ok((Job { leader, _orphans: Orphans { patience } }, blocks))
     }
 }
 
-/// Every line of `output`, each with its newline.
-fn send_lines(output: impl Read, sender: &Sender<io::Result<Vec<u8>>>) {
-    let mut output = BufReader::new(output);
+/// The lines of a block, each with its newline where it has one.
+pub fn lines_of(block: &[u8]) -> impl Iterator<Item = &[u8]> {
+    block.split_inclusive(|byte| *byte == b'\n')
+}
+
+/// All of `output`, in blocks of whole lines as they come; a line that is longer than a block in several, and a last line
+/// without a newline with one.
+fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) {
+    let mut buffer = vec![0; LONGEST_BLOCK];
+    let mut filled = 0;
+    // Whether the last block cut a line.
+    let mut is_inside_line = false;
     loop {
-        let mut line = Vec::new();
-        let message = match output.read_until(b'\n', &mut line) {
-            Ok(0) => return,
-            Ok(_) if !line.ends_with(b"\n") => {
-                line.push(b'\n');
-                Ok(line)
+        let block = match output.read(&mut buffer[filled..]) {
+            Ok(0) if filled == 0 && !is_inside_line => return,
+            Ok(0) => {
+                let last = [&buffer[..filled], b"\n"].concat();
+                filled = 0;
+                Ok(last)
             }
-            Ok(_) => Ok(line),
+            Ok(count) => {
+                let newline = buffer[filled..filled + count].iter().rposition(|byte| *byte == b'\n');
+                let whole = newline.map_or(0, |end| filled + end + 1);
+                filled += count;
+                let length = if whole == 0 && filled == LONGEST_BLOCK { filled } else { whole };
+                let block = buffer[..length].to_vec();
+                buffer.copy_within(length..filled, 0);
+                filled -= length;
+                Ok(block)
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => Err(error),
         };
-        if sender.send(message).is_err() {
+        let Some(last) = block.as_ref().ok().map(|block| block.last().copied()) else {
+            let _ = sender.send(block);
             return;
+        };
+        if let Some(last) = last {
+            is_inside_line = last != b'\n';
+            if sender.send(block).is_err() {
+                return;
+            }
         }
     }
 }
@@ -251,6 +287,28 @@ mod tests {
         let timed_out = Ended::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned());
         let reason = "timed out after 90 s; no rank has reported";
         assert_eq!(timed_out.failure(Starter::Mpirun).as_deref(), Some(reason));
+    }
+
+    #[test]
+    fn lines_come_whole_and_long_ones_in_parts() {
+        let sent = |output: &[u8]| {
+            let (sender, blocks) = mpsc::sync_channel(WAITING_BLOCKS);
+            send_blocks(output, &sender);
+            drop(sender);
+            blocks.into_iter().map(|block| block.expect("memory can be read")).collect::<Vec<_>>()
+        };
+        assert_eq!(sent(b"a\n\nb"), [&b"a\n\n"[..], b"b\n"]);
+        assert_eq!(lines_of(b"a\n\nb").collect::<Vec<_>>(), [&b"a\n"[..], b"\n", b"b"]);
+        assert_eq!(sent(b""), Vec::<Vec<u8>>::new());
+        let long = vec![b'x'; 2 * LONGEST_BLOCK + 5];
+        let blocks = sent(&[&long[..], b"\nlast\n"].concat());
+        assert_eq!(blocks.concat(), [&long[..], b"\nlast\n"].concat());
+        assert_eq!(blocks.iter().map(Vec::len).max(), Some(LONGEST_BLOCK));
+        // No line is cut that need not be.
+        let short = b"some words\n".repeat(20_000);
+        let blocks = sent(&short);
+        assert_eq!(blocks.concat(), short);
+        assert!(blocks.iter().all(|block| block.ends_with(b"\n")) && blocks.len() < 8);
     }
 
     #[test]

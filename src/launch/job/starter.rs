@@ -61,6 +61,16 @@ impl Starter {
         }
     }
 
+    /// The command line with `variable` passed on to every rank from the starter's own environment.
+    pub fn passing(self, command_line: &[String], variable: &str) -> Vec<String> {
+        let mut line = command_line.to_vec();
+        // srun passes on all that it has.
+        if self == Starter::Mpirun {
+            line.splice(1..1, ["-x".to_owned(), variable.to_owned()]);
+        }
+        line
+    }
+
     /// Refuses what cannot start a job here.
     pub fn check(self, environment: &LaunchEnvironment) -> anyhow::Result<()> {
         let fix = match self {
@@ -72,6 +82,11 @@ impl Starter {
         };
         let program = self.program();
         environment.find(program).map(|_| ()).with_context(|| format!("{program} is not on PATH: {fix}"))
+    }
+
+    /// Whether it reaches other hosts by ssh, and so may we.
+    pub fn uses_ssh(self) -> bool {
+        self == Starter::Mpirun
     }
 
     /// Whether its ranks are to run on GPUs for sure.

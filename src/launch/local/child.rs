@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,12 @@ use crate::launch::local::interrupt::{Interrupt, TICK};
 
 /// How long output is awaited after the process that wrote it has ended: one that it left behind may hold the pipe.
 const REST: Duration = Duration::from_millis(200);
+
+/// What is kept of a stream, in bytes; the rest is read and dropped.
+const LONGEST_OUTPUT: usize = 1 << 24;
+
+/// Chunks of output that wait to be taken.
+const WAITING_CHUNKS: usize = 1 << 10;
 
 /// How a process that still runs is ended when its value is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,9 +119,9 @@ pub struct Pipes {
 pub struct Answer {
     /// `None` where it did not end in time, or the user asked to stop.
     pub status: Option<ExitStatus>,
-    /// All it wrote, as far as it came.
+    /// All it wrote, as far as it came, up to 16 MiB.
     pub stdout: String,
-    /// All it wrote, as far as it came.
+    /// All it wrote, as far as it came, up to 16 MiB.
     pub stderr: String,
     /// From its start to its end.
     pub took: Duration,
@@ -149,7 +155,7 @@ pub fn call(command: &mut Command, call: Call, interrupt: &Interrupt) -> io::Res
     let input = call.input.to_vec();
     // A process that does not read must not block us, and one that has ended early says why in its own output.
     thread::spawn(move || stdin.write_all(&input));
-    let (sender, chunks) = mpsc::channel();
+    let (sender, chunks) = mpsc::sync_channel(WAITING_CHUNKS);
     forward(stdout, Stream::Output, sender.clone());
     forward(stderr, Stream::Error, sender);
 
@@ -160,9 +166,9 @@ pub fn call(command: &mut Command, call: Call, interrupt: &Interrupt) -> io::Res
         match chunks.recv_timeout(TICK) {
             Ok((Stream::Output, bytes)) => {
                 answer.first_output.get_or_insert_with(|| start.elapsed());
-                stdout.extend(bytes);
+                keep(&mut stdout, &bytes);
             }
-            Ok((Stream::Error, bytes)) => stderr.extend(bytes),
+            Ok((Stream::Error, bytes)) => keep(&mut stderr, &bytes),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) if answer.status.is_some() => break,
             // Its output is closed: it is about to exit.
@@ -185,6 +191,12 @@ pub fn call(command: &mut Command, call: Call, interrupt: &Interrupt) -> io::Res
     Ok(Answer { stdout: text(stdout), stderr: text(stderr), took: start.elapsed(), ..answer })
 }
 
+/// Takes as much as fits.
+fn keep(stream: &mut Vec<u8>, bytes: &[u8]) {
+    let count = bytes.len().min(LONGEST_OUTPUT - stream.len());
+    stream.extend_from_slice(&bytes[..count]);
+}
+
 /// Which stream a chunk of output came from.
 #[derive(Clone, Copy)]
 enum Stream {
@@ -193,7 +205,7 @@ enum Stream {
 }
 
 /// Sends what comes out of `pipe`, until it closes.
-fn forward(mut pipe: impl Read + Send + 'static, stream: Stream, sender: Sender<(Stream, Vec<u8>)>) {
+fn forward(mut pipe: impl Read + Send + 'static, stream: Stream, sender: SyncSender<(Stream, Vec<u8>)>) {
     thread::spawn(move || {
         let mut buffer = [0; 8192];
         while let Ok(count @ 1..) = pipe.read(&mut buffer) {

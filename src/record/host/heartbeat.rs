@@ -13,6 +13,9 @@ use crate::dimension::units::{Bytes, Seconds};
 /// Between two reports of a rank.
 pub const INTERVAL: Seconds = Seconds(1.0);
 
+/// The environment variable that gives a rank its [`LauncherAddress`]: command lines are seen by every user of a host.
+pub const LAUNCHER_VARIABLE: &str = "RINGMARK_LAUNCHER";
+
 /// What the launcher answers to the first line of a rank that it expects.
 pub const WELCOME: &str = "welcome";
 
@@ -65,6 +68,9 @@ pub enum Message {
         host: String,
         /// Process number there.
         process: u32,
+        /// How often memory was short before it began.
+        #[serde(default)]
+        out_of_memory: OutOfMemory,
     },
     /// Where the rank is.
     At(Heartbeat),
@@ -75,6 +81,27 @@ pub enum Message {
     },
     /// The rank has done all it was asked to do.
     Done,
+}
+
+/// How many processes the kernel ended for want of memory since it started, and who may count them again: a rank that is
+/// ended so cannot say it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct OutOfMemory {
+    /// On the rank's host.
+    pub host: Option<OutOfMemoryCount>,
+    /// In the rank's control group.
+    pub group: Option<OutOfMemoryCount>,
+    /// What the rank's control groups allow, where they have a limit.
+    pub limit: Option<Bytes>,
+}
+
+/// One of the kernel's counters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutOfMemoryCount {
+    /// The file that has it, in a line `oom_kill N`.
+    pub file: String,
+    /// Its value.
+    pub kills: u64,
 }
 
 /// Where a rank is.
@@ -178,7 +205,13 @@ mod tests {
             processor_time: Seconds(1.5),
             available_memory: Bytes(1 << 30),
         };
-        let hello = Message::Hello { token: "t".to_owned(), rank: 1, host: "b".to_owned(), process: 77 };
+        let hello = Message::Hello {
+            token: "t".to_owned(),
+            rank: 1,
+            host: "b".to_owned(),
+            process: 77,
+            out_of_memory: OutOfMemory::default(),
+        };
         for message in
             [hello, Message::At(heartbeat), Message::Failed { reason: "two\nlines".to_owned() }, Message::Done]
         {

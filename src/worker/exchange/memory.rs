@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::Wire;
 use tch::{Device, Kind, Tensor};
 
-use crate::host::facts;
+use crate::host::memory;
 use crate::job::world::World;
 
 /// Size and types of a backend's memory.
@@ -36,7 +36,7 @@ impl Shape {
     pub fn check_fits(&self, world: &World) -> Result<()> {
         let wire = if self.in_place { 0 } else { self.wire.elt_size_in_bytes() };
         let bytes = (self.elements * (wire + self.sums.elt_size_in_bytes())) as f64;
-        let (needed, available) = (bytes * f64::from(world.local_ranks()), facts::available_memory().0 as f64);
+        let (needed, available) = (bytes * f64::from(world.local_ranks()), memory::available().0 as f64);
         ensure!(
             needed <= available,
             "{} ranks of host {} need {:.1} GB of memory for their messages, {:.1} GB are available: choose fewer \

@@ -2,13 +2,14 @@
 //! ringmark_record's validity.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, iter};
 
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::resource_use::{HostUse, RankUse};
 
-use crate::host::facts::{self, first_line};
+use crate::host::control_group;
+use crate::host::facts::first_line;
 
 /// The unit of times that the kernel shows to processes, whatever it counts in itself.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -105,8 +106,8 @@ impl RankCounters {
     pub fn read() -> RankCounters {
         let (core_time, major_faults) =
             process_counters(&fs::read_to_string("/proc/self/stat").unwrap_or_default()).unwrap_or_default();
-        let groups = control_groups(&facts::control_groups());
-        let throttled = groups.into_iter().filter_map(|file| {
+        let groups = control_group::folders(&control_group::list(), "cpu").into_iter();
+        let throttled = groups.map(|folder| folder.join("cpu.stat")).filter_map(|file| {
             let seconds = throttled(&fs::read_to_string(&file).ok()?)?;
             Some((file, seconds))
         });
@@ -133,35 +134,6 @@ fn process_counters(stat: &str) -> Option<(f64, u64)> {
     // The first of these is field 3.
     let field = |number: usize| fields.split(' ').nth(number - 3)?.parse::<u64>().ok();
     Some(((field(14)? + field(15)?) as f64 / TICKS_PER_SECOND, field(12)?))
-}
-
-/// Where the CPU times of this process's control group and of those above may be, for both versions of control groups.
-fn control_groups(own: &str) -> Vec<PathBuf> {
-    const MOUNTED: [&str; 5] = [
-        "/sys/fs/cgroup",
-        "/sys/fs/cgroup/unified",
-        "/sys/fs/cgroup/cpu",
-        "/sys/fs/cgroup/cpu,cpuacct",
-        "/sys/fs/cgroup/cpuacct,cpu",
-    ];
-    let mut files = Vec::new();
-    for line in own.lines() {
-        // `0::/path` of version 2, `4:cpu,cpuacct:/path` of version 1.
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let mounts = match controllers {
-            "" => &MOUNTED[..2],
-            _ if controllers.split(',').any(|name| name == "cpu") => &MOUNTED[2..],
-            _ => continue,
-        };
-        let groups = iter::successors(Some(Path::new(path)), |group| group.parent());
-        // The folder itself is the group's own where a container sees no more than that.
-        files.extend(groups.flat_map(|group| {
-            let below = group.strip_prefix("/").unwrap_or(group);
-            mounts.iter().map(move |mount| Path::new(mount).join(below).join("cpu.stat"))
-        }));
-    }
-    files
 }
 
 /// Seconds for which a group was held back, from its cpu.stat: nanoseconds in version 1, microseconds in version 2.
@@ -200,18 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_both_versions_are_found_up_to_the_root() {
-        let files =
-            |own: &str| -> Vec<String> { control_groups(own).iter().map(|file| file.display().to_string()).collect() };
-        let second = files("0::/a/b\n");
-        assert_eq!(second.len(), 6);
-        assert!(second.contains(&"/sys/fs/cgroup/a/b/cpu.stat".to_owned()), "{second:?}");
-        assert!(second.contains(&"/sys/fs/cgroup/cpu.stat".to_owned()), "{second:?}");
-        let first = files("5:memory:/m\n4:cpu,cpuacct:/a\n1:name=systemd:/\n");
-        assert!(first.contains(&"/sys/fs/cgroup/cpu,cpuacct/a/cpu.stat".to_owned()), "{first:?}");
-        assert!(first.contains(&"/sys/fs/cgroup/cpu/cpu.stat".to_owned()) && first.len() == 6, "{first:?}");
-        assert!(files("").is_empty());
-
+    fn the_time_that_a_group_was_held_back_is_read_from_both_versions() {
         assert_eq!(throttled("nr_periods 10\nnr_throttled 5\nthrottled_time 2500000000\n"), Some(2.5));
         assert_eq!(throttled("usage_usec 7\nnr_throttled 5\nthrottled_usec 2500000\n"), Some(2.5));
         assert_eq!(throttled("usage_usec 7\n"), None);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::facts;
+use crate::host::{control_group, facts};
 use crate::job::world::World;
 
 /// CPU threads that a rank is asked to have.
@@ -31,7 +31,7 @@ pub fn has_cores_for(threads: u32, world: &World) -> bool {
 pub fn cores_of_ranks(world: &World) -> u32 {
     let hosts = world.gather_text(world.host());
     let lists = world.gather_text(&facts::allowed_processors());
-    let groups = world.gather_text(&facts::control_groups());
+    let groups = world.gather_text(&control_group::list());
     let times = world.gather(&[f64::from(facts::cores())]).concat();
     let ranks = lists.iter().zip(groups).zip(times).zip(&hosts).filter(|(_, host)| *host == world.host());
     cores_together(ranks.map(|(((list, group), cores), _)| (processors(list), group, cores as u32)))

@@ -12,15 +12,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, getppid};
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{Heartbeat, INTERVAL, LauncherAddress, Message, Stage, WELCOME};
+use ringmark_record::host::heartbeat::{
+    Heartbeat, INTERVAL, LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME,
+};
 
-use crate::host::facts;
+use crate::host::{facts, memory};
 use crate::job::standard_error;
 
 /// What is sent and not acknowledged for so long does not arrive: the link to the launcher is down, or the launcher has been
@@ -92,8 +95,14 @@ fn now() -> Heartbeat {
         is_waiting: WAITS.load(Ordering::Relaxed) > 0 || matches!(phase, Stage::AllReduce { .. }),
         chunks: PROGRESS.load(Ordering::Relaxed),
         processor_time: Seconds(processor_time as f64 / 1e6),
-        available_memory: facts::available_memory(),
+        available_memory: memory::available(),
     }
+}
+
+/// Where the launcher listens that started this rank; `None` where nobody does.
+pub fn launcher() -> Result<Option<LauncherAddress>> {
+    let parse = |text: String| text.parse().with_context(|| format!("{LAUNCHER_VARIABLE}, which ringmark sets"));
+    facts::variable(LAUNCHER_VARIABLE).map(parse).transpose()
 }
 
 /// Reports to `launcher` where this rank is from now on, before MPI is there to ask: the rank's number is the launcher's.
@@ -104,6 +113,7 @@ pub fn begin(launcher: Option<LauncherAddress>) {
         rank: facts::launched_rank(),
         host: facts::host_name(),
         process: std::process::id(),
+        out_of_memory: memory::ended_for_want_of_it(),
     };
     let name = format!("ringmark-worker: rank {} on host {}", facts::launched_rank(), facts::host_name());
     // The thread asks for no variable: libraries that are loaded beside it may set some.

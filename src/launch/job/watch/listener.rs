@@ -1,29 +1,45 @@
-//! The ranks' connections: a thread that accepts them and one for each, all asleep while nothing comes.
+//! The ranks' connections: one thread that waits for all of them, so that strangers who find the port cost neither threads
+//! nor memory, and only a few descriptors.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread;
-use std::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{io, mem};
 
 use anyhow::Context;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::{Heartbeat, LauncherAddress, Message, WELCOME};
+use ringmark_record::host::heartbeat::{Heartbeat, LauncherAddress, Message, OutOfMemory, WELCOME};
 
 /// Longest line that a rank sends, in bytes: a reason for its failure is the longest.
-const LONGEST_LINE: u64 = 1 << 16;
+const LONGEST_LINE: usize = 1 << 16;
 
-/// For a new connection to say who it is.
+/// Longest first line: token, rank, the name of a host, and process.
+const LONGEST_HELLO: usize = 1 << 12;
+
+/// For a new connection to say who it is, however slowly its bytes come.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connections that may be there besides one for each rank before they have said anything; of more, the oldest closes.
+/// A rank speaks at once.
+const STRANGERS: usize = 64;
+
+/// How long nobody is accepted where there was no descriptor left for it.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Events that wait to be heard; then the ranks' kernels hold the rest.
+pub const WAITING_EVENTS: usize = 4096;
 
 /// What is heard of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// It is there, on a connection of this number: host and process number.
-    Joined(u64, String, u32),
+    /// It is there.
+    Joined(Joined),
     /// Where it is.
     At(Heartbeat),
     /// It ends the job, and why.
@@ -34,23 +50,33 @@ pub enum Event {
     Left(u64),
 }
 
+/// A rank that is there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Joined {
+    /// Number of its connection.
+    pub connection: u64,
+    /// Name of its host.
+    pub host: String,
+    /// Process number there.
+    pub process: u32,
+    /// How often memory was short before it began.
+    pub out_of_memory: OutOfMemory,
+}
+
 /// Open until it is dropped; then every connection closes, which ends the ranks that are still there.
 pub struct Listener {
     address: LauncherAddress,
-    events: Receiver<(u32, Event)>,
-    connections: Arc<Mutex<Connections>>,
-}
-
-#[derive(Default)]
-struct Connections {
-    streams: Vec<Weak<TcpStream>>,
-    is_closed: bool,
+    /// `None` while it closes.
+    events: Option<Receiver<(u32, Event)>>,
+    /// Its end wakes the thread.
+    closing: Option<PipeWriter>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
-    /// Listens on a port that the kernel chooses, for ranks that reach this machine at `addresses`; for those of this
-    /// machine alone where there are none.
-    pub fn open(addresses: &[IpAddr], patience: Seconds) -> anyhow::Result<Listener> {
+    /// Listens on a port that the kernel chooses, for `ranks` ranks that reach this machine at `addresses`; for those of
+    /// this machine alone where there are none.
+    pub fn open(ranks: u32, addresses: &[IpAddr], patience: Seconds) -> anyhow::Result<Listener> {
         let bound = match addresses {
             [] => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)),
             // Takes IPv4 as well where the machine has both.
@@ -58,17 +84,28 @@ impl Listener {
                 TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
             }
         };
-        let listener = bound.context("no port to listen on for the ranks' reports")?;
-        let port = listener.local_addr()?.port();
+        let socket = bound.context("no port to listen on for the ranks' reports")?;
+        socket.set_nonblocking(true).context("the port for the ranks' reports blocks")?;
+        let port = socket.local_addr()?.port();
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let addresses = if addresses.is_empty() { &local } else { addresses };
         let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
-        let address = LauncherAddress { token: token(), patience, addresses };
-        let (sender, events) = mpsc::channel();
-        let connections = Arc::new(Mutex::new(Connections::default()));
-        let (token, of_thread) = (address.token.clone(), Arc::clone(&connections));
-        thread::spawn(move || accept(&listener, &token, &sender, &of_thread));
-        Ok(Listener { address, events, connections })
+        let address = LauncherAddress { token: token()?, patience, addresses };
+        let (sender, events) = mpsc::sync_channel(WAITING_EVENTS);
+        let (closed, closing) = io::pipe().context("no pipe to the thread that hears the ranks")?;
+        let server = Server {
+            ranks,
+            token: address.token.clone(),
+            socket,
+            closed,
+            events: sender,
+            accepted: 0,
+            resume: None,
+            connections: VecDeque::new(),
+            speakers: BTreeMap::new(),
+        };
+        let thread = thread::Builder::new().spawn(|| server.run()).context("no thread to hear the ranks' reports")?;
+        Ok(Listener { address, events: Some(events), closing: Some(closing), thread: Some(thread) })
     }
 
     /// What a rank needs to reach this.
@@ -78,93 +115,251 @@ impl Listener {
 
     /// The next event, where one has come.
     pub fn heard(&self) -> Option<(u32, Event)> {
-        self.events.try_recv().ok()
+        self.events.as_ref()?.try_recv().ok()
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        connections.is_closed = true;
-        for stream in connections.streams.drain(..).filter_map(|stream| stream.upgrade()) {
-            // It may be closed already.
-            let _ = stream.shutdown(Shutdown::Both);
+        // The thread may wait for either.
+        (self.events, self.closing) = (None, None);
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to tell any more, not even that it panicked.
+            let _ = thread.join();
         }
-        drop(connections);
-        // Wakes the thread that accepts; it finds that there is nothing to do any more.
-        let port = self.address.addresses.first().map_or(0, SocketAddr::port);
-        let _ = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Duration::from_secs(1));
     }
 }
 
-/// Hardly to be guessed: the standard library's own random keys.
-fn token() -> String {
-    format!("{:016x}", RandomState::new().build_hasher().finish())
+/// 128 bits of the kernel's random numbers: nobody guesses them.
+fn token() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
+    read.context("/dev/urandom gives no random numbers")?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-fn accept(listener: &TcpListener, token: &str, events: &Sender<(u32, Event)>, connections: &Arc<Mutex<Connections>>) {
-    for (number, stream) in (0..).zip(listener.incoming()) {
-        let Ok(stream) = stream else {
-            // Out of descriptors, say: others may close theirs.
-            thread::sleep(Duration::from_millis(100));
-            continue;
-        };
-        let stream = Arc::new(stream);
-        {
-            let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
-            if connections.is_closed {
-                return;
-            }
-            connections.streams.retain(|stream| stream.strong_count() > 0);
-            connections.streams.push(Arc::downgrade(&stream));
-        }
-        let (token, events) = (token.to_owned(), events.clone());
-        thread::spawn(move || {
-            // Whoever is no rank of this job is left alone.
-            let _ = serve(number, &stream, &token, &events);
+/// For whom a connection speaks.
+#[derive(Debug, Clone, PartialEq)]
+struct Speaker {
+    rank: u32,
+    host: String,
+    process: u32,
+    out_of_memory: OutOfMemory,
+}
+
+/// One accepted connection.
+struct Connection {
+    /// From 0, in the order of arrival.
+    number: u64,
+    stream: TcpStream,
+    since: Instant,
+    /// What came after the last whole line.
+    rest: Vec<u8>,
+    /// There once it has said who it is, and has the token.
+    speaker: Option<Speaker>,
+    /// Whether it has said more than that. A rank that found the welcome too late speaks on another connection, and never
+    /// on this one.
+    has_joined: bool,
+}
+
+impl Connection {
+    fn is_overdue(&self) -> bool {
+        self.speaker.is_none() && self.since.elapsed() >= PATIENCE
+    }
+}
+
+/// What the thread has.
+struct Server {
+    ranks: u32,
+    token: String,
+    socket: TcpListener,
+    /// Readable when the listener closes.
+    closed: PipeReader,
+    events: SyncSender<(u32, Event)>,
+    /// Connections so far.
+    accepted: u64,
+    /// When accepting goes on, where it pauses.
+    resume: Option<Instant>,
+    /// Oldest first.
+    connections: VecDeque<Connection>,
+    /// Who spoke for a rank first speaks for it to the end; on which connection at the moment.
+    speakers: BTreeMap<u32, (Speaker, u64)>,
+}
+
+/// The listener is gone.
+struct Closed;
+
+impl Server {
+    fn run(mut self) {
+        while self.turn().is_ok() {}
+    }
+
+    /// Waits until there is something to do, and does it.
+    fn turn(&mut self) -> Result<(), Closed> {
+        let now = Instant::now();
+        self.resume.take_if(|time| *time <= now);
+        let oldest_stranger = self.connections.iter().find(|connection| connection.speaker.is_none());
+        let wake = oldest_stranger.map(|stranger| stranger.since + PATIENCE).into_iter().chain(self.resume).min();
+        // Rounded up: at the end of the time-out the time has come.
+        let timeout = wake.map_or(PollTimeout::NONE, |wake| {
+            let milliseconds = wake.saturating_duration_since(now).as_millis() + 1;
+            PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)
         });
-    }
-}
-
-/// Hands out what one rank says; `None` when it is no rank of this job, or gone.
-fn serve(number: u64, mut stream: &TcpStream, token: &str, events: &Sender<(u32, Event)>) -> Option<()> {
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut input = BufReader::new(stream);
-    let Message::Hello { token: theirs, rank, host, process } = next(&mut input)? else { return None };
-    if theirs != token {
-        return None;
-    }
-    stream.write_all(format!("{WELCOME}\n").as_bytes()).ok()?;
-    stream.set_read_timeout(None).ok()?;
-    // A rank that found the welcome too late speaks on another connection, and never on this one.
-    let mut joining = Some(Event::Joined(number, host, process));
-    while let Some(message) = next(&mut input) {
-        if let Some(joined) = joining.take() {
-            events.send((rank, joined)).ok()?;
+        let may_accept = self.resume.is_none();
+        let mut waiting = vec![
+            PollFd::new(self.closed.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.socket.as_fd(), if may_accept { PollFlags::POLLIN } else { PollFlags::empty() }),
+        ];
+        waiting.extend(
+            self.connections.iter().map(|connection| PollFd::new(connection.stream.as_fd(), PollFlags::POLLIN)),
+        );
+        if poll(&mut waiting, timeout).is_err() {
+            // Interrupted, or the kernel is out of memory: again, and not at once.
+            thread::sleep(Duration::from_millis(1));
+            return Ok(());
         }
+        // POLLERR and POLLHUP as well: reading tells what it is.
+        let is_ready: Vec<bool> =
+            waiting.iter().map(|fd| fd.revents().is_some_and(|events| !events.is_empty())).collect();
+        drop(waiting);
+        if is_ready[0] {
+            return Err(Closed);
+        }
+        for (connection, is_ready) in mem::take(&mut self.connections).into_iter().zip(&is_ready[2..]) {
+            let keeps = if *is_ready { self.read(connection)? } else { Some(connection) };
+            self.connections.extend(keeps);
+        }
+        // The network may have lost a rank that speaks on another connection now.
+        let is_current = |connection: &Connection| match (&connection.speaker, connection.has_joined) {
+            (Some(speaker), true) => {
+                self.speakers.get(&speaker.rank).is_some_and(|(_, number)| *number == connection.number)
+            }
+            _ => !connection.is_overdue(),
+        };
+        self.connections.retain(is_current);
+        if may_accept && is_ready[1] {
+            self.accept();
+        }
+        Ok(())
+    }
+
+    /// Takes all who knock.
+    fn accept(&mut self) {
+        loop {
+            match self.socket.accept() {
+                Ok((stream, _)) => {
+                    if stream.set_nonblocking(true).is_err() {
+                        continue;
+                    }
+                    let number = self.accepted;
+                    self.accepted += 1;
+                    let (since, rest) = (Instant::now(), Vec::new());
+                    let new = Connection { number, stream, since, rest, speaker: None, has_joined: false };
+                    self.connections.push_back(new);
+                    let silent = self.connections.iter().filter(|connection| !connection.has_joined).count();
+                    if silent > STRANGERS + self.ranks as usize {
+                        self.close_oldest_stranger();
+                    }
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => return,
+                // It has gone again.
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                // Out of descriptors, say: a stranger's may serve, or others close theirs.
+                Err(_) => {
+                    self.close_oldest_stranger();
+                    self.resume = Some(Instant::now() + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn close_oldest_stranger(&mut self) {
+        if let Some(oldest) = self.connections.iter().position(|connection| !connection.has_joined) {
+            self.connections.remove(oldest);
+        }
+    }
+
+    /// Hands out what a connection says; gives it back where it goes on.
+    fn read(&mut self, mut connection: Connection) -> Result<Option<Connection>, Closed> {
+        let goes_on = self.read_on(&mut connection)?;
+        if goes_on {
+            return Ok(Some(connection));
+        }
+        if let (Some(speaker), true) = (&connection.speaker, connection.has_joined) {
+            self.send(speaker.rank, Event::Left(connection.number))?;
+        }
+        Ok(None)
+    }
+
+    /// Whether the connection goes on. One read a turn, so that nobody is heard at the cost of the others.
+    fn read_on(&mut self, connection: &mut Connection) -> Result<bool, Closed> {
+        let mut bytes = [0; LONGEST_HELLO];
+        match connection.stream.read(&mut bytes) {
+            Ok(0) => return Ok(false),
+            Ok(count) => connection.rest.extend_from_slice(&bytes[..count]),
+            Err(error) => return Ok(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)),
+        }
+        while let Some(end) = connection.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = connection.rest.drain(..=end).collect();
+            let message = std::str::from_utf8(&line).ok().and_then(|line| Message::parse(line).ok());
+            let goes_on = match message {
+                Some(message) => self.take(connection, message)?,
+                None => false,
+            };
+            if !goes_on {
+                return Ok(false);
+            }
+        }
+        let longest = if connection.speaker.is_some() { LONGEST_LINE } else { LONGEST_HELLO };
+        Ok(connection.rest.len() < longest)
+    }
+
+    /// Whether the connection goes on after this message.
+    fn take(&mut self, connection: &mut Connection, message: Message) -> Result<bool, Closed> {
+        let Some(speaker) = connection.speaker.clone() else {
+            let Message::Hello { token, rank, host, process, out_of_memory } = message else { return Ok(false) };
+            let speaker = Speaker { rank, host, process, out_of_memory };
+            // Whoever is no rank of this job is left alone.
+            if token != self.token || !self.may_speak(&speaker) {
+                return Ok(false);
+            }
+            connection.speaker = Some(speaker);
+            return Ok(connection.stream.write_all(format!("{WELCOME}\n").as_bytes()).is_ok());
+        };
         let event = match message {
             Message::At(heartbeat) => Event::At(heartbeat),
             Message::Failed { reason } => Event::Failed(reason),
             Message::Done => Event::Done,
-            Message::Hello { .. } => break,
+            Message::Hello { .. } => return Ok(false),
         };
-        events.send((rank, event)).ok()?;
+        let rank = speaker.rank;
+        if !connection.has_joined {
+            if !self.may_speak(&speaker) {
+                return Ok(false);
+            }
+            connection.has_joined = true;
+            let Speaker { host, process, out_of_memory, .. } = speaker.clone();
+            self.send(rank, Event::Joined(Joined { connection: connection.number, host, process, out_of_memory }))?;
+            self.speakers.insert(rank, (speaker, connection.number));
+        }
+        self.send(rank, event)?;
+        Ok(true)
     }
-    if joining.is_none() {
-        events.send((rank, Event::Left(number))).ok()?;
-    }
-    Some(())
-}
 
-fn next(input: &mut BufReader<&TcpStream>) -> Option<Message> {
-    let mut line = String::new();
-    input.take(LONGEST_LINE).read_line(&mut line).ok()?;
-    Message::parse(&line).ok()
+    /// A rank of this job, and nobody else spoke for it before.
+    fn may_speak(&self, speaker: &Speaker) -> bool {
+        speaker.rank < self.ranks && self.speakers.get(&speaker.rank).is_none_or(|(known, _)| known == speaker)
+    }
+
+    fn send(&self, rank: u32, event: Event) -> Result<(), Closed> {
+        self.events.send((rank, event)).map_err(|_| Closed)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::io::{BufRead, BufReader};
 
     use ringmark_record::dimension::units::Bytes;
     use ringmark_record::host::heartbeat::Stage;
@@ -182,34 +377,60 @@ mod tests {
         }
     }
 
-    fn hello(listener: &Listener, token: &str) -> BufReader<TcpStream> {
+    /// A connection to the listener that says to be `rank`, of this process on host `b`.
+    fn hello(listener: &Listener, token: &str, rank: u32, process: u32) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(listener.address().addresses[0]).expect("it listens");
-        let hello = Message::Hello { token: token.to_owned(), rank: 3, host: "b".to_owned(), process: 7 };
+        let hello =
+            Message::Hello { token: token.to_owned(), rank, host: "b".to_owned(), process, out_of_memory: NEVER };
         stream.write_all(hello.line().as_bytes()).expect("sent");
         BufReader::new(stream)
     }
 
+    /// What the listener answers; nothing where it closes.
+    fn answer(stream: &mut BufReader<TcpStream>) -> String {
+        let mut answer = String::new();
+        // A connection may also close with bytes that were never read.
+        let _ = stream.read_line(&mut answer);
+        answer
+    }
+
+    fn say(rank: &mut BufReader<TcpStream>, message: &Message) {
+        rank.get_mut().write_all(message.line().as_bytes()).expect("sent");
+    }
+
+    /// A rank that is heard.
+    fn joined(listener: &Listener, rank: u32, process: u32) -> BufReader<TcpStream> {
+        let mut stream = hello(listener, &listener.address().token, rank, process);
+        assert_eq!(answer(&mut stream), "welcome\n");
+        say(&mut stream, &Message::At(HEARTBEAT));
+        let (number, event) = wait(listener);
+        assert!(number == rank && matches!(&event, Event::Joined(joined) if joined.process == process), "{event:?}");
+        assert_eq!(wait(listener), (rank, Event::At(HEARTBEAT)));
+        stream
+    }
+
+    const NEVER: OutOfMemory = OutOfMemory { host: None, group: None, limit: None };
+
+    const HEARTBEAT: Heartbeat = Heartbeat {
+        iteration: 1,
+        phase: Stage::Forward,
+        is_waiting: false,
+        chunks: 0,
+        processor_time: Seconds(0.5),
+        available_memory: Bytes(1),
+    };
+
     #[test]
     fn a_rank_is_heard_until_it_is_gone() {
-        let listener = Listener::open(&[], Seconds(60.0)).expect("a port");
-        let mut rank = hello(&listener, &listener.address().token);
-        let mut answer = String::new();
-        rank.read_line(&mut answer).expect("an answer");
-        assert_eq!(answer, "welcome\n");
+        let listener = Listener::open(4, &[], Seconds(60.0)).expect("a port");
+        let mut rank = hello(&listener, &listener.address().token, 3, 7);
+        assert_eq!(answer(&mut rank), "welcome\n");
         assert_eq!(listener.heard(), None);
-        let heartbeat = Heartbeat {
-            iteration: 1,
-            phase: Stage::Forward,
-            is_waiting: false,
-            chunks: 0,
-            processor_time: Seconds(0.5),
-            available_memory: Bytes(1),
-        };
-        for message in [Message::At(heartbeat), Message::Failed { reason: "no memory".to_owned() }] {
-            rank.get_mut().write_all(message.line().as_bytes()).expect("sent");
-        }
-        assert_eq!(wait(&listener), (3, Event::Joined(0, "b".to_owned(), 7)));
-        assert_eq!(wait(&listener), (3, Event::At(heartbeat)));
+        say(&mut rank, &Message::At(HEARTBEAT));
+        say(&mut rank, &Message::Failed { reason: "no memory".to_owned() });
+        let joined = Joined { connection: 0, host: "b".to_owned(), process: 7, out_of_memory: NEVER };
+        assert_eq!(wait(&listener), (3, Event::Joined(joined)));
+        assert_eq!(wait(&listener), (3, Event::At(HEARTBEAT)));
         assert_eq!(wait(&listener), (3, Event::Failed("no memory".to_owned())));
         drop(rank);
         assert_eq!(wait(&listener), (3, Event::Left(0)));
@@ -217,21 +438,64 @@ mod tests {
 
     #[test]
     fn a_stranger_is_not_heard() {
-        let listener = Listener::open(&[], Seconds(60.0)).expect("a port");
-        let mut stranger = hello(&listener, "guessed");
-        assert_eq!(stranger.read_line(&mut String::new()).expect("closed"), 0);
+        let listener = Listener::open(4, &[], Seconds(60.0)).expect("a port");
+        let mut rank = joined(&listener, 3, 7);
+        let token = listener.address().token.clone();
+        // A guessed token; with the token no rank of this job, or one that is somebody else.
+        for (token, rank, process) in [("guessed", 2, 8), (&token, 4, 8), (&token, 3, 8)] {
+            assert_eq!(answer(&mut hello(&listener, token, rank, process)), "", "{rank} {process}");
+        }
+        let mut stranger = TcpStream::connect(listener.address().addresses[0]).expect("it listens");
+        // Without end and without a newline; it cannot be sent where nobody reads it.
+        let sent = (0..10_000).take_while(|_| stranger.write_all(&[b'x'; 1 << 12]).is_ok()).count();
+        assert!(sent < 10_000);
         assert_eq!(listener.heard(), None);
+        // The rank itself may come again, and then its first connection closes.
+        let mut again = joined(&listener, 3, 7);
+        assert_eq!(answer(&mut rank), "");
+        say(&mut again, &Message::Done);
+        assert_eq!(wait(&listener), (3, Event::Done));
+    }
+
+    #[test]
+    fn strangers_keep_no_rank_out() {
+        let listener = Listener::open(4, &[], Seconds(60.0)).expect("a port");
+        let first = joined(&listener, 0, 7);
+        let address = listener.address().addresses[0];
+        let connect = |_| TcpStream::connect(address).expect("it listens");
+        let mut strangers: Vec<TcpStream> = (0..300).map(connect).collect();
+        let _second = joined(&listener, 1, 8);
+        // The oldest of them are closed, and the rank that is older stays.
+        assert_eq!(strangers[0].read(&mut [0]).expect("closed"), 0);
+        strangers[299].set_nonblocking(true).expect("a socket");
+        assert_eq!(strangers[299].read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+        // A byte now and then does not make a stranger welcome.
+        strangers[299].set_nonblocking(false).expect("a socket");
+        let since = Instant::now();
+        while strangers[299].write_all(b"{").is_ok() {
+            assert!(since.elapsed() < 6 * PATIENCE, "it is still there");
+            thread::sleep(PATIENCE / 20);
+        }
+        let mut first = first;
+        say(&mut first, &Message::Done);
+        assert_eq!(wait(&listener), (0, Event::Done));
     }
 
     #[test]
     fn the_ranks_see_the_end_of_the_listener() {
-        let listener = Listener::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], Seconds(60.0)).expect("a port");
+        let listener = Listener::open(4, &[IpAddr::V4(Ipv4Addr::LOCALHOST)], Seconds(60.0)).expect("a port");
         let local = LauncherAddress {
             addresses: vec![*listener.address().addresses.last().expect("loopback")],
             ..listener.address().clone()
         };
         let mut stream = TcpStream::connect(local.addresses[0]).expect("it listens");
-        let hello = Message::Hello { token: local.token.clone(), rank: 0, host: "a".to_owned(), process: 1 };
+        let hello = Message::Hello {
+            token: local.token.clone(),
+            rank: 0,
+            host: "a".to_owned(),
+            process: 1,
+            out_of_memory: NEVER,
+        };
         stream.write_all(hello.line().as_bytes()).expect("sent");
         stream.write_all(Message::Done.line().as_bytes()).expect("sent");
         wait(&listener);

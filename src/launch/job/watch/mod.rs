@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::LauncherAddress;
 
-use crate::launch::job::watch::listener::Listener;
+use crate::launch::job::watch::listener::{Listener, WAITING_EVENTS};
 use crate::launch::job::watch::watchdog::Watchdog;
 
 /// How long a rank looks for a launcher that never gives up on it.
@@ -30,22 +30,31 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// Between two looks there is no more than the writing of a line; after so long something else was between them.
 const ABSENCE: Duration = Duration::from_secs(2);
 
+/// What a command prints on the host of a rank; `None` where it cannot be asked.
+pub type Ask<'a> = &'a dyn Fn(u32, &[&str]) -> Option<String>;
+
 /// The eyes on one job.
-pub struct Watch {
+pub struct Watch<'a> {
+    ask: Ask<'a>,
     listener: Listener,
     watchdog: Watchdog,
     /// When it was last looked.
     looked: Instant,
 }
 
-impl Watch {
+impl<'a> Watch<'a> {
     /// Listens for `ranks` ranks, which reach this machine at `addresses`; none where all of them run on it. A job without
-    /// any progress for `stall_timeout` hangs.
-    pub fn open(ranks: u32, addresses: &[IpAddr], stall_timeout: Option<Duration>) -> anyhow::Result<Watch> {
+    /// any progress for `stall_timeout` hangs. `ask` is how their hosts are asked of what has happened to them.
+    pub fn open(
+        ranks: u32,
+        addresses: &[IpAddr],
+        stall_timeout: Option<Duration>,
+        ask: Ask<'a>,
+    ) -> anyhow::Result<Watch<'a>> {
         let patience = Seconds(stall_timeout.unwrap_or(PATIENCE).as_secs_f64());
         let now = Instant::now();
-        let listener = Listener::open(addresses, patience)?;
-        Ok(Watch { listener, watchdog: Watchdog::new(ranks, stall_timeout, now), looked: now })
+        let listener = Listener::open(ranks, addresses, patience)?;
+        Ok(Watch { ask, listener, watchdog: Watchdog::new(ranks, stall_timeout, now), looked: now })
     }
 
     /// What the ranks need to reach us.
@@ -67,13 +76,25 @@ impl Watch {
         }
         self.looked = now;
         self.hear();
+        self.watchdog.verdict(now)?;
+        self.look_for_want_of_memory();
         self.watchdog.verdict(now)
     }
 
     /// Which rank failed first and why, of a job that failed by itself; `None` where no rank said and none was seen.
     pub fn explanation(&mut self) -> Option<String> {
         self.hear();
+        self.look_for_want_of_memory();
         self.watchdog.explanation(Instant::now())
+    }
+
+    /// A rank that the kernel ends cannot say so, and mpirun knows no more than the signal.
+    fn look_for_want_of_memory(&mut self) {
+        if let Some((rank, files)) = self.watchdog.killed_rank() {
+            let mut line = vec!["grep", "-sH", "^oom_kill "];
+            line.extend(files.iter().map(String::as_str));
+            self.watchdog.counted(&(self.ask)(rank, &line).unwrap_or_default());
+        }
     }
 
     /// Where the ranks are, for a job that takes too long.
@@ -83,7 +104,8 @@ impl Watch {
     }
 
     fn hear(&mut self) {
-        while let Some((rank, event)) = self.listener.heard() {
+        // Not without end: there is a job to look after.
+        for (rank, event) in std::iter::from_fn(|| self.listener.heard()).take(WAITING_EVENTS) {
             self.watchdog.hear(rank, event, Instant::now());
         }
     }

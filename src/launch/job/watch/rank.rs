@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use ringmark_record::host::heartbeat::{Heartbeat, INTERVAL, Stage};
+use ringmark_record::host::heartbeat::{Heartbeat, INTERVAL, OutOfMemory, Stage};
 
 /// A rank that has missed so many reports is silent.
 const MISSED_REPORTS: f64 = 5.0;
@@ -18,6 +18,8 @@ pub struct Rank {
     pub host: String,
     /// Process number there.
     pub process: u32,
+    /// How often memory was short before it began.
+    pub out_of_memory: OutOfMemory,
     /// Number of its last connection.
     pub connection: u64,
     /// Its last report.

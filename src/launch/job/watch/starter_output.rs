@@ -9,6 +9,8 @@ pub enum Cause {
     Signal(String),
     /// With this exit status.
     Exit(i32),
+    /// By the kernel, because it went beyond the memory that Slurm gives the job.
+    OutOfMemory,
 }
 
 /// What was printed so far, as far as the next line may go on with it.
@@ -48,6 +50,9 @@ fn in_one_line(line: &str) -> Option<(u32, Cause)> {
     if let Some((_, code)) = cause.split_once("exit code ") {
         return Some((rank, Cause::Exit(leading_number(code)?)));
     }
+    if cause.starts_with("Out Of Memory") {
+        return Some((leading_number(ranks)?, Cause::OutOfMemory));
+    }
     // Several that were ended alike were ended by Slurm, because of another.
     is_one.then_some((rank, signal_by_name(cause)?))
 }
@@ -64,9 +69,8 @@ fn signal_number(number: i32) -> Cause {
 
 /// Slurm prints strsignal's text, with `(core dumped)` behind some.
 fn signal_by_name(text: &str) -> Option<Cause> {
-    const NAMES: [(&str, Signal); 9] = [
+    const NAMES: [(&str, Signal); 8] = [
         ("Killed", Signal::SIGKILL),
-        ("Out Of Memory", Signal::SIGKILL),
         ("Terminated", Signal::SIGTERM),
         ("Segmentation fault", Signal::SIGSEGV),
         ("Aborted", Signal::SIGABRT),
@@ -89,10 +93,10 @@ mod tests {
         for line in [
             "mpirun noticed that process rank 1 with PID 4711 on node b exited on signal 9 (Killed).",
             "srun: error: b: task 1: Killed",
-            "srun: error: b: task 1: Out Of Memory",
         ] {
             assert_eq!(in_one_line(line), Some((1, killed.clone())), "{line}");
         }
+        assert_eq!(in_one_line("srun: error: b: task 1: Out Of Memory"), Some((1, Cause::OutOfMemory)));
         let crashed = Some((12, Cause::Signal("11 (SIGSEGV)".to_owned())));
         assert_eq!(in_one_line("srun: error: node7: task 12: Segmentation fault (core dumped)"), crashed);
         assert_eq!(in_one_line("srun: error: b: task 3: Exited with exit code 2"), Some((3, Cause::Exit(2))));

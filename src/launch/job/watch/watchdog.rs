@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use ringmark_record::host::heartbeat::{OutOfMemory, OutOfMemoryCount};
+
 use crate::launch::job::watch::hang::{Hang, NAMED, name};
-use crate::launch::job::watch::listener::Event;
+use crate::launch::job::watch::listener::{Event, Joined};
 use crate::launch::job::watch::rank::{Rank, RankEnd};
 use crate::launch::job::watch::starter_output::{Cause, StarterOutput};
 
@@ -14,6 +16,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// What lies before and after the timed loop reads and writes files, perhaps on a slow disk: it may take so many times longer.
 const OUTSIDE_FACTOR: u32 = 3;
+
+/// How the signal that nobody outlives begins in messages.
+const KILL: &str = "9 ";
 
 /// A host with less memory left, in bytes, is about to end a process for it.
 const SCARCE_MEMORY: u64 = 500_000_000;
@@ -30,6 +35,8 @@ pub struct Watchdog {
     starter_output: StarterOutput,
     /// The first end of a rank that mpirun or srun reported.
     first_end: Option<(u32, Cause)>,
+    /// What the kernel of that rank's host has counted since the rank began.
+    out_of_memory: Option<OutOfMemory>,
 }
 
 impl Watchdog {
@@ -44,6 +51,7 @@ impl Watchdog {
             has_printed: false,
             starter_output: StarterOutput::default(),
             first_end: None,
+            out_of_memory: None,
         }
     }
 
@@ -57,9 +65,8 @@ impl Watchdog {
 
     /// Takes a rank's report.
     pub fn hear(&mut self, rank: u32, event: Event, now: Instant) {
-        if let Event::Joined(connection, host, process) = &event {
-            let (host, process, connection) = (host.clone(), *process, *connection);
-            let new = Rank { host, process, connection, at: None, heard: now, moved: now, end: None };
+        if let Event::Joined(Joined { connection, host, process, out_of_memory }) = event.clone() {
+            let new = Rank { host, process, out_of_memory, connection, at: None, heard: now, moved: now, end: None };
             let known = self.known.entry(rank).or_insert(new);
             known.connection = connection;
             // The network had lost it.
@@ -82,6 +89,29 @@ impl Watchdog {
         if let Some(death) = self.starter_output.death_in(line) {
             self.first_end.get_or_insert(death);
         }
+    }
+
+    /// A rank that was killed, and the files in which its host's kernel may have counted that; until
+    /// [`counted`](Watchdog::counted).
+    pub fn killed_rank(&self) -> Option<(u32, Vec<String>)> {
+        let (number, cause) = self.first_end.as_ref()?;
+        let Cause::Signal(signal) = cause else { return None };
+        let OutOfMemory { host, group, .. } = &self.known.get(number)?.out_of_memory;
+        let files: Vec<String> = [host, group].into_iter().flatten().map(|count| count.file.clone()).collect();
+        (signal.starts_with(KILL) && self.out_of_memory.is_none() && !files.is_empty()).then_some((*number, files))
+    }
+
+    /// Takes what those files say now, in lines `FILE:oom_kill N`.
+    pub fn counted(&mut self, text: &str) {
+        let Some(rank) = self.first_end.as_ref().and_then(|(number, _)| self.known.get(number)) else { return };
+        let more = |before: &Option<OutOfMemoryCount>| {
+            let OutOfMemoryCount { file, kills } = before.clone()?;
+            let line = text.lines().find_map(|line| line.strip_prefix(&file)?.strip_prefix(":oom_kill "));
+            let kills = line?.trim().parse::<u64>().ok()?.saturating_sub(kills);
+            Some(OutOfMemoryCount { file, kills })
+        };
+        let OutOfMemory { host, group, limit } = &rank.out_of_memory;
+        self.out_of_memory = Some(OutOfMemory { host: more(host), group: more(group), limit: *limit });
     }
 
     /// Why the job must be ended: a rank died and mpirun or srun does nothing, or nobody makes progress any more.
@@ -112,6 +142,13 @@ impl Watchdog {
         };
         match (&self.first_end, failed) {
             (Some((number, Cause::Signal(signal))), _) if is_first(number) => Some(self.killed(*number, signal)),
+            (Some((number, Cause::OutOfMemory)), _) if is_first(number) => {
+                let (name, place) = (self.name(*number), self.last_place(*number));
+                Some(format!(
+                    "{name} was killed by signal 9 (SIGKILL){place}: it went beyond the memory of its Slurm job, choose a \
+                     smaller --batch-size or fewer ranks on a host, or ask for more (--mem)"
+                ))
+            }
             (_, Some(((_, RankEnd::Failed(reason)), number))) => {
                 let silent = self.silent_ranks(now).map(|text| format!("; {text}")).unwrap_or_default();
                 Some(format!("{}: {reason}{silent}", self.name(number)))
@@ -137,9 +174,22 @@ impl Watchdog {
 
     fn killed(&self, number: u32, signal: &str) -> String {
         let mut text = format!("{} was killed by signal {signal}{}", self.name(number), self.last_place(number));
-        if let (true, Some(Rank { host, at, .. })) = (signal.starts_with("9 "), self.known.get(&number)) {
+        if let (true, Some(Rank { host, at, .. })) = (signal.starts_with(KILL), self.known.get(&number)) {
             let left = at.map_or(u64::MAX, |at| at.available_memory.0);
-            text += &if left < SCARCE_MEMORY {
+            let has_grown = |count: Option<&OutOfMemoryCount>| count.is_some_and(|count| count.kills > 0);
+            let OutOfMemory { host: of_host, group, limit } = self.out_of_memory.clone().unwrap_or_default();
+            text += &if has_grown(group.as_ref()) {
+                let limit = limit.map_or_else(String::new, |limit| format!(" of {} MB", limit.0 / 1_000_000));
+                format!(
+                    ": the kernel ended it because the memory{limit} of its control group on host {host} was used up, \
+                     choose a smaller --batch-size or fewer ranks on it, or raise the limit"
+                )
+            } else if has_grown(of_host.as_ref()) {
+                format!(
+                    ": the kernel ended processes because the memory of host {host} was used up, choose a smaller \
+                     --batch-size or fewer ranks on it"
+                )
+            } else if left < SCARCE_MEMORY {
                 let left = left / 1_000_000;
                 format!(
                     ": host {host} had {left} MB of memory left, choose a smaller --batch-size or fewer ranks on it"
@@ -216,6 +266,14 @@ mod tests {
 
     use super::*;
 
+    /// Process 100, on a host whose kernel had ended 4 processes before, 1 of them in the rank's control group.
+    fn joined(connection: u64, host: &str) -> Event {
+        let count = |file: &str, kills| Some(OutOfMemoryCount { file: file.to_owned(), kills });
+        let out_of_memory =
+            OutOfMemory { host: count("/proc/vmstat", 4), group: count("/g", 1), limit: Some(Bytes(3_000_000_000)) };
+        Event::Joined(Joined { connection, host: host.to_owned(), process: 100, out_of_memory })
+    }
+
     /// A job of which a test tells the story, second by second.
     struct Story {
         watchdog: Watchdog,
@@ -229,7 +287,7 @@ mod tests {
             let watchdog = Watchdog::new(hosts.len() as u32, Some(Duration::from_secs(60)), start);
             let mut story = Story { watchdog, start, second: 0 };
             for (rank, host) in hosts.iter().enumerate() {
-                story.say(rank as u32, Event::Joined(0, (*host).to_owned(), 100));
+                story.say(rank as u32, joined(0, host));
             }
             story
         }
@@ -418,18 +476,49 @@ mod tests {
 
     #[test]
     fn want_of_memory_is_said() {
+        let killed = |available: u64, counted: Option<&str>| {
+            let mut story = Story::new(&["a"]);
+            story.pass(1, &[(0, 2, Stage::Forward, 1.0)]);
+            if let Some(at) = story.watchdog.known.get_mut(&0).and_then(|rank| rank.at.as_mut()) {
+                at.available_memory = Bytes(available);
+            }
+            assert_eq!(story.watchdog.killed_rank(), None);
+            let now = story.now();
+            let line = "mpirun noticed that process rank 0 with PID 7 on node a exited on signal 9 (Killed).";
+            story.watchdog.output(line, now);
+            let files = vec!["/proc/vmstat".to_owned(), "/g".to_owned()];
+            assert_eq!(story.watchdog.killed_rank(), Some((0, files)));
+            if let Some(text) = counted {
+                story.watchdog.counted(text);
+                assert_eq!(story.watchdog.killed_rank(), None);
+            }
+            let explanation = story.watchdog.explanation(story.now()).expect("it was told");
+            let start = "rank 0 of 1 on host a was killed by signal 9 (SIGKILL) in iteration 2, forward: ";
+            explanation.strip_prefix(start).expect(&explanation).to_owned()
+        };
+        let plenty = 8_000_000_000;
+        let in_group = killed(plenty, Some("/proc/vmstat:oom_kill 5\n/g:oom_kill 2\n"));
+        let words = "the kernel ended it because the memory of 3000 MB of its control group on host a was used up, ";
+        assert!(in_group.starts_with(words), "{in_group}");
+        let on_host = killed(plenty, Some("/proc/vmstat:oom_kill 5\n/g:oom_kill 1\n"));
+        assert!(
+            on_host.starts_with("the kernel ended processes because the memory of host a was used up, "),
+            "{on_host}"
+        );
+        // Nothing was counted, or nothing could be asked.
+        for counted in [None, Some(""), Some("/proc/vmstat:oom_kill 4\n/g:oom_kill 1\n")] {
+            let unknown = killed(plenty, counted);
+            assert!(unknown.starts_with("by a person, a limit of the job, or the kernel"), "{unknown}");
+            let scarce = killed(120_000_000, counted);
+            assert!(scarce.starts_with("host a had 120 MB of memory left, choose a smaller --batch-size"), "{scarce}");
+        }
+
         let mut story = Story::new(&["a"]);
         story.pass(1, &[(0, 2, Stage::Forward, 1.0)]);
-        if let Some(at) = story.watchdog.known.get_mut(&0).and_then(|rank| rank.at.as_mut()) {
-            at.available_memory = Bytes(120_000_000);
-        }
         let now = story.now();
         story.watchdog.output("srun: error: a: task 0: Out Of Memory", now);
         let explanation = story.watchdog.explanation(story.now()).expect("it was told");
-        assert!(
-            explanation.contains("host a had 120 MB of memory left, choose a smaller --batch-size"),
-            "{explanation}"
-        );
+        assert!(explanation.contains("forward: it went beyond the memory of its Slurm job, "), "{explanation}");
     }
 
     #[test]
@@ -484,7 +573,7 @@ mod tests {
         let mut story = Story::new(&["a"]);
         story.pass(5, &[(0, 2, Stage::Forward, 1.0)]);
         story.say(0, Event::Left(0));
-        story.say(0, Event::Joined(1, "a".to_owned(), 100));
+        story.say(0, joined(1, "a"));
         story.pass(6, &[(0, 3, Stage::Forward, 1.0)]);
         assert_eq!(story.verdict(), None);
         // The end of the first connection may be heard late.
