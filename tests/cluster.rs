@@ -113,8 +113,7 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
     }
 
     // Two numbers have one sum, however they travel: the weights are equal to the last bit.
-    let options =
-        "--device cpu --batch-size 2 --image-size 32 --iters 3 --warmup 1 --threads 1 --lr 0.0001 --lr-warmup-iters 0";
+    let options = "--device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 3 --warmup 1 --threads 1 --lr 0.0001 --lr-warmup-iters 0";
     let checksum = |record: &String, output: &Output| {
         succeed(output);
         let text = std::fs::read(record).expect("written");
@@ -156,7 +155,7 @@ fn a_copy_runs_where_nothing_is_installed() {
         command.arg(sandbox.worker()).args(["--hosts", &hosts, "--sync", copy, "--threads", "1"]);
         command
     };
-    let training = words("--runs 1 --batch-size 2 --image-size 32 --iters 3 --warmup 1");
+    let training = words("--runs 1 --model resnet18 --batch-size 2 --image-size 32 --iters 3 --warmup 1");
     let output = sync("sweep").arg("--out").arg(sandbox.path("out")).args(training).output().expect("starts");
     succeed(&output);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -164,7 +163,7 @@ fn a_copy_runs_where_nothing_is_installed() {
         let line = said.lines().find(|line| line.starts_with(&format!("sync to {host}:{copy}: "))).expect(host);
         assert!(line.contains(" files, ") && line.contains(" MB in "), "{line}");
     }
-    let record = std::fs::read(sandbox.path("out/2n1g/rn50_b2_fp32_1.jsonl")).expect("written");
+    let record = std::fs::read(sandbox.path("out/2n1g/resnet18_b2_fp32_1.jsonl")).expect("written");
     let hosts_of_ranks = RunRecord::read(&record[..]).expect("a record").header.ranks;
     assert_eq!(hosts_of_ranks.iter().map(|place| &place.host).collect::<Vec<_>>(), [&first, &second]);
 

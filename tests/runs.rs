@@ -140,6 +140,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
                 ..TrainConfig::default()
             },
             backend: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
+            sum_dtype: None,
             buckets: vec![Bytes(102_228_128)],
             tuning: None,
             environment: Environment {

@@ -46,7 +46,9 @@ fn the_batch_script_trains(cluster: &Cluster) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/slurm.sbatch");
     let programs = worker().parent().expect("a program lies in a folder").to_owned();
     let mut command = cluster.command(&["run", "sbatch", "--wait", "--nodes=2", "--gpus-per-node=2"]);
-    command.arg(script).args(words("--cases 1n1g,2n2g --runs 1 --batch-size 2 --image-size 32 --iters 3 --warmup 1"));
+    command
+        .arg(script)
+        .args(words("--cases 1n1g,2n2g --runs 1 --model resnet18 --batch-size 2 --image-size 32 --iters 3 --warmup 1"));
     command.args(words("--dtype fp32 --threads 1 --interface eth0 --worker")).arg(sandbox.worker());
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{}:{path}", programs.display())).current_dir(sandbox.folder.path());
@@ -56,7 +58,7 @@ fn the_batch_script_trains(cluster: &Cluster) {
 
     // Hosts in Slurm's order, as many GPUs as ranks, and the interface for MPI.
     for (case, hosts, gpus) in [("1n1g", vec![1], "0"), ("2n2g", vec![1, 1, 2, 2], "0,1")] {
-        let record = sandbox.path(&format!("results/slurm-1/{case}/rn50_b2_fp32_1.jsonl"));
+        let record = sandbox.path(&format!("results/slurm-1/{case}/resnet18_b2_fp32_1.jsonl"));
         let record = RunRecord::read(&fs::read(record).expect(case)[..]).expect("a record");
         assert_eq!(record.failure(), None);
         let places: Vec<&str> = record.header.ranks.iter().map(|place| place.host.as_str()).collect();
