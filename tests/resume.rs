@@ -16,7 +16,7 @@ use ringmark_record::benchmark::{Profile, Record};
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::environment::{Environment, RankPlace};
-use ringmark_record::manifest::{Manifest, RunState};
+use ringmark_record::manifest::{self, Manifest, RunState};
 
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, runs, turn};
@@ -512,6 +512,23 @@ fn there_must_be_a_readable_manifest() {
     assert_eq!(status, Some(1));
     assert!(stderr.starts_with("not in the figures: sweep.json: the manifest is damaged: "), "{stderr}");
     assert!(sandbox.path("extracted/out_result.json").exists());
+
+    let mut refuse = |text: &str| {
+        fs::write(sandbox.path("out/sweep.json"), text).expect("written");
+        let error = refused(&mut resume, 1);
+        assert_eq!(fs::read_to_string(sandbox.path("out/sweep.json")).expect("still there"), text);
+        error
+    };
+    for cut in (0..manifest.trim_end().len()).step_by(manifest.len() / 20) {
+        let error = refuse(&manifest[..cut]);
+        assert!(error.contains(&place) && error.contains(" at line "), "cut at {cut}: {error}");
+    }
+    let later = manifest.replacen(&format!("\"schema\": {}", manifest::SCHEMA), "\"schema\": 99", 1);
+    assert_ne!(later, manifest);
+    let error = refuse(&later);
+    assert!(error.contains("99") && error.contains("use the ringmark that wrote it"), "{error}");
+    // Nothing was run on the word of any of them.
+    assert_eq!(sandbox.ran(), ["1n1g_1"]);
 }
 
 #[test]

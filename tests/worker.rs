@@ -35,7 +35,7 @@ const DEFAULTS: [(&str, &str); 5] =
     [("--device", "cpu"), ("--threads", "1"), ("--batch-size", "2"), ("--image-size", "32"), ("--warmup", "0")];
 
 /// An update of full size in the first iteration: without DLPerf's warm-up of the learning rate.
-const AT_ONCE: &str = "--lr-warmup-iters 0 --momentum 0 --weight-decay 0";
+pub const AT_ONCE: &str = "--lr-warmup-iters 0 --momentum 0 --weight-decay 0";
 
 /// A run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -231,7 +231,7 @@ fn init() -> &'static Path {
 }
 
 /// How far `one` is from `other`, in units of the way that `other` went from `start`; over a sample of every tensor.
-fn apart(one: &Tensors, other: &Tensors, start: &Tensors) -> f64 {
+pub fn apart(one: &Tensors, other: &Tensors, start: &Tensors) -> f64 {
     let (mut difference, mut way) = (0.0, 0.0);
     for (name, other) in other.iter().filter(|(name, _)| !name.contains("running") && !name.contains("tracked")) {
         let step = other.bytes.len() / 4 / 2000 + 1;
@@ -384,7 +384,7 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
 
 #[test]
 fn a_search_for_sizes_is_recorded_and_changes_no_result() {
-    let options = "--iters 2 --lr 0.0001 --lr-warmup-iters 0";
+    let options = "--model resnet18 --iters 2 --lr 0.0001 --lr-warmup-iters 0";
     let plain = Run::ranks(2, options).sound();
     assert_eq!(plain.header.tuning, None);
     for (more, trials) in [("--autotune", 6), ("--autotune --backend mpi", 9)] {
@@ -446,8 +446,8 @@ fn the_gradient_of_n_ranks_is_that_of_the_joined_batch() {
 fn an_overflow_of_fp16_skips_exactly_one_step() {
     // 32 pixels would leave 2 numbers a channel to normalize by, and gradients that overflow by themselves.
     let run = |options: &str| {
-        let options = format!("--dtype fp16 --loss-scale 128 --image-size 64 --lr 0.00002 {AT_ONCE} {options}");
-        Run::ranks(2, &options).file("--init", init()).sound()
+        let model = "--model resnet18 --dtype fp16 --loss-scale 128 --image-size 64";
+        Run::ranks(2, &format!("{model} --lr 0.001 {AT_ONCE} {options}")).sound()
     };
     let one = run("--iters 1");
     let skipped = run("--iters 2 --inject overflow:2");
@@ -462,8 +462,8 @@ fn an_overflow_of_fp16_skips_exactly_one_step() {
     let end = going_on.end.expect("an end");
     assert_eq!((end.skipped_steps, end.iterations), (1, 3));
 
-    let options = format!("--iters 1 --dtype fp16 --image-size 32 --inject overflow:1 {AT_ONCE}");
-    let finished = Run::alone(&options).file("--init", init()).finish();
+    let options = format!("--model resnet18 --iters 1 --dtype fp16 --image-size 64 --inject overflow:1 {AT_ONCE}");
+    let finished = Run::alone(&options).finish();
     assert_eq!(finished.status, Some(1), "{}", finished.stderr);
     let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
     assert!(failure.starts_with("every update of 1 was skipped for a gradient that was not finite"), "{failure}");
@@ -472,8 +472,8 @@ fn an_overflow_of_fp16_skips_exactly_one_step() {
 #[test]
 fn half_precision_follows_fp32() {
     let run = |dtype: &str| {
-        let options = format!("--iters 3 --image-size 64 --lr 0.00002 --loss-scale 128 --dtype {dtype} {AT_ONCE}");
-        losses(&Run::alone(&options).file("--init", init()).sound())
+        let model = "--model resnet18 --image-size 64 --loss-scale 128";
+        losses(&Run::alone(&format!("{model} --iters 3 --lr 0.1 --dtype {dtype} {AT_ONCE}")).sound())
     };
     let exact = run("fp32");
     assert!(exact[2] < 0.9 * exact[0], "{exact:?} does not fall");
@@ -489,7 +489,7 @@ fn half_precision_follows_fp32() {
 #[test]
 fn an_overflow_without_a_loss_scaler_fails_the_run() {
     for ranks in [1, 2] {
-        let finished = Run::ranks(ranks, "--iters 3 --inject overflow:2").finish();
+        let finished = Run::ranks(ranks, "--model resnet18 --iters 3 --inject overflow:2").finish();
         assert_eq!(finished.status, Some(1), "{}", finished.stderr);
         let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
         assert!(failure.starts_with("the loss of rank 0 is NaN in iteration 3: lower --lr"), "{failure}");
@@ -505,7 +505,7 @@ fn an_overflow_without_a_loss_scaler_fails_the_run() {
 
 #[test]
 fn a_rank_that_fails_ends_the_job_with_its_name() {
-    let run = Run::ranks(2, "--iters 100000 --inject fail:2:1");
+    let run = Run::ranks(2, "--model resnet18 --iters 100000 --inject fail:2:1");
     let finished = run.finish();
     let error = &finished.stderr;
     assert_eq!(finished.status, Some(1), "{error}");
@@ -521,7 +521,7 @@ fn a_rank_that_fails_ends_the_job_with_its_name() {
 
 #[test]
 fn a_rank_that_is_killed_ends_the_job_with_its_name() {
-    let run = Run::ranks(2, "--iters 100000");
+    let run = Run::ranks(2, "--model resnet18 --iters 100000");
     let finished = run.finish_after(|stdout, folder| {
         wait_until("the second iteration comes", || {
             fs::read_to_string(stdout).is_ok_and(|text| text.contains("Batch[2]"))
@@ -681,7 +681,7 @@ fn a_sweep_of_the_real_worker_comes_out_in_figures() {
 #[test]
 fn own_compute_time_is_measured_with_every_backend() {
     for options in ["--backend mpi", "--backend none", "--bucket-mb 1000"] {
-        let record = Run::ranks(2, &format!("--iters 3 {options}")).sound();
+        let record = Run::ranks(2, &format!("--model resnet18 --iters 3 {options}")).sound();
         for iteration in &record.iterations {
             let own = &iteration.before_allreduce;
             assert!(
@@ -690,7 +690,7 @@ fn own_compute_time_is_measured_with_every_backend() {
             );
         }
     }
-    for iteration in &Run::ranks(2, "--iters 3 --overlap off").sound().iterations {
+    for iteration in &Run::ranks(2, "--model resnet18 --iters 3 --overlap off").sound().iterations {
         for rank in 0..2 {
             let whole = iteration.phases[Phase::Forward][rank].0 + iteration.phases[Phase::Backward][rank].0;
             assert!((iteration.before_allreduce[rank].0 - whole).abs() < 1e-9, "{iteration:?}");
@@ -705,14 +705,14 @@ fn a_straggler_is_named_in_log_record_and_table_and_its_victim_is_not() {
     let mut sweep = Command::new(env!("CARGO_BIN_EXE_ringmark"));
     // Four times its own forward is more than what other work on this machine does to the other rank's.
     sweep.args(words(
-        "sweep --device cpu --hosts localhost:2 --cases 1n2g --runs 1 --batch-size 2 --image-size 32 --iters 24 --warmup 4 \
-         --threads 1 --inject slow:1:400",
+        "sweep --device cpu --hosts localhost:2 --cases 1n2g --runs 1 --model resnet18 --batch-size 2 --image-size 32 \
+         --iters 24 --warmup 4 --threads 1 --inject slow:1:400",
     ));
     sweep.arg("--worker").arg(in_folder(&folder)).arg("--out").arg(&out).env("OMP_NUM_THREADS", "1");
     let sweep = Run { command: sweep, folder }.finish();
     assert_eq!(sweep.status, Some(0), "{}", sweep.stderr);
 
-    let path = out.join("1n2g/rn50_b2_fp32_1");
+    let path = out.join("1n2g/resnet18_b2_fp32_1");
     let record = File::open(path.with_extension("jsonl")).expect("a record");
     let record = RunRecord::read(BufReader::new(record)).expect("a record");
     let end = record.end.as_ref().expect("an end");
