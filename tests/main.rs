@@ -12,6 +12,7 @@ mod extract;
 #[path = "fuzz/targets.rs"]
 mod fuzz;
 mod generate;
+mod gridengine;
 mod predict;
 #[path = "../src/record/stats/random.rs"]
 mod random;
@@ -20,6 +21,7 @@ mod resume;
 mod runs;
 mod safetensors;
 mod sandbox;
+mod scheduler;
 mod schema;
 mod score_results;
 mod slurm;
