@@ -3,17 +3,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cluster::{Cluster, host, succeed};
-use crate::sandbox::{HANGING, Sandbox, wait_until};
+use crate::sandbox::{HANGING, Sandbox, wait_for, wait_until};
 use crate::scheduler::{RINGMARK, SMALL, Scheduler, processes, record};
 use crate::turn;
 
 /// The script to start from.
 const SCRIPT: &str = "scripts/gridengine.sh";
+/// Longest time of a few iterations.
+const TRAINING: Duration = Duration::from_secs(300);
 
 #[test]
 fn grid_engine_runs_the_sweep_and_leaves_no_process() {
@@ -69,19 +72,29 @@ fn a_stopped_rank_is_named(grid_engine: &Scheduler) {
     nothing_is_left(&sandbox);
 }
 
-/// Ranks that do not mind SIGTERM.
+/// The script's ends with ranks that do not mind SIGTERM, too.
 fn a_deleted_job_ends_everywhere(grid_engine: &Scheduler) {
     let sandbox = Sandbox::new(HANGING);
     let job = submit(grid_engine, &sandbox, "--cases 2n2g");
     sandbox.wait_for_ranks(4);
     delete(grid_engine, &sandbox, &job);
+
+    // Without a warning (-notify) Grid Engine kills the launcher at once; then ranks must see that it is gone.
+    let sandbox = Sandbox::real();
+    let batch = Scheduler { run: "qsub -terse -b y -j y -o /dev/null -cwd -V -pe mpi 4", ..*grid_engine };
+    let options = format!("--cases 2n1g --iters 100000 --stall-timeout 10 {SMALL}");
+    let job = number(batch.sweep(&sandbox, &options));
+    rank_in_the_loop(&sandbox, "out", 2);
+    end_by_qdel(grid_engine, &sandbox, &job);
 }
 
 fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
     let sandbox = Sandbox::real();
     let job = submit(grid_engine, &sandbox, &format!("--cases 1n1g,2n1g --iters 40 {SMALL}"));
     let out = format!("results/gridengine-{job}");
-    wait_until("the first case is finished", || sandbox.path(&format!("{out}/1n1g/rn50_b2_fp32_1.log")).exists());
+    wait_for(TRAINING, "the first case is finished", || {
+        sandbox.path(&format!("{out}/1n1g/rn50_b2_fp32_1.log")).exists()
+    });
     // So that it cannot end before its job does.
     kill(rank_in_the_loop(&sandbox, &out, 2), Signal::SIGSTOP).expect("it runs");
     let said = delete(grid_engine, &sandbox, &job);
@@ -101,20 +114,30 @@ fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
 
 /// Submits the script for both hosts; the number of its job.
 fn submit(grid_engine: &Scheduler, sandbox: &Sandbox, options: &str) -> String {
-    let output = grid_engine.submit(sandbox, "qsub -terse -pe mpi 4", SCRIPT, options).output().expect("starts");
+    number(grid_engine.submit(sandbox, "qsub -terse -pe mpi 4", SCRIPT, options))
+}
+
+/// The number that `qsub -terse` prints.
+fn number(mut qsub: Command) -> String {
+    let output = qsub.output().expect("starts");
     succeed(&output);
     String::from_utf8(output.stdout).expect("a number").trim().to_owned()
 }
 
 /// Deletes the job and waits for its end; what its sweep said.
 fn delete(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) -> String {
-    succeed(&grid_engine.cluster.call(&["run", "qdel", job]));
-    wait_until("the job ends", || !grid_engine.cluster.call(&["run", "qstat", "-j", job]).status.success());
+    end_by_qdel(grid_engine, sandbox, job);
     let said = fs::read_to_string(sandbox.path(&format!("ringmark-{job}.log"))).expect("the job's output");
     let last_words = [" failed: interrupted; its log is ", "\nwhat is finished stays; go on with: "];
     assert!(last_words.iter().all(|words| said.contains(words)), "{said}");
-    nothing_is_left(sandbox);
     said
+}
+
+/// Deletes the job and waits for its end.
+fn end_by_qdel(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) {
+    succeed(&grid_engine.cluster.call(&["run", "qdel", job]));
+    wait_until("the job ends", || !grid_engine.cluster.call(&["run", "qstat", "-j", job]).status.success());
+    nothing_is_left(sandbox);
 }
 
 /// The rank of case 2n1g on host `number`, when the first has done a few iterations of the sweep in `out`.
@@ -130,7 +153,7 @@ fn rank_in_the_loop(sandbox: &Sandbox, out: &str, number: usize) -> Pid {
         let text = fs::read_to_string(sandbox.path(&format!("{out}/2n1g/rn50_b2_fp32_1.log.part"))).unwrap_or_default();
         text.matches("Epoch[0] Batch[").count() >= 3
     };
-    wait_until("the rank trains", || trains() && rank().is_some());
+    wait_for(TRAINING, "the rank trains", || trains() && rank().is_some());
     rank().expect("it runs")
 }
 

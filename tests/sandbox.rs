@@ -91,7 +91,12 @@ impl Sandbox {
 
 /// Looks again and again; `what` is said where it does not happen.
 pub fn wait_until(what: &str, has_happened: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
+    wait_for(Duration::from_secs(60), what, has_happened);
+}
+
+/// The same for what takes so long where the machine has other work.
+pub fn wait_for(limit: Duration, what: &str, has_happened: impl Fn() -> bool) {
+    let end = Instant::now() + limit;
     while !has_happened() {
         assert!(Instant::now() < end, "it does not happen that {what}");
         thread::sleep(Duration::from_millis(20));
