@@ -12,11 +12,9 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-readonly here NAME=${CLUSTER_NAME:-ringmark}
-readonly CLUSTER=/run/$NAME-cluster
-readonly STATE=$CLUSTER/slurm
-# shellcheck source=scripts/common.sh
-source "$here/common.sh"
+readonly here SCHEDULER=Slurm SERVICES=(slurmctld slurmd munge)
+# shellcheck source=scripts/scheduler_cluster.sh
+source "$here/scheduler_cluster.sh"
 
 missing_packages() {
     command -v slurmctld >/dev/null || echo slurmctld
@@ -28,29 +26,13 @@ missing_packages() {
         echo slurm-wlm-basic-plugins
 }
 
-# --- up ------------------------------------------------------------------------------------------------------------
-
-# What `up` is doing: its last message where it fails.
-step=
-
-undo_up() {
-    say "failed: $step; see above. What was made of it is removed"
-    tail -qn 5 "$STATE"/*.log >&2 2>/dev/null || true
-    "$here/cluster.sh" down
-}
-
-up() {
-    local hosts names host
-    install_packages missing_packages slurmctld slurmd munge
-    hosts=$("$here/cluster.sh" up "$1")
-    trap undo_up EXIT
-    names=${hosts//:1/}
-
+start_scheduler() {
+    local host
     step="writing Slurm's configuration"
     mkdir -p "$STATE/state"
     # munged lives in no folder that others may write to.
     chmod 755 "$STATE"
-    write_configuration "${names//,/ }"
+    write_configuration "$@"
 
     step="starting munged and slurmctld on $NAME-1"
     (umask 077 && head -c 128 /dev/urandom >"$STATE/munge.key")
@@ -58,19 +40,14 @@ up() {
         --pid-file="$STATE/munge.pid" --log-file="$STATE/munge.log" --seed-file="$STATE/munge.seed"
     "$here/cluster.sh" run slurmctld -f "$STATE/slurm.conf"
 
-    for host in ${names//,/ }; do
+    for host in "$@"; do
         step="starting slurmd on $host"
         mkdir -p "$STATE/$host.spool"
         "$here/cluster.sh" run ssh "$host" "$(command -v slurmd)" -N "$host" -f "$STATE/slurm.conf"
     done
-
-    step="waiting for every host to be idle"
-    wait_until_idle "$1"
-    trap - EXIT
-    echo "$hosts"
 }
 
-# Configuration for the hosts in $1.
+# Configuration for the hosts $@.
 write_configuration() {
     local host memory
     memory=$(awk '$1 == "MemTotal:" { print int($2 / 1024 / 2) }' /proc/meminfo)
@@ -101,7 +78,7 @@ ReturnToService=2
 GresTypes=gpu
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 CONFIG
-    for host in $1; do
+    for host in "$@"; do
         echo "NodeName=$host CPUs=$(nproc) RealMemory=$memory Gres=gpu:2" >>"$STATE/slurm.conf"
     done
     echo "Name=gpu File=$STATE/gpu[0-1]" >"$STATE/gres.conf"
@@ -111,36 +88,8 @@ CONFIG
     echo "CgroupPlugin=cgroup/v1" >"$STATE/cgroup.conf"
 }
 
-# At most 20 seconds, for $1 hosts.
-wait_until_idle() {
-    local deadline=$((SECONDS + 20))
-    until [[ $(with_slurm sinfo --noheader --Node --states=idle 2>/dev/null | wc -l) == "$1" ]]; do
-        if ((SECONDS >= deadline)); then
-            with_slurm sinfo --Node --long >&2 || true
-            exit 1
-        fi
-        sleep 0.2
-    done
-}
+with_scheduler() { "$here/cluster.sh" run env SLURM_CONF="$STATE/slurm.conf" "$@"; }
+has_all_hosts() { [[ $(with_scheduler sinfo --noheader --Node --states=idle 2>/dev/null | wc -l) == "$1" ]]; }
+say_hosts() { with_scheduler sinfo --Node --long; }
 
-# --- use -----------------------------------------------------------------------------------------------------------
-
-with_slurm() { "$here/cluster.sh" run env SLURM_CONF="$STATE/slurm.conf" "$@"; }
-
-verb=${1:-}
-if [[ $verb == --help || $verb == -h ]]; then usage 0; fi
-if ((EUID != 0)); then fail "namespaces need root: sudo scripts/slurm_cluster.sh $*" 2; fi
-case $verb:$# in
-    up:[12])
-        count=${2:-2}
-        [[ $count =~ ^[1-9][0-9]?$ ]] || fail "up $count: it takes 1 to 99 hosts" 2
-        up "$count"
-        ;;
-    run:1) usage 2 >&2 ;;
-    run:*)
-        [[ -e $STATE/slurm.conf ]] || fail "no Slurm is up: scripts/slurm_cluster.sh up"
-        with_slurm "${@:2}"
-        ;;
-    down:1) "$here/cluster.sh" down ;;
-    *) usage 2 >&2 ;;
-esac
+main "$@"

@@ -3,6 +3,7 @@
 # time until it is reported, and the message. A part of scripts/test.sh, which leaves it out where it is not run by root.
 #
 #   scripts/test_cluster.sh [NAME...]     tests whose names hold one of these; by default cluster:: doctor:: slurm::
+#                                         gridengine::
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if ((EUID != 0)); then
@@ -12,5 +13,5 @@ if ((EUID != 0)); then
 fi
 "$root/scripts/setup.sh"
 cd "$root"
-if (($# == 0)); then set -- cluster:: doctor:: slurm::; fi
+if (($# == 0)); then set -- cluster:: doctor:: slurm:: gridengine::; fi
 exec cargo test --workspace --test ringmark -- --nocapture --test-threads 1 "$@"

@@ -146,7 +146,7 @@ fn sums_between_hosts_are_added_in_fp32_and_rounded_once() {
         );
         let output = cluster.worker(&[1, 1, 1, 1], &words(&all).collect::<Vec<_>>());
         succeed(&output);
-        (safetensors::read(&file), String::from_utf8_lossy(&output.stdout).into_owned())
+        (safetensors::read(Path::new(&file)), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     // A rate that moves the weights far beyond the rounding of their own.
     let ((start, _), (exact, _)) = (weights("0", ""), weights("1", ""));

@@ -12,6 +12,7 @@ mod extract;
 #[path = "fuzz/targets.rs"]
 mod fuzz;
 mod generate;
+mod gridengine;
 mod hostile;
 mod predict;
 #[path = "../src/record/stats/random.rs"]
@@ -21,6 +22,7 @@ mod resume;
 mod runs;
 mod safetensors;
 mod sandbox;
+mod scheduler;
 mod schema;
 mod score_results;
 mod slurm;

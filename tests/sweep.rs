@@ -109,12 +109,38 @@ fn a_dry_run_for_slurm_prints_srun_s_commands_and_needs_no_slurm() {
 }
 
 #[test]
-fn slurm_outside_an_allocation_is_refused() {
+fn a_dry_run_for_grid_engine_leaves_the_way_to_other_hosts_to_open_mpi() {
     let sandbox = Sandbox::new("exit 1");
-    for hosts in ["", "--hosts a:1"] {
-        let mut command = sandbox.sweep(&format!("--cases 1n1g --launcher slurm {hosts}"));
-        let error = refused(command.env_remove("SLURM_JOB_ID"), 2);
-        assert!(error.contains("works inside an allocation of Slurm") && error.contains("slurm.sbatch"), "{error}");
+    let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype fp16");
+    command
+        .args(["--launcher", "gridengine"])
+        .arg("--worker")
+        .arg(sandbox.worker())
+        .arg("--out")
+        .arg(sandbox.path("out"));
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("NCCL_DEBUG", "INFO");
+    command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    let (status, stdout, stderr) = run(&mut command);
+    assert_eq!(status, Some(0), "{stderr}");
+    let folder = sandbox.folder.path().to_str().expect("a plain name");
+    let by_ssh = " -mca plm_rsh_args '-p 22 -q -o StrictHostKeyChecking=no'";
+    let golden = include_str!("golden/dry_run_4_hosts.txt");
+    assert!(golden.contains(by_ssh));
+    assert_eq!(stdout.replace(folder, "/FOLDER"), golden.replace(by_ssh, ""));
+}
+
+#[test]
+fn a_scheduler_s_launcher_is_refused_outside_a_job() {
+    let sandbox = Sandbox::new("exit 1");
+    for (launcher, place, script, variable) in [
+        ("slurm", "inside an allocation of Slurm", "slurm.sbatch", "SLURM_JOB_ID"),
+        ("gridengine", "inside a job of Grid Engine", "gridengine.sh", "PE_HOSTFILE"),
+    ] {
+        for hosts in ["", "--hosts a:1"] {
+            let mut command = sandbox.sweep(&format!("--cases 1n1g --launcher {launcher} {hosts}"));
+            let error = refused(command.env_remove(variable), 2);
+            assert!(error.contains(place) && error.contains(script) && error.contains(variable), "{error}");
+        }
     }
 }
 

@@ -48,11 +48,11 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train every case several times through mpirun or Slurm and keep all logs and records
+    /// Train every case several times through mpirun, Slurm or Grid Engine and keep all logs and records
     Sweep(Box<SweepOptions>),
-    /// Run inference at every point several times through mpirun or Slurm: images/s by network and batch size
+    /// Run inference at every point several times through mpirun, Slurm or Grid Engine: images/s by network and batch size
     Score(Box<ScoreOptions>),
-    /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun or Slurm
+    /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun, Slurm or Grid Engine
     Bandwidth(Box<BandwidthOptions>),
     /// Check every host: ssh, programs, devices, network; print what is wrong and how to fix it
     Doctor(DoctorOptions),

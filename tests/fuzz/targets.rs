@@ -7,6 +7,7 @@ use std::path::Path;
 
 use ringmark::launch::cluster::hosts::Hosts;
 use ringmark::launch::doctor::probe::Probe;
+use ringmark::launch::job::gridengine;
 use ringmark::read::analyse::comparison::side::{Side, SideKind};
 use ringmark::read::analyse::comparison::verdicts::ComparedResults;
 use ringmark::read::analyse::comparison::{collectives, pairing, pytorch, training};
@@ -263,6 +264,9 @@ fn words(bytes: &[u8]) {
     }
     if let Ok(hosts) = Hosts::parse_list(text) {
         assert!(hosts.whole().ranks() > 0);
+    }
+    if let Ok(hosts) = gridengine::parse(text) {
+        assert!(hosts.iter().all(|host| host.slots > 0));
     }
     Probe::parse(text);
 }

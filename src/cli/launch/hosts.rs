@@ -19,12 +19,14 @@ use crate::launch::local::environment::LaunchEnvironment;
 /// Which hosts, and how they are reached.
 #[derive(Debug, Args)]
 pub struct HostOptions {
-    /// What starts the ranks: mpirun over ssh, or srun with PMIx inside an allocation of Slurm
+    /// What starts the ranks: mpirun over ssh, srun with PMIx inside an allocation of Slurm, or mpirun over qrsh inside a
+    /// job of Grid Engine
     #[arg(long, value_name = "NAME", default_value = "mpirun", value_parser = PossibleValuesParser::new(starter::NAMES))]
     launcher: String,
     /// Hosts with their number of ranks; a case takes the first of them
     /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
-    /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs]
+    /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs; with
+    /// --launcher gridengine the job's hosts, each with as many ranks as it has slots there]
     #[arg(long, value_name = "HOST:SLOTS,..", value_parser = Hosts::parse_list)]
     hosts: Option<Hosts>,
     /// File with a line `host slots=8` for each host, instead of --hosts
@@ -69,7 +71,7 @@ impl HostOptions {
             device: machine.device,
             sync: self.sync,
             dry_run: false,
-            // Slurm starts ranks where ssh may not lead.
+            // Slurm and Grid Engine start ranks where ssh may not lead.
             doctor: starter == Starter::Mpirun,
         })
     }
@@ -92,7 +94,7 @@ pub struct LaunchOptions {
     #[arg(long)]
     dry_run: bool,
     /// Skip the doctor, which looks at the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their
-    /// network themselves. With --launcher slurm it is always skipped
+    /// network themselves. With --launcher slurm or gridengine it is always skipped
     #[arg(long)]
     no_doctor: bool,
 }

@@ -30,6 +30,8 @@ Examples:
       the same where nothing is installed on b: copies the worker and its libraries there first
   salloc --nodes=2 --gpus-per-node=8 --exclusive ringmark sweep --launcher slurm --cases 1n1g,2n8g
       inside an allocation of Slurm; scripts/slurm.sbatch is a batch script to start from
+  qsub -pe mpi 16 scripts/gridengine.sh --cases 1n1g,2n8g
+      as a job of Grid Engine, by the script to start from
   ringmark sweep --hosts a:8,b:8 --out results/rack7 --resume
       goes on with that sweep after it was interrupted or failed: only what is missing runs
   ringmark sweep --dtypes fp32,bf16 --batch-sizes 32,64,128 --cases 1n1g,1n8g

@@ -21,6 +21,8 @@ pub struct Host {
 pub struct Hosts {
     /// Where the list comes from, as error messages call it: `--hosts` or `the hostfile nodes.txt`, say.
     source: String,
+    /// How to get more of them, where a scheduler chose them.
+    request: Option<&'static str>,
     hosts: Vec<Host>,
 }
 
@@ -29,6 +31,7 @@ impl Hosts {
     pub fn this_machine(slots: u32) -> Hosts {
         Hosts {
             source: "the default (this machine)".to_owned(),
+            request: None,
             hosts: vec![Host { name: "localhost".to_owned(), slots }],
         }
     }
@@ -56,10 +59,31 @@ impl Hosts {
         Hosts::without_duplicates(source, hosts)
     }
 
-    /// `source` is what error messages call the list.
-    pub fn new(source: String, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
+    /// Those that a scheduler gave. `source` is what error messages call them, `request` says how to get more.
+    pub fn allocated(source: String, request: &'static str, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
         ensure!(!hosts.is_empty(), "{source} has no host");
-        Hosts::without_duplicates(source, hosts)
+        Ok(Hosts { request: Some(request), ..Hosts::without_duplicates(source, hosts)? })
+    }
+
+    /// Refuses hosts that `allocation` has not, and more slots than it has there.
+    pub fn check_within(&self, allocation: &Hosts) -> anyhow::Result<()> {
+        let (source, given) = (&self.source, &allocation.source);
+        for Host { name, slots } in &self.hosts {
+            let Some(there) = allocation.hosts.iter().find(|host| host.name == *name) else {
+                let names: Vec<&str> = allocation.hosts.iter().map(|host| host.name.as_str()).collect();
+                bail!(
+                    "{source} names host {name}, {given} has {}: leave {source} out, or choose of these",
+                    names.join(", ")
+                );
+            };
+            ensure!(
+                *slots <= there.slots,
+                "{source} gives host {name} {slots} slots, {given} has {}: leave {source} out, or {}",
+                there.slots,
+                allocation.request.unwrap_or("choose fewer"),
+            );
+        }
+        Ok(())
     }
 
     fn without_duplicates(source: String, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
@@ -68,7 +92,7 @@ impl Hosts {
                 bail!("{source} names host {} twice: name it once, with all its slots", host.name);
             }
         }
-        Ok(Hosts { source, hosts })
+        Ok(Hosts { source, request: None, hosts })
     }
 
     /// Every host.
@@ -99,11 +123,12 @@ impl Hosts {
         if misfits.is_empty() {
             return Ok(());
         }
-        let mut fixes = Vec::new();
-        if misfits.iter().any(|(misfit, _)| *misfit == Misfit::Hosts) {
+        let mut fixes: Vec<String> = self.request.iter().map(|request| (*request).to_owned()).collect();
+        let lacks = |wanted| self.request.is_none() && misfits.iter().any(|(misfit, _)| *misfit == wanted);
+        if lacks(Misfit::Hosts) {
             fixes.push("add a host".to_owned());
         }
-        if misfits.iter().any(|(misfit, _)| *misfit == Misfit::Slots) {
+        if lacks(Misfit::Slots) {
             fixes.push("raise the slots, as in --hosts localhost:8, to share cores or GPUs on purpose".to_owned());
         }
         let fitting: Vec<String> = cases.iter().filter(|case| self.fit(**case)).map(Case::to_string).collect();
@@ -115,7 +140,7 @@ impl Hosts {
     }
 
     fn misfit(&self, case: Case) -> Option<(Misfit, String)> {
-        let Hosts { source, hosts } = self;
+        let Hosts { source, hosts, .. } = self;
         if hosts.len() < case.nodes as usize {
             let fault = format!("case {case} needs {} hosts, {source} has {}", case.nodes, hosts.len());
             return Some((Misfit::Hosts, fault));

@@ -4,8 +4,17 @@
 use crate::launch::job::request::{JobRequest, nccl_interface};
 use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
+/// How mpirun starts its daemons on other hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remote {
+    /// By ssh.
+    Ssh,
+    /// By Grid Engine's `qrsh -inherit`, which Open MPI chooses itself inside a job.
+    Qrsh,
+}
+
 /// The command line that launches `job`, `mpirun` first: `gpus_per_node` ranks on each of the hosts, in the order of the hosts.
-pub fn command_line(job: &JobRequest, environment: &LaunchEnvironment) -> Vec<String> {
+pub fn command_line(job: &JobRequest, remote: Remote, environment: &LaunchEnvironment) -> Vec<String> {
     let JobRequest { case, hosts, options, .. } = job;
     let mut line: Vec<String> = Vec::new();
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
@@ -24,8 +33,10 @@ pub fn command_line(job: &JobRequest, environment: &LaunchEnvironment) -> Vec<St
         add(&["-x", &format!("OMP_NUM_THREADS={threads}")]);
     }
     add(&["-mca", "pml", "ob1", "-mca", "btl", "^openib"]);
-    let ssh = format!("-p {} -q -o StrictHostKeyChecking=no", job.ssh_port);
-    add(&["-mca", "plm_rsh_args", &ssh]);
+    if remote == Remote::Ssh {
+        let ssh = format!("-p {} -q -o StrictHostKeyChecking=no", job.ssh_port);
+        add(&["-mca", "plm_rsh_args", &ssh]);
+    }
     if environment.container {
         add(&["-mca", SINGLE_COPY, "none"]);
     }
@@ -65,7 +76,7 @@ mod tests {
         let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
         let hosts = hosts.of(case);
         let job = JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, program };
-        command_line(&job, environment).join(" ")
+        command_line(&job, Remote::Ssh, environment).join(" ")
     }
 
     #[test]
@@ -102,9 +113,12 @@ mod tests {
         let (options, program) = (&options, Vec::new());
         let case = Case::SINGLE;
         let job = JobRequest { case, hosts: &hosts, options, ssh_port: 22, threads: Some(3), program };
-        assert!(command_line(&job, &environment()).contains(&"OMP_NUM_THREADS=3".to_owned()));
-        let line = command_line(&JobRequest { ssh_port: 2222, ..job }, &environment()).join(" ");
+        assert!(command_line(&job, Remote::Ssh, &environment()).contains(&"OMP_NUM_THREADS=3".to_owned()));
+        let job = JobRequest { ssh_port: 2222, ..job };
+        let line = command_line(&job, Remote::Ssh, &environment()).join(" ");
         assert!(line.contains("plm_rsh_args -p 2222 -q -o StrictHostKeyChecking=no"), "{line}");
+        let line = command_line(&job, Remote::Qrsh, &environment()).join(" ");
+        assert!(!line.contains("plm_rsh"), "{line}");
     }
 
     #[test]

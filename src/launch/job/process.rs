@@ -92,7 +92,9 @@ pub fn run(
             Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
         }
         if let Some(status) = job.leader.try_wait()? {
-            break Ended::Exited(status, None);
+            // Grid Engine signals all processes of its job: what it asked for is no failure of theirs.
+            let is_asked = !status.success() && interrupt.asked();
+            break if is_asked { Ended::Interrupted } else { Ended::Exited(status, None) };
         }
         if interrupt.asked() {
             break Ended::Interrupted;

@@ -65,7 +65,7 @@ impl Allocation {
     /// Asks Slurm.
     pub fn read(environment: &LaunchEnvironment) -> anyhow::Result<Allocation> {
         let job = job_number(environment)?;
-        let variables = &environment.slurm;
+        let variables = &environment.scheduler;
         let list =
             variables.get("SLURM_JOB_NODELIST").context("SLURM_JOB_NODELIST is not set, as salloc and sbatch do")?;
         let gpus = gpus_by_node(&scontrol(&["show", "job", "--details", job])?, host_names)?;
@@ -81,7 +81,8 @@ impl Allocation {
         let host = |node: &Node| Host { name: node.name.clone(), slots: slots(node) };
         // Beside others that have GPUs, a host without one has no place for a rank.
         let hosts = self.nodes.iter().map(host).filter(|host| host.slots > 0).collect();
-        Hosts::new(format!("the Slurm allocation {}", self.job), hosts)
+        let source = format!("the Slurm allocation {}", self.job);
+        Hosts::allocated(source, "ask salloc or sbatch for more (--nodes, --gpus-per-node, --ntasks-per-node)", hosts)
     }
 
     /// What jobs on `device` ask for.
@@ -96,7 +97,7 @@ impl Allocation {
 
 /// Slurm's number of the allocation that this process runs in.
 pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
-    environment.slurm.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {
+    environment.scheduler.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {
         usage(anyhow!(
             "--launcher slurm works inside an allocation of Slurm, and SLURM_JOB_ID is not set: \
              start it by sbatch (scripts/slurm.sbatch) or in salloc"
@@ -112,7 +113,7 @@ pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvi
     let mut line: Vec<String> = vec!["env".to_owned()];
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
-    for name in ASKED.iter().filter(|name| environment.slurm.contains_key(**name)) {
+    for name in ASKED.iter().filter(|name| environment.scheduler.contains_key(**name)) {
         add(&["-u", name]);
     }
     add(&["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^openib"]);
@@ -285,9 +286,9 @@ mod tests {
 
     #[test]
     fn what_was_set_reaches_ranks_and_what_the_allocation_asked_for_does_not() {
-        let slurm = variables(&[("SLURM_GPUS", "4"), ("SLURM_JOB_ID", "7"), ("SLURM_HINT", "nomultithread")]);
+        let scheduler = variables(&[("SLURM_GPUS", "4"), ("SLURM_JOB_ID", "7"), ("SLURM_HINT", "nomultithread")]);
         let environment = LaunchEnvironment {
-            slurm,
+            scheduler,
             container: true,
             host_name: "a".to_owned(),
             cores: 6,

@@ -1,11 +1,13 @@
-//! What starts the ranks of a job, and what differs in how it ends. The command lines are in [`mpirun`] and [`slurm`].
+//! What starts the ranks of a job, and what differs in how it ends. The command lines are in [`mpirun`] and [`slurm`], the
+//! hosts of a job of Grid Engine in [`gridengine`].
 
 use anyhow::{Context, anyhow};
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::Hosts;
-use crate::launch::job::mpirun;
+use crate::launch::job::gridengine;
+use crate::launch::job::mpirun::{self, Remote};
 use crate::launch::job::request::JobRequest;
 use crate::launch::job::slurm::{self, Allocation, GpusOfStep};
 use crate::launch::local::environment::LaunchEnvironment;
@@ -17,38 +19,47 @@ pub enum Starter {
     Mpirun,
     /// srun with PMIx, inside an allocation of Slurm.
     Slurm(GpusOfStep),
+    /// mpirun, which reaches other hosts by qrsh, inside a job of Grid Engine.
+    GridEngine,
 }
 
 /// The values of `--launcher`.
-pub const NAMES: [&str; 2] = ["mpirun", SLURM];
+pub const NAMES: [&str; 3] = ["mpirun", SLURM, GRID_ENGINE];
 
 const SLURM: &str = "slurm";
+const GRID_ENGINE: &str = "gridengine";
 
-/// What `name` of [`NAMES`] stands for, and where it runs: on the hosts that were given, or on those of the allocation of
-/// Slurm. Nobody says in `None`.
+/// What `name` of [`NAMES`] stands for, and where it runs: on the hosts that were given, or on those that Slurm or Grid
+/// Engine gave this job. Nobody says in `None`.
 pub fn choose(
     name: &str,
     given: Option<Hosts>,
     device: DeviceChoice,
     environment: &LaunchEnvironment,
 ) -> anyhow::Result<(Starter, Option<Hosts>)> {
-    if name != SLURM {
-        return Ok((Starter::Mpirun, given));
+    // A dry run may be elsewhere.
+    let is_elsewhere = |inside: bool| given.is_some() && !inside;
+    match name {
+        // What GPUs Slurm has is not known there.
+        SLURM if is_elsewhere(slurm::job_number(environment).is_ok()) => {
+            Ok((Starter::Slurm(GpusOfStep::Unknown), given))
+        }
+        SLURM => {
+            let allocation = Allocation::read(environment)?;
+            let hosts = given.map_or_else(|| allocation.hosts(device), Ok)?;
+            Ok((Starter::Slurm(allocation.gpus(device)), Some(hosts)))
+        }
+        GRID_ENGINE if is_elsewhere(gridengine::check(environment).is_ok()) => Ok((Starter::GridEngine, given)),
+        GRID_ENGINE => Ok((Starter::GridEngine, Some(gridengine::hosts(environment, given)?))),
+        _ => Ok((Starter::Mpirun, given)),
     }
-    // A dry run may be elsewhere; what GPUs Slurm has is not known there.
-    if given.is_some() && slurm::job_number(environment).is_err() {
-        return Ok((Starter::Slurm(GpusOfStep::Unknown), given));
-    }
-    let allocation = Allocation::read(environment)?;
-    let hosts = given.map_or_else(|| allocation.hosts(device), Ok)?;
-    Ok((Starter::Slurm(allocation.gpus(device)), Some(hosts)))
 }
 
 impl Starter {
     /// The program, as messages call it.
     pub fn program(self) -> &'static str {
         match self {
-            Starter::Mpirun => "mpirun",
+            Starter::Mpirun | Starter::GridEngine => "mpirun",
             Starter::Slurm(_) => "srun",
         }
     }
@@ -56,7 +67,8 @@ impl Starter {
     /// The command line that launches `job`.
     pub fn command_line(self, job: &JobRequest, environment: &LaunchEnvironment) -> Vec<String> {
         match self {
-            Starter::Mpirun => mpirun::command_line(job, environment),
+            Starter::Mpirun => mpirun::command_line(job, Remote::Ssh, environment),
+            Starter::GridEngine => mpirun::command_line(job, Remote::Qrsh, environment),
             Starter::Slurm(gpus) => slurm::command_line(job, gpus, environment),
         }
     }
@@ -64,24 +76,35 @@ impl Starter {
     /// The command line with `variable` passed on to every rank from the starter's own environment.
     pub fn passing(self, command_line: &[String], variable: &str) -> Vec<String> {
         let mut line = command_line.to_vec();
-        // srun passes on all that it has.
-        if self == Starter::Mpirun {
-            line.splice(1..1, ["-x".to_owned(), variable.to_owned()]);
+        match self {
+            Starter::Mpirun | Starter::GridEngine => {
+                line.splice(1..1, ["-x".to_owned(), variable.to_owned()]);
+            }
+            // srun passes on all that it has.
+            Starter::Slurm(_) => {}
         }
         line
     }
 
     /// Refuses what cannot start a job here.
     pub fn check(self, environment: &LaunchEnvironment) -> anyhow::Result<()> {
-        let fix = match self {
-            Starter::Mpirun => "install Open MPI (scripts/setup.sh, or apt-get install openmpi-bin)",
+        const OPEN_MPI: (&str, &str) =
+            ("mpirun", "install Open MPI (scripts/setup.sh, or apt-get install openmpi-bin)");
+        let needed = match self {
+            Starter::Mpirun => vec![OPEN_MPI],
             Starter::Slurm(_) => {
                 slurm::job_number(environment)?;
-                "put Slurm's commands on PATH (apt-get install slurm-client)"
+                vec![("srun", "put Slurm's commands on PATH (apt-get install slurm-client)")]
+            }
+            Starter::GridEngine => {
+                gridengine::check(environment)?;
+                vec![OPEN_MPI, ("qrsh", "put Grid Engine's commands on PATH (apt-get install gridengine-client)")]
             }
         };
-        let program = self.program();
-        environment.find(program).map(|_| ()).with_context(|| format!("{program} is not on PATH: {fix}"))
+        for (program, fix) in needed {
+            environment.find(program).with_context(|| format!("{program} is not on PATH: {fix}"))?;
+        }
+        Ok(())
     }
 
     /// Whether it reaches other hosts by ssh, and so may we.
@@ -94,10 +117,10 @@ impl Starter {
         self == Starter::Slurm(GpusOfStep::OneARank)
     }
 
-    /// Whether a process in the program's own group ends the ranks of all hosts when the program is gone: it must not be
-    /// killed with it, and takes a moment.
+    /// Whether a process that the program started ends the ranks of other hosts when the program is gone: it must not be
+    /// killed with it, and takes a moment. Under Grid Engine that is Open MPI's daemon there, which goes with its qrsh.
     pub fn has_watcher(self) -> bool {
-        matches!(self, Starter::Slurm(_))
+        matches!(self, Starter::Slurm(_) | Starter::GridEngine)
     }
 }
 

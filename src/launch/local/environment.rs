@@ -14,6 +14,9 @@ use ringmark_record::host::environment::is_allowed;
 /// MPI's name for shared memory by process-to-process copy, which a container's seccomp rules forbid.
 pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
 
+/// Grid Engine's variables by which Open MPI knows that it runs inside a job of it.
+pub const GRID_ENGINE: [&str; 4] = ["PE_HOSTFILE", "JOB_ID", "SGE_ROOT", "ARC"];
+
 /// What joins containers or virtual machines inside a host begins with one of these.
 const INNER: [&str; 11] =
     ["docker", "br-", "virbr", "veth", "vnet", "cni", "flannel", "cali", "lxcbr", "lxdbr", "podman"];
@@ -39,8 +42,8 @@ pub struct LaunchEnvironment {
     pub settings: BTreeMap<String, String>,
     /// Whether Open MPI must know that this is a container: it is one, and the user has not said how to copy.
     pub container: bool,
-    /// Slurm's variables, `SLURM_*` and `SRUN_*`, which it sets inside an allocation.
-    pub slurm: BTreeMap<String, String>,
+    /// What Slurm and Grid Engine set inside a job of theirs: `SLURM_*`, `SRUN_*` and [`GRID_ENGINE`].
+    pub scheduler: BTreeMap<String, String>,
     /// This machine's own addresses, those of bridges inside it last.
     pub addresses: Vec<IpAddr>,
     /// What Open MPI is to use in the place of ssh, where the environment says so.
@@ -60,7 +63,8 @@ impl LaunchEnvironment {
         let mut variables: Vec<String> =
             env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_forwarded(name)).collect();
         variables.sort();
-        let is_of_slurm = |name: &str| name.starts_with("SLURM_") || name.starts_with("SRUN_");
+        let is_of_scheduler =
+            |name: &str| name.starts_with("SLURM_") || name.starts_with("SRUN_") || GRID_ENGINE.contains(&name);
         let copy_is_chosen = env::var_os(format!("OMPI_MCA_{SINGLE_COPY}")).is_some();
         let in_container = ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists());
         LaunchEnvironment {
@@ -80,9 +84,9 @@ impl LaunchEnvironment {
                 .filter(|(name, _)| is_allowed(name))
                 .collect(),
             container: in_container && !copy_is_chosen,
-            slurm: env::vars_os()
+            scheduler: env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-                .filter(|(name, _)| is_of_slurm(name))
+                .filter(|(name, _)| is_of_scheduler(name))
                 .collect(),
             addresses: own_addresses(),
             ssh_agent: env::var("OMPI_MCA_plm_rsh_agent").ok(),

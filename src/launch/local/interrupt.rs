@@ -6,11 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 /// How often a waiting loop looks at the clock, the child and the interrupt.
 pub const TICK: Duration = Duration::from_millis(20);
 
-/// Whether the user asked to stop: Ctrl-C, SIGTERM or a closed terminal.
+/// Whether the user asked to stop: Ctrl-C, SIGTERM, a closed terminal, or what Grid Engine sends a job a while before it is
+/// suspended (SIGUSR1) or killed (SIGUSR2).
 #[derive(Debug, Clone)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -18,8 +20,9 @@ impl Interrupt {
     /// Takes over the signals; once a process.
     pub fn install() -> anyhow::Result<Interrupt> {
         let asked = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&asked);
-        ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("signals cannot be caught")?;
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2] {
+            signal_hook::flag::register(signal, Arc::clone(&asked)).context("signals cannot be caught")?;
+        }
         Ok(Interrupt(asked))
     }
 

@@ -1,0 +1,192 @@
+//! A job of Grid Engine: its hosts with their slots. Open MPI's mpirun starts ranks on them by `qrsh -inherit`, so that
+//! Grid Engine knows every process. Not for submitting jobs: qsub does that (scripts/gridengine.sh).
+
+use std::fs;
+
+use anyhow::{Context, anyhow, bail};
+use ringmark_record::options::usage::usage;
+
+use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::local::environment::{GRID_ENGINE, LaunchEnvironment};
+
+/// The hosts of the job that this process runs in, each with as many slots as the job has there; of them `given`, where
+/// the user chose some.
+pub fn hosts(environment: &LaunchEnvironment, given: Option<Hosts>) -> anyhow::Result<Hosts> {
+    check(environment)?;
+    let variable = |name| environment.scheduler.get(name).map(String::as_str).unwrap_or_default();
+    let file = variable("PE_HOSTFILE");
+    let text = fs::read_to_string(file).with_context(|| format!("PE_HOSTFILE={file} cannot be read"))?;
+    let hosts = parse(&text).with_context(|| format!("PE_HOSTFILE={file}"))?;
+    let source = format!("the Grid Engine job {}", variable("JOB_ID"));
+    let all = Hosts::allocated(source, "ask for more slots (qsub -pe NAME SLOTS)", hosts)?;
+    let Some(given) = given else { return Ok(all) };
+    given.check_within(&all).map_err(usage)?;
+    Ok(given)
+}
+
+/// Refuses a place from where Open MPI would not start ranks through Grid Engine.
+pub fn check(environment: &LaunchEnvironment) -> anyhow::Result<()> {
+    let missing = GRID_ENGINE.iter().find(|name| !environment.scheduler.contains_key(**name));
+    let message = match (missing, environment.scheduler.get("JOB_ID")) {
+        (Some(&"PE_HOSTFILE"), Some(job)) => {
+            format!(
+                "the Grid Engine job {job} has no PE_HOSTFILE: submit it with a parallel environment, qsub -pe NAME SLOTS"
+            )
+        }
+        (Some(name), _) => format!(
+            "--launcher gridengine works inside a job of Grid Engine, and {name} is not set: \
+             start it by qsub (scripts/gridengine.sh) or qrsh, with -pe NAME SLOTS"
+        ),
+        (None, _) => match &environment.ssh_agent {
+            Some(agent) => format!(
+                "OMPI_MCA_plm_rsh_agent={agent} keeps Open MPI from starting ranks through Grid Engine: unset it, \
+                 or choose --launcher mpirun"
+            ),
+            None => return Ok(()),
+        },
+    };
+    Err(usage(anyhow!(message)))
+}
+
+/// Reads lines such as `a 8 all.q@a UNDEFINED`, one for each queue that has slots of the job on a host.
+pub fn parse(text: &str) -> anyhow::Result<Vec<Host>> {
+    let mut hosts: Vec<Host> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let mut fields = line.split_whitespace();
+        let Some(name) = fields.next() else { continue };
+        let Some(slots) = fields.next().and_then(|slots| slots.parse::<u32>().ok()) else {
+            bail!(
+                "line {} is {line:?}, not a host and its slots such as \"a 8 all.q@a UNDEFINED\": leave the variable as \
+                 Grid Engine sets it",
+                index + 1
+            );
+        };
+        match hosts.iter_mut().find(|host| host.name == name) {
+            Some(host) => host.slots = host.slots.saturating_add(slots),
+            None => hosts.push(Host { name: name.to_owned(), slots }),
+        }
+    }
+    // A parallel environment may leave out the host that the job's script runs on.
+    hosts.retain(|host| host.slots > 0);
+    Ok(hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// What Grid Engine 8.1.9 wrote of a job with two slots on each of two hosts.
+    const HOSTFILE: &str = "\
+ringmark-1 2 all.q@ringmark-1 UNDEFINED
+ringmark-2 2 all.q@ringmark-2 UNDEFINED
+";
+
+    /// Inside job 7, with `file` as its PE_HOSTFILE.
+    fn environment(file: &Path) -> LaunchEnvironment {
+        let file = file.to_str().expect("a plain name");
+        let variables =
+            [("PE_HOSTFILE", file), ("JOB_ID", "7"), ("SGE_ROOT", "/var/lib/gridengine"), ("ARC", "lx-amd64")];
+        let scheduler = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        LaunchEnvironment { scheduler, ..LaunchEnvironment::default() }
+    }
+
+    fn hosts_in(text: &str, given: Option<&str>) -> anyhow::Result<Hosts> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("pe_hostfile");
+        fs::write(&file, text).expect("written");
+        hosts(&environment(&file), given.map(|list| Hosts::parse_list(list).expect("hosts")))
+    }
+
+    fn error_in(text: &str, given: Option<&str>) -> String {
+        format!("{:#}", hosts_in(text, given).expect_err(text))
+    }
+
+    fn named(hosts: &[Host]) -> Vec<(&str, u32)> {
+        hosts.iter().map(|host| (host.name.as_str(), host.slots)).collect()
+    }
+
+    #[test]
+    fn hosts_and_slots_are_those_of_the_job() {
+        let hosts = hosts_in(HOSTFILE, None).expect("hosts");
+        assert_eq!(named(hosts.all()), [("ringmark-1", 2), ("ringmark-2", 2)]);
+        let queues = "b 2 all.q@b UNDEFINED\na 1 all.q@a UNDEFINED\n\nb 3 gpu.q@b 0,0:0,1\nc 0 all.q@c UNDEFINED\n";
+        assert_eq!(named(&parse(queues).expect("hosts")), [("b", 5), ("a", 1)]);
+    }
+
+    #[test]
+    fn a_hostfile_that_is_not_grid_engine_s_is_an_error_that_names_the_line() {
+        for (line, text) in
+            [(2, "a 2 all.q@a UNDEFINED\nb\n"), (1, "a two all.q@a UNDEFINED\n"), (3, "a 1\nb 1\nc -1\n")]
+        {
+            let error = error_in(text, None);
+            let wrong = text.lines().nth(line - 1).expect("the line");
+            assert!(
+                error.contains(&format!("pe_hostfile: line {line} is {wrong:?}, not a host and its slots")),
+                "{error}"
+            );
+        }
+        assert_eq!(error_in("", None), "the Grid Engine job 7 has no host");
+        let error = hosts(&environment(Path::new("/nowhere")), None).expect_err("there is none");
+        assert_eq!(format!("{error:#}"), "PE_HOSTFILE=/nowhere cannot be read: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn a_case_that_does_not_fit_the_job_needs_more_slots_of_grid_engine() {
+        let hosts = hosts_in(HOSTFILE, None).expect("hosts");
+        let refused = |cases: &[&str]| {
+            let cases: Vec<_> = cases.iter().map(|case| case.parse().expect("a case")).collect();
+            hosts.check(&cases).expect_err("too large").to_string()
+        };
+        assert_eq!(
+            refused(&["2n4g"]),
+            "case 2n4g needs 4 slots a host, ringmark-1 has 2: ask for more slots (qsub -pe NAME SLOTS)"
+        );
+        assert_eq!(
+            refused(&["1n2g", "3n1g"]),
+            "case 3n1g needs 3 hosts, the Grid Engine job 7 has 2: ask for more slots (qsub -pe NAME SLOTS), \
+             or choose --cases 1n2g"
+        );
+    }
+
+    #[test]
+    fn given_hosts_are_some_of_the_job_s() {
+        let hosts = hosts_in(HOSTFILE, Some("ringmark-2:1")).expect("hosts");
+        assert_eq!(named(hosts.all()), [("ringmark-2", 1)]);
+        assert_eq!(
+            error_in(HOSTFILE, Some("ringmark-1:1,c:1")),
+            "--hosts names host c, the Grid Engine job 7 has ringmark-1, ringmark-2: leave --hosts out, or choose of these"
+        );
+        assert_eq!(
+            error_in(HOSTFILE, Some("ringmark-1:4")),
+            "--hosts gives host ringmark-1 4 slots, the Grid Engine job 7 has 2: leave --hosts out, \
+             or ask for more slots (qsub -pe NAME SLOTS)"
+        );
+    }
+
+    #[test]
+    fn elsewhere_the_message_says_what_is_missing_and_where_to_start() {
+        let inside = environment(Path::new("/nowhere"));
+        check(&inside).expect("inside a job");
+        let without = |names: &[&str]| {
+            let mut environment = inside.clone();
+            environment.scheduler.retain(|name, _| !names.contains(&name.as_str()));
+            check(&environment).expect_err("something is missing").to_string()
+        };
+        let outside = without(&GRID_ENGINE);
+        assert!(outside.contains("and PE_HOSTFILE is not set: start it by qsub (scripts/gridengine.sh)"), "{outside}");
+        let serial = without(&["PE_HOSTFILE"]);
+        assert_eq!(
+            serial,
+            "the Grid Engine job 7 has no PE_HOSTFILE: submit it with a parallel environment, qsub -pe NAME SLOTS"
+        );
+        assert!(without(&["ARC"]).contains("and ARC is not set"));
+        let agent = LaunchEnvironment { ssh_agent: Some("ssh".to_owned()), ..inside };
+        let error = check(&agent).expect_err("an agent").to_string();
+        assert!(
+            error.starts_with("OMPI_MCA_plm_rsh_agent=ssh keeps Open MPI from") && error.contains("unset it"),
+            "{error}"
+        );
+    }
+}

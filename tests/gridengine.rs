@@ -1,0 +1,171 @@
+//! Jobs in a real Grid Engine: sge_qmaster and sge_execd on hosts of this machine (scripts/gridengine_cluster.sh).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::cluster::{Cluster, host, succeed};
+use crate::sandbox::{HANGING, Sandbox, wait_until};
+use crate::scheduler::{RINGMARK, SMALL, Scheduler, processes, record};
+use crate::turn;
+
+/// The script to start from.
+const SCRIPT: &str = "scripts/gridengine.sh";
+
+#[test]
+fn grid_engine_runs_the_sweep_and_leaves_no_process() {
+    let _turn = turn();
+    let Some(cluster) = Cluster::made_by("gridengine_cluster.sh", 2) else { return };
+    let grid_engine = Scheduler {
+        cluster: &cluster,
+        name: "gridengine",
+        run: "qrsh -now no -nostdin -cwd -V -pe mpi 4",
+        starter: "mpirun",
+    };
+    the_script_trains(&grid_engine);
+    grid_engine.failures_are_named();
+    grid_engine.no_rank_outlives_its_sweep();
+    a_stopped_rank_is_named(&grid_engine);
+    a_deleted_job_ends_everywhere(&grid_engine);
+    a_deleted_sweep_goes_on_in_another_job(&grid_engine);
+
+    drop(cluster);
+    assert!(!state().exists(), "{} is left", state().display());
+    let namespaces = Command::new("ip").args(["netns", "list"]).output().expect("ip starts").stdout;
+    assert!(!String::from_utf8_lossy(&namespaces).contains(&host(1)), "a namespace is left");
+}
+
+/// The real worker.
+fn the_script_trains(grid_engine: &Scheduler) {
+    let sandbox = Sandbox::real();
+    let options = format!("--cases 1n1g,1n2g,2n2g --iters 3 {SMALL}");
+    let Output { status, stderr, .. } =
+        grid_engine.submit(&sandbox, "qsub -sync y -pe mpi 4", SCRIPT, &options).output().expect("starts");
+    let said = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
+    assert!(status.success(), "{said}\n{}", String::from_utf8_lossy(&stderr));
+    for (case, hosts) in [("1n1g", vec![1]), ("1n2g", vec![1, 1]), ("2n2g", vec![1, 1, 2, 2])] {
+        record(&sandbox, "results/gridengine-1", case, &hosts);
+    }
+    assert!(sandbox.path("results/gridengine-1/gridengine-1_result.json").exists(), "{said}");
+    nothing_is_left(&sandbox);
+}
+
+fn a_stopped_rank_is_named(grid_engine: &Scheduler) {
+    let sandbox = Sandbox::real();
+    let options = format!("--cases 2n1g --iters 100000 --stall-timeout 10 {SMALL}");
+    let sweep = grid_engine.sweep(&sandbox, &options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let rank = rank_in_the_loop(&sandbox, "out", 2);
+    kill(rank, Signal::SIGSTOP).expect("it runs");
+    let Output { status, stdout, stderr } = sweep.expect("starts").wait_with_output().expect("ended");
+    let said = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let named = format!("rank 1 of 2 on host {} (process {rank}) has not been heard for ", host(2));
+    let failure = sandbox.failure("2n1g/resnet18_b2_fp32_1.log");
+    assert!(failure.contains(&named), "{failure}");
+    assert!(said.contains("go on with: ") && said.contains(" --resume"), "{said}");
+    nothing_is_left(&sandbox);
+}
+
+/// The script's ends with ranks that do not mind SIGTERM, too.
+fn a_deleted_job_ends_everywhere(grid_engine: &Scheduler) {
+    let sandbox = Sandbox::new(HANGING);
+    let job = submit(grid_engine, &sandbox, "--cases 2n2g");
+    sandbox.wait_for_ranks(4);
+    delete(grid_engine, &sandbox, &job);
+
+    // Without a warning (-notify) Grid Engine kills the launcher at once; then ranks must see that it is gone.
+    let sandbox = Sandbox::real();
+    let batch = Scheduler { run: "qsub -terse -b y -j y -o /dev/null -cwd -V -pe mpi 4", ..*grid_engine };
+    let options = format!("--cases 2n1g --iters 100000 --stall-timeout 10 {SMALL}");
+    let job = number(batch.sweep(&sandbox, &options));
+    rank_in_the_loop(&sandbox, "out", 2);
+    end_by_qdel(grid_engine, &sandbox, &job);
+}
+
+fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
+    let sandbox = Sandbox::real();
+    let job = submit(grid_engine, &sandbox, &format!("--cases 1n1g,2n1g --iters 40 {SMALL}"));
+    let out = format!("results/gridengine-{job}");
+    wait_until("the first case is finished", || sandbox.path(&format!("{out}/1n1g/resnet18_b2_fp32_1.log")).exists());
+    // So that it cannot end before its job does.
+    kill(rank_in_the_loop(&sandbox, &out, 2), Signal::SIGSTOP).expect("it runs");
+    let said = delete(grid_engine, &sandbox, &job);
+
+    let line = said.lines().find_map(|line| line.split_once("go on with: ")).expect("it says how to go on").1;
+    let command = shell_words::split(line).expect("a command line");
+    let program = command.first().expect("a program");
+    assert!(RINGMARK.ends_with(program), "{line}");
+    let mut again = grid_engine.in_a_job(RINGMARK);
+    let output = again.args(&command[1..]).current_dir(sandbox.folder.path()).output().expect("starts");
+    succeed(&output);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("1 of 2 runs are finished"), "{said}");
+    record(&sandbox, &out, "2n1g", &[1, 2]);
+    nothing_is_left(&sandbox);
+}
+
+/// Submits the script for both hosts; the number of its job.
+fn submit(grid_engine: &Scheduler, sandbox: &Sandbox, options: &str) -> String {
+    number(grid_engine.submit(sandbox, "qsub -terse -pe mpi 4", SCRIPT, options))
+}
+
+/// The number that `qsub -terse` prints.
+fn number(mut qsub: Command) -> String {
+    let output = qsub.output().expect("starts");
+    succeed(&output);
+    String::from_utf8(output.stdout).expect("a number").trim().to_owned()
+}
+
+/// Deletes the job and waits for its end; what its sweep said.
+fn delete(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) -> String {
+    end_by_qdel(grid_engine, sandbox, job);
+    let said = fs::read_to_string(sandbox.path(&format!("ringmark-{job}.log"))).expect("the job's output");
+    let last_words = [" failed: interrupted; its log is ", "\nwhat is finished stays; go on with: "];
+    assert!(last_words.iter().all(|words| said.contains(words)), "{said}");
+    said
+}
+
+/// Deletes the job and waits for its end.
+fn end_by_qdel(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) {
+    succeed(&grid_engine.cluster.call(&["run", "qdel", job]));
+    wait_until("the job ends", || !grid_engine.cluster.call(&["run", "qstat", "-j", job]).status.success());
+    nothing_is_left(sandbox);
+}
+
+/// The rank of case 2n1g on host `number`, when the first has done a few iterations of the sweep in `out`.
+fn rank_in_the_loop(sandbox: &Sandbox, out: &str, number: usize) -> Pid {
+    let worker = sandbox.worker().display().to_string();
+    let is_there = |process: &Pid| {
+        let name = Command::new("ip").args(["netns", "identify", &process.to_string()]).output();
+        let name = name.expect("ip starts").stdout;
+        String::from_utf8_lossy(&name).trim() == host(number)
+    };
+    let rank = || processes(sandbox, &worker).into_iter().find(is_there);
+    let trains = || {
+        let text =
+            fs::read_to_string(sandbox.path(&format!("{out}/2n1g/resnet18_b2_fp32_1.log.part"))).unwrap_or_default();
+        text.matches("Epoch[0] Batch[").count() >= 3
+    };
+    wait_until("the rank trains", || trains() && rank().is_some());
+    rank().expect("it runs")
+}
+
+/// No process of the sandbox, on any host, and nothing of its jobs in Grid Engine's folders.
+fn nothing_is_left(sandbox: &Sandbox) {
+    wait_until("no process is left", || sandbox.left().is_empty());
+    for number in [1, 2] {
+        for folder in [format!("gridengine/execd/{}/active_jobs", host(number)), format!("{}/tmp", host(number))] {
+            let folder = state().join(folder);
+            wait_until("no file is left", || fs::read_dir(&folder).expect("a folder").next().is_none());
+        }
+    }
+}
+
+/// Where scripts/cluster.sh and scripts/gridengine_cluster.sh keep all that they make.
+fn state() -> PathBuf {
+    let first = host(1);
+    Path::new("/run").join(format!("{}-cluster", first.trim_end_matches("-1")))
+}

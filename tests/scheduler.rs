@@ -1,0 +1,142 @@
+//! What the tests of jobs in Slurm and in Grid Engine have in common.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::train::record::RunRecord;
+
+use crate::cluster::{Cluster, host};
+use crate::sandbox::{HANGING, Sandbox, wait_until, words};
+use crate::{processes_of, worker};
+
+pub const RINGMARK: &str = env!("CARGO_BIN_EXE_ringmark");
+/// For the real worker, over the network that the hosts share.
+pub const SMALL: &str =
+    "--model resnet18 --batch-size 2 --image-size 32 --warmup 1 --dtype fp32 --threads 1 --interface eth0";
+/// The log of the case that all hosts take part in.
+pub const LOG: &str = "2n2g/rn50_b128_fp32_1.log";
+
+/// How a scheduler starts a sweep.
+pub struct Scheduler<'a> {
+    /// Its hosts, two with two slots or GPUs each.
+    pub cluster: &'a Cluster,
+    /// As `--launcher` calls it.
+    pub name: &'static str,
+    /// What runs a command in a job of both hosts, and waits for its end.
+    pub run: &'static str,
+    /// What starts the ranks.
+    pub starter: &'static str,
+}
+
+impl Scheduler<'_> {
+    /// `ringmark sweep` with this sandbox's worker, in a job of both hosts.
+    pub fn sweep(&self, sandbox: &Sandbox, options: &str) -> Command {
+        let mut command = self.in_a_job(RINGMARK);
+        command.args(["sweep", "--launcher", self.name, "--runs", "1", "--worker"]).arg(sandbox.worker());
+        command.arg("--out").arg(sandbox.path("out")).args(words(options));
+        command
+    }
+
+    /// `program` in a job of both hosts.
+    pub fn in_a_job(&self, program: &str) -> Command {
+        let mut command = self.cluster.command(&["run"]);
+        command.args(words(self.run)).arg(program).stdin(Stdio::null());
+        command
+    }
+
+    /// A batch script, `scripts/...`, that `submit` starts in the sandbox's folder, where it finds ringmark as it would
+    /// in the repository.
+    pub fn submit(&self, sandbox: &Sandbox, submit: &str, script: &str, options: &str) -> Command {
+        let programs = worker().parent().expect("a program lies in a folder").to_owned();
+        fs::create_dir_all(sandbox.path("target")).expect("made");
+        symlink(programs, sandbox.path("target/release")).expect("linked");
+        let mut command = self.cluster.command(&["run"]);
+        command.args(words(submit)).arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
+        command.args(words(options)).args(["--runs", "1", "--worker"]).arg(sandbox.worker());
+        command.current_dir(sandbox.folder.path());
+        command
+    }
+
+    /// A rank's exit status is the sweep's failure, whose log is the value; nothing starts that does not fit the job.
+    pub fn failures_are_named(&self) -> String {
+        // mpirun says nothing of a rank that ends before the others run.
+        let sandbox = Sandbox::new(
+            "touch \"$folder/started.$rank\"
+            for other in 0 1 2; do until [ -e \"$folder/started.$other\" ]; do sleep 0.1; done; done
+            [ $rank = 3 ] && exit 7
+            while true; do sleep 1; done",
+        );
+        let output = self.sweep(&sandbox, "--cases 2n2g").output().expect("starts");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let log = sandbox.log(LOG);
+        assert_eq!(sandbox.failure(LOG), "rank 3 of 4 ended with exit status 7", "{log}");
+        wait_until("no rank is left", || sandbox.left().is_empty());
+
+        let output = self.sweep(&Sandbox::new("exit 1"), "--cases 2n4g").output().expect("starts");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let slots = format!("case 2n4g needs 4 slots a host, {} has 2: ask ", host(1));
+        assert!(said.contains(&slots), "{said}");
+        log
+    }
+
+    /// Ranks on two hosts that do not mind SIGTERM; only the scheduler can reach those of the other host.
+    pub fn no_rank_outlives_its_sweep(&self) {
+        let killed = format!("{} was ended by signal 9", self.starter);
+        for (ending, reason) in [
+            ("time", "timed out after 4 s; no rank has reported"),
+            ("interrupt", "interrupted"),
+            ("starter stopped", "interrupted"),
+            ("starter killed", killed.as_str()),
+        ] {
+            let sandbox = Sandbox::new(HANGING);
+            let options = if ending == "time" { "--cases 2n2g --timeout 4" } else { "--cases 2n2g" };
+            let mut command = self.sweep(&sandbox, options);
+            let mut sweep = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+            if ending != "time" {
+                sandbox.wait_for_ranks(4);
+            }
+            match ending {
+                "interrupt" => signal(&sandbox, RINGMARK, Signal::SIGINT),
+                "starter stopped" => {
+                    // It must be killed in the end, and its ranks by somebody else.
+                    signal(&sandbox, self.starter, Signal::SIGSTOP);
+                    signal(&sandbox, RINGMARK, Signal::SIGTERM);
+                }
+                "starter killed" => signal(&sandbox, self.starter, Signal::SIGKILL),
+                _ => {}
+            }
+            assert_eq!(sweep.wait().expect("ended").code(), Some(1), "{ending}");
+            assert_eq!(sandbox.failure(LOG), reason, "{ending}");
+            wait_until("no rank is left", || sandbox.left().is_empty());
+        }
+    }
+}
+
+/// The record of the first run of `case` below `out`; it has not failed, and its ranks ran on hosts of these numbers.
+pub fn record(sandbox: &Sandbox, out: &str, case: &str, hosts: &[usize]) -> RunRecord {
+    let path = sandbox.path(&format!("{out}/{case}/resnet18_b2_fp32_1.jsonl"));
+    let record = RunRecord::read(&fs::read(path).expect(case)[..]).expect("a record");
+    assert_eq!(record.failure(), None);
+    let places: Vec<&str> = record.header.ranks.iter().map(|place| place.host.as_str()).collect();
+    assert_eq!(places, hosts.iter().map(|number| host(*number)).collect::<Vec<_>>());
+    record
+}
+
+/// Processes whose command line begins with `program` and names the sandbox.
+pub fn processes(sandbox: &Sandbox, program: &str) -> Vec<Pid> {
+    let all = processes_of(sandbox.folder.path()).into_iter();
+    all.filter(|(_, line)| line.starts_with(&format!("{program}\0"))).map(|(process, _)| process).collect()
+}
+
+/// To the first of these processes: srun has a child of its name, with a higher number.
+fn signal(sandbox: &Sandbox, program: &str, signal: Signal) {
+    let first = *processes(sandbox, program).first().expect(program);
+    kill(first, signal).expect("it runs");
+}
