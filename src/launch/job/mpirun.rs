@@ -6,7 +6,7 @@ use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
 /// How mpirun starts its daemons on other hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remote {
+pub enum RemoteShell {
     /// By ssh.
     Ssh,
     /// By Grid Engine's `qrsh -inherit`, which Open MPI chooses itself inside a job.
@@ -14,7 +14,7 @@ pub enum Remote {
 }
 
 /// The command line that launches `job`, `mpirun` first: `gpus_per_node` ranks on each of the hosts, in the order of the hosts.
-pub fn command_line(job: &JobRequest, remote: Remote, environment: &LaunchEnvironment) -> Vec<String> {
+pub fn command_line(job: &JobRequest, shell: RemoteShell, environment: &LaunchEnvironment) -> Vec<String> {
     let JobRequest { case, hosts, options, .. } = job;
     let mut line: Vec<String> = Vec::new();
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
@@ -33,7 +33,7 @@ pub fn command_line(job: &JobRequest, remote: Remote, environment: &LaunchEnviro
         add(&["-x", &format!("OMP_NUM_THREADS={threads}")]);
     }
     add(&["-mca", "pml", "ob1", "-mca", "btl", "^openib"]);
-    if remote == Remote::Ssh {
+    if shell == RemoteShell::Ssh {
         let ssh = format!("-p {} -q -o StrictHostKeyChecking=no", job.ssh_port);
         add(&["-mca", "plm_rsh_args", &ssh]);
     }
@@ -76,7 +76,7 @@ mod tests {
         let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
         let hosts = hosts.of(case);
         let job = JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, program };
-        command_line(&job, Remote::Ssh, environment).join(" ")
+        command_line(&job, RemoteShell::Ssh, environment).join(" ")
     }
 
     #[test]
@@ -113,11 +113,11 @@ mod tests {
         let (options, program) = (&options, Vec::new());
         let case = Case::SINGLE;
         let job = JobRequest { case, hosts: &hosts, options, ssh_port: 22, threads: Some(3), program };
-        assert!(command_line(&job, Remote::Ssh, &environment()).contains(&"OMP_NUM_THREADS=3".to_owned()));
+        assert!(command_line(&job, RemoteShell::Ssh, &environment()).contains(&"OMP_NUM_THREADS=3".to_owned()));
         let job = JobRequest { ssh_port: 2222, ..job };
-        let line = command_line(&job, Remote::Ssh, &environment()).join(" ");
+        let line = command_line(&job, RemoteShell::Ssh, &environment()).join(" ");
         assert!(line.contains("plm_rsh_args -p 2222 -q -o StrictHostKeyChecking=no"), "{line}");
-        let line = command_line(&job, Remote::Qrsh, &environment()).join(" ");
+        let line = command_line(&job, RemoteShell::Qrsh, &environment()).join(" ");
         assert!(!line.contains("plm_rsh"), "{line}");
     }
 
