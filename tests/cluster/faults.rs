@@ -114,7 +114,10 @@ fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Command
     if !options.contains("--worker") {
         command.arg("--worker").arg(worker());
     }
-    command.arg("--out").arg(out).args(words("--runs 1 --device cpu --model resnet18 --batch-size 2 --threads 1"));
+    command
+        .arg("--out")
+        .arg(out)
+        .args(words("--no-doctor --interface eth0 --runs 1 --device cpu --model resnet18 --batch-size 2 --threads 1"));
     if !options.contains("--image-size") {
         command.args(words("--image-size 32"));
     }
