@@ -768,11 +768,17 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
     let sandbox = Sandbox::real();
     let part = sandbox.path("out/1n2g/resnet18_b2_fp32_2.log.part");
     let begins = || fs::read_to_string(&part).is_ok_and(|log| log.contains("Batch[1]"));
-    let options = "--iters 6 --runs 3";
+    let options = "--iters 20 --runs 3";
     let mut sweep =
         real_sweep(&sandbox, "out", options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     wait_until("the first run ends", || sandbox.path("out/1n2g/resnet18_b2_fp32_1.log").exists());
     wait_until("the second run begins", begins);
+    // However fast this machine is, the run does not end before the signal is there.
+    for (process, line) in processes_of(sandbox.folder.path()) {
+        if line.starts_with(&sandbox.worker().display().to_string()) {
+            kill(process, Signal::SIGSTOP).expect("it runs");
+        }
+    }
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     assert_eq!(sandbox.left(), Vec::<String>::new());

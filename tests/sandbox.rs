@@ -98,6 +98,11 @@ pub fn wait_until(what: &str, has_happened: impl Fn() -> bool) {
     }
 }
 
+/// Waits for what a rank says of itself once a second.
+pub fn wait_for_heartbeats() {
+    thread::sleep(Duration::from_secs(3));
+}
+
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
 }

@@ -14,7 +14,7 @@ use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::environment::Environment;
 use ringmark_record::line::dlperf::{self, Line};
 
-use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
+use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_for_heartbeats, wait_until, words};
 
 /// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
 const SOUND: &str = "
@@ -400,6 +400,7 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
         wait_until("iterations are done", || {
             fs::read_to_string(&log).is_ok_and(|log| log.matches("Epoch[0] Batch[").count() > 2)
         });
+        wait_for_heartbeats();
         let own = sandbox.worker().display().to_string();
         let is_rank_1 = |process: &Pid| {
             let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();

@@ -17,7 +17,7 @@ use ringmark_record::dimension::phase::Phase;
 use ringmark_record::stats::summary::median;
 
 use crate::cluster::{Cluster, host, succeed};
-use crate::sandbox::{run, wait_until, words};
+use crate::sandbox::{run, wait_for_heartbeats, wait_until, words};
 use crate::{turn, worker};
 
 /// Longest time in which nothing is seen to go on.
@@ -67,6 +67,7 @@ impl Sweep {
             assert!(!is_over, "{}\n{}", self.errors(), self.log(case));
             thread::sleep(Duration::from_millis(50));
         }
+        wait_for_heartbeats();
     }
 
     fn errors(&self) -> String {
@@ -125,7 +126,7 @@ fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Command
         command.args(words("--stall-timeout 10"));
     }
     if !options.contains("--iters") {
-        command.args(words("--iters 40 --warmup 4"));
+        command.args(words("--iters 60 --warmup 4"));
     }
     command.args(words(options));
     command
