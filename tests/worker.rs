@@ -473,10 +473,10 @@ fn an_overflow_of_fp16_skips_exactly_one_step() {
 fn half_precision_follows_fp32() {
     let run = |dtype: &str| {
         let model = "--model resnet18 --image-size 64 --loss-scale 128";
-        losses(&Run::alone(&format!("{model} --iters 3 --lr 0.002 --dtype {dtype} {AT_ONCE}")).sound())
+        losses(&Run::alone(&format!("{model} --iters 2 --lr 0.005 --dtype {dtype} {AT_ONCE}")).sound())
     };
     let exact = run("fp32");
-    assert!(exact[2] < 0.9 * exact[0], "{exact:?} does not fall");
+    assert!(exact[1] < 0.9 * exact[0], "{exact:?} does not fall");
     for (dtype, tolerance) in [("bf16", 0.05), ("fp16", 0.01)] {
         let losses = run(dtype);
         assert_ne!(losses, exact);

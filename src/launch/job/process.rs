@@ -114,6 +114,7 @@ pub fn run(
     })?;
     Ok(match ended {
         Ended::Exited(status, _) if !status.success() => Ended::Exited(status, watch.explanation()),
+        Ended::Stopped(verdict) => Ended::Stopped(watch.last_word(verdict)),
         ended => ended,
     })
 }

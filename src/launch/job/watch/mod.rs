@@ -40,6 +40,8 @@ pub struct Watch<'a> {
     watchdog: Watchdog,
     /// When it was last looked.
     looked: Instant,
+    /// The rank that the job has to be ended for, of whose death nothing was known yet.
+    lost: Option<u32>,
 }
 
 impl<'a> Watch<'a> {
@@ -54,7 +56,7 @@ impl<'a> Watch<'a> {
         let patience = Seconds(stall_timeout.unwrap_or(PATIENCE).as_secs_f64());
         let now = Instant::now();
         let listener = Listener::open(ranks, addresses, patience)?;
-        Ok(Watch { ask, listener, watchdog: Watchdog::new(ranks, stall_timeout, now), looked: now })
+        Ok(Watch { ask, listener, watchdog: Watchdog::new(ranks, stall_timeout, now), looked: now, lost: None })
     }
 
     /// What the ranks need to reach us.
@@ -78,7 +80,16 @@ impl<'a> Watch<'a> {
         self.hear();
         self.watchdog.verdict(now)?;
         self.look_for_want_of_memory();
+        self.lost = self.watchdog.first_lost();
         self.watchdog.verdict(now)
+    }
+
+    /// Why the job was ended, for the `verdict` that it was ended for: on a busy host mpirun may say of what a rank died only
+    /// while it ends the others.
+    pub fn last_word(&mut self, verdict: String) -> String {
+        let Some(lost) = self.lost else { return verdict };
+        self.look_for_want_of_memory();
+        self.watchdog.death_of(lost).unwrap_or(verdict)
     }
 
     /// Which rank failed first and why, of a job that failed by itself; `None` where no rank said and none was seen.

@@ -126,6 +126,23 @@ impl Watchdog {
         self.hang(now)
     }
 
+    /// The rank whose connection ended first, with nothing said.
+    pub fn first_lost(&self) -> Option<u32> {
+        let lost = self.known.iter().filter_map(|(number, rank)| match rank.end {
+            Some((time, RankEnd::Left)) => Some((time, *number)),
+            _ => None,
+        });
+        lost.min().map(|(_, number)| number)
+    }
+
+    /// Of what `rank` died, where mpirun or srun said that it was the first.
+    pub fn death_of(&self, rank: u32) -> Option<String> {
+        match &self.first_end {
+            Some((number, Cause::Signal(signal))) if *number == rank => Some(self.killed(rank, signal)),
+            _ => None,
+        }
+    }
+
     /// The first failure or death, for people.
     pub fn explanation(&self, now: Instant) -> Option<String> {
         let first = |wanted: fn(&RankEnd) -> bool| {
@@ -472,6 +489,31 @@ mod tests {
         );
         story.second += 5;
         assert_eq!(story.verdict(), Some(explanation));
+    }
+
+    #[test]
+    fn what_mpirun_says_late_of_the_lost_rank_counts_and_of_others_does_not() {
+        let told = |line: &str| {
+            let mut story = Story::new(&["a", "b"]);
+            story.pass(3, &[(0, 2, BUCKET, 0.0), (1, 2, Stage::Forward, 1.0)]);
+            assert_eq!(story.watchdog.first_lost(), None);
+            story.say(1, Event::Left(0));
+            story.pass(6, &[(0, 2, BUCKET, 0.0)]);
+            let verdict = story.verdict().expect("it is overdue");
+            assert_eq!(verdict, "rank 1 of 2 on host b died without a word in iteration 2, forward");
+            story.say(0, Event::Left(0));
+            let now = story.now();
+            story.watchdog.output(line, now);
+            story.watchdog.death_of(story.watchdog.first_lost().expect("rank 1"))
+        };
+        let late =
+            told("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 11 (Segmentation fault).");
+        let words = "rank 1 of 2 on host b was killed by signal 11 (SIGSEGV) in iteration 2, forward";
+        assert_eq!(late.as_deref(), Some(words));
+        assert_eq!(
+            told("mpirun noticed that process rank 0 with PID 6 on node a exited on signal 15 (Terminated)."),
+            None
+        );
     }
 
     #[test]
