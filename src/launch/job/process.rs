@@ -185,7 +185,7 @@ fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) 
             Ok(0) => {
                 let last = [&buffer[..filled], b"\n"].concat();
                 filled = 0;
-                Ok(last)
+                last
             }
             Ok(count) => {
                 let newline = buffer[filled..filled + count].iter().rposition(|byte| *byte == b'\n');
@@ -195,20 +195,20 @@ fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) 
                 let block = buffer[..length].to_vec();
                 buffer.copy_within(length..filled, 0);
                 filled -= length;
-                Ok(block)
+                block
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => Err(error),
-        };
-        let Some(last) = block.as_ref().ok().map(|block| block.last().copied()) else {
-            let _ = sender.send(block);
-            return;
-        };
-        if let Some(last) = last {
-            is_inside_line = last != b'\n';
-            if sender.send(block).is_err() {
+            Err(error) => {
+                // Where nobody listens any more there is nobody to tell.
+                let _ = sender.send(Err(error));
                 return;
             }
+        };
+        // No line has ended yet.
+        let Some(last) = block.last() else { continue };
+        is_inside_line = *last != b'\n';
+        if sender.send(Ok(block)).is_err() {
+            return;
         }
     }
 }

@@ -212,7 +212,6 @@ impl<B: Benchmark> Session<'_, B> {
             let expected = expected_time(missing.len() - index - 1, cooldown, ended);
             let progress = SessionProgress { number: index + 1, of: missing.len(), expected };
             ended.push(self.execute(job, progress, agenda.ledger.as_mut(), interrupt)?);
-            let place = lock.check_place();
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
             match outcome {
                 JobOutcome::Sound(_) => {
@@ -220,7 +219,7 @@ impl<B: Benchmark> Session<'_, B> {
                 }
                 JobOutcome::Missed(..) => {}
                 JobOutcome::Failed(reason) => {
-                    place?;
+                    lock.check_place()?;
                     let log = self.launch_of(job).log_now();
                     bail!("{} failed: {reason}; its log is {}", job.title, log.display());
                 }

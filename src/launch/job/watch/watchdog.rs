@@ -128,11 +128,13 @@ impl Watchdog {
 
     /// The rank whose connection ended first, with nothing said.
     pub fn first_lost(&self) -> Option<u32> {
-        let lost = self.known.iter().filter_map(|(number, rank)| match rank.end {
-            Some((time, RankEnd::Left)) => Some((time, *number)),
-            _ => None,
-        });
-        lost.min().map(|(_, number)| number)
+        self.first(|end| matches!(end, RankEnd::Left)).map(|(_, number)| number)
+    }
+
+    /// The rank that ended first of those that ended so, and its end.
+    fn first(&self, wanted: fn(&RankEnd) -> bool) -> Option<(&(Instant, RankEnd), u32)> {
+        let ends = self.known.iter().filter_map(|(number, rank)| Some((rank.end.as_ref()?, *number)));
+        ends.filter(|((_, end), _)| wanted(end)).min_by_key(|((time, _), number)| (*time, *number))
     }
 
     /// Of what `rank` died, where mpirun or srun said that it was the first.
@@ -145,13 +147,9 @@ impl Watchdog {
 
     /// The first failure or death, for people.
     pub fn explanation(&self, now: Instant) -> Option<String> {
-        let first = |wanted: fn(&RankEnd) -> bool| {
-            let ends = self.known.iter().filter_map(|(number, rank)| Some((rank.end.as_ref()?, *number)));
-            ends.filter(|((_, end), _)| wanted(end)).min_by_key(|((time, _), number)| (*time, *number))
-        };
         // A rank that speaks of its failure knows more than mpirun or srun, which sees how it ended. One that was ended by a
         // signal did not speak; those that did so later failed because of it, and those that did so earlier caused it.
-        let failed = first(|end| matches!(end, RankEnd::Failed(_)));
+        let failed = self.first(|end| matches!(end, RankEnd::Failed(_)));
         let ended = |number: &u32| self.known.get(number).and_then(|rank| rank.end.as_ref());
         let is_first = |number: &u32| match (ended(number), failed) {
             (Some((time, RankEnd::Left)), Some(((failed, _), _))) => time <= failed,
@@ -175,7 +173,7 @@ impl Watchdog {
                 Some(format!("{} ended with exit status {status}{}", self.name(*number), self.last_place(*number)))
             }
             _ => {
-                let (_, number) = first(|end| matches!(end, RankEnd::Left))?;
+                let number = self.first_lost()?;
                 Some(format!("{} died without a word{}", self.name(number), self.last_place(number)))
             }
         }

@@ -47,13 +47,9 @@ impl OtherLines {
     }
 
     /// After the last line: the speeds of windows in order, over all ranks. `None` where no tool's rate is in the log.
-    pub fn finish(&self) -> Option<Result<(Vec<f64>, Windows), Remark>> {
-        let reader: &dyn ToolReader = match self.first? {
-            Tool::Speedometer => &self.speedometer,
-            Tool::Horovod => &self.horovod,
-            Tool::TfCnnBenchmarks => &self.tf_cnn_benchmarks,
-        };
-        Some(reader.finish())
+    pub fn finish(&mut self) -> Option<Result<(Vec<f64>, Windows), Remark>> {
+        let tool = self.first?;
+        Some(self.reader_mut(tool).finish())
     }
 
     fn reader_mut(&mut self, tool: Tool) -> &mut dyn ToolReader {
