@@ -129,7 +129,7 @@ fn logs_with_impossible_numbers_are_left_out_with_their_line() {
             ":2: Batch[4294967295] where Batch[1] is due",
         ),
         (dlperf_log(&[1e307; 22]), ":2: an iteration without a speed"),
-        (dlperf_log(&[7.0; 22]).replace("7.00", "0.004"), ": a speed of 0.00e0 images/s is none: "),
+        (dlperf_log(&[7.0; 22]).replace("7.00", "0.004"), ": a speed of 4.00e-3 images/s is none: "),
         // The line's number does not suffer from what stands before it.
         (format!("{}\nINFO:root:Epoch[0] Batch[", "x".repeat(5 << 20)), ":2: an iteration without a speed"),
     ];
@@ -153,7 +153,7 @@ fn a_log_of_a_million_iterations_is_read() {
     folder.write("1n1g/rn50_b128_fp32_1.log", text);
     let extraction = read(&folder);
     let measured = extraction.groups[0].cases[0].counted().next().expect("it counts");
-    assert_eq!((measured.timed, measured.speed.0, measured.steps[0].len()), (1_000_000, 384.19, 1_000_000));
+    assert_eq!((measured.timed, measured.dlperf_speed.0, measured.steps[0].len()), (1_000_000, 384.19, 1_000_000));
 }
 
 #[test]

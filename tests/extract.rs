@@ -17,14 +17,16 @@ use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::Seconds;
 use serde_json::Value;
 
-use crate::runs::{Folder, dlperf_log, record};
+use crate::runs::{Folder, dlperf_log, record, rows_by_case};
 use crate::sandbox::{ringmark, run};
 
 /// `ringmark extract` on a folder.
 trait Extract {
     /// Exit status, standard output and standard error.
     fn extract(&self, options: &[&str]) -> (Option<i32>, String, String);
+    /// Rows of the result by group, then by case.
     fn result(&self) -> Value;
+    fn dlperf(&self) -> Value;
 
     fn printed(&self, options: &[&str]) -> String {
         self.extract(options).1
@@ -38,6 +40,11 @@ impl Extract for Folder {
 
     fn result(&self) -> Value {
         let text = fs::read_to_string(self.path().join("first_result.json")).expect("the result was written");
+        rows_by_case(&serde_json::from_str(&text).expect("JSON"))
+    }
+
+    fn dlperf(&self) -> Value {
+        let text = fs::read_to_string(self.path().join("first_dlperf.json")).expect("the file was written");
         serde_json::from_str(&text).expect("JSON")
     }
 }
@@ -55,6 +62,10 @@ fn speeds(mean: f64, count: usize) -> Vec<f64> {
             _ => mean + 0.5,
         })
         .collect()
+}
+
+fn assert_close(value: &Value, expected: f64) {
+    assert!(value.as_f64().is_some_and(|value| (value / expected - 1.0).abs() < 1e-9), "{value}, expected {expected}");
 }
 
 const CASES: [&str; 6] = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"];
@@ -81,7 +92,7 @@ fn dlperf_s_published_medians_and_speedups_come_out_of_logs() {
         write_published(&folder, published);
         let (status, _, stderr) = folder.extract(&[]);
         assert_eq!((status, stderr.lines().count()), (Some(0), 1), "{stderr}");
-        let result = folder.result();
+        let result = folder.dlperf();
         assert_eq!(result.as_object().expect("an object").keys().collect::<Vec<_>>(), ["rn50"]);
         let (_, batch_size, medians, speedups) = published;
         for ((case, median), speedup) in CASES.iter().zip(medians).zip(speedups) {
@@ -102,7 +113,7 @@ fn two_precisions_in_one_folder_are_two_tables_and_two_keys() {
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("fp32, batch size 128 per GPU") && stdout.contains("fp16, batch size 256"));
-    let result = folder.result();
+    let result = folder.dlperf();
     assert_eq!(result["rn50_b128_fp32"]["4n8g"]["speedup"], 24.93);
     assert_eq!(result["rn50_b256_fp16"]["4n8g"]["speedup"], 12.67);
     assert_eq!(result["rn50"], Value::Null);
@@ -245,7 +256,7 @@ fn a_small_folder_in_every_format() {
     }
     assert_eq!(folder.printed(&["--format", "md"]), folder.printed(&["--format", "markdown"]));
     let files: Vec<_> = fs::read_dir(folder.path()).expect("a folder").flatten().collect();
-    assert_eq!(files.len(), 5, "two cases, three results, nothing temporary: {files:?}");
+    assert_eq!(files.len(), 6, "two cases, four results, nothing temporary: {files:?}");
 }
 
 #[test]
@@ -392,7 +403,10 @@ fn both_means_are_worked_out_as_their_formulas_say() {
     assert_eq!(folder.extract(&["--warmup", "1"]).0, Some(0));
     let case = &folder.result()["rn50"]["1n1g"];
     // Mean of rates (100 + 300) / 2; images over time 2 / (1/100 + 1/300).
-    assert_eq!((case["median_speed"].as_f64(), case["images_over_time"].as_f64()), (Some(200.0), Some(150.0)));
+    assert_eq!(
+        (case["dlperf"]["median_speed"].as_f64(), case["images_per_second"].as_f64()),
+        (Some(200.0), Some(150.0))
+    );
 
     let folder = Folder::new();
     let mut uneven = record("1n2g", 1, 0.5);
@@ -404,7 +418,7 @@ fn both_means_are_worked_out_as_their_formulas_say() {
     folder.run(&uneven);
     folder.extract(&[]);
     // 4 images x 2 ranks x 4 iterations / mean over ranks of (6 s, 18 s).
-    assert_eq!(folder.result()["rn50"]["1n2g"]["images_over_time"], 2.67);
+    assert_close(&folder.result()["rn50"]["1n2g"]["images_per_second"], 32.0 / 12.0);
 }
 
 #[test]
@@ -418,7 +432,7 @@ fn warmup_is_what_was_typed_else_the_record_s_else_20() {
         let result = folder.result();
         let of = |label: &str| {
             let run = &result[label]["1n1g"]["runs"][0];
-            (run["warmup"].as_u64().expect("a number"), run["speed"].as_f64().expect("a number"))
+            (run["warmup"].as_u64().expect("a number"), run["dlperf_speed"].as_f64().expect("a number"))
         };
         (of("rn50_b128_fp32"), of("rn50_b4_fp32_cpu").0)
     };
@@ -428,12 +442,12 @@ fn warmup_is_what_was_typed_else_the_record_s_else_20() {
     fs::remove_file(folder.path().join("1n1g/rn50_b4_fp32_1.log")).expect("was there");
     fs::remove_file(folder.path().join("1n1g/rn50_b4_fp32_1.jsonl")).expect("was there");
     folder.extract(&["--warmup", "40"]);
-    assert_eq!(folder.result()["rn50"]["1n1g"]["runs"][0]["speed"], 80.5);
+    assert_eq!(folder.result()["rn50"]["1n1g"]["runs"][0]["dlperf_speed"], 80.5);
     // Any number of lines: what DLPerf's extractor crashes at.
     rising.push(121.0);
     folder.log("1n1g/rn50_b128_fp32_1.log", &rising);
     assert_eq!(folder.extract(&[]).0, Some(0));
-    assert_eq!(folder.result()["rn50"]["1n1g"]["runs"][0]["speed"], 71.0);
+    assert_eq!(folder.result()["rn50"]["1n1g"]["runs"][0]["dlperf_speed"], 71.0);
 }
 
 #[test]
@@ -461,8 +475,15 @@ fn without_1n1g_speedup_is_never_1_in_silence() {
     let warning = "no run of 1n1g counts: speedup and efficiency are relative to 1n2g";
     assert!(stdout.contains(warning) && stderr.contains(warning), "{stderr}");
     let case = &folder.result()["rn50"]["1n8g"];
-    assert_eq!((&case["speedup"], &case["base"]), (&Value::Null, &Value::from("1n2g")));
-    assert_eq!((case["speedup_over_base"].as_f64(), case["efficiency"].as_f64()), (Some(3.0), Some(0.75)));
+    assert_eq!((&case["dlperf"]["speedup"], &case["base"]), (&Value::Null, &Value::from("1n2g")));
+    assert_eq!(folder.dlperf()["rn50"]["1n8g"]["speedup"], Value::Null);
+    assert_eq!(
+        (
+            &case["speedup_over_base"].as_f64().map(f64::round),
+            &case["efficiency"].as_f64().map(|share| (share * 1e4).round())
+        ),
+        (&Some(3.0), &Some(7500.0))
+    );
 }
 
 #[test]
@@ -519,7 +540,7 @@ fn the_same_trouble_in_several_runs_is_one_warning_in_every_format() {
         row.split_whitespace().nth(2).map(str::to_owned)
     };
     assert_eq!((runs("1n1g").as_deref(), runs("1n2g").as_deref()), (Some("3/3"), Some("3/3!")));
-    assert!(table.ends_with("\n!: these runs count, but read the lines that begin with WARNING.\n"));
+    assert!(table.contains("\n!: these runs count, but read the lines that begin with WARNING.\n"), "{table}");
     assert!(folder.printed(&["--format", "markdown"]).contains(&format!("\n**Warning:** {straggler}")));
 
     let result = &folder.result()["rn50"];
@@ -553,7 +574,7 @@ fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
     assert!(stdout.contains("749.04"), "{expected}\n{stdout}");
     let markdown = fs::read_to_string(folder.path().join("first_result.md")).expect("written");
     assert!(markdown.contains(expected), "{expected}\n{markdown}");
-    assert_eq!(folder.result()["rn50"]["1n2g"]["median_speed"], 749.04, "{expected}");
+    assert_eq!(folder.dlperf()["rn50"]["1n2g"]["median_speed"], 749.04, "{expected}");
 }
 
 /// A third log in case 1n2g.
@@ -626,7 +647,7 @@ fn noise_between_and_inside_lines_is_read_past() {
     folder.write("1n1g/rn50_b128_fp32_1.log", log);
     let (status, _, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
-    assert_eq!(folder.result()["rn50"]["1n1g"]["median_speed"], 384.19);
+    assert_eq!(folder.dlperf()["rn50"]["1n1g"]["median_speed"], 384.19);
 }
 
 #[test]
@@ -728,7 +749,8 @@ fn a_case_without_a_sound_run_keeps_its_row() {
     let (_, stdout, _) = folder.extract(&[]);
     let row = stdout.lines().find(|line| line.starts_with("1n4g")).expect("a row");
     assert_eq!(row.split_whitespace().collect::<Vec<_>>()[..4], ["1n4g", "4", "0/1", "-"]);
-    assert_eq!(folder.result()["rn50"]["1n4g"]["median_speed"], Value::Null);
+    assert_eq!(folder.dlperf()["rn50"]["1n4g"]["median_speed"], Value::Null);
+    assert_eq!(folder.result()["rn50"]["1n4g"]["images_per_second"], Value::Null);
 }
 
 #[test]
@@ -798,24 +820,22 @@ fn our_logs_are_read_by_dlperf_s_extractor_with_the_same_speed() {
     folder.run(&sound);
     assert_eq!(folder.extract(&[]).0, Some(0));
     let log = fs::read_to_string(folder.path().join("1n1g/rn50_b128_fp32_1.log")).expect("written");
-    assert_eq!(dlperf_speed(&log), folder.result()["rn50"]["1n1g"]["median_speed"].as_f64());
+    assert_eq!(dlperf_speed(&log), folder.dlperf()["rn50"]["1n1g"]["median_speed"].as_f64());
     assert!(dlperf_speed(&log).is_some());
 }
 
 #[test]
-fn dlperf_s_fields_come_first_in_every_case() {
+fn dlperf_s_file_has_dlperf_s_fields_alone() {
     let folder = small_folder();
     folder.extract(&[]);
-    let text = fs::read_to_string(folder.path().join("first_result.json")).expect("written");
+    let text = fs::read_to_string(folder.path().join("first_dlperf.json")).expect("written");
+    assert_eq!(folder.printed(&["--format", "dlperf"]), text);
     let result: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_str(&text).expect("models, cases");
     assert_eq!(result["rn50"].keys().collect::<Vec<_>>(), ["1n1g", "1n2g"]);
-    let fields: Vec<&str> = text
-        .lines()
-        .skip(3)
-        .take(4)
-        .filter_map(|line| Some(line.trim().split_once(':')?.0.trim_matches('"')))
-        .collect();
-    assert_eq!(fields, ["average_speed", "batch_size_per_device", "median_speed", "speedup"]);
+    let cases = result["rn50"].values().map(|case| case.as_object().expect("a case").keys().collect::<Vec<_>>());
+    for fields in cases {
+        assert_eq!(fields, ["average_speed", "batch_size_per_device", "median_speed", "speedup"]);
+    }
 }
 
 /// The log of another tool with `ranks` ranks of 32 images each, as the tool's format strings write it.
@@ -866,20 +886,21 @@ fn speedometer_s_windows_are_so_many_iterations_of_all_ranks() {
     let result = &folder.result()["rn50"];
     let single = &result["1n1g"];
     // Of the second and the third window: (100 + 150) / 2, and 2 / (1/100 + 1/150).
-    assert_eq!((single["median_speed"].as_f64(), single["images_over_time"].as_f64()), (Some(125.0), Some(120.0)));
+    assert_eq!(single["dlperf"]["median_speed"].as_f64(), Some(125.0));
+    assert_close(&single["images_per_second"], 120.0);
     assert_eq!(single["settings"], serde_json::json!({"log": "speedometer"}));
     let run = &single["runs"][0];
     assert_eq!((run["iterations"].as_u64(), run["warmup"].as_u64()), (Some(60), Some(20)));
     assert_eq!(run["iteration_seconds"], Value::Null, "no single iteration was timed");
     // Two ranks of (90 + 110) / 2 each: 200 images/s.
     let two = &result["1n2g"];
-    assert_eq!((two["median_speed"].as_f64(), two["speedup"].as_f64()), (Some(200.0), Some(1.6)));
+    assert_eq!((two["dlperf"]["median_speed"].as_f64(), two["dlperf"]["speedup"].as_f64()), (Some(200.0), Some(1.6)));
 
     // A window that holds one iteration of the warm-up is no window after it.
     for (warmup, left_out, speed) in [("0", 0, 100.0), ("1", 20, 125.0), ("20", 20, 125.0), ("21", 40, 150.0)] {
         assert_eq!(folder.extract(&["--warmup", warmup]).0, Some(0));
         let run = &folder.result()["rn50"]["1n1g"]["runs"][0];
-        assert_eq!((run["warmup"].as_u64(), run["speed"].as_f64()), (Some(left_out), Some(speed)), "{warmup}");
+        assert_eq!((run["warmup"].as_u64(), run["dlperf_speed"].as_f64()), (Some(left_out), Some(speed)), "{warmup}");
     }
     let (status, _, stderr) = folder.extract(&["--warmup", "41"]);
     assert_eq!(status, Some(1));
@@ -896,11 +917,14 @@ fn horovod_s_speed_is_its_own_total() {
     assert!(stdout.contains("\nlogs of Horovod's synthetic benchmark: no times of single iterations\n"), "{stdout}");
     assert!(stdout.contains("\nwindows of iterations: 3, left out: 0\n"), "{stdout}");
     let result = &folder.result()["rn50"];
-    assert_eq!(result["1n1g"]["median_speed"], 122.0);
+    assert_eq!(result["1n1g"]["dlperf"]["median_speed"], 122.0);
     // 4 x (110 + 112.5 + 115.5) / 3, and 4 x 3 / (1/110 + 1/112.5 + 1/115.5) = 450.49.
     let four = &result["1n4g"];
-    assert_eq!((four["median_speed"].as_f64(), four["images_over_time"].as_f64()), (Some(450.67), Some(450.49)));
-    assert_eq!((four["speedup"].as_f64(), four["images_per_second_per_gpu"].as_f64()), (Some(3.69), Some(112.67)));
+    let dlperf = &four["dlperf"];
+    assert_eq!((dlperf["median_speed"].as_f64(), dlperf["speedup"].as_f64()), (Some(450.67), Some(3.69)));
+    let over_time = 12.0 / (1.0 / 110.0 + 1.0 / 112.5 + 1.0 / 115.5);
+    assert_close(&four["images_per_second"], over_time);
+    assert_close(&four["images_per_second_per_rank"], over_time / 4.0);
     let run = &four["runs"][0];
     assert_eq!([&run["iterations"], &run["warmup"], &run["iteration_seconds"]], [&Value::Null; 3]);
 
@@ -919,9 +943,9 @@ fn of_tf_cnn_benchmarks_the_total_alone_is_read() {
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("\nlogs of tf_cnn_benchmarks: no times of single iterations\n"), "{stdout}");
     let four = &folder.result()["rn50"]["1n4g"];
-    assert_eq!((four["median_speed"].as_f64(), four["images_over_time"].as_f64()), (Some(365.4), Some(365.4)));
-    // 365.4 / 101.5.
-    assert_eq!(four["speedup"].as_f64(), Some(3.6));
+    assert_eq!(four["dlperf"]["median_speed"], 365.4);
+    assert_close(&four["images_per_second"], 365.4);
+    assert_close(&four["speedup_over_base"], 365.4 / 101.5);
 }
 
 #[test]
@@ -982,7 +1006,7 @@ fn logs_of_different_tools_are_different_tables() {
     let result = folder.result();
     let labels: Vec<&str> = result.as_object().expect("an object").keys().map(String::as_str).collect();
     assert_eq!(labels, ["rn50_b32_fp32", "rn50_b32_fp32_log=horovod", "rn50_b32_fp32_log=tf_cnn_benchmarks"]);
-    assert_eq!(result["rn50_b32_fp32_log=horovod"]["1n1g"]["median_speed"], 122.0);
+    assert_eq!(result["rn50_b32_fp32_log=horovod"]["1n1g"]["dlperf"]["median_speed"], 122.0);
 }
 
 #[test]

@@ -476,7 +476,7 @@ fn logs_without_one_host_cannot_say_what_several_add() {
     let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "4n8g"]);
     assert_eq!(status, Some(1));
     assert!(stderr.contains("4n8g cannot be predicted: 1n8g was not measured"), "{stderr}");
-    assert!(stdout.contains("WARNING: 1n1g was not measured: efficiency is relative to 2n8g"), "{stdout}");
+    assert!(stdout.contains("WARNING: no run of 1n1g counts: speedup and efficiency are relative to 2n8g"), "{stdout}");
 }
 
 #[test]

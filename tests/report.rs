@@ -17,7 +17,7 @@ use ringmark_record::dimension::units::{Bytes, Seconds};
 use serde_json::Value;
 
 use crate::browser::{Browser, HEIGHT, Picture};
-use crate::runs::{Folder, record};
+use crate::runs::{Folder, record, rows_by_case};
 
 /// `ringmark report` with these words: status, standard output, standard error.
 fn report(words: &[&str]) -> (i32, String, String) {
@@ -171,7 +171,7 @@ fn figures_for_programs_are_those_of_extract() {
     let json: Value = serde_json::from_str(&stdout).expect("JSON alone");
     let result = &json["results"][0];
     assert_eq!(result["name"], "first");
-    assert_eq!(result["groups"]["rn50"]["1n2g"]["median_speed"], 12.19);
+    assert_eq!(rows_by_case(result)["rn50"]["1n2g"]["dlperf"]["median_speed"], 12.19);
     let message = &result["bandwidth"][0]["messages"][2];
     assert_eq!((&message["bytes"], &message["side"]), (&Value::from(1 << 20), &Value::from("out-of-place")));
     assert!((message["busbw_gb_per_s"].as_f64().expect("a rate") - 1.048576).abs() < 1e-9);

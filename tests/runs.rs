@@ -14,6 +14,7 @@ use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::line::dlperf;
+use serde_json::{Map, Value};
 use tempfile::TempDir;
 
 /// A folder called `first` that goes away with its value.
@@ -71,6 +72,18 @@ impl Folder {
 }
 
 /// DLPerf's log of these speeds: a header, a line an iteration, other lines between them.
+/// Rows of what `ringmark extract` writes, by group, then by case.
+pub fn rows_by_case(result: &Value) -> Value {
+    let mut groups = Map::new();
+    for row in result["rows"].as_array().expect("rows") {
+        let name = |key: &str| row[key].as_str().expect("a name").to_owned();
+        let group = groups.entry(name("group")).or_insert_with(|| Value::Object(Map::new()));
+        let twice = group.as_object_mut().expect("made so").insert(name("case"), row.clone());
+        assert_eq!(twice, None, "one row a case");
+    }
+    Value::Object(groups)
+}
+
 pub fn dlperf_log(speeds: &[f64]) -> String {
     let mut log = String::from("Warning: Permanently added '10.11.0.3' to the list of known hosts.\n");
     for (index, speed) in speeds.iter().enumerate() {

@@ -180,7 +180,7 @@ fn images_per_second_are_of_all_ranks_over_the_slowest_and_the_median_over_runs(
     }
     assert_eq!(folder.ringmark("extract", &[]).0, Some(0));
     let result = folder.result();
-    assert_eq!((&result["kind"], &result["schema"]), (&Value::from("ringmark-score-result"), &Value::from(1)));
+    assert_eq!((&result["kind"], &result["schema"]), (&Value::from("ringmark-score-result"), &Value::from(2)));
     let row = &result["rows"][0];
     assert_eq!((&row["images_per_second"], &row["runs_counted"]), (&Value::from(16.0), &Value::from(3)));
     assert_eq!((&row["model"], &row["case"], &row["ranks"]), (&"resnet50_v1b".into(), &"1n2g".into(), &2.into()));
@@ -226,7 +226,7 @@ fn devices_profiles_and_options_are_never_mixed() {
     let (status, stdout, stderr) = folder.ringmark("extract", &[]);
     assert_eq!(status, Some(0), "{stderr}");
     assert_eq!(stdout.matches("\nnetwork").count(), 4, "{stdout}");
-    assert!(stdout.contains("- QUICK PROFILE\n") && stdout.contains("WARNING: quick profile: "), "{stdout}");
+    assert!(stdout.contains("- QUICK PROFILE\n") && stdout.contains("NOT TO BE QUOTED: quick profile, "), "{stdout}");
     assert!(stdout.contains("WARNING: different devices in one table: Another / Processor of a laptop"), "{stdout}");
 }
 
@@ -360,8 +360,8 @@ fn what_does_not_fit_scoring_is_refused_in_words() {
     let reads_training =
         format!("{path} holds a sweep of score, and this command reads training: `ringmark extract {path}` reads it");
     for (command, options, message) in [
-        ("extract", &["--format", "pytorch-ddp"][..], "--format pytorch-ddp: PyTorch's DDP suite is of training"),
-        ("extract", &["--format", "pytorch-ddp-lines"], "--format pytorch-ddp-lines: PyTorch's DDP suite"),
+        ("extract", &["--format", "pytorch-ddp"][..], "--format pytorch-ddp is of training"),
+        ("extract", &["--format", "dlperf"], "--format dlperf is of training"),
         ("extract", &["--warmup", "2"], "--warmup: a scoring record holds no dry passes"),
         ("report", &[], &reads_training),
         ("predict", &[], &reads_training),

@@ -15,7 +15,7 @@ use crate::read::report::{self, ReportConfig};
 const EXTRACT_EXAMPLES: &str = "\
 Examples:
   ringmark extract results/first
-      the table, and results/first/first_result.json, .csv and .md
+      the table, and results/first/first_result.json, .csv, .md and first_dlperf.json
   ringmark extract logs/ngc/mxnet/resnet50 --out result
       DLPerf's own logs
   ringmark extract results/first --format csv > first.csv
@@ -31,7 +31,7 @@ pub struct ExtractOptions {
     /// Folder that holds CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) beside each
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Folder for NAME_result.json, .csv and .md, NAME being the last part of FOLDER [default: FOLDER]
+    /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json, NAME being the last part of FOLDER [default: FOLDER]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// First iterations of a run to leave out [default: as its record says, 20 without one]

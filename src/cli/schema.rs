@@ -6,8 +6,11 @@ use schemars::{Schema, schema_for};
 
 use crate::launch::doctor::examination::Examination;
 use crate::output;
+use crate::read::analyse::comparison::verdicts::ComparedResults;
 use crate::read::score::json::ScoreResult;
-use crate::read::show::extraction::json;
+use crate::read::show::extraction::json::JsonResult;
+use crate::read::show::page::json::Report;
+use crate::read::show::prediction;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,8 +31,11 @@ pub struct SchemaOptions {
 /// Each under its name.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
     let mut schemas = ringmark_record::schemas::schemas();
-    schemas.push(("result", json::schema()));
+    schemas.push(("result", schema_for!(JsonResult)));
     schemas.push(("score_result", schema_for!(ScoreResult)));
+    schemas.push(("report", schema_for!(Report)));
+    schemas.push(("diff", schema_for!(ComparedResults)));
+    schemas.push(("prediction", schema_for!(prediction::json::Json)));
     schemas.push(("doctor", schema_for!(Examination)));
     schemas
 }

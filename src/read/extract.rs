@@ -12,13 +12,14 @@ use ringmark_record::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyse::figures::{self, Extraction};
+use crate::read::analyse::quotable::RepeatAdvice;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
 use crate::read::load::record;
 use crate::read::score;
 use crate::read::score::figures::ScoreExtraction;
 use crate::read::score::json::ScoreResult;
-use crate::read::show::extraction::{csv, json, pytorch_ddp, text};
+use crate::read::show::extraction::{csv, dlperf, json, pytorch_ddp, text};
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +43,10 @@ keyword_enum!(
         Table = "table",
         /// Markdown.
         Markdown = "markdown" | "md",
-        /// DLPerf's JSON with our fields.
+        /// For programs: one row a case.
         Json = "json",
+        /// DLPerf's JSON, with DLPerf's figures alone.
+        Dlperf = "dlperf",
         /// One line a case.
         Csv = "csv",
         /// The JSON that PyTorch's diff.py reads.
@@ -52,6 +55,14 @@ keyword_enum!(
         PytorchDdpLines = "pytorch-ddp-lines",
     }
 );
+
+/// What is written of training, by the endings of the files; the last is not of scoring.
+const FILES: [(&str, Format); 4] = [
+    ("_result.json", Format::Json),
+    ("_result.csv", Format::Csv),
+    ("_result.md", Format::Markdown),
+    ("_dlperf.json", Format::Dlperf),
+];
 
 /// The figures in one format.
 type Render<'a> = dyn Fn(Format) -> anyhow::Result<String> + 'a;
@@ -65,20 +76,25 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
             return Err(usage(anyhow!("--warmup: a scoring record holds no dry passes: leave the option out")));
         }
         let extraction = of_scoring(&config.folder, found)?;
-        return finish(config, &extraction.problems, &|format| render_scoring(&extraction, format));
+        return finish(config, &FILES[..3], &extraction.problems, &|format| render_scoring(&extraction, format));
     }
     let extraction = of_training(&config.folder, found, config.warmup)?;
-    finish(config, &extraction.problems, &|format| render(&extraction, format))
+    finish(config, &FILES, &extraction.problems, &|format| render(&extraction, format))
 }
 
 /// Prints and writes what `render` makes of the figures, whatever was measured.
-fn finish(config: &ExtractConfig, problems: &[Problem], render: &Render) -> anyhow::Result<()> {
+fn finish(
+    config: &ExtractConfig,
+    files: &[(&str, Format)],
+    problems: &[Problem],
+    render: &Render,
+) -> anyhow::Result<()> {
     if !config.json.write_text(|| render(Format::Json))? {
         output::print(&render(config.format)?)?;
     }
     let left_out = problems.iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", config.folder.display()), left_out);
-    let files = write(config, render)?;
+    let files = write(config, files, render)?;
     eprintln!("wrote {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
     complete
 }
@@ -92,7 +108,8 @@ pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction> {
 fn of_training(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<Extraction> {
     found.check_is_training(folder)?;
     let runs = found.runs.iter().map(|found| record::read(folder, found, warmup)).collect();
-    Ok(figures::extract(&name_of(folder)?, runs, found.problems))
+    let advice = RepeatAdvice { resume_command: found.resume_command };
+    Ok(figures::extract(&name_of(folder)?, runs, found.problems, &advice))
 }
 
 /// Finds and reads every scoring run below `folder` and works out the figures; prints and writes nothing.
@@ -102,7 +119,8 @@ pub fn read_scoring(folder: &Path) -> anyhow::Result<ScoreResult> {
 
 fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<ScoreExtraction> {
     let runs = found.runs.iter().map(|found| score::run::read(folder, found)).collect();
-    Ok(score::figures::extract(&name_of(folder)?, runs, found.problems))
+    let advice = RepeatAdvice { resume_command: found.resume_command };
+    Ok(score::figures::extract(&name_of(folder)?, runs, found.problems, &advice))
 }
 
 /// The whole output of a scoring sweep in one format.
@@ -112,8 +130,8 @@ pub fn render_scoring(extraction: &ScoreExtraction, format: Format) -> anyhow::R
         Format::Markdown => Ok(score::text::markdown(extraction)),
         Format::Json => ScoreResult::new(extraction).text(),
         Format::Csv => score::csv::csv(extraction),
-        Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
-            "--format {format}: PyTorch's DDP suite is of training, and {} holds a sweep of scoring: choose table, \
+        Format::Dlperf | Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
+            "--format {format} is of training, and {} holds a sweep of scoring: choose table, \
              markdown, json or csv",
             extraction.name
         ))),
@@ -126,6 +144,7 @@ pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String>
         Format::Table => Ok(text::terminal(extraction)),
         Format::Markdown => Ok(text::markdown(extraction)),
         Format::Json => json::json(extraction),
+        Format::Dlperf => dlperf::json(extraction),
         Format::Csv => csv::csv(extraction),
         Format::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(extraction)?)? + "\n"),
         Format::PytorchDdpLines => Ok(pytorch_ddp::lines(extraction)),
@@ -139,18 +158,18 @@ fn name_of(folder: &Path) -> anyhow::Result<String> {
     Ok(last.to_string_lossy().into_owned())
 }
 
-/// Writes `<name>_result.json` (DLPerf's name), `.csv` and `.md` into the folder, which is made where it is not there.
-fn write(config: &ExtractConfig, render: &Render) -> anyhow::Result<Vec<PathBuf>> {
+/// Writes `files` into the folder, which is made where it is not there: endings of their names, and what is in them.
+fn write(config: &ExtractConfig, files: &[(&str, Format)], render: &Render) -> anyhow::Result<Vec<PathBuf>> {
     let out = config.out.as_ref().unwrap_or(&config.folder);
     let name = name_of(&config.folder)?;
     let advice = || format!("cannot write the result into {}: choose another folder by --out", out.display());
     fs::create_dir_all(out).with_context(advice)?;
-    let mut files = Vec::new();
-    for (extension, format) in [("json", Format::Json), ("csv", Format::Csv), ("md", Format::Markdown)] {
-        let path = out.join(format!("{name}_result.{extension}"));
-        let text = render(format)?;
+    let mut written = Vec::new();
+    for (ending, format) in files {
+        let path = out.join(name.clone() + ending);
+        let text = render(*format)?;
         whole_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
-        files.push(path);
+        written.push(path);
     }
-    Ok(files)
+    Ok(written)
 }

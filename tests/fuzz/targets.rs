@@ -16,6 +16,7 @@ use ringmark::read::analyse::prediction::evidence::Evidence;
 use ringmark::read::analyse::prediction::outlook::Outlook;
 use ringmark::read::analyse::prediction::{model, search};
 use ringmark::read::analyse::published::DLPERF;
+use ringmark::read::analyse::quotable::RepeatAdvice;
 use ringmark::read::analyse::results::ResultFolder;
 use ringmark::read::extract::{Format, render, render_scoring};
 use ringmark::read::load::folder::FoundRun;
@@ -128,7 +129,7 @@ fn score(bytes: &[u8]) {
     let ScoreConfig { model, batch_size, dtype, .. } = record.config;
     let found = found(RunName { baseline: false, case: record.case, model, batch_size, dtype, run: record.run });
     let runs = vec![score::run::judge(&found, Ok(Log::default()), Ok(Some(record)))];
-    let extraction = score::figures::extract("fuzzed", runs, Vec::new());
+    let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &RepeatAdvice::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
         render_scoring(&extraction, format).expect("every extraction is shown");
     }
@@ -141,7 +142,7 @@ fn found(name: RunName) -> FoundRun {
 }
 
 fn show(runs: Vec<record::Run>) {
-    let extraction = figures::extract("fuzzed", runs, Vec::new());
+    let extraction = figures::extract("fuzzed", runs, Vec::new(), &RepeatAdvice::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
         render(&extraction, format).expect("every extraction is shown");
     }

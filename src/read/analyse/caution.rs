@@ -4,9 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::warning::Warning;
 
-/// Of a table of the quick profile.
-pub const QUICK: &str = "quick profile: a first look, too short to be quoted";
-
 /// A run that counts.
 #[derive(Debug, Clone, Copy)]
 pub struct CountedRun<'a> {

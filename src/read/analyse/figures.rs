@@ -13,6 +13,7 @@ use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
 
 use crate::read::analyse::caution::{self, CountedRun};
 use crate::read::analyse::grouping::{self, Conditions};
+use crate::read::analyse::quotable::{self, Objection, RepeatAdvice};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::problem::Problem;
 use crate::read::load::record::{Measured, Run, to_hundredths, unit};
@@ -48,6 +49,8 @@ pub struct Group {
     pub cases: Vec<CaseRuns>,
     /// What a reader of the figures must know.
     pub warnings: Vec<String>,
+    /// Why none of its figures is to be quoted.
+    pub objections: Vec<Objection>,
 }
 
 /// One case of a group.
@@ -61,6 +64,10 @@ pub struct CaseRuns {
     pub figures: Option<Figures>,
     /// What was seen in its counted runs, once each however many runs have it; the gravest first.
     pub warnings: Vec<String>,
+    /// Why its speed, and all that is made of it, is not to be quoted.
+    pub speed_objections: Vec<Objection>,
+    /// Why its speedup and efficiency alone are not to be quoted.
+    pub scaling_objections: Vec<Objection>,
     /// The same ranks without communication, its figures relative to the same base; `None` where no such run was found.
     pub baseline: Option<Box<CaseRuns>>,
 }
@@ -68,28 +75,46 @@ pub struct CaseRuns {
 /// Figures of one case over its counted runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
-    /// Mean over runs of the runs' mean of rates, 2 decimals (DLPerf).
-    pub average_speed: ImagesPerSecond,
-    /// Median over runs of the runs' mean of rates, 2 decimals (DLPerf).
-    pub median_speed: ImagesPerSecond,
-    /// Median over runs of images/time, 2 decimals.
-    pub images_over_time: ImagesPerSecond,
-    /// `median_speed / ranks`, 2 decimals.
-    pub per_gpu: ImagesPerSecond,
+    /// Speed of the case: the median over runs of [`Measured::speed`].
+    pub speed: ImagesPerSecond,
+    /// `speed / ranks`.
+    pub per_rank: ImagesPerSecond,
     /// Coefficient of variation of the runs' speeds; `None` for one run.
     pub cv: Option<f64>,
-    /// `median_speed / median_speed of the base`.
+    /// `speed / speed of the base`.
     pub speedup: f64,
     /// `speedup / (ranks / ranks of the base)`.
     pub efficiency: f64,
-    /// Means over runs, where every counted run has a record.
+    /// Medians over runs, where every counted run has a record.
     pub times: Option<IterationTimes>,
+    /// The same runs as DLPerf counts.
+    pub dlperf: DlperfFigures,
+}
+
+/// DLPerf's figures of a case, which come from means of rates and are rounded before they are used: for its file, and to
+/// stand beside what others published so. No other figure is made of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DlperfFigures {
+    /// Mean over runs of [`Measured::dlperf_speed`], 2 decimals.
+    pub average_speed: ImagesPerSecond,
+    /// Median over runs, 2 decimals.
+    pub median_speed: ImagesPerSecond,
+    /// `median_speed / median_speed of 1n1g`, 2 decimals; `None` where no run of 1n1g counts.
+    pub speedup: Option<f64>,
 }
 
 impl CaseRuns {
     fn new(case: Case, mut runs: Vec<Run>) -> CaseRuns {
         runs.sort_by_key(|run| run.found.name.run);
-        CaseRuns { case, warnings: case_warnings(&runs), runs, figures: None, baseline: None }
+        CaseRuns {
+            case,
+            warnings: case_warnings(&runs),
+            runs,
+            figures: None,
+            speed_objections: Vec::new(),
+            scaling_objections: Vec::new(),
+            baseline: None,
+        }
     }
 
     /// Runs that count.
@@ -100,6 +125,13 @@ impl CaseRuns {
     /// Threads of its ranks in the runs that count; none without records.
     pub fn threads(&self) -> BTreeSet<u32> {
         self.counted().flat_map(|run| &run.ranks).map(|rank| rank.place.threads).collect()
+    }
+
+    fn object_to_speed(&mut self, advice: &RepeatAdvice) {
+        let counted = self.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
+        let loads: Vec<_> = counted.map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
+        let cv = self.figures.as_ref().and_then(|figures| figures.cv);
+        self.speed_objections = quotable::to_speed(self.case, cv, &loads, advice);
     }
 
     /// How much longer its step is than that of its baseline, as a share; `None` unless both have records.
@@ -114,16 +146,63 @@ impl Group {
     pub fn is_quick(&self) -> bool {
         self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == Profile::Quick)
     }
+
+    /// Whether its speedup and efficiency, and so all its figures, may be quoted.
+    pub fn is_quotable(&self, case: &CaseRuns) -> bool {
+        case.figures.is_some() && self.scaling_objections(case).next().is_none()
+    }
+
+    /// Why the speed of a case is not to be quoted.
+    pub fn speed_objections<'a>(&'a self, case: &'a CaseRuns) -> impl Iterator<Item = &'a Objection> {
+        self.objections.iter().chain(&case.speed_objections)
+    }
+
+    /// Why its speedup and efficiency are not.
+    pub fn scaling_objections<'a>(&'a self, case: &'a CaseRuns) -> impl Iterator<Item = &'a Objection> {
+        self.speed_objections(case).chain(&case.scaling_objections)
+    }
+
+    /// Every objection once, with the case that it is to.
+    pub fn all_objections(&self) -> Vec<String> {
+        let of_case = |case: &CaseRuns| {
+            let own = case.speed_objections.iter().chain(&case.scaling_objections);
+            let baseline = case.baseline.iter().flat_map(|baseline| &baseline.speed_objections);
+            let own = own.map(|objection| format!("{}: {objection}", case.case));
+            own.chain(baseline.map(|objection| format!("{} without communication: {objection}", case.case)))
+                .collect::<Vec<_>>()
+        };
+        self.objections.iter().map(ToString::to_string).chain(self.cases.iter().flat_map(of_case)).collect()
+    }
+
+    /// Of all cases, once their figures are there.
+    fn object(&mut self, advice: &RepeatAdvice) {
+        self.objections.extend(self.is_quick().then(quotable::to_quick));
+        let inject = self.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject);
+        self.objections.extend(inject.map(quotable::to_fault));
+        for case in &mut self.cases {
+            case.object_to_speed(advice);
+            case.baseline.iter_mut().for_each(|baseline| baseline.object_to_speed(advice));
+        }
+        let Some(base) = self.base else { return };
+        let is_base = |case: &&CaseRuns| case.case == base;
+        let is_base_quotable = self.cases.iter().find(is_base).is_none_or(|case| case.speed_objections.is_empty());
+        for case in self.cases.iter_mut().filter(|case| case.case != base) {
+            let Some(figures) = &case.figures else { continue };
+            case.scaling_objections.extend(quotable::to_efficiency(figures.efficiency, base, advice));
+            case.scaling_objections.extend((!is_base_quotable).then(|| quotable::to_base(base, advice)));
+        }
+    }
 }
 
 /// Works out everything from the runs of the folder called `name`; `problems` are those found before.
-pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>) -> Extraction {
+pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, advice: &RepeatAdvice) -> Extraction {
     leave_out_cut_off(&mut runs);
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
     let mut groups: Vec<Group> =
         grouping::group(runs).into_iter().map(|(conditions, runs)| figures(conditions, runs)).collect();
-    for group in &groups {
+    for group in &mut groups {
         problems.extend(base_problem(group));
+        group.object(advice);
     }
     let conditions: Vec<&Conditions> = groups.iter().map(|group| &group.conditions).collect();
     let labels = grouping::labels(&conditions);
@@ -186,7 +265,7 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
         })
         .collect();
     // Cases are in order of their ranks, so the first with a counted run is 1n1g where there is one.
-    let base = cases.iter().find_map(|case| Some((case.case, median_speed(case)?)));
+    let base = cases.iter().find_map(Base::of);
     if let Some(base) = base {
         for case in &mut cases {
             case.figures = case_figures(case, base);
@@ -201,9 +280,10 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
         device_names,
         timed,
         warmup,
-        base: base.map(|(case, _)| case),
+        base: base.map(|base| base.case),
         cases,
         warnings: Vec::new(),
+        objections: Vec::new(),
     };
     group.warnings = warnings(&group, &software);
     group
@@ -219,33 +299,60 @@ fn by_case(runs: Vec<Run>) -> BTreeMap<(u32, Case), Vec<Run>> {
     cases
 }
 
-fn median_speed(case: &CaseRuns) -> Option<f64> {
-    let speeds: Vec<f64> = case.counted().map(|run| run.speed.0).collect();
-    median(&speeds).map(to_hundredths)
+/// What the figures of a group are relative to.
+#[derive(Clone, Copy)]
+struct Base {
+    case: Case,
+    speed: ImagesPerSecond,
+    dlperf_speed: ImagesPerSecond,
 }
 
-fn case_figures(case: &CaseRuns, (base, base_speed): (Case, f64)) -> Option<Figures> {
-    let of_runs = |figure: fn(&Measured) -> f64| -> Vec<f64> { case.counted().map(figure).collect() };
-    let rounded = |value: f64| ImagesPerSecond(to_hundredths(value));
-    let speeds = of_runs(|run| run.speed.0);
-    let median_speed = ImagesPerSecond(median_speed(case)?);
-    let speedup = speedup(median_speed, ImagesPerSecond(base_speed));
+impl Base {
+    fn of(case: &CaseRuns) -> Option<Base> {
+        Some(Base { case: case.case, speed: speed(case)?, dlperf_speed: dlperf_median(case)? })
+    }
+}
+
+fn speed(case: &CaseRuns) -> Option<ImagesPerSecond> {
+    median(&case.counted().map(|run| run.speed.0).collect::<Vec<f64>>()).map(ImagesPerSecond)
+}
+
+fn dlperf_speeds(case: &CaseRuns) -> Vec<f64> {
+    case.counted().map(|run| run.dlperf_speed.0).collect()
+}
+
+fn dlperf_median(case: &CaseRuns) -> Option<ImagesPerSecond> {
+    median(&dlperf_speeds(case)).map(to_hundredths).map(ImagesPerSecond)
+}
+
+fn case_figures(case: &CaseRuns, base: Base) -> Option<Figures> {
+    let (speed, ranks) = (speed(case)?, case.case.ranks());
+    let speeds: Vec<f64> = case.counted().map(|run| run.speed.0).collect();
+    let speedup = speedup(speed, base.speed);
     Some(Figures {
-        average_speed: rounded(mean(&speeds)?),
-        median_speed,
-        images_over_time: rounded(median(&of_runs(|run| run.images_over_time.0))?),
-        per_gpu: rounded(median_speed.0 / f64::from(case.case.ranks())),
+        speed,
+        per_rank: ImagesPerSecond(speed.0 / f64::from(ranks)),
         cv: coefficient_of_variation(&speeds),
         speedup,
-        efficiency: efficiency(speedup, case.case.ranks(), base.ranks()),
-        times: mean_times(case),
+        efficiency: efficiency(speedup, ranks, base.case.ranks()),
+        times: times(case),
+        dlperf: dlperf_figures(case, base)?,
+    })
+}
+
+fn dlperf_figures(case: &CaseRuns, base: Base) -> Option<DlperfFigures> {
+    let median_speed = dlperf_median(case)?;
+    Some(DlperfFigures {
+        average_speed: mean(&dlperf_speeds(case)).map(to_hundredths).map(ImagesPerSecond)?,
+        median_speed,
+        speedup: (base.case == Case::SINGLE).then(|| to_hundredths(speedup(median_speed, base.dlperf_speed))),
     })
 }
 
 /// Over runs; `None` unless every counted run has a record.
-fn mean_times(case: &CaseRuns) -> Option<IterationTimes> {
+fn times(case: &CaseRuns) -> Option<IterationTimes> {
     let times = case.counted().map(|run| run.times).collect::<Option<Vec<IterationTimes>>>()?;
-    IterationTimes::mean(&times)
+    IterationTimes::of_runs(&times)
 }
 
 fn case_warnings(runs: &[Run]) -> Vec<String> {
@@ -258,14 +365,7 @@ fn case_warnings(runs: &[Run]) -> Vec<String> {
 }
 
 fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if group.is_quick() {
-        warnings.push(caution::QUICK.to_owned());
-    }
-    warnings.extend(group.base.and_then(missing_base));
-    if let Some(fault) = group.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject) {
-        warnings.push(format!("a fault was put in on purpose, {fault}: figures of a test"));
-    }
+    let mut warnings: Vec<String> = group.base.and_then(missing_base).into_iter().collect();
     warnings.extend(caution::of_mixture(&group.device_names, software));
     if group.timed.len() > 1 {
         let lengths: Vec<String> = group.timed.iter().map(usize::to_string).collect();

@@ -5,6 +5,7 @@
 //! | [`grouping`] | which runs may stand in one table, and what tables are called |
 //! | [`figures`] | groups of runs into cases, speedup and efficiency |
 //! | [`caution`] | what a reader of a table must know of the runs in it |
+//! | [`quotable`] | why figures are not to be quoted, and what to do |
 //! | [`title`] | what a group of runs measured, on what and how, in a few lines |
 //! | [`scaling_loss`] | where the time of larger cases goes |
 //! | [`comparison`] | two results against each other |
@@ -18,6 +19,7 @@ pub mod figures;
 pub mod grouping;
 pub mod prediction;
 pub mod published;
+pub mod quotable;
 pub mod results;
 pub mod scaling_loss;
 pub mod title;

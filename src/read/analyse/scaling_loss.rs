@@ -5,7 +5,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::options::keyword_enum::KeywordEnum;
-use ringmark_record::stats::scaling_loss::{MeanDifference, Part, RunStep, ScalingLoss, StepTimes, scaling_loss};
+use ringmark_record::stats::scaling_loss::{Difference, Part, RunStep, ScalingLoss, StepTimes, scaling_loss};
 
 use crate::read::analyse::figures::{CaseRuns, Group};
 use crate::read::load::iteration_times::IterationTimes;
@@ -54,7 +54,7 @@ pub fn runs(case: &CaseRuns, batch_size: u32) -> Vec<RunStep> {
 fn run_step(run: &Measured, images: f64) -> RunStep {
     let times =
         |times: IterationTimes| StepTimes { phases: times.phases.map(|_, time| time.0), waiting: times.waiting.0 };
-    let step = run.times.map_or(images / run.images_over_time.0, |times| times.step.0);
+    let step = run.times.map_or(images / run.speed.0, |times| times.step.0);
     RunStep { step, times: run.times.map(times) }
 }
 
@@ -65,7 +65,7 @@ impl CaseLoss {
     }
 
     /// The part's time; `None` where it was not measured separately.
-    pub fn part(&self, wanted: Part) -> Option<MeanDifference> {
+    pub fn part(&self, wanted: Part) -> Option<Difference> {
         let mut parts = self.loss.parts.iter().chain(&self.loss.compute);
         parts.find(|(part, _)| *part == wanted).map(|(_, difference)| *difference)
     }

@@ -15,6 +15,12 @@ use ringmark_record::file::whole_file;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde::de::IgnoredAny;
 
+/// Kind of what `ringmark extract` writes of training.
+pub const RESULT: &str = "ringmark-result";
+
+/// Kind of what it writes of scoring.
+pub const SCORE_RESULT: &str = "ringmark-score-result";
+
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Content {
@@ -64,7 +70,11 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
     } else if has("nccl_version") && has("args") {
         Some(Content::NcclTests)
     } else if has("kind") && has("rows") {
-        Some(Content::ScoreResult)
+        kind_of(file).and_then(|kind| match kind.as_str() {
+            RESULT => Some(Content::Result),
+            SCORE_RESULT => Some(Content::ScoreResult),
+            _ => None,
+        })
     } else if has("kind") && has("ranks") && has("results") {
         Some(Content::Bandwidth)
     } else if !keys.is_empty() && keys.keys().all(|key| model_of(key).is_some()) {
@@ -77,19 +87,24 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
 /// Of which benchmark a run's record is, by the kind in its head; `None` where that says nothing, as in a record that was
 /// cut off at once. The rest may be damaged.
 pub fn benchmark_of(record: &Path) -> Option<BenchmarkKind> {
-    /// More than any head has.
-    const HEAD: u64 = 200;
-    let mut head = Vec::new();
-    whole_file::open(record).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
-    let head = String::from_utf8_lossy(&head);
-    let kind = head.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"kind\"")?.trim_start();
-    let kind = kind.strip_prefix(':')?.trim_start().strip_prefix('"')?;
-    match kind.split('"').next()? {
+    match kind_of(record)?.as_str() {
         RunRecord::KIND => Some(BenchmarkKind::Train),
         ScoreRecord::KIND => Some(BenchmarkKind::Score),
         BandwidthRecord::KIND => Some(BenchmarkKind::Bandwidth),
         _ => None,
     }
+}
+
+/// The kind in the head of a file.
+fn kind_of(file: &Path) -> Option<String> {
+    /// More than any head has.
+    const HEAD: u64 = 200;
+    let mut head = Vec::new();
+    whole_file::open(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+    let head = String::from_utf8_lossy(&head);
+    let kind = head.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"kind\"")?.trim_start();
+    let kind = kind.strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    Some(kind.split('"').next()?.to_owned())
 }
 
 /// The network of a table's key, which begins with its name in file names: `rn50`, `rn50_b128_fp32`.

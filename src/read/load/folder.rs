@@ -46,6 +46,8 @@ pub struct Found {
     pub runs: Vec<FoundRun>,
     /// Logs that are no run, records without a log, folders that cannot be read, planned runs of a sweep that are missing.
     pub problems: Vec<Problem>,
+    /// The command line that goes on with the sweep, from its manifest.
+    pub resume_command: Option<String>,
     /// What was measured, each with the first file that says so.
     measured: BTreeMap<BenchmarkKind, PathBuf>,
 }
@@ -181,6 +183,7 @@ impl Found {
             }
         };
         self.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
+        let command = shell_words::join(&manifest.command);
         let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
         let mut missing = 0;
         for run in manifest.runs {
@@ -199,9 +202,9 @@ impl Found {
         }
         if missing > 0 {
             let runs = if missing == 1 { "1 run is".to_owned() } else { format!("{missing} runs are") };
-            let what = format!("{runs} missing: go on with: {}", shell_words::join(manifest.command));
-            self.problems.push(Problem::in_file(MANIFEST, what));
+            self.problems.push(Problem::in_file(MANIFEST, format!("{runs} missing: go on with: {command}")));
         }
+        self.resume_command = Some(command);
     }
 }
 

@@ -4,9 +4,9 @@ use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::environment::RankPlace;
-use ringmark_record::stats::summary::{Spread, mean};
+use ringmark_record::stats::summary::{Spread, mean, median, median_by_rate};
 
-/// Mean times of one iteration over ranks and iterations.
+/// Times of one iteration: means over ranks and iterations, and of those the medians where there are several runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IterationTimes {
     /// Start of an iteration to the start of the next.
@@ -31,15 +31,29 @@ pub struct RankTimes {
 }
 
 impl IterationTimes {
-    /// Mean of each time over several; `None` for none.
-    pub fn mean<'a>(all: impl IntoIterator<Item = &'a IterationTimes> + Clone) -> Option<IterationTimes> {
-        let average = |time: &dyn Fn(&IterationTimes) -> Seconds| {
-            mean(&all.clone().into_iter().map(|times| time(times).0).collect::<Vec<f64>>()).map(Seconds)
-        };
+    /// Mean of each time over the ranks of a run; `None` for none.
+    pub fn of_ranks(ranks: &[RankTimes]) -> Option<IterationTimes> {
+        let all: Vec<IterationTimes> = ranks.iter().map(|rank| rank.times).collect();
+        IterationTimes::over(&all, mean, mean)
+    }
+
+    /// Median of each time over runs, the step that of their median speed; `None` for none.
+    pub fn of_runs(runs: &[IterationTimes]) -> Option<IterationTimes> {
+        IterationTimes::over(runs, median_by_rate, median)
+    }
+
+    fn over(
+        all: &[IterationTimes],
+        of_steps: fn(&[f64]) -> Option<f64>,
+        of_parts: fn(&[f64]) -> Option<f64>,
+    ) -> Option<IterationTimes> {
+        let values =
+            |time: &dyn Fn(&IterationTimes) -> Seconds| all.iter().map(|times| time(times).0).collect::<Vec<f64>>();
+        let part = |time: &dyn Fn(&IterationTimes) -> Seconds| of_parts(&values(time)).map(Seconds);
         Some(IterationTimes {
-            step: average(&|times| times.step)?,
-            phases: Phases::from_fn(|phase| average(&|times| times.phases[phase])).all()?,
-            waiting: average(&|times| times.waiting)?,
+            step: Seconds(of_steps(&values(&|times| times.step))?),
+            phases: Phases::from_fn(|phase| part(&|times| times.phases[phase])).all()?,
+            waiting: part(&|times| times.waiting)?,
         })
     }
 

@@ -15,7 +15,8 @@ use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::line::log::Log;
 use ringmark_record::line::other_tool::tool::{Tool, Windows};
 use ringmark_record::stats::summary::{harmonic_mean, mean};
-use ringmark_record::validity;
+use ringmark_record::validity::observed::Observed;
+use ringmark_record::validity::{self, ForeignLoad};
 
 use crate::read::load::every_record;
 use crate::read::load::folder::FoundRun;
@@ -73,12 +74,12 @@ pub struct Measured {
     pub warmup: usize,
     /// Where the log times windows.
     pub windows: Option<Windows>,
-    /// Mean of rates: the arithmetic mean of the log's speeds, 2 decimals (DLPerf's speed of a run). Of a baseline with a
-    /// record the sum over ranks of each one's own.
+    /// All images over all time, the speed of the run. With a record `batch x ranks x iterations / mean over ranks of the
+    /// summed step time`, without one the harmonic mean of the log's speeds.
     pub speed: ImagesPerSecond,
-    /// All images over all time. With a record `batch x ranks x iterations / mean over ranks of the summed step time`,
-    /// without one the harmonic mean of the log's speeds.
-    pub images_over_time: ImagesPerSecond,
+    /// DLPerf's speed of a run: the arithmetic mean of the log's speeds, 2 decimals. Of a baseline with a record the sum over
+    /// ranks of each one's own.
+    pub dlperf_speed: ImagesPerSecond,
     /// Where the time went, over all ranks; `None` without a record.
     pub times: Option<IterationTimes>,
     /// Step times by rank, then by iteration, warm-up included. Without a record of rank 0 alone, from the log's speeds;
@@ -88,6 +89,8 @@ pub struct Measured {
     pub ranks: Vec<RankTimes>,
     /// What every host did meanwhile; none without a record that holds it.
     pub host_use: Vec<HostUse>,
+    /// What others took of the hosts' core time; `None` without a record that tells.
+    pub foreign_load: Option<ForeignLoad>,
     /// Mean loss over ranks in the last iteration.
     pub last_loss: Option<f64>,
     /// Updates skipped for a gradient that was not finite.
@@ -101,7 +104,7 @@ impl Run {
     /// count.
     pub fn mean_iteration(&self) -> Option<Seconds> {
         let images = f64::from(self.found.name.batch_size) * f64::from(self.found.name.case.ranks());
-        Some(Seconds(images / self.outcome.as_ref().ok()?.images_over_time.0))
+        Some(Seconds(images / self.outcome.as_ref().ok()?.speed.0))
     }
 }
 
@@ -186,7 +189,7 @@ fn measure(
         return Err(Problem::in_file(&found.log, what));
     }
     let images = f64::from(found.name.batch_size) * f64::from(found.name.case.ranks());
-    let (speed, over_time) = (mean(&log.speeds[warmup..]), harmonic_mean(&log.speeds[warmup..]));
+    let (of_rates, over_time) = (mean(&log.speeds[warmup..]), harmonic_mean(&log.speeds[warmup..]));
     let measured = || {
         let (ranks, steps) = match &record {
             Some(RunRecord { header, iterations, .. }) => {
@@ -195,17 +198,16 @@ fn measure(
             None if log.windows.is_some() => (Vec::new(), Vec::new()),
             None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
         };
-        let times = IterationTimes::mean(ranks.iter().map(|rank| &rank.times));
-        let over_time = times.map(|times| images / times.step.0).or(over_time)?;
+        let times = IterationTimes::of_ranks(&ranks);
         Some(Measured {
             timed,
             warmup,
             windows: log.windows,
-            speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
+            speed: ImagesPerSecond(times.map(|times| images / times.step.0).or(over_time)?),
+            dlperf_speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
                 true => alone(found.name.batch_size, &steps, warmup)?,
-                false => speed?,
+                false => of_rates?,
             })),
-            images_over_time: ImagesPerSecond(over_time),
             times,
             steps,
             ranks,
@@ -213,6 +215,7 @@ fn measure(
                 .as_ref()
                 .and_then(|record| Some(record.end.as_ref()?.host_use.clone()))
                 .unwrap_or_default(),
+            foreign_load: record.as_ref().and_then(|record| validity::foreign_load(&Observed::of_training(record)?)),
             last_loss: match &record {
                 Some(record) => mean(&record.iterations.last()?.loss),
                 None => log.last_loss,
@@ -221,10 +224,10 @@ fn measure(
             warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
         })
     };
-    let measured = measured().filter(|measured| measured.images_over_time.0.is_finite());
+    let measured = measured().filter(|measured| measured.speed.0.is_finite());
     let measured = measured
         .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))?;
-    for speed in [measured.speed, measured.images_over_time] {
+    for speed in [measured.speed, measured.dlperf_speed] {
         every_record::check_speed(speed).map_err(|what| Problem::in_file(&found.log, what))?;
     }
     Ok(measured)

@@ -12,6 +12,7 @@ use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::stats::summary::{coefficient_of_variation, median};
 
 use crate::read::analyse::caution::{self, CountedRun};
+use crate::read::analyse::quotable::{self, Objection, RepeatAdvice};
 use crate::read::load::problem::Problem;
 use crate::read::score::run::{ScoreConditions, ScoreMeasured, ScoreRecorded, ScoreRun};
 
@@ -35,6 +36,8 @@ pub struct ScoreTable {
     pub points: Vec<ScorePoint>,
     /// What a reader of the figures must know.
     pub warnings: Vec<String>,
+    /// Why none of its figures is to be quoted.
+    pub objections: Vec<Objection>,
 }
 
 /// A point of the axes, in the order of a table: rows are network, precision and case, columns are batch sizes.
@@ -63,6 +66,8 @@ pub struct ScorePoint {
     pub figures: Option<ScoreFigures>,
     /// What was seen in its counted runs.
     pub warnings: Vec<String>,
+    /// Why its images/s are not to be quoted.
+    pub objections: Vec<Objection>,
 }
 
 /// Figures of a point over its counted runs.
@@ -81,6 +86,12 @@ impl PointKey {
         PointKey { model: name.model, dtype: name.dtype, ranks, case, batch_size: name.batch_size }
     }
 
+    /// In a sentence.
+    fn title(&self) -> String {
+        let PointKey { model, dtype, case, batch_size, .. } = self;
+        format!("{}, {dtype}, {case}, batch size {batch_size}", model.facts().title)
+    }
+
     /// Whether both stand in one row of a table.
     pub fn shares_row(&self, other: &PointKey) -> bool {
         PointKey { batch_size: 0, ..*self } == PointKey { batch_size: 0, ..*other }
@@ -88,18 +99,20 @@ impl PointKey {
 }
 
 impl ScorePoint {
-    fn new(key: PointKey, mut runs: Vec<ScoreRun>) -> ScorePoint {
+    fn new(key: PointKey, mut runs: Vec<ScoreRun>, advice: &RepeatAdvice) -> ScorePoint {
         runs.sort_by_key(|run| run.found.name.run);
         let counted: Vec<(u32, &ScoreMeasured)> =
             runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?))).collect();
         let speeds: Vec<f64> = counted.iter().map(|(_, measured)| measured.speed.0).collect();
         let figures = median(&speeds)
             .map(|speed| ScoreFigures { speed: ImagesPerSecond(speed), cv: coefficient_of_variation(&speeds) });
-        let PointKey { model, dtype, case, batch_size, .. } = key;
-        let what = format!("{}, {dtype}, {case}, batch size {batch_size}", model.facts().title);
+        let case = key.case;
+        let what = key.title();
+        let loads: Vec<_> = counted.iter().map(|(run, measured)| (*run, measured.foreign_load.as_ref())).collect();
+        let objections = quotable::to_speed(case, figures.and_then(|figures| figures.cv), &loads, advice);
         let counted = counted.iter().map(|(run, measured)| CountedRun { run: *run, warnings: &measured.warnings });
         let warnings = caution::of_runs(&what, &counted.collect::<Vec<_>>());
-        ScorePoint { key, runs, figures, warnings }
+        ScorePoint { key, runs, figures, warnings, objections }
     }
 
     /// Runs that count.
@@ -115,16 +128,16 @@ impl ScorePoint {
 }
 
 impl ScoreTable {
-    fn new(conditions: Option<ScoreConditions>, runs: Vec<ScoreRun>) -> ScoreTable {
+    fn new(conditions: Option<ScoreConditions>, runs: Vec<ScoreRun>, advice: &RepeatAdvice) -> ScoreTable {
         let mut points: BTreeMap<PointKey, Vec<ScoreRun>> = BTreeMap::new();
         for run in runs {
             points.entry(PointKey::of(&run)).or_default().push(run);
         }
-        let points = points.into_iter().map(|(key, runs)| ScorePoint::new(key, runs)).collect();
-        let mut table = ScoreTable { conditions, points, warnings: Vec::new() };
+        let points = points.into_iter().map(|(key, runs)| ScorePoint::new(key, runs, advice)).collect();
+        let mut table = ScoreTable { conditions, points, warnings: Vec::new(), objections: Vec::new() };
         let software = table.recorded().map(|recorded| recorded.software.clone()).collect();
-        let quick = table.is_quick().then(|| caution::QUICK.to_owned());
-        table.warnings = quick.into_iter().chain(caution::of_mixture(&table.device_names(), &software)).collect();
+        table.objections.extend(table.is_quick().then(quotable::to_quick));
+        table.warnings = caution::of_mixture(&table.device_names(), &software);
         table
     }
 
@@ -147,6 +160,14 @@ impl ScoreTable {
         self.conditions.as_ref().map(|conditions| conditions.device)
     }
 
+    /// Every objection once, with the point that it is to.
+    pub fn all_objections(&self) -> Vec<String> {
+        let of_point = |point: &'_ ScorePoint| -> Vec<String> {
+            point.objections.iter().map(|objection| format!("{}: {objection}", point.key.title())).collect()
+        };
+        self.objections.iter().map(ToString::to_string).chain(self.points.iter().flat_map(of_point)).collect()
+    }
+
     /// Whether its runs were a first look and not a measurement.
     pub fn is_quick(&self) -> bool {
         self.conditions.as_ref().is_some_and(|conditions| conditions.profile == Profile::Quick)
@@ -154,9 +175,9 @@ impl ScoreTable {
 }
 
 /// Works out everything from the runs of the folder called `name`; `problems` are those found before.
-pub fn extract(name: &str, runs: Vec<ScoreRun>, mut problems: Vec<Problem>) -> ScoreExtraction {
+pub fn extract(name: &str, runs: Vec<ScoreRun>, mut problems: Vec<Problem>, advice: &RepeatAdvice) -> ScoreExtraction {
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
-    let tables = group(runs).into_iter().map(|(conditions, runs)| ScoreTable::new(conditions, runs)).collect();
+    let tables = group(runs).into_iter().map(|(conditions, runs)| ScoreTable::new(conditions, runs, advice)).collect();
     ScoreExtraction { name: name.to_owned(), tables, problems }
 }
 

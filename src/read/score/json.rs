@@ -18,15 +18,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::read::analyse::grouping;
+use crate::read::analyse::quotable::Objection;
+use crate::read::load::content::SCORE_RESULT;
 use crate::read::load::environment::EnvironmentText;
 use crate::read::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
 use crate::read::score::run::ScoreRun;
 
-/// What the file is, in its first field.
-pub const KIND: &str = "ringmark-score-result";
-
 /// Version of this file format.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// A whole result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -66,6 +65,12 @@ pub struct ScoreRow {
     pub images_per_second: Option<ImagesPerSecond>,
     /// Sample standard deviation of the runs' images/s over their mean; `null` for one run.
     pub cv: Option<f64>,
+    /// Whether nothing speaks against quoting it; not in version 1.
+    #[serde(default)]
+    pub is_quotable: bool,
+    /// What does, and what to do.
+    #[serde(default)]
+    pub objections: Vec<Objection>,
     /// Runs in the figures.
     pub runs_counted: usize,
     /// Of the table, then of the point's runs.
@@ -87,8 +92,9 @@ pub struct ScoreRowRun {
     pub log: String,
     /// Why it does not count; `null` where it does.
     pub left_out: Option<String>,
-    /// Seconds since 1970 UTC; `null` where there is no record.
-    pub started: Option<Seconds>,
+    /// Seconds since 1970 UTC; `null` where there is no record. Version 1 called it `started`.
+    #[serde(alias = "started")]
+    pub started_unix_seconds: Option<Seconds>,
     /// Of all ranks; `null` where it does not count.
     pub images_per_second: Option<ImagesPerSecond>,
     /// `null` where it does not count.
@@ -117,7 +123,7 @@ impl ScoreResult {
     pub fn new(extraction: &ScoreExtraction) -> ScoreResult {
         let rows = extraction.tables.iter().flat_map(|table| table.points.iter().map(|point| row(table, point)));
         ScoreResult {
-            kind: KIND.to_owned(),
+            kind: SCORE_RESULT.to_owned(),
             schema: SCHEMA,
             rows: rows.collect(),
             left_out: extraction.problems.iter().map(ToString::to_string).collect(),
@@ -133,7 +139,7 @@ impl ScoreResult {
     pub fn read(mut input: impl Read) -> anyhow::Result<ScoreResult> {
         let mut text = Vec::new();
         input.read_to_end(&mut text).context("cannot be read")?;
-        schema::check(&text, KIND, SCHEMA, "scoring result")?;
+        schema::check(&text, SCORE_RESULT, SCHEMA, "scoring result")?;
         serde_json::from_slice(&text).context("not a scoring result")
     }
 }
@@ -160,6 +166,8 @@ fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
         profile: conditions.map(|conditions| conditions.profile),
         images_per_second: point.figures.map(|figures| figures.speed),
         cv: point.figures.and_then(|figures| figures.cv),
+        is_quotable: point.figures.is_some() && table.objections.is_empty() && point.objections.is_empty(),
+        objections: table.objections.iter().chain(&point.objections).cloned().collect(),
         runs_counted: point.counted().count(),
         warnings: table.warnings.iter().chain(&point.warnings).cloned().collect(),
         runs: point.runs.iter().map(row_run).collect(),
@@ -174,7 +182,7 @@ fn row_run(run: &ScoreRun) -> ScoreRowRun {
         run: run.found.name.run,
         log: run.found.log.display().to_string(),
         left_out: run.outcome.as_ref().err().map(ToString::to_string),
-        started: run.recorded.as_ref().map(|recorded| recorded.started),
+        started_unix_seconds: run.recorded.as_ref().map(|recorded| recorded.started),
         images_per_second: measured.map(|measured| measured.speed),
         pass_seconds: measured.and_then(|measured| {
             let [p50, p75, p90, p95] = step_percentiles(measured.passes.as_slice())?;

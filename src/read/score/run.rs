@@ -10,8 +10,8 @@ use ringmark_record::benchmark::{Profile, SweepRecord};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 use ringmark_record::line::log::Log;
-use ringmark_record::validity;
 use ringmark_record::validity::observed::Observed;
+use ringmark_record::validity::{self, ForeignLoad};
 
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::every_record;
@@ -70,6 +70,8 @@ pub struct ScoreMeasured {
     pub passes: Vec<f64>,
     /// Worked out again from the record.
     pub warnings: Vec<Warning>,
+    /// What others took of the hosts' core time; `None` where the record does not tell.
+    pub foreign_load: Option<ForeignLoad>,
 }
 
 /// Reads the run at `root`/`found.log`.
@@ -111,6 +113,7 @@ fn figures(found: &FoundRun, record: &ScoreRecord) -> Result<ScoreMeasured, Stri
         mean_pass: Seconds(images / speed.0),
         passes: record.seconds.iter().flatten().map(|pass| pass.0).collect(),
         warnings: validity::host_warnings(&seen),
+        foreign_load: validity::foreign_load(&seen),
     })
 }
 

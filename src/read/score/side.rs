@@ -9,6 +9,7 @@ use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 
 use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;
+use crate::read::analyse::quotable::Objection;
 use crate::read::load::environment::moment;
 use crate::read::score::json::{ScoreResult, ScoreRow, ScoreRowRun};
 
@@ -27,9 +28,11 @@ pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {
         if runs.is_empty() {
             continue;
         }
-        side.started.extend(counted.filter_map(|run| moment(run.started?)));
+        side.started.extend(counted.filter_map(|run| moment(run.started_unix_seconds?)));
         let case = side.set(table(&row)).case(&name);
-        (case.runs, case.environment, case.warnings) = (runs, row.environment, row.warnings);
+        let objections = row.objections.iter().map(Objection::warning);
+        (case.runs, case.environment, case.warnings) =
+            (runs, row.environment, objections.chain(row.warnings).collect());
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::read::analyse::title::devices_text;
 use crate::read::score::figures::{PointKey, ScoreExtraction, ScorePoint, ScoreTable};
 use crate::read::show::columns::Columns;
-use crate::read::show::sections::{self, Block, MARK, Section};
+use crate::read::show::sections::{self, Block, MARK, Section, marked};
 
 const LEGEND: [&str; 3] = [
     "images/s: ranks x batch size x passes / time of the slowest rank; median over",
@@ -29,7 +29,9 @@ pub fn markdown(extraction: &ScoreExtraction) -> String {
 
 fn legend(extraction: &ScoreExtraction, word: &str) -> Vec<String> {
     let is_marked = extraction.tables.iter().flat_map(|table| &table.points).any(|point| !point.warnings.is_empty());
-    LEGEND.map(str::to_owned).into_iter().chain(is_marked.then(|| sections::mark_legend(word))).collect()
+    let is_doubtful = extraction.tables.iter().any(|table| !table.all_objections().is_empty());
+    let marks = is_marked.then(|| sections::mark_legend(word)).into_iter();
+    LEGEND.map(str::to_owned).into_iter().chain(marks).chain(is_doubtful.then(sections::doubtful_legend)).collect()
 }
 
 fn all(extraction: &ScoreExtraction, side_by_side: usize) -> Vec<Section> {
@@ -40,6 +42,7 @@ fn all(extraction: &ScoreExtraction, side_by_side: usize) -> Vec<Section> {
         Section {
             title: title(table),
             blocks: batch_sizes.chunks(side_by_side).map(|sizes| Block::first(columns(table, sizes))).collect(),
+            objections: table.all_objections(),
             warnings: table.warnings.iter().chain(of_points).cloned().collect(),
         }
     };
@@ -89,12 +92,12 @@ fn columns(table: &ScoreTable, batch_sizes: &[u32]) -> Columns {
     for row in table.points.chunk_by(|one, other| one.key.shares_row(&other.key)) {
         let key = &row[0].key;
         let point = |size: &u32| row.iter().find(|point| point.key.batch_size == *size);
-        let cells = |cell: fn(&ScorePoint) -> Option<String>| -> Vec<Option<String>> {
+        let cells = |cell: &dyn Fn(&ScorePoint) -> Option<String>| -> Vec<Option<String>> {
             batch_sizes.iter().map(|size| point(size).and_then(cell)).collect()
         };
         let name = [Some(key.model.facts().title.to_owned()), dtype(key), case(key)].into_iter().flatten();
-        rows.push(name.chain(or_dash(cells(speed))).collect());
-        let cvs = cells(cv);
+        rows.push(name.chain(or_dash(cells(&|point| speed(table, point)))).collect());
+        let cvs = cells(&cv);
         if cvs.iter().any(Option::is_some) {
             let name = ["  CV %"].into_iter().chain([""].into_iter().cycle()).take(text_columns);
             rows.push(name.map(str::to_owned).chain(or_dash(cvs)).collect());
@@ -113,9 +116,10 @@ fn or_dash(cells: Vec<Option<String>>) -> impl Iterator<Item = String> {
     cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()))
 }
 
-fn speed(point: &ScorePoint) -> Option<String> {
+fn speed(table: &ScoreTable, point: &ScorePoint) -> Option<String> {
     let mark = if point.warnings.is_empty() { "" } else { MARK };
-    Some(format!("{:.2}{mark}", point.figures?.speed.0))
+    let is_doubtful = !(table.objections.is_empty() && point.objections.is_empty());
+    Some(marked(format!("{:.2}{mark}", point.figures?.speed.0), is_doubtful))
 }
 
 fn cv(point: &ScorePoint) -> Option<String> {

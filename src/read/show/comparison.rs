@@ -135,10 +135,6 @@ fn rows(table: &ComparedTable, case: &ComparedCase, look: Look) -> Vec<Vec<Strin
         let [base, test] =
             [(&case.throughput.base_runs, case.base_is_warned), (&case.throughput.test_runs, case.test_is_warned)]
                 .map(|(runs, is_warned)| format!("{}{}", runs.len(), if is_warned { MARK } else { "" }));
-        let [of_base, of_test] = [case.throughput.base_median, case.throughput.test_median];
-        let median =
-            [look.indented("median"), significant(of_base), significant(of_test), percent(of_test / of_base - 1.0)];
-        rows.push(median.into_iter().chain([const { String::new() }; 2]).collect());
         rows.push([look.indented("runs"), base, test].into_iter().chain([const { String::new() }; 3]).collect());
         rows.push(time("mean ms".to_owned(), &case.mean_seconds));
         rows.extend(case.percentiles_seconds.iter().map(|of| time(format!("p{} ms", of.percent), &of.row)));
@@ -204,9 +200,9 @@ fn legend(outcome: &ComparedResults, look: Look) -> String {
         }
     };
     let legend = format!(
-        "BASE and TEST are geometric means over runs, but in the line that says median. The difference is in % of BASE, with its \
-         {confidence} % interval (Welch's t-test, one figure a run): {signs}. The verdict says where the whole interval \
-         lies: {verdict}. Smallest: what these runs would have shown, in {:.0} % of such measurements.",
+        "BASE and TEST are medians over runs. The difference is in % of BASE, and behind it the {confidence} % interval of the \
+         geometric means (Welch's t-test, one figure a run): {signs}. The verdict says where the whole interval lies: \
+         {verdict}. Smallest: what these runs would have shown, in {:.0} % of such measurements.",
         POWER * 100.0
     );
     let is_marked = |(table, case): (&ComparedTable, &ComparedCase)| {

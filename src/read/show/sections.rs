@@ -6,12 +6,27 @@ use crate::read::show::columns::{Columns, aligned, escaped, piped};
 /// Behind a figure of runs with warnings.
 pub const MARK: &str = "!";
 
+/// Before an objection on a terminal.
+const NOT_TO_QUOTE: &str = "NOT TO BE QUOTED";
+
+/// A figure that is not to be quoted.
+pub fn doubtful(figure: &str) -> String {
+    format!("({figure})")
+}
+
+/// The figure, [`doubtful`] or as it is.
+pub fn marked(figure: String, is_doubtful: bool) -> String {
+    if is_doubtful { doubtful(&figure) } else { figure }
+}
+
 /// A table, or several of the same runs, with the text about them.
 pub struct Section {
     /// What was measured, on what and how.
     pub title: Vec<String>,
     /// In the order in which they are shown.
     pub blocks: Vec<Block>,
+    /// Why figures in it are not to be quoted.
+    pub objections: Vec<String>,
     /// What a reader must know: of all its runs.
     pub warnings: Vec<String>,
 }
@@ -49,10 +64,15 @@ pub fn mark_legend(word: &str) -> String {
     format!("{MARK}: these runs count, but read the lines that begin with {word}.")
 }
 
+/// What [`doubtful`] figures mean.
+pub fn doubtful_legend() -> String {
+    "In parentheses: not to be quoted; the lines above say why, and what to do.".to_owned()
+}
+
 /// Aligned columns; the lines of `legend` end them.
 pub fn terminal(sections: &[Section], legend: &[String]) -> String {
     let mut paragraphs = Vec::new();
-    for Section { title, blocks, warnings } in sections {
+    for Section { title, blocks, objections, warnings } in sections {
         paragraphs.push(title.join("\n"));
         for block in blocks {
             match block {
@@ -64,9 +84,10 @@ pub fn terminal(sections: &[Section], legend: &[String]) -> String {
                 }
             }
         }
-        if !warnings.is_empty() {
-            let warnings: Vec<String> = warnings.iter().map(|warning| format!("WARNING: {warning}")).collect();
-            paragraphs.push(warnings.join("\n"));
+        for (word, lines) in [(NOT_TO_QUOTE, objections), ("WARNING", warnings)] {
+            if !lines.is_empty() {
+                paragraphs.push(lines.iter().map(|line| format!("{word}: {line}")).collect::<Vec<_>>().join("\n"));
+            }
         }
     }
     paragraphs.push(legend.join("\n"));
@@ -76,11 +97,13 @@ pub fn terminal(sections: &[Section], legend: &[String]) -> String {
 /// A heading for each section below one for `name`, then what was left out.
 pub fn markdown(name: &str, sections: &[Section], legend: &[String], problems: &[Problem]) -> String {
     let mut paragraphs = vec![format!("# {}", escaped(name))];
-    for Section { title, blocks, warnings } in sections {
+    for Section { title, blocks, objections, warnings } in sections {
         let title: Vec<String> = title.iter().map(|line| escaped(line)).collect();
         paragraphs.push(format!("## {}", title[0]));
         paragraphs.push(title[1..].join("; "));
-        paragraphs.extend(warnings.iter().map(|warning| format!("**Warning:** {}", escaped(warning))));
+        for (word, lines) in [("Not to be quoted", objections), ("Warning", warnings)] {
+            paragraphs.extend(lines.iter().map(|line| format!("**{word}:** {}", escaped(line))));
+        }
         for block in blocks {
             match block {
                 Block::Note(note) => paragraphs.push(format!("**Note:** {}", note.join(" "))),

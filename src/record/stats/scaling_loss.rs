@@ -1,6 +1,7 @@
 //! Where the time goes that a step of N ranks takes beyond the base's: parts that add up to the whole.
 //!
-//! With t the mean step time over ranks, iterations and runs, and 0 for the base (one rank, where it was measured),
+//! With t the step time, a mean over ranks and iterations and of that the median over runs, and 0 for the base (one rank,
+//! where it was measured),
 //!
 //! ```text
 //! t(N) - t(0) = compute    forward and backward, N's less the base's
@@ -12,7 +13,8 @@
 //!
 //! Where the same N ranks also ran without any exchange, compute is split further: **crowded** is their forward and
 //! backward less the base's (what cores, memory and power shared with other ranks cost), **overlapped** is the rest (what
-//! computing costs while gradients move). A part below zero is a gain. `other` is never spread over the rest.
+//! computing costs while gradients move). A part below zero is a gain. Each part is a difference of medians over runs;
+//! `other` is what they leave of the whole, and is never spread over them.
 //!
 //! Every rank has the same batch in every case, so that efficiency (by images over time) `= t(0) / t(N)` and
 //! `1 - efficiency = (t(N) - t(0)) / t(N)`: a part p costs `p / t(N)` of the efficiency, and of the images/s that N ideal
@@ -24,7 +26,7 @@
 
 use crate::dimension::phase::{Phase, Phases};
 use crate::options::keyword_enum::KeywordEnum;
-use crate::stats::summary::mean;
+use crate::stats::summary::{median, median_by_rate};
 use crate::stats::welch;
 
 /// Part of the loss, in the order in which they are shown.
@@ -112,33 +114,34 @@ impl StepTimes {
     }
 }
 
-/// Difference of two means, in seconds.
+/// Difference between the runs of a case and those of its base, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct MeanDifference {
-    /// Mean over the case's runs less mean over the base's.
-    pub mean: f64,
-    /// The true difference lies within this of it with 95 % confidence; `None` with one run on a side.
+pub struct Difference {
+    /// Median over the case's runs less median over the base's.
+    pub seconds: f64,
+    /// Half of the 95 % confidence interval of the difference of the means, by [`crate::stats::welch`]; `None` with one run
+    /// on a side.
     pub margin: Option<f64>,
 }
 
 /// What a case loses against its base.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScalingLoss {
-    /// Mean step of the base, in seconds.
+    /// Step of the base, in seconds: [`median_by_rate`] over its runs.
     pub base_step: f64,
-    /// Mean step of the case, in seconds.
+    /// Step of the case, in seconds.
     pub step: f64,
     /// `step - base_step`.
-    pub total: MeanDifference,
+    pub total: Difference,
     /// Compute, transfer, waiting, every other phase, other, which add up to it; none where only the whole was measured.
-    pub parts: Vec<(Part, MeanDifference)>,
+    pub parts: Vec<(Part, Difference)>,
     /// Crowded and overlapped, which add up to compute; none without runs of the same ranks without any exchange.
-    pub compute: Vec<(Part, MeanDifference)>,
+    pub compute: Vec<(Part, Difference)>,
 }
 
 impl ScalingLoss {
     /// The parts, with the halves of compute in its place where there are any: they add up to the total too.
-    pub fn finest(&self) -> Vec<(Part, MeanDifference)> {
+    pub fn finest(&self) -> Vec<(Part, Difference)> {
         match self.compute.is_empty() {
             true => self.parts.clone(),
             false => self.compute.iter().chain(&self.parts[1..]).copied().collect(),
@@ -158,7 +161,7 @@ impl ScalingLoss {
 
     /// Share of the whole loss; `None` where nothing was lost, so that there is nothing to share.
     pub fn share(&self, part: f64) -> Option<f64> {
-        (self.total.mean > 0.0).then(|| part / self.total.mean)
+        (self.total.seconds > 0.0).then(|| part / self.total.seconds)
     }
 }
 
@@ -167,14 +170,15 @@ impl ScalingLoss {
 pub fn scaling_loss(base: &[RunStep], case: &[RunStep], alone: &[RunStep]) -> Option<ScalingLoss> {
     let steps = |runs: &[RunStep]| -> Vec<f64> { runs.iter().map(|run| run.step).collect() };
     let (base_steps, case_steps) = (steps(base), steps(case));
-    let total = difference(&case_steps, &base_steps)?;
+    let (base_step, step) = (median_by_rate(&base_steps)?, median_by_rate(&case_steps)?);
+    let total = Difference { seconds: step - base_step, ..difference(&case_steps, &base_steps)? };
     let parts = parts(base, case, total).unwrap_or_default();
     let compute = parts.first().and_then(|(_, compute)| halves(base, case, alone, *compute)).unwrap_or_default();
-    Some(ScalingLoss { base_step: mean(&base_steps)?, step: mean(&case_steps)?, total, parts, compute })
+    Some(ScalingLoss { base_step, step, total, parts, compute })
 }
 
 /// Of one part; `None` unless every run has its times.
-fn between(case: &[RunStep], base: &[RunStep], part: impl Fn(f64, &StepTimes) -> f64) -> Option<MeanDifference> {
+fn between(case: &[RunStep], base: &[RunStep], part: impl Fn(f64, &StepTimes) -> f64) -> Option<Difference> {
     let of = |runs: &[RunStep]| -> Option<Vec<f64>> {
         runs.iter().map(|run| Some(part(run.step, run.times.as_ref()?))).collect()
     };
@@ -185,7 +189,7 @@ fn compute(_: f64, times: &StepTimes) -> f64 {
     times.compute()
 }
 
-fn parts(base: &[RunStep], case: &[RunStep], total: MeanDifference) -> Option<Vec<(Part, MeanDifference)>> {
+fn parts(base: &[RunStep], case: &[RunStep], total: Difference) -> Option<Vec<(Part, Difference)>> {
     let exposed = Phase::ExposedAllreduce;
     let mut parts = vec![
         (Part::Compute, between(case, base, compute)?),
@@ -197,30 +201,24 @@ fn parts(base: &[RunStep], case: &[RunStep], total: MeanDifference) -> Option<Ve
             parts.push((Part::Phase(*phase), between(case, base, |_, times| times.phases[*phase])?));
         }
     }
-    let explained: f64 = parts.iter().map(|(_, part)| part.mean).sum();
+    let explained: f64 = parts.iter().map(|(_, part)| part.seconds).sum();
     let other = between(case, base, |step, times| step - times.phases.iter().map(|(_, time)| time).sum::<f64>())?;
-    // The same number but for rounding, by which the parts would not add up.
-    parts.push((Part::Other, MeanDifference { mean: total.mean - explained, ..other }));
+    parts.push((Part::Other, Difference { seconds: total.seconds - explained, ..other }));
     Some(parts)
 }
 
-fn halves(
-    base: &[RunStep],
-    case: &[RunStep],
-    alone: &[RunStep],
-    whole: MeanDifference,
-) -> Option<Vec<(Part, MeanDifference)>> {
+fn halves(base: &[RunStep], case: &[RunStep], alone: &[RunStep], whole: Difference) -> Option<Vec<(Part, Difference)>> {
     let crowded = between(alone, base, compute)?;
-    let overlapped = MeanDifference { mean: whole.mean - crowded.mean, ..between(case, alone, compute)? };
+    let overlapped = Difference { seconds: whole.seconds - crowded.seconds, ..between(case, alone, compute)? };
     Some(vec![(Part::ComputeCrowded, crowded), (Part::ComputeOverlapped, overlapped)])
 }
 
-/// Of two means over runs, by [`crate::stats::welch`]. `None` for an empty side.
+/// Of a figure of every run. `None` for an empty side.
 ///
 /// `difference([3, 4, 5], [1, 2, 3]) = 2 +- 2.267`.
-pub fn difference(case: &[f64], base: &[f64]) -> Option<MeanDifference> {
-    let difference = welch::difference(case, base)?;
-    Some(MeanDifference { mean: difference.mean, margin: difference.error.map(|error| error.margin(0.95)) })
+pub fn difference(case: &[f64], base: &[f64]) -> Option<Difference> {
+    let margin = welch::difference(case, base)?.error.map(|error| error.margin(0.95));
+    Some(Difference { seconds: median(case)? - median(base)?, margin })
 }
 
 #[cfg(test)]
@@ -248,16 +246,16 @@ mod tests {
     }
 
     fn part(loss: &ScalingLoss, wanted: Part) -> f64 {
-        loss.parts.iter().chain(&loss.compute).find(|(part, _)| *part == wanted).expect("the part is there").1.mean
+        loss.parts.iter().chain(&loss.compute).find(|(part, _)| *part == wanted).expect("the part is there").1.seconds
     }
 
     #[test]
     fn the_worked_number_holds() {
         let (base, case) = (run(90.0, 0.0, 0.0, 8.0, 2.0), run(99.0, 12.0, 5.0, 9.0, 5.0));
         let loss = scaling_loss(&[base], &[case], &[]).expect("a run on both sides");
-        close(loss.total.mean, 25.0);
+        close(loss.total.seconds, 25.0);
         close(loss.efficiency(), 0.8);
-        let parts: Vec<(Part, f64)> = loss.parts.iter().map(|(part, difference)| (*part, difference.mean)).collect();
+        let parts: Vec<(Part, f64)> = loss.parts.iter().map(|(part, difference)| (*part, difference.seconds)).collect();
         let expected = [9.0, 7.0, 5.0, 1.0, 3.0];
         let order = [Part::Compute, Part::Transfer, Part::Waiting, Part::Phase(Phase::Optimizer), Part::Other];
         assert_eq!(parts.iter().map(|(part, _)| *part).collect::<Vec<_>>(), order);
@@ -275,7 +273,7 @@ mod tests {
         close(part(&loss, Part::ComputeOverlapped), 2.5);
         close(part(&loss, Part::Compute), 9.0);
         let finest = loss.finest();
-        close(finest.iter().map(|(_, part)| part.mean).sum(), 25.0);
+        close(finest.iter().map(|(_, part)| part.seconds).sum(), 25.0);
         assert_eq!((finest.len(), finest[0].0, finest[2].0), (6, Part::ComputeCrowded, Part::Transfer));
     }
 
@@ -284,7 +282,7 @@ mod tests {
         let loss = scaling_loss(&[run(90.0, 0.0, 0.0, 8.0, 0.0)], &[run(90.0, 1.0, 0.0, 5.0, 0.0)], &[]);
         let loss = loss.expect("a run on both sides");
         close(part(&loss, Part::Phase(Phase::Optimizer)), -3.0);
-        close(loss.total.mean, -2.0);
+        close(loss.total.seconds, -2.0);
         assert_eq!(loss.share(-3.0), None);
     }
 
@@ -292,16 +290,16 @@ mod tests {
     fn without_phases_there_is_only_the_total() {
         let whole = |step| RunStep { step, times: None };
         let loss = scaling_loss(&[whole(0.5), whole(0.5)], &[run(0.5, 0.25, 0.0, 0.0, 0.0)], &[]).expect("runs");
-        assert_eq!((loss.total.mean, loss.parts.len()), (0.25, 0));
+        assert_eq!((loss.total.seconds, loss.parts.len()), (0.25, 0));
         assert_eq!(scaling_loss(&[], &[whole(0.5)], &[]), None);
     }
 
     #[test]
     fn the_margin_is_welch_s() {
         let welch = difference(&[3.0, 4.0, 5.0], &[1.0, 2.0, 3.0]).expect("two sides");
-        close(welch.mean, 2.0);
+        close(welch.seconds, 2.0);
         assert!((welch.margin.expect("three runs") - 2.266_957).abs() < 1e-5, "{welch:?}");
-        assert_eq!(difference(&[1.0, 1.0], &[2.0, 2.0]), Some(MeanDifference { mean: -1.0, margin: Some(0.0) }));
+        assert_eq!(difference(&[1.0, 1.0], &[2.0, 2.0]), Some(Difference { seconds: -1.0, margin: Some(0.0) }));
     }
 
     #[test]
@@ -320,13 +318,13 @@ mod tests {
             let (base, case, alone) = (runs(1 + round % 5), runs(1 + round % 3), runs(round % 4));
             let loss = scaling_loss(&base, &case, &alone).expect("runs on both sides");
             let finest = loss.finest();
-            let scale = finest.iter().map(|(_, part)| part.mean.abs()).fold(loss.step + loss.base_step, f64::max);
+            let scale = finest.iter().map(|(_, part)| part.seconds.abs()).fold(loss.step + loss.base_step, f64::max);
             for parts in [&loss.parts, &finest] {
-                let sum: f64 = parts.iter().map(|(_, part)| part.mean).sum();
-                assert!((sum - loss.total.mean).abs() <= 1e-14 * scale, "round {round}: {sum}, {:?}", loss.total);
+                let sum: f64 = parts.iter().map(|(_, part)| part.seconds).sum();
+                assert!((sum - loss.total.seconds).abs() <= 1e-14 * scale, "round {round}: {sum}, {:?}", loss.total);
             }
-            assert!((loss.total.mean - (loss.step - loss.base_step)).abs() <= 1e-14 * scale);
-            let points: f64 = loss.parts.iter().map(|(_, part)| loss.efficiency_lost(part.mean)).sum();
+            assert!((loss.total.seconds - (loss.step - loss.base_step)).abs() <= 1e-14 * scale);
+            let points: f64 = loss.parts.iter().map(|(_, part)| loss.efficiency_lost(part.seconds)).sum();
             assert!((1.0 - points - loss.efficiency()).abs() <= 1e-9 * (scale / loss.step), "round {round}");
             assert_eq!((loss.parts.len(), finest.len()), (5, if alone.is_empty() { 5 } else { 6 }));
             // `other` is what its own definition says, not only what makes the sum right.

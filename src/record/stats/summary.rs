@@ -42,7 +42,7 @@ pub fn harmonic_mean(values: &[f64]) -> Option<f64> {
     if values.is_empty() || values.iter().any(|value| value.is_nan() || *value <= 0.0) {
         return None;
     }
-    Some(values.len() as f64 / values.iter().map(|value| value.recip()).sum::<f64>())
+    Some(values.len() as f64 / pairwise_sum(&values.iter().map(|value| value.recip()).collect::<Vec<f64>>()))
 }
 
 /// Middle value, or the mean of the two middle ones. `None` for an empty list.
@@ -53,6 +53,14 @@ pub fn median(values: &[f64]) -> Option<f64> {
         return None;
     }
     Some(Data::new(values.to_vec()).median())
+}
+
+/// The time at whose rate the median of the rates is made, `1 / median(1/x)`: of mean step times of runs, the step of the
+/// median speed. Of an odd number of values it is their median. `None` for an empty list.
+///
+/// `median_by_rate([1, 2, 6]) = 2`, `median_by_rate([2, 3]) = 1 / ((1/2 + 1/3) / 2) = 2.4`.
+pub fn median_by_rate(values: &[f64]) -> Option<f64> {
+    median(&values.iter().map(|value| value.recip()).collect::<Vec<f64>>()).map(f64::recip)
 }
 
 /// The value that `percent` of the list lie below, on a straight line between its two neighbours: of the sorted list
@@ -137,6 +145,8 @@ mod tests {
         assert!((harmonic_mean(&VALUES).expect("positive") - 1.8).abs() < 1e-12);
         assert_eq!(median(&[4.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median_by_rate(&VALUES), Some(2.0));
+        assert!((median_by_rate(&[2.0, 3.0]).expect("two values") - 2.4).abs() < 1e-12);
         assert_eq!(percentile(&[6.0, 1.0, 2.0], 75.0), Some(4.0));
         let hundred: Vec<f64> = (0..=100).rev().map(f64::from).collect();
         assert_eq!(Spread::of(&hundred), Some(Spread { low: 5.0, middle: 50.0, high: 95.0 }));

@@ -141,6 +141,24 @@ fn stolen(machine: &HostUse) -> f64 {
     machine.steal.0 / machine.elapsed.0 / f64::from(machine.cores)
 }
 
+/// What processes that are not the run's, and other virtual machines, took of a machine's core time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForeignLoad {
+    /// A host of the machine.
+    pub host: String,
+    /// Of the core time of all its cores, 0 to 1.
+    pub share: f64,
+}
+
+/// Of the machine where it was largest; `None` where no record tells.
+pub fn foreign_load(seen: &Observed) -> Option<ForeignLoad> {
+    let of_machine = |machine: &HostUse| ForeignLoad {
+        host: machine.host.clone(),
+        share: other_cores(machine, seen) / f64::from(machine.cores) + stolen(machine),
+    };
+    machines(seen).map(of_machine).max_by(|one, other| one.share.total_cmp(&other.share))
+}
+
 /// Whether a rank that computes on cores shares them with anything that is warned of.
 pub(super) fn is_loaded(place: &RankPlace, seen: &Observed) -> bool {
     let is_loaded = |host: &HostUse| {

@@ -7,17 +7,19 @@
 //! | `hosts` | what else the hosts did |
 //! | `iterations` | the times themselves |
 //! | [`observed`] | what they judge by |
-//! | `thresholds` | every threshold and its reason |
+//! | [`thresholds`] | every threshold and its reason |
 
 mod hosts;
 mod iterations;
 pub mod observed;
 mod slow_ranks;
 mod subject;
-mod thresholds;
+pub mod thresholds;
 
 use crate::benchmark::train::record::RunRecord;
 use crate::benchmark::warning::Warning;
+pub use crate::validity::hosts::{ForeignLoad, foreign_load};
+
 use crate::validity::hosts::{crowded_hosts, heat, memory, other_load, quotas, steal};
 use crate::validity::iterations::{drift, outliers, skipped, steps, wall_clock};
 use crate::validity::observed::Observed;
@@ -26,14 +28,9 @@ use crate::validity::slow_ranks::slow_ranks;
 /// Every warning of a training run, the gravest first; the first `warmup` iterations do not count.
 pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let counted = record.iterations.get(warmup..).unwrap_or_default();
-    let Some(end) = record.end.as_ref().filter(|_| !counted.is_empty()) else {
+    let Some((end, seen)) = record.end.as_ref().zip(Observed::of_training(record)).filter(|_| !counted.is_empty())
+    else {
         return Vec::new();
-    };
-    let seen = Observed {
-        ranks: &record.header.ranks,
-        host_use: &end.host_use,
-        rank_use: &end.rank_use,
-        iterations: end.iterations,
     };
     let mut found = host_warnings(&seen);
     let crowded = crowded_hosts(&seen);

@@ -1,5 +1,6 @@
 //! What warnings of any benchmark are judged by.
 
+use crate::benchmark::train::record::RunRecord;
 use crate::host::environment::RankPlace;
 use crate::host::resource_use::{HostUse, RankUse};
 
@@ -14,4 +15,17 @@ pub struct Observed<'a> {
     pub rank_use: &'a [RankUse],
     /// Iterations that ran.
     pub iterations: u32,
+}
+
+impl<'a> Observed<'a> {
+    /// Of a training run; `None` where it did not end.
+    pub fn of_training(record: &'a RunRecord) -> Option<Observed<'a>> {
+        let end = record.end.as_ref()?;
+        Some(Observed {
+            ranks: &record.header.ranks,
+            host_use: &end.host_use,
+            rank_use: &end.rank_use,
+            iterations: end.iterations,
+        })
+    }
 }

@@ -1,5 +1,6 @@
-//! Every threshold of a warning and its reason; those for stragglers are in [`crate::stats::straggler`]. They are meant to
-//! be silent on a machine that is left alone: a warning that comes in every run is read by nobody.
+//! Every threshold of a warning, and of figures that are not to be quoted, with its reason; those for stragglers are in
+//! [`crate::stats::straggler`]. They are meant to be silent on a machine that is left alone: a warning that comes in every
+//! run is read by nobody.
 
 use crate::dimension::units::Seconds;
 
@@ -46,6 +47,19 @@ pub(super) const GPU_TROUBLE: u64 = 0x8 | 0x20 | 0x40 | 0x80;
 
 /// A clock that fell by more is named beside a drift.
 pub(super) const CLOCK: f64 = 0.05;
+
+/// Efficiency that no cluster has: caches and clocks give small cases a few percent at most, the rest is a base that was
+/// disturbed.
+pub const IMPOSSIBLE_EFFICIENCY: f64 = 1.05;
+
+/// Spread of a case's runs (CV) beyond which its median is luck: undisturbed machines stay below 3 %.
+pub const WILD_SPREAD: f64 = 0.10;
+
+/// A spread of the runs from which the last digits say nothing.
+pub const WIDE_SPREAD: f64 = 0.03;
+
+/// Share of a machine's core time that others took, beyond which nobody knows what the run alone would have done.
+pub const HEAVY_FOREIGN_LOAD: f64 = 0.25;
 
 /// Counters of the kernel go by hundredths of a second: shorter runs are not judged by them.
 pub(super) const SHORTEST: Seconds = Seconds(1.0);

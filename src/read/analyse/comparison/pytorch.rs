@@ -10,9 +10,9 @@ use ringmark_record::dimension::units::Seconds;
 use ringmark_record::stats::summary::{mean, step_percentiles};
 use serde_json::Value;
 
-use crate::read::analyse::caution;
 use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;
+use crate::read::analyse::quotable;
 use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult};
 
 /// Keys of a file that are compared as conditions or results, not as settings.
@@ -35,7 +35,7 @@ pub fn take(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
     let image_size = file.ours.as_ref().map(|ours| ours.image_size.clone()).filter(|size| !size.contains('/'));
     let device = if file.cuda_version.is_some() { DeviceKind::Cuda } else { DeviceKind::Cpu };
     let is_quick = file.ours.as_ref().is_some_and(|ours| ours.profile.contains("quick"));
-    let warnings = if is_quick { vec![caution::QUICK.to_owned()] } else { vec![] };
+    let warnings = if is_quick { vec![quotable::to_quick().warning()] } else { vec![] };
     let mut seen = Vec::new();
     for model in &file.benchmark_results {
         let mut settings = settings.clone();

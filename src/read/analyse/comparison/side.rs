@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::stats::summary::STEP_PERCENTS;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::read::load::environment::EnvironmentText;
@@ -103,7 +104,7 @@ pub struct RunFigures {
 }
 
 /// What differs, with both values.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ConditionDifference {
     /// An option, a variable, a version.
     pub name: String,

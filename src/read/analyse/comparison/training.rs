@@ -9,20 +9,38 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::units::Seconds;
+use ringmark_record::file::schema;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Side, SideTable};
 use crate::read::analyse::figures;
-use crate::read::load::content::model_of;
+use crate::read::analyse::quotable::Objection;
+use crate::read::load::content::{RESULT, model_of};
 use crate::read::load::environment::{EnvironmentText, moment};
+use crate::read::show::extraction::json;
 
-/// `{"rn50": {"1n1g": {..}, ..}, ..}`: what is needed of it here, by the names in `show::extraction::json`.
-type ResultFile = BTreeMap<String, BTreeMap<Case, ResultCase>>;
+/// Versions 1 and 2: `{"rn50": {"1n1g": {..}, ..}, ..}`.
+type FirstResultFile = BTreeMap<String, BTreeMap<Case, ResultCase>>;
+
+/// What is needed here, by the names in `show::extraction::json`.
+#[derive(Deserialize)]
+struct ResultFile {
+    rows: Vec<ResultRow>,
+}
+
+#[derive(Deserialize)]
+struct ResultRow {
+    group: String,
+    case: Case,
+    #[serde(flatten)]
+    figures: ResultCase,
+}
 
 #[derive(Deserialize)]
 struct ResultCase {
-    /// None was written in version 1.
+    /// Of version 2; in version 1 none was written.
     #[serde(default)]
     schema: u32,
     batch_size_per_device: u32,
@@ -32,6 +50,8 @@ struct ResultCase {
     base: Option<Case>,
     #[serde(default)]
     warnings: Vec<String>,
+    #[serde(default)]
+    objections: Vec<Objection>,
     #[serde(default)]
     runs: Vec<ResultRun>,
     #[serde(default)]
@@ -45,14 +65,18 @@ struct ResultCase {
 struct ResultBaseline {
     runs: Vec<ResultRun>,
     warnings: Vec<String>,
+    #[serde(default)]
+    objections: Vec<Objection>,
 }
 
 #[derive(Deserialize)]
 struct ResultRun {
     run: u32,
     left_out: Option<String>,
+    #[serde(rename = "started_unix_seconds", alias = "started")]
     started: Option<Seconds>,
-    images_over_time: Option<f64>,
+    #[serde(rename = "images_per_second", alias = "images_over_time")]
+    speed: Option<f64>,
     iteration_seconds: Option<ResultIterations>,
 }
 
@@ -66,11 +90,11 @@ struct ResultIterations {
 }
 
 /// Takes in the JSON of `ringmark extract`.
-pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {
-    let file: ResultFile = serde_json::from_reader(input).context("not a result of ringmark extract")?;
-    for (key, cases) in file {
+pub fn take_result(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    input.read_to_end(&mut text).context("cannot be read")?;
+    for (key, mut cases) in groups(&text)? {
         let model = model_of(&key).map(|model| model.facts().title.to_owned());
-        let mut cases: Vec<(Case, ResultCase)> = cases.into_iter().collect();
         cases.sort_by_key(|(case, _)| (case.ranks(), *case));
         let mut set = None;
         for (name, mut case) in cases {
@@ -83,6 +107,30 @@ pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Cases by group, in the order of the file.
+fn groups(text: &[u8]) -> anyhow::Result<Vec<(String, Vec<(Case, ResultCase)>)>> {
+    /// No case is called so.
+    #[derive(Deserialize)]
+    struct Head {
+        kind: Option<IgnoredAny>,
+    }
+    const NAME: &str = "result of ringmark extract";
+    let head: Head = serde_json::from_slice(text).with_context(|| format!("not a {NAME}"))?;
+    if head.kind.is_none() {
+        let file: FirstResultFile = serde_json::from_slice(text).with_context(|| format!("not a {NAME}"))?;
+        return Ok(file.into_iter().map(|(group, cases)| (group, cases.into_iter().collect())).collect());
+    }
+    let file: ResultFile = schema::read_document(text, RESULT, json::SCHEMA, NAME)?;
+    let mut groups: Vec<(String, Vec<(Case, ResultCase)>)> = Vec::new();
+    for ResultRow { group, case, figures } in file.rows {
+        match groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, cases)) => cases.push((case, figures)),
+            None => groups.push((group, vec![(case, figures)])),
+        }
+    }
+    Ok(groups)
+}
+
 /// What version 1 called settings and facts of the environment, with what they are called now.
 const RENAMED: [(&str, &str); 4] = [
     ("collective", "backend"),
@@ -91,8 +139,8 @@ const RENAMED: [(&str, &str); 4] = [
     ("threads of a rank", "threads per rank"),
 ];
 
-/// Version of the newest result that is read: what a later one means nobody can know yet.
-const NEWEST: u32 = 2;
+/// Version of the newest result without a kind.
+const NEWEST_WITHOUT_KIND: u32 = 2;
 
 /// Of logs without records, which may be of anything: not to be compared with what is known unless that is forced.
 fn not_known() -> String {
@@ -136,17 +184,19 @@ fn take_case(side: &mut Side, set: &mut SideTable, name: Case, case: ResultCase)
     );
     let schema = case.schema;
     ensure!(
-        schema <= NEWEST,
-        "result format {schema} where this ringmark reads up to {NEWEST}: use the ringmark that wrote it"
+        schema <= NEWEST_WITHOUT_KIND,
+        "result format {schema} where this ringmark reads up to {NEWEST_WITHOUT_KIND}: use the ringmark that wrote it"
     );
     let images = f64::from(case.batch_size_per_device) * f64::from(name.ranks());
     // No speedup is shown, so nobody needs to know what it would be relative to.
     let of_no_interest = case.base.and_then(figures::missing_base);
-    let warnings = case.warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref()).collect();
+    let warnings = case.warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref());
+    let warnings = case.objections.iter().map(Objection::warning).chain(warnings).collect();
     let mut parts = vec![(name.to_string(), case.runs, warnings)];
-    parts.extend(
-        case.without_communication.map(|baseline| (format!("{name} no-comm"), baseline.runs, baseline.warnings)),
-    );
+    parts.extend(case.without_communication.map(|baseline| {
+        let warnings = baseline.objections.iter().map(Objection::warning).chain(baseline.warnings).collect();
+        (format!("{name} no-comm"), baseline.runs, warnings)
+    }));
     for (name, runs, warnings) in parts {
         let mut figures = Vec::new();
         for run in runs {
@@ -170,7 +220,7 @@ fn take_case(side: &mut Side, set: &mut SideTable, name: Case, case: ResultCase)
 fn of_run(run: &ResultRun, images: f64) -> Option<RunFigures> {
     let (mean, percentiles) = match &run.iteration_seconds {
         Some(times) => (times.mean, Some([times.p50, times.p75, times.p90, times.p95])),
-        None => (images / run.images_over_time?, None),
+        None => (images / run.speed?, None),
     };
     RunFigures::of(images / mean, Seconds(mean), percentiles)
 }

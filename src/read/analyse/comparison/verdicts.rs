@@ -1,15 +1,26 @@
 //! What a comparison comes to: differences with their intervals, and verdicts. Its JSON is what `--json` writes.
 
 use ringmark_record::stats::comparison::{Comparison, Thresholds, Verdict, compare};
-use ringmark_record::stats::summary::{STEP_PERCENTS, mean, median};
+use ringmark_record::stats::summary::{STEP_PERCENTS, median};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use crate::read::analyse::comparison::pairing::{Pair, Pairing};
 use crate::read::analyse::comparison::side::{ConditionDifference, RunFigures, Side, SideCase, SideKind};
 
+/// What the JSON is, in its first field.
+const KIND: &str = "ringmark-diff";
+
+/// Version of the JSON. Version 1 had neither kind nor version, and `base`, `test` and `difference` were of geometric means.
+const SCHEMA: u32 = 2;
+
 /// All of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ComparedResults {
+    /// Always `ringmark-diff`.
+    pub kind: &'static str,
+    /// Version of the format.
+    pub schema: u32,
     /// What is compared with.
     pub base: ComparedSide,
     /// What is compared.
@@ -29,7 +40,7 @@ pub struct ComparedResults {
 }
 
 /// One side.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ComparedSide {
     /// As it was typed.
     pub path: String,
@@ -44,7 +55,7 @@ pub struct ComparedSide {
 }
 
 /// Cases of equal conditions.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ComparedTable {
     /// Of BASE.
     pub title: String,
@@ -62,12 +73,13 @@ pub struct ComparedTable {
 }
 
 /// One case.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ComparedCase {
     /// `1n2g`, `2 ranks`, `1 MiB in`.
     pub name: String,
     /// What the throughput comes to.
     #[serde(serialize_with = "word")]
+    #[schemars(with = "String")]
     pub verdict: Verdict,
     /// Whether something is to be known of its runs: see the warnings of the side.
     pub base_is_warned: bool,
@@ -84,7 +96,7 @@ pub struct ComparedCase {
 }
 
 /// One of the percentiles that PyTorch's DDP benchmark has.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Percentile {
     /// Of iterations that take less.
     pub percent: u32,
@@ -94,19 +106,16 @@ pub struct Percentile {
 }
 
 /// One figure of every run on both sides. Differences are shares of BASE.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Row {
-    /// Geometric mean over runs: the difference is of these.
+    /// Median over runs, as every command has it.
     pub base: f64,
-    /// Geometric mean over runs.
+    /// Median over runs.
     pub test: f64,
-    /// Median over runs.
-    pub base_median: f64,
-    /// Median over runs.
-    pub test_median: f64,
-    /// Of the geometric means over runs.
+    /// Of the medians.
     pub difference: f64,
-    /// Lower end of the interval; `None` where a side has one run.
+    /// Lower end of the interval of the difference of the geometric means over runs, which the verdict is by; `None` where a
+    /// side has one run.
     pub low: Option<f64>,
     /// Upper end.
     pub high: Option<f64>,
@@ -140,6 +149,8 @@ impl ComparedResults {
         }
         let [only_in_base, only_in_test] = pairing.only;
         ComparedResults {
+            kind: KIND,
+            schema: SCHEMA,
             base: ComparedSide::of(base, &pairing.pairs, 0),
             test: ComparedSide::of(test, &pairing.pairs, 1),
             significance: thresholds.significance,
@@ -214,13 +225,14 @@ impl ComparedCase {
         };
         // Two programs take them of different things.
         let percents = STEP_PERCENTS.into_iter().enumerate().filter(|_| !pair.is_of_two_programs());
+        let throughput = Row::of(figures(&|run| Some(run.throughput))?, speeds)?;
         Some(ComparedCase {
             name: base.name.clone(),
             verdict: speeds.verdict(thresholds.noise),
             base_is_warned: !base.warnings.is_empty(),
             test_is_warned: !test.warnings.is_empty(),
-            note: note(base.runs.len(), test.runs.len(), &times),
-            throughput: Row::of(figures(&|run| Some(run.throughput))?, speeds)?,
+            note: note(base.runs.len(), test.runs.len(), &times).or_else(|| throughput.skew()),
+            throughput,
             mean_seconds: Row::of(mean, times)?,
             percentiles_seconds: percents.filter_map(percentile).collect(),
         })
@@ -241,18 +253,21 @@ fn note(base: usize, test: usize, comparison: &Comparison) -> Option<String> {
     }
 }
 
-fn geometric_mean(figures: &[f64]) -> Option<f64> {
-    mean(&figures.iter().map(|figure| figure.ln()).collect::<Vec<f64>>()).map(f64::exp)
-}
-
 impl Row {
+    /// Medians that differ by what the means do not: single runs were disturbed.
+    fn skew(&self) -> Option<String> {
+        let is_outside = self.low.zip(self.high).is_some_and(|(low, high)| !(low..=high).contains(&self.difference));
+        is_outside.then(|| {
+            "the medians differ by what lies outside the interval of the means: look for disturbed runs".to_owned()
+        })
+    }
+
     fn of([base_runs, test_runs]: [Vec<f64>; 2], comparison: Comparison) -> Option<Row> {
+        let (base, test) = (median(&base_runs)?, median(&test_runs)?);
         Some(Row {
-            base: geometric_mean(&base_runs)?,
-            test: geometric_mean(&test_runs)?,
-            base_median: median(&base_runs)?,
-            test_median: median(&test_runs)?,
-            difference: comparison.ratio - 1.0,
+            base,
+            test,
+            difference: test / base - 1.0,
             low: comparison.interval.map(|interval| interval.low - 1.0),
             high: comparison.interval.map(|interval| interval.high - 1.0),
             smallest: comparison.smallest.map(|smallest| smallest - 1.0),

@@ -16,7 +16,7 @@ use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use ringmark_record::options::usage::usage;
 use ringmark_record::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
 use ringmark_record::stats::scaling_loss::RunStep;
-use ringmark_record::stats::summary::{mean, median};
+use ringmark_record::stats::summary::median_by_rate;
 
 use crate::read::analyse::figures::{CaseRuns, Group};
 use crate::read::analyse::published::{Published, PublishedCase};
@@ -43,6 +43,8 @@ pub struct Evidence {
     pub base: Case,
     /// By ranks; each has a run.
     pub cases: Vec<CaseEvidence>,
+    /// What a reader must know of the runs, objections to quoting them first.
+    pub warnings: Vec<String>,
     /// Backend that summed the gradients; `None` without records of several ranks.
     pub backend: Option<String>,
     /// What its ranks ran on, and what its gradients were sent as; `None` without records.
@@ -62,7 +64,7 @@ pub struct CaseEvidence {
     pub case: Case,
     /// Its runs, at least one.
     pub runs: Vec<RunStep>,
-    /// Mean time of backward in seconds, which all-reduce may hide in; without records a share of the step.
+    /// Time of backward in seconds, which all-reduce may hide in; without records a share of the step.
     pub backward: f64,
     /// Whether the one run is a median that others published, of runs that they did not.
     pub is_median: bool,
@@ -83,19 +85,14 @@ impl CaseEvidence {
         Some(CaseEvidence { case, runs, backward, is_median: false })
     }
 
-    /// Mean over runs, in seconds.
+    /// Over runs, in seconds: that of the speed of the case.
     pub fn step(&self) -> f64 {
         step(&self.runs).unwrap_or(f64::NAN)
-    }
-
-    /// Median over runs, in seconds: that of the speed that is called the case's.
-    pub fn median_step(&self) -> f64 {
-        median(&self.runs.iter().map(|run| run.step).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
     }
 }
 
 fn step(runs: &[RunStep]) -> Option<f64> {
-    mean(&runs.iter().map(|run| run.step).collect::<Vec<f64>>())
+    median_by_rate(&runs.iter().map(|run| run.step).collect::<Vec<f64>>())
 }
 
 impl Evidence {
@@ -124,6 +121,7 @@ impl Evidence {
             batch_size: group.conditions.batch_size,
             base: group.base?,
             cases,
+            warnings: warnings(group),
             backend,
             conditions,
             exchange,
@@ -149,6 +147,7 @@ impl Evidence {
             batch_size: row.batch_size,
             base: Case::SINGLE,
             cases: row.cases.iter().filter_map(case).collect(),
+            warnings: Vec::new(),
             backend: None,
             conditions: None,
             exchange: Exchange { algorithm: Algorithm::Ring, chunk: None },
@@ -238,6 +237,12 @@ impl Evidence {
     pub fn speed(&self, case: Case, step: f64) -> ImagesPerSecond {
         ImagesPerSecond(f64::from(self.batch_size) * f64::from(case.ranks()) / step)
     }
+}
+
+fn warnings(group: &Group) -> Vec<String> {
+    let objections = group.all_objections().into_iter().map(|objection| format!("not to be quoted: {objection}"));
+    let of_cases = group.cases.iter().flat_map(|case| &case.warnings);
+    objections.chain(group.warnings.iter().chain(of_cases).cloned()).collect()
 }
 
 fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseEvidence> {

@@ -18,6 +18,9 @@
 //! (`ringmark_record::stats::allreduce_model` has the formulas and why they are bounds.) Without records all that a step
 //! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
 //!
+//! What was measured is said as everywhere, by the median of the runs; what grows is taken from their means, which parts of
+//! a step add up to.
+//!
 //! The band is both extremes together, wider by the 95 % margins of the runs (of one run to come: `t x s x sqrt(1 + 1/r)`
 //! with the spread s of r runs) and of the line, whose residual counts in full. The middle is half way between the
 //! extremes: nothing says more. No band is faster than the base, which no rank can do without working less.
@@ -256,7 +259,7 @@ fn without_records(
     let line = evidence.between(case.gpus_per_node);
     let steps = |measured: &CaseEvidence| -> Vec<f64> { measured.runs.iter().map(|run| run.step).collect() };
     let (host_steps, reference_steps) = (steps(host), steps(reference));
-    let host_step = host.step();
+    let host_step = average(&host_steps);
     let added: Vec<f64> = reference_steps.iter().map(|step| step - host_step).collect();
     // What several hosts save, if they do, does not grow.
     let saved = average(&added).min(0.0);

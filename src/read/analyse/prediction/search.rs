@@ -76,7 +76,7 @@ pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
 pub struct Backtest {
     /// What the others say.
     pub predicted: Prediction,
-    /// Median step over its runs, in seconds.
+    /// Step of the case, in seconds.
     pub measured: f64,
     /// Cases that it was predicted from.
     pub from: Vec<Case>,
@@ -102,7 +102,7 @@ pub fn backtest(evidence: &Evidence) -> Result<Backtest, Refusal> {
     let rest = evidence.without(largest.case);
     let from = rest.cases.iter().map(|measured| measured.case).collect();
     match predict(&rest, largest.case) {
-        Ok(predicted) => Ok(Backtest { predicted, measured: largest.median_step(), from }),
+        Ok(predicted) => Ok(Backtest { predicted, measured: largest.step(), from }),
         Err(refused) => {
             let why = format!("without {} the rest cannot say: {}", largest.case, refused.why);
             Err(Refusal { why, ..refused })

@@ -62,6 +62,10 @@ fn columns() -> Vec<Column> {
     columns.extend(speeds());
     columns.extend(times());
     columns.extend(losses());
+    columns.push(column("is_quotable", |line| line.group.is_quotable(line.case).to_string()));
+    columns.push(column("objections", |line| {
+        line.group.scaling_objections(line.case).map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }));
     columns.push(column("warnings", |line| line.group.warnings.join("; ")));
     columns.push(column("run_warnings", |line| line.case.warnings.len().to_string()));
     columns
@@ -86,14 +90,15 @@ fn conditions() -> Vec<Column> {
 
 fn speeds() -> Vec<Column> {
     vec![
-        figure("average_speed_images_per_s", |figures| figures.average_speed.0),
-        figure("median_speed_images_per_s", |figures| figures.median_speed.0),
-        figure("images_over_time_images_per_s", |figures| figures.images_over_time.0),
-        figure("per_gpu_images_per_s", |figures| figures.per_gpu.0),
+        figure("speed_images_per_s", |figures| figures.speed.0),
+        figure("speed_per_rank_images_per_s", |figures| figures.per_rank.0),
         column("base", |line| text(line.group.base)),
         figure("speedup_over_base", |figures| figures.speedup),
         figure("efficiency", |figures| figures.efficiency),
         column("cv", |line| text(line.figures().and_then(|figures| figures.cv))),
+        figure("dlperf_average_speed_images_per_s", |figures| figures.dlperf.average_speed.0),
+        figure("dlperf_median_speed_images_per_s", |figures| figures.dlperf.median_speed.0),
+        column("dlperf_speedup", |line| text(line.figures().and_then(|figures| figures.dlperf.speedup))),
     ]
 }
 
@@ -118,10 +123,11 @@ fn times() -> Vec<Column> {
 }
 
 fn losses() -> Vec<Column> {
-    let mut columns = vec![column("lost_s", |line| text(line.loss.as_ref().map(|loss| loss.loss.total.mean)))];
+    let mut columns = vec![column("lost_s", |line| text(line.loss.as_ref().map(|loss| loss.loss.total.seconds)))];
     for part in all_parts() {
         let name = format!("lost_{}_s", part.key());
-        columns.push(column(&name, move |line| text(line.loss.as_ref().and_then(|loss| Some(loss.part(part)?.mean)))));
+        columns
+            .push(column(&name, move |line| text(line.loss.as_ref().and_then(|loss| Some(loss.part(part)?.seconds)))));
     }
     columns
 }

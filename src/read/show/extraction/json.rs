@@ -1,9 +1,4 @@
-//! Figures for programs: DLPerf's JSON with our own fields in each case.
-//!
-//! The JSON is `{"rn50": {"1n1g": {"average_speed": .., "batch_size_per_device": .., "median_speed": .., "speedup": ..,
-//! ours}, ..}}`. Where conditions differ within a folder there is one such key for every table, never `rn50` itself,
-//! so that a reader that knows only `rn50` cannot take one of them for the whole. A case without a counted run has
-//! `null` for its speeds, and `speedup` is `null` where it would not be over 1n1g.
+//! Figures for programs: one row a case, whatever the conditions. DLPerf's own file is made in [`super::dlperf`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,44 +10,53 @@ use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phases;
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
-use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
+use ringmark_record::stats::scaling_loss::{Difference, Part};
 use ringmark_record::stats::summary::step_percentiles;
-use schemars::{JsonSchema, Schema, schema_for};
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::grouping::settings;
+use crate::read::analyse::quotable::Objection;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
+use crate::read::load::content::RESULT;
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::iteration_times::IterationTimes;
-use crate::read::load::record::{Measured, Run, to_hundredths};
+use crate::read::load::record::{Measured, Run};
 
-/// Version of what a case holds. In version 1 it was not written, and `environment` was called `surroundings`.
-pub const SCHEMA: u32 = 2;
+/// Version of this file format. Versions 1 and 2 had no kind: they were DLPerf's JSON, cases by name in groups by name, with
+/// our fields in each case.
+pub const SCHEMA: u32 = 3;
 
-/// One case in the JSON; the first four fields are DLPerf's, in its order. Speeds in images/s over all ranks.
+/// A whole result.
 #[derive(Debug, Serialize, JsonSchema)]
-struct JsonCase {
-    average_speed: Option<ImagesPerSecond>,
-    batch_size_per_device: u32,
-    median_speed: Option<ImagesPerSecond>,
-    /// Over 1n1g, 2 decimals; `null` where no run of 1n1g counts.
-    speedup: Option<f64>,
-    /// [`SCHEMA`].
+pub struct JsonResult {
+    /// Always `ringmark-result`.
+    kind: &'static str,
+    /// Version of the format.
     schema: u32,
-    images_over_time: Option<ImagesPerSecond>,
-    images_per_second_per_gpu: Option<ImagesPerSecond>,
-    /// Case that the two next figures are relative to.
-    base: Option<Case>,
-    speedup_over_base: Option<f64>,
-    /// 1 is perfect.
-    efficiency: Option<f64>,
-    /// Sample standard deviation of the runs' speeds over their mean.
-    cv: Option<f64>,
+    /// Last part of the folder's path.
+    name: String,
+    /// In the order of the tables.
+    rows: Vec<JsonRow>,
+    /// What is not in the figures, and why, with its file.
+    left_out: Vec<String>,
+}
+
+/// One case. A case without a counted run has `null` for its figures.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JsonRow {
+    /// Equal in all rows of equal conditions: the model's name in file names, with what tells groups apart where there are
+    /// several.
+    group: String,
+    /// `2n8g`: nodes, and ranks a node.
+    case: Case,
+    /// All ranks.
     ranks: u32,
     model: Model,
     dtype: Dtype,
+    batch_size_per_device: u32,
     /// `null` where there is no record.
     device: Option<DeviceKind>,
     device_names: BTreeSet<String>,
@@ -60,12 +64,28 @@ struct JsonCase {
     threads_per_rank: BTreeSet<u32>,
     /// `null` where there is no record.
     profile: Option<Profile>,
+    /// Of all ranks: all images of a run over all its time, the median over runs.
+    images_per_second: Option<ImagesPerSecond>,
+    images_per_second_per_rank: Option<ImagesPerSecond>,
+    /// Case that the two next figures are relative to.
+    base: Option<Case>,
+    speedup_over_base: Option<f64>,
+    /// `speedup_over_base / (ranks / ranks of the base)`: 1 is perfect.
+    efficiency: Option<f64>,
+    /// Sample standard deviation of the runs' images/s over their mean.
+    cv: Option<f64>,
+    /// Whether nothing speaks against quoting these figures.
+    is_quotable: bool,
+    /// What does, and what to do.
+    objections: Vec<Objection>,
     runs_counted: usize,
     seconds_per_iteration: Option<JsonTimes>,
     /// `null` where no such run was found.
     without_communication: Option<JsonBaseline>,
     /// Against the base; `null` for the base itself.
     scaling_loss: Option<JsonLoss>,
+    /// As DLPerf counts.
+    dlperf: Option<JsonDlperf>,
     /// Of the table, then of the case's runs.
     warnings: Vec<String>,
     runs: Vec<JsonRun>,
@@ -75,16 +95,25 @@ struct JsonCase {
     environment: EnvironmentText,
 }
 
+/// DLPerf's figures under DLPerf's names: images/s by means of rates, rounded.
+#[derive(Debug, Serialize, JsonSchema)]
+struct JsonDlperf {
+    average_speed: ImagesPerSecond,
+    median_speed: ImagesPerSecond,
+    /// Over 1n1g; `null` where no run of 1n1g counts.
+    speedup: Option<f64>,
+}
+
 /// The same ranks without communication; speeds are summed over ranks, of which none waits for another.
 #[derive(Debug, Serialize, JsonSchema)]
 struct JsonBaseline {
-    median_speed: Option<ImagesPerSecond>,
-    images_over_time: Option<ImagesPerSecond>,
-    images_per_second_per_gpu: Option<ImagesPerSecond>,
+    images_per_second: Option<ImagesPerSecond>,
+    images_per_second_per_rank: Option<ImagesPerSecond>,
     /// Over the case's base, as the next.
     speedup_over_base: Option<f64>,
     efficiency: Option<f64>,
     cv: Option<f64>,
+    objections: Vec<Objection>,
     /// The case's step / this step - 1.
     communication_cost: Option<f64>,
     runs_counted: usize,
@@ -93,7 +122,7 @@ struct JsonBaseline {
     runs: Vec<JsonRun>,
 }
 
-/// Means over ranks, iterations and runs, in seconds.
+/// Means over ranks and iterations, medians over runs, in seconds.
 #[derive(Debug, Serialize, JsonSchema)]
 struct JsonTimes {
     step: Seconds,
@@ -112,11 +141,17 @@ struct JsonRun {
     /// Why the run does not count, with file and line.
     left_out: Option<String>,
     /// Seconds since 1970 UTC; `null` where there is no record.
-    started: Option<Seconds>,
+    started_unix_seconds: Option<Seconds>,
+    /// Warm-up included.
     iterations: Option<usize>,
+    /// The first of them, which are left out.
     warmup: Option<usize>,
-    speed: Option<ImagesPerSecond>,
-    images_over_time: Option<ImagesPerSecond>,
+    /// All images over all time.
+    images_per_second: Option<ImagesPerSecond>,
+    /// DLPerf's speed of a run: the mean of its rates, 2 decimals.
+    dlperf_speed: Option<ImagesPerSecond>,
+    /// Of the host where others took most of the core time, 0 to 1; `null` where no record tells.
+    foreign_load: Option<f64>,
     iteration_seconds: Option<JsonIterations>,
     last_loss: Option<f64>,
     skipped_steps: Option<u32>,
@@ -157,11 +192,12 @@ impl From<&Run> for JsonRun {
             log: run.found.log.display().to_string(),
             status: if measured.is_some() { Status::Counted } else { Status::LeftOut },
             left_out: run.outcome.as_ref().err().map(ToString::to_string),
-            started: run.recorded.as_ref().map(|recorded| recorded.started),
+            started_unix_seconds: run.recorded.as_ref().map(|recorded| recorded.started),
             iterations: iterations.map(|[all, _]| all),
             warmup: iterations.map(|[_, warmup]| warmup),
-            speed: measured.map(|measured| measured.speed),
-            images_over_time: measured.map(|measured| ImagesPerSecond(to_hundredths(measured.images_over_time.0))),
+            images_per_second: measured.map(|measured| measured.speed),
+            dlperf_speed: measured.map(|measured| measured.dlperf_speed),
+            foreign_load: measured.and_then(|measured| Some(measured.foreign_load.as_ref()?.share)),
             iteration_seconds: measured.and_then(|measured| {
                 let [p50, p75, p90, p95] = step_percentiles(measured.pooled_steps())?;
                 Some(JsonIterations { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
@@ -173,32 +209,37 @@ impl From<&Run> for JsonRun {
     }
 }
 
-fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
+fn row(group: &Group, case: &CaseRuns) -> JsonRow {
     let figures = case.figures.as_ref();
     let recorded = group.conditions.recorded.as_ref();
-    JsonCase {
-        average_speed: figures.map(|figures| figures.average_speed),
-        batch_size_per_device: group.conditions.batch_size,
-        median_speed: figures.map(|figures| figures.median_speed),
-        speedup: figures.filter(|_| group.base == Some(Case::SINGLE)).map(|figures| to_hundredths(figures.speedup)),
-        schema: SCHEMA,
-        images_over_time: figures.map(|figures| figures.images_over_time),
-        images_per_second_per_gpu: figures.map(|figures| figures.per_gpu),
-        base: group.base,
-        speedup_over_base: figures.map(|figures| figures.speedup),
-        efficiency: figures.map(|figures| figures.efficiency),
-        cv: figures.and_then(|figures| figures.cv),
+    JsonRow {
+        group: group.label.clone(),
+        case: case.case,
         ranks: case.case.ranks(),
         model: group.conditions.model,
         dtype: group.conditions.dtype,
+        batch_size_per_device: group.conditions.batch_size,
         device: recorded.map(|recorded| recorded.device),
         device_names: group.device_names.clone(),
         threads_per_rank: case.threads(),
         profile: recorded.map(|recorded| recorded.profile),
+        images_per_second: figures.map(|figures| figures.speed),
+        images_per_second_per_rank: figures.map(|figures| figures.per_rank),
+        base: group.base,
+        speedup_over_base: figures.map(|figures| figures.speedup),
+        efficiency: figures.map(|figures| figures.efficiency),
+        cv: figures.and_then(|figures| figures.cv),
+        is_quotable: group.is_quotable(case),
+        objections: group.scaling_objections(case).cloned().collect(),
         runs_counted: case.counted().count(),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
         without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
         scaling_loss: scaling_loss::of_case(group, case).as_ref().map(JsonLoss::from),
+        dlperf: figures.map(|figures| JsonDlperf {
+            average_speed: figures.dlperf.average_speed,
+            median_speed: figures.dlperf.median_speed,
+            speedup: figures.dlperf.speedup,
+        }),
         warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
         runs: case.runs.iter().map(JsonRun::from).collect(),
         settings: settings(&group.conditions),
@@ -209,12 +250,12 @@ fn json_case(group: &Group, case: &CaseRuns) -> JsonCase {
 fn json_baseline(case: &CaseRuns, baseline: &CaseRuns) -> JsonBaseline {
     let figures = baseline.figures.as_ref();
     JsonBaseline {
-        median_speed: figures.map(|figures| figures.median_speed),
-        images_over_time: figures.map(|figures| figures.images_over_time),
-        images_per_second_per_gpu: figures.map(|figures| figures.per_gpu),
+        images_per_second: figures.map(|figures| figures.speed),
+        images_per_second_per_rank: figures.map(|figures| figures.per_rank),
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
         cv: figures.and_then(|figures| figures.cv),
+        objections: baseline.speed_objections.clone(),
         communication_cost: case.communication_cost(),
         runs_counted: baseline.counted().count(),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
@@ -223,33 +264,21 @@ fn json_baseline(case: &CaseRuns, baseline: &CaseRuns) -> JsonBaseline {
     }
 }
 
-/// DLPerf's JSON with our fields; cases in the order of the tables.
+/// Cases in the order of the tables.
+pub fn rows(groups: &[Group]) -> Vec<JsonRow> {
+    groups.iter().flat_map(|group| group.cases.iter().map(|case| row(group, case))).collect()
+}
+
+/// The whole file.
 pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
-    Ok(serde_json::to_string_pretty(&Groups(&extraction.groups))? + "\n")
-}
-
-/// The JSON Schema of the file.
-pub fn schema() -> Schema {
-    schema_for!(BTreeMap<String, BTreeMap<String, JsonCase>>)
-}
-
-/// What DLPerf's JSON holds: cases by group.
-#[derive(Debug)]
-pub struct Groups<'a>(pub &'a [Group]);
-
-/// Cases by name.
-struct Cases<'a>(&'a Group);
-
-impl Serialize for Groups<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|group| (&group.label, Cases(group))))
-    }
-}
-
-impl Serialize for Cases<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.cases.iter().map(|case| (case.case.to_string(), json_case(self.0, case))))
-    }
+    let result = JsonResult {
+        kind: RESULT,
+        schema: SCHEMA,
+        name: extraction.name.clone(),
+        rows: rows(&extraction.groups),
+        left_out: extraction.problems.iter().map(ToString::to_string).collect(),
+    };
+    Ok(serde_json::to_string_pretty(&result)? + "\n")
 }
 
 /// For the JSON of a case.
@@ -258,7 +287,7 @@ pub struct JsonLoss {
     base: Case,
     base_seconds: Seconds,
     seconds: Seconds,
-    /// By images over time: `base_seconds / seconds`.
+    /// `base_seconds / seconds`.
     efficiency: f64,
     ideal_speed: ImagesPerSecond,
     total: JsonLossPart,
@@ -286,15 +315,15 @@ struct JsonLossPart {
 
 impl From<&CaseLoss> for JsonLoss {
     fn from(case: &CaseLoss) -> JsonLoss {
-        let json = |part: Option<Part>, difference: MeanDifference| JsonLossPart {
+        let json = |part: Option<Part>, difference: Difference| JsonLossPart {
             part: part.map(Part::key),
-            seconds: Seconds(difference.mean),
+            seconds: Seconds(difference.seconds),
             margin_seconds: difference.margin.map(Seconds),
-            images_per_second: case.rate_lost(difference.mean),
-            efficiency: case.loss.efficiency_lost(difference.mean),
-            share_of_loss: case.loss.share(difference.mean),
+            images_per_second: case.rate_lost(difference.seconds),
+            efficiency: case.loss.efficiency_lost(difference.seconds),
+            share_of_loss: case.loss.share(difference.seconds),
         };
-        let of = |(part, difference): &(Part, MeanDifference)| json(Some(*part), *difference);
+        let of = |(part, difference): &(Part, Difference)| json(Some(*part), *difference);
         JsonLoss {
             base: case.base,
             base_seconds: Seconds(case.loss.base_step),

@@ -2,7 +2,7 @@
 //! [`crate::read::analyse::scaling_loss`]; the waterfall is the report's.
 
 use ringmark_record::dimension::case::Case;
-use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
+use ringmark_record::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{CaseLoss, all_parts, of_case};
@@ -16,12 +16,11 @@ pub fn title(group: &Group) -> String {
 }
 
 /// What stands below the title.
-pub const LEGEND: [&str; 5] = [
+pub const LEGEND: [&str; 4] = [
     "crowded: what the same ranks lose without any exchange; overlap: what it adds;",
     "transfer, waiting: exposed all-reduce after and until the slowest rank is there;",
     "other: measured, not explained; +-: 95 % confidence, over runs; below 0: a gain;",
-    "images/s: of as many ideal ranks; below the case: its efficiency by images/time",
-    "= step of the base / step of the case",
+    "images/s: of as many ideal ranks; below the case: its efficiency",
 ];
 
 /// A few lines a case: milliseconds, their confidence, images/s, shares. `None` where no case but the base has records.
@@ -53,16 +52,16 @@ fn header(part: Part) -> (&'static str, &'static str) {
 fn rows(case: &CaseLoss, is_split: bool) -> Vec<Vec<String>> {
     let loss = &case.loss;
     let parts = if is_split { loss.finest() } else { loss.parts.clone() };
-    let shown: Vec<MeanDifference> = [loss.total].into_iter().chain(parts.into_iter().map(|(_, part)| part)).collect();
-    let row = |name: String, unit: &str, cell: &dyn Fn(&MeanDifference) -> Option<f64>| -> Vec<String> {
+    let shown: Vec<Difference> = [loss.total].into_iter().chain(parts.into_iter().map(|(_, part)| part)).collect();
+    let row = |name: String, unit: &str, cell: &dyn Fn(&Difference) -> Option<f64>| -> Vec<String> {
         let cells = shown.iter().map(|part| cell(part).map_or_else(|| "-".to_owned(), short));
         [name, unit.to_owned()].into_iter().chain(cells).collect()
     };
     let mut rows = vec![
-        row(case.case.to_string(), "ms", &|part| Some(part.mean * 1e3)),
+        row(case.case.to_string(), "ms", &|part| Some(part.seconds * 1e3)),
         row(format!("{:.1} %", loss.efficiency() * 100.0), "+- ms", &|part| Some(part.margin? * 1e3)),
-        row(String::new(), "images/s", &|part| Some(case.rate_lost(part.mean).0)),
-        row(String::new(), "share %", &|part| Some(loss.share(part.mean)? * 100.0)),
+        row(String::new(), "images/s", &|part| Some(case.rate_lost(part.seconds).0)),
+        row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)),
     ];
     // Nothing to share.
     rows.retain(|row| row[2] != "-" || row[1] == "+- ms");

@@ -2,19 +2,20 @@
 
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::title::{process, title, unlike_devices};
 use crate::read::show::columns::Columns;
 use crate::read::show::extraction::scaling_loss;
-use crate::read::show::sections::{self, Block, BlockTitle, MARK, Section};
+use crate::read::show::sections::{self, Block, BlockTitle, MARK, Section, marked};
 
-const LEGEND: [&str; 3] = [
-    "speed: the mean of a run's rates, as DLPerf; images/time: all images over all",
-    "time; both medians over runs. efficiency: speedup / (ranks / ranks of its base);",
-    "CV: standard deviation of the speed over runs / its mean.",
+const LEGEND: [&str; 4] = [
+    "speed: all images of a run over all its time, the median over runs; efficiency:",
+    "speedup / (ranks / ranks of its base); CV: standard deviation of the speed over",
+    "runs / its mean. DLPerf: the mean of a run's rates, the median over runs, as",
+    "DLPerf counts; no other figure is made of it.",
 ];
 
 /// Every group as aligned columns, made for 80 of them.
@@ -39,7 +40,7 @@ fn section(group: &Group) -> Section {
     };
     let tables_below = [
         below(
-            "Time of an iteration, mean over ranks and runs",
+            "Time of an iteration: mean over ranks, median over runs",
             &["exposed: all-reduce that backward did not hide; share: of the step"],
             times(group),
         ),
@@ -55,6 +56,7 @@ fn section(group: &Group) -> Section {
     Section {
         title: title(group),
         blocks: [speeds].into_iter().chain(note).chain(tables_below.into_iter().flatten()).collect(),
+        objections: group.all_objections(),
         warnings: warnings(group).cloned().collect(),
     }
 }
@@ -69,7 +71,9 @@ fn warnings(group: &Group) -> impl Iterator<Item = &String> {
 fn legend(extraction: &Extraction, word: &str) -> Vec<String> {
     let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
     let mark = extraction.groups.iter().any(is_marked).then(|| sections::mark_legend(word));
-    LEGEND.map(str::to_owned).into_iter().chain(mark).collect()
+    let is_doubtful = extraction.groups.iter().any(|group| !group.all_objections().is_empty());
+    let doubtful = is_doubtful.then(sections::doubtful_legend);
+    LEGEND.map(str::to_owned).into_iter().chain(mark).chain(doubtful).collect()
 }
 
 fn speeds(group: &Group) -> Columns {
@@ -80,26 +84,29 @@ fn speeds(group: &Group) -> Columns {
         ("ranks", ""),
         ("runs", ""),
         ("speed", "images/s"),
-        ("images/time", "images/s"),
         (if process(group) == "GPU" { "per GPU" } else { "per rank" }, "images/s"),
         ("speedup", &over),
         ("efficiency", "%"),
         ("CV", "%"),
+        ("DLPerf", "images/s"),
     ];
-    Columns::new(&headers, group.cases.iter().map(speed_row).collect())
+    Columns::new(&headers, group.cases.iter().map(|case| speed_row(group, case)).collect())
 }
 
-fn speed_row(case: &CaseRuns) -> Vec<String> {
+fn speed_row(group: &Group, case: &CaseRuns) -> Vec<String> {
+    let speed_is_doubtful = group.speed_objections(case).next().is_some();
+    let scaling_is_doubtful = group.scaling_objections(case).next().is_some();
+    let speed = |speed: ImagesPerSecond| marked(format!("{:.2}", speed.0), speed_is_doubtful);
     let name = [case.case.to_string(), case.case.ranks().to_string(), runs(case)];
     let figures = match &case.figures {
         None => vec!["-".to_owned(); 6],
         Some(figures) => vec![
-            format!("{:.2}", figures.median_speed.0),
-            format!("{:.2}", figures.images_over_time.0),
-            format!("{:.2}", figures.per_gpu.0),
-            format!("{:.2}", figures.speedup),
-            format!("{:.1}", figures.efficiency * 100.0),
+            speed(figures.speed),
+            speed(figures.per_rank),
+            marked(format!("{:.2}", figures.speedup), scaling_is_doubtful),
+            marked(format!("{:.1}", figures.efficiency * 100.0), scaling_is_doubtful),
             figures.cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)),
+            speed(figures.dlperf.median_speed),
         ],
     };
     name.into_iter().chain(figures).collect()

@@ -48,6 +48,8 @@ pub struct Figure {
     pub note: String,
     /// What it is made of, for a bar and its key; may be empty.
     pub parts: Vec<Share>,
+    /// Whether it is not to be quoted.
+    pub is_doubtful: bool,
 }
 
 /// A part of a figure.
@@ -196,6 +198,8 @@ pub struct Row {
     pub style: Option<Style>,
     /// Whether it stands out from the others.
     pub is_marked: bool,
+    /// Whether its figures are not to be quoted.
+    pub is_doubtful: bool,
 }
 
 impl Column {

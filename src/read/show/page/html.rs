@@ -87,7 +87,7 @@ fn headline(headline: &Headline) -> Markup {
             p class="what" { (headline.what) }
             div class="figures" {
                 @for figure in &headline.figures {
-                    div class="figure" {
+                    div class={ "figure" @if figure.is_doubtful { " doubtful" } } {
                         p class="name" { (figure.label) }
                         p class="value" { (figure.value) @if !figure.unit.is_empty() { " " span { (figure.unit) } } }
                         @if !figure.parts.is_empty() {
@@ -188,7 +188,7 @@ fn table(table: &Table) -> Markup {
 fn row(table: &Table, row: &Row, longest: Option<f64>) -> Markup {
     let length = longest.zip(row.bar).map(|(longest, bar)| 100.0 * bar / longest).filter(|length| length.is_finite());
     html! {
-        tr class=[row.is_marked.then_some("marked")] {
+        tr class=[row.is_marked.then_some("marked").or(row.is_doubtful.then_some("doubtful"))] {
             @for (cell, column) in row.cells.iter().zip(&table.columns) {
                 td class=[column.is_text.then(|| if cell.len() > LONG { "text long" } else { "text" })] { (cell) }
             }

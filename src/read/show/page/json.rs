@@ -4,33 +4,42 @@ use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, Timing};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use ringmark_record::stats::busbw::busbw;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::read::analyse::results::ResultFolder;
-use crate::read::show::extraction::json::Groups;
+use crate::read::show::extraction::json::{JsonRow, rows};
 
-/// Version of this document. Version 1 did not say so, and called `backend` `collective`.
-pub const SCHEMA: u32 = 2;
+/// What the document is, in its first field.
+pub const KIND: &str = "ringmark-report";
 
-#[derive(Serialize)]
-struct Report<'a> {
-    /// [`SCHEMA`].
+/// Version of this document. Version 1 did not say so, and called `backend` `collective`; version 2 had no kind, and cases by
+/// name in groups by name.
+pub const SCHEMA: u32 = 3;
+
+/// The whole document.
+#[derive(Serialize, JsonSchema)]
+pub struct Report<'a> {
+    /// Always `ringmark-report`.
+    kind: &'static str,
+    /// Version of the format.
     schema: u32,
+    /// One a folder.
     results: Vec<OneResult<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct OneResult<'a> {
     name: &'a str,
-    /// Cases by group, as in the JSON of `ringmark extract`.
-    groups: Groups<'a>,
+    /// As in the JSON of `ringmark extract`.
+    rows: Vec<JsonRow>,
     bandwidth: Vec<Bandwidth<'a>>,
     /// What is not in the figures, and why.
     left_out: Vec<String>,
 }
 
 /// One case of a bandwidth run.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Bandwidth<'a> {
     case: String,
     ranks: u32,
@@ -39,7 +48,7 @@ struct Bandwidth<'a> {
 }
 
 /// One size on one side.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Message<'a> {
     bytes: Bytes,
     element: &'a str,
@@ -50,14 +59,14 @@ struct Message<'a> {
 }
 
 /// An object a result.
-pub fn of(results: &[ResultFolder]) -> impl Serialize {
+pub fn of(results: &[ResultFolder]) -> Report<'_> {
     let results = results.iter().map(|result| OneResult {
         name: &result.name,
-        groups: Groups(&result.groups),
+        rows: rows(&result.groups),
         bandwidth: result.bandwidth.iter().map(bandwidth).collect(),
         left_out: result.problems.iter().map(ToString::to_string).collect(),
     });
-    Report { schema: SCHEMA, results: results.collect() }
+    Report { kind: KIND, schema: SCHEMA, results: results.collect() }
 }
 
 fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {

@@ -3,6 +3,7 @@
 use crate::output::strip_control_characters;
 use crate::read::show::columns::{Columns, aligned, escaped, piped};
 use crate::read::show::page::document::{Block, Column, Document, Figure, Headline, Row, Table};
+use crate::read::show::sections::marked;
 
 /// Longest bar of a table in Markdown.
 const BAR: usize = 20;
@@ -67,7 +68,7 @@ fn figure(figure: &Figure) -> String {
     let notes = Some(figure.note.clone()).filter(|note| !note.is_empty()).into_iter().chain(parts);
     let notes = notes.collect::<Vec<_>>().join(", ");
     let note = if notes.is_empty() { String::new() } else { format!(" ({notes})") };
-    format!("{}: {}{unit}{note}", figure.label, figure.value)
+    format!("{}: {}{note}", figure.label, marked(format!("{}{unit}", figure.value), figure.is_doubtful))
 }
 
 fn trust(headline: &Headline) -> String {

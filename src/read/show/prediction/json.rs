@@ -4,6 +4,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{GigabytesPerSecond, ImagesPerSecond, Seconds};
 use ringmark_record::stats::allreduce_model::{Band, Line};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::read::analyse::prediction::evidence::Evidence;
@@ -13,18 +14,23 @@ use crate::read::analyse::prediction::refusal::Refusal;
 use crate::read::analyse::prediction::search::{Backtest, Under};
 use crate::read::show::prediction::notes::{assumptions, warnings};
 
-/// Version of this document. Version 1 did not say so, and called `reason` `why` and a lost part `to`.
-pub const SCHEMA: u32 = 2;
+/// What the document is, in its first field.
+const KIND: &str = "ringmark-prediction";
+
+/// Version of this document. Version 1 did not say so, and called `reason` `why` and a lost part `to`; version 2 had no kind.
+const SCHEMA: u32 = 3;
 
 /// The whole document.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Json {
-    /// [`SCHEMA`].
+    /// Always `ringmark-prediction`.
+    kind: &'static str,
+    /// Version of the format.
     schema: u32,
     groups: Vec<JsonOutlook>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonOutlook {
     group: String,
     model: Model,
@@ -40,14 +46,14 @@ struct JsonOutlook {
     warnings: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonLevels {
     inside_host: Option<JsonLine>,
     /// With the ranks a host of the largest measured case.
     between_hosts: Option<JsonLine>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonLine {
     latency_seconds: Seconds,
     /// `null` where time does not grow with the size.
@@ -55,14 +61,14 @@ struct JsonLine {
     relative_residual: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonBand<T> {
     low: T,
     mid: T,
     high: T,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonPrediction {
     case: Case,
     ranks: u32,
@@ -77,20 +83,20 @@ struct JsonPrediction {
     lost_seconds: Vec<JsonLost>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonLost {
     part: &'static str,
     seconds: Seconds,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonRefusal {
     case: Case,
     reason: String,
     command: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonUnder {
     efficiency: f64,
     case: Option<Case>,
@@ -99,7 +105,7 @@ struct JsonUnder {
     searched_up_to: Case,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct JsonBacktest {
     predicted: JsonPrediction,
     from: Vec<Case>,
@@ -111,7 +117,7 @@ struct JsonBacktest {
 
 /// For programs.
 pub fn json(outlooks: &[Outlook]) -> Json {
-    Json { schema: SCHEMA, groups: outlooks.iter().map(json_outlook).collect() }
+    Json { kind: KIND, schema: SCHEMA, groups: outlooks.iter().map(json_outlook).collect() }
 }
 
 fn json_outlook(outlook: &Outlook) -> JsonOutlook {

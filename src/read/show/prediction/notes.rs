@@ -88,10 +88,7 @@ fn line_text(level: &str, line: &Line) -> String {
 /// What a reader must know.
 pub fn warnings(outlook: &Outlook) -> Vec<String> {
     let evidence = &outlook.evidence;
-    let mut warnings = Vec::new();
-    if evidence.base != Case::SINGLE {
-        warnings.push(format!("1n1g was not measured: efficiency is relative to {}", evidence.base));
-    }
+    let mut warnings = evidence.warnings.clone();
     warnings.extend(outlook.caveat.map(|caveat| format!("{}: {caveat}", evidence.label)));
     let most = evidence.cases.iter().map(|case| case.case.ranks()).max().unwrap_or(1);
     let far = |case: &Case| case.ranks() > FAR * most;

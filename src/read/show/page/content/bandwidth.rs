@@ -224,7 +224,7 @@ fn table(lines: &[Line]) -> Table {
                 memory.unwrap_or_else(|| "-".to_owned()),
                 timing.wrong.map_or("-".to_owned(), |wrong| wrong.to_string()),
             ];
-            Row { cells, bar: Some(rate), style: Some(line.style), is_marked: is_wrong }
+            Row { cells, bar: Some(rate), style: Some(line.style), is_marked: is_wrong, ..Row::default() }
         })
     });
     Table { columns, rows: rows.collect(), bars: Some("busbw") }

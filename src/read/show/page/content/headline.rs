@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use ringmark_record::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond};
-use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
+use ringmark_record::stats::scaling_loss::{Difference, Part};
+use ringmark_record::validity::thresholds::WIDE_SPREAD;
 
 use crate::read::analyse::figures::{CaseRuns, Figures, Group};
 use crate::read::analyse::results::ResultFolder;
@@ -17,9 +18,6 @@ use crate::read::show::page::content::numbers::{big, count, percent};
 use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, Series, Setting};
 use crate::read::show::page::document::{Figure, Headline, Share, Trust};
-
-/// A spread of the runs from which the last digits say nothing.
-const WIDE_SPREAD: f64 = 0.03;
 
 /// One a series.
 pub fn headlines(results: &[ResultFolder], settings: &[Setting]) -> Vec<Headline> {
@@ -39,6 +37,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
         unit: "GB/s",
         note: format!("bus bandwidth of {} on {case}", size_of_message(size)),
         parts: Vec::new(),
+        is_doubtful: false,
     };
     let best = best_busbw(&record.results, case.ranks()).map(|best| figure("Fastest message", best));
     let largest = largest_busbw(&record.results, case.ranks()).map(|largest| figure("Largest message", largest));
@@ -98,17 +97,20 @@ fn figures(group: &Group) -> Vec<Figure> {
         unit,
         note,
         parts: Vec::new(),
+        is_doubtful: false,
     };
     let nothing = || "\u{2013}".to_owned();
     let Some((case, figures)) = largest(group) else {
         return vec![figure("Speed".to_owned(), nothing(), "", "no run counts".to_owned())];
     };
     let name = case.case;
-    let per_process = format!("{} a {}", big(figures.per_gpu.0), title::process(group));
-    let mut shown = vec![figure(format!("Speed of {name}"), big(figures.median_speed.0), "images/s", per_process)];
+    let per_process = format!("{} a {}", big(figures.per_rank.0), title::process(group));
+    let of_speed = |figure: Figure| Figure { is_doubtful: group.speed_objections(case).next().is_some(), ..figure };
+    let of_scaling = |figure: Figure| Figure { is_doubtful: !group.is_quotable(case), ..figure };
+    let mut shown = vec![of_speed(figure(format!("Speed of {name}"), big(figures.speed.0), "images/s", per_process))];
     if let Some(times) = figures.times {
         let exposed = format!("{} % of it communication without computing", percent(times.exposed_share()));
-        shown.push(figure(format!("Step of {name}"), big(times.step.0 * 1e3), "ms", exposed));
+        shown.push(of_speed(figure(format!("Step of {name}"), big(times.step.0 * 1e3), "ms", exposed)));
     }
     let base = group.base.unwrap_or(Case::SINGLE);
     if base == name {
@@ -118,19 +120,20 @@ fn figures(group: &Group) -> Vec<Figure> {
     }
     let ideal = f64::from(name.ranks()) / f64::from(base.ranks());
     let speedup = format!("speedup {:.2} of {ideal} over {base}", figures.speedup);
-    shown.push(figure(format!("Efficiency of {name}"), percent(figures.efficiency), "%", speedup));
+    shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent(figures.efficiency), "%", speedup)));
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Gained" } else { "Lost" };
     let parts = scaling_loss::of_case(group, case).map(|loss| parts(&loss)).unwrap_or_default();
     let note = if figures.times.is_none() { "only records tell where" } else { "" }.to_owned();
-    shown.push(Figure { parts, ..figure(format!("{label} by {name}"), percent(lost.abs()), "%", note) });
+    let loss = figure(format!("{label} by {name}"), percent(lost.abs()), "%", note);
+    shown.push(of_scaling(Figure { parts, ..loss }));
     shown
 }
 
 /// Shares of what is lost; those of gains are below 0.
 fn parts(loss: &CaseLoss) -> Vec<Share> {
-    let share = |(part, difference): &(Part, MeanDifference)| {
-        let share = loss.loss.share(difference.mean)?;
+    let share = |(part, difference): &(Part, Difference)| {
+        let share = loss.loss.share(difference.seconds)?;
         Some(Share { class: class(*part), name: part.name(), share })
     };
     loss.loss.parts.iter().filter_map(share).collect()
@@ -149,11 +152,8 @@ fn trust(result: &ResultFolder, group: &Group) -> (Trust, Vec<String>) {
     if counted == 0 {
         lower(Trust::NotToQuote, "no run counts".to_owned());
     }
-    if group.is_quick() {
-        lower(Trust::NotToQuote, "quick profile, a first look".to_owned());
-    }
-    if group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.config.inject.is_some()) {
-        lower(Trust::NotToQuote, "a fault was put in on purpose".to_owned());
+    for objection in group.all_objections() {
+        lower(Trust::NotToQuote, objection);
     }
     if group.conditions.recorded.is_none() {
         lower(Trust::WithCare, "logs without records: nothing but speed can be judged".to_owned());
@@ -166,9 +166,7 @@ fn trust(result: &ResultFolder, group: &Group) -> (Trust, Vec<String>) {
     if others > 0 {
         lower(Trust::WithCare, format!("{} in the folder", count(others, "other problem")));
     }
-    // The quick profile has said so.
-    let of_group = group.warnings.len() - usize::from(group.is_quick());
-    let warnings = of_group + group.cases.iter().map(|case| case.warnings.len()).sum::<usize>();
+    let warnings = group.warnings.len() + group.cases.iter().map(|case| case.warnings.len()).sum::<usize>();
     if warnings > 0 {
         lower(Trust::WithCare, count(warnings, "warning"));
     }

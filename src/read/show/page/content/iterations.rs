@@ -150,7 +150,7 @@ fn table(series: &Series, cases: &[CaseTimes]) -> Table {
             let [p50, p75, p90, p95] = times.percentiles;
             cells.extend([shortest, p50, p75, p90, p95, longest].map(|time| format!("{time:.2}")));
             cells.push(times.outliers.len().to_string());
-            Row { cells, bar: Some(p50), style: Some(series.style), is_marked: false }
+            Row { cells, bar: Some(p50), style: Some(series.style), ..Row::default() }
         })
     });
     Table { columns, rows: rows.collect(), bars: Some("p50") }

@@ -77,6 +77,11 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             let lines = group.warnings.iter().chain(group.cases.iter().flat_map(|case| &case.warnings));
             lines.map(move |line| of_group(group, line))
         });
+        let objections = result.groups.iter().flat_map(|group| {
+            group.all_objections().into_iter().map(move |objection| of_group(group, &objection)).collect::<Vec<_>>()
+        });
+        let objections = objections.collect();
+        findings.push(Findings { title: of_result("Not to be quoted"), lines: objections, is_grave: true });
         findings.push(Findings { title: of_result("Not in the figures"), lines: problems, is_grave: true });
         findings.push(Findings { title: of_result("Warnings"), lines: warnings.collect(), is_grave: false });
     }

@@ -185,7 +185,13 @@ fn table(series: &Series, cases: &[CaseRanks]) -> Table {
             cells.extend([low, middle, high].map(|time| format!("{time:.2}")));
             cells.push(percent(middle / usual));
             cells.extend([rank.step, rank.waiting, rank.exposed].map(|time| format!("{time:.2}")));
-            rows.push(Row { cells, bar: Some(middle), style: Some(series.style), is_marked: rank.is_slow });
+            rows.push(Row {
+                cells,
+                bar: Some(middle),
+                style: Some(series.style),
+                is_marked: rank.is_slow,
+                ..Row::default()
+            });
         }
     }
     Table { columns, rows, bars: Some("own p50") }

@@ -7,7 +7,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::stats::scaling::{efficiency, speedup};
 
-use crate::read::analyse::figures::{CaseRuns, Figures};
+use crate::read::analyse::figures::{CaseRuns, Figures, Group};
 use crate::read::analyse::published::{DLPERF, Published};
 use crate::read::analyse::title::unlike_devices;
 use crate::read::show::page::charts::Chart;
@@ -17,6 +17,7 @@ use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::numbers::{count, percent};
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::{Block, Column, Row, Table};
+use crate::read::show::sections::marked;
 
 const READING: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic axes, on which every \
                        bend away from the thin line is a loss at that step; speedup shows how far the largest case is from \
@@ -25,8 +26,9 @@ const READING: &str = "A line is the median of the runs, a small circle is one r
 /// Where the axis of efficiency begins unless a case lies below; a round mark of it.
 const EFFICIENCY_FLOOR: f64 = 40.0;
 
-const NOTE: &str = "Speed is the median of the runs, speedup and efficiency are those of the medians; CV is the runs' standard \
-                    deviation by their mean.";
+const NOTE: &str = "Speed is all images of a run over all its time, the median of the runs; speedup and efficiency are those \
+                    of the medians; CV is the runs' standard deviation by their mean. DLPerf is the median of the runs' means \
+                    of rates, as DLPerf counts.";
 
 /// One case of one line: its median and every run, in images/s.
 struct Speeds {
@@ -100,7 +102,7 @@ fn cited(row: &Published) -> String {
 fn measured(series: &Series) -> Option<Line> {
     let of_case = |case: &CaseRuns| {
         let counted = case.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?.speed.0)));
-        Some(Speeds { case: case.case, median: case.figures.as_ref()?.median_speed.0, runs: counted.collect() })
+        Some(Speeds { case: case.case, median: case.figures.as_ref()?.speed.0, runs: counted.collect() })
     };
     let cases: Vec<Speeds> = series.group.cases.iter().filter_map(of_case).collect();
     let first = cases.first()?;
@@ -295,8 +297,9 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
         Column::numbers("highest", "images/s").minor(),
         Column::numbers(format!("per {}", setting.process()), "images/s").minor(),
         Column::numbers("speedup", ""),
-        Column::numbers("efficiency", "% by median"),
+        Column::numbers("efficiency", "%"),
         Column::numbers("CV", "%"),
+        Column::numbers("DLPerf", "images/s").minor(),
     ]);
     if several {
         columns.insert(0, Column::text("result"));
@@ -304,12 +307,18 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
     let mut table = Table { columns, rows: Vec::new(), bars: Some("speed") };
     for series in &setting.series {
         for case in &series.group.cases {
-            let mut cells = cells(case);
+            let mut cells = cells(series.group, case);
             if several {
                 cells.insert(0, series.name.clone());
             }
-            let bar = case.figures.as_ref().map(|figures| figures.median_speed.0);
-            table.rows.push(Row { cells, bar, style: Some(series.style), is_marked: false });
+            let bar = case.figures.as_ref().map(|figures| figures.speed.0);
+            table.rows.push(Row {
+                cells,
+                bar,
+                style: Some(series.style),
+                is_doubtful: !series.group.is_quotable(case),
+                ..Row::default()
+            });
         }
     }
     for row in rows {
@@ -331,26 +340,31 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
                 format!("{speedup:.2}"),
                 percent(efficiency(speedup, ranks, base.case.ranks())),
                 "-".to_owned(),
+                format!("{:.2}", case.median.0),
             ];
-            table.rows.push(Row { cells, bar: Some(case.median.0), style: None, is_marked: false });
+            table.rows.push(Row { cells, bar: Some(case.median.0), style: None, ..Row::default() });
         }
     }
     table
 }
 
-fn cells(case: &CaseRuns) -> Vec<String> {
+fn cells(group: &Group, case: &CaseRuns) -> Vec<String> {
     let mut cells = vec![
         case.case.to_string(),
         case.case.ranks().to_string(),
         format!("{}/{}", case.counted().count(), case.runs.len()),
     ];
-    let Some(Figures { median_speed, per_gpu, speedup, efficiency, cv, .. }) = &case.figures else {
-        cells.extend(vec!["-".to_owned(); 7]);
+    let Some(Figures { speed, per_rank, speedup, efficiency, cv, dlperf, .. }) = &case.figures else {
+        cells.extend(vec!["-".to_owned(); 8]);
         return cells;
     };
     let [low, high] = extent(case.counted().map(|run| run.speed.0)).unwrap_or([f64::NAN; 2]);
-    let speeds = [median_speed.0, low, high, per_gpu.0, *speedup].map(|value| format!("{value:.2}"));
+    let speed_is_doubtful = group.speed_objections(case).next().is_some();
+    let speeds = [speed.0, low, high, per_rank.0].map(|value| marked(format!("{value:.2}"), speed_is_doubtful));
     cells.extend(speeds);
-    cells.extend([percent(*efficiency), cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0))]);
+    let scaling = [format!("{speedup:.2}"), percent(*efficiency)];
+    cells.extend(scaling.map(|figure| marked(figure, !group.is_quotable(case))));
+    cells.push(cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)));
+    cells.push(marked(format!("{:.2}", dlperf.median_speed.0), speed_is_doubtful));
     cells
 }

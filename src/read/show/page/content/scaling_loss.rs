@@ -2,7 +2,7 @@
 //! The arithmetic is that of `ringmark_record::stats::scaling_loss`.
 
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
+use ringmark_record::stats::scaling_loss::{Difference, Part};
 
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
@@ -13,7 +13,7 @@ use crate::read::show::page::content::numbers::{milliseconds, percent};
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
-const NOTE: &str = "The mean step of a case less that of the base, in parts that add up: compute is forward and backward beyond \
+const NOTE: &str = "The step of a case less that of the base, in parts that add up: compute is forward and backward beyond \
                     the base's, waiting is all-reduce until the slowest rank is there, transfer is the all-reduce after it that \
                     backward does not hide; other was measured and is not explained. A part below 0 is a gain; \u{b1} is 95 % \
                     confidence over runs.";
@@ -66,19 +66,19 @@ pub fn class(part: Part) -> &'static str {
 }
 
 fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
-    let part = |(part, MeanDifference { mean, margin }): (Part, MeanDifference)| {
+    let part = |(part, Difference { seconds, margin }): (Part, Difference)| {
         let sure = margin.map(|margin| format!(" \u{b1} {:.2}", margin * 1e3)).unwrap_or_default();
         let share =
-            loss.loss.share(mean).map(|share| format!(", {} % of the loss", percent(share))).unwrap_or_default();
+            loss.loss.share(seconds).map(|share| format!(", {} % of the loss", percent(share))).unwrap_or_default();
         waterfall::WaterfallStep {
             label: part.name().to_owned(),
             class: class(part),
-            value: mean * 1e3,
+            value: seconds * 1e3,
             margin: margin.map(|margin| margin * 1e3),
-            tip: format!("{}: {}{sure} ms{share}: {}", part.name(), signed(mean * 1e3), part.meaning()),
+            tip: format!("{}: {}{sure} ms{share}: {}", part.name(), signed(seconds * 1e3), part.meaning()),
         }
     };
-    let total = signed(loss.loss.total.mean * 1e3);
+    let total = signed(loss.loss.total.seconds * 1e3);
     Chart::Waterfall(Waterfall {
         title: format!("{}: {total} ms a step", setting.named(series, loss.case)),
         description: format!("from the step of {} to that of {}", loss.base, loss.case),
@@ -116,7 +116,7 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
             }
             cells.push(number(Some(loss.loss.total)));
             cells.extend(shown.iter().map(|part| number(loss.part(*part))));
-            Row { cells, bar: Some(loss.loss.total.mean.max(0.0)), style: Some(series.style), is_marked: false }
+            Row { cells, bar: Some(loss.loss.total.seconds.max(0.0)), style: Some(series.style), ..Row::default() }
         })
     });
     let rows = rows.collect();
@@ -126,8 +126,8 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
 }
 
 /// `12.01 ± 0.03`.
-fn number(difference: Option<MeanDifference>) -> String {
-    let Some(MeanDifference { mean, margin }) = difference else { return "-".to_owned() };
+fn number(difference: Option<Difference>) -> String {
+    let Some(Difference { seconds, margin }) = difference else { return "-".to_owned() };
     let margin = margin.map(|margin| format!(" \u{b1} {}", milliseconds(Seconds(margin)))).unwrap_or_default();
-    milliseconds(Seconds(mean)) + &margin
+    milliseconds(Seconds(seconds)) + &margin
 }

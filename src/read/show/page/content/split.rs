@@ -127,7 +127,7 @@ fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)]) -> Table {
             }
             cells.extend(parts().iter().map(|part| milliseconds((part.time)(step.times))));
             cells.push(percent(step.times.exposed_share()));
-            Row { cells, bar: Some(step.times.step.0), style: Some(series.style), is_marked: false }
+            Row { cells, bar: Some(step.times.step.0), style: Some(series.style), ..Row::default() }
         })
     });
     Table { columns, rows: rows.collect(), bars: Some("step") }

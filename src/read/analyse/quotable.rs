@@ -1,0 +1,145 @@
+//! Why figures are not to be quoted, and what to do about it. Thresholds and their reasons are in
+//! [`ringmark_record::validity::thresholds`]. Not for what a reader should know of figures that stand: those are warnings.
+
+use std::fmt;
+
+use ringmark_record::dimension::case::Case;
+use ringmark_record::validity::ForeignLoad;
+use ringmark_record::validity::thresholds::{HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY, WILD_SPREAD};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Why a figure is not to be quoted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Objection {
+    /// What was seen, with its value.
+    pub reason: String,
+    /// What to do.
+    pub fix: String,
+}
+
+impl Objection {
+    /// Among warnings, where there is no other place for it.
+    pub fn warning(&self) -> String {
+        format!("not to be quoted: {self}")
+    }
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.reason, self.fix)
+    }
+}
+
+/// How runs are repeated.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RepeatAdvice {
+    /// The command that goes on with the sweep, from its manifest; `None` where there is none.
+    pub resume_command: Option<String>,
+}
+
+impl RepeatAdvice {
+    /// `repeat 1n1g: ringmark sweep .. --resume --repeat 1n1g`.
+    fn of(&self, case: Case) -> String {
+        match &self.resume_command {
+            Some(command) => format!("repeat {case}: {command} --repeat {case}"),
+            None => format!("repeat the runs of {case}"),
+        }
+    }
+}
+
+/// To the speed of a case: how much its runs differ, and what else its hosts did in `loads`, by number of the run.
+pub fn to_speed(
+    case: Case,
+    cv: Option<f64>,
+    loads: &[(u32, Option<&ForeignLoad>)],
+    advice: &RepeatAdvice,
+) -> Vec<Objection> {
+    let share = |load: &&ForeignLoad| load.share;
+    let heavy = |load: &&ForeignLoad| load.share > HEAVY_FOREIGN_LOAD;
+    let loaded: Vec<(u32, &ForeignLoad)> =
+        loads.iter().filter_map(|(run, load)| Some((*run, load.filter(heavy)?))).collect();
+    let worst = loaded.iter().max_by(|one, other| share(&one.1).total_cmp(&share(&other.1)));
+    let load = worst.map(|(run, load)| Objection {
+        reason: format!(
+            "others took {} of the core time of host {} in run {run}, and more than {} in {} of {} runs",
+            percent(load.share),
+            load.host,
+            percent(HEAVY_FOREIGN_LOAD),
+            loaded.len(),
+            loads.len()
+        ),
+        fix: format!("stop them, then {}", advice.of(case)),
+    });
+    let spread = cv.filter(|cv| *cv > WILD_SPREAD).map(|cv| Objection {
+        reason: format!("its runs differ by {} (CV, more than {})", percent(cv), percent(WILD_SPREAD)),
+        fix: advice.of(case),
+    });
+    load.into_iter().chain(spread).collect()
+}
+
+/// To an efficiency that no cluster has.
+pub fn to_efficiency(efficiency: f64, base: Case, advice: &RepeatAdvice) -> Option<Objection> {
+    (efficiency > IMPOSSIBLE_EFFICIENCY).then(|| Objection {
+        reason: format!(
+            "an efficiency of {} (more than {}): its base {base} was disturbed, or had less of the machine for a rank",
+            percent(efficiency),
+            percent(IMPOSSIBLE_EFFICIENCY)
+        ),
+        fix: advice.of(base),
+    })
+}
+
+/// To figures that are relative to a base which is not to be quoted.
+pub fn to_base(base: Case, advice: &RepeatAdvice) -> Objection {
+    Objection { reason: format!("its base {base} is not to be quoted"), fix: advice.of(base) }
+}
+
+/// To the figures of a table of the quick profile.
+pub fn to_quick() -> Objection {
+    Objection { reason: "quick profile, a first look".to_owned(), fix: "sweep again without --quick".to_owned() }
+}
+
+/// To figures of runs that a fault was put into.
+pub fn to_fault(fault: impl fmt::Display) -> Objection {
+    Objection {
+        reason: format!("a fault was put in on purpose, {fault}"),
+        fix: "sweep again without --inject".to_owned(),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(share: f64) -> ForeignLoad {
+        ForeignLoad { host: "a".to_owned(), share }
+    }
+
+    #[test]
+    fn beyond_each_threshold_there_is_an_objection_and_at_it_none() {
+        let advice = RepeatAdvice { resume_command: Some("ringmark sweep --resume".to_owned()) };
+        let (heavy, light) = (load(0.53), load(HEAVY_FOREIGN_LOAD));
+        let runs = [(1, Some(&light)), (2, Some(&heavy)), (3, None)];
+        let found: Vec<String> =
+            to_speed(Case::SINGLE, Some(0.35), &runs, &advice).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "others took 53.0 % of the core time of host a in run 2, and more than 25.0 % in 1 of 3 runs: stop them, then \
+                 repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
+                "its runs differ by 35.0 % (CV, more than 10.0 %): repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
+            ]
+        );
+        assert_eq!(to_speed(Case::SINGLE, Some(WILD_SPREAD), &runs[..1], &advice), []);
+        assert_eq!(to_speed(Case::SINGLE, None, &[], &advice), []);
+        let impossible = to_efficiency(2.105, Case::SINGLE, &RepeatAdvice::default()).expect("impossible");
+        assert!(impossible.to_string().starts_with("an efficiency of 210.5 % (more than 105.0 %)"), "{impossible}");
+        assert!(impossible.fix == "repeat the runs of 1n1g", "{impossible}");
+        assert_eq!(to_efficiency(IMPOSSIBLE_EFFICIENCY, Case::SINGLE, &advice), None);
+    }
+}
