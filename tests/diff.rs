@@ -184,11 +184,12 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
     assert!((change(2) - 0.05 / 0.55).abs() < 1e-3 && change(3).abs() < 1e-9, "{json}");
 }
 
-/// What is committed in results/ was written by an older ringmark, under other names.
+/// What an older ringmark made of a committed folder, under other names.
 #[test]
-fn a_committed_result_of_version_1_is_compared_with_what_its_runs_are_today() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite-2-cores");
-    let old = folder.join("suite-2-cores_result.json");
+fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = root.join("results/suite-2-cores");
+    let old = root.join("tests/golden/diff/result_version_1.json");
     assert!(fs::read_to_string(&old).expect("committed").contains("\"surroundings\""), "of version 1");
     let runs = Folder::new();
     for case in ["1n1g", "1n2g", "no-communication/1n1g", "no-communication/1n2g"] {
@@ -197,9 +198,9 @@ fn a_committed_result_of_version_1_is_compared_with_what_its_runs_are_today() {
             runs.write(&name, fs::read(file.path()).expect("committed"));
         }
     }
-    let output = diff(old, runs.path(), &[]);
+    let output = diff(&old, runs.path(), &[]);
     output.tells(&["What differs: no setting that both sides record."]);
-    let compared = diff(folder.join("suite-2-cores_result.json"), runs.path(), &["--json"]).json();
+    let compared = diff(old, runs.path(), &["--json"]).json();
     let cases = compared["tables"][0]["cases"].as_array().expect("a list");
     assert_eq!(cases.len(), 3, "with and without communication: {compared}");
     for case in cases {

@@ -9,6 +9,7 @@ mod diff;
 mod doctor;
 mod documents;
 mod extract;
+mod figures;
 #[path = "fuzz/targets.rs"]
 mod fuzz;
 mod generate;

@@ -162,16 +162,16 @@ impl Group {
         self.speed_objections(case).chain(&case.scaling_objections)
     }
 
-    /// Every objection once, with the case that it is to.
-    pub fn all_objections(&self) -> Vec<String> {
+    /// Every objection once; its reason names the case that it is to.
+    pub fn all_objections(&self) -> Vec<Objection> {
         let of_case = |case: &CaseRuns| {
             let own = case.speed_objections.iter().chain(&case.scaling_objections);
+            let own = own.map(|objection| objection.to(case.case));
             let baseline = case.baseline.iter().flat_map(|baseline| &baseline.speed_objections);
-            let own = own.map(|objection| format!("{}: {objection}", case.case));
-            own.chain(baseline.map(|objection| format!("{} without communication: {objection}", case.case)))
-                .collect::<Vec<_>>()
+            let baseline = baseline.map(|objection| objection.to(format!("{} without communication", case.case)));
+            own.chain(baseline).collect::<Vec<_>>()
         };
-        self.objections.iter().map(ToString::to_string).chain(self.cases.iter().flat_map(of_case)).collect()
+        self.objections.iter().cloned().chain(self.cases.iter().flat_map(of_case)).collect()
     }
 
     /// Of all cases, once their figures are there.

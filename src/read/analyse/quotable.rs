@@ -19,6 +19,11 @@ pub struct Objection {
 }
 
 impl Objection {
+    /// The same, its reason with what it is to.
+    pub fn to(&self, what: impl fmt::Display) -> Objection {
+        Objection { reason: format!("{what}: {}", self.reason), fix: self.fix.clone() }
+    }
+
     /// Among warnings, where there is no other place for it.
     pub fn warning(&self) -> String {
         format!("not to be quoted: {self}")

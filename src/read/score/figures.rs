@@ -160,12 +160,11 @@ impl ScoreTable {
         self.conditions.as_ref().map(|conditions| conditions.device)
     }
 
-    /// Every objection once, with the point that it is to.
-    pub fn all_objections(&self) -> Vec<String> {
-        let of_point = |point: &'_ ScorePoint| -> Vec<String> {
-            point.objections.iter().map(|objection| format!("{}: {objection}", point.key.title())).collect()
-        };
-        self.objections.iter().map(ToString::to_string).chain(self.points.iter().flat_map(of_point)).collect()
+    /// Every objection once; its reason names the point that it is to.
+    pub fn all_objections(&self) -> Vec<Objection> {
+        let of_points =
+            self.points.iter().flat_map(|point| point.objections.iter().map(|own| own.to(point.key.title())));
+        self.objections.iter().cloned().chain(of_points).collect()
     }
 
     /// Whether its runs were a first look and not a measurement.

@@ -42,7 +42,7 @@ fn all(extraction: &ScoreExtraction, side_by_side: usize) -> Vec<Section> {
         Section {
             title: title(table),
             blocks: batch_sizes.chunks(side_by_side).map(|sizes| Block::first(columns(table, sizes))).collect(),
-            objections: table.all_objections(),
+            objections: table.all_objections().iter().map(ToString::to_string).collect(),
             warnings: table.warnings.iter().chain(of_points).cloned().collect(),
         }
     };

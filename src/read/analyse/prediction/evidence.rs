@@ -240,7 +240,7 @@ impl Evidence {
 }
 
 fn warnings(group: &Group) -> Vec<String> {
-    let objections = group.all_objections().into_iter().map(|objection| format!("not to be quoted: {objection}"));
+    let objections = group.all_objections().into_iter().map(|objection| objection.warning());
     let of_cases = group.cases.iter().flat_map(|case| &case.warnings);
     objections.chain(group.warnings.iter().chain(of_cases).cloned()).collect()
 }

@@ -56,7 +56,7 @@ fn section(group: &Group) -> Section {
     Section {
         title: title(group),
         blocks: [speeds].into_iter().chain(note).chain(tables_below.into_iter().flatten()).collect(),
-        objections: group.all_objections(),
+        objections: group.all_objections().iter().map(ToString::to_string).collect(),
         warnings: warnings(group).cloned().collect(),
     }
 }

@@ -153,7 +153,7 @@ fn trust(result: &ResultFolder, group: &Group) -> (Trust, Vec<String>) {
         lower(Trust::NotToQuote, "no run counts".to_owned());
     }
     for objection in group.all_objections() {
-        lower(Trust::NotToQuote, objection);
+        lower(Trust::NotToQuote, objection.reason);
     }
     if group.conditions.recorded.is_none() {
         lower(Trust::WithCare, "logs without records: nothing but speed can be judged".to_owned());

@@ -78,7 +78,11 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             lines.map(move |line| of_group(group, line))
         });
         let objections = result.groups.iter().flat_map(|group| {
-            group.all_objections().into_iter().map(move |objection| of_group(group, &objection)).collect::<Vec<_>>()
+            group
+                .all_objections()
+                .into_iter()
+                .map(move |objection| of_group(group, &objection.to_string()))
+                .collect::<Vec<_>>()
         });
         let objections = objections.collect();
         findings.push(Findings { title: of_result("Not to be quoted"), lines: objections, is_grave: true });
