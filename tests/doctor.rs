@@ -66,8 +66,8 @@ fn this_machine_is_well() {
     for found in [&written["hosts"][0], &shown["hosts"][0]] {
         assert_eq!(found["inspection"]["libtorch"]["version"], "2.11.0");
         assert!(found["inspection"]["mpi"]["version"].as_str().expect("a version").starts_with("Open MPI"));
-        assert_eq!(found["probe"]["worker"]["Hash"].as_str().expect("a hash").len(), 64);
-        assert_eq!((&found["is_here"], &found["ssh"]), (&Value::Bool(true), &Value::Null));
+        assert_eq!(found["probe"]["worker"]["sha256"].as_str().expect("a hash").len(), 64);
+        assert_eq!((&found["is_here"], &found["ssh_seconds"]), (&Value::Bool(true), &Value::Null));
     }
 }
 
@@ -94,7 +94,7 @@ fn gpus_are_seen_through_nvidia_smi_of_any_age() {
         let sandbox = Sandbox::real();
         let (_, found) = sandbox.with_nvidia_smi(&format!("{old}\n{TWO_GPUS}"), "--hosts localhost:2 --quick");
         let probe = &found["hosts"][0]["probe"];
-        let gpus = &probe["gpus"]["There"];
+        let gpus = &probe["gpus"]["answer"];
         assert_eq!((&gpus[0]["uuid"], &gpus[1]["slow_reasons"]), (&"GPU-aa".into(), &0x20.into()), "{probe}");
         assert_eq!(probe["topology"][1], "GPU0 X NV18", "{probe}");
         let told = told(&found);

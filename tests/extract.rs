@@ -5,19 +5,21 @@ use std::fs;
 use std::path::Path;
 
 use ringmark::read::analyse::figures::CaseRuns;
-use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::{BenchmarkKind, Profile};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::resource_use::{HostUse, RankUse};
+use ringmark_record::manifest::{Conditions, Manifest};
 use serde_json::Value;
 
-use crate::runs::{Folder, dlperf_log, record, rows_by_case};
+use crate::runs::{Folder, dlperf_log, long_record, record, rows_by_case};
 use crate::sandbox::{ringmark, run};
 
 /// `ringmark extract` on a folder.
@@ -486,6 +488,79 @@ fn without_1n1g_speedup_is_never_1_in_silence() {
     );
 }
 
+/// What others took of the two cores of the ranks' host.
+fn disturbed(mut record: RunRecord, share: f64) -> RunRecord {
+    let end = record.end.as_mut().expect("sound");
+    let used = HostUse { host: "a".to_owned(), cores: 2, elapsed: Seconds(10.0), ..HostUse::default() };
+    end.host_use = vec![HostUse { busy: Seconds(20.0 * share), ..used }];
+    end.rank_use = record.header.ranks.iter().map(|_| RankUse::default()).collect();
+    record
+}
+
+#[test]
+fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
+    let folder = Folder::new();
+    for run in 1..=3 {
+        folder.run(&disturbed(record("1n1g", run, 1.0), 0.1 + 0.2 * f64::from(run)));
+        folder.run(&disturbed(record("1n2g", run, 0.45), 0.2));
+        folder.run(&disturbed(record("1n4g", run, 1.5 + 0.6 * f64::from(run)), 0.25));
+    }
+    let sweep = ["ringmark", "sweep", "--out", "first", "--resume"].map(str::to_owned).to_vec();
+    let manifest = Manifest::new(BenchmarkKind::Train, sweep, Conditions::default());
+    manifest.write(&folder.path()).expect("written");
+    let (status, table, stderr) = folder.extract(&[]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let row = |case: &str| -> Vec<&str> {
+        let line = table.lines().find(|line| line.starts_with(case)).expect("a row");
+        line.split_whitespace().collect()
+    };
+    // Of 1n1g everything, of 1n2g what is relative to it, of 1n4g everything.
+    assert!(row("1n1g")[3..7].iter().all(|figure| figure.starts_with('(') && figure.ends_with(')')), "{table}");
+    let [speed, per_rank, speedup, efficiency] = row("1n2g")[3..7] else { panic!("{table}") };
+    assert!(!speed.starts_with('(') && !per_rank.starts_with('('), "{table}");
+    assert!(speedup.starts_with('(') && efficiency == "(222.2)", "{table}");
+    assert!(row("1n4g")[3].starts_with('('), "{table}");
+    let again = "repeat 1n1g: ringmark sweep --out first --resume --repeat 1n1g";
+    let objections = [
+        format!(
+            "1n1g: others took 70.0 % of the core time of host a in run 3, and more than 25.0 % in 3 of 3 runs: stop them, \
+             then {again}"
+        ),
+        format!(
+            "1n2g: an efficiency of 222.2 % (more than 105.0 %): its base 1n1g was disturbed, or had less of the machine for \
+             a rank: {again}"
+        ),
+        format!("1n2g: its base 1n1g is not to be quoted: {again}"),
+        "1n4g: its runs differ by 22.8 % (CV, more than 10.0 %): repeat 1n4g: ringmark sweep --out first --resume \
+         --repeat 1n4g"
+            .to_owned(),
+    ];
+    let markdown = folder.printed(&["--format", "markdown"]);
+    for objection in &objections {
+        assert!(table.contains(&format!("\nNOT TO BE QUOTED: {objection}\n")), "{objection}\n{table}");
+        assert!(markdown.contains(&format!("\n**Not to be quoted:** {objection}\n")), "{objection}\n{markdown}");
+    }
+    assert!(
+        table.ends_with("\nIn parentheses: not to be quoted; the lines above say why, and what to do.\n"),
+        "{table}"
+    );
+
+    let result = &folder.result()["rn50"];
+    assert_eq!((&result["1n2g"]["is_quotable"], &result["1n1g"]["is_quotable"]), (&false.into(), &false.into()));
+    assert_eq!(result["1n2g"]["objections"].as_array().map(Vec::len), Some(2));
+    assert_eq!(result["1n2g"]["objections"][0]["fix"], again);
+    assert!((result["1n1g"]["runs"][2]["foreign_load"].as_f64().expect("a share") - 0.7).abs() < 1e-9);
+    let csv = folder.printed(&["--format", "csv"]);
+    assert!(csv.lines().skip(1).all(|line| line.contains(",false,")), "{csv}");
+
+    // A quarter of the core time is no more than a quarter, and a sound folder has nothing in parentheses.
+    let sound = Folder::new();
+    (1..=3).for_each(|run| sound.run(&disturbed(record("1n1g", run, 1.0), 0.25)));
+    let (_, table, _) = sound.extract(&[]);
+    assert!(!table.contains("QUOTED") && !table.contains("(1"), "{table}");
+    assert_eq!(sound.result()["rn50"]["1n1g"]["is_quotable"], true);
+}
+
 #[test]
 fn a_quick_profile_is_said_to_be_one_everywhere() {
     let folder = Folder::new();
@@ -503,29 +578,16 @@ fn a_quick_profile_is_said_to_be_one_everywhere() {
 #[test]
 fn the_same_trouble_in_several_runs_is_one_warning_in_every_format() {
     let folder = small_folder();
-    let long = |case: &str, run: u32, change: &dyn Fn(&mut Iteration)| {
-        let mut long = record(case, run, 0.5);
-        let last = long.iterations[5].clone();
-        long.iterations.resize(24, last);
-        for (index, iteration) in long.iterations.iter_mut().enumerate() {
-            iteration.iteration = index as u32 + 1;
-            change(iteration);
-        }
-        long.header.config.iterations = 24;
-        let end = long.end.as_mut().expect("an end");
-        (end.iterations, end.wall) = (24, Seconds(long.iterations.iter().map(|one| one.step[0].0).sum()));
-        folder.run(&long);
-    };
     for run in 1..=3 {
-        long("1n1g", run, &|_| ());
-        long("1n2g", run, &|iteration| {
+        folder.run(&long_record("1n1g", run, 0.5, |_| ()));
+        folder.run(&long_record("1n2g", run, 0.5, |iteration| {
             if run != 2 {
                 iteration.before_allreduce[1].0 *= 2.0;
                 iteration.phases[Phase::ExposedAllreduce][0].0 += 0.0625;
             } else if iteration.iteration == 21 {
                 iteration.step = vec![Seconds(3.0); 2];
             }
-        });
+        }));
     }
     let straggler = "1n2g, 2 of 3 runs, here run 1: rank 1 on host a is a straggler: in 100.0 % of the iterations, 2.00 \
                      times the others' own compute time; each of these waited 62.5 ms for it: ";

@@ -92,12 +92,14 @@ fn every_command_has_the_same_answer() {
 
     // PyTorch's suite: all iterations of all runs, whose means are the runs' speeds.
     let suite = json(&said("extract", &path, &["--format", "pytorch-ddp"]));
-    let iterations: Vec<f64> =
-        suite["benchmark_results"][0]["result"][2]["measurements"].as_array().expect("times").iter().map(number).collect();
-    let mut speeds: Vec<f64> = iterations
-        .chunks(iterations.len() / 5)
-        .map(|run| 8.0 * run.len() as f64 / run.iter().sum::<f64>())
+    let iterations: Vec<f64> = suite["benchmark_results"][0]["result"][2]["measurements"]
+        .as_array()
+        .expect("times")
+        .iter()
+        .map(number)
         .collect();
+    let mut speeds: Vec<f64> =
+        iterations.chunks(iterations.len() / 5).map(|run| 8.0 * run.len() as f64 / run.iter().sum::<f64>()).collect();
     speeds.sort_by(f64::total_cmp);
     close("the suite", speeds[2], speed);
 

@@ -23,7 +23,7 @@ use ringmark_record::stats::allreduce_model::{Cost, Exchange};
 use serde_json::Value;
 
 use crate::random::Random;
-use crate::runs::{Folder, record};
+use crate::runs::{Folder, long_record, record};
 use crate::sandbox::{self, ringmark};
 
 fn case(name: &str) -> Case {
@@ -477,6 +477,39 @@ fn logs_without_one_host_cannot_say_what_several_add() {
     assert_eq!(status, Some(1));
     assert!(stderr.contains("4n8g cannot be predicted: 1n8g was not measured"), "{stderr}");
     assert!(stdout.contains("WARNING: no run of 1n1g counts: speedup and efficiency are relative to 2n8g"), "{stdout}");
+}
+
+#[test]
+fn what_is_said_of_the_runs_is_said_of_the_prediction_and_what_the_straggler_costs() {
+    let folder = Folder::new();
+    for run in 1..=3 {
+        folder.run(&long_record("1n1g", run, 0.5, |_| ()));
+        folder.run(&long_record("1n2g", run, 0.5, |_| ()));
+        folder.run(&long_record("2n2g", run, 0.625, |iteration| {
+            iteration.before_allreduce[3].0 *= 2.0;
+            // Three ranks wait for the fourth.
+            for rank in 0..3 {
+                iteration.phases[Phase::ExposedAllreduce][rank].0 += 0.1;
+            }
+        }));
+    }
+    let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "2n2g,4n2g"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let warning = "WARNING: 2n2g, 3 of 3 runs, here run 1: rank 3 on host a is a straggler: ";
+    assert!(stdout.replace("\n  ", " ").contains(warning), "{stdout}");
+    assert!(stdout.replace("\n  ", " ").contains("As if nobody waited for rank 3 on host a, whom"), "{stdout}");
+    let (_, stdout, _) = run(Some(&folder.path()), &["--cases", "2n2g,4n2g", "--json"]);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    let group = &json["groups"][0];
+    assert_eq!((&json["kind"], &group["straggler"]), (&"ringmark-prediction".into(), &"rank 3 on host a".into()));
+    let speed = |predictions: &Value, index: usize| -> (String, f64) {
+        let prediction = &predictions[index];
+        let case = prediction["case"].as_str().expect("a case").to_owned();
+        (case, prediction["images_per_second"]["mid"].as_f64().expect("a number"))
+    };
+    let (with, without) = (speed(&group["predictions"], 1), speed(&group["predictions_without_straggler"], 0));
+    assert_eq!((with.0.as_str(), without.0.as_str()), ("4n2g", "4n2g"), "what was measured is not foretold");
+    assert!(without.1 > 1.05 * with.1, "{without:?} {with:?}");
 }
 
 #[test]

@@ -110,6 +110,21 @@ pub fn places(ranks: u32) -> Vec<RankPlace> {
     (0..ranks).map(place).collect()
 }
 
+/// The same with 24 iterations, each as `change` makes it: long enough for its ranks to be compared.
+pub fn long_record(case: &str, run: u32, step: f64, change: impl Fn(&mut Iteration)) -> RunRecord {
+    let mut long = record(case, run, step);
+    let last = long.iterations[5].clone();
+    long.iterations.resize(24, last);
+    for (index, iteration) in long.iterations.iter_mut().enumerate() {
+        iteration.iteration = index as u32 + 1;
+        change(iteration);
+    }
+    long.header.config.iterations = 24;
+    let end = long.end.as_mut().expect("an end");
+    (end.iterations, end.wall) = (24, Seconds(long.iterations.iter().map(|one| one.step[0].0).sum()));
+    long
+}
+
 /// A sound run on the CPU: 4 images a rank, 6 iterations of which 2 are warm-up.
 pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
     let case: ringmark_record::dimension::case::Case = case.parse().expect("a case");

@@ -5,6 +5,7 @@ use clap::builder::PossibleValuesParser;
 use schemars::{Schema, schema_for};
 
 use crate::launch::doctor::examination::Examination;
+use crate::launch::sweep::benchmark::bandwidth::Answer;
 use crate::output;
 use crate::read::analyse::comparison::verdicts::ComparedResults;
 use crate::read::score::json::ScoreResult;
@@ -36,6 +37,7 @@ pub fn schemas() -> Vec<(&'static str, Schema)> {
     schemas.push(("report", schema_for!(Report)));
     schemas.push(("diff", schema_for!(ComparedResults)));
     schemas.push(("prediction", schema_for!(prediction::json::Json)));
+    schemas.push(("bandwidth_figures", schema_for!(Answer)));
     schemas.push(("doctor", schema_for!(Examination)));
     schemas
 }

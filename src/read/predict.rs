@@ -75,7 +75,12 @@ fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static s
         None if asks_otherwise => Vec::new(),
         None => doubled(&evidence),
     };
+    let without_straggler = evidence.without_straggler().map_or_else(Vec::new, |evidence| {
+        let grown = cases.iter().filter(|case| evidence.case(**case).is_none());
+        grown.filter_map(|case| model::predict(&evidence, *case).ok()).collect()
+    });
     Outlook {
+        without_straggler,
         predictions: cases.into_iter().map(|case| model::predict(&evidence, case)).collect(),
         under: config.efficiency_below.map(|efficiency| search::under(&evidence, efficiency)),
         backtest: config.backtest.then(|| search::backtest(&evidence)),

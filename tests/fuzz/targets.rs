@@ -169,6 +169,7 @@ fn foresee(evidence: Evidence) {
     let cases = [Case { nodes: 2 * largest.nodes, ..largest }, Case { gpus_per_node: 2, ..largest }];
     let outlook = Outlook {
         predictions: cases.into_iter().map(|case| model::predict(&evidence, case)).collect(),
+        without_straggler: Vec::new(),
         under: Some(search::under(&evidence, 0.9)),
         backtest: Some(search::backtest(&evidence)),
         evidence,

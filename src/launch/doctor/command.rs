@@ -9,7 +9,7 @@ use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::doctor::examination::{Examination, examine};
-use crate::launch::doctor::host::Visit;
+use crate::launch::doctor::host::{HostFacts, Visit};
 use crate::launch::doctor::network::Depth;
 use crate::launch::doctor::report;
 use crate::launch::job::request::StarterOptions;
@@ -74,7 +74,8 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
         let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
         let mut text = report::table(&examination, width) + "\n\n";
         let lines = examination.network.line().into_iter().chain(report::findings(&examination.findings));
-        lines.for_each(|line| text += &(line + "\n"));
+        let notes = examination.hosts.iter().filter_map(HostFacts::load_note);
+        lines.chain(notes).for_each(|line| text += &(line + "\n"));
         output::print(&text)?;
     }
     let summary = report::summary(&examination);

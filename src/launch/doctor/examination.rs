@@ -16,9 +16,19 @@ use crate::launch::doctor::checks::{self, Asked};
 use crate::launch::doctor::host::{HostFacts, Visit};
 use crate::launch::doctor::network::{self, Depth, NetworkFacts};
 
+/// What the JSON is, in its first field.
+const KIND: &str = "ringmark-doctor";
+
+/// Version of the JSON. Version 1 did not say so, and had no units in names.
+const SCHEMA: u32 = 2;
+
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Examination {
+    /// Always `ringmark-doctor`.
+    pub kind: &'static str,
+    /// Version of the format.
+    pub schema: u32,
     /// Every host, in the order in which they were named.
     pub hosts: Vec<HostFacts>,
     /// How they reach each other.
@@ -26,6 +36,7 @@ pub struct Examination {
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// How long it took.
+    #[serde(rename = "took_seconds")]
     pub took: Seconds,
 }
 
@@ -49,5 +60,12 @@ pub fn examine(visit: &Visit, hosts: &[Host], depth: Depth) -> anyhow::Result<Ex
     let (network, more) = network::find(visit, &facts, agents, depth);
     ensure!(!visit.interrupt.asked(), "interrupted");
     findings.extend(more);
-    Ok(Examination { hosts: facts, network, findings, took: Seconds(start.elapsed().as_secs_f64()) })
+    Ok(Examination {
+        kind: KIND,
+        schema: SCHEMA,
+        hosts: facts,
+        network,
+        findings,
+        took: Seconds(start.elapsed().as_secs_f64()),
+    })
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::inspection::{Inspection, Order, Reply};
+use ringmark_record::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -44,6 +45,7 @@ pub struct HostFacts {
     /// Whether it is the machine that this program runs on.
     pub is_here: bool,
     /// From the start of ssh to the first word of the host.
+    #[serde(rename = "ssh_seconds")]
     pub ssh: Option<Seconds>,
     /// Why no command could be run there.
     pub refusal: Option<SshFailure>,
@@ -56,7 +58,25 @@ pub struct HostFacts {
     /// Why it did not start: its own message or the loader's.
     pub worker_failure: Option<String>,
     /// How much its clock is ahead of this machine's.
+    #[serde(rename = "clock_ahead_seconds")]
     pub clock_ahead: Option<Seconds>,
+}
+
+impl HostFacts {
+    /// Its load average, and its cores.
+    pub fn load(&self) -> Option<(f64, u32)> {
+        Some((self.probe.as_ref()?.load?, self.inspection.as_ref()?.cores))
+    }
+
+    /// That figures made there now would not be quotable; `None` where little else runs.
+    pub fn load_note(&self) -> Option<String> {
+        let (load, cores) = self.load().filter(|(load, cores)| *load > HEAVY_FOREIGN_LOAD * f64::from(*cores))?;
+        Some(format!(
+            "note: {}: a load of {load:.1} on {cores} cores: what else runs there will disturb a sweep, and its figures \
+             will not be quotable: stop it first",
+            self.host
+        ))
+    }
 }
 
 /// How the hosts are visited.

@@ -50,8 +50,10 @@ pub enum LinkState {
     /// It leads there.
     Open {
         /// Half the time of a byte there and back.
+        #[serde(rename = "latency_seconds")]
         latency: Seconds,
         /// Of one TCP connection, where it was measured.
+        #[serde(rename = "gigabytes_per_second")]
         speed: Option<GigabytesPerSecond>,
         /// The address that the packets left from, where it is not the one of this network.
         detour: Option<std::net::Ipv4Addr>,

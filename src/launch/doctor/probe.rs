@@ -21,10 +21,14 @@ pub struct Probe {
     /// System and release.
     pub kernel: String,
     /// Seconds since 1970 UTC when the script began.
+    #[serde(rename = "clock_unix_seconds")]
     pub clock: Option<Seconds>,
+    /// Load average of the last minute: threads that ran or wanted to.
+    pub load: Option<f64>,
     /// The address that we came from and the one that we came to, where we came by ssh.
     pub connection: Option<(IpAddr, IpAddr)>,
     /// Memory that a process may lock; `None` for any amount.
+    #[serde(rename = "memlock_bytes")]
     pub memlock: Option<Bytes>,
     /// The program that is to be started.
     pub worker: WorkerFile,
@@ -54,6 +58,7 @@ pub struct Probe {
 
 /// The program at the worker's path.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
+#[serde(tag = "state", content = "sha256", rename_all = "snake_case")]
 pub enum WorkerFile {
     /// The host has no program that computes it.
     #[default]
@@ -63,6 +68,7 @@ pub enum WorkerFile {
     /// It may not be executed.
     Refused,
     /// Its SHA-256.
+    #[serde(rename = "found")]
     Hash(String),
 }
 
@@ -70,8 +76,10 @@ pub enum WorkerFile {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Space {
     /// All of it.
+    #[serde(rename = "size_bytes")]
     pub size: Bytes,
     /// What is left.
+    #[serde(rename = "free_bytes")]
     pub free: Bytes,
 }
 
@@ -99,6 +107,7 @@ impl Port {
 
 /// What nvidia-smi says.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
+#[serde(tag = "state", content = "answer", rename_all = "snake_case")]
 pub enum Gpus {
     /// It was not asked: the script did not come so far.
     #[default]
@@ -106,10 +115,13 @@ pub enum Gpus {
     /// There is no nvidia-smi.
     None,
     /// It did not end in time.
+    #[serde(rename = "hangs")]
     Hang,
     /// It failed, with this error.
+    #[serde(rename = "failed")]
     Fail(String),
     /// The devices.
+    #[serde(rename = "found")]
     There(Vec<Gpu>),
 }
 
@@ -135,16 +147,22 @@ pub struct Gpu {
     /// Version of the driver.
     pub driver: String,
     /// All of its memory.
+    #[serde(rename = "memory_bytes")]
     pub memory: Option<Bytes>,
     /// What is taken of it.
+    #[serde(rename = "memory_used_bytes")]
     pub memory_used: Option<Bytes>,
     /// Clock of the multiprocessors now, in MHz.
+    #[serde(rename = "clock_mhz")]
     pub clock: Option<u32>,
     /// The highest that it has.
+    #[serde(rename = "clock_maximum_mhz")]
     pub clock_maximum: Option<u32>,
     /// The clock that it is set to for applications, in MHz.
+    #[serde(rename = "clock_set_mhz")]
     pub clock_set: Option<u32>,
     /// What that is by default.
+    #[serde(rename = "clock_default_mhz")]
     pub clock_default: Option<u32>,
     /// Errors of its memory since the driver was loaded that could not be corrected.
     pub uncorrected_errors: Option<u64>,
@@ -174,6 +192,7 @@ impl Probe {
             name: text("name"),
             kernel: text("kernel"),
             clock: first("clock").and_then(|clock| clock.parse().ok()).map(Seconds),
+            load: first("load").and_then(|load| load.parse().ok()),
             connection: first("connection").and_then(connection),
             memlock: first("memlock_kib").and_then(|limit| limit.parse().ok()).map(kibibytes),
             worker: match first("worker_sha256") {

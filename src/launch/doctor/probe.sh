@@ -6,6 +6,7 @@ echo "connection=$SSH_CONNECTION"
 echo "clock=$(date +%s.%N)"
 echo "name=$(hostname 2>/dev/null || uname -n)"
 echo "kernel=$(uname -sr)"
+echo "load=$(cut -d ' ' -f 1 /proc/loadavg 2>/dev/null)"
 # Not in every shell; then nothing is known of it.
 echo "memlock_kib=$(ulimit -l 2>/dev/null)"
 

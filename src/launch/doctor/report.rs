@@ -14,11 +14,12 @@ use crate::launch::doctor::probe::{Gpus, Port};
 const GPU_NAME: usize = 14;
 
 /// The columns in their order.
-const COLUMNS: [Check; 15] = [
+const COLUMNS: [Check; 16] = [
     Check::Ssh,
     Check::Mpirun,
     Check::Worker,
     Check::Versions,
+    Check::Load,
     Check::Gpus,
     Check::GpuState,
     Check::Topology,
@@ -97,6 +98,7 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
         Check::Ssh => host.ssh.map(|time| format!("{time:.2}")),
         Check::Mpirun => probe.map(|_| ok()),
         Check::Worker | Check::Versions => inspection.map(|_| ok()),
+        Check::Load => host.load().map(|(load, cores)| format!("{load:.1} of {cores}")),
         Check::Gpus => gpus(host),
         Check::GpuState | Check::Topology => match &probe?.gpus {
             Gpus::There(_) => Some(ok()),

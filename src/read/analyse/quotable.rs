@@ -3,9 +3,10 @@
 
 use std::fmt;
 
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
-use ringmark_record::validity::ForeignLoad;
 use ringmark_record::validity::thresholds::{HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY, WILD_SPREAD};
+use ringmark_record::validity::{self, ForeignLoad};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +82,13 @@ pub fn to_speed(
         fix: advice.of(case),
     });
     load.into_iter().chain(spread).collect()
+}
+
+/// To the bandwidths of a case, by what else its hosts did; the reason names the case.
+pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<Objection> {
+    let load = validity::foreign_load(&record.observed());
+    let objections = to_speed(case, None, &[(1, load.as_ref())], &RepeatAdvice::default());
+    objections.iter().map(|objection| objection.to(case)).collect()
 }
 
 /// To an efficiency that no cluster has.

@@ -21,6 +21,8 @@ pub enum Check {
     Worker,
     /// libtorch, MPI, NCCL, driver and CUDA are the same.
     Versions,
+    /// What else runs there.
+    Load,
     /// As many devices as ranks, of one kind.
     Gpus,
     /// Free, at full clock, without errors.
@@ -53,6 +55,7 @@ impl Check {
             Check::Mpirun => "mpirun",
             Check::Worker => "worker",
             Check::Versions => "versions",
+            Check::Load => "load",
             Check::Gpus => "GPUs",
             Check::GpuState => "GPU state",
             Check::Topology => "topology",

@@ -19,6 +19,8 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::GigabytesPerSecond;
 use ringmark_record::file::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, RunName};
 use ringmark_record::options::option_table::arguments;
+use ringmark_record::validity;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::cluster::hosts::Hosts;
@@ -159,15 +161,25 @@ impl Benchmark for BandwidthSweep {
     }
 }
 
+/// What the answer is, in its first field.
+const KIND: &str = "ringmark-bandwidth-figures";
+
+/// Version of the answer. Version 1 did not say so, and had no loads and warnings.
+const SCHEMA: u32 = 2;
+
 /// What programs are given.
-#[derive(Debug, Serialize)]
-struct Answer {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Answer {
+    /// Always `ringmark-bandwidth-figures`.
+    kind: &'static str,
+    /// Version of the format.
+    schema: u32,
     /// Those that ran, in order.
     cases: Vec<CaseAnswer>,
 }
 
 /// One case; its samples are in its record.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct CaseAnswer {
     case: Case,
     ranks: u32,
@@ -175,6 +187,10 @@ struct CaseAnswer {
     backend: Option<String>,
     /// In GB/s; `null` without a sample.
     average_busbw: Option<GigabytesPerSecond>,
+    /// Of the host where others took most of the core time, 0 to 1; `null` where the record does not tell.
+    foreign_load: Option<f64>,
+    /// What was seen while it ran.
+    warnings: Vec<String>,
     /// Why it does not pass.
     failure: Option<String>,
     sizes: Vec<SizeFigures>,
@@ -189,11 +205,13 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
             ranks: case.ranks(),
             backend: record.map(|record| record.backend.clone()),
             average_busbw: figures::average_busbw(results, case.ranks()),
+            foreign_load: record.and_then(|record| Some(validity::foreign_load(&record.observed())?.share)),
+            warnings: record.iter().flat_map(|record| &record.warnings).map(|warning| warning.text.clone()).collect(),
             failure: outcome.failure().map(str::to_owned),
             sizes: results.iter().map(|result| SizeFigures::of(result, case.ranks())).collect(),
         }
     };
-    Answer { cases: ended.iter().map(of_case).collect() }
+    Answer { kind: KIND, schema: SCHEMA, cases: ended.iter().map(of_case).collect() }
 }
 
 /// One row of the table.
@@ -203,13 +221,14 @@ struct Row<'a> {
     average: &'a str,
     best: &'a str,
     size: &'a str,
+    load: &'a str,
     failure: &'a str,
 }
 
 impl Row<'_> {
     fn text(&self) -> String {
-        let Row { case, ranks, average, best, size, failure } = self;
-        let text = format!("{case:>8}  {ranks:>7}  {average:>9}  {best:>10}  {size:>12}  {failure}");
+        let Row { case, ranks, average, best, size, load, failure } = self;
+        let text = format!("{case:>8}  {ranks:>7}  {average:>9}  {best:>10}  {size:>12}  {load:>10}  {failure}");
         text.trim_end().to_owned()
     }
 }
@@ -222,9 +241,11 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
         average: "avg busbw",
         best: "best busbw",
         size: "of size",
+        load: "other load",
         failure: "failure",
     };
-    const UNITS: Row = Row { case: "", ranks: "", average: "(GB/s)", best: "(GB/s)", size: "(B)", failure: "" };
+    const UNITS: Row =
+        Row { case: "", ranks: "", average: "(GB/s)", best: "(GB/s)", size: "(B)", load: "(%)", failure: "" };
     let mut table = vec![String::new(), HEAD.text(), UNITS.text()];
     for EndedJob { job, outcome, .. } in ended {
         let results = outcome.figures().map(|record| record.results.as_slice()).unwrap_or_default();
@@ -232,9 +253,19 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
         let average = figures::average_busbw(results, ranks).map_or_else(none, |average| format!("{:.2}", average.0));
         let (size, best) = figures::best_busbw(results, ranks)
             .map_or_else(|| (none(), none()), |(size, best)| (size.0.to_string(), format!("{:.2}", best.0)));
+        let load = outcome.figures().and_then(|record| validity::foreign_load(&record.observed()));
+        let load = load.map_or_else(none, |load| format!("{:.1}", load.share * 100.0));
         let failure = outcome.failure().unwrap_or("-").replace('\n', " ");
         let (case, ranks) = (job.case.to_string(), ranks.to_string());
-        let row = Row { case: &case, ranks: &ranks, average: &average, best: &best, size: &size, failure: &failure };
+        let row = Row {
+            case: &case,
+            ranks: &ranks,
+            average: &average,
+            best: &best,
+            size: &size,
+            load: &load,
+            failure: &failure,
+        };
         table.push(row.text());
     }
     table.join("\n")

@@ -50,6 +50,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     let optimizer = settings.remove("optimizer").filter(|optimizer| *optimizer != OptimizerChoice::None.to_string());
     settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
     settings.extend(nccl_variables(&record.environment.variables));
+    let warnings: Vec<String> = record.warnings.iter().map(|warning| warning.text.clone()).collect();
     let gradients = match record.config.messages {
         Messages::Sizes { .. } => String::new(),
         Messages::Gradients(model) => format!(" of {model}"),
@@ -66,7 +67,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
             ..SideTable::default()
         };
         let message = format!("{}{gradients}", size(result.bytes));
-        let seen = Seen { environment: &around, warnings: &[] };
+        let seen = Seen { environment: &around, warnings: &warnings };
         let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, ranks));
         take_message(side, set, file, &message, [figures(&result.out_of_place), figures(&result.in_place)], seen);
     }

@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
 use ringmark_record::benchmark::exchange::Wire;
+use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
@@ -45,6 +46,8 @@ pub struct Evidence {
     pub cases: Vec<CaseEvidence>,
     /// What a reader must know of the runs, objections to quoting them first.
     pub warnings: Vec<String>,
+    /// Whom the others waited for in the largest case, as its warning names it; `None` where nobody is named.
+    pub straggler: Option<String>,
     /// Backend that summed the gradients; `None` without records of several ranks.
     pub backend: Option<String>,
     /// What its ranks ran on, and what its gradients were sent as; `None` without records.
@@ -122,6 +125,7 @@ impl Evidence {
             base: group.base?,
             cases,
             warnings: warnings(group),
+            straggler: group.cases.iter().rev().find(|case| case.figures.is_some()).and_then(straggler),
             backend,
             conditions,
             exchange,
@@ -148,6 +152,7 @@ impl Evidence {
             base: Case::SINGLE,
             cases: row.cases.iter().filter_map(case).collect(),
             warnings: Vec::new(),
+            straggler: None,
             backend: None,
             conditions: None,
             exchange: Exchange { algorithm: Algorithm::Ring, chunk: None },
@@ -203,6 +208,20 @@ impl Evidence {
         rest
     }
 
+    /// The same as if nobody had waited for the slowest rank; `None` where no straggler was named, or no record tells how long
+    /// the others waited.
+    pub fn without_straggler(&self) -> Option<Evidence> {
+        self.straggler.as_ref()?;
+        let mut rest = self.clone();
+        for run in rest.cases.iter_mut().flat_map(|case| &mut case.runs) {
+            let times = run.times.as_mut()?;
+            run.step -= times.waiting;
+            times.phases[Phase::ExposedAllreduce] -= times.waiting;
+            times.waiting = 0.0;
+        }
+        Some(Evidence { straggler: None, ..rest })
+    }
+
     /// What all gradients cost in a case.
     pub fn cost(&self, case: Case) -> Cost {
         let whole = [self.model.facts().gradient_bytes()];
@@ -237,6 +256,11 @@ impl Evidence {
     pub fn speed(&self, case: Case, step: f64) -> ImagesPerSecond {
         ImagesPerSecond(f64::from(self.batch_size) * f64::from(case.ranks()) / step)
     }
+}
+
+fn straggler(case: &CaseRuns) -> Option<String> {
+    let mut warnings = case.counted().flat_map(|run| &run.warnings);
+    warnings.find(|warning| warning.kind == WarningKind::Straggler).map(|warning| warning.about.clone())
 }
 
 fn warnings(group: &Group) -> Vec<String> {

@@ -16,6 +16,8 @@ pub struct Outlook {
     pub caveat: Option<&'static str>,
     /// In the order asked for.
     pub predictions: Vec<Result<Prediction, Refusal>>,
+    /// The same cases as if nobody waited for the straggler; none where none was named.
+    pub without_straggler: Vec<Prediction>,
     /// Where it was asked for.
     pub under: Option<Result<Under, Refusal>>,
     /// Where it was asked for.

@@ -39,6 +39,10 @@ struct JsonOutlook {
     batch_size_per_device: u32,
     levels: JsonLevels,
     predictions: Vec<JsonPrediction>,
+    /// Whom the others waited for in the largest measured case.
+    straggler: Option<String>,
+    /// The same cases as if nobody had waited for it.
+    predictions_without_straggler: Vec<JsonPrediction>,
     not_predicted: Vec<JsonRefusal>,
     efficiency_below: Option<JsonUnder>,
     backtest: Option<JsonBacktest>,
@@ -140,6 +144,12 @@ fn json_outlook(outlook: &Outlook) -> JsonOutlook {
             .predictions
             .iter()
             .flatten()
+            .map(|prediction| json_prediction(evidence, prediction))
+            .collect(),
+        straggler: evidence.straggler.clone(),
+        predictions_without_straggler: outlook
+            .without_straggler
+            .iter()
             .map(|prediction| json_prediction(evidence, prediction))
             .collect(),
         not_predicted: refused.map(json_refusal).collect(),

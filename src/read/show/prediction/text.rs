@@ -20,6 +20,9 @@ pub fn text(outlooks: &[Outlook]) -> String {
         if !predictions.is_empty() {
             paragraphs.push(aligned(&columns(&outlook.evidence, &predictions)));
         }
+        if !outlook.without_straggler.is_empty() {
+            paragraphs.push(without_straggler(outlook));
+        }
         if let Some(Ok(under)) = &outlook.under {
             paragraphs.push(under_text(under));
         }
@@ -52,6 +55,15 @@ fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
         first.into_iter().chain(speeds).chain(percent).chain([limit.to_owned()]).collect()
     };
     Columns::new(&headers.collect::<Vec<_>>(), predictions.iter().map(row).collect())
+}
+
+/// What would be, if nobody waited for the named straggler.
+fn without_straggler(outlook: &Outlook) -> String {
+    let who = outlook.evidence.straggler.as_deref().unwrap_or("the slowest rank");
+    let title =
+        wrapped(&[format!("As if nobody waited for {who}, whom the others waited for when this was measured:")]);
+    let predictions: Vec<&Prediction> = outlook.without_straggler.iter().collect();
+    format!("{title}\n\n{}", aligned(&columns(&outlook.evidence, &predictions)))
 }
 
 fn speed(speed: ImagesPerSecond) -> String {

@@ -9,10 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::Record;
 use crate::benchmark::bandwidth::config::BandwidthConfig;
 use crate::benchmark::exchange::Wire;
+use crate::benchmark::warning::Warning;
 use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
+use crate::host::resource_use::{HostUse, RankUse};
 use crate::stats::summary;
+use crate::validity::observed::Observed;
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
@@ -45,6 +48,15 @@ pub struct BandwidthRecord {
     pub nccl: Vec<String>,
     /// One of each size, or one for the gradients.
     pub results: Vec<MessageResult>,
+    /// What every host did meanwhile; empty in records that were written before it was counted.
+    #[serde(default)]
+    pub host_use: Vec<HostUse>,
+    /// What every rank did meanwhile; as above.
+    #[serde(default)]
+    pub rank_use: Vec<RankUse>,
+    /// What a reader of the figures should know.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
     /// Why the run is not valid; `None` for a sound one.
     pub failure: Option<String>,
 }
@@ -169,7 +181,20 @@ impl BandwidthRecord {
             memory: None,
             nccl: Vec::new(),
             results: Vec::new(),
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
             failure: None,
+        }
+    }
+
+    /// What warnings are judged by.
+    pub fn observed(&self) -> Observed<'_> {
+        Observed {
+            ranks: &self.ranks,
+            host_use: &self.host_use,
+            rank_use: &self.rank_use,
+            iterations: self.config.iterations,
         }
     }
 

@@ -10,6 +10,7 @@ use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
 use ringmark_record::host::heartbeat::LauncherAddress;
+use ringmark_record::validity;
 
 use crate::exchange::backend::nccl_log;
 use crate::host::facts;
@@ -35,6 +36,7 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     record.sum_dtype = bench.backend().sum_dtype(config.exchange.wire);
     session.print(&header(&record));
 
+    let watch = session.start_counters();
     match config.messages {
         Messages::Sizes { .. } => {
             session.print(&[lines::table_header()]);
@@ -53,6 +55,9 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
             session.print(&[lines::average(&record.results, world.ranks())]);
         }
     }
+    let counters = session.end_counters(watch)?;
+    (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
+    record.warnings = validity::host_warnings(&record.observed());
     if session.device() == tch::Device::Cpu && world.ranks() > 1 {
         record.memory = Some(memory_limit::measure(&record.results, world));
     }
@@ -102,6 +107,7 @@ fn closing(record: &BandwidthRecord) -> Vec<String> {
     closing.extend(record.memory.as_ref().map(|limit| lines::memory(limit, &record.results, ranks)));
     closing.extend(lines::network_card(&record.results, nodes, ranks));
     closing.extend(record.nccl.iter().map(|line| format!("# NCCL: {line}")));
+    closing.extend(record.warnings.iter().map(|warning| format!("# warning: {}", warning.text)));
     closing
 }
 

@@ -9,6 +9,7 @@ use ringmark_record::stats::scaling_loss::{Difference, Part};
 use ringmark_record::validity::thresholds::WIDE_SPREAD;
 
 use crate::read::analyse::figures::{CaseRuns, Figures, Group};
+use crate::read::analyse::quotable::{self, Objection};
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::title;
@@ -31,13 +32,16 @@ pub fn headlines(results: &[ResultFolder], settings: &[Setting]) -> Vec<Headline
 /// Of a result that holds bandwidth runs alone: its largest case.
 fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     let (case, record) = result.bandwidth.last()?;
+    let objections: Vec<Objection> =
+        result.bandwidth.iter().flat_map(|(case, record)| quotable::to_bandwidth(*case, record)).collect();
+    let is_doubtful = !objections.is_empty();
     let figure = |label: &str, (size, rate): (Bytes, GigabytesPerSecond)| Figure {
         label: label.to_owned(),
         value: big(rate.0),
         unit: "GB/s",
         note: format!("bus bandwidth of {} on {case}", size_of_message(size)),
         parts: Vec::new(),
-        is_doubtful: false,
+        is_doubtful,
     };
     let best = best_busbw(&record.results, case.ranks()).map(|best| figure("Fastest message", best));
     let largest = largest_busbw(&record.results, case.ranks()).map(|largest| figure("Largest message", largest));
@@ -48,7 +52,11 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
         Some(wrong) => format!("{wrong} elements are wrong"),
     }];
     reasons.extend((!result.problems.is_empty()).then(|| count(result.problems.len(), "problem") + " in the folder"));
-    let trust = match (wrong, result.problems.is_empty()) {
+    let warnings = result.bandwidth.iter().map(|(_, record)| record.warnings.len()).sum::<usize>();
+    reasons.extend((warnings > 0).then(|| count(warnings, "warning")));
+    reasons.splice(0..0, objections.into_iter().map(|objection| objection.reason));
+    let trust = match (wrong, result.problems.is_empty() && warnings == 0) {
+        _ if is_doubtful => Trust::NotToQuote,
         (Some(0), true) => Trust::Sound,
         (Some(1..), _) => Trust::NotToQuote,
         _ => Trust::WithCare,

@@ -29,6 +29,7 @@ use std::collections::BTreeSet;
 use ringmark_record::dimension::model::Model;
 
 use crate::read::analyse::figures::Group;
+use crate::read::analyse::quotable;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::{Document, Findings, Section, Subject};
@@ -77,6 +78,10 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             let lines = group.warnings.iter().chain(group.cases.iter().flat_map(|case| &case.warnings));
             lines.map(move |line| of_group(group, line))
         });
+        let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| {
+            record.warnings.iter().map(move |warning| format!("bandwidth of {case}: {}", warning.text))
+        });
+        let warnings = warnings.chain(of_bandwidth);
         let objections = result.groups.iter().flat_map(|group| {
             group
                 .all_objections()
@@ -84,7 +89,8 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
                 .map(move |objection| of_group(group, &objection.to_string()))
                 .collect::<Vec<_>>()
         });
-        let objections = objections.collect();
+        let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| quotable::to_bandwidth(*case, record));
+        let objections = objections.chain(of_bandwidth.map(|objection| objection.to_string())).collect();
         findings.push(Findings { title: of_result("Not to be quoted"), lines: objections, is_grave: true });
         findings.push(Findings { title: of_result("Not in the figures"), lines: problems, is_grave: true });
         findings.push(Findings { title: of_result("Warnings"), lines: warnings.collect(), is_grave: false });
