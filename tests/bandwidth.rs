@@ -209,7 +209,7 @@ fn a_case_that_is_too_slow_lets_the_others_run() {
     assert_eq!((status, stderr), (Some(1), format!("ringmark: 1n2g: {miss}\n")), "{stdout}");
     assert_eq!(sandbox.failure("1n2g/bandwidth.log"), miss);
     assert!(
-        stdout.contains(&format!("\n#     1n2g        2      10.00       10.00    1000000000  {miss}\n")),
+        stdout.contains(&format!("\n#     1n2g        2      10.00       10.00    1000000000           -  {miss}\n")),
         "{stdout}"
     );
     assert!(stdout.contains("\n#     1n4g        4      15.00       15.00    1000000000  -\n"), "{stdout}");

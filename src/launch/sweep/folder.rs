@@ -26,11 +26,19 @@ use crate::launch::local::print::print_error;
 #[derive(Debug)]
 pub struct FolderLock {
     folder: PathBuf,
+    /// Whether the folder was made for this lock.
+    is_new: bool,
     file: File,
 }
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
+        // What was refused before its first job leaves no folder behind. Whoever has opened the file meanwhile sees by
+        // `check_place` that it is gone.
+        let is_empty = || fs::read_dir(&self.folder).is_ok_and(|entries| entries.count() == 1);
+        if self.is_new && self.check_place().is_ok() && is_empty() {
+            let _ = fs::remove_file(self.folder.join(LOCK)).and_then(|()| fs::remove_dir(&self.folder));
+        }
         // Closing would not do where a child has inherited it; and where this fails, the end of the process does it.
         let _ = self.file.unlock();
     }
@@ -40,6 +48,7 @@ impl FolderLock {
     /// Makes the folder where it is not there; refuses one that another command is writing into. `host` is this
     /// machine.
     pub fn take(folder: &Path, host: &str) -> anyhow::Result<FolderLock> {
+        let is_new = !folder.exists();
         fs::create_dir_all(folder).with_context(|| {
             format!("folder {} cannot be made: choose an --out that can be written", folder.display())
         })?;
@@ -63,7 +72,7 @@ impl FolderLock {
         file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(not_written)?;
         // mpirun inherits it: a job that outlives a killed ringmark still writes, and keeps the next one out.
         fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).context("the lock cannot be passed on to mpirun")?;
-        Ok(FolderLock { folder: folder.to_owned(), file })
+        Ok(FolderLock { folder: folder.to_owned(), is_new, file })
     }
 
     /// Refuses to go on where the folder is not the locked one any more: files of one sweep would lie in two places.
@@ -152,7 +161,16 @@ mod tests {
         let who = format!("{} is in use by ringmark (process {} on host a, since 2", out.display(), std::process::id());
         assert!(error.contains(&who), "{error}");
         drop(lock);
-        FolderLock::take(&out, "a").expect("it is free again");
+        assert!(!out.exists(), "what was made for nothing is gone");
+        let lock = FolderLock::take(&out, "a").expect("it is free again");
+        fs::write(out.join("sweep.json"), "{}").expect("written");
+        drop(lock);
+        assert_eq!(fs::read_dir(&out).expect("kept").count(), 2);
+        // A folder that was there stays, empty as it was.
+        let lock = FolderLock::take(folder.path(), "a").expect("it is free");
+        fs::remove_dir_all(&out).expect("removed");
+        drop(lock);
+        assert!(folder.path().is_dir());
     }
 
     #[test]

@@ -107,8 +107,11 @@ pub fn take_result(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Cases by group, in the order of the file.
-fn groups(text: &[u8]) -> anyhow::Result<Vec<(String, Vec<(Case, ResultCase)>)>> {
+/// A group under its name, with its cases.
+type NamedGroup = (String, Vec<(Case, ResultCase)>);
+
+/// In the order of the file.
+fn groups(text: &[u8]) -> anyhow::Result<Vec<NamedGroup>> {
     /// No case is called so.
     #[derive(Deserialize)]
     struct Head {
@@ -121,7 +124,7 @@ fn groups(text: &[u8]) -> anyhow::Result<Vec<(String, Vec<(Case, ResultCase)>)>>
         return Ok(file.into_iter().map(|(group, cases)| (group, cases.into_iter().collect())).collect());
     }
     let file: ResultFile = schema::read_document(text, RESULT, json::SCHEMA, NAME)?;
-    let mut groups: Vec<(String, Vec<(Case, ResultCase)>)> = Vec::new();
+    let mut groups: Vec<NamedGroup> = Vec::new();
     for ResultRow { group, case, figures } in file.rows {
         match groups.iter_mut().find(|(known, _)| *known == group) {
             Some((_, cases)) => cases.push((case, figures)),

@@ -7,6 +7,7 @@ use ringmark_record::stats::scaling_loss::{Difference, Part};
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::scaling_loss::{CaseLoss, all_parts, of_case};
 use crate::read::show::columns::Columns;
+use crate::read::show::sections::marked;
 
 /// Title of the table; the base is named where it is not one rank.
 pub fn title(group: &Group) -> String {
@@ -36,7 +37,11 @@ pub fn columns(group: &Group) -> Option<Columns> {
     };
     let parts = all_parts().into_iter().filter(is_shown).map(header);
     let headers: Vec<(&str, &str)> = [("case", ""), ("", ""), ("lost", "")].into_iter().chain(parts).collect();
-    let rows = losses.iter().flat_map(|loss| rows(loss, is_split)).collect();
+    let is_doubtful = |loss: &CaseLoss| {
+        let case = group.cases.iter().find(|case| case.case == loss.case);
+        case.is_some_and(|case| !group.is_quotable(case))
+    };
+    let rows = losses.iter().flat_map(|loss| rows(loss, is_split, is_doubtful(loss))).collect();
     (!losses.is_empty()).then(|| Columns::new(&headers, rows))
 }
 
@@ -49,7 +54,7 @@ fn header(part: Part) -> (&'static str, &'static str) {
     }
 }
 
-fn rows(case: &CaseLoss, is_split: bool) -> Vec<Vec<String>> {
+fn rows(case: &CaseLoss, is_split: bool, is_doubtful: bool) -> Vec<Vec<String>> {
     let loss = &case.loss;
     let parts = if is_split { loss.finest() } else { loss.parts.clone() };
     let shown: Vec<Difference> = [loss.total].into_iter().chain(parts.into_iter().map(|(_, part)| part)).collect();
@@ -59,7 +64,9 @@ fn rows(case: &CaseLoss, is_split: bool) -> Vec<Vec<String>> {
     };
     let mut rows = vec![
         row(case.case.to_string(), "ms", &|part| Some(part.seconds * 1e3)),
-        row(format!("{:.1} %", loss.efficiency() * 100.0), "+- ms", &|part| Some(part.margin? * 1e3)),
+        row(marked(format!("{:.1} %", loss.efficiency() * 100.0), is_doubtful), "+- ms", &|part| {
+            Some(part.margin? * 1e3)
+        }),
         row(String::new(), "images/s", &|part| Some(case.rate_lost(part.seconds).0)),
         row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)),
     ];
