@@ -17,10 +17,10 @@ use crate::launch::doctor::host::{HostFacts, Visit};
 use crate::launch::doctor::network::{self, Depth, NetworkFacts};
 
 /// What the JSON is, in its first field.
-const KIND: &str = "ringmark-doctor";
+pub const KIND: &str = "ringmark-doctor";
 
 /// Version of the JSON. Version 1 did not say so, and had no units in names.
-const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 2;
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

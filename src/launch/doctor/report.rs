@@ -237,6 +237,7 @@ mod tests {
     use crate::launch::cluster::ssh_failure::SshFailure;
     use crate::launch::doctor::checks::fixtures::{gpu_hosts, h100, hosts, network, open, probe};
     use crate::launch::doctor::checks::{self, Asked};
+    use crate::launch::doctor::examination::{KIND, SCHEMA};
     use crate::launch::doctor::host::HostFacts;
     use crate::launch::doctor::network::NetworkFacts;
     use crate::launch::doctor::probe::Gpu;
@@ -246,6 +247,8 @@ mod tests {
         let count = hosts.len();
         let links = (0..count).map(|from| open(from, (from + 1) % count, Some(1.25)));
         Examination {
+            kind: KIND,
+            schema: SCHEMA,
             findings: checks::of_hosts(&hosts, &asked),
             network: NetworkFacts {
                 chosen: Some(network(count as u8)),
