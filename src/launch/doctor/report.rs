@@ -279,15 +279,15 @@ mod tests {
         assert_eq!(
             table(&broken(), 120),
             "\
-host  ssh     mpirun  worker  versions  GPUs      GPU state  topology  memlock   /dev/shm  disk   clock  interface
-a     here    ok      ok      ok        2 x H100  ok         ok        no limit  50 GB     50 GB  here   eth0 10.77.0.1
-b     0.12 s  ok      ok      ok        2 x H100  warn       ok        no limit  50 GB     50 GB  +1 ms  eth0 10.77.0.2
-c     FAIL    ?       ?       ?         ?         ?          ?         ?         ?         ?      ?      eth0 10.77.0.3
+host  ssh     mpirun  worker  versions  load      GPUs      GPU state  topology  memlock   /dev/shm  disk   clock
+a     here    ok      ok      ok        0.1 of 2  2 x H100  ok         ok        no limit  50 GB     50 GB  here
+b     0.12 s  ok      ok      ok        0.1 of 2  2 x H100  warn       ok        no limit  50 GB     50 GB  +1 ms
+c     FAIL    ?       ?       ?         ?         ?         ?          ?         ?         ?         ?      ?
 
-host  reaches  slowest link      IB
-a     1 of 1   1.25 GB/s, 20 us  2 of 2 up
-b     1 of 1   1.25 GB/s, 20 us  2 of 2 up
-c     1 of 1   1.25 GB/s, 20 us  ?"
+host  interface       reaches  slowest link      IB
+a     eth0 10.77.0.1  1 of 1   1.25 GB/s, 20 us  2 of 2 up
+b     eth0 10.77.0.2  1 of 1   1.25 GB/s, 20 us  2 of 2 up
+c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
         );
     }
 
@@ -297,6 +297,15 @@ c     1 of 1   1.25 GB/s, 20 us  ?"
         let line = text.lines().nth(1).expect("host a");
         assert_eq!(line.matches("no GPU").count(), 3, "{text}");
         assert!(!text.contains("FAIL") && !text.contains("warn") && !text.contains('?'), "{text}");
+    }
+
+    #[test]
+    fn a_load_that_would_disturb_is_noted() {
+        let mut hosts = hosts(2);
+        assert_eq!(hosts[1].load_note(), None);
+        probe(&mut hosts, 1).load = Some(7.0);
+        let note = hosts[1].load_note().expect("seven threads on two cores");
+        assert!(note.starts_with("note: b: a load of 7.0 on 2 cores: "), "{note}");
     }
 
     #[test]

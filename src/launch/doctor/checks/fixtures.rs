@@ -42,6 +42,7 @@ pub fn host(number: u8) -> HostFacts {
         probe: Some(Probe {
             name: host.clone(),
             worker: WorkerFile::Hash("0123456789abcdef".to_owned()),
+            load: Some(0.1),
             orted: true,
             mpirun: "mpirun (Open MPI) 4.1.4".to_owned(),
             shared_memory: plenty,
