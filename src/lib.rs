@@ -6,11 +6,13 @@
 //! | [`output`] | where a command's answer goes: a table, or JSON |
 //! | [`launch`] | what to run where; starts it through mpirun or srun, watches it, keeps what it wrote |
 //! | [`read`] | turns what was written into figures |
+//! | [`conclusion`] | the last word of a sweep, which `launch` prints and `read` knows |
 //!
 //! What they share is the package `ringmark-record` (`src/record`); the process that they start is the
 //! package `ringmark-worker` (`src/worker`). `launch` and `read` never import each other: they meet only in files.
 
 pub mod cli;
+pub mod conclusion;
 pub mod launch;
 pub mod output;
 pub mod read;

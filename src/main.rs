@@ -6,13 +6,14 @@ use clap::{CommandFactory, Parser};
 use ringmark::cli::{Cli, Command};
 use ringmark::launch::local::print::print_error;
 use ringmark::output::strip_control_characters;
-use ringmark::{launch, read};
+use ringmark::{conclusion, launch, read};
 use ringmark_record::options::usage::UsageError;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Sweep(options) => {
-            options.into_config().and_then(|config| launch::sweep::benchmark::train::run(&config))
+            let run = |config| launch::sweep::benchmark::train::run(&config, conclusion::of_sweep);
+            options.into_config().and_then(run)
         }
         Command::Score(options) => {
             options.into_config().and_then(|config| launch::sweep::benchmark::score::run(&config))

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ringmark_record::host::heartbeat::{OutOfMemory, OutOfMemoryCount};
+use ringmark_record::host::heartbeat::{OutOfMemory, OutOfMemoryCount, Stage};
 
 use crate::launch::job::watch::hang::{Hang, NAMED, name};
 use crate::launch::job::watch::listener::{Event, Joined};
@@ -216,6 +216,11 @@ impl Watchdog {
         text
     }
 
+    /// The place of the rank that is furthest behind.
+    pub fn place(&self) -> Option<(u32, Stage)> {
+        self.known.values().filter_map(Rank::position).min()
+    }
+
     /// Every rank's place, as far as they can be named.
     pub fn whereabouts(&self) -> String {
         if self.known.is_empty() {
@@ -277,7 +282,7 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use ringmark_record::dimension::units::{Bytes, Seconds};
-    use ringmark_record::host::heartbeat::{Heartbeat, Stage};
+    use ringmark_record::host::heartbeat::Heartbeat;
 
     use super::*;
 

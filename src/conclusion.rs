@@ -1,0 +1,72 @@
+//! The last word of a sweep, from the files that it left: what its largest case reached, and where most of the rest is
+//! lost. It joins [`launch`](crate::launch), which prints it, and [`read`](crate::read), which has the figures; not for
+//! figures of its own.
+
+use std::path::Path;
+
+use ringmark_record::benchmark::warning::WarningKind;
+use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_record::stats::scaling_loss::{MeanDifference, Part};
+
+use crate::output::strip_control_characters;
+use crate::read::analyse::figures::{CaseRuns, Figures, Group};
+use crate::read::analyse::scaling_loss::{self, CaseLoss};
+use crate::read::extract;
+
+/// A sentence for each network, precision and batch size of the sweep in `out`; none where its files do not say.
+pub fn of_sweep(out: &Path) -> Vec<String> {
+    let Ok(extraction) = extract::read(out, None) else { return Vec::new() };
+    let groups = &extraction.groups;
+    let title = |group: &Group| if groups.len() > 1 { format!("{}, ", group.label) } else { String::new() };
+    let sentence = |group| Some(strip_control_characters(&format!("{}{}", title(group), of_group(group)?)));
+    groups.iter().filter_map(sentence).collect()
+}
+
+/// `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
+fn of_group(group: &Group) -> Option<String> {
+    let (case, figures) = group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))?;
+    let speed = speed(case, figures);
+    let Some(base) = group.base.filter(|base| *base != case.case) else { return Some(speed) };
+    let times = f64::from(case.case.ranks()) / f64::from(base.ranks());
+    let reached = format!("{}: {:.2}x of {times:.0}, {:.0} %", case.case, figures.speedup, 100.0 * figures.efficiency);
+    let lost = scaling_loss::of_case(group, case).and_then(|loss| of_loss(&loss, case));
+    Some(lost.map_or_else(|| reached.clone(), |lost| format!("{reached}; {lost}")))
+}
+
+/// Of a case that is compared with none.
+fn speed(case: &CaseRuns, figures: &Figures) -> String {
+    let runs = case.counted().count();
+    let spread = figures.cv.map(|cv| format!(", its {runs} runs differ by {:.1} %", 100.0 * cv)).unwrap_or_default();
+    format!("{}: {:.2} images/s{spread}", case.case, figures.median_speed.0)
+}
+
+/// Where most of it is, or that nothing is sure to be lost; `None` where only the whole was measured.
+fn of_loss(loss: &CaseLoss, case: &CaseRuns) -> Option<String> {
+    let MeanDifference { mean, margin } = loss.loss.total;
+    if mean <= margin.unwrap_or(0.0) {
+        return Some("what is lost is less than what the runs differ by".to_owned());
+    }
+    let parts = loss.loss.finest();
+    let (part, largest) = parts.iter().max_by(|(_, one), (_, other)| one.mean.total_cmp(&other.mean))?;
+    let share = loss.loss.share(largest.mean)?;
+    let what = match part {
+        Part::Waiting => format!("waiting for {}", straggler(case)),
+        part => format!("{} ({})", part.name(), part.meaning()),
+    };
+    Some(match share > 0.5 {
+        true => format!("most of the loss is {what}"),
+        false => format!("the largest part of the loss is {what}, {:.0} %", 100.0 * share),
+    })
+}
+
+/// Whom the others wait for, where runs warn of one: of several the one that most runs name.
+fn straggler(case: &CaseRuns) -> String {
+    let named = |kind: WarningKind| {
+        let warnings = case.counted().flat_map(|run| &run.warnings).filter(move |warning| warning.kind == kind);
+        let abouts: Vec<&str> = warnings.map(|warning| warning.about.as_str()).collect();
+        let count = |about: &str| abouts.iter().filter(|other| **other == about).count();
+        abouts.iter().max_by_key(|about| count(about)).map(|about| (*about).to_owned())
+    };
+    let slow = WarningKind::ALL.iter().take_while(|kind| **kind != WarningKind::Oversubscribed);
+    slow.copied().find_map(named).unwrap_or_else(|| "whichever rank is slowest".to_owned())
+}
