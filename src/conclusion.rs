@@ -36,15 +36,15 @@ fn of_group(group: &Group) -> Option<String> {
 /// Of a case that is compared with none.
 fn speed(case: &CaseRuns, figures: &Figures) -> String {
     let runs = case.counted().count();
-    let spread = figures.cv.map(|cv| format!(", its {runs} runs differ by {:.1} %", 100.0 * cv)).unwrap_or_default();
+    let spread = figures.cv.map(|cv| format!(", CV {:.1} % over {runs} runs", 100.0 * cv)).unwrap_or_default();
     format!("{}: {:.2} images/s{spread}", case.case, figures.median_speed.0)
 }
 
-/// Where most of it is, or that nothing is sure to be lost; `None` where only the whole was measured.
+/// Where most of it is, or that nothing is sure to be; `None` where only the whole was measured.
 fn of_loss(loss: &CaseLoss, case: &CaseRuns) -> Option<String> {
     let MeanDifference { mean, margin } = loss.loss.total;
     if mean <= margin.unwrap_or(0.0) {
-        return Some("what is lost is less than what the runs differ by".to_owned());
+        return Some("the runs differ too much to say what is lost".to_owned());
     }
     let parts = loss.loss.finest();
     let (part, largest) = parts.iter().max_by(|(_, one), (_, other)| one.mean.total_cmp(&other.mean))?;

@@ -82,8 +82,8 @@ pub fn lines<'a>(
     let time = time(jobs, environment.cores, cooldown).map(|(shortest, longest)| {
         let (shortest, longest) = (roughly(shortest), roughly(longest));
         format!(
-            "time: between {shortest} and {longest}, by the network's arithmetic on fast and slow cores; the time left is \
-             measured from the first iterations on"
+            "time: roughly {shortest} to {longest}, by the network's arithmetic on fast and slow cores; measured from the \
+             first iterations on"
         )
     });
     memory.into_iter().chain(time).collect()
@@ -196,7 +196,7 @@ mod tests {
         let lines = lines(jobs.iter(), &here(), Duration::ZERO, Some(Bytes(18_240_000_000)));
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[0].starts_with("memory: about 1.") && lines[0].ends_with("; 18.2 GB are available here"));
-        assert!(lines[1].starts_with("time: between ") && lines[1].contains(" min, by the network's arithmetic"));
+        assert!(lines[1].starts_with("time: roughly ") && lines[1].contains(" min, by the network's arithmetic"));
         let on_gpu = JobPlan { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
         assert_eq!(super::lines([on_gpu].iter(), &here(), Duration::ZERO, None), Vec::<String>::new());
     }

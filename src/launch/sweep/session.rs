@@ -71,8 +71,10 @@ struct Agenda {
     ledger: Option<Ledger>,
     /// Lines before the first job.
     start: Vec<String>,
-    /// What of it is to be run will take.
+    /// After them, what the jobs that are missing will take.
     estimate: Vec<String>,
+    /// After these, what of an earlier session does not count.
+    notes: Vec<String>,
 }
 
 impl Agenda {
@@ -115,7 +117,7 @@ impl<B: Benchmark> Session<'_, B> {
         if let Some(ledger) = &mut agenda.ledger {
             ledger.write(agenda.plan.iter().filter_map(|job| job.run))?;
         }
-        agenda.start.iter().chain(&agenda.estimate).for_each(|line| self.printer.line(line));
+        agenda.start.iter().chain(&agenda.estimate).chain(&agenda.notes).for_each(|line| self.printer.line(line));
 
         let mut ended = Vec::new();
         let outcome = self.run_missing(&mut agenda, &lock, &interrupt, &mut ended);
@@ -159,20 +161,18 @@ impl<B: Benchmark> Session<'_, B> {
         start.extend(self.benchmark.caution().map(str::to_owned));
         let Some(options) = self.benchmark.conditions(context) else {
             refuse_used_files(out, &plan)?;
-            return Ok(Agenda { plan, ledger: None, start, estimate: Vec::new() });
+            return Ok(Agenda { plan, ledger: None, start, estimate: Vec::new(), notes: Vec::new() });
         };
         let conditions = conditions(options, launch, cooldown, &self.launcher)?;
         let command = resume_command(environment, out);
-        let ledger = match begun {
-            None => Ledger::begin(self.benchmark.kind(), out, command, conditions)?,
+        let (ledger, notes) = match begun {
+            None => (Ledger::begin(self.benchmark.kind(), out, command, conditions)?, Vec::new()),
             Some(manifest) => {
                 let check = |run: RunName| Ok(ran_on(&self.benchmark.check_finished(run)?));
-                let (ledger, notes) = Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, check)?;
-                start.extend(notes);
-                ledger
+                Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, check)?
             }
         };
-        let mut agenda = Agenda { plan, ledger: Some(ledger), start, estimate: Vec::new() };
+        let mut agenda = Agenda { plan, ledger: Some(ledger), start, estimate: Vec::new(), notes };
         let missing = agenda.plan.iter().filter(|job| !agenda.is_finished(job));
         let runs_here = self.launcher.hosts().iter().any(|host| environment.is_here(&host.name));
         agenda.estimate = estimate::lines(missing, environment, cooldown, runs_here.then(memory::available));

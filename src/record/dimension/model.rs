@@ -73,9 +73,9 @@ impl Model {
                     of_half_image: Bytes(62_000_000),
                 },
                 scoring_memory: RankMemory {
-                    fixed: Bytes(600_000_000),
-                    of_image: Bytes(30_000_000),
-                    of_half_image: Bytes(30_000_000),
+                    fixed: Bytes(420_000_000),
+                    of_image: Bytes(18_000_000),
+                    of_half_image: Bytes(12_000_000),
                 },
             },
             Model::Resnet18 => &ModelFacts {
@@ -93,9 +93,9 @@ impl Model {
                     of_half_image: Bytes(20_000_000),
                 },
                 scoring_memory: RankMemory {
-                    fixed: Bytes(400_000_000),
-                    of_image: Bytes(15_000_000),
-                    of_half_image: Bytes(15_000_000),
+                    fixed: Bytes(270_000_000),
+                    of_image: Bytes(8_000_000),
+                    of_half_image: Bytes(8_000_000),
                 },
             },
         }
