@@ -127,3 +127,33 @@ pub(super) fn refuse_repeated<T: PartialEq + Display>(option: &str, values: &[T]
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use ringmark_record::benchmark::train::config::TrainConfig;
+    use ringmark_record::options::keyword_enum::KeywordEnum;
+
+    use crate::cli::Cli;
+
+    use super::*;
+
+    #[test]
+    fn the_help_has_the_profiles_as_they_are() {
+        let program = Cli::command();
+        let sweep = program.find_subcommand("sweep").expect("a command");
+        let option = sweep.get_arguments().find(|option| option.get_id() == "profile").expect("an option");
+        let help = option.get_long_help().expect("a help").to_string();
+        for profile in SweepProfile::ALL {
+            let runs = profile.runs();
+            let TrainConfig { iterations, warmup, batch_size, .. } = TrainConfig::of_profile(*profile, DeviceKind::Cpu);
+            let numbers =
+                format!("{runs} runs of {iterations} iterations, the first {warmup} warm-up, batch size {batch_size}");
+            let (_, rest) = help.split_once(&format!("{profile}: ")).expect("it is there");
+            assert!(rest.contains(&numbers), "{profile}: {numbers}: {help}");
+        }
+        let TrainConfig { iterations, warmup, batch_size, .. } =
+            TrainConfig::of_profile(SweepProfile::Quick, DeviceKind::Cuda);
+        assert!(help.contains(&format!("(on GPUs {iterations}, {warmup} and {batch_size})")), "{help}");
+    }
+}
