@@ -350,6 +350,16 @@ mod tests {
     const BUCKET: Stage = Stage::AllReduce { bucket: 2 };
 
     #[test]
+    fn the_place_of_a_job_is_that_of_the_rank_furthest_behind() {
+        let mut story = Story::new(&["a", "b"]);
+        assert_eq!(story.watchdog.place(), None);
+        story.pass(1, &[(0, 3, Stage::Forward, 1.0), (1, 2, Stage::Backward, 1.0)]);
+        assert_eq!(story.watchdog.place(), Some((2, Stage::Backward)));
+        story.pass(1, &[(1, 3, Stage::Optimizer, 1.0)]);
+        assert_eq!(story.watchdog.place(), Some((3, Stage::Forward)));
+    }
+
+    #[test]
     fn a_rank_that_is_stopped_is_named_and_those_that_wait_are_not() {
         let mut story = Story::new(&["a", "b", "a", "b"]);
         story.pass(
