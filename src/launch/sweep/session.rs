@@ -12,7 +12,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::host::memory;
-use ringmark_record::manifest::{Manifest, RanOn};
+use ringmark_record::manifest::{Manifest, RanOn, RunState};
 use ringmark_record::options::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;
@@ -111,7 +111,8 @@ impl<B: Benchmark> Session<'_, B> {
         let mut agenda = self.agenda()?;
         let interrupt = Interrupt::install()?;
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
-        let needed = agenda.plan.iter().filter_map(JobPlan::memory_of_host).max_by_key(|needed| needed.0);
+        let missing = agenda.plan.iter().filter(|job| !agenda.is_finished(job));
+        let needed = missing.filter_map(JobPlan::memory_of_host).max_by_key(|needed| needed.0);
         self.look_at_hosts(needed, &interrupt)?;
         folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
         if let Some(ledger) = &mut agenda.ledger {
@@ -131,10 +132,14 @@ impl<B: Benchmark> Session<'_, B> {
         })
     }
 
-    /// Refuses a plan of which a job needs more memory than this machine has, where its ranks run.
+    /// Refuses a plan of which a job that is to run needs more memory than this machine has, where its ranks run.
     fn check_memory(&self) -> anyhow::Result<()> {
         let begun = self.begun()?;
-        let plan = self.benchmark.plan(self.context(begun.as_ref()))?;
+        let mut plan = self.benchmark.plan(self.context(begun.as_ref()))?;
+        let runs = begun.map(|manifest| manifest.runs).unwrap_or_default();
+        let is_finished =
+            |job: &JobPlan| runs.iter().any(|run| Some(run.name) == job.run && run.state == RunState::Finished);
+        plan.retain(|job| !is_finished(job));
         estimate::check_memory(&plan, self.launcher.environment(), &self.config.launch.hosts, memory::available())
             .map_err(usage)
     }
