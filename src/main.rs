@@ -12,7 +12,8 @@ use ringmark_record::options::usage::UsageError;
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Sweep(options) => {
-            options.into_config().and_then(|config| launch::sweep::benchmark::train::run(&config))
+            let run = |config| launch::sweep::benchmark::train::run(&config, read::extract::conclusions);
+            options.into_config().and_then(run)
         }
         Command::Score(options) => {
             options.into_config().and_then(|config| launch::sweep::benchmark::score::run(&config))

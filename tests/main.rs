@@ -5,6 +5,7 @@ mod bandwidth;
 mod broken_input;
 mod browser;
 mod cluster;
+mod conclusion;
 mod diff;
 mod doctor;
 mod documents;

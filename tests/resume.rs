@@ -186,45 +186,45 @@ fn told(stderr: &str) -> Command {
     command
 }
 
-const THREE_RUNS: &str = "rn50_b128_fp32_1.jsonl rn50_b128_fp32_1.log rn50_b128_fp32_2.jsonl rn50_b128_fp32_2.log \
-                          rn50_b128_fp32_3.jsonl rn50_b128_fp32_3.log";
+const THREE_RUNS: &str = "rn50_b8_fp32_1.jsonl rn50_b8_fp32_1.log rn50_b8_fp32_2.jsonl rn50_b8_fp32_2.log \
+                          rn50_b8_fp32_3.jsonl rn50_b8_fp32_3.log";
 
 #[test]
 fn an_interrupted_sweep_tells_the_command_that_goes_on() {
     let sandbox = sandbox();
     let mut sweep = sandbox.start_hanging();
     assert!(matches!(sandbox.states()[..], [RunState::Finished, RunState::Running { .. }, RunState::Planned]));
-    assert!(sandbox.files("1n1g").contains("rn50_b128_fp32_2.log.part"));
+    assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_2.log.part"));
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
-    assert_eq!(sandbox.failure("1n1g/rn50_b128_fp32_2.log"), "interrupted");
+    assert_eq!(sandbox.failure("1n1g/rn50_b8_fp32_2.log"), "interrupted");
     let interrupted = RunState::Failed { reason: "interrupted".to_owned() };
     assert_eq!(sandbox.states(), [RunState::Finished, interrupted, RunState::Planned]);
 
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("1n1g/rn50_b128_fp32_2.log:3: the run failed: interrupted"), "{stderr}");
+    assert!(stderr.contains("1n1g/rn50_b8_fp32_2.log:3: the run failed: interrupted"), "{stderr}");
     assert!(
         stderr.contains(
-            "1n1g/rn50_b128_fp32_3.log: not yet run\nnot in the figures: sweep.json: 2 runs are missing: go on with: "
+            "1n1g/rn50_b8_fp32_3.log: not yet run\nnot in the figures: sweep.json: 2 runs are missing: go on with: "
         ),
         "{stderr}"
     );
-    assert!(!stderr.contains("rn50_b128_fp32_1"), "{stderr}");
+    assert!(!stderr.contains("rn50_b8_fp32_1"), "{stderr}");
 
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
     let stdout = succeeds(&mut told(&stderr));
     assert!(
-        stdout.contains("1n1g/rn50_b128_fp32_2.log does not count: interrupted\n1 of 3 runs are finished\n"),
+        stdout.contains("1n1g/rn50_b8_fp32_2.log does not count: interrupted\n1 of 3 runs are finished\n"),
         "{stdout}"
     );
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
     // Nothing of the interrupted run is lost, and nothing but it is there besides a whole sweep's.
     let mut expected = names(THREE_RUNS);
-    expected.insert("rn50_b128_fp32_2.log.1".to_owned());
+    expected.insert("rn50_b8_fp32_2.log.1".to_owned());
     assert_eq!(sandbox.files("1n1g"), expected);
-    assert!(sandbox.log("1n1g/rn50_b128_fp32_2.log.1").ends_with("ringmark: run failed: interrupted\n"));
+    assert!(sandbox.log("1n1g/rn50_b8_fp32_2.log.1").ends_with("ringmark: run failed: interrupted\n"));
     assert_eq!(sandbox.extract().0, Some(0));
 }
 
@@ -239,19 +239,19 @@ fn a_killed_sweep_leaves_no_log_that_is_taken_for_a_run() {
         let _ = kill(process, Signal::SIGKILL);
     }
     wait_until("the job has ended", || sandbox.left().is_empty());
-    let stale = sandbox.path("out/1n1g/.rn50_b128_fp32_2.jsonl.77.part");
+    let stale = sandbox.path("out/1n1g/.rn50_b8_fp32_2.jsonl.77.part");
     fs::write(&stale, "half").expect("written");
 
     assert_eq!(sandbox.files("1n1g").iter().filter(|name| name.ends_with(".log")).count(), 1);
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("1n1g/rn50_b128_fp32_2.log: under way, or cut off\n"), "{stderr}");
+    assert!(stderr.contains("1n1g/rn50_b8_fp32_2.log: under way, or cut off\n"), "{stderr}");
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
     assert!(stdout.contains("_2.log does not count: ringmark was ended in the middle of it\n"), "{stdout}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     let mut expected = names(THREE_RUNS);
-    expected.insert("rn50_b128_fp32_2.log.part.1".to_owned());
+    expected.insert("rn50_b8_fp32_2.log.part.1".to_owned());
     assert_eq!(sandbox.files("1n1g"), expected);
     assert_eq!(sandbox.extract().0, Some(0));
 }
@@ -265,7 +265,7 @@ fn what_differs_is_refused_with_both_values() {
     let mut changed = sandbox.short_sweep(&format!("{resume} --batch-size 64 --interface lo --wire bf16"));
     let error = refused(changed.env("NCCL_ALGO", "Tree"), 2);
     for line in [
-        "\n--batch-size: 128 then, 64 now\n",
+        "\n--batch-size: 8 then, 64 now\n",
         "\n--interface: not set then, lo now\n",
         "\n--wire: fp32 then, bf16 now\n",
         "\nNCCL_ALGO: Ring then, Tree now\n",
@@ -292,10 +292,10 @@ fn a_run_on_another_device_fails_with_both_names() {
     let error = fails(&mut sandbox.short_sweep(resume));
     let reason = "it ran on something else than the finished runs: device 0 of a: processor then, other now";
     assert!(error.contains(&format!("1n1g run 2 of 2 failed: {reason}; its log is ")), "{error}");
-    assert_eq!(sandbox.failure("1n1g/rn50_b128_fp32_2.log"), reason);
+    assert_eq!(sandbox.failure("1n1g/rn50_b8_fp32_2.log"), reason);
     fs::write(sandbox.path("device"), "processor").expect("written");
     succeeds(&mut sandbox.short_sweep(resume));
-    assert!(sandbox.files("1n1g").contains("rn50_b128_fp32_2.jsonl.1"));
+    assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_2.jsonl.1"));
 }
 
 #[test]
@@ -304,7 +304,8 @@ fn more_may_be_asked_for_and_less() {
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --threads 1"));
     let resume = "--cases 1n2g,1n1g --runs 2 --threads 1 --resume";
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{resume} --dry-run")));
-    let names: Vec<&str> = stdout.lines().map(|line| line.split_once(" --case ").expect("a run").1).collect();
+    let commands = stdout.lines().filter(|line| !line.starts_with("# "));
+    let names: Vec<&str> = commands.map(|line| line.split_once(" --case ").expect("a run").1).collect();
     assert_eq!(names, ["1n2g --run 1", "1n2g --run 2", "1n1g --run 2"]);
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
     let stdout = succeeds(&mut sandbox.short_sweep(resume));
@@ -371,17 +372,17 @@ fn the_files_decide_what_is_finished() {
     let sandbox = sandbox();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4"));
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
-    fs::remove_file(file("rn50_b128_fp32_1.log")).expect("removed");
-    let record = fs::read(file("rn50_b128_fp32_2.jsonl")).expect("read");
-    fs::write(file("rn50_b128_fp32_2.jsonl"), &record[..record.len() - 20]).expect("written");
-    fs::copy(file("rn50_b128_fp32_4.jsonl"), file("rn50_b128_fp32_3.jsonl")).expect("copied");
+    fs::remove_file(file("rn50_b8_fp32_1.log")).expect("removed");
+    let record = fs::read(file("rn50_b8_fp32_2.jsonl")).expect("read");
+    fs::write(file("rn50_b8_fp32_2.jsonl"), &record[..record.len() - 20]).expect("written");
+    fs::copy(file("rn50_b8_fp32_4.jsonl"), file("rn50_b8_fp32_3.jsonl")).expect("copied");
     // The last ended, and ringmark was killed before it could say so.
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     let (before, after) = manifest.rsplit_once("\"finished\"").expect("the last run");
     fs::write(sandbox.path("out/sweep.json"), format!("{before}\"running\", \"since\": 1.0{after}")).expect("written");
 
     let (_, stderr) = sandbox.extract();
-    assert!(stderr.contains("1n1g/rn50_b128_fp32_1.log: finished, but its log is gone\n"), "{stderr}");
+    assert!(stderr.contains("1n1g/rn50_b8_fp32_1.log: finished, but its log is gone\n"), "{stderr}");
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
     for (run, fault) in [
         (1, "_1.log cannot be read: No such file or directory"),
@@ -389,7 +390,7 @@ fn the_files_decide_what_is_finished() {
         (3, "_3.jsonl cannot be used: is of run 4, and its name says otherwise"),
     ] {
         let line =
-            stdout.lines().find(|line| line.starts_with(&format!("1n1g/rn50_b128_fp32_{run}.log does not count: ")));
+            stdout.lines().find(|line| line.starts_with(&format!("1n1g/rn50_b8_fp32_{run}.log does not count: ")));
         assert!(line.is_some_and(|line| line.contains("it was finished, but") && line.contains(fault)), "{stdout}");
     }
     assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
@@ -409,9 +410,9 @@ fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
     assert!(stdout.contains("\n1n2g without communication, run 2 of 2: 20.50 images/s"), "{stdout}");
     assert_eq!(sandbox.ran()[4..], ["none_1n2g_1", "none_1n2g_2"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 6]);
-    // 128 images in the 0.5 s that the record says.
+    // 8 images in the 0.5 s that the record says.
     let line = |label: &str| {
-        let figures = [50, 75, 90, 95].map(|percent| format!("  p{percent}:  0.500s     256/s"));
+        let figures = [50, 75, 90, 95].map(|percent| format!("  p{percent}:  0.500s      16/s"));
         format!("{label}:{}\n", figures.concat())
     };
     let lines = ["   1 GPUs --    1M/1G", "   2 GPUs --   no ddp", "   2 GPUs --    1M/2G"].map(line).concat();
@@ -452,7 +453,7 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
     wait_until("the baseline begins", || sandbox.path("hung").exists());
     let error = refused(&mut sandbox.short_sweep(&format!("{SUITE} --resume")), 2);
     assert!(error.contains(" is in use by ringmark (process "), "{error}");
-    assert!(sandbox.files("no-communication/1n2g").contains("rn50_b128_fp32_1.log.part"));
+    assert!(sandbox.files("no-communication/1n2g").contains("rn50_b8_fp32_1.log.part"));
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
@@ -460,26 +461,26 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
     let (status, left_out) = sandbox.extract();
     assert_eq!(status, Some(1));
     for problem in ["_1.log:3: the run failed: interrupted", "_2.log: not yet run"] {
-        assert!(left_out.contains(&format!("no-communication/1n2g/rn50_b128_fp32{problem}")), "{left_out}");
+        assert!(left_out.contains(&format!("no-communication/1n2g/rn50_b8_fp32{problem}")), "{left_out}");
     }
     // A part file of a record, as a killed worker leaves it, goes away.
-    fs::write(sandbox.path("out/no-communication/1n2g/.rn50_b128_fp32_1.jsonl.77.part"), "half").expect("written");
+    fs::write(sandbox.path("out/no-communication/1n2g/.rn50_b8_fp32_1.jsonl.77.part"), "half").expect("written");
 
     let stdout = succeeds(&mut told(&stderr));
-    let note = "no-communication/1n2g/rn50_b128_fp32_1.log does not count: interrupted\n3 of 6 runs are finished\n";
+    let note = "no-communication/1n2g/rn50_b8_fp32_1.log does not count: interrupted\n3 of 6 runs are finished\n";
     assert!(stdout.contains(note), "{stdout}");
     let order = "1n1g_1 1n1g_2 1n2g_1 none_1n2g_1 none_1n2g_1 1n2g_2 none_1n2g_2";
     assert_eq!(sandbox.ran(), words(order).collect::<Vec<_>>());
-    let expected = "rn50_b128_fp32_1.jsonl rn50_b128_fp32_1.log rn50_b128_fp32_1.log.1 rn50_b128_fp32_2.jsonl \
-                    rn50_b128_fp32_2.log";
+    let expected = "rn50_b8_fp32_1.jsonl rn50_b8_fp32_1.log rn50_b8_fp32_1.log.1 rn50_b8_fp32_2.jsonl \
+                    rn50_b8_fp32_2.log";
     assert_eq!(sandbox.files("no-communication/1n2g"), names(expected));
 
     // A run with communication is none without it, and a folder that has baselines alone is used.
-    let record = sandbox.path("out/1n2g/rn50_b128_fp32_2.jsonl");
-    fs::copy(record, sandbox.path("out/no-communication/1n2g/rn50_b128_fp32_2.jsonl")).expect("copied");
+    let record = sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl");
+    fs::copy(record, sandbox.path("out/no-communication/1n2g/rn50_b8_fp32_2.jsonl")).expect("copied");
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")));
     assert!(
-        stdout.contains("no-communication/1n2g/rn50_b128_fp32_2.jsonl cannot be used: is of a run with communication"),
+        stdout.contains("no-communication/1n2g/rn50_b8_fp32_2.jsonl cannot be used: is of a run with communication"),
         "{stdout}"
     );
     assert_eq!(sandbox.ran().len(), 8);
@@ -606,7 +607,7 @@ fn a_full_disk_is_told_and_loses_no_finished_run() {
     let Some(disk) = Disk::mount(&sandbox) else { return };
     sandbox.hook(FILL_IN_SECOND);
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
-    let log = sandbox.path("out/1n1g/rn50_b128_fp32_2.log").display().to_string();
+    let log = sandbox.path("out/1n1g/rn50_b8_fp32_2.log").display().to_string();
     let reason =
         format!("log {log} cannot be written: No space left on device (os error 28): make room there, or choose");
     assert!(error.contains(&format!("\nringmark: 1n1g run 2 of 3 failed: {reason}")), "{error}");
@@ -622,7 +623,7 @@ fn a_full_disk_is_told_and_loses_no_finished_run() {
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
-    assert!(!stderr.contains("rn50_b128_fp32_1"), "{stderr}");
+    assert!(!stderr.contains("rn50_b8_fp32_1"), "{stderr}");
 
     disk.make_room();
     succeeds(&mut told(&error));
@@ -700,7 +701,7 @@ fn results_that_are_taken_away_in_the_middle_end_the_sweep_and_lose_no_finished_
         assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"], "{script}");
         let Some(kept) = kept else { continue };
         // What was finished is where the folder went; the sweep goes on when it is back.
-        let record = sandbox.path(kept).join("1n1g/rn50_b128_fp32_1.jsonl");
+        let record = sandbox.path(kept).join("1n1g/rn50_b8_fp32_1.jsonl");
         let record = RunRecord::read(&fs::read(record).expect("kept")[..]).expect("whole");
         assert_eq!(record.failure(), None);
         let _ = fs::remove_file(sandbox.path("out"));

@@ -151,7 +151,7 @@ fn a_dry_run_shows_what_would_be_copied() {
     let mut command = sandbox.sweep("--cases 2n1g --runs 1 --hosts localhost:1,b:1 --sync /opt/rm --dry-run");
     let (status, stdout, stderr) = run(&mut command);
     assert_eq!(status, Some(0), "{stderr}");
-    let lines: Vec<&str> = stdout.lines().collect();
+    let lines: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     // A script needs no libraries.
     assert!(lines[0].starts_with("mkdir -p /opt/rm && rsync "), "{stdout}");
     assert!(lines[0].ends_with(&format!("{folder}/./worker /opt/rm/")), "{stdout}");
@@ -169,16 +169,61 @@ fn a_quick_dry_run_says_so_and_takes_the_cases_that_fit() {
     let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()));
     assert_eq!(status, Some(0), "{stderr}");
     let lines: Vec<&str> = stdout.lines().collect();
-    assert_eq!(lines.len(), 1 + 4, "{stdout}");
+    assert_eq!(lines.len(), 1 + 2 + 4, "{stdout}");
     assert_eq!(lines[0], "# quick profile: a first look, not a result to quote");
     // One rank gets as many cores as each of two: otherwise the first look would read as half the efficiency.
     let (threads, _) = threads_of_two();
     let training = format!(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --threads {threads} --record /");
     let variable = format!(" -x 'OMP_NUM_THREADS={threads}' ");
-    for line in &lines[1..] {
+    assert!(lines[1].starts_with("# memory: about ") && lines[1].ends_with(" are available here"), "{stdout}");
+    assert!(lines[2].starts_with("# time: roughly "), "{stdout}");
+    for line in &lines[3..] {
         assert!(line.contains(&training) && line.contains(&variable), "{stdout}");
     }
-    assert!(lines[4].contains("_b4_fp32/1n2g/rn50_b4_fp32_2.jsonl --case 1n2g --run 2 --quick"), "{stdout}");
+    assert!(lines[6].contains("_b4_fp32/1n2g/rn50_b4_fp32_2.jsonl --case 1n2g --run 2 --quick"), "{stdout}");
+}
+
+#[test]
+fn a_profile_gives_what_is_not_typed() {
+    let sandbox = Sandbox::new("exit 1");
+    let dry_run = |options: &str| {
+        let mut command = ringmark(&format!("sweep --dry-run --cases 1n1g --threads 1 {options}"));
+        let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()));
+        assert_eq!(status, Some(0), "{stderr}");
+        let commands: Vec<String> = stdout.lines().filter(|it| !it.starts_with("# ")).map(str::to_owned).collect();
+        let (_, training) = commands[0].split_once(" train ").expect("a rank's arguments");
+        let (training, _) = training.split_once(" --threads 1").expect("the threads that were typed");
+        (commands.len(), training.to_owned())
+    };
+    let with = |count: usize, training: &str| (count, training.to_owned());
+    let cpu = with(3, "--batch-size 8 --device cpu --iters 25 --warmup 5");
+    assert_eq!(dry_run("--device cpu --hosts localhost:1"), cpu);
+    assert_eq!(dry_run("--device cpu --hosts localhost:1 --profile cpu"), cpu);
+    assert_eq!(
+        dry_run("--device cpu --hosts a:1 --iters 7 --runs 1"),
+        with(1, "--batch-size 8 --device cpu --iters 7 --warmup 5")
+    );
+    // Other hosts may have GPUs.
+    assert_eq!(dry_run("--hosts a:1 --model resnet18"), with(5, "--model resnet18"));
+    assert_eq!(dry_run("--device cuda --hosts a:1"), with(5, "--device cuda"));
+    assert_eq!(dry_run("--device cpu --hosts a:1 --profile dlperf"), with(5, "--device cpu"));
+    let quick = with(2, "--batch-size 4 --device cpu --iters 12 --warmup 2");
+    assert_eq!([dry_run("--device cpu --quick"), dry_run("--device cpu --profile quick")], [quick.clone(), quick]);
+}
+
+#[test]
+fn what_this_machine_has_no_memory_for_is_refused_before_anything_is_made() {
+    let sandbox = Sandbox::new("exit 1");
+    for dry_run in ["", "--dry-run"] {
+        let options = format!("--hosts localhost:2 --cases 1n1g,1n2g --batch-size 60000 {dry_run}");
+        let error = refused(&mut sandbox.sweep(&options), 2);
+        assert!(error.contains("1n2g with --batch-size 60000 needs about "), "{error}");
+        assert!(
+            error.contains(" for the 2 ranks on this machine, which has ") && error.contains("choose --"),
+            "{error}"
+        );
+        assert!(!sandbox.path("out").exists());
+    }
 }
 
 #[test]
@@ -194,7 +239,8 @@ fn axes_make_their_product_in_order_and_one_value_changes_nothing() {
         let (_, record) = line.split_once("/out/").expect("a record");
         record.split(' ').next().expect("a word").to_owned()
     };
-    let records: Vec<String> = stdout.lines().map(record).collect();
+    let commands = stdout.lines().filter(|line| !line.starts_with("# "));
+    let records: Vec<String> = commands.map(record).collect();
     let mut expected = Vec::new();
     for (dtype, batch) in [("fp32", 8), ("fp32", 16), ("bf16", 8), ("bf16", 16)] {
         for case in ["1n1g", "1n2g"] {
@@ -230,7 +276,9 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("--cases 1n1g --dtypes fp32 --dtype bf16", "cannot be used with"),
         ("--cases 1n1g --batch-sizes 1 --batch-size 2", "cannot be used with"),
         ("--batch-size 0", "--batch-size 0 is out of range: choose 1 to 65536"),
-        ("--warmup 120", "--warmup 120 leaves none of --iters 120 to measure"),
+        ("--profile dlperf --warmup 120", "--warmup 120 leaves none of --iters 120 to measure"),
+        ("--profile full", "invalid value 'full' for '--profile <NAME>'"),
+        ("--profile cpu --quick", "cannot be used with"),
         ("--cases 1n1g --mpirun-args 'open", "--launcher-args \"'open\": missing closing quote"),
         ("--cases 1n1g --worker /nowhere/worker", "--worker /nowhere/worker is no program"),
     ] {
@@ -269,22 +317,25 @@ fn a_sweep_keeps_every_log_and_record() {
     let share = format!("\neach rank has {threads} of {cores} cores in every case\n");
     assert!(stdout.contains(&share), "{stdout}");
     for (case, number) in [("1n1g", 1), ("1n1g", 2), ("1n2g", 1), ("1n2g", 2)] {
-        let log = sandbox.log(&format!("{case}/rn50_b128_fp32_{number}.log"));
-        let record = sandbox.path("out").join(case).join(format!("rn50_b128_fp32_{number}.jsonl"));
+        let log = sandbox.log(&format!("{case}/rn50_b8_fp32_{number}.log"));
+        let record = sandbox.path("out").join(case).join(format!("rn50_b8_fp32_{number}.jsonl"));
         assert!(record.is_file());
         assert!(log.starts_with("+ mpirun --allow-run-as-root "), "{log}");
         let iterations = log.lines().filter(|line| matches!(dlperf::parse(line), Line::Iteration { .. }));
         assert_eq!(iterations.count(), 12, "{log}");
         let words = format!(
-            "words: train --device cpu --iters 12 --warmup 2 --threads {threads} --record {} --case {case} --run {number}\n",
+            "words: train --batch-size 8 --device cpu --iters 12 --warmup 2 --threads {threads} --record {} --case {case} --run {number}\n",
             record.display()
         );
         assert!(log.contains(&words), "{log}");
-        let result = format!("{case} run {number} of 2: 20.50 images/s (mean after warm-up), ");
+        let result = format!("{case} run {number} of 2: 20.50 images/s (after warm-up), ");
         assert!(stdout.contains(&result), "{stdout}");
     }
     let out = sandbox.path("out").display().to_string();
-    assert!(stdout.ends_with(&format!("all runs are in {out}; next: ringmark extract {out}\n")), "{stdout}");
+    assert!(
+        stdout.ends_with(&format!("all runs are in {out}; next: ringmark report {out} -o {out}/report.html\n")),
+        "{stdout}"
+    );
 
     let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
     assert!(error.contains("already holds a sweep") && error.contains("by --resume, choose another folder"), "{error}");
@@ -306,7 +357,7 @@ fn every_host_of_a_case_gets_its_part_of_the_ranks() {
     assert_eq!(status, Some(0), "{stderr}");
     let hosts = fs::read_to_string(sandbox.path("agent.log")).expect("it was asked");
     assert_eq!(BTreeSet::from_iter(hosts.lines()), BTreeSet::from(["first", "second"]));
-    let log = sandbox.log("2n3g/rn50_b128_fp32_1.log");
+    let log = sandbox.log("2n3g/rn50_b8_fp32_1.log");
     for (rank, local_rank) in [(0, 0), (1, 1), (2, 2), (3, 0), (4, 1), (5, 2)] {
         assert!(log.contains(&format!("\nrank {rank} is number {local_rank} on its host\n")), "{log}");
     }
@@ -320,13 +371,13 @@ fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 1"));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("1n1g run 1 of 1: 20.50 images/s"), "{stdout}");
-    assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "rank 1 of 2 ended with exit status 3");
+    assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), "rank 1 of 2 ended with exit status 3");
     assert!(stderr.contains("    rank 1 of 2: no memory\n"), "{stderr}");
-    let log = sandbox.path("out/1n2g/rn50_b128_fp32_1.log").display().to_string();
+    let log = sandbox.path("out/1n2g/rn50_b8_fp32_1.log").display().to_string();
     let last = format!("\nringmark: 1n2g run 1 of 1 failed: rank 1 of 2 ended with exit status 3; its log is {log}\n");
     let (_, go_on) = stderr.split_once(&last).expect(&stderr);
     assert!(go_on.starts_with("what is finished stays; go on with: ") && go_on.ends_with(" --resume\n"), "{stderr}");
-    assert!(!sandbox.log("1n1g/rn50_b128_fp32_1.log").contains("run failed"));
+    assert!(!sandbox.log("1n1g/rn50_b8_fp32_1.log").contains("run failed"));
 }
 
 #[test]
@@ -334,7 +385,7 @@ fn a_run_without_a_sound_record_has_failed() {
     let sandbox = Sandbox::new("echo nothing");
     let (status, ..) = run(&mut sandbox.sweep("--cases 1n1g"));
     assert_eq!(status, Some(1));
-    let reason = sandbox.failure("1n1g/rn50_b128_fp32_1.log");
+    let reason = sandbox.failure("1n1g/rn50_b8_fp32_1.log");
     assert!(
         reason.starts_with("mpirun ended with exit status 0, but rank 0 on localhost left no record /"),
         "{reason}"
@@ -344,7 +395,7 @@ fn a_run_without_a_sound_record_has_failed() {
     sandbox.write_record(Some("loss is not finite"));
     let (status, ..) = run(&mut sandbox.sweep("--cases 1n1g"));
     assert_eq!(status, Some(1));
-    assert_eq!(sandbox.failure("1n1g/rn50_b128_fp32_1.log"), "loss is not finite");
+    assert_eq!(sandbox.failure("1n1g/rn50_b8_fp32_1.log"), "loss is not finite");
 }
 
 #[test]
@@ -353,8 +404,8 @@ fn a_run_that_hangs_is_ended_with_all_its_processes() {
     let (status, _, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n2g --timeout 2"));
     assert_eq!(status, Some(1), "{stderr}");
     let words = "timed out after 2 s; no rank has reported";
-    assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), words);
-    assert!(sandbox.log("1n2g/rn50_b128_fp32_1.log").contains("\nbefore\n"));
+    assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), words);
+    assert!(sandbox.log("1n2g/rn50_b8_fp32_1.log").contains("\nbefore\n"));
     assert_eq!(sandbox.left(), Vec::<String>::new());
 }
 
@@ -367,7 +418,7 @@ fn an_interrupted_sweep_leaves_no_process() {
         sandbox.wait_for_ranks(2);
         kill(Pid::from_raw(sweep.id().cast_signed()), signal).expect("it runs");
         assert_eq!(sweep.wait().expect("ended").code(), Some(1));
-        assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "interrupted");
+        assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), "interrupted");
         assert_eq!(sandbox.left(), Vec::<String>::new());
     }
 }
@@ -378,7 +429,7 @@ fn an_mpirun_that_is_killed_leaves_no_rank() {
     let sandbox = Sandbox::new(&format!("[ $rank = 1 ] && sleep 0.5 && kill -KILL $PPID\n{HANGING}"));
     let (status, _, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n2g"));
     assert_eq!(status, Some(1), "{stderr}");
-    assert_eq!(sandbox.failure("1n2g/rn50_b128_fp32_1.log"), "mpirun was ended by signal 9");
+    assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), "mpirun was ended by signal 9");
     assert_eq!(sandbox.left(), Vec::<String>::new());
 }
 

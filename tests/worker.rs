@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::benchmark::score::record::ScoreRecord;
+use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::benchmark::{Profile, Record, SweepRecord};
@@ -769,6 +770,23 @@ fn score(mut program: Command, folder: &TempDir, options: &str) -> (String, Scor
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let record = ScoreRecord::read(BufReader::new(File::open(path).expect("a record"))).expect("a record");
     (String::from_utf8(output.stdout).expect("UTF-8"), record)
+}
+
+#[test]
+fn a_rank_takes_the_memory_that_the_launcher_expects() {
+    for (model, options) in [
+        (Model::Resnet18, "--batch-size 16 --dtype fp32"),
+        (Model::Resnet18, "--batch-size 16 --dtype bf16"),
+        (Model::Resnet50V1b, "--batch-size 8 --dtype bf16"),
+    ] {
+        let options = format!("--model {model} --image-size 224 --iters 4 {options}");
+        let record = Run::alone(&options).finish().record.expect("a record");
+        let TrainConfig { dtype, layout, batch_size, image_size, .. } = record.header.config;
+        let facts = model.facts();
+        let expected = facts.training_memory.at(facts, dtype, layout, image_size).of_batch(batch_size).0;
+        let peak = record.end.expect("an end").peak_memory[0].0;
+        assert!((peak..peak + peak / 2).contains(&expected), "{options}: {expected} expected, {peak} taken");
+    }
 }
 
 #[test]

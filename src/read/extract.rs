@@ -11,7 +11,8 @@ use ringmark_record::keyword_enum;
 use ringmark_record::options::usage::usage;
 
 use crate::output::{self, Json};
-use crate::read::analyse::figures::{self, Extraction};
+use crate::read::analyse::conclusion;
+use crate::read::analyse::figures::{self, Extraction, Group};
 use crate::read::analyse::quotable::RepeatAdvice;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
@@ -149,6 +150,16 @@ pub fn render(extraction: &Extraction, format: Format) -> anyhow::Result<String>
         Format::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(extraction)?)? + "\n"),
         Format::PytorchDdpLines => Ok(pytorch_ddp::lines(extraction)),
     }
+}
+
+/// A sentence for each network, precision and batch size of the sweep in `folder`: what its largest case reached, and where
+/// most of the rest is lost. None where its files do not say.
+pub fn conclusions(folder: &Path) -> Vec<String> {
+    let Ok(extraction) = read(folder, None) else { return Vec::new() };
+    let groups = &extraction.groups;
+    let title = |group: &Group| if groups.len() > 1 { format!("{}, ", group.label) } else { String::new() };
+    let sentence = |group| Some(format!("{}{}", title(group), conclusion::of_group(group)?));
+    groups.iter().filter_map(sentence).map(|sentence| output::strip_control_characters(&sentence)).collect()
 }
 
 /// Last part of the path, also of `.` and `results/..`.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
 use clap::{Args, value_parser};
-use ringmark_record::benchmark::{BenchmarkKind, Profile};
+use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
@@ -14,6 +14,7 @@ use ringmark_record::dimension::model::Model;
 use ringmark_record::options::option_table::keyword;
 use ringmark_record::options::usage::usage;
 
+use crate::cli::launch::hosts::Machine;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::sweep::benchmark::axes_sweep::{self, AxesSweep};
@@ -37,7 +38,18 @@ pub struct AxesOptions {
     /// Batch sizes of a rank, instead of --batch-size: each runs with every precision and case
     #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
     batch_sizes: Option<Vec<u32>>,
-    /// Runs of each case [default: 5; with --quick 2]
+    /// What is done where nothing else is typed [default: cpu where ranks use the CPU, otherwise dlperf]
+    ///
+    /// dlperf: 5 runs of 120 iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5
+    /// warm-up, batch size 8. quick: a first look, not a result to quote: 2 runs of 12 iterations, the first 2 warm-up, batch
+    /// size 4 (on GPUs 40, 10 and 32). Scoring takes MXNet's batch sizes 1, 2, 4, 8, 16 and 32 and its 10 passes after 5 dry
+    /// ones, as often as the profile says; quick: 5 passes after 2, batch size 4
+    #[arg(long, value_name = "NAME", value_parser = keyword::<SweepProfile>())]
+    profile: Option<SweepProfile>,
+    /// Short for --profile quick
+    #[arg(long, conflicts_with = "profile")]
+    quick: bool,
+    /// Runs of each case [default: the profile's]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
     /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE; of other benchmarks
@@ -48,9 +60,6 @@ pub struct AxesOptions {
     /// program or devices are not those it was begun with
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Short profile for a first look, not a result to quote: two runs, small batch, few iterations
-    #[arg(long)]
-    pub(super) quick: bool,
     /// Pause between two runs, for devices to cool down
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = value_parser!(u64).range(..=86_400))]
     cooldown: u64,
@@ -64,9 +73,21 @@ pub(super) struct AxisDefaults {
     pub(super) batch_sizes: Vec<u32>,
     pub(super) threads: Option<u32>,
     pub(super) device: DeviceKind,
+    pub(super) knows_cpu: bool,
+    pub(super) profile: SweepProfile,
 }
 
 impl AxesOptions {
+    /// The one that was typed, or the device's.
+    pub(super) fn profile(&self, machine: &Machine, launch: &LaunchConfig) -> SweepProfile {
+        match self.profile {
+            _ if self.quick => SweepProfile::Quick,
+            Some(profile) => profile,
+            None if machine.knows_cpu(launch) => SweepProfile::Cpu,
+            None => SweepProfile::Dlperf,
+        }
+    }
+
     /// Fills in what was not typed and checks the axes.
     pub(super) fn into_sweep(
         self,
@@ -79,7 +100,7 @@ impl AxesOptions {
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
             batch_sizes: self.batch_sizes.unwrap_or(defaults.batch_sizes),
             cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts)),
-            runs: self.runs.unwrap_or(if self.quick { 2 } else { 5 }),
+            runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
         refuse_repeated("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
         refuse_repeated("--models", &axes.models, "").map_err(usage)?;
@@ -91,8 +112,9 @@ impl AxesOptions {
             launch,
             cooldown: Duration::from_secs(self.cooldown),
             resume: self.resume,
-            profile: if self.quick { Profile::Quick } else { Profile::Full },
+            profile: defaults.profile,
             device: defaults.device,
+            knows_cpu: defaults.knows_cpu,
             threads: defaults.threads,
         })
     }
@@ -104,4 +126,34 @@ pub(super) fn refuse_repeated<T: PartialEq + Display>(option: &str, values: &[T]
         ensure!(!values[..index].contains(value), "{option} has {value} twice: name it once{advice}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use ringmark_record::benchmark::train::config::TrainConfig;
+    use ringmark_record::options::keyword_enum::KeywordEnum;
+
+    use crate::cli::Cli;
+
+    use super::*;
+
+    #[test]
+    fn the_help_has_the_profiles_as_they_are() {
+        let program = Cli::command();
+        let sweep = program.find_subcommand("sweep").expect("a command");
+        let option = sweep.get_arguments().find(|option| option.get_id() == "profile").expect("an option");
+        let help = option.get_long_help().expect("a help").to_string();
+        for profile in SweepProfile::ALL {
+            let runs = profile.runs();
+            let TrainConfig { iterations, warmup, batch_size, .. } = TrainConfig::of_profile(*profile, DeviceKind::Cpu);
+            let numbers =
+                format!("{runs} runs of {iterations} iterations, the first {warmup} warm-up, batch size {batch_size}");
+            let (_, rest) = help.split_once(&format!("{profile}: ")).expect("it is there");
+            assert!(rest.contains(&numbers), "{profile}: {numbers}: {help}");
+        }
+        let TrainConfig { iterations, warmup, batch_size, .. } =
+            TrainConfig::of_profile(SweepProfile::Quick, DeviceKind::Cuda);
+        assert!(help.contains(&format!("(on GPUs {iterations}, {warmup} and {batch_size})")), "{help}");
+    }
 }

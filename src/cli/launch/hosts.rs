@@ -148,6 +148,13 @@ impl Machine {
         }
     }
 
+    /// Whether it is sure that ranks will use the CPU: it was asked for, or all of them run here, where there is no GPU. What
+    /// other hosts have is not known before a job runs there.
+    pub(super) fn knows_cpu(&self, launch: &LaunchConfig) -> bool {
+        let is_here = launch.hosts.all().iter().all(|host| self.environment.is_here(&host.name));
+        launch.device == DeviceChoice::Cpu || (is_here && self.kind(launch) == DeviceKind::Cpu)
+    }
+
     /// One rank a GPU, or a core where there is none.
     pub(super) fn slots(&self) -> u32 {
         if self.gpus > 0 { self.gpus } else { self.environment.cores }

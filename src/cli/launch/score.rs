@@ -3,8 +3,8 @@
 use std::path;
 
 use clap::Args;
-use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table::Launched;
@@ -46,12 +46,12 @@ pub struct ScoreOptions {
 impl ScoreOptions {
     /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
     pub fn into_config(self) -> anyhow::Result<ScoreSweep> {
-        let profile = if self.axes.quick { ScoreConfig::quick() } else { ScoreConfig::default() };
-        let score = self.score.apply(profile)?;
-        let score = ScoreConfig { init: score.init.map(path::absolute).transpose()?, ..score };
-        let machine = Machine::read(score.device);
+        let machine = Machine::read(self.score.apply(ScoreConfig::default())?.device);
         let launch = self.launch.into_config(&machine)?;
-        let is_one_size = self.axes.quick || self.score.has("batch-size");
+        let profile = self.axes.profile(&machine, &launch);
+        let score = self.score.apply(ScoreConfig::of_profile(profile))?;
+        let score = ScoreConfig { init: score.init.map(path::absolute).transpose()?, ..score };
+        let is_one_size = profile == SweepProfile::Quick || self.score.has("batch-size");
         let defaults = AxisDefaults {
             cases: |_| vec![Case::SINGLE],
             model: score.model,
@@ -59,6 +59,8 @@ impl ScoreOptions {
             batch_sizes: if is_one_size { vec![score.batch_size] } else { MXNET_BATCH_SIZES.to_vec() },
             threads: score.threads,
             device: machine.kind(&launch),
+            knows_cpu: machine.knows_cpu(&launch),
+            profile,
         };
         let sweep = self.axes.into_sweep(BenchmarkKind::Score, launch, defaults)?;
         for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {

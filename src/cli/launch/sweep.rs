@@ -21,8 +21,10 @@ const SWEEP_EXAMPLES: &str = "\
 Examples:
   ringmark sweep --quick
       a first look at this machine in minutes
+  ringmark sweep
+      a result of this machine: on a CPU half an hour or less, on GPUs DLPerf's protocol
   ringmark sweep --cases 1n1g,1n8g --batch-size 256 --dtype fp16
-      one and all eight GPUs of this machine, five runs each
+      one and all eight GPUs of this machine, five runs each: DLPerf's profile, the default on GPUs
   ringmark sweep --hosts a:8,b:8,c:8,d:8 --interface ib0
       DLPerf's six cases on four hosts. They reach each other by ssh without a password;
       ringmark-worker and the folder of --out lie at the same path on all of them
@@ -74,8 +76,9 @@ impl SweepOptions {
         let launch = self.launch.into_config(&machine)?;
         let device = machine.kind(&launch);
         let ddp_suite = self.suite.is_some();
-        let profile = if self.axes.quick { TrainConfig::quick(device) } else { TrainConfig::default() };
-        let train = with_absolute_paths(self.train.apply(profile)?)?;
+        let profile = self.axes.profile(&machine, &launch);
+        let train = with_absolute_paths(self.train.apply(TrainConfig::of_profile(profile, device))?)?;
+        let knows_cpu = machine.knows_cpu(&launch);
         let defaults = AxisDefaults {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
             model: train.model,
@@ -83,6 +86,8 @@ impl SweepOptions {
             batch_sizes: vec![train.batch_size],
             threads: train.threads,
             device,
+            knows_cpu,
+            profile,
         };
         let sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
         for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {

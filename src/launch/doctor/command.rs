@@ -16,7 +16,7 @@ use crate::launch::job::request::StarterOptions;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
-use crate::launch::local::print::{print_error, print_line};
+use crate::launch::local::print::{coloured, print_error, print_line};
 use crate::launch::local::worker::find_worker;
 use crate::output::{self, Json};
 
@@ -62,6 +62,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
         worker: sync.as_ref().map_or(&worker, Sync::worker),
         results: results.as_deref(),
         device: config.device,
+        memory: None,
         several: config.hosts.all().len() > 1,
         ssh: &config.ssh,
         options: &config.options,
@@ -76,7 +77,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
         let lines = examination.network.line().into_iter().chain(report::findings(&examination.findings));
         let notes = examination.hosts.iter().filter_map(HostFacts::load_note);
         lines.chain(notes).for_each(|line| text += &(line + "\n"));
-        output::print(&text)?;
+        output::print_raw(&coloured(&output::strip_control_characters(&text)))?;
     }
     let summary = report::summary(&examination);
     ensure!(!examination.has_errors(), "{summary}: a job on these hosts would fail");

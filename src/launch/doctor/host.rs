@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::inspection::{Inspection, Order, Reply};
 use ringmark_record::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
@@ -87,6 +87,8 @@ pub struct Visit<'a> {
     pub results: Option<&'a Path>,
     /// What the ranks are to use.
     pub device: DeviceChoice,
+    /// Memory that the ranks on one host will need, where that is known.
+    pub memory: Option<Bytes>,
     /// Whether there are several hosts, so that it matters which network they use.
     pub several: bool,
     /// How ssh reaches them.

@@ -105,6 +105,7 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
             Gpus::None => Some("no GPU".to_owned()),
             Gpus::Unknown | Gpus::Hang | Gpus::Fail(_) => None,
         },
+        Check::Memory => inspection?.available_memory.map(megabytes),
         Check::Memlock => probe.map(|probe| probe.memlock.map_or_else(|| "no limit".to_owned(), megabytes)),
         Check::SharedMemory => Some(megabytes(probe?.shared_memory?.free)),
         Check::Disk => Some(megabytes(probe?.results.or(probe?.temporary)?.free)),
@@ -243,7 +244,7 @@ mod tests {
     use crate::launch::doctor::probe::Gpu;
 
     fn examination(hosts: Vec<HostFacts>) -> Examination {
-        let asked = Asked { worker: Path::new("/w"), device: DeviceChoice::Auto, results: None };
+        let asked = Asked { worker: Path::new("/w"), device: DeviceChoice::Auto, results: None, memory: None };
         let count = hosts.len();
         let links = (0..count).map(|from| open(from, (from + 1) % count, Some(1.25)));
         Examination {

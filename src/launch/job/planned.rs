@@ -12,7 +12,7 @@ use ringmark_record::file::{run_name, whole_file};
 use ringmark_record::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_record::line::dlperf;
 
-use crate::launch::job::process::{self, Ended, Launch};
+use crate::launch::job::process::{self, Ended, Heard, Launch};
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::{Ask, Watch};
 use crate::launch::local::disk;
@@ -82,23 +82,25 @@ impl PlannedJob {
     }
 
     /// Runs the job to its end; [`close`](PlannedJob::close) is the next step, also after
-    /// an error. Its command goes to the log, and its output to the log and to `each_line`, line by line as it comes; an
-    /// error of `each_line` ends the job. The host of a rank that was killed is asked why, by `ask`.
+    /// an error. Its command goes to the log, and its output to the log; `each` gets all that is heard of it, and an
+    /// error of `each` ends the job. The host of a rank that was killed is asked why, by `ask`.
     pub fn run(
         &self,
         limits: JobLimits,
         interrupt: &Interrupt,
         ask: Ask,
-        mut each_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
+        mut each: impl FnMut(Heard) -> anyhow::Result<()>,
     ) -> anyhow::Result<Ended> {
         let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
         writeln!(log, "+ {}", self.command_line()).map_err(|error| self.log_not_written(error))?;
         let mut watch = Watch::open(self.ranks, &self.addresses, limits.stall_timeout, ask)?;
         let command = self.starter.passing(&self.command, LAUNCHER_VARIABLE);
         let launch = Launch { starter: self.starter, command: &command, timeout: limits.timeout };
-        process::run(&launch, interrupt, &mut watch, |block| {
-            log.write_all(block).map_err(|error| self.log_not_written(error))?;
-            process::lines_of(block).try_for_each(&mut each_line)
+        process::run(&launch, interrupt, &mut watch, |heard| {
+            if let Heard::Block(block) = heard {
+                log.write_all(block).map_err(|error| self.log_not_written(error))?;
+            }
+            each(heard)
         })
     }
 

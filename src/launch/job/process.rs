@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid};
-use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress};
+use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress, Stage};
 
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::Watch;
@@ -21,6 +21,9 @@ use crate::launch::local::interrupt::{Interrupt, TICK};
 
 /// What mpirun or srun gets to end its ranks, on all hosts, before it is killed: it gives them a second itself.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// Between two looks at where the ranks are, which say it once a second.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Longest block of output, in bytes: a rank may print without end, and without a newline.
 const LONGEST_BLOCK: usize = 1 << 16;
@@ -69,24 +72,28 @@ impl Ended {
     }
 }
 
-/// Runs a job to its end, under the eyes of `watch`. `each_block` gets what it writes on either stream as it comes, in whole
-/// lines, each with its newline, and a very long one in parts; an error of `each_block` ends the job.
+/// What is heard of a job while it runs.
+pub enum Heard<'a> {
+    /// What it wrote on either stream, in whole lines, each with its newline; a very long one comes in parts.
+    Block(&'a [u8]),
+    /// Iteration and stage of the rank that is furthest behind, where one has said: every half a second.
+    Place(Option<(u32, Stage)>),
+}
+
+/// Runs a job to its end, under the eyes of `watch`. `each` gets all that is heard of it, as it comes; an error of `each`
+/// ends the job.
 pub fn run(
     launch: &Launch,
     interrupt: &Interrupt,
     watch: &mut Watch,
-    mut each_block: impl FnMut(&[u8]) -> anyhow::Result<()>,
+    mut each: impl FnMut(Heard) -> anyhow::Result<()>,
 ) -> anyhow::Result<Ended> {
-    let mut each_block = |watch: &mut Watch, block: io::Result<Vec<u8>>| {
-        let block = block?;
-        lines_of(&block).for_each(|line| watch.line(&String::from_utf8_lossy(line)));
-        each_block(&block)
-    };
     let (mut job, blocks) = Job::start(launch, watch.address())?;
     let deadline = launch.timeout.map(|limit| (limit, Instant::now() + limit));
+    let mut looked = Instant::now();
     let ended = loop {
         match blocks.recv_timeout(TICK) {
-            Ok(block) => each_block(watch, block)?,
+            Ok(block) => hand_out(&block?, watch, &mut each)?,
             Err(RecvTimeoutError::Timeout) => {}
             // Its output is closed: it is about to exit.
             Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
@@ -102,6 +109,10 @@ pub fn run(
         if let Some(reason) = watch.verdict() {
             break Ended::Stopped(reason);
         }
+        if looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            each(Heard::Place(watch.place()))?;
+        }
         if let Some((limit, _)) = deadline.filter(|(_, end)| Instant::now() >= *end) {
             break Ended::TimedOut(limit, watch.whereabouts());
         }
@@ -110,13 +121,18 @@ pub fn run(
     // stops at the last line.
     thread::scope(|scope| {
         scope.spawn(|| drop(job));
-        blocks.into_iter().try_for_each(|block| each_block(watch, block))
+        blocks.into_iter().try_for_each(|block| hand_out(&block?, watch, &mut each))
     })?;
     Ok(match ended {
         Ended::Exited(status, _) if !status.success() => Ended::Exited(status, watch.explanation()),
         Ended::Stopped(verdict) => Ended::Stopped(watch.last_word(verdict)),
         ended => ended,
     })
+}
+
+fn hand_out(block: &[u8], watch: &mut Watch, each: &mut impl FnMut(Heard) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    lines_of(block).for_each(|line| watch.line(&String::from_utf8_lossy(line)));
+    each(Heard::Block(block))
 }
 
 /// The command of `ringmark` that is [`leash`].

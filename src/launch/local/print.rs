@@ -1,7 +1,20 @@
 //! Lines for people on the standard output and the standard error. What they say is in the files as well: where one cannot
-//! be written, on a disk that is full or into a closed pipe, nothing ends for it.
+//! be written, on a disk that is full or into a closed pipe, nothing ends for it. On a terminal verdicts have colours,
+//! unless `NO_COLOR` is set.
 
 use std::io::{self, Write};
+
+use console::{Color, Style};
+
+/// Words that are verdicts, with their colours.
+const VERDICTS: [(&str, Color); 6] = [
+    ("error:", Color::Red),
+    ("failed:", Color::Red),
+    ("FAIL", Color::Red),
+    ("warning:", Color::Yellow),
+    ("warn", Color::Yellow),
+    ("ok", Color::Green),
+];
 
 /// Where a command prints what it says beside its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +40,45 @@ impl Printer {
 /// Prints a line on the standard output.
 pub fn print_line(text: &str) {
     // The module says why.
-    let _ = writeln!(io::stdout(), "{text}");
+    let _ = writeln!(io::stdout(), "{}", coloured(text));
 }
 
 /// Prints a line on the standard error.
 pub fn print_error(text: &str) {
     // The module says why.
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", with_colours(text, console::colors_enabled_stderr()));
+}
+
+/// With the colours of its verdicts where the standard output shows them.
+pub fn coloured(text: &str) -> String {
+    with_colours(text, console::colors_enabled())
+}
+
+fn with_colours(text: &str, are_shown: bool) -> String {
+    if !are_shown {
+        return text.to_owned();
+    }
+    let piece = |piece: &str| {
+        let word = piece.trim_end_matches([' ', '\n']);
+        let Some((_, color)) = VERDICTS.iter().find(|(verdict, _)| *verdict == word) else { return piece.to_owned() };
+        let style = Style::new().fg(*color).force_styling(true);
+        format!("{}{}", style.apply_to(word), &piece[word.len()..])
+    };
+    text.split_inclusive([' ', '\n']).map(piece).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_have_colours_and_nothing_else() {
+        let text = "warning: a  FAIL\n  error: not ok, a warning\nwarn";
+        assert_eq!(
+            with_colours(text, true),
+            "\u{1b}[33mwarning:\u{1b}[0m a  \u{1b}[31mFAIL\u{1b}[0m\n  \u{1b}[31merror:\u{1b}[0m not ok, a \
+             warning\n\u{1b}[33mwarn\u{1b}[0m"
+        );
+        assert_eq!(with_colours(text, false), text);
+    }
 }

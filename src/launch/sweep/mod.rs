@@ -8,11 +8,15 @@
 //! | [`conditions`] | what figures depend on and is known before a run |
 //! | [`ledger`] | a sweep's manifest while it runs, and what of an earlier sweep still counts |
 //! | [`folder`] | the folder of results: held by one command, old attempts put aside |
-//! | [`progress`] | what the terminal shows of a run while it goes |
+//! | [`cost`] | what a job will take of each rank: arithmetic and memory; pure |
+//! | [`estimate`] | what jobs will take, before they run; refuses what this machine has no memory for |
+//! | [`progress`] | what is shown of a run while it goes |
 //! | [`suite`] | PyTorch's DDP suite: its cases, the runs without communication, its lines |
 
 pub mod benchmark;
 pub mod conditions;
+pub mod cost;
+pub mod estimate;
 pub mod folder;
 pub mod ledger;
 pub mod plan;

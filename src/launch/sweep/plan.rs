@@ -55,8 +55,14 @@ impl Axes {
         runs
     }
 
-    /// `1n2g run 1 of 3`, `1n2g b16 bf16 without communication, run 1 of 3`: axes of one value are not named.
+    /// `1n2g run 1 of 3`, `1n2g b16 bf16 without communication, run 1 of 3`.
     pub fn title(&self, run: RunName) -> String {
+        let comma = if run.baseline { "," } else { "" };
+        format!("{}{comma} run {} of {}", self.point_title(run), run.run, self.runs)
+    }
+
+    /// `1n2g`, `1n2g b16 bf16 without communication`: axes of one value are not named.
+    pub fn point_title(&self, run: RunName) -> String {
         let mut title = run.case.to_string();
         if self.models.len() > 1 {
             title += &format!(" {}", run.model);
@@ -68,9 +74,9 @@ impl Axes {
             title += &format!(" {}", run.dtype);
         }
         if run.baseline {
-            title += " without communication,";
+            title += " without communication";
         }
-        title + &format!(" run {} of {}", run.run, self.runs)
+        title
     }
 
     /// Networks, precisions and batch sizes under their options' names, as a manifest holds them.

@@ -1,45 +1,73 @@
-//! What the terminal shows of a run while it goes: which one it is, images/s so far, time left of the run and of the sweep.
-//! Nothing where standard output is no terminal. Not for the figures of a sweep: those are read from the files.
+//! What is shown of a run while it goes: which one it is, where its slowest rank is, images/s so far, time left of the
+//! sweep. On a terminal it is one line that changes, elsewhere a line every half a minute. Not for the figures of a sweep:
+//! those are read from the files.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::host::heartbeat::Stage;
 use ringmark_record::line::dlperf::{self, Line};
-use ringmark_record::stats::summary;
+use ringmark_record::stats::{summary, welch};
 
-use crate::launch::sweep::benchmark::{ExpectedTime, Follower, SessionProgress};
+use crate::launch::local::print::print_line;
+use crate::launch::sweep::benchmark::{Follower, SessionProgress};
 
-/// Follows a run by the lines of its iterations.
+/// Between two lines where standard output is no terminal.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// Follows a run by the lines of its iterations and the reports of its ranks.
 pub struct RunProgress {
     /// Hidden where standard output is no terminal.
     bar: ProgressBar,
+    /// What the run is called.
+    title: String,
+    session: SessionProgress,
     iterations: u32,
     warmup: u32,
+    started: Instant,
+    /// Number and speed of the last iteration that ended.
+    last: Option<(u32, ImagesPerSecond)>,
     /// Of the iterations after warm-up.
     speeds: Vec<f64>,
     /// When the first iteration was seen to end, and its number.
     first: Option<(Instant, u32)>,
-    /// What this run and those after it will take.
-    expected: Option<ExpectedTime>,
+    /// When the last one was seen to end.
+    seen: Instant,
+    /// Iteration and stage of the rank that is furthest behind.
+    place: Option<(u32, Stage)>,
+    /// When the last line was printed.
+    printed: Instant,
 }
 
 impl RunProgress {
     /// Of the run called `title`; it has `iterations`, the first `warmup` of which do not count.
-    pub fn new(title: &str, iterations: u32, warmup: u32, progress: SessionProgress) -> RunProgress {
-        let bar = ProgressBar::with_draw_target(Some(iterations.into()), ProgressDrawTarget::stdout());
-        let style = ProgressStyle::with_template("{prefix} {bar:20} {pos}/{len} {wide_msg}");
+    pub fn new(title: String, iterations: u32, warmup: u32, session: SessionProgress) -> RunProgress {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout());
+        let style = ProgressStyle::with_template("{wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.set_prefix(format!("[{}/{}] {title}", progress.number, progress.of));
-        let mut run =
-            RunProgress { bar, iterations, warmup, speeds: Vec::new(), first: None, expected: progress.expected };
-        run.show("starting".to_owned(), None);
+        let now = Instant::now();
+        let run = RunProgress {
+            bar,
+            title,
+            session,
+            iterations,
+            warmup,
+            started: now,
+            last: None,
+            speeds: Vec::new(),
+            first: None,
+            seen: now,
+            place: None,
+            printed: now,
+        };
+        run.bar.set_message(run.line_at(now));
         run
     }
 
-    /// DLPerf's mean of rates after warm-up; `None` where no iteration came after it.
-    pub fn mean(&self) -> Option<ImagesPerSecond> {
-        summary::mean(&self.speeds).map(ImagesPerSecond)
+    /// All images over all time after warm-up, as the log has it; `None` where no iteration came after it.
+    pub fn speed(&self) -> Option<ImagesPerSecond> {
+        summary::harmonic_mean(&self.speeds).map(ImagesPerSecond)
     }
 
     fn take(&mut self, line: &[u8], now: Instant) {
@@ -47,29 +75,58 @@ impl RunProgress {
         if batch > self.warmup {
             self.speeds.push(speed.0);
         }
-        let (since, first) = *self.first.get_or_insert((now, batch));
-        // A mean of the time per iteration, by those that were timed here.
-        let left = batch.checked_sub(first).filter(|timed| *timed > 0).map(|timed| {
-            let per_iteration = (now - since).as_secs_f64() / f64::from(timed);
-            Duration::from_secs_f64(per_iteration * f64::from(self.iterations.saturating_sub(batch)))
-        });
-        self.bar.set_position(batch.into());
-        let speed = match self.mean() {
-            Some(mean) => format!("{mean:.2} so far"),
-            None => format!("{speed:.2} (warm-up)"),
-        };
-        self.show(speed, left);
+        self.first.get_or_insert((now, batch));
+        (self.last, self.seen) = (Some((batch, speed)), now);
     }
 
-    fn show(&mut self, what: String, left: Option<Duration>) {
-        let mut message = what;
-        if let Some(left) = left {
-            message += &format!(", {} left", whole_seconds(left));
+    /// Shows where the run is; on no terminal the line to print, where it is time for one.
+    fn show(&mut self, now: Instant) -> Option<String> {
+        let line = self.line_at(now);
+        if !self.bar.is_hidden() {
+            self.bar.set_message(line);
+            return None;
         }
-        if let Some(sweep) = self.expected.map(|expected| expected.rest + left.unwrap_or(expected.job)) {
-            message += &format!(", sweep {} left", whole_seconds(sweep));
+        let is_due = now - self.printed >= INTERVAL;
+        is_due.then(|| {
+            self.printed = now;
+            line
+        })
+    }
+
+    /// `run 3/10 - 1n2g - backward - 12/30 - 1.2 images/s +-4 % - run 0:40 - sweep about 6:10 left`.
+    fn line_at(&self, now: Instant) -> String {
+        let SessionProgress { number, of, .. } = self.session;
+        let elapsed = now - self.started;
+        let mut parts = vec![format!("run {number}/{of}"), self.title.clone()];
+        parts.extend(self.place.map(|(_, stage)| name(stage)));
+        let begun = self.place.map_or(0, |(iteration, _)| iteration);
+        let iteration = self.last.map_or(begun, |(ended, _)| ended.max(begun));
+        if iteration > 0 {
+            parts.push(format!("{iteration}/{}", self.iterations));
         }
-        self.bar.set_message(message);
+        parts.extend(self.speed_text());
+        parts.push(format!("run {}", clock(elapsed)));
+        let left = self.session.session_left(elapsed, self.left(now));
+        parts.extend(left.map(|left| format!("sweep about {} left", clock(left))));
+        parts.join(" - ")
+    }
+
+    /// The speed so far with the half-width of the 95 % confidence interval of the mean, where it has one.
+    fn speed_text(&self) -> Option<String> {
+        let Some(speed) = self.speed() else {
+            return self.last.map(|(_, speed)| format!("{:.1} images/s (warm-up)", speed.0));
+        };
+        let margin = welch::margin_of_mean(&self.speeds).filter(|_| speed.0 > 0.0);
+        let margin = margin.map(|margin| format!(" +-{:.0} %", 100.0 * margin / speed.0)).unwrap_or_default();
+        Some(format!("{:.1} images/s{margin}", speed.0))
+    }
+
+    /// Time left of the run, by the iterations that were timed here.
+    fn left(&self, now: Instant) -> Option<Duration> {
+        let ((since, first), (last, _)) = (self.first?, self.last?);
+        let timed = last.checked_sub(first).filter(|timed| *timed > 0)?;
+        let whole = (self.seen - since) * self.iterations.saturating_sub(last) / timed;
+        Some(whole.saturating_sub(now - self.seen))
     }
 }
 
@@ -79,51 +136,118 @@ impl Follower for RunProgress {
         Ok(())
     }
 
+    fn place(&mut self, place: Option<(u32, Stage)>) {
+        self.place = place;
+        if let Some(line) = self.show(Instant::now()) {
+            print_line(&line);
+        }
+    }
+
     fn finish(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// `3m 20s`.
-fn whole_seconds(duration: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(duration.as_secs_f64().round() as u64)).to_string()
+/// What a rank does; the number of a bucket would change faster than it can be read.
+fn name(stage: Stage) -> String {
+    match stage {
+        Stage::AllReduce { .. } => "all-reduce".to_owned(),
+        stage => stage.to_string(),
+    }
+}
+
+/// `0:40`, `1:02:03`.
+fn clock(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64().round() as u64;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FIRST: SessionProgress = SessionProgress { number: 1, of: 1, expected: None };
+    const FIRST: SessionProgress =
+        SessionProgress { number: 1, of: 1, work: 1.0, later_work: 0.0, pauses: Duration::ZERO, pace: None };
 
     fn run(progress: &mut RunProgress, batch: u32, speed: f64, now: Instant) {
         progress.take(dlperf::write(batch, ImagesPerSecond(speed), 6.9).as_bytes(), now);
     }
 
     #[test]
-    fn the_mean_leaves_out_warm_up_and_noise() {
-        let mut progress = RunProgress::new("1n1g run 1 of 1", 4, 2, FIRST);
+    fn the_speed_leaves_out_warm_up_and_noise() {
+        let mut progress = RunProgress::new("1n1g".to_owned(), 4, 2, FIRST);
         for (batch, speed) in [(1, 1.0), (2, 2.0), (3, 30.0), (4, 50.0)] {
             run(&mut progress, batch, speed, Instant::now());
             progress.line(b"some warning\n").expect("taken");
         }
-        assert_eq!(progress.mean(), Some(ImagesPerSecond(40.0)));
-        assert_eq!(RunProgress::new("", 4, 2, FIRST).mean(), None);
+        // 2 / (1/30 + 1/50).
+        assert_eq!(progress.speed(), Some(ImagesPerSecond(37.5)));
+        assert_eq!(RunProgress::new(String::new(), 4, 2, FIRST).speed(), None);
     }
 
     #[test]
-    fn speed_and_time_left_are_shown_as_they_become_known() {
-        let start = Instant::now();
-        let expected = Some(ExpectedTime { job: Duration::from_secs(40), rest: Duration::from_secs(100) });
-        let session = SessionProgress { number: 2, of: 10, expected };
-        let mut progress = RunProgress::new("1n2g run 2 of 5", 12, 2, session);
-        assert_eq!(progress.bar.prefix(), "[2/10] 1n2g run 2 of 5");
-        assert_eq!(progress.bar.message(), "starting, sweep 2m 20s left");
-        let mut shown = |batch: u32| {
-            run(&mut progress, batch, 20.5, start + Duration::from_secs(3) * batch);
-            progress.bar.message()
+    fn place_speed_and_time_left_are_shown_as_they_become_known() {
+        // The second of ten equal runs, whose first took 40 s.
+        let session = SessionProgress { number: 2, of: 10, work: 5.0, later_work: 40.0, pace: Some(8.0), ..FIRST };
+        let mut progress = RunProgress::new("1n2g".to_owned(), 12, 2, session);
+        let start = progress.started;
+        let after = |seconds: u32| start + Duration::from_secs(1) * seconds;
+        assert_eq!(progress.line_at(after(1)), "run 2/10 - 1n2g - run 0:01 - sweep about 5:59 left");
+        progress.place = Some((0, Stage::Joining));
+        let joining = "run 2/10 - 1n2g - MPI's initialization - run 0:02 - sweep about 5:58 left";
+        assert_eq!(progress.line_at(after(2)), joining);
+        let mut shown = |batch: u32, speed: f64, stage: Stage| {
+            run(&mut progress, batch, speed, after(3 * batch));
+            progress.place = Some((batch + 1, stage));
+            progress.line_at(after(3 * batch))
         };
-        assert_eq!(shown(1), "20.50 images/s (warm-up), sweep 2m 20s left");
-        assert_eq!(shown(2), "20.50 images/s (warm-up), 30s left, sweep 2m 10s left");
-        assert_eq!(shown(4), "20.50 images/s so far, 24s left, sweep 2m 4s left");
+        assert_eq!(
+            shown(1, 10.0, Stage::Forward),
+            "run 2/10 - 1n2g - forward - 2/12 - 10.0 images/s (warm-up) - run 0:03 - sweep about 5:57 left"
+        );
+        assert_eq!(
+            shown(2, 20.0, Stage::Backward),
+            "run 2/10 - 1n2g - backward - 3/12 - 20.0 images/s (warm-up) - run 0:06 - sweep about 5:50 left"
+        );
+        assert_eq!(
+            shown(3, 20.0, Stage::AllReduce { bucket: 3 }),
+            "run 2/10 - 1n2g - all-reduce - 4/12 - 20.0 images/s - run 0:09 - sweep about 5:47 left"
+        );
+        // Of 20 and 22 the mean is 21, the standard error 1, and Student's t of one degree of freedom 12.7.
+        assert_eq!(
+            shown(4, 22.0, Stage::Optimizer),
+            "run 2/10 - 1n2g - optimizer - 5/12 - 21.0 images/s +-61 % - run 0:12 - sweep about 5:44 left"
+        );
+    }
+
+    #[test]
+    fn the_first_run_tells_the_time_of_those_after_it() {
+        let session = SessionProgress { of: 4, work: 2.0, later_work: 6.0, pauses: Duration::from_secs(30), ..FIRST };
+        let mut progress = RunProgress::new("1n1g".to_owned(), 11, 1, session);
+        let start = progress.started;
+        assert!(!progress.line_at(start).contains("left"));
+        for batch in 1..=6 {
+            run(&mut progress, batch, 8.0, start + Duration::from_secs(10 + u64::from(batch)));
+        }
+        // 16 s of it are over and 5 s are left; the others take three times these 21 s.
+        let line = progress.line_at(start + Duration::from_secs(16));
+        assert!(line.ends_with("8.0 images/s +-0 % - run 0:16 - sweep about 1:38 left"), "{line}");
+        // An iteration that takes its time does not make the run longer until it is overdue.
+        assert_eq!(progress.left(start + Duration::from_secs(18)), Some(Duration::from_secs(3)));
+        assert_eq!(progress.left(start + Duration::from_secs(60)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn without_a_terminal_a_line_comes_every_half_a_minute() {
+        let mut progress = RunProgress::new("1n1g".to_owned(), 4, 2, FIRST);
+        progress.bar.set_draw_target(ProgressDrawTarget::hidden());
+        let start = progress.started;
+        let lines = (1..=120).filter_map(|second| progress.show(start + Duration::from_secs(second)));
+        assert_eq!(
+            lines.collect::<Vec<_>>(),
+            ["0:30", "1:00", "1:30", "2:00"].map(|time| format!("run 1/1 - 1n1g - run {time}"))
+        );
+        assert_eq!(clock(Duration::from_secs(3723)), "1:02:03");
     }
 }

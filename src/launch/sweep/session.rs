@@ -9,23 +9,26 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, ensure};
 use ringmark_record::benchmark::Record;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::run_name::{self, RunName};
-use ringmark_record::manifest::RanOn;
+use ringmark_record::host::memory;
+use ringmark_record::manifest::{Manifest, RanOn, RunState};
 use ringmark_record::options::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;
 use crate::launch::doctor::host::Visit;
 use crate::launch::job::launcher::{LaunchConfig, Launcher, WorkerCall};
 use crate::launch::job::planned::{JobFiles, JobLimits, PlannedJob};
-use crate::launch::job::process::Ended;
+use crate::launch::job::process::{Ended, Heard, lines_of};
 use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, ExpectedTime, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
+    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
 };
 use crate::launch::sweep::conditions::{conditions, resume_command};
+use crate::launch::sweep::estimate;
 use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::sweep::ledger::{self, Ledger};
 
@@ -68,6 +71,10 @@ struct Agenda {
     ledger: Option<Ledger>,
     /// Lines before the first job.
     start: Vec<String>,
+    /// After them, what the jobs that are missing will take.
+    estimate: Vec<String>,
+    /// After these, what of an earlier session does not count.
+    notes: Vec<String>,
 }
 
 impl Agenda {
@@ -79,6 +86,7 @@ impl Agenda {
 
 impl<B: Benchmark> Session<'_, B> {
     fn print_commands(&self) -> anyhow::Result<()> {
+        self.check_memory()?;
         let agenda = self.agenda()?;
         self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         let SessionConfig { launch, .. } = self.config;
@@ -88,6 +96,7 @@ impl<B: Benchmark> Session<'_, B> {
         if let Some(caution) = self.benchmark.caution() {
             print_line(&format!("# {caution}"));
         }
+        agenda.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
         for job in agenda.plan.iter().filter(|job| !agenda.is_finished(job)) {
             print_line(&self.launch_of(job).command_line());
         }
@@ -95,21 +104,21 @@ impl<B: Benchmark> Session<'_, B> {
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
-        let SessionConfig { out, resume, .. } = self.config;
-        if resume {
-            // Before a folder is made for nothing.
-            ledger::find(out)?;
-        }
+        let out = self.config.out;
+        // Before a folder is made for nothing.
+        self.check_memory()?;
         let lock = FolderLock::take(out, &self.launcher.environment().host_name)?;
         let mut agenda = self.agenda()?;
         let interrupt = Interrupt::install()?;
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
-        self.look_at_hosts(&interrupt)?;
+        let missing = agenda.plan.iter().filter(|job| !agenda.is_finished(job));
+        let needed = missing.filter_map(JobPlan::memory_of_host).max_by_key(|needed| needed.0);
+        self.look_at_hosts(needed, &interrupt)?;
         folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
         if let Some(ledger) = &mut agenda.ledger {
             ledger.write(agenda.plan.iter().filter_map(|job| job.run))?;
         }
-        agenda.start.iter().for_each(|line| self.printer.line(line));
+        agenda.start.iter().chain(&agenda.estimate).chain(&agenda.notes).for_each(|line| self.printer.line(line));
 
         let mut ended = Vec::new();
         let outcome = self.run_missing(&mut agenda, &lock, &interrupt, &mut ended);
@@ -123,35 +132,61 @@ impl<B: Benchmark> Session<'_, B> {
         })
     }
 
+    /// Refuses a plan of which a job that is to run needs more memory than this machine has, where its ranks run.
+    fn check_memory(&self) -> anyhow::Result<()> {
+        let begun = self.begun()?;
+        let mut plan = self.benchmark.plan(self.context(begun.as_ref()))?;
+        let runs = begun.map(|manifest| manifest.runs).unwrap_or_default();
+        let is_finished =
+            |job: &JobPlan| runs.iter().any(|run| Some(run.name) == job.run && run.state == RunState::Finished);
+        plan.retain(|job| !is_finished(job));
+        estimate::check_memory(&plan, self.launcher.environment(), &self.config.launch.hosts, memory::available())
+            .map_err(usage)
+    }
+
+    /// The manifest of the sweep that is resumed.
+    fn begun(&self) -> anyhow::Result<Option<Manifest>> {
+        let SessionConfig { out, resume, .. } = self.config;
+        if resume { ledger::find(out).map(Some) } else { Ok(None) }
+    }
+
+    fn context<'c>(&'c self, begun: Option<&'c Manifest>) -> PlanContext<'c> {
+        let begun = begun.map(|manifest| &manifest.conditions);
+        PlanContext { environment: self.launcher.environment(), begun }
+    }
+
     /// The plan, and which of it an earlier session has done; starts and writes nothing.
     fn agenda(&self) -> anyhow::Result<Agenda> {
-        let SessionConfig { launch, out, resume, cooldown, .. } = self.config;
-        let begun = if resume { Some(ledger::find(out)?) } else { None };
+        let SessionConfig { launch, out, cooldown, .. } = self.config;
+        let begun = self.begun()?;
         let environment = self.launcher.environment();
-        let context = PlanContext { environment, begun: begun.as_ref().map(|manifest| &manifest.conditions) };
+        let context = self.context(begun.as_ref());
         let plan = self.benchmark.plan(context)?;
         let mut start: Vec<String> = self.benchmark.start(context);
         start.extend(self.benchmark.caution().map(str::to_owned));
         let Some(options) = self.benchmark.conditions(context) else {
             refuse_used_files(out, &plan)?;
-            return Ok(Agenda { plan, ledger: None, start });
+            return Ok(Agenda { plan, ledger: None, start, estimate: Vec::new(), notes: Vec::new() });
         };
         let conditions = conditions(options, launch, cooldown, &self.launcher)?;
         let command = resume_command(environment, out);
-        let ledger = match begun {
-            None => Ledger::begin(self.benchmark.kind(), out, command, conditions)?,
+        let (ledger, notes) = match begun {
+            None => (Ledger::begin(self.benchmark.kind(), out, command, conditions)?, Vec::new()),
             Some(manifest) => {
                 let check = |run: RunName| Ok(ran_on(&self.benchmark.check_finished(run)?));
-                let (ledger, notes) = Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, check)?;
-                start.extend(notes);
-                ledger
+                Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, check)?
             }
         };
-        Ok(Agenda { plan, ledger: Some(ledger), start })
+        let mut agenda = Agenda { plan, ledger: Some(ledger), start, estimate: Vec::new(), notes };
+        let missing = agenda.plan.iter().filter(|job| !agenda.is_finished(job));
+        let runs_here = self.launcher.hosts().iter().any(|host| environment.is_here(&host.name));
+        agenda.estimate = estimate::lines(missing, environment, cooldown, runs_here.then(memory::available));
+        Ok(agenda)
     }
 
-    /// The doctor's quick look, where it is asked for. Jobs use the network that it finds.
-    fn look_at_hosts(&mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
+    /// The doctor's quick look, where it is asked for: at the memory `needed` on a host too. Jobs use the network that it
+    /// finds.
+    fn look_at_hosts(&mut self, needed: Option<Bytes>, interrupt: &Interrupt) -> anyhow::Result<()> {
         let SessionConfig { launch, out, .. } = self.config;
         if !launch.doctor {
             return Ok(());
@@ -162,6 +197,7 @@ impl<B: Benchmark> Session<'_, B> {
             worker: self.launcher.program(),
             results: Some(&results),
             device: launch.device,
+            memory: needed,
             several: hosts.len() > 1,
             ssh: &launch.ssh,
             options: self.launcher.options(),
@@ -209,8 +245,7 @@ impl<B: Benchmark> Session<'_, B> {
             }
             lock.check_place()?;
             self.benchmark.announce(job).iter().for_each(|line| self.printer.line(line));
-            let expected = expected_time(missing.len() - index - 1, cooldown, ended);
-            let progress = SessionProgress { number: index + 1, of: missing.len(), expected };
+            let progress = progress(&missing, index, cooldown, ended);
             ended.push(self.execute(job, progress, agenda.ledger.as_mut(), interrupt)?);
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
             match outcome {
@@ -252,7 +287,13 @@ impl<B: Benchmark> Session<'_, B> {
         let mut follower = self.benchmark.follow(job, progress);
         let ask = |rank: u32, line: &[&str]| self.launcher.ask(job.case, rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
-        let end = launch.run(limits, interrupt, &ask, |line| follower.line(line));
+        let end = launch.run(limits, interrupt, &ask, |heard| match heard {
+            Heard::Block(block) => lines_of(block).try_for_each(|line| follower.line(line)),
+            Heard::Place(place) => {
+                follower.place(place);
+                Ok(())
+            }
+        });
         follower.finish();
         let outcome = match end {
             Ok(end) => self.conclude(job, &launch, &end, follower, ledger.as_deref_mut()),
@@ -354,9 +395,17 @@ fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
     }
 }
 
-/// What the next job will take and `after` it as many more, by the mean of those that have ended.
-fn expected_time<F>(after: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> Option<ExpectedTime> {
-    let count = u32::try_from(ended.len()).ok().filter(|count| *count > 0)?;
-    let job = ended.iter().map(|ended| ended.took).sum::<Duration>() / count;
-    Some(ExpectedTime { job, rest: (job + cooldown) * u32::try_from(after).ok()? })
+/// How far the session is when `jobs[index]` starts and `ended` have run.
+fn progress<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
+    let later = &jobs[index + 1..];
+    let done: f64 = ended.iter().map(|ended| ended.job.cost.work).sum();
+    let took: Duration = ended.iter().map(|ended| ended.took).sum();
+    SessionProgress {
+        number: index + 1,
+        of: jobs.len(),
+        work: jobs[index].cost.work,
+        later_work: later.iter().map(|job| job.cost.work).sum(),
+        pauses: cooldown * later.len() as u32,
+        pace: (done > 0.0).then(|| took.as_secs_f64() / done),
+    }
 }

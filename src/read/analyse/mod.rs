@@ -5,6 +5,7 @@
 //! | [`grouping`] | which runs may stand in one table, and what tables are called |
 //! | [`figures`] | groups of runs into cases, speedup and efficiency |
 //! | [`caution`] | what a reader of a table must know of the runs in it |
+//! | [`conclusion`] | the last word about a group of runs |
 //! | [`quotable`] | why figures are not to be quoted, and what to do |
 //! | [`title`] | what a group of runs measured, on what and how, in a few lines |
 //! | [`scaling_loss`] | where the time of larger cases goes |
@@ -15,6 +16,7 @@
 
 pub mod caution;
 pub mod comparison;
+pub mod conclusion;
 pub mod figures;
 pub mod grouping;
 pub mod prediction;

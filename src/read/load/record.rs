@@ -203,7 +203,10 @@ fn measure(
             timed,
             warmup,
             windows: log.windows,
-            speed: ImagesPerSecond(times.map(|times| images / times.step.0).or(over_time)?),
+            speed: match &record {
+                Some(record) => record.speed(warmup)?,
+                None => ImagesPerSecond(over_time?),
+            },
             dlperf_speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
                 true => alone(found.name.batch_size, &steps, warmup)?,
                 false => of_rates?,

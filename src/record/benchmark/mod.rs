@@ -36,9 +36,40 @@ keyword_enum!(
 );
 
 keyword_enum!(
+    /// What a sweep does where nothing is typed. What is typed takes the place of any of it.
+    SweepProfile {
+        /// DLPerf's protocol: 120 iterations of 128 images.
+        Dlperf = "dlperf",
+        /// A measurement that a CPU makes in minutes.
+        Cpu = "cpu",
+        /// A first look: too short to be quoted.
+        Quick = "quick",
+    }
+);
+
+impl SweepProfile {
+    /// Runs of each point.
+    pub fn runs(self) -> u32 {
+        match self {
+            SweepProfile::Dlperf => 5,
+            SweepProfile::Cpu => 3,
+            SweepProfile::Quick => 2,
+        }
+    }
+
+    /// How its runs are meant, as their records say.
+    pub fn of_runs(self) -> Profile {
+        match self {
+            SweepProfile::Quick => Profile::Quick,
+            SweepProfile::Dlperf | SweepProfile::Cpu => Profile::Full,
+        }
+    }
+}
+
+keyword_enum!(
     /// How a run was meant.
     Profile {
-        /// A measurement.
+        /// A measurement: of any profile but the quick one.
         Full = "full",
         /// A first look: too short to be quoted.
         Quick = "quick",

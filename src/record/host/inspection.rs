@@ -42,6 +42,9 @@ pub struct Inspection {
     pub processor: String,
     /// Processors that a process there may run on.
     pub cores: u32,
+    /// Memory that a process there may still take; `None` of a worker that does not say.
+    #[serde(default)]
+    pub available_memory: Option<Bytes>,
 }
 
 /// A library as it was really loaded.

@@ -6,8 +6,14 @@
 //! | [`inspection`] | what `ringmark doctor` asks a host, and what the host answers |
 //! | [`heartbeat`] | that a rank is alive and what it does, while it runs |
 //! | [`resource_use`] | what hosts and ranks did while the iterations ran, by the counters of kernel and driver |
+//! | [`memory`] | memory that this process may take, on this host and in its control groups |
+//! | [`control_group`] | where this process's control groups are |
+//! | [`kernel_file`] | (the files in which the kernel says it) |
 
+pub mod control_group;
 pub mod environment;
 pub mod heartbeat;
 pub mod inspection;
+pub mod kernel_file;
+pub mod memory;
 pub mod resource_use;

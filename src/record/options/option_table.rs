@@ -103,6 +103,9 @@ impl<T: OptionValue> OptionValue for Option<T> {
 type Get<C> = Box<dyn Fn(&C) -> String + Send + Sync>;
 type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
 
+/// Of an option that each profile of a sweep gives a value of its own.
+pub const OF_PROFILE: &str = "the profile's";
+
 /// One option of a configuration `C`.
 pub struct OptionSpec<C> {
     name: &'static str,
@@ -112,6 +115,7 @@ pub struct OptionSpec<C> {
     help: &'static str,
     shape: Shape,
     default: Option<&'static str>,
+    default_of_launcher: Option<&'static str>,
     conflicts: &'static [&'static str],
     is_for_worker: bool,
     range: Option<Range>,
@@ -190,6 +194,7 @@ impl<C: 'static> OptionSpec<C> {
             help,
             shape: Shape::Text,
             default: None,
+            default_of_launcher: None,
             conflicts: &[],
             is_for_worker: false,
             range: None,
@@ -208,6 +213,11 @@ impl<C: 'static> OptionSpec<C> {
     /// Says what it is without a value, where that is no value.
     pub fn default_is(self, default: &'static str) -> OptionSpec<C> {
         OptionSpec { default: Some(default), ..self }
+    }
+
+    /// Says what it is behind `ringmark` without a value, where that is not the worker's default.
+    pub fn default_of_launcher(self, default: &'static str) -> OptionSpec<C> {
+        OptionSpec { default_of_launcher: Some(default), ..self }
     }
 
     /// Has a short name as well.
@@ -241,6 +251,7 @@ impl<C: 'static> OptionSpec<C> {
             help: self.help,
             shape: self.shape,
             default: self.default,
+            default_of_launcher: self.default_of_launcher,
             conflicts: self.conflicts,
             is_for_worker: self.is_for_worker,
             range: self.range,
@@ -334,7 +345,10 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
 impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
     fn augment_args(command: Command) -> Command {
         let default = C::default();
-        let arguments = Self::options().map(|option| argument(option, &default));
+        let arguments = Self::options().map(|option| {
+            let of_launcher = option.default_of_launcher.filter(|_| !IS_WORKER);
+            argument(OptionSpec { default: of_launcher.or(option.default), ..option }, &default)
+        });
         command.next_help_heading(C::HEADING).args(arguments).next_help_heading(None::<&str>)
     }
 

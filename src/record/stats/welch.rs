@@ -1,4 +1,4 @@
-//! The difference of two means over runs, and how far it may be from the truth: Welch's interval.
+//! The difference of two means over runs, and how far it may be from the truth: Welch's interval; and the same of one mean.
 //!
 //! Runs are independent, and the spreads of the two sides need not be equal. Of sample variances v and numbers n:
 //!
@@ -60,6 +60,15 @@ pub fn difference(of: &[f64], from: &[f64]) -> Option<Difference> {
     Some(Difference { mean: mean(of)? - mean(from)?, error })
 }
 
+/// How far the true mean may lie from the list's with 95 % confidence, `t(0.975, n - 1) x standard deviation / sqrt(n)`.
+/// `None` for fewer than two values.
+///
+/// `margin_of_mean([20, 22]) = 12.706 x 1.4142 / 1.4142 = 12.706`.
+pub fn margin_of_mean(values: &[f64]) -> Option<f64> {
+    let count = values.len() as f64;
+    Some(student(0.975, count - 1.0) * standard_deviation(values)? / count.sqrt())
+}
+
 /// Of Student's t: the value below which a proportion of `probability` lies. Infinite without a degree of freedom.
 ///
 /// `student(0.975, 8) = 2.306`.
@@ -83,6 +92,9 @@ mod tests {
         assert_eq!(margin(&[1.0, 1.0], &[2.0, 2.0]), 0.0);
         assert_eq!(difference(&[1.0], &[2.0, 3.0]), Some(Difference { mean: -1.5, error: None }));
         assert_eq!(difference(&[], &[2.0, 3.0]), None);
+        // scipy.stats.t.interval(0.95, 3, 5, scipy.stats.sem([3, 4, 5, 8])): 1.56257, 8.43743.
+        assert!((margin_of_mean(&[3.0, 4.0, 5.0, 8.0]).expect("several") - 3.437_43).abs() < 1e-4);
+        assert_eq!(margin_of_mean(&[3.0]), None);
     }
 
     /// `scipy.stats.t.ppf([0.975, 0.995, 0.8, 0.9995], df)`.

@@ -2,9 +2,9 @@
 
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::Wire;
+use ringmark_record::host::memory;
 use tch::{Device, Kind, Tensor};
 
-use crate::host::memory;
 use crate::job::world::World;
 
 /// Size and types of a backend's memory.

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use ringmark_record::host::inspection::{Inspection, Library, Order, Reply};
+use ringmark_record::host::memory;
 
 use crate::ffi::libraries::{self, CudaLibraries};
 use crate::ffi::nccl::Nccl;
@@ -93,6 +94,7 @@ fn inspect(choice: DeviceChoice) -> Result<Inspection> {
         interfaces: network::interfaces()?,
         processor: facts::processor_name(),
         cores: facts::cores(),
+        available_memory: Some(memory::available()),
     })
 }
 

@@ -6,10 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::control_group;
+use ringmark_record::host::kernel_file::first_line;
 use ringmark_record::host::resource_use::{HostUse, RankUse};
-
-use crate::host::control_group;
-use crate::host::facts::first_line;
 
 /// The unit of times that the kernel shows to processes, whatever it counts in itself.
 const TICKS_PER_SECOND: f64 = 100.0;

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::environment::is_allowed;
+use ringmark_record::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The value of a variable that is set and not empty.
@@ -65,22 +66,6 @@ pub fn variables() -> BTreeMap<String, String> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| is_allowed(name))
         .collect()
-}
-
-/// The number behind `key` in one of the kernel's tables of kB.
-pub fn proc_kilobytes(path: &str, key: &str) -> u64 {
-    first_line_with(path, key).trim_end_matches(" kB").parse().unwrap_or(0)
-}
-
-/// What stands behind `key` in the first line that begins with it; nothing where there is none.
-pub fn first_line_with(path: &str, key: &str) -> String {
-    let table = fs::read_to_string(path).unwrap_or_default();
-    table.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned()
-}
-
-/// Of a file; nothing where it cannot be read.
-pub fn first_line(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
 
 /// Operating system and kernel.

@@ -1,9 +1,7 @@
 //! The machine that this rank is on, as kernel and driver show it. Knows no other rank.
 
 pub mod agent;
-pub mod control_group;
 pub mod counters;
 pub mod facts;
 pub mod gpu;
-pub mod memory;
 pub mod network;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::{control_group, facts};
+use ringmark_record::host::control_group;
+
+use crate::host::facts;
 use crate::job::world::World;
 
 /// CPU threads that a rank is asked to have.

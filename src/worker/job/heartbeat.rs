@@ -22,8 +22,9 @@ use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{
     Heartbeat, INTERVAL, LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME,
 };
+use ringmark_record::host::memory;
 
-use crate::host::{facts, memory};
+use crate::host::facts;
 use crate::job::standard_error;
 
 /// What is sent and not acknowledged for so long does not arrive: the link to the launcher is down, or the launcher has been

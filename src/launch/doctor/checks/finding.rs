@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::launch::doctor::host::HostFacts;
 
-/// What is looked at; a column of the table each.
+/// What is looked at; a column of the table each, but for the memory that only a sweep asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
@@ -29,6 +29,8 @@ pub enum Check {
     GpuState,
     /// How the devices are wired.
     Topology,
+    /// Memory for the ranks of a sweep.
+    Memory,
     /// Memory that may be locked.
     Memlock,
     /// /dev/shm.
@@ -59,6 +61,7 @@ impl Check {
             Check::Gpus => "GPUs",
             Check::GpuState => "GPU state",
             Check::Topology => "topology",
+            Check::Memory => "memory",
             Check::Memlock => "memlock",
             Check::SharedMemory => "/dev/shm",
             Check::Disk => "disk",

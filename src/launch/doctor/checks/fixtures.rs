@@ -133,7 +133,7 @@ pub fn inspection(hosts: &mut [HostFacts], number: usize) -> &mut Inspection {
 pub fn found_for(hosts: &[HostFacts], device: DeviceChoice) -> Vec<Finding> {
     let worker = Path::new("/opt/ringmark-worker");
     let results = Some(ResultsFolder { path: Path::new("/results"), exists: true });
-    of_hosts(hosts, &Asked { worker, device, results })
+    of_hosts(hosts, &Asked { worker, device, results, memory: None })
 }
 
 /// The one finding: host, check, severity, text.

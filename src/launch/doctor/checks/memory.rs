@@ -1,4 +1,4 @@
-//! Memory that may be locked, and /dev/shm.
+//! Memory of the ranks, memory that may be locked, and /dev/shm.
 
 use ringmark_record::dimension::units::Bytes;
 
@@ -7,6 +7,21 @@ use crate::launch::doctor::probe::Port;
 
 /// /dev/shm for each rank: NCCL's buffers on a GPU, Open MPI's queues without.
 const SHARED_MEMORY: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(16 << 20));
+
+/// Whether each host has `needed` for its ranks of the largest case.
+pub fn check_ranks_memory(findings: &mut Findings, needed: Option<Bytes>) {
+    let Some(needed) = needed else { return };
+    for (number, host) in findings.hosts.iter().enumerate() {
+        let available = host.inspection.as_ref().and_then(|inspection| inspection.available_memory);
+        if let Some(available) = available.filter(|available| available.0 < needed.0) {
+            let (needed, available) = (megabytes(needed), megabytes(available));
+            let what = format!("the ranks there will need about {needed} of memory, {available} are available");
+            let fix =
+                "choose a smaller --batch-size, --cases of fewer ranks on a host, or end what else uses its memory";
+            findings.error(number, Check::Memory, what, fix);
+        }
+    }
+}
 
 /// Whether the ranks' transports find the memory that they need.
 pub fn check_memory(findings: &mut Findings) {
@@ -38,6 +53,22 @@ pub fn check_memory(findings: &mut Findings) {
 mod tests {
     use super::*;
     use crate::launch::doctor::checks::fixtures::{self, *};
+
+    #[test]
+    fn a_host_without_memory_for_its_ranks_is_an_error() {
+        let mut hosts = fixtures::hosts(2);
+        inspection(&mut hosts, 0).available_memory = Some(Bytes(16_000_000_000));
+        inspection(&mut hosts, 1).available_memory = Some(Bytes(2_000_000_000));
+        let found = |needed| {
+            let mut findings = Findings::new(&hosts);
+            check_ranks_memory(&mut findings, needed);
+            findings.found
+        };
+        let all = found(Some(Bytes(3_000_000_000)));
+        assert_eq!((all.len(), all[0].host.as_str(), all[0].severity), (1, "b", Severity::Error));
+        assert_eq!(all[0].what, "the ranks there will need about 3000 MB of memory, 2000 MB are available");
+        assert_eq!((found(Some(Bytes(1_000_000_000))), found(None)), (Vec::new(), Vec::new()));
+    }
 
     #[test]
     fn limits_of_memory_matter_where_they_are_used() {

@@ -6,7 +6,7 @@
 //! | [`ssh`] | ssh, mpirun, clocks |
 //! | [`versions`] | the worker and its libraries |
 //! | [`gpu`] | devices and processors |
-//! | [`memory`] | memlock and /dev/shm |
+//! | [`memory`] | memory of the ranks, memlock and /dev/shm |
 //! | [`disk`] | disk space for results |
 //! | [`network`] | interface, links, InfiniBand |
 
@@ -21,6 +21,7 @@ pub mod versions;
 use std::path::Path;
 
 use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::units::Bytes;
 
 use crate::launch::doctor::checks::disk::ResultsFolder;
 use crate::launch::doctor::checks::finding::{Finding, Findings};
@@ -34,6 +35,8 @@ pub struct Asked<'a> {
     pub device: DeviceChoice,
     /// Where results go, where there are to be some.
     pub results: Option<ResultsFolder<'a>>,
+    /// Memory that the ranks on one host will need, where that is known.
+    pub memory: Option<Bytes>,
 }
 
 /// Everything but the links between the hosts; in the order of the checks, then of the hosts.
@@ -49,6 +52,7 @@ pub fn of_hosts(hosts: &[HostFacts], asked: &Asked) -> Vec<Finding> {
         gpu::check_topology(&mut findings);
     }
     gpu::check_processors(&mut findings, asked.device);
+    memory::check_ranks_memory(&mut findings, asked.memory);
     memory::check_memory(&mut findings);
     disk::check_disk(&mut findings, asked.results.as_ref());
     ssh::check_clock(&mut findings);

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::host::heartbeat::LauncherAddress;
+use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 
 use crate::launch::job::watch::listener::{Listener, WAITING_EVENTS};
 use crate::launch::job::watch::watchdog::Watchdog;
@@ -106,6 +106,11 @@ impl<'a> Watch<'a> {
             line.extend(files.iter().map(String::as_str));
             self.watchdog.counted(&(self.ask)(rank, &line).unwrap_or_default());
         }
+    }
+
+    /// Where the rank is that is furthest behind, for whom the others wait; `None` before any has said.
+    pub fn place(&self) -> Option<(u32, Stage)> {
+        self.watchdog.place()
     }
 
     /// Where the ranks are, for a job that takes too long.

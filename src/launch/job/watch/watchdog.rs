@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ringmark_record::host::heartbeat::{OutOfMemory, OutOfMemoryCount};
+use ringmark_record::host::heartbeat::{OutOfMemory, OutOfMemoryCount, Stage};
 
 use crate::launch::job::watch::hang::{Hang, NAMED, name};
 use crate::launch::job::watch::listener::{Event, Joined};
@@ -216,6 +216,11 @@ impl Watchdog {
         text
     }
 
+    /// The place of the rank that is furthest behind.
+    pub fn place(&self) -> Option<(u32, Stage)> {
+        self.known.values().filter_map(Rank::position).min()
+    }
+
     /// Every rank's place, as far as they can be named.
     pub fn whereabouts(&self) -> String {
         if self.known.is_empty() {
@@ -277,7 +282,7 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use ringmark_record::dimension::units::{Bytes, Seconds};
-    use ringmark_record::host::heartbeat::{Heartbeat, Stage};
+    use ringmark_record::host::heartbeat::Heartbeat;
 
     use super::*;
 
@@ -343,6 +348,16 @@ mod tests {
     }
 
     const BUCKET: Stage = Stage::AllReduce { bucket: 2 };
+
+    #[test]
+    fn the_place_of_a_job_is_that_of_the_rank_furthest_behind() {
+        let mut story = Story::new(&["a", "b"]);
+        assert_eq!(story.watchdog.place(), None);
+        story.pass(1, &[(0, 3, Stage::Forward, 1.0), (1, 2, Stage::Backward, 1.0)]);
+        assert_eq!(story.watchdog.place(), Some((2, Stage::Backward)));
+        story.pass(1, &[(1, 3, Stage::Optimizer, 1.0)]);
+        assert_eq!(story.watchdog.place(), Some((3, Stage::Forward)));
+    }
 
     #[test]
     fn a_rank_that_is_stopped_is_named_and_those_that_wait_are_not() {

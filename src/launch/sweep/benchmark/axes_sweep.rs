@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_record::benchmark::warning::Warning;
-use ringmark_record::benchmark::{BenchmarkKind, Profile, SweepRecord};
+use ringmark_record::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::ImagesPerSecond;
@@ -19,8 +19,10 @@ use ringmark_record::line::dlperf::{self, Line};
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
 use crate::launch::local::out::{absolute_out, default_out};
-use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext};
+use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::plan::{Axes, CoreShare, joined};
+use crate::launch::sweep::progress::RunProgress;
 use crate::launch::sweep::session::SessionConfig;
 
 /// What is said of the quick profile.
@@ -45,10 +47,12 @@ pub struct AxesSweep {
     pub out: PathBuf,
     /// Go on with the sweep that the folder holds.
     pub resume: bool,
-    /// How the runs are meant.
-    pub profile: Profile,
+    /// What gave its values where nothing was typed.
+    pub profile: SweepProfile,
     /// What the ranks will use, as far as this machine knows.
     pub device: DeviceKind,
+    /// Whether it is sure that they will use the CPU.
+    pub knows_cpu: bool,
     /// CPU threads of a rank, where the user chose.
     pub threads: Option<u32>,
 }
@@ -100,13 +104,23 @@ impl AxesSweep {
         self.core_share(context).map(|share| share.threads).or(self.threads)
     }
 
-    /// The job of `run`, which leaves `files`. `arguments` begin with the worker's command.
-    pub fn job(&self, run: RunName, files: JobFiles, mut arguments: Vec<String>, threads: Option<u32>) -> JobPlan {
+    /// The job of `run`, which leaves `files`. `arguments` begin with the worker's command; `cost` is that of a rank on the
+    /// CPU.
+    pub fn job(
+        &self,
+        run: RunName,
+        files: JobFiles,
+        mut arguments: Vec<String>,
+        threads: Option<u32>,
+        cost: JobCost,
+    ) -> JobPlan {
         arguments.extend(["--case".to_owned(), run.case.to_string(), "--run".to_owned(), run.run.to_string()]);
-        if self.profile == Profile::Quick {
+        if self.profile == SweepProfile::Quick {
             arguments.push("--quick".to_owned());
         }
-        JobPlan { title: self.axes.title(run), case: run.case, run: Some(run), threads, files, arguments }
+        // Of the memory of a GPU, and of its speed, nothing was measured yet.
+        let cost = if self.knows_cpu { cost } else { JobCost { on_cpu: None, ..cost } };
+        JobPlan { title: self.axes.title(run), case: run.case, run: Some(run), threads, files, arguments, cost }
     }
 
     /// What `run` leaves.
@@ -119,7 +133,7 @@ impl AxesSweep {
         let settings = settings.into_iter().map(|(name, value)| (format!("--{name}"), value));
         let mut conditions: BTreeMap<String, String> = settings.collect();
         conditions.extend(self.axes.settings().map(|(name, value)| (name.to_owned(), value)));
-        let quick = if self.profile == Profile::Quick { "yes" } else { "" };
+        let quick = if self.profile == SweepProfile::Quick { "yes" } else { "" };
         conditions.insert("--quick".to_owned(), quick.to_owned());
         let runs_here = self.launch.hosts.all().iter().any(|host| context.environment.is_here(&host.name));
         if self.threads.is_none() && runs_here {
@@ -151,13 +165,12 @@ impl AxesSweep {
 
     /// What is said before and after the runs of a quick profile.
     pub fn caution(&self) -> Option<&'static str> {
-        (self.profile == Profile::Quick).then_some(QUICK)
+        (self.profile == SweepProfile::Quick).then_some(QUICK)
     }
 
-    /// Lines after the last run.
-    pub fn end(&self) -> Vec<String> {
-        let out = self.out.display().to_string();
-        let next = format!("all runs are in {out}; next: ringmark extract {}", shell_words::quote(&out));
+    /// Lines after the last run; `next` is the command that makes most of them.
+    pub fn end(&self, next: &str) -> Vec<String> {
+        let next = format!("all runs are in {}; next: {next}", self.out.display());
         self.caution().map(str::to_owned).into_iter().chain([next]).collect()
     }
 
@@ -192,12 +205,18 @@ impl AxesSweep {
         read().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))
     }
 
+    /// Follows `job`, which has `iterations`, the first `warmup` of which do not count.
+    pub fn follow(&self, job: &JobPlan, iterations: u32, warmup: u32, progress: SessionProgress) -> RunProgress {
+        let title = job.run.map_or_else(|| job.title.clone(), |run| self.axes.point_title(run));
+        RunProgress::new(title, iterations, warmup, progress)
+    }
+
     /// The line of the last of `ended`, `note` behind its speed: on a terminal, where nobody reads it but a person, a row of a table that grows.
     pub fn report(&self, ended: &[EndedJob<RunFigures>], note: &str) -> Vec<String> {
         let Some(EndedJob { job, took, outcome: JobOutcome::Sound(figures) }) = ended.last() else { return Vec::new() };
         let RunFigures { speed, warnings } = figures;
         let mut lines = match io::stdout().is_terminal() {
-            true => self.rows(ended, *speed),
+            true => self.rows(ended, *speed, warnings.len()),
             false => vec![format!("{}: {speed:.2}{note}, {:.0} s", job.title, took.as_secs_f64())],
         };
         lines.extend(warnings.iter().map(|warning| format!("    warning: {}", warning.text)));
@@ -205,7 +224,7 @@ impl AxesSweep {
     }
 
     /// A row of the table, below its head where it is the first.
-    fn rows(&self, ended: &[EndedJob<RunFigures>], speed: ImagesPerSecond) -> Vec<String> {
+    fn rows(&self, ended: &[EndedJob<RunFigures>], speed: ImagesPerSecond, warnings: usize) -> Vec<String> {
         let Some(EndedJob { job, took, .. }) = ended.last() else { return Vec::new() };
         let titles = self.axes.runs().into_iter().map(|run| self.axes.title(run).len());
         let width = titles.max().unwrap_or_default();
@@ -213,11 +232,18 @@ impl AxesSweep {
         let efficiency = speedup.map(|speedup| 100.0 * speedup / f64::from(job.case.ranks()));
         let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
         let (speedup, efficiency) = (number(speedup), efficiency.map_or("-".to_owned(), |it| format!("{it:.1} %")));
+        let verdict = if warnings == 0 { "ok" } else { "warn" };
         let head = format!("{:width$}  {:>10}  {:>7}  {:>10}  {:>6}", "", "images/s", "speedup", "efficiency", "s");
         let (title, seconds) = (&job.title, took.as_secs_f64());
-        let row = format!("{title:width$}  {:>10.2}  {speedup:>7}  {efficiency:>10}  {seconds:>6.0}", speed.0);
+        let row =
+            format!("{title:width$}  {:>10.2}  {speedup:>7}  {efficiency:>10}  {seconds:>6.0}  {verdict}", speed.0);
         if ended.len() == 1 { vec![head, row] } else { vec![row] }
     }
+}
+
+/// A path as a shell takes it.
+pub fn quoted(path: &Path) -> String {
+    shell_words::quote(&path.display().to_string()).into_owned()
 }
 
 /// Mean speed of one rank, of the runs of 1n1g so far that differ from the last one in nothing else.
@@ -234,8 +260,6 @@ fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use ringmark_record::benchmark::train::config::TrainConfig;
 
     use super::*;
@@ -268,6 +292,7 @@ mod tests {
                 threads: None,
                 files,
                 arguments: vec![],
+                cost: JobCost::EQUAL,
             };
             let figures = RunFigures { speed: ImagesPerSecond(speed), warnings: Vec::new() };
             EndedJob { job, took: Duration::ZERO, outcome: JobOutcome::Sound(figures) }

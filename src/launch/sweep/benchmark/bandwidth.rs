@@ -29,6 +29,7 @@ use crate::launch::job::planned::JobFiles;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::session::{self, SessionConfig};
 use crate::output::Json;
 
@@ -110,7 +111,15 @@ impl Benchmark for BandwidthSweep {
             let bandwidth = BandwidthConfig { json: Some(files.record.clone()), ..self.bandwidth.clone() };
             let mut worker = vec![self.kind().to_string()];
             worker.extend(arguments(&bandwidth));
-            JobPlan { title: case.to_string(), case, run: None, threads: bandwidth.threads, files, arguments: worker }
+            JobPlan {
+                title: case.to_string(),
+                case,
+                run: None,
+                threads: bandwidth.threads,
+                files,
+                arguments: worker,
+                cost: JobCost::EQUAL,
+            }
         };
         Ok(self.cases.iter().copied().map(job).collect())
     }

@@ -20,11 +20,13 @@ use std::time::Duration;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
+use ringmark_record::host::heartbeat::Stage;
 use ringmark_record::manifest::Conditions;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::print::Printer;
+use crate::launch::sweep::cost::JobCost;
 
 /// One job of a plan, before it is known how it is launched.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +43,8 @@ pub struct JobPlan {
     pub files: JobFiles,
     /// The worker's command and options.
     pub arguments: Vec<String>,
+    /// What it will take.
+    pub cost: JobCost,
 }
 
 /// What a plan depends on besides the configuration.
@@ -59,23 +63,36 @@ pub struct SessionProgress {
     pub number: usize,
     /// How many run.
     pub of: usize,
-    /// What this one will take and what those after it will, where any was measured.
-    pub expected: Option<ExpectedTime>,
+    /// Work of this one, as [`JobCost::work`].
+    pub work: f64,
+    /// Work of all that follow it.
+    pub later_work: f64,
+    /// Pauses between them.
+    pub pauses: Duration,
+    /// Seconds that a unit of work took in the jobs before; `None` before any has ended.
+    pub pace: Option<f64>,
 }
 
-/// Times by the mean of the jobs before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExpectedTime {
-    /// Of this job.
-    pub job: Duration,
-    /// Of all that follow it.
-    pub rest: Duration,
+impl SessionProgress {
+    /// What is left of the session where this job has run for `elapsed` and has `left`; `None` where neither this job nor
+    /// one before it says how fast they are.
+    pub fn session_left(&self, elapsed: Duration, left: Option<Duration>) -> Option<Duration> {
+        let of_this_job = || Some((elapsed + left?).as_secs_f64() / self.work);
+        let pace = self.pace.or_else(of_this_job)?;
+        let left = left.unwrap_or_else(|| Duration::from_secs_f64(pace * self.work).saturating_sub(elapsed));
+        Some(left + Duration::from_secs_f64(pace * self.later_work) + self.pauses)
+    }
 }
 
-/// Follows a job's output.
+/// Follows a job while it runs.
 pub trait Follower {
     /// Takes the next line, with its newline; an error ends the job.
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()>;
+
+    /// Takes iteration and stage of the rank that is furthest behind, where one has said, again and again.
+    fn place(&mut self, place: Option<(u32, Stage)>) {
+        let _ = place;
+    }
 
     /// The job has ended: clears what is shown of it.
     fn finish(&mut self);

@@ -8,8 +8,9 @@ use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 
-use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures};
+use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::progress::RunProgress;
 use crate::launch::sweep::session;
 
@@ -47,7 +48,7 @@ impl Benchmark for ScoreSweep {
                 ScoreConfig { model, batch_size, dtype, threads, cores_divided_by, record, ..self.score.clone() };
             let mut arguments = vec![self.kind().to_string()];
             arguments.extend(option_table::arguments(&score));
-            Ok(self.sweep.job(run, files, arguments, threads))
+            Ok(self.sweep.job(run, files, arguments, threads, JobCost::of_scoring(&score)))
         };
         self.sweep.axes.runs().into_iter().map(job).collect()
     }
@@ -61,16 +62,16 @@ impl Benchmark for ScoreSweep {
     }
 
     fn start(&self, context: PlanContext) -> Vec<String> {
-        let (axes, out) = (self.sweep.describe_axes(), self.sweep.out.display());
+        let (axes, out, profile) = (self.sweep.describe_axes(), self.sweep.out.display(), self.sweep.profile);
         let ScoreConfig { iterations, warmup, device, .. } = &self.score;
         let first = format!(
-            "scoring of {axes}, {iterations} passes after {warmup} dry ones, device {device}; logs and records in {out}"
+            "scoring of {axes}, {iterations} passes after {warmup} dry ones, device {device}, profile {profile}; logs and records in {out}"
         );
         [first].into_iter().chain(self.sweep.cores_line(context)).collect()
     }
 
     fn follow(&self, job: &JobPlan, progress: SessionProgress) -> RunProgress {
-        RunProgress::new(&job.title, self.score.iterations, 0, progress)
+        self.sweep.follow(job, self.score.iterations, 0, progress)
     }
 
     fn figures(&self, record: ScoreRecord, _: RunProgress) -> Result<RunFigures, String> {
@@ -89,7 +90,8 @@ impl Benchmark for ScoreSweep {
 
     fn finish(&self, _: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
         if is_complete {
-            self.sweep.end().iter().for_each(|line| self.printer().line(line));
+            let next = format!("ringmark extract {}", quoted(&self.sweep.out));
+            self.sweep.end(&next).iter().for_each(|line| self.printer().line(line));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! meets both alike.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::train::config::TrainConfig;
@@ -9,8 +10,9 @@ use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 
-use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures};
+use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::progress::RunProgress;
 use crate::launch::sweep::session;
 use crate::launch::sweep::suite;
@@ -28,17 +30,29 @@ pub struct TrainSweep {
 }
 
 /// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
-pub fn run(config: &TrainSweep) -> anyhow::Result<()> {
-    session::run(config.sweep.session(), config)
+/// `conclude` says what the folder of a whole sweep shows.
+pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::Result<()> {
+    let TrainSweep { sweep, ddp_suite, .. } = config;
+    session::run(sweep.session(), config)?;
+    if sweep.launch.dry_run {
+        return Ok(());
+    }
+    let (printer, out, page) = (config.printer(), quoted(&sweep.out), quoted(&sweep.out.join("report.html")));
+    let next = sweep.end(&format!("ringmark report {out} -o {page}"));
+    conclude(&sweep.out).iter().chain(&next).for_each(|line| printer.line(line));
+    if *ddp_suite {
+        printer.line(&format!("for PyTorch's diff.py: ringmark extract {out} --format pytorch-ddp > FILE.json"));
+    }
+    Ok(())
 }
 
 impl TrainSweep {
     fn job(&self, run: RunName, train: TrainConfig) -> anyhow::Result<JobPlan> {
         let files = self.sweep.files(run)?;
-        let threads = train.threads;
+        let (threads, cost) = (train.threads, JobCost::of_training(&train));
         let mut arguments = vec![self.kind().to_string()];
         arguments.extend(option_table::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
-        Ok(self.sweep.job(run, files, arguments, threads))
+        Ok(self.sweep.job(run, files, arguments, threads, cost))
     }
 }
 
@@ -78,10 +92,10 @@ impl Benchmark for TrainSweep {
 
     fn start(&self, context: PlanContext) -> Vec<String> {
         let TrainSweep { sweep, train, .. } = self;
-        let (axes, out) = (sweep.describe_axes(), sweep.out.display());
+        let (axes, out, profile) = (sweep.describe_axes(), sweep.out.display(), sweep.profile);
         let TrainConfig { iterations, warmup, device, .. } = train;
         let mut lines = vec![format!(
-            "sweep of {axes}, {iterations} iterations of which {warmup} warm-up, device {device}; logs and records in {out}"
+            "sweep of {axes}, {iterations} iterations of which {warmup} warm-up, device {device}, profile {profile}; logs and records in {out}"
         )];
         lines.extend(sweep.cores_line(context));
         if self.ddp_suite {
@@ -93,11 +107,12 @@ impl Benchmark for TrainSweep {
     }
 
     fn follow(&self, job: &JobPlan, progress: SessionProgress) -> RunProgress {
-        RunProgress::new(&job.title, self.train.iterations, self.train.warmup, progress)
+        self.sweep.follow(job, self.train.iterations, self.train.warmup, progress)
     }
 
     fn figures(&self, record: RunRecord, follower: RunProgress) -> Result<RunFigures, String> {
-        let speed = follower.mean().ok_or("the log has no iteration after warm-up")?;
+        follower.speed().ok_or("the log has no iteration after warm-up")?;
+        let speed = record.speed(self.train.warmup as usize).ok_or("the record has no iteration after warm-up")?;
         Ok(RunFigures { speed, warnings: record.end.map(|end| end.warnings).unwrap_or_default() })
     }
 
@@ -110,24 +125,14 @@ impl Benchmark for TrainSweep {
     }
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {
-        self.sweep.report(ended, " (mean after warm-up)")
+        self.sweep.report(ended, " (after warm-up)")
     }
 
     fn finish(&self, planned: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
-        if !is_complete {
-            return Ok(());
-        }
-        let printer = self.printer();
-        if self.ddp_suite {
+        if is_complete && self.ddp_suite {
             let names: Vec<RunName> = planned.iter().filter_map(|job| job.run).collect();
             let lines = suite::lines(&self.sweep.out, &names, self.train.warmup)?;
-            printer.line(&format!("\n{}\n", lines.join("\n")));
-        }
-        self.sweep.end().iter().for_each(|line| printer.line(line));
-        if self.ddp_suite {
-            let out = self.sweep.out.display().to_string();
-            let out = shell_words::quote(&out);
-            printer.line(&format!("for PyTorch's diff.py: ringmark extract {out} --format pytorch-ddp > FILE.json"));
+            self.printer().line(&format!("\n{}\n", lines.join("\n")));
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::SweepProfile;
 use crate::dimension::device::DeviceChoice;
 use crate::dimension::dtype::Dtype;
 use crate::dimension::model::{Layout, Model};
@@ -43,9 +44,13 @@ pub struct ScoreConfig {
 }
 
 impl ScoreConfig {
-    /// The quick profile: seconds instead of minutes, for a first look that is not a result to quote.
-    pub fn quick() -> ScoreConfig {
-        ScoreConfig { batch_size: 4, iterations: 5, warmup: 2, ..ScoreConfig::default() }
+    /// What a scoring sweep of this profile does where nothing is typed: DLPerf scores nothing, so that every measurement is
+    /// MXNet's.
+    pub fn of_profile(profile: SweepProfile) -> ScoreConfig {
+        match profile {
+            SweepProfile::Dlperf | SweepProfile::Cpu => ScoreConfig::default(),
+            SweepProfile::Quick => ScoreConfig { batch_size: 4, iterations: 5, warmup: 2, ..ScoreConfig::default() },
+        }
     }
 }
 

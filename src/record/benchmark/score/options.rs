@@ -3,7 +3,7 @@
 use crate::benchmark::cores;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::option;
-use crate::options::option_table::{OptionSpec, Options, check_ranges};
+use crate::options::option_table::{OF_PROFILE, OptionSpec, Options, check_ranges};
 
 impl Options for ScoreConfig {
     const HEADING: &'static str = "Scoring";
@@ -11,13 +11,9 @@ impl Options for ScoreConfig {
     fn options() -> Vec<OptionSpec<ScoreConfig>> {
         let mut options = vec![
             option!(model, "model", "NAME", "Network to score with"),
-            option!(
-                batch_size,
-                "batch-size",
-                "IMAGES",
-                "Images of a rank and pass; `ringmark score` takes 1, 2, 4, 8, 16 and 32 without it"
-            )
-            .range(1u32..=65_536),
+            option!(batch_size, "batch-size", "IMAGES", "Images of a rank and pass")
+                .range(1u32..=65_536)
+                .default_of_launcher(OF_PROFILE),
             option!(dtype, "dtype", "TYPE", "Precision of the pass; fp32 is IEEE, tf32 only when asked for"),
             option!(
                 device,
@@ -26,8 +22,10 @@ impl Options for ScoreConfig {
                 "Where to compute; auto takes CUDA where all of it is there and says what is missing"
             ),
             option!(layout, "layout", "NAME", "Memory layout: channels_last or contiguous"),
-            option!(iterations, "iters", "N", "Timed passes").range(1u32..=10_000_000),
-            option!(warmup, "warmup", "N", "Dry passes before them, which no figure holds").range(0u32..=10_000_000),
+            option!(iterations, "iters", "N", "Timed passes").range(1u32..=10_000_000).default_of_launcher(OF_PROFILE),
+            option!(warmup, "warmup", "N", "Dry passes before them, which no figure holds")
+                .range(0u32..=10_000_000)
+                .default_of_launcher(OF_PROFILE),
             option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(32u32..=4096),
         ];
         options.extend(cores::options(

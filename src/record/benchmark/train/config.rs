@@ -8,6 +8,7 @@ use anyhow::bail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::SweepProfile;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
@@ -181,13 +182,16 @@ impl Default for TrainConfig {
 pub const IMAGENET_IMAGES: u64 = 1_281_167;
 
 impl TrainConfig {
-    /// The quick profile: minutes instead of hours, for a first look that is not a result to quote.
-    pub fn quick(device: DeviceKind) -> TrainConfig {
-        let (batch_size, iterations, warmup) = match device {
-            DeviceKind::Cpu => (4, 12, 2),
-            DeviceKind::Cuda => (32, 40, 10),
+    /// What a sweep of this profile trains with where nothing is typed.
+    pub fn of_profile(profile: SweepProfile, device: DeviceKind) -> TrainConfig {
+        let dlperf = TrainConfig::default();
+        let (batch_size, iterations, warmup) = match (profile, device) {
+            (SweepProfile::Dlperf, _) => return dlperf,
+            (SweepProfile::Cpu, _) => (8, 25, 5),
+            (SweepProfile::Quick, DeviceKind::Cpu) => (4, 12, 2),
+            (SweepProfile::Quick, DeviceKind::Cuda) => (32, 40, 10),
         };
-        TrainConfig { batch_size, iterations, warmup, ..TrainConfig::default() }
+        TrainConfig { batch_size, iterations, warmup, ..dlperf }
     }
 
     /// Learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the warm-up.

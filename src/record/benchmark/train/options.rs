@@ -6,7 +6,7 @@ use crate::benchmark::cores;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::option;
-use crate::options::option_table::{OptionSpec, OptionValue, Options, check_ranges};
+use crate::options::option_table::{OF_PROFILE, OptionSpec, OptionValue, Options, check_ranges};
 
 impl OptionValue for Fault {
     fn text(&self) -> String {
@@ -24,7 +24,9 @@ impl Options for TrainConfig {
     fn options() -> Vec<OptionSpec<TrainConfig>> {
         let mut options = vec![
             option!(model, "model", "NAME", "Network to train"),
-            option!(batch_size, "batch-size", "IMAGES", "Images of a rank and iteration").range(1u32..=65_536),
+            option!(batch_size, "batch-size", "IMAGES", "Images of a rank and iteration")
+                .range(1u32..=65_536)
+                .default_of_launcher(OF_PROFILE),
             option!(dtype, "dtype", "TYPE", "Precision of the step; fp32 is IEEE, tf32 only when asked for"),
             option!(
                 device,
@@ -33,8 +35,11 @@ impl Options for TrainConfig {
                 "Where to train; auto takes CUDA where all of it is there and says what is missing"
             ),
             option!(layout, "layout", "NAME", "Memory layout: channels_last or contiguous"),
-            option!(iterations, "iters", "N", "Iterations of a run, warm-up included").range(1u32..=10_000_000),
-            option!(warmup, "warmup", "N", "First iterations that the figures leave out"),
+            option!(iterations, "iters", "N", "Iterations of a run, warm-up included")
+                .range(1u32..=10_000_000)
+                .default_of_launcher(OF_PROFILE),
+            option!(warmup, "warmup", "N", "First iterations that the figures leave out")
+                .default_of_launcher(OF_PROFILE),
             option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(32u32..=4096),
             option!(overlap, "overlap", "ON|OFF", "Start a bucket's all-reduce while backward goes on"),
         ];
@@ -116,10 +121,12 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::benchmark::SweepProfile;
     use crate::benchmark::exchange::{BackendChoice, Switch, Wire};
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
     use crate::dimension::model::{Layout, Model};
+    use crate::options::keyword_enum::KeywordEnum;
     use crate::options::option_table::{Worker, arguments};
 
     #[derive(Parser)]
@@ -179,11 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn the_default_and_the_quick_profile_are_valid() {
-        TrainConfig::default().validate().expect("defaults are in range");
-        for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
-            TrainConfig::quick(device).validate().expect("the profile is in range");
+    fn every_profile_is_valid_and_dlperf_s_is_the_worker_s_default() {
+        for profile in SweepProfile::ALL {
+            for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
+                TrainConfig::of_profile(*profile, device).validate().expect("the profile is in range");
+            }
         }
+        assert_eq!(TrainConfig::of_profile(SweepProfile::Dlperf, DeviceKind::Cpu), TrainConfig::default());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
 use crate::dimension::case::Case;
-use crate::dimension::units::{Bytes, Seconds};
+use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
@@ -150,6 +150,16 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// Speed of the run, `batch x ranks x iterations / mean over ranks of the summed step time`, without the first `warmup`
+    /// iterations. `None` where none is left, or their times are 0.
+    pub fn speed(&self, warmup: usize) -> Option<ImagesPerSecond> {
+        let counted = self.iterations.get(warmup..)?;
+        let ranks = self.header.ranks.len() as f64;
+        let time: f64 = counted.iter().flat_map(|iteration| &iteration.step).map(|step| step.0).sum::<f64>() / ranks;
+        let images = f64::from(self.header.config.batch_size) * ranks * counted.len() as f64;
+        (time > 0.0).then(|| ImagesPerSecond(images / time))
+    }
+
     /// Writes every line; the end only where there is one.
     pub fn write(&self, mut output: impl Write) -> anyhow::Result<()> {
         let mut line = |line: &Line| -> anyhow::Result<()> {

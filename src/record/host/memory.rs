@@ -3,11 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use ringmark_record::dimension::units::Bytes;
-use ringmark_record::host::heartbeat::{OutOfMemory, OutOfMemoryCount};
-
+use crate::dimension::units::Bytes;
 use crate::host::control_group;
-use crate::host::facts::{first_line, first_line_with, proc_kilobytes};
+use crate::host::heartbeat::{OutOfMemory, OutOfMemoryCount};
+use crate::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
 
 /// What the files of a version of control groups are called.
 struct Names {

@@ -1,0 +1,81 @@
+//! What a job will take of each of its ranks, by its configuration alone: arithmetic and memory. Pure. Not for what that
+//! means for a machine: that is [`estimate`](crate::launch::sweep::estimate)'s.
+
+use ringmark_record::benchmark::score::config::ScoreConfig;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::BatchMemory;
+
+/// Backward does about twice the arithmetic of forward: the gradients of the weights and of the activations.
+const TRAINING: f64 = 3.0;
+
+/// What a job will take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct JobCost {
+    /// What the times of jobs are in proportion to, with equal devices: 1e9 multiply-accumulates of a rank.
+    pub work: f64,
+    /// What is known where its ranks use the CPU.
+    pub on_cpu: Option<CpuCost>,
+}
+
+/// What is known of a job on the CPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CpuCost {
+    /// Precision of its arithmetic.
+    pub dtype: Dtype,
+    /// Images of a rank's batch.
+    pub batch_size: u32,
+    /// Memory of a rank.
+    pub memory: BatchMemory,
+}
+
+impl JobCost {
+    /// Of jobs of which nothing is known but that they are alike.
+    pub const EQUAL: JobCost = JobCost { work: 1.0, on_cpu: None };
+
+    /// Of a training run on the CPU.
+    pub fn of_training(train: &TrainConfig) -> JobCost {
+        let TrainConfig { model, dtype, layout, batch_size, image_size, iterations, .. } = *train;
+        let facts = model.facts();
+        let images = f64::from(batch_size) * f64::from(iterations);
+        let memory = facts.training_memory.at(facts, dtype, layout, image_size);
+        JobCost {
+            work: TRAINING * images * facts.gmacs_at(image_size),
+            on_cpu: Some(CpuCost { dtype, batch_size, memory }),
+        }
+    }
+
+    /// Of a scoring run on the CPU.
+    pub fn of_scoring(score: &ScoreConfig) -> JobCost {
+        let ScoreConfig { model, dtype, layout, batch_size, image_size, iterations, warmup, .. } = *score;
+        let facts = model.facts();
+        let images = f64::from(batch_size) * f64::from(iterations.saturating_add(warmup));
+        let memory = facts.scoring_memory.at(facts, dtype, layout, image_size);
+        JobCost { work: images * facts.gmacs_at(image_size), on_cpu: Some(CpuCost { dtype, batch_size, memory }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn train(batch_size: u32) -> TrainConfig {
+        TrainConfig { batch_size, iterations: 25, ..TrainConfig::default() }
+    }
+
+    #[test]
+    fn work_grows_with_images_and_pixels() {
+        let work = |train: TrainConfig| JobCost::of_training(&train).work;
+        assert!((work(train(8)) - 3.0 * 4.089 * 200.0).abs() < 1e-9);
+        assert!((work(train(16)) / work(train(8)) - 2.0).abs() < 1e-9);
+        assert!((work(TrainConfig { image_size: 112, ..train(8) }) / work(train(8)) - 0.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn scoring_takes_less_than_training() {
+        let score = ScoreConfig { batch_size: 8, ..ScoreConfig::default() };
+        let (score, train) = (JobCost::of_scoring(&score), JobCost::of_training(&train(8)));
+        let memory = |cost: JobCost| cost.on_cpu.map(|cpu| cpu.memory.of_batch(cpu.batch_size).0);
+        assert!(score.work < train.work && memory(score) < memory(train));
+    }
+}

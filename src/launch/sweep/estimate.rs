@@ -1,0 +1,203 @@
+//! What jobs will take before they run: the memory of this machine, and roughly the time. Refuses what this machine has no
+//! memory for. Pure. Not for what is measured while they run: that is [`progress`](crate::launch::sweep::progress)'s.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::units::Bytes;
+
+use crate::launch::cluster::hosts::Hosts;
+use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::sweep::benchmark::JobPlan;
+
+/// 1e9 multiply-accumulates that a core does in a second of a network's convolutions, at least and at most: 69 were
+/// measured in fp32 on a server (5.65 images/s of ResNet50 in training, results/pytorch-cpu), 149 in bf16 with its matrix
+/// instructions (12.14 images/s, results/suite-2-cores). Old cores and shared ones do a tenth of that.
+const SPEED: (f64, f64) = (8.0, 80.0);
+
+/// In 16 bits.
+const HALF_SPEED: (f64, f64) = (8.0, 160.0);
+
+/// Of a job until its first iteration: libraries, MPI, weights.
+const START: Duration = Duration::from_secs(5);
+
+impl JobPlan {
+    /// Memory of one of its ranks on the CPU.
+    fn memory_of_rank(&self) -> Option<Bytes> {
+        self.cost.on_cpu.map(|cost| cost.memory.of_batch(cost.batch_size))
+    }
+
+    /// The same of all ranks on one host.
+    pub fn memory_of_host(&self) -> Option<Bytes> {
+        Some(Bytes(self.memory_of_rank()?.0 * u64::from(self.case.gpus_per_node)))
+    }
+}
+
+/// Refuses a job whose ranks on this machine would need more memory than it has `available`.
+pub fn check_memory(
+    plan: &[JobPlan],
+    environment: &LaunchEnvironment,
+    hosts: &Hosts,
+    available: Bytes,
+) -> anyhow::Result<()> {
+    let runs_here = |job: &&JobPlan| hosts.of(job.case).iter().any(|host| environment.is_here(&host.name));
+    let needs = plan.iter().filter(runs_here).filter_map(|job| Some((job, job.cost.on_cpu?, job.memory_of_host()?)));
+    let Some((job, cost, needed)) = needs.max_by_key(|(.., needed)| needed.0) else { return Ok(()) };
+    if needed.0 <= available.0 {
+        return Ok(());
+    }
+    let ranks = job.case.gpus_per_node;
+    let what = format!(
+        "{} with --batch-size {} needs about {} for the {ranks} rank{} on this machine, which has {} available",
+        job.case,
+        cost.batch_size,
+        gigabytes(needed),
+        if ranks == 1 { "" } else { "s" },
+        gigabytes(available)
+    );
+    match cost.memory.largest_batch(Bytes(available.0 / u64::from(ranks))) {
+        0 => bail!("{what}: choose --cases of fewer ranks on a host, or end what else uses its memory"),
+        largest => bail!("{what}: choose --batch-size {largest} or less, or --cases of fewer ranks on a host"),
+    }
+}
+
+/// What `jobs` will take of hosts like this one, which has `available` where any of them runs here; nothing where nothing is
+/// known.
+pub fn lines<'a>(
+    jobs: impl Iterator<Item = &'a JobPlan> + Clone,
+    environment: &LaunchEnvironment,
+    cooldown: Duration,
+    available: Option<Bytes>,
+) -> Vec<String> {
+    let largest = jobs.clone().filter_map(|job| Some((job, job.memory_of_rank()?, job.memory_of_host()?)));
+    let memory = largest.max_by_key(|(.., of_host)| of_host.0).map(|(job, of_rank, of_host)| {
+        let of_host = match job.case.gpus_per_node {
+            1 => String::new(),
+            ranks => format!(", {} for {ranks} on a host", gigabytes(of_host)),
+        };
+        let available = available.map(|available| format!("; {} are available here", gigabytes(available)));
+        format!("memory: about {} a rank{of_host}{}", gigabytes(of_rank), available.unwrap_or_default())
+    });
+    let time = time(jobs, environment.cores, cooldown).map(|(shortest, longest)| {
+        let (shortest, longest) = (roughly(shortest), roughly(longest));
+        format!(
+            "time: roughly {shortest} to {longest}, by the network's arithmetic on fast and slow cores; measured from the \
+             first iterations on"
+        )
+    });
+    memory.into_iter().chain(time).collect()
+}
+
+/// The shortest and the longest time of jobs on hosts of so many cores; `None` where a job does not say what it does.
+fn time<'a>(jobs: impl Iterator<Item = &'a JobPlan>, cores: u32, cooldown: Duration) -> Option<(Duration, Duration)> {
+    let (mut shortest, mut longest, mut count) = (Duration::ZERO, Duration::ZERO, 0);
+    for job in jobs {
+        let (slow, fast) = match job.cost.on_cpu?.dtype {
+            Dtype::Fp32 | Dtype::Tf32 => SPEED,
+            Dtype::Fp16 | Dtype::Bf16 => HALF_SPEED,
+        };
+        // Ranks that have more threads together than there are cores take turns.
+        let cores = f64::from(job.threads?).min(f64::from(cores) / f64::from(job.case.gpus_per_node));
+        shortest += START + Duration::try_from_secs_f64(job.cost.work / (fast * cores)).ok()?;
+        longest += START + Duration::try_from_secs_f64(job.cost.work / (slow * cores)).ok()?;
+        count += 1;
+    }
+    let pauses = cooldown * u32::saturating_sub(count, 1);
+    (count > 0).then_some((shortest + pauses, longest + pauses))
+}
+
+/// `12.2 GB`.
+fn gigabytes(bytes: Bytes) -> String {
+    format!("{:.1} GB", bytes.0 as f64 / 1e9)
+}
+
+/// `50 s`, `12 min`, `3.5 h`.
+fn roughly(duration: Duration) -> String {
+    match duration.as_secs_f64() {
+        seconds if seconds < 90.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::benchmark::train::config::TrainConfig;
+    use ringmark_record::dimension::case::Case;
+
+    use super::*;
+    use crate::launch::job::planned::JobFiles;
+    use crate::launch::sweep::cost::JobCost;
+
+    fn job(case: &str, train: &TrainConfig) -> JobPlan {
+        let files = JobFiles { log: "a.log".into(), record: "/a.jsonl".into() };
+        let (case, cost): (Case, JobCost) = (case.parse().expect("a case"), JobCost::of_training(train));
+        JobPlan { title: case.to_string(), case, run: None, threads: Some(1), files, arguments: Vec::new(), cost }
+    }
+
+    fn train(batch_size: u32) -> TrainConfig {
+        TrainConfig { batch_size, iterations: 25, ..TrainConfig::default() }
+    }
+
+    fn here() -> LaunchEnvironment {
+        LaunchEnvironment { cores: 2, ..LaunchEnvironment::default() }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_would() {
+        let check = |case: &str, batch_size: u32, hosts: &str, gigabytes: u64| {
+            let hosts = Hosts::parse_list(hosts).expect("hosts");
+            let plan = [job("1n1g", &train(1)), job(case, &train(batch_size))];
+            check_memory(&plan, &here(), &hosts, Bytes(gigabytes * 1_000_000_000)).map_err(|error| error.to_string())
+        };
+        assert_eq!(check("1n2g", 8, "localhost:2", 8), Ok(()));
+        let error = check("1n2g", 128, "localhost:2", 8).expect_err("it does not fit");
+        assert!(error.starts_with("1n2g with --batch-size 128 needs about "), "{error}");
+        assert!(error.contains(" for the 2 ranks on this machine, which has 8.0 GB available: choose --batch-size "));
+        let (_, advice) = error.split_once("choose --batch-size ").expect("advice");
+        let largest: u32 = advice.split(' ').next().expect("a number").parse().expect("a number");
+        assert_eq!(check("1n2g", largest, "localhost:2", 8), Ok(()));
+        assert!(check("1n2g", largest + 1, "localhost:2", 8).is_err());
+        let error = check("1n8g", 1, "localhost:8", 1).expect_err("no batch fits");
+        assert!(
+            error.ends_with("choose --cases of fewer ranks on a host, or end what else uses its memory"),
+            "{error}"
+        );
+        // What other hosts have is not known here.
+        assert_eq!(check("1n2g", 128, "a:2", 8), Ok(()));
+    }
+
+    #[test]
+    fn ranks_that_share_cores_take_longer() {
+        let times = |case: &str| {
+            let jobs = [job(case, &train(8)), job(case, &train(8))];
+            time(jobs.iter(), 2, Duration::from_secs(30)).expect("threads are known")
+        };
+        let (shortest, longest) = times("1n2g");
+        assert!(
+            shortest >= 2 * START + Duration::from_secs(30) && longest > 4 * shortest / 2,
+            "{shortest:?} {longest:?}"
+        );
+        assert_eq!(times("1n1g"), (shortest, longest));
+        // Four ranks of one thread on two cores take twice as long.
+        assert!(times("1n4g").1 > longest * 19 / 10 - Duration::from_secs(60));
+        assert_eq!(
+            [30.0, 100.0, 7200.0].map(|time| roughly(Duration::from_secs_f64(time))),
+            ["30 s", "2 min", "2.0 h"]
+        );
+        let unknown = JobPlan { threads: None, ..job("1n1g", &train(8)) };
+        assert_eq!(time([unknown].iter(), 2, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn the_lines_say_what_is_known() {
+        let jobs = [job("1n1g", &train(8)), job("1n2g", &train(8))];
+        let lines = lines(jobs.iter(), &here(), Duration::ZERO, Some(Bytes(18_240_000_000)));
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("memory: about 1.") && lines[0].ends_with("; 18.2 GB are available here"));
+        assert!(lines[1].starts_with("time: roughly ") && lines[1].contains(" min, by the network's arithmetic"));
+        let on_gpu = JobPlan { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
+        assert_eq!(super::lines([on_gpu].iter(), &here(), Duration::ZERO, None), Vec::<String>::new());
+    }
+}

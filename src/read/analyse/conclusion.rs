@@ -1,0 +1,60 @@
+//! The last word about a group of runs: what its largest case reached, and where most of the rest is lost. Not for figures of
+//! its own.
+
+use ringmark_record::benchmark::warning::WarningKind;
+use ringmark_record::options::keyword_enum::KeywordEnum;
+use ringmark_record::stats::scaling_loss::{Difference, Part};
+
+use crate::read::analyse::figures::{CaseRuns, Figures, Group};
+use crate::read::analyse::scaling_loss::{self, CaseLoss};
+
+/// `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
+pub fn of_group(group: &Group) -> Option<String> {
+    let (case, figures) = group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))?;
+    let speed = speed(case, figures);
+    let Some(base) = group.base.filter(|base| *base != case.case) else { return Some(speed) };
+    let doubt = if group.is_quotable(case) { "" } else { " (not to be quoted)" };
+    let times = f64::from(case.case.ranks()) / f64::from(base.ranks());
+    let reached =
+        format!("{}: {:.2}x of {times:.0}, {:.0} %{doubt}", case.case, figures.speedup, 100.0 * figures.efficiency);
+    let lost = scaling_loss::of_case(group, case).and_then(|loss| of_loss(&loss, case));
+    Some(lost.map_or_else(|| reached.clone(), |lost| format!("{reached}; {lost}")))
+}
+
+/// Of a case that is compared with none.
+fn speed(case: &CaseRuns, figures: &Figures) -> String {
+    let runs = case.counted().count();
+    let spread = figures.cv.map(|cv| format!(", CV {:.1} % over {runs} runs", 100.0 * cv)).unwrap_or_default();
+    format!("{}: {:.2} images/s{spread}", case.case, figures.speed.0)
+}
+
+/// Where most of it is, or that nothing is sure to be; `None` where only the whole was measured.
+fn of_loss(loss: &CaseLoss, case: &CaseRuns) -> Option<String> {
+    let Difference { seconds, margin } = loss.loss.total;
+    if seconds <= margin.unwrap_or(0.0) {
+        return Some("the runs differ too much to say what is lost".to_owned());
+    }
+    let parts = loss.loss.finest();
+    let (part, largest) = parts.iter().max_by(|(_, one), (_, other)| one.seconds.total_cmp(&other.seconds))?;
+    let share = loss.loss.share(largest.seconds)?;
+    let what = match part {
+        Part::Waiting => format!("waiting for {}", straggler(case)),
+        part => format!("{} ({})", part.name(), part.meaning()),
+    };
+    Some(match share > 0.5 {
+        true => format!("most of the loss is {what}"),
+        false => format!("the largest part of the loss is {what}, {:.0} %", 100.0 * share),
+    })
+}
+
+/// Whom the others wait for, where runs warn of one: of several the one that most runs name.
+fn straggler(case: &CaseRuns) -> String {
+    let named = |kind: WarningKind| {
+        let warnings = case.counted().flat_map(|run| &run.warnings).filter(move |warning| warning.kind == kind);
+        let abouts: Vec<&str> = warnings.map(|warning| warning.about.as_str()).collect();
+        let count = |about: &str| abouts.iter().filter(|other| **other == about).count();
+        abouts.iter().max_by_key(|about| count(about)).map(|about| (*about).to_owned())
+    };
+    let slow = WarningKind::ALL.iter().take_while(|kind| **kind != WarningKind::Oversubscribed);
+    slow.copied().find_map(named).unwrap_or_else(|| "whichever rank is slowest".to_owned())
+}

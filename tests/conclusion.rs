@@ -1,0 +1,82 @@
+//! The last word of a sweep, of folders made by the test.
+
+use ringmark::read::extract::conclusions;
+use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::dimension::phase::{Phase, Phases};
+use ringmark_record::dimension::units::Seconds;
+
+use crate::runs::{Folder, record};
+
+fn line(folder: &Folder) -> String {
+    let mut lines = conclusions(&folder.path());
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    lines.remove(0)
+}
+
+#[test]
+fn it_says_what_the_largest_case_reached_and_where_most_of_the_loss_is() {
+    let folder = Folder::new();
+    assert_eq!(conclusions(&folder.path()), Vec::<String>::new(), "nothing has run");
+    (1..=3).for_each(|run| folder.run(&record("1n1g", run, 0.5)));
+    let alone = line(&folder);
+    assert!(alone.starts_with("1n1g: 7.6") && alone.ends_with(" images/s, CV 0.0 % over 3 runs"), "{alone}");
+    for run in 1..=3 {
+        let mut record = record("1n2g", run, 0.6);
+        let exposed = record.iterations.iter_mut().flat_map(|iteration| &mut iteration.phases[Phase::ExposedAllreduce]);
+        // Longer than what computing lost, and nobody is late.
+        exposed.for_each(|time| time.0 *= 1.5);
+        folder.run(&record);
+    }
+    let transfer = "1n2g: 1.67x of 2, 83 %; most of the loss is transfer (all-reduce that backward did not hide, with all \
+                    ranks there)";
+    assert_eq!(line(&folder), transfer);
+    // As fast as one rank, within what the runs differ by.
+    let folder = Folder::new();
+    for (run, step) in [(1, 0.49), (2, 0.5), (3, 0.51)] {
+        folder.run(&record("1n1g", run, step));
+        folder.run(&record("1n2g", run, step + 0.001));
+    }
+    let even = line(&folder);
+    assert!(even.ends_with(" of 2, 100 %; the runs differ too much to say what is lost"), "{even}");
+}
+
+/// Twenty iterations, in which the last of several ranks takes 0.2 s longer, and the others wait for it.
+fn with_straggler(case: &str, run: u32) -> RunRecord {
+    let mut record = record(case, run, 0.5);
+    let ranks = record.header.ranks.len();
+    let is_slow = |rank: usize| rank > 0 && rank + 1 == ranks;
+    let each = |of: &dyn Fn(usize) -> f64| (0..ranks).map(|rank| Seconds(of(rank))).collect::<Vec<Seconds>>();
+    let late = |rank| if is_slow(rank) { 0.2 } else { 0.0 };
+    let wait = |rank| if ranks > 1 { 0.2 - late(rank) } else { 0.0 };
+    let first = record.iterations[0].clone();
+    let iteration = |number| Iteration {
+        iteration: number,
+        step: each(&|rank| 0.45 + late(rank) + wait(rank)),
+        phases: Phases::from_fn(|phase| match phase {
+            Phase::Forward => each(&|_| 0.15),
+            Phase::Backward => each(&|rank| 0.25 + late(rank)),
+            Phase::ExposedAllreduce => each(&wait),
+            Phase::Optimizer => each(&|_| 0.05),
+        }),
+        before_allreduce: each(&|rank| 0.4 + late(rank)),
+        ..first.clone()
+    };
+    record.iterations = (1..=20).map(iteration).collect();
+    record.header.config.iterations = 20;
+    let end = record.end.as_mut().expect("an end");
+    (end.iterations, end.wall) = (20, Seconds(20.0 * record.iterations[0].step[0].0));
+    record
+}
+
+#[test]
+fn it_names_the_rank_that_the_others_wait_for() {
+    let folder = Folder::new();
+    for run in 1..=3 {
+        folder.run(&with_straggler("1n1g", run));
+        folder.run(&with_straggler("1n4g", run));
+    }
+    // 0.2 s are lost: three of four ranks wait for them, one computes.
+    let line = line(&folder);
+    assert!(line.starts_with("1n4g: 2.77x of 4, 69 %; most of the loss is waiting for rank 3"), "{line}");
+}
