@@ -13,6 +13,7 @@ mod extract;
 mod fuzz;
 mod generate;
 mod gridengine;
+mod habits;
 mod hostile;
 mod predict;
 #[path = "../src/record/stats/random.rs"]
