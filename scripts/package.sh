@@ -87,7 +87,6 @@ build() {
     cargo build --release --locked
     mkdir -p "$OUT"
     make_package
-    echo "$PACKAGE"
     make_tarball
 }
 

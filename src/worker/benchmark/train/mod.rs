@@ -127,7 +127,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Mea
     let wall = started.elapsed();
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
-    progress.end(config, &samples);
+    progress.end();
     Ok(Measured { samples, counters, wall })
 }
 

@@ -9,7 +9,6 @@ use ringmark_record::benchmark::train::record::{RunHeader, Trial, Tuning};
 use ringmark_record::benchmark::{RunLabel, measured_and_warmup};
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::line::dlperf;
-use ringmark_record::stats::summary;
 
 use crate::job::environment;
 use crate::job::world::World;
@@ -61,28 +60,12 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away and prints the mean and its spread.
-    pub fn end(&mut self, config: &TrainConfig, samples: &[Sample]) {
+    /// Takes the bar away.
+    pub fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
-        let counted = samples.iter().skip(config.warmup as usize);
-        let speeds: Vec<f64> = counted.map(|sample| self.images / sample.step).collect();
-        if let (true, Some(mean)) = (self.speaks, summary::mean(&speeds)) {
-            println!("# mean of {} iterations: {mean:.2} images/s{}", length(config), spread(&speeds));
-        }
     }
-}
-
-fn length(config: &TrainConfig) -> String {
-    measured_and_warmup(config.iterations - config.warmup, config.warmup)
-}
-
-/// Nothing of a single iteration.
-fn spread(speeds: &[f64]) -> String {
-    let (deviation, variation) = (summary::standard_deviation(speeds), summary::coefficient_of_variation(speeds));
-    let text = |(deviation, variation)| format!(", standard deviation {deviation:.2} (CV {:.2} %)", variation * 100.0);
-    deviation.zip(variation).map(text).unwrap_or_default()
 }
 
 fn environment_lines(header: &RunHeader) -> Vec<String> {
@@ -119,6 +102,6 @@ fn training(config: &TrainConfig) -> String {
         config.image_size,
         config.dtype,
         config.layout,
-        length(config)
+        measured_and_warmup(config.iterations - config.warmup, config.warmup)
     )
 }
