@@ -222,7 +222,7 @@ fn words_of_other_programs_that_mean_the_same_are_understood() {
     assert_eq!(dry_run(&theirs.replace("float16", "amp")), dry_run(ours));
     // Without a number, a host takes a rank a core.
     let cores = std::thread::available_parallelism().expect("known");
-    let line = "--cases 1n1g --device cpu --hosts localhost";
+    let line = "--cases 1n1g --hosts localhost";
     assert_eq!(dry_run(line), dry_run(&format!("{line}:{cores}")));
     refused(&mut sandbox.sweep("--dry-run --cases 1n1g --wire bf16 --fp16-allreduce"), 2);
 }

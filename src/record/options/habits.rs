@@ -52,7 +52,7 @@ pub const OF_WORKER: &[Habit] = habits![
 
 /// Of whoever types either.
 pub const OF_BOTH: &[Habit] = habits![
-    "-d" => "`--wire fp32|fp16|bf16` is the type on the wire; `--datatype` with float, half or bfloat16 is understood too",
+    "-d" => "`--wire fp32|fp16|bf16` is the type on the wire; float, half and bfloat16 are understood too",
     "-o" | "--op" | "--use-adasum" => "leave it out: an all-reduce adds up, and nothing else",
     "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
         => "leave it out: every rank times every all-reduce by itself, and the record has all of them",
