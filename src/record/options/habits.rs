@@ -92,7 +92,7 @@ fn hint(error: &clap::Error, habits: [&[Habit]; 2], typed: &[String]) -> Option<
     // Of `-np`, clap refuses `-n`; where there is an option -n, it refuses the value `p`.
     let is_refused = |word: &str| match value {
         None => word.starts_with(refused),
-        Some(value) => !word.starts_with("--") && word.get(2..) == Some(value),
+        Some(value) => !value.is_empty() && !word.starts_with("--") && word.get(2..) == Some(value),
     };
     typed.iter().enumerate().find_map(|(place, argument)| {
         let (word, attached) =
