@@ -127,22 +127,22 @@ check_package() {
         ls /usr/share/man/man1/ringmark-sweep.1.gz /usr/share/bash-completion/completions/ringmark
         ringmark extract /root/result --out /root/read | head -n 4
         echo "before ringmark-setup:"
-        ! ringmark sweep --quick --out /root/too-early 2>&1
+        ! ringmark sweep --quick --out /root/too-early 2>&1 || exit 1
         ringmark-setup
         ringmark sweep --quick --device cpu --out /root/first
         ringmark extract /root/first
         apt-get purge -y ringmark >/dev/null
-        ! ls /usr/lib/ringmark 2>/dev/null'
+        ! ls /usr/lib/ringmark 2>/dev/null || exit 1'
 }
 
 check_tarball() {
     say "the tarball"
     tar --extract --file="$(compgen -G "$OUT/ringmark-$version-*.tar.gz")" --directory="$1/root"
     in_root "$1" '
-        ! command -v python3 ssh rsync
+        ! command -v python3 || exit 1
         cd /root/ringmark-*
         ./ringmark --version
-        ! ldd ringmark-worker | grep "not found"
+        ! ldd ringmark-worker | grep "not found" || exit 1
         mpirun --allow-run-as-root --oversubscribe -np 2 ./ringmark-worker train --batch-size 2 --image-size 64 --iters 4 \
             --warmup 1 --threads 1
         ./ringmark sweep --quick --device cpu --out /root/first
