@@ -8,22 +8,20 @@
 # buildah needs no daemon. Where it cannot pull the base images it makes them: Debian by debootstrap, and Rust by adding
 # the toolchain of this machine. STORAGE_DRIVER=vfs helps it where overlays are forbidden, as in some containers.
 set -euo pipefail
+
+# shellcheck source=scripts/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
 variant=cu130 tag='' port=2222 check=no
-say() { echo "build_image: $*" >&2; }
-fail() {
-    say "$*"
-    exit 1
-}
 while (($#)); do
     case $1 in
         --variant) variant=${2:?--variant needs cu130, cu126 or cpu}; shift 2 ;;
         --tag) tag=${2:?--tag needs a name}; shift 2 ;;
         --ssh-port) port=${2:?--ssh-port needs a number}; shift 2 ;;
         --check) check=yes; shift ;;
-        --help | -h) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
+        --help | -h) usage 0 ;;
         *) fail "what is $1? Options: --variant cu130|cu126|cpu, --tag NAME, --ssh-port PORT, --check" ;;
     esac
 done
@@ -86,22 +84,12 @@ provide_bases() {
     fi
 }
 
-# How this machine reaches package servers (certificates, proxies, mirrors), lent to the build and not kept in the image.
-lend_settings() {
-    local cargo=${CARGO_HOME:-$HOME/.cargo}/config.toml
-    find /etc/apt/apt.conf.d -type f -exec grep -hs '^Acquire::' {} + >"$scratch/apt.conf" || true
-    [[ ! -s $scratch/apt.conf ]] || echo --volume "$scratch/apt.conf:/etc/apt/apt.conf:ro"
-    [[ ! -f /etc/pip.conf ]] || echo --volume /etc/pip.conf:/etc/pip.conf:ro
-    [[ ! -f $cargo ]] || echo --volume "$cargo:/usr/local/cargo/config.toml:ro"
-    [[ ! -f /etc/ssl/certs/ca-certificates.crt ]] ||
-        echo --volume /etc/ssl/certs/ca-certificates.crt:/etc/ssl/certs/ca-certificates.crt:ro
-}
-
 words=(--network host --build-arg "TORCH_VARIANT=$variant" --build-arg "SSH_PORT=$port" --tag "$tag" --file Dockerfile)
 say "building $tag with $engine"
 if [[ $engine == buildah ]]; then
     provide_bases
-    mapfile -t settings < <(lend_settings | xargs -n 1)
+    # Lent to the build and not kept in the image.
+    mapfile -t settings < <(lent_settings "$scratch" | sed 's/.*/--volume=&:ro/')
     buildah bud "${settings[@]}" "${words[@]}" .
 else
     "$engine" build "${words[@]}" .

@@ -1,4 +1,4 @@
-# For the scripts that make hosts or install what tests need, which source it: how they speak and fail, and Debian packages
+# For the scripts that make hosts, images and packages or install what tests need, which source it: how they speak and fail, and Debian packages
 # installed by root, without the services that come with them.
 # shellcheck shell=bash
 
@@ -10,10 +10,23 @@ fail() {
     say "$1"
     exit "${2:-1}"
 }
-# The head of the script itself.
+# The head of the script itself, from whatever folder.
+this_script=$(realpath "$0")
 usage() {
-    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$this_script"
     exit "$1"
+}
+
+# How this machine reaches package servers (certificates, proxies, mirrors), to be lent to a build or a check in another
+# root: lines FILE:PLACE. What must be put together first goes into folder $1.
+lent_settings() {
+    local cargo=${CARGO_HOME:-$HOME/.cargo}/config.toml
+    find /etc/apt/apt.conf.d -type f -exec grep -hs '^Acquire::' {} + >"$1/apt.conf" || true
+    [[ ! -s $1/apt.conf ]] || echo "$1/apt.conf:/etc/apt/apt.conf"
+    [[ ! -f /etc/pip.conf ]] || echo /etc/pip.conf:/etc/pip.conf
+    [[ ! -f $cargo ]] || echo "$cargo:/usr/local/cargo/config.toml"
+    [[ ! -f /etc/ssl/certs/ca-certificates.crt ]] ||
+        echo /etc/ssl/certs/ca-certificates.crt:/etc/ssl/certs/ca-certificates.crt
 }
 
 # Installs what the function $1 prints, Debian's names of what is missing. Services $2... that come with it are started

@@ -2,7 +2,9 @@
 # Puts what building and running ringmark needs on this machine: Debian packages, and libtorch in the ignored folder
 # .libtorch, where .cargo/config.toml looks for it. Says nothing and takes no time where all of it is there.
 #
-#   scripts/setup.sh [--packages]    --packages: Debian packages alone, which compiling anything needs
+#   scripts/setup.sh                      all of it
+#   scripts/setup.sh --packages           Debian packages alone, which compiling anything needs
+#   scripts/setup.sh --libtorch FOLDER    libtorch alone, as FOLDER/torch: for a ringmark-worker in FOLDER that is built
 #
 #   LIBTORCH=FOLDER           use this libtorch 2.11.0 (a `torch` folder of site-packages, or an unpacked libtorch zip)
 #   RINGMARK_TORCH=cpu|cuda   wheels to install; by default cuda where there is an NVIDIA driver and cpu elsewhere
@@ -12,12 +14,19 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Before the change of folder, which a relative path would not survive.
 if [[ -n ${LIBTORCH:-} ]]; then LIBTORCH=$(realpath -m "$LIBTORCH"); fi
+store=.libtorch
+case ${1:-} in
+    '' | --packages) ;;
+    --libtorch) store=$(realpath -m "${2:?--libtorch needs a folder}") ;;
+    -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
+    *) echo "setup: what is $1? Options: --packages, --libtorch FOLDER" >&2; exit 2 ;;
+esac
 cd "$root"
 
 readonly TORCH=2.11.0
 # What libtorch_cpu of the CUDA build needs even where there is no GPU; the whole set is eight times as large.
 readonly CPU_WHEELS=("torch==$TORCH" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-readonly LINK=.libtorch/torch VENV=.libtorch/venv
+readonly STORE=$store LINK=$store/torch VENV=$store/venv
 # Written when the wheels are complete: which set, from which index.
 readonly STAMP=$VENV/ringmark-wheels
 
@@ -57,22 +66,23 @@ find_python() {
     return 1
 }
 
-# Debian's names of the packages whose content is missing here.
-missing_packages() {
+# Debian's names of the packages whose content is missing here, of those for $1: to build ringmark, or to run pip.
+missing_packages() { "missing_for_$1"; }
+missing_for_build() {
     command -v c++ >/dev/null || echo g++
     command -v make >/dev/null || echo make
     has_libclang || echo libclang-dev
     command -v mpicc >/dev/null || echo libopenmpi-dev
     [[ $(mpirun --version 2>/dev/null) == *'Open MPI'* ]] || echo openmpi-bin
     command -v ssh >/dev/null || echo openssh-client
-    if [[ $1 == with_python ]]; then
-        local python
-        if ! python=$(find_python); then
-            command -v python3 >/dev/null || echo python3 python3-venv
-        elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-            # Debian's own python3 lacks these two until the package is there.
-            [[ $(realpath "$(command -v "$python")") != /usr/bin/python3* ]] || echo python3-venv
-        fi
+}
+missing_for_pip() {
+    local python
+    if ! python=$(find_python); then
+        command -v python3 >/dev/null || echo python3 python3-venv
+    elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        # Debian's own python3 lacks these two until the package is there.
+        [[ $(realpath "$(command -v "$python")") != /usr/bin/python3* ]] || echo python3-venv
     fi
 }
 
@@ -124,7 +134,7 @@ is_good() {
 }
 
 link_to() {
-    mkdir -p .libtorch
+    mkdir -p "$STORE"
     [[ $(readlink "$LINK" || true) == "$1" ]] || ln -sfn "$1" "$LINK"
 }
 
@@ -171,7 +181,7 @@ put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
     # An interrupted installation can leave a package that pip takes for a whole one; so can one from another index.
     if [[ ! -f $STAMP ]] || [[ $(<"$STAMP") != *" $index" ]]; then
         rm -rf "$VENV"
-        mkdir -p .libtorch
+        mkdir -p "$STORE"
         "$python" -m venv "$VENV" || fail "$python -m venv failed, see above"
     fi
     rm -f "$STAMP"
@@ -182,10 +192,10 @@ put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
     if [[ $set == cpu ]]; then
         options+=(--no-deps)
         if [[ $index == default ]]; then options+=("${CPU_WHEELS[@]}"); else options+=("torch==$TORCH"); fi
-        say "installing libtorch $TORCH for CPUs in .libtorch (0.5 GB to load)"
+        say "installing libtorch $TORCH for CPUs in $STORE (0.5 GB to load)"
     else
         options+=("torch==$TORCH")
-        say "installing libtorch $TORCH with CUDA in .libtorch (about 3 GB to load)"
+        say "installing libtorch $TORCH with CUDA in $STORE (about 3 GB to load)"
     fi
     # -I: a torch on PYTHONPATH is none in this folder.
     "$VENV/bin/python" -I -m pip "${options[@]}" >&2 ||
@@ -212,16 +222,18 @@ provide_wheels() {
         return
     fi
     if [[ $from != "$index" || $have == none || ($have == cpu && $wanted == cuda) ]]; then
-        install_packages with_python
+        install_packages pip
         install_wheels "$wanted" "$index"
     fi
     folder=$(compgen -G "$VENV/lib/python3*/site-packages/torch") || fail "$VENV has no torch: remove it and call scripts/setup.sh again"
-    link_to "${folder#.libtorch/}"
-    is_good "$LINK" || fail "$LINK is not a whole libtorch $TORCH: remove .libtorch and call scripts/setup.sh again"
+    link_to "${folder#"$STORE"/}"
+    is_good "$LINK" || fail "$LINK is not a whole libtorch $TORCH: remove $VENV and call scripts/setup.sh again"
 }
 
-check_rust
-install_packages without_python
+if [[ ${1:-} != --libtorch ]]; then
+    check_rust
+    install_packages build
+fi
 [[ ${1:-} != --packages ]] || exit 0
 if [[ -n ${LIBTORCH:-} ]]; then
     link_given
@@ -229,8 +241,8 @@ elif [[ -z ${RINGMARK_TORCH:-}${RINGMARK_TORCH_INDEX:-} && $(readlink "$LINK") =
     : # one from elsewhere, chosen by an earlier call
 else
     # Two set-ups at a time would take each other's half-made folder for a broken one.
-    mkdir -p .libtorch
-    exec 9>.libtorch/lock
+    mkdir -p "$STORE"
+    exec 9>"$STORE/lock"
     flock 9
     provide_wheels
 fi

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use ringmark::cli::{Cli, Command};
 use ringmark::launch::local::print::print_error;
 use ringmark::output::strip_control_characters;
@@ -10,7 +10,7 @@ use ringmark::{launch, read};
 use ringmark_record::options::usage::UsageError;
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let outcome = match Cli::read().command {
         Command::Sweep(options) => {
             let run = |config| launch::sweep::benchmark::train::run(&config, read::extract::conclusions);
             options.into_config().and_then(run)

@@ -453,8 +453,11 @@ fn the_exit_status_tells_what_it_is_asked_for() {
     assert_eq!(end("noisy"), "ringmark: too noisy to tell: 1n2g\n");
     assert_eq!(end("missing"), "ringmark: not in TEST: 1n4g\n");
     assert_eq!(end("slower,missing"), "ringmark: slower: 1n1g; not in TEST: 1n4g\n");
-    diff(base.path(), base.path(), &["--fail-on", "slower,noisy,missing"]).tells(&["No difference"]);
-    diff(test.path(), base.path(), &["--fail-on", "slower"]).tells(&["Faster"]);
+    diff(base.path(), base.path(), &["--fail-on", "slower,noisy,missing"])
+        .tells(&["No difference", "BASE and TEST are the same runs"]);
+    let other = diff(test.path(), base.path(), &["--fail-on", "slower"]);
+    other.tells(&["Faster"]);
+    assert!(!other.stdout.contains("the same runs"), "{}", other.stdout);
 }
 
 #[test]

@@ -133,7 +133,10 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
     for (options, message) in [
         ("--interface ib0,ib1", "\"ib0,ib1\" is no interface: write one name such as ib0, or a network"),
         ("--interface 10.77.0.0/40", "\"10.77.0.0/40\" is no network: write it as 10.77.0.0/24"),
-        ("--hosts a", "host \"a\" has no number of slots: write a:8"),
+        (
+            "--hosts nobody.invalid",
+            "host \"nobody.invalid\" has no number of slots, and cannot be asked: its name is unknown",
+        ),
         ("--worker /nowhere", "--worker /nowhere is no program"),
     ] {
         let mut command = ringmark("doctor");

@@ -15,6 +15,7 @@ mod figures;
 mod fuzz;
 mod generate;
 mod gridengine;
+mod habits;
 mod hostile;
 mod predict;
 #[path = "../src/record/stats/random.rs"]

@@ -255,6 +255,25 @@ fn axes_make_their_product_in_order_and_one_value_changes_nothing() {
 }
 
 #[test]
+fn words_of_other_programs_that_mean_the_same_are_understood() {
+    let sandbox = Sandbox::new("exit 1");
+    let dry_run = |options: &str| {
+        let (status, stdout, stderr) = run(&mut sandbox.sweep(&format!("--dry-run --runs 1 {options}")));
+        assert_eq!(status, Some(0), "{stderr}");
+        stdout
+    };
+    let ours = "--cases 1n2g --hosts a:2 --dtype fp16 --wire fp16 --bucket-mb 64 --weight-decay 0.5";
+    let theirs = "--cases 1n2g -H a:2 --dtype float16 --fp16-allreduce --fusion-threshold-mb 64 --wd 0.5";
+    assert_eq!(dry_run(theirs), dry_run(ours));
+    assert_eq!(dry_run(&theirs.replace("float16", "amp")), dry_run(ours));
+    // Without a number, a host takes a rank a core.
+    let cores = std::thread::available_parallelism().expect("known");
+    let line = "--cases 1n1g --hosts localhost";
+    assert_eq!(dry_run(line), dry_run(&format!("{line}:{cores}")));
+    refused(&mut sandbox.sweep("--dry-run --cases 1n1g --wire bf16 --fp16-allreduce"), 2);
+}
+
+#[test]
 fn what_cannot_be_meant_is_refused_with_exit_status_2() {
     let sandbox = with_record(SOUND);
     fs::write(sandbox.path("nodes"), "a slots=8\nb slots=many\n").expect("written");
@@ -262,7 +281,13 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
     for (options, message) in [
         ("--cases 1n1g,8g", "case \"8g\" is not of the form 2n8g"),
         ("--cases 1n1g,1n1g", "--cases has 1n1g twice"),
-        ("--hosts a", "host \"a\" has no number of slots: write a:8"),
+        (
+            "--hosts nobody.invalid",
+            "host \"nobody.invalid\" has no number of slots, and cannot be asked: its name is unknown",
+        ),
+        ("-np 2", "tip: -np: a case says how many ranks: `--cases 1n2g` is 1 node with 2 ranks"),
+        ("--nproc-per-node=4", "tip: --nproc-per-node: a case says how many ranks: `--cases 1n4g`"),
+        ("--launcher slurm --hosts a", "host \"a\" has no number of slots: write a:8"),
         (
             "--hosts a:8 --cases 1n1g,1n8g,2n8g",
             "case 2n8g needs 2 hosts, --hosts has 1: add a host, or choose --cases 1n1g,1n8g",

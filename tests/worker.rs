@@ -635,6 +635,14 @@ fn assert_log_fits(log: &str, record: &RunRecord) {
         let recorded = 4.0 / iteration.step[0].0;
         assert!((speed - recorded).abs() < 0.0051, "{speed} {recorded}");
     }
+    let (counted, warmup) = (record.iterations.iter(), record.header.config.warmup as usize);
+    let counted: Vec<f64> = counted.skip(warmup).map(|iteration| 4.0 / iteration.step[0].0).collect();
+    let mean =
+        format!("# mean: {:.2} images/s, standard deviation ", counted.iter().sum::<f64>() / counted.len() as f64);
+    let length = format!("# {} measured + {warmup} warm-up iterations in ", counted.len());
+    for closing in [&mean, &length] {
+        assert!(lines.iter().any(|line| line.starts_with(closing)), "{closing}: {log}");
+    }
 }
 
 #[test]

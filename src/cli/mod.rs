@@ -17,6 +17,7 @@ pub mod read;
 pub mod schema;
 
 use clap::{Args, Parser, Subcommand};
+use ringmark_record::options::habits;
 
 use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
@@ -26,6 +27,7 @@ use crate::cli::launch::score::ScoreOptions;
 use crate::cli::launch::sweep::SweepOptions;
 use crate::cli::read::{ExtractOptions, PredictOptions, ReportOptions};
 use crate::cli::schema::SchemaOptions;
+use crate::launch::local::environment::LaunchEnvironment;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,6 +45,15 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// What was typed; ends the program where that asks for help or cannot be understood.
+    pub fn read() -> Cli {
+        let habits = [habits::OF_LAUNCHER, habits::OF_BOTH];
+        let hint = |error| habits::with_hint(error, habits, &LaunchEnvironment::read().command);
+        Cli::try_parse().unwrap_or_else(|error| hint(error).exit())
+    }
 }
 
 /// What to do.

@@ -79,6 +79,9 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
             Format::ComparedTable => comparison::terminal(&outcome),
             Format::Markdown => comparison::markdown(&outcome),
         })?;
+        if is_same_place(&config.base, &config.test) {
+            output::print("\nBASE and TEST are the same runs: this compares them with themselves\n")?;
+        }
     }
     let sides = [("BASE", &outcome.base), ("TEST", &outcome.test)];
     let left_out = sides.into_iter().flat_map(|(name, side)| side.left_out.iter().map(move |what| (name, what)));
@@ -88,6 +91,11 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     failures.extend(incomplete.map(|error| error.to_string()));
     ensure!(failures.is_empty(), "{}", failures.join("; "));
     Ok(())
+}
+
+/// Whether both paths lead to one folder or file.
+fn is_same_place(base: &Path, test: &Path) -> bool {
+    fs::canonicalize(base).ok().zip(fs::canonicalize(test).ok()).is_some_and(|(base, test)| base == test)
 }
 
 /// What the exit status is to report, and was found.

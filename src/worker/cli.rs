@@ -8,8 +8,10 @@ use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::options::habits;
 use ringmark_record::options::option_table::{self, Worker};
 
+use crate::host::facts;
 use crate::job::session::AskedLabel;
 
 /// One rank of a ringmark run; started once a GPU by mpirun, or alone.
@@ -19,6 +21,15 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// What was typed; ends the program where that asks for help or cannot be understood.
+    pub fn read() -> Cli {
+        let habits = [habits::OF_WORKER, habits::OF_BOTH];
+        let hint = |error| habits::with_hint(error, habits, &facts::command_line());
+        Cli::try_parse().unwrap_or_else(|error| hint(error).exit())
+    }
 }
 
 /// What to do.

@@ -27,7 +27,6 @@ mod testing;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use ringmark_record::host::heartbeat::Message;
 use ringmark_record::host::inspection::INTERFACE_VARIABLE;
 use ringmark_record::options::usage::UsageError;
@@ -40,7 +39,7 @@ fn main() -> ExitCode {
     ffi::allocator::keep_freed_memory();
     let interface = facts::variable(INTERFACE_VARIABLE).map(|network| network::interface_in(&network)).transpose();
     ffi::libraries::set_defaults(interface.as_ref().ok().and_then(Option::as_deref));
-    let ended = interface.and_then(|_| run(Cli::parse()));
+    let ended = interface.and_then(|_| run(Cli::read()));
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use ringmark::launch::cluster::hosts::Hosts;
+use ringmark::launch::cluster::host_list::HostList;
 use ringmark::launch::doctor::probe::Probe;
 use ringmark::launch::job::gridengine;
 use ringmark::read::analyse::comparison::side::{Side, SideKind};
@@ -264,7 +264,7 @@ fn words(bytes: &[u8]) {
     if let Ok(message) = Message::parse(text) {
         Message::parse(&message.line()).expect("what is written can be read");
     }
-    if let Ok(hosts) = Hosts::parse_list(text) {
+    if let Ok(hosts) = HostList::parse(text).and_then(HostList::into_hosts_with_slots) {
         assert!(hosts.whole().ranks() > 0);
     }
     if let Ok(hosts) = gridengine::parse(text) {

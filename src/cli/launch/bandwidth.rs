@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use anyhow::bail;
 use clap::Args;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::dimension::case::Case;
@@ -57,7 +58,19 @@ impl BandwidthOptions {
         let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts));
         refuse_repeated("--cases", &cases, "").map_err(usage)?;
         config.validate().map_err(usage)?;
+        refuse_single_ranks(&cases).map_err(usage)?;
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         Ok(BandwidthSweep { cases, launch, out, json: self.json.into_json(), bandwidth: config })
+    }
+}
+
+/// One rank would measure how fast nothing is.
+fn refuse_single_ranks(cases: &[Case]) -> anyhow::Result<()> {
+    match cases.iter().find(|case| case.ranks() == 1) {
+        Some(case) => bail!(
+            "case {case}: one rank exchanges nothing: choose 1n2g (a host that takes only one: --hosts localhost:2), or \
+             2n1g"
+        ),
+        None => Ok(()),
     }
 }

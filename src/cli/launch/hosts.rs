@@ -8,8 +8,10 @@ use clap::{Args, value_parser};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::options::usage::usage;
 
+use crate::launch::cluster::host_list::HostList;
 use crate::launch::cluster::hosts::{self, Hosts};
 use crate::launch::cluster::interface::Interface;
+use crate::launch::cluster::slots::SlotsRequest;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::StarterOptions;
@@ -21,16 +23,17 @@ use crate::launch::local::environment::LaunchEnvironment;
 pub struct HostOptions {
     /// What starts the ranks: mpirun over ssh, srun with PMIx inside an allocation of Slurm, or mpirun over qrsh inside a
     /// job of Grid Engine
-    #[arg(long, value_name = "NAME", default_value = "mpirun", value_parser = PossibleValuesParser::new(starter::NAMES))]
+    #[arg(long, value_name = "NAME", default_value = starter::MPIRUN, value_parser = PossibleValuesParser::new(starter::NAMES))]
     launcher: String,
-    /// Hosts with their number of ranks; a case takes the first of them
+    /// Hosts with their number of ranks, `a:8,b:8`, or without, `a,b`: as many as each has GPUs, or else cores, by its own
+    /// word over ssh. A case takes the first of them
     /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
     /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs; with
     /// --launcher gridengine the job's hosts, each with as many ranks as it has slots there]
-    #[arg(long, value_name = "HOST:SLOTS,..", value_parser = Hosts::parse_list)]
-    hosts: Option<Hosts>,
+    #[arg(short = 'H', long, alias = "host", value_name = "HOST:SLOTS,..", value_parser = HostList::parse)]
+    hosts: Option<HostList>,
     /// File with a line `host slots=8` for each host, instead of --hosts
-    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
     /// Network for mpirun, MPI and NCCL: an interface such as ib0, or a network such as 10.77.0.0/24 [default: the one by
     /// which the hosts reach each other]
@@ -54,19 +57,28 @@ pub struct HostOptions {
 impl HostOptions {
     /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
     pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
-        let given = match (self.hosts, &self.hostfile) {
-            (None, Some(file)) => Some(Hosts::read_file(file).map_err(usage)?),
+        let list = match (self.hosts, &self.hostfile) {
+            (None, Some(file)) => Some(HostList::read_file(file).map_err(usage)?),
             (hosts, _) => hosts,
         };
-        let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
         let arguments = starter::split_arguments(&self.launcher_args)?;
+        let ssh = SshOptions::new(self.ssh_port, &arguments, &machine.environment);
+        // A scheduler says itself how many ranks its hosts take, and ssh may not lead there.
+        let found = match &list {
+            Some(list) if self.launcher == starter::MPIRUN => {
+                machine.slots_request(&ssh).ask(&list.without_slots()).map_err(usage)?
+            }
+            _ => Vec::new(),
+        };
+        let given = list.map(|list| list.into_hosts(found)).transpose().map_err(usage)?;
+        let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
         Ok(LaunchConfig {
             hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.slots())),
             timeout: None,
             stall_timeout: None,
             worker: self.worker,
             starter,
-            ssh: SshOptions::new(self.ssh_port, &arguments, &machine.environment),
+            ssh,
             options: StarterOptions { interface: self.interface, arguments },
             device: machine.device,
             sync: self.sync,
@@ -153,6 +165,11 @@ impl Machine {
     pub(super) fn knows_cpu(&self, launch: &LaunchConfig) -> bool {
         let is_here = launch.hosts.all().iter().all(|host| self.environment.is_here(&host.name));
         launch.device == DeviceChoice::Cpu || (is_here && self.kind(launch) == DeviceKind::Cpu)
+    }
+
+    /// How hosts are asked how many ranks they take.
+    fn slots_request<'a>(&'a self, ssh: &'a SshOptions) -> SlotsRequest<'a> {
+        SlotsRequest { device: self.device, here: self.slots(), ssh, environment: &self.environment }
     }
 
     /// One rank a GPU, or a core where there is none.

@@ -1,10 +1,8 @@
 //! The machines of a sweep and how many ranks each takes. Not for reaching them: that is mpirun's business.
 
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use ringmark_record::dimension::case::Case;
 
 /// One machine.
@@ -36,33 +34,20 @@ impl Hosts {
         }
     }
 
-    /// Reads the list `a:8,b:8`.
-    pub fn parse_list(text: &str) -> anyhow::Result<Hosts> {
-        let hosts = text.split(',').map(|host| parse_host(host.trim())).collect::<anyhow::Result<_>>()?;
-        Hosts::without_duplicates("--hosts".to_owned(), hosts)
-    }
-
-    /// Reads a hostfile: `host slots=8` as Open MPI has it, or `host:8`, one a line; `#` begins a comment.
-    ///
-    /// Errors name the file, the line from 1 and what stands there.
-    pub fn read_file(path: &Path) -> anyhow::Result<Hosts> {
-        let source = format!("the hostfile {}", path.display());
-        let text = fs::read_to_string(path).with_context(|| format!("{source} cannot be read"))?;
-        let mut hosts = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let content = line.split('#').next().unwrap_or_default().trim();
-            if !content.is_empty() {
-                hosts.push(parse_line(content).with_context(|| format!("{source}, line {}", index + 1))?);
+    /// Those of `source`, as error messages call it, of which none may come twice.
+    pub fn named(source: String, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
+        for (index, host) in hosts.iter().enumerate() {
+            if hosts[..index].iter().any(|earlier| earlier.name == host.name) {
+                bail!("{source} names host {} twice: name it once, with all its slots", host.name);
             }
         }
-        ensure!(!hosts.is_empty(), "{source} names no host: write a line such as `a slots=8` for each");
-        Hosts::without_duplicates(source, hosts)
+        Ok(Hosts { source, request: None, hosts })
     }
 
     /// Those that a scheduler gave. `source` is what error messages call them, `request` says how to get more.
     pub fn allocated(source: String, request: &'static str, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
         ensure!(!hosts.is_empty(), "{source} has no host");
-        Ok(Hosts { request: Some(request), ..Hosts::without_duplicates(source, hosts)? })
+        Ok(Hosts { request: Some(request), ..Hosts::named(source, hosts)? })
     }
 
     /// Refuses hosts that `allocation` has not, and more slots than it has there.
@@ -84,15 +69,6 @@ impl Hosts {
             );
         }
         Ok(())
-    }
-
-    fn without_duplicates(source: String, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
-        for (index, host) in hosts.iter().enumerate() {
-            if hosts[..index].iter().any(|earlier| earlier.name == host.name) {
-                bail!("{source} names host {} twice: name it once, with all its slots", host.name);
-            }
-        }
-        Ok(Hosts { source, request: None, hosts })
     }
 
     /// Every host.
@@ -158,42 +134,6 @@ enum Misfit {
     Slots,
 }
 
-/// `a:8`.
-fn parse_host(text: &str) -> anyhow::Result<Host> {
-    let Some((name, slots)) = text.rsplit_once(':') else {
-        bail!("host {text:?} has no number of slots: write {text}:8 for 8 ranks");
-    };
-    host(name, slots)
-}
-
-/// `a slots=8`, `a:8`, with or without Open MPI's upper limit, which a case that fits never reaches.
-fn parse_line(text: &str) -> anyhow::Result<Host> {
-    let mut fields = text.split_whitespace();
-    let name = fields.next().unwrap_or_default();
-    let mut slots = None;
-    for field in fields {
-        match field.split_once('=') {
-            Some(("slots", number)) => slots = Some(number),
-            Some(("max_slots" | "max-slots", _)) => {}
-            _ => bail!("{field:?} is not understood: write `{name} slots=8` for 8 ranks"),
-        }
-    }
-    match slots {
-        Some(slots) => host(name, slots),
-        None if name.contains(':') => parse_host(name),
-        None => bail!("host {name:?} has no number of slots: write `{name} slots=8` for 8 ranks"),
-    }
-}
-
-fn host(name: &str, slots: &str) -> anyhow::Result<Host> {
-    let is_name = !name.is_empty() && !name.starts_with('-') && !name.contains([' ', ',', '=', '/']);
-    ensure!(is_name, "{name:?} is no name of a host: write name:8 or address:8");
-    match slots.parse() {
-        Ok(number) if number > 0 => Ok(Host { name: name.to_owned(), slots: number }),
-        _ => bail!("host {name} has {slots:?} slots: write a number from 1"),
-    }
-}
-
 /// GPUs that a program started here can see: those of `nvidia-smi -L`, less what CUDA_VISIBLE_DEVICES
 /// (`visible_devices`) hides. 0 where there is no driver.
 pub fn gpus(visible_devices: Option<&str>) -> u32 {
@@ -203,7 +143,8 @@ pub fn gpus(visible_devices: Option<&str>) -> u32 {
     }
 }
 
-fn count_gpus(listing: &str, visible_devices: Option<&str>) -> u32 {
+/// GPUs in `listing`, which is that of `nvidia-smi -L`.
+pub fn count_gpus(listing: &str, visible_devices: Option<&str>) -> u32 {
     let present = listing.lines().filter(|line| line.starts_with("GPU ")).count();
     // CUDA stops at the first entry that names no device.
     let visible = visible_devices
@@ -212,56 +153,19 @@ fn count_gpus(listing: &str, visible_devices: Option<&str>) -> u32 {
 }
 
 #[cfg(test)]
+impl Hosts {
+    /// Those of the list `a:8,b:8`.
+    pub fn parse_list(text: &str) -> anyhow::Result<Hosts> {
+        crate::launch::cluster::host_list::HostList::parse(text)?.into_hosts_with_slots()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     fn cases(text: &str) -> Vec<Case> {
         text.split(',').map(|word| word.parse().expect("a case")).collect()
-    }
-
-    fn file(text: &str) -> anyhow::Result<Hosts> {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("nodes");
-        fs::write(&path, text).expect("written");
-        Hosts::read_file(&path)
-    }
-
-    fn list_error(text: &str) -> String {
-        format!("{:#}", Hosts::parse_list(text).expect_err(text))
-    }
-
-    fn file_error(text: &str) -> String {
-        format!("{:#}", file(text).expect_err(text))
-    }
-
-    #[test]
-    fn a_list_and_a_hostfile_say_the_same() {
-        let list = Hosts::parse_list("a:8, 10.11.0.3:4").expect("a list");
-        assert_eq!(list.hosts[1], Host { name: "10.11.0.3".to_owned(), slots: 4 });
-        let text = "# two nodes\n\na   slots=8 max_slots=16 # the first\n10.11.0.3:4\n";
-        assert_eq!(file(text).expect("a hostfile").hosts, list.hosts);
-    }
-
-    #[test]
-    fn a_bad_list_names_the_value_and_the_fix() {
-        assert_eq!(list_error("a:8,b"), "host \"b\" has no number of slots: write b:8 for 8 ranks");
-        assert_eq!(list_error("a:none"), "host a has \"none\" slots: write a number from 1");
-        assert_eq!(list_error("a:0"), "host a has \"0\" slots: write a number from 1");
-        assert_eq!(list_error(":8"), "\"\" is no name of a host: write name:8 or address:8");
-        assert_eq!(list_error("-x:8"), "\"-x\" is no name of a host: write name:8 or address:8");
-        assert_eq!(list_error("a:8,a:4"), "--hosts names host a twice: name it once, with all its slots");
-    }
-
-    #[test]
-    fn a_bad_hostfile_names_the_line() {
-        let error = file_error("a slots=8\nb slots=many\n");
-        assert!(error.ends_with("line 2: host b has \"many\" slots: write a number from 1"), "{error}");
-        let error = file_error("a\n");
-        assert!(error.ends_with("line 1: host \"a\" has no number of slots: write `a slots=8` for 8 ranks"), "{error}");
-        let error = file_error("a gpus=8\n");
-        assert!(error.ends_with("line 1: \"gpus=8\" is not understood: write `a slots=8` for 8 ranks"), "{error}");
-        assert!(file_error("# nothing\n").contains("names no host"));
-        assert!(file_error("a:8\na slots=8\n").contains("names host a twice"));
     }
 
     #[test]

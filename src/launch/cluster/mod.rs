@@ -2,6 +2,8 @@
 //!
 //! | module | what it is for |
 //! |---|---|
+//! | [`host_list`] | hosts as they are typed |
+//! | [`slots`] | asks a host how many ranks it takes |
 //! | [`hosts`] | the machines and how many ranks each takes |
 //! | [`interface`] | which network the hosts use among themselves |
 //! | [`ssh`] | how ssh reaches the hosts |
@@ -9,9 +11,11 @@
 //! | [`ssh_failure`] | why ssh did not come through |
 //! | [`sync`] | copies the program and its libraries to the hosts |
 
+pub mod host_list;
 pub mod hosts;
 pub mod interface;
 pub mod remote;
+pub mod slots;
 pub mod ssh;
 pub mod ssh_failure;
 pub mod sync;

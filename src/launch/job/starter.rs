@@ -24,7 +24,10 @@ pub enum Starter {
 }
 
 /// The values of `--launcher`.
-pub const NAMES: [&str; 3] = ["mpirun", SLURM, GRID_ENGINE];
+pub const NAMES: [&str; 3] = [MPIRUN, SLURM, GRID_ENGINE];
+
+/// That of [`Starter::Mpirun`].
+pub const MPIRUN: &str = "mpirun";
 
 const SLURM: &str = "slurm";
 const GRID_ENGINE: &str = "gridengine";

@@ -26,8 +26,7 @@ impl Interrupt {
         Ok(Interrupt(asked))
     }
 
-    /// One that no signal sets, for tests.
-    #[cfg(test)]
+    /// One that no signal sets: a signal ends this process as it ends any.
     pub fn never() -> Interrupt {
         Interrupt(Arc::default())
     }

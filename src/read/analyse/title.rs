@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ringmark_record::benchmark::exchange::BackendChoice;
+use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::line::other_tool::tool::Tool;
@@ -15,10 +16,13 @@ pub fn title(group: &Group) -> Vec<String> {
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
     let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
     let counts = |values: &BTreeSet<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
+    // Without records, logs may be of different length; their warm-up is the same.
+    let first = group.warmup.first().copied().unwrap_or_default();
+    let measured: BTreeSet<usize> = group.timed.iter().map(|timed| timed - first).collect();
     let (timed, warmup) = (counts(&group.timed), counts(&group.warmup));
     let length = match conditions.tool {
         _ if group.timed.is_empty() => "no run counts".to_owned(),
-        None => format!("{timed} iterations, the first {warmup} left out"),
+        None => format!("{} iterations", measured_and_warmup(counts(&measured), warmup)),
         Some(_) => format!("windows of iterations: {timed}, left out: {warmup}"),
     };
     let what =

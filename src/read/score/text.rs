@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use ringmark_record::benchmark::measured_and_warmup;
+
 use crate::read::analyse::title::devices_text;
 use crate::read::score::figures::{PointKey, ScoreExtraction, ScorePoint, ScoreTable};
 use crate::read::show::columns::Columns;
@@ -70,8 +72,10 @@ fn title(table: &ScoreTable) -> Vec<String> {
     };
     let config = &conditions.config;
     let options = format!(
-        "{} pixels, {}, {} passes after {} dry ones, {runs}",
-        config.image_size, config.layout, config.iterations, config.warmup
+        "{} pixels, {}, {} passes, {runs}",
+        config.image_size,
+        config.layout,
+        measured_and_warmup(config.iterations, config.warmup)
     );
     let devices = devices_text(&table.device_names(), &table.threads(), Some(conditions.device));
     vec![what, format!("{}: {devices}", conditions.device), options]

@@ -39,11 +39,11 @@ keyword_enum!(
     /// Element type of the gradients while they are exchanged.
     Wire {
         /// As they are.
-        Fp32 = "fp32",
+        Fp32 = "fp32" | "float32" | "float",
         /// Rounded to half precision, half the bytes.
-        Fp16 = "fp16",
+        Fp16 = "fp16" | "float16" | "half",
         /// Rounded to bfloat16, half the bytes.
-        Bf16 = "bf16",
+        Bf16 = "bf16" | "bfloat16",
     }
 );
 
@@ -100,14 +100,17 @@ impl ExchangeConfig {
                  exchanges nothing"
             )
             .aliases(&["collective"]),
-            option!(wire, "wire", "TYPE", "Element type of the gradients while they are exchanged"),
+            option!(wire, "wire", "TYPE", "Element type of the gradients while they are exchanged")
+                .flag("fp16-allreduce", "fp16")
+                .aliases(&["datatype"]),
             option!(
                 bucket_mb,
                 "bucket-mb",
                 "MB",
                 "Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket"
             )
-            .range(0.0..=100_000.0),
+            .range(0.0..=100_000.0)
+            .aliases(&["fusion-threshold-mb", "bucket-cap-mb", "bucket-size"]),
             option!(
                 chunk_kb,
                 "chunk-kb",

@@ -15,6 +15,7 @@ pub mod score;
 pub mod train;
 pub mod warning;
 
+use std::fmt::Display;
 use std::io::BufRead;
 
 use crate::benchmark::warning::Warning;
@@ -75,6 +76,12 @@ keyword_enum!(
         Quick = "quick",
     }
 );
+
+/// How long a run is, as every command and log says it, because `--iters` counts warm-up in training and not elsewhere:
+/// `100 measured + 20 warm-up`.
+pub fn measured_and_warmup(measured: impl Display, warmup: impl Display) -> String {
+    format!("{measured} measured + {warmup} warm-up")
+}
 
 /// What one run is called in its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`option_table`] | one line an option: clap, default, validation, a worker's arguments, settings |
 //! | [`keyword_enum`] | closed sets of keywords, the same when typed, in file names and in records |
+//! | [`habits`] | words of other programs, each with ours for it |
 //! | [`usage`] | the error that means: asked wrongly, nothing was started |
 
+pub mod habits;
 pub mod keyword_enum;
 pub mod option_table;
 pub mod usage;

@@ -111,6 +111,7 @@ pub struct OptionSpec<C> {
     name: &'static str,
     short: Option<char>,
     aliases: &'static [&'static str],
+    flag: Option<(&'static str, &'static str)>,
     value_name: &'static str,
     help: &'static str,
     shape: Shape,
@@ -190,6 +191,7 @@ impl<C: 'static> OptionSpec<C> {
             name,
             short: None,
             aliases: &[],
+            flag: None,
             value_name,
             help,
             shape: Shape::Text,
@@ -230,6 +232,11 @@ impl<C: 'static> OptionSpec<C> {
         OptionSpec { aliases, ..self }
     }
 
+    /// Takes a value from a flag that another program has for it, as `--fp16-allreduce` for `--wire fp16`.
+    pub fn flag(self, name: &'static str, value: &'static str) -> OptionSpec<C> {
+        OptionSpec { flag: Some((name, value)), ..self }
+    }
+
     /// Is not typed together with any of these.
     pub fn conflicts_with(self, conflicts: &'static [&'static str]) -> OptionSpec<C> {
         OptionSpec { conflicts, ..self }
@@ -247,6 +254,7 @@ impl<C: 'static> OptionSpec<C> {
             name: self.name,
             short: self.short,
             aliases: self.aliases,
+            flag: self.flag,
             value_name: self.value_name,
             help: self.help,
             shape: self.shape,
@@ -345,9 +353,11 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
 impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
     fn augment_args(command: Command) -> Command {
         let default = C::default();
-        let arguments = Self::options().map(|option| {
+        let arguments = Self::options().flat_map(|option| {
+            let flag = flag(&option);
             let of_launcher = option.default_of_launcher.filter(|_| !IS_WORKER);
-            argument(OptionSpec { default: of_launcher.or(option.default), ..option }, &default)
+            let option = OptionSpec { default: of_launcher.or(option.default), ..option };
+            [flag, Some(argument(option, &default))].into_iter().flatten()
         });
         command.next_help_heading(C::HEADING).args(arguments).next_help_heading(None::<&str>)
     }
@@ -355,6 +365,12 @@ impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
     }
+}
+
+/// The flag of another program, which the help leaves out.
+fn flag<C>(option: &OptionSpec<C>) -> Option<Arg> {
+    let (flag, _) = option.flag?;
+    Some(Arg::new(flag).long(flag).action(ArgAction::SetTrue).hide(true).conflicts_with(option.name))
 }
 
 fn argument<C: Options>(option: OptionSpec<C>, default: &C) -> Arg {
@@ -383,7 +399,11 @@ fn argument<C: Options>(option: OptionSpec<C>, default: &C) -> Arg {
 impl<C: Options, const IS_WORKER: bool> FromArgMatches for Typed<C, IS_WORKER> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let typed = |option: OptionSpec<C>| {
-            let is_typed = matches.value_source(option.name) == Some(ValueSource::CommandLine);
+            let is_typed = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+            if let Some((_, value)) = option.flag.filter(|(flag, _)| is_typed(*flag)) {
+                return Some((option.name, value.to_owned()));
+            }
+            let is_typed = is_typed(option.name);
             let text = match option.shape {
                 Shape::Flag => "yes".to_owned(),
                 _ => matches.get_one::<String>(option.name)?.clone(),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Result;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::{SCHEMA, ScoreRecord};
-use ringmark_record::benchmark::{Record, RunLabel, SweepRecord};
+use ringmark_record::benchmark::{Record, RunLabel, SweepRecord, measured_and_warmup};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
@@ -156,8 +156,12 @@ fn header(record: &ScoreRecord) -> Vec<String> {
     let title = format!("{} inference", config.model.facts().title);
     let mut lines = environment::title_lines(environment, &title, record.label());
     lines.push(format!(
-        "batch {} a rank, {} px, {}, {}, {} passes after {} dry ones",
-        config.batch_size, config.image_size, config.dtype, config.layout, config.iterations, config.warmup
+        "batch {} a rank, {} px, {}, {}, {} passes",
+        config.batch_size,
+        config.image_size,
+        config.dtype,
+        config.layout,
+        measured_and_warmup(config.iterations, config.warmup)
     ));
     lines.push(format!(
         "images/sec counts the images of {}; outputs are waited for after every pass",

@@ -16,6 +16,11 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// This process's command line, program first.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
 /// The processor as the kernel names it.
 pub fn processor_name() -> String {
     let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -33,7 +33,8 @@ pub fn check_worker(findings: &mut Findings, worker: &Path) {
             let reason = failure.strip_prefix(&format!("{worker}: ")).unwrap_or(failure);
             let is_of_loader = ["shared libraries", "symbol", "version `"].iter().any(|part| reason.contains(part));
             let fix = if is_of_loader {
-                "run scripts/setup.sh there, so that the libraries lie where they do here, or let --sync bring them"
+                "run scripts/setup.sh there (of the Debian package: ringmark-setup), so that the libraries lie where they do \
+                 here, or let --sync bring them"
             } else {
                 "run it there by hand and see: ringmark-worker agent </dev/null"
             };

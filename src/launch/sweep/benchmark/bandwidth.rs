@@ -53,7 +53,7 @@ pub fn default_folder(now: SystemTime) -> PathBuf {
     default_out("bandwidth", now)
 }
 
-/// DLPerf's cases of several ranks that fit, and all slots of several hosts; 1n1g where there is no such case.
+/// DLPerf's cases of several ranks that fit, and all slots of several hosts; all slots of one where there is no such case.
 pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
     let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| case.ranks() > 1 && hosts.fit(*case)).collect();
     let whole = hosts.whole();

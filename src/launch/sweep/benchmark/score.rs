@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::ScoreRecord;
+use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 
@@ -65,7 +65,8 @@ impl Benchmark for ScoreSweep {
         let (axes, out, profile) = (self.sweep.describe_axes(), self.sweep.out.display(), self.sweep.profile);
         let ScoreConfig { iterations, warmup, device, .. } = &self.score;
         let first = format!(
-            "scoring of {axes}, {iterations} passes after {warmup} dry ones, device {device}, profile {profile}; logs and records in {out}"
+            "scoring of {axes}, {} passes, device {device}, profile {profile}; logs and records in {out}",
+            measured_and_warmup(iterations, warmup)
         );
         [first].into_iter().chain(self.sweep.cores_line(context)).collect()
     }

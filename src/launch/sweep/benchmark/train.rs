@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 
@@ -95,7 +95,8 @@ impl Benchmark for TrainSweep {
         let (axes, out, profile) = (sweep.describe_axes(), sweep.out.display(), sweep.profile);
         let TrainConfig { iterations, warmup, device, .. } = train;
         let mut lines = vec![format!(
-            "sweep of {axes}, {iterations} iterations of which {warmup} warm-up, device {device}, profile {profile}; logs and records in {out}"
+            "sweep of {axes}, {} iterations, device {device}, profile {profile}; logs and records in {out}",
+            measured_and_warmup(iterations - warmup, warmup)
         )];
         lines.extend(sweep.cores_line(context));
         if self.ddp_suite {

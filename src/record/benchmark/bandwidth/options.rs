@@ -31,14 +31,17 @@ impl Options for BandwidthConfig {
                 begin,
                 set_begin,
             )
-            .short('b'),
-            OptionSpec::of("end", "SIZE", "Last message size", end, set_end).short('e'),
+            .short('b')
+            .aliases(&["minbytes"]),
+            OptionSpec::of("end", "SIZE", "Last message size", end, set_end).short('e').aliases(&["maxbytes"]),
             OptionSpec::of("factor", "N", "Each size is the one before times this", factor, set_factor)
                 .short('f')
+                .aliases(&["stepfactor"])
                 .range(2u64..=1 << 40)
                 .conflicts_with(&["increment"]),
             OptionSpec::of("increment", "SIZE", "Each size is the one before plus this", increment, set_increment)
-                .short('i'),
+                .short('i')
+                .aliases(&["stepbytes"]),
             OptionSpec::of_value(
                 "model",
                 "NAME",
@@ -47,10 +50,18 @@ impl Options for BandwidthConfig {
                 |config, model: Model| config.messages = Messages::Gradients(model),
             )
             .conflicts_with(SIZE_OPTIONS),
-            option!(iterations, "iters", "N", "Measured iterations of each size").range(1u32..=10_000_000).short('n'),
+            option!(
+                iterations,
+                "iters",
+                "N",
+                "Measured iterations of each size, warm-up excluded, as nccl-tests' -n; in sweep --iters includes it"
+            )
+            .range(1u32..=10_000_000)
+            .short('n'),
             option!(warmup, "warmup", "N", "Iterations before them that no figure holds")
                 .range(0u32..=10_000_000)
-                .short('w'),
+                .short('w')
+                .aliases(&["warmup_iters"]),
             OptionSpec::of("check", "0|1", "Check every result on every rank, 1, or none, 0", check, set_check)
                 .short('c'),
             option!(

@@ -35,9 +35,14 @@ impl Options for TrainConfig {
                 "Where to train; auto takes CUDA where all of it is there and says what is missing"
             ),
             option!(layout, "layout", "NAME", "Memory layout: channels_last or contiguous"),
-            option!(iterations, "iters", "N", "Iterations of a run, warm-up included")
-                .range(1u32..=10_000_000)
-                .default_of_launcher(OF_PROFILE),
+            option!(
+                iterations,
+                "iters",
+                "N",
+                "Iterations of a run, warm-up included, as DLPerf's 120; in bandwidth --iters excludes it"
+            )
+            .range(1u32..=10_000_000)
+            .default_of_launcher(OF_PROFILE),
             option!(warmup, "warmup", "N", "First iterations that the figures leave out")
                 .default_of_launcher(OF_PROFILE),
             option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(32u32..=4096),
@@ -63,7 +68,9 @@ impl Options for TrainConfig {
             option!(learning_rate, "lr", "RATE", "Learning rate of one rank, multiplied by the number of ranks")
                 .range(0.0..=1e6),
             option!(momentum, "momentum", "FACTOR", "Nesterov momentum").range(0.0..=1.0),
-            option!(weight_decay, "weight-decay", "FACTOR", "L2 penalty on every parameter").range(0.0..=1e6),
+            option!(weight_decay, "weight-decay", "FACTOR", "L2 penalty on every parameter")
+                .range(0.0..=1e6)
+                .aliases(&["wd"]),
             option!(learning_rate_warmup, "lr-warmup-iters", "N", "Iterations of linear learning-rate warm-up")
                 .default_is("one epoch of ImageNet, as DLPerf"),
             option!(loss_scale, "loss-scale", "SCALE", "First loss scale of fp16").range(1.0..=16_777_216.0),

@@ -9,6 +9,7 @@ use anyhow::Result;
 use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
+use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::host::heartbeat::LauncherAddress;
 use ringmark_record::validity;
 
@@ -89,9 +90,8 @@ fn header(record: &BandwidthRecord) -> Vec<String> {
     let mut lines = vec![
         format!("ringmark {} all-reduce over {} ranks by {backend}", environment.ringmark_version, ranks.len()),
         format!(
-            "{} iterations after {} of warm-up, wire {}, results {check}, optimizer {}",
-            config.iterations,
-            config.warmup,
+            "{} iterations, wire {}, results {check}, optimizer {}",
+            measured_and_warmup(config.iterations, config.warmup),
             exchange.wire.with_sum(*sum_dtype),
             config.optimizer
         ),

@@ -4,9 +4,9 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_record::benchmark::RunLabel;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::{RunHeader, Trial, Tuning};
+use ringmark_record::benchmark::{RunLabel, measured_and_warmup};
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::line::dlperf;
 
@@ -97,7 +97,11 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
 
 fn training(config: &TrainConfig) -> String {
     format!(
-        "batch {} a rank, {} px, {}, {}, {} iterations of which {} warm-up",
-        config.batch_size, config.image_size, config.dtype, config.layout, config.iterations, config.warmup
+        "batch {} a rank, {} px, {}, {}, {} iterations",
+        config.batch_size,
+        config.image_size,
+        config.dtype,
+        config.layout,
+        measured_and_warmup(config.iterations - config.warmup, config.warmup)
     )
 }

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::Seconds;
+use ringmark_record::stats::summary;
 use ringmark_record::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
@@ -51,7 +53,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         let warnings = validity::warnings(&record, record.header.config.warmup as usize);
         if let Some(end) = &mut record.end {
             end.warnings = warnings;
-            summarize(end);
+            summarize(&record.header, &record.iterations, end);
         }
         session.write(record.header.config.record.as_deref(), |output| record.write(output))?;
     }
@@ -121,12 +123,31 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
     None
 }
 
-fn summarize(end: &RunEnd) {
+/// What the run ends with: its length, its figure with the spread, what else its reader should know.
+fn summarize(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) {
+    let warmup = header.config.warmup;
     println!(
         "# {} iterations in {:.3}, {} skipped, weights {}",
-        end.iterations, end.wall, end.skipped_steps, end.parameter_checksums[0]
+        measured_and_warmup(end.iterations.saturating_sub(warmup), warmup),
+        end.wall,
+        end.skipped_steps,
+        end.parameter_checksums[0]
     );
+    // As the lines of the iterations count: all ranks' images over rank 0's time.
+    let images = f64::from(header.config.batch_size) * header.ranks.len() as f64;
+    let counted = iterations.iter().skip(warmup as usize);
+    let speeds: Vec<f64> = counted.map(|iteration| images / iteration.step[0].0).collect();
+    if let Some(mean) = summary::mean(&speeds) {
+        println!("# mean: {mean:.2} images/s{}", spread(&speeds));
+    }
     for warning in &end.warnings {
         println!("# warning: {}", warning.text);
     }
+}
+
+/// Nothing of a single iteration.
+fn spread(speeds: &[f64]) -> String {
+    let (deviation, variation) = (summary::standard_deviation(speeds), summary::coefficient_of_variation(speeds));
+    let text = |(deviation, variation)| format!(", standard deviation {deviation:.2} (CV {:.2} %)", variation * 100.0);
+    deviation.zip(variation).map(text).unwrap_or_default()
 }

@@ -1,0 +1,161 @@
+//! Hosts as they are typed, in a list or a file, each perhaps without its number of ranks. Not for finding that out:
+//! [`slots`](super::slots) does.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::launch::cluster::hosts::{Host, Hosts};
+
+/// Hosts in the order in which they were typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostList {
+    /// As error messages call it: `--hosts` or `the hostfile nodes.txt`.
+    source: String,
+    hosts: Vec<TypedHost>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct TypedHost {
+    name: String,
+    /// `None` where nobody said it.
+    slots: Option<u32>,
+}
+
+impl HostList {
+    /// Reads the list `a:8,b:8`, or `a,b`.
+    pub fn parse(text: &str) -> anyhow::Result<HostList> {
+        let hosts = text.split(',').map(|host| parse_host(host.trim())).collect::<anyhow::Result<_>>()?;
+        Ok(HostList { source: "--hosts".to_owned(), hosts })
+    }
+
+    /// Reads a hostfile: `host slots=8` as Open MPI has it, `host:8`, or `host`, one a line; `#` begins a comment.
+    ///
+    /// Errors name the file, the line from 1 and what stands there.
+    pub fn read_file(path: &Path) -> anyhow::Result<HostList> {
+        let source = format!("the hostfile {}", path.display());
+        let text = fs::read_to_string(path).with_context(|| format!("{source} cannot be read"))?;
+        let mut hosts = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let content = line.split('#').next().unwrap_or_default().trim();
+            if !content.is_empty() {
+                hosts.push(parse_line(content).with_context(|| format!("{source}, line {}", index + 1))?);
+            }
+        }
+        ensure!(!hosts.is_empty(), "{source} names no host: write a line such as `a slots=8` for each");
+        Ok(HostList { source, hosts })
+    }
+
+    /// Names of those whose slots nobody said.
+    pub fn without_slots(&self) -> Vec<&str> {
+        self.hosts.iter().filter(|host| host.slots.is_none()).map(|host| host.name.as_str()).collect()
+    }
+
+    /// With `found` for those whose slots nobody said, in their order.
+    pub fn into_hosts(self, found: impl IntoIterator<Item = u32>) -> anyhow::Result<Hosts> {
+        let mut found = found.into_iter();
+        let hosts = self.hosts.into_iter().map(|TypedHost { name, slots }| match slots.or_else(|| found.next()) {
+            Some(slots) => Ok(Host { name, slots }),
+            None => bail!("host {name:?} has no number of slots: write {name}:8 for 8 ranks"),
+        });
+        Hosts::named(self.source, hosts.collect::<anyhow::Result<_>>()?)
+    }
+
+    /// Refuses a host whose slots nobody said.
+    pub fn into_hosts_with_slots(self) -> anyhow::Result<Hosts> {
+        self.into_hosts([])
+    }
+}
+
+/// `a:8`, or `a`.
+fn parse_host(text: &str) -> anyhow::Result<TypedHost> {
+    match text.rsplit_once(':') {
+        Some((name, slots)) => host(name, Some(slots)),
+        None => host(text, None),
+    }
+}
+
+/// `a slots=8`, `a:8` or `a`, with or without Open MPI's upper limit, which a case that fits never reaches.
+fn parse_line(text: &str) -> anyhow::Result<TypedHost> {
+    let mut fields = text.split_whitespace();
+    let name = fields.next().unwrap_or_default();
+    let mut slots = None;
+    for field in fields {
+        match field.split_once('=') {
+            Some(("slots", number)) => slots = Some(number),
+            Some(("max_slots" | "max-slots", _)) => {}
+            _ => bail!("{field:?} is not understood: write `{name} slots=8` for 8 ranks"),
+        }
+    }
+    match slots {
+        Some(slots) => host(name, Some(slots)),
+        None => parse_host(name),
+    }
+}
+
+fn host(name: &str, slots: Option<&str>) -> anyhow::Result<TypedHost> {
+    let is_name = !name.is_empty() && !name.starts_with('-') && !name.contains([' ', ',', '=', '/']);
+    ensure!(is_name, "{name:?} is no name of a host: write name:8 or address:8");
+    let number = |slots: &str| match slots.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => bail!("host {name} has {slots:?} slots: write a number from 1"),
+    };
+    Ok(TypedHost { name: name.to_owned(), slots: slots.map(number).transpose()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> anyhow::Result<Hosts> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("nodes");
+        fs::write(&path, text).expect("written");
+        HostList::read_file(&path)?.into_hosts_with_slots()
+    }
+
+    fn list_error(text: &str) -> String {
+        format!("{:#}", Hosts::parse_list(text).expect_err(text))
+    }
+
+    fn file_error(text: &str) -> String {
+        format!("{:#}", file(text).expect_err(text))
+    }
+
+    #[test]
+    fn a_list_and_a_hostfile_say_the_same() {
+        let list = Hosts::parse_list("a:8, 10.11.0.3:4").expect("a list");
+        assert_eq!(list.all()[1], Host { name: "10.11.0.3".to_owned(), slots: 4 });
+        let text = "# two nodes\n\na   slots=8 max_slots=16 # the first\n10.11.0.3:4\n";
+        assert_eq!(file(text).expect("a hostfile").all(), list.all());
+    }
+
+    #[test]
+    fn what_was_found_fills_the_places_of_what_nobody_said() {
+        let list = HostList::parse("a,b:4,c").expect("a list");
+        assert_eq!(list.without_slots(), ["a", "c"]);
+        let slots: Vec<u32> = list.into_hosts([8, 2]).expect("hosts").all().iter().map(|host| host.slots).collect();
+        assert_eq!(slots, [8, 4, 2]);
+    }
+
+    #[test]
+    fn a_bad_list_names_the_value_and_the_fix() {
+        assert_eq!(list_error("a:8,b"), "host \"b\" has no number of slots: write b:8 for 8 ranks");
+        assert_eq!(list_error("a:none"), "host a has \"none\" slots: write a number from 1");
+        assert_eq!(list_error("a:0"), "host a has \"0\" slots: write a number from 1");
+        assert_eq!(list_error(":8"), "\"\" is no name of a host: write name:8 or address:8");
+        assert_eq!(list_error("-x:8"), "\"-x\" is no name of a host: write name:8 or address:8");
+        assert_eq!(list_error("a:8,a:4"), "--hosts names host a twice: name it once, with all its slots");
+    }
+
+    #[test]
+    fn a_bad_hostfile_names_the_line() {
+        let error = file_error("a slots=8\nb slots=many\n");
+        assert!(error.ends_with("line 2: host b has \"many\" slots: write a number from 1"), "{error}");
+        let error = file_error("a gpus=8\n");
+        assert!(error.ends_with("line 1: \"gpus=8\" is not understood: write `a slots=8` for 8 ranks"), "{error}");
+        assert!(file_error("# nothing\n").contains("names no host"));
+        assert!(file_error("a:8\na slots=8\n").contains("names host a twice"));
+    }
+}

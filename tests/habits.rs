@@ -1,0 +1,90 @@
+//! Words of other programs: what docs/coming_from.md says of each, and what `ringmark` makes of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use ringmark_record::options::habits::{OF_BOTH, OF_LAUNCHER, OF_WORKER};
+
+use crate::sandbox::{Sandbox, ringmark, run};
+
+/// A line of a table: their words, ours, and a remark.
+struct Row {
+    theirs: String,
+    ours: String,
+    remark: String,
+}
+
+fn rows() -> Vec<Row> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coming_from.md");
+    let text = fs::read_to_string(path).expect("readable");
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix('|')?.split(" |").map(str::trim).collect();
+        let [theirs, ours, remark] = cells[..] else { panic!("{line} has not three cells") };
+        Some(Row { theirs: theirs.to_owned(), ours: ours.to_owned(), remark: remark.to_owned() })
+    };
+    let rows: Vec<Row> = text.lines().filter_map(row).collect();
+    assert!(rows.len() > 50, "{} rows", rows.len());
+    rows
+}
+
+/// What stands between backticks.
+fn code(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// Options in pieces of a command line, without values.
+fn options<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let words = pieces.into_iter().flat_map(|piece| piece.split([' ', ',']));
+    words.filter(|word| word.starts_with('-')).map(|word| word.split('=').next().unwrap_or(word)).collect()
+}
+
+fn known() -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
+    for command in ["sweep", "score", "bandwidth", "extract", "report"] {
+        let (status, help, stderr) = run(&mut ringmark(&format!("{command} --help")));
+        assert_eq!(status, Some(0), "{stderr}");
+        known.extend(help.split([' ', ',', '\n']).filter(|word| word.starts_with('-')).map(str::to_owned));
+    }
+    known
+}
+
+#[test]
+fn every_option_that_we_answer_with_exists() {
+    let (known, rows) = (known(), rows());
+    let habits = [OF_LAUNCHER, OF_WORKER, OF_BOTH].into_iter().flatten();
+    // What goes on to mpirun is mpirun's.
+    let ours = habits.map(|habit| habit.ours).filter(|ours| !ours.contains("mpirun -np"));
+    let pieces = ours.chain(rows.iter().map(|row| row.ours.as_str())).flat_map(code);
+    for option in options(pieces.map(|piece| piece.split('"').next().unwrap_or(piece))) {
+        assert!(known.contains(option), "no command has {option}");
+    }
+}
+
+#[test]
+fn every_word_of_another_program_is_understood_or_answered() {
+    for row in rows() {
+        for word in options(code(&row.theirs)) {
+            let error = |command: &str| run(&mut ringmark(&format!("{command} --dry-run {word}"))).2;
+            let answers = ["sweep", "bandwidth"].map(error);
+            let is_known = |error: &String| !error.contains("unexpected argument");
+            let is_answered = |error: &String| error.contains(&format!("tip: {word}: "));
+            assert!(answers.iter().any(|error| is_known(error) || is_answered(error)), "{word}: {}", answers[0]);
+        }
+    }
+}
+
+#[test]
+fn what_is_called_accepted_is() {
+    let sandbox = Sandbox::new("exit 1");
+    let mut accepted = 0;
+    for row in rows().iter().filter(|row| row.remark.starts_with("accepted")) {
+        let typed = code(&row.theirs)[0];
+        let mut command = ringmark(&format!("sweep --dry-run --hosts a:1 --cases 1n1g --runs 1 {typed}"));
+        let (status, _, stderr) =
+            run(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));
+        assert_eq!(status, Some(0), "{typed}: {stderr}");
+        accepted += 1;
+    }
+    assert!(accepted > 4, "{accepted} rows");
+}
