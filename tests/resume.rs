@@ -341,10 +341,10 @@ fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
     let resume = "--cases 1n1g --runs 1 --resume";
     let more = format!("{resume} --batch-sizes 8,16 --dtypes fp32,bf16");
     let stdout = succeeds(&mut sandbox.short_sweep(&more));
-    assert!(stdout.contains(": batch 8 16, fp32 bf16, 4 iterations"), "{stdout}");
+    assert!(stdout.contains(": batch 8 16, fp32 bf16, 3 measured + 1 warm-up iterations"), "{stdout}");
     assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
-    for title in ["1n1g b16 fp32 run 1 of 1: ", "1n1g b8 bf16 run 1 of 1: ", "1n1g b16 bf16 run 1 of 1: "] {
-        assert!(stdout.contains(&format!("\n{title}20.50 images/s")), "{stdout}");
+    for (title, speed) in [("b16 fp32", "32.00"), ("b8 bf16", "16.00"), ("b16 bf16", "32.00")] {
+        assert!(stdout.contains(&format!("\n1n1g {title} run 1 of 1: {speed} images/s")), "{stdout}");
     }
     assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
     for name in ["rn50_b8_fp32_1.jsonl", "rn50_b16_fp32_1.jsonl", "rn50_b8_bf16_1.jsonl", "rn50_b16_bf16_1.jsonl"] {
@@ -402,12 +402,33 @@ fn the_files_decide_what_is_finished() {
 const SUITE: &str = "--suite ddp --runs 2";
 
 #[test]
+fn a_case_that_was_disturbed_is_repeated_and_its_first_files_are_kept() {
+    let sandbox = sandbox();
+    succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
+    let first = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log")).expect("written");
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume --repeat 1n1g"));
+    assert!(stdout.contains("1n1g/rn50_b8_fp32_2.log does not count: it was finished, but it is to be repeated"));
+    assert!(stdout.contains("\n2 of 4 runs are finished\n"), "{stdout}");
+    assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2"]);
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
+    let kept = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log.1")).expect("kept");
+    assert_eq!(kept, first);
+    // Once: the command that the manifest holds does not repeat them again.
+    let manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
+    assert!(manifest.command.iter().all(|argument| argument != "--repeat" && argument != "1n1g"), "{manifest:?}");
+    assert!(succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume")).contains("4 of 4 runs"));
+
+    let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 2n1g"), 2);
+    assert!(error.contains("--repeat 2n1g is none of --cases 1n1g: choose of the cases of this sweep"), "{error}");
+}
+
+#[test]
 fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
     let sandbox = sandbox();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")));
     assert!(stdout.contains("\n4 of 6 runs are finished\n"), "{stdout}");
-    assert!(stdout.contains("\n1n2g without communication, run 2 of 2: 20.50 images/s"), "{stdout}");
+    assert!(stdout.contains("\n1n2g without communication, run 2 of 2: 32.00 images/s"), "{stdout}");
     assert_eq!(sandbox.ran()[4..], ["none_1n2g_1", "none_1n2g_2"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 6]);
     // 8 images in the 0.5 s that the record says.
@@ -431,7 +452,7 @@ fn a_suite_over_axes_has_a_block_for_each_point() {
     let options = "--suite ddp --cases 1n2g --runs 1 --batch-sizes 8,16";
     let stdout = succeeds(&mut sandbox.short_sweep(options));
     assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1", "1n2g_1", "none_1n2g_1"]);
-    assert!(stdout.contains("\n1n2g b16 without communication, run 1 of 1: 20.50 images/s"), "{stdout}");
+    assert!(stdout.contains("\n1n2g b16 without communication, run 1 of 1: 64.00 images/s"), "{stdout}");
     for (batch, rate) in [(8, 16), (16, 32)] {
         let block = stdout.split("fp32:\nBenchmark: ").find(|block| block.starts_with(&title(batch))).expect(&stdout);
         let lines: Vec<&str> = block.lines().filter(|line| line.contains("GPUs --")).collect();
@@ -541,7 +562,7 @@ fn two_commands_never_write_into_one_folder() {
         let error = refused(&mut sandbox.short_sweep(options), 2);
         assert!(error.contains(&process) && error.contains("wait until it has ended"), "{error}");
     }
-    let mut bandwidth = ringmark("bandwidth --device cpu --cases 1n1g");
+    let mut bandwidth = ringmark("bandwidth --device cpu --hosts localhost:2 --cases 1n2g");
     let error = refused(bandwidth.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
     assert!(error.contains(&process), "{error}");
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGTERM).expect("it runs");
@@ -743,10 +764,10 @@ fn results_that_become_unchangeable_in_the_middle_end_the_sweep() {
 #[test]
 fn a_bandwidth_command_keeps_the_log_of_a_killed_one() {
     let sandbox = Sandbox::new("exit 1");
-    fs::create_dir_all(sandbox.path("out/1n1g")).expect("made");
-    let part = sandbox.path("out/1n1g/bandwidth.log.part");
+    fs::create_dir_all(sandbox.path("out/1n2g")).expect("made");
+    let part = sandbox.path("out/1n2g/bandwidth.log.part");
     fs::write(&part, "what was measured\n").expect("written");
-    let mut command = ringmark("bandwidth --device cpu --cases 1n1g");
+    let mut command = ringmark("bandwidth --device cpu --hosts localhost:2 --cases 1n2g");
     let error = refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
     assert!(error.contains(&format!("already holds {}", part.display())), "{error}");
 }

@@ -9,11 +9,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::dimension::phase::Phases;
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::environment::Environment;
 use ringmark_record::line::dlperf::{self, Line};
 
+use crate::runs::places;
 use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_for_heartbeats, wait_until, words};
 
 /// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
@@ -42,27 +45,38 @@ impl Sandbox {
             run: 1,
             profile: Profile::Full,
             started: Seconds(0.0),
-            config: TrainConfig::default(),
+            config: TrainConfig { batch_size: 8, iterations: 12, warmup: 2, ..TrainConfig::default() },
             backend: "solo".to_owned(),
             sum_dtype: None,
             buckets: vec![Bytes(8)],
             tuning: None,
             environment: Environment::default(),
-            ranks: Vec::new(),
+            ranks: places(1),
         };
         let end = RunEnd {
             failure: failure.map(str::to_owned),
-            iterations: 0,
+            iterations: 12,
             skipped_steps: 0,
             wall: Seconds(1.0),
-            parameter_checksums: Vec::new(),
+            parameter_checksums: vec!["00ff".to_owned()],
             peak_memory: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),
             warnings: Vec::new(),
         };
+        let speed = |iteration: u32| if iteration <= 2 { 10.5 } else { 20.5 };
+        let iteration = |iteration| Iteration {
+            iteration,
+            step: vec![Seconds(8.0 / speed(iteration))],
+            phases: Phases::from_fn(|_| vec![Seconds(0.0)]),
+            before_allreduce: vec![Seconds(0.0)],
+            loss: vec![7.0],
+            loss_scale: 1.0,
+            skipped: false,
+        };
+        let iterations = (1..=12).map(iteration).collect();
         let file = fs::File::create(self.path("record.jsonl")).expect("created");
-        RunRecord { header, iterations: Vec::new(), end: Some(end) }.write(file).expect("written");
+        RunRecord { header, iterations, end: Some(end) }.write(file).expect("written");
     }
 
     /// `ringmark sweep` with this worker, into the folder `out`, of runs short enough for [`SOUND`].

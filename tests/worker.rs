@@ -27,6 +27,7 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::runs::rows_by_case;
 use crate::safetensors::{self, Stored, Tensors};
 use crate::sandbox::wait_until;
 use crate::{extract, processes_of, turn, worker};
@@ -637,10 +638,11 @@ fn assert_log_fits(log: &str, record: &RunRecord) {
     }
     let (counted, warmup) = (record.iterations.iter(), record.header.config.warmup as usize);
     let counted: Vec<f64> = counted.skip(warmup).map(|iteration| 4.0 / iteration.step[0].0).collect();
-    let mean =
-        format!("# mean: {:.2} images/s, standard deviation ", counted.iter().sum::<f64>() / counted.len() as f64);
+    let mean = counted.iter().sum::<f64>() / counted.len() as f64;
+    let speed = record.speed(warmup).expect("iterations");
+    let speed = format!("# speed: {speed:.2}; rates of its iterations: mean {mean:.2}, CV ");
     let length = format!("# {} measured + {warmup} warm-up iterations in ", counted.len());
-    for closing in [&mean, &length] {
+    for closing in [&speed, &length] {
         assert!(lines.iter().any(|line| line.starts_with(closing)), "{closing}: {log}");
     }
 }
@@ -664,15 +666,13 @@ fn a_sweep_of_the_real_worker_comes_out_in_figures() {
     assert!(extract.status.success(), "{}", String::from_utf8_lossy(&extract.stderr));
 
     let result = fs::read_to_string(out.join("out_result.json")).expect("a result");
-    let result: Value = serde_json::from_str(&result).expect("JSON");
+    let result = rows_by_case(&serde_json::from_str(&result).expect("JSON"));
     let median_of = |case: &str| {
         let speed = |run: u32| {
             let path = out.join(case).join(format!("rn50_b2_fp32_{run}.jsonl"));
             let record = RunRecord::read(BufReader::new(File::open(path).expect("a record"))).expect("a record");
             assert_eq!((record.failure(), record.header.run, record.iterations.len()), (None, run, 4));
-            let images = f64::from(2 * record.header.case.ranks());
-            let speeds = record.iterations[1..].iter().map(|iteration| images / iteration.step[0].0);
-            speeds.sum::<f64>() / 3.0
+            record.speed(1).expect("iterations").0
         };
         (speed(1) + speed(2)) / 2.0
     };
@@ -680,8 +680,8 @@ fn a_sweep_of_the_real_worker_comes_out_in_figures() {
     for case in ["1n1g", "1n2g"] {
         let figures = &result["rn50"][case];
         let number = |name: &str| figures[name].as_f64().expect(name);
-        assert!((number("median_speed") - median_of(case)).abs() < 0.02, "{figures}");
-        assert!((number("speedup") - median_of(case) / single).abs() < 0.02, "{figures}");
+        assert_eq!(number("images_per_second"), median_of(case), "{figures}");
+        assert_eq!(number("speedup_over_base"), median_of(case) / single, "{figures}");
         assert_eq!(figures["batch_size_per_device"], 2);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use clap::{Args, value_parser};
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
@@ -18,7 +18,7 @@ use crate::cli::launch::hosts::Machine;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::sweep::benchmark::axes_sweep::{self, AxesSweep};
-use crate::launch::sweep::plan::Axes;
+use crate::launch::sweep::plan::{Axes, joined};
 
 /// What a sweep varies and what becomes of it: the same for every benchmark over axes.
 #[derive(Debug, Args)]
@@ -60,6 +60,10 @@ pub struct AxesOptions {
     /// program or devices are not those it was begun with
     #[arg(long, requires = "out")]
     resume: bool,
+    /// With --resume: run the finished runs of these cases again, as those that were disturbed; their files are kept as
+    /// RUN.log.1
+    #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "resume")]
+    repeat: Vec<Case>,
     /// Pause between two runs, for devices to cool down
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = value_parser!(u64).range(..=86_400))]
     cooldown: u64,
@@ -103,6 +107,11 @@ impl AxesOptions {
             runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
         refuse_repeated("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
+        for case in &self.repeat {
+            let fix = "choose of the cases of this sweep";
+            let cases = joined(&axes.cases, ",");
+            ensure!(axes.cases.contains(case), usage(anyhow!("--repeat {case} is none of --cases {cases}: {fix}")));
+        }
         refuse_repeated("--models", &axes.models, "").map_err(usage)?;
         refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
         refuse_repeated("--batch-sizes", &axes.batch_sizes, "").map_err(usage)?;
@@ -112,6 +121,7 @@ impl AxesOptions {
             launch,
             cooldown: Duration::from_secs(self.cooldown),
             resume: self.resume,
+            repeat: self.repeat,
             profile: defaults.profile,
             device: defaults.device,
             knows_cpu: defaults.knows_cpu,

@@ -55,9 +55,14 @@ fn sha256(file: &Path) -> anyhow::Result<String> {
     hash().with_context(|| format!("sha256sum of {} failed", file.display()))
 }
 
-/// The command that goes on with the sweep in `out`.
+/// The command that goes on with the sweep in `out`. What was to be repeated once is not repeated by it.
 pub fn resume_command(environment: &LaunchEnvironment, out: &Path) -> Vec<String> {
+    let mut is_value = false;
     let mut command = environment.command.clone();
+    command.retain(|argument| {
+        let is_kept = !std::mem::replace(&mut is_value, argument == "--repeat");
+        is_kept && argument != "--repeat" && !argument.starts_with("--repeat=")
+    });
     if !command.iter().any(|argument| argument == "--out" || argument.starts_with("--out=")) {
         command.extend(["--out".to_owned(), out.display().to_string()]);
     }

@@ -43,6 +43,8 @@ pub struct SessionConfig<'a> {
     pub out: &'a Path,
     /// Go on with the sweep that the folder holds.
     pub resume: bool,
+    /// Cases whose finished runs are run again.
+    pub repeat: &'a [Case],
     /// Pause between two jobs.
     pub cooldown: Duration,
 }
@@ -157,7 +159,7 @@ impl<B: Benchmark> Session<'_, B> {
 
     /// The plan, and which of it an earlier session has done; starts and writes nothing.
     fn agenda(&self) -> anyhow::Result<Agenda> {
-        let SessionConfig { launch, out, cooldown, .. } = self.config;
+        let SessionConfig { launch, out, repeat, cooldown, .. } = self.config;
         let begun = self.begun()?;
         let environment = self.launcher.environment();
         let context = self.context(begun.as_ref());
@@ -174,7 +176,7 @@ impl<B: Benchmark> Session<'_, B> {
             None => (Ledger::begin(self.benchmark.kind(), out, command, conditions)?, Vec::new()),
             Some(manifest) => {
                 let check = |run: RunName| Ok(ran_on(&self.benchmark.check_finished(run)?));
-                Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, check)?
+                Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, repeat, check)?
             }
         };
         let mut agenda = Agenda { plan, ledger: Some(ledger), start, estimate: Vec::new(), notes };

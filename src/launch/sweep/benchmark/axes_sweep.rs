@@ -47,6 +47,8 @@ pub struct AxesSweep {
     pub out: PathBuf,
     /// Go on with the sweep that the folder holds.
     pub resume: bool,
+    /// Cases whose finished runs are run again.
+    pub repeat: Vec<Case>,
     /// What gave its values where nothing was typed.
     pub profile: SweepProfile,
     /// What the ranks will use, as far as this machine knows.
@@ -76,8 +78,8 @@ pub struct RunFigures {
 impl AxesSweep {
     /// For the session.
     pub fn session(&self) -> SessionConfig<'_> {
-        let AxesSweep { axes, launch, cooldown, out, resume, .. } = self;
-        SessionConfig { cases: &axes.cases, launch, out, resume: *resume, cooldown: *cooldown }
+        let AxesSweep { axes, launch, cooldown, out, resume, repeat, .. } = self;
+        SessionConfig { cases: &axes.cases, launch, out, resume: *resume, repeat, cooldown: *cooldown }
     }
 
     /// What each rank gets of the cores: on the CPU, where the user chose no threads and all ranks run on this machine.

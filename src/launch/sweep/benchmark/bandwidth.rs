@@ -66,7 +66,8 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 /// Refuses what cannot work before anything starts, then runs every case.
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     let BandwidthSweep { cases, launch, out, .. } = config;
-    session::run(SessionConfig { cases, launch, out, resume: false, cooldown: Duration::ZERO }, config)
+    let session = SessionConfig { cases, launch, out, resume: false, repeat: &[], cooldown: Duration::ZERO };
+    session::run(session, config)
 }
 
 /// Shows a job's output as it comes.
@@ -398,11 +399,11 @@ mod tests {
         assert_eq!(
             table(&ended),
             "
-    case    ranks  avg busbw  best busbw       of size  failure
-                      (GB/s)      (GB/s)           (B)
-    1n2g        2      10.00       10.00    1000000000  -
-    2n8g       16      18.75       18.75    1000000000  too slow
-    4n8g       32          -           -             -  mpirun ended with exit status 7"
+    case    ranks  avg busbw  best busbw       of size  other load  failure
+                      (GB/s)      (GB/s)           (B)         (%)
+    1n2g        2      10.00       10.00    1000000000           -  -
+    2n8g       16      18.75       18.75    1000000000           -  too slow
+    4n8g       32          -           -             -           -  mpirun ended with exit status 7"
         );
     }
 

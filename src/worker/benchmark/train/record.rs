@@ -53,8 +53,8 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         let warnings = validity::warnings(&record, record.header.config.warmup as usize);
         if let Some(end) = &mut record.end {
             end.warnings = warnings;
-            summarize(&record.header, &record.iterations, end);
         }
+        summary_lines(&record).iter().for_each(|line| println!("# {line}"));
         session.write(record.header.config.record.as_deref(), |output| record.write(output))?;
     }
     world.barrier();
@@ -123,31 +123,30 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
     None
 }
 
-/// What the run ends with: its length, its figure with the spread, what else its reader should know.
-fn summarize(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) {
-    let warmup = header.config.warmup;
-    println!(
-        "# {} iterations in {:.3}, {} skipped, weights {}",
-        measured_and_warmup(end.iterations.saturating_sub(warmup), warmup),
+/// What the run ends with: its length, its speed with DLPerf's beside it, what else its reader should know.
+fn summary_lines(record: &RunRecord) -> Vec<String> {
+    let Some(end) = &record.end else { return Vec::new() };
+    let config = &record.header.config;
+    let length = format!(
+        "{} iterations in {:.3}, {} skipped, weights {}",
+        measured_and_warmup(end.iterations.saturating_sub(config.warmup), config.warmup),
         end.wall,
         end.skipped_steps,
         end.parameter_checksums[0]
     );
-    // As the lines of the iterations count: all ranks' images over rank 0's time.
-    let images = f64::from(header.config.batch_size) * header.ranks.len() as f64;
-    let counted = iterations.iter().skip(warmup as usize);
-    let speeds: Vec<f64> = counted.map(|iteration| images / iteration.step[0].0).collect();
-    if let Some(mean) = summary::mean(&speeds) {
-        println!("# mean: {mean:.2} images/s{}", spread(&speeds));
-    }
-    for warning in &end.warnings {
-        println!("# warning: {}", warning.text);
-    }
+    let speed = record.speed(config.warmup as usize);
+    let speed = speed.map(|speed| format!("speed: {speed:.2}{}", rates(record)));
+    let warnings = end.warnings.iter().map(|warning| format!("warning: {}", warning.text));
+    [length].into_iter().chain(speed).chain(warnings).collect()
 }
 
-/// Nothing of a single iteration.
-fn spread(speeds: &[f64]) -> String {
-    let (deviation, variation) = (summary::standard_deviation(speeds), summary::coefficient_of_variation(speeds));
-    let text = |(deviation, variation)| format!(", standard deviation {deviation:.2} (CV {:.2} %)", variation * 100.0);
-    deviation.zip(variation).map(text).unwrap_or_default()
+/// How the rates of the iterations spread, as the log has them: all ranks' images over rank 0's time. Nothing of a single
+/// iteration.
+fn rates(record: &RunRecord) -> String {
+    let RunRecord { header, iterations, .. } = record;
+    let images = f64::from(header.config.batch_size) * header.ranks.len() as f64;
+    let counted = iterations.iter().skip(header.config.warmup as usize);
+    let rates: Vec<f64> = counted.map(|iteration| images / iteration.step[0].0).collect();
+    let text = |(mean, cv)| format!("; rates of its iterations: mean {mean:.2}, CV {:.2} %", 100.0 * cv);
+    summary::mean(&rates).zip(summary::coefficient_of_variation(&rates)).map(text).unwrap_or_default()
 }
