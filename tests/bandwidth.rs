@@ -138,7 +138,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("--backend nccl", "--backend nccl needs a GPU, --device is cpu"),
         ("--cases 8g", "case \"8g\" is not of the form 2n8g"),
         ("--cases 1n2g,1n2g", "--cases has 1n2g twice: name it once"),
-        ("--hosts a:2 --cases 2n2g", "case 2n2g needs 2 hosts, --hosts has 1: add a host"),
+        ("--hosts a:2 --cases 2n2g", "case 2n2g needs 2 hosts, --hosts has 1: give --hosts a:2,HOST2:2"),
         ("--hosts a:2 --hostfile nodes", "cannot be used with"),
     ] {
         let error = refused(&mut sandbox.bandwidth(options), 2);

@@ -42,7 +42,7 @@ fn page(folder: &Path) -> String {
 
 fn shown(folder: &Path, format: Format) -> String {
     let results = read(&[folder.to_owned()], None).expect("it can be read");
-    render(&content::document(&results, true), format, 100)
+    render(&content::document(&results, true, &[]), format, 100)
 }
 
 /// Two cases of two runs, one of which waits for a slow rank.
@@ -109,7 +109,7 @@ fn two_networks_never_stand_in_one_chart() {
         folder.run(&other);
     }
     let results = read(&[folder.path()], None).expect("it can be read");
-    let document = content::document(&results, false);
+    let document = content::document(&results, false, &[]);
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     let title = |model: &str| format!("{model}, fp32, batch size 4 per rank, 64 pixels, CPU");
     assert_eq!(titles, [&title("ResNet50-v1b"), &title("ResNet-18"), "What it ran on"]);
@@ -160,6 +160,36 @@ fn a_result_is_one_picture_that_needs_nothing_else() {
     assert_eq!(status, 0, "{stderr}");
     assert!(svg.contains("GB/s"), "{svg}");
     assert_well_formed(&svg);
+}
+
+#[test]
+fn the_first_screen_says_whom_to_trust_what_it_comes_to_and_where_it_is_from() {
+    let folder = Folder::new();
+    for run in 1..=3 {
+        folder.run(&record("1n1g", run, 0.5));
+        folder.run(&record("1n2g", run, 0.6));
+    }
+    let out = folder.parent.path().join("page.html");
+    let link = ["--link", "job log=https://cluster/job/7?a=1&b", "--link", "notes=notes.html"];
+    let (status, _, stderr) = report(&[&[path(&folder.path()), "-o", path(&out)], &link[..]].concat());
+    assert_eq!(status, 0, "{stderr}");
+    let page = fs::read_to_string(&out).expect("written");
+    let place = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}: {page}"));
+    let in_order = [
+        "begun 2023-11-14 22:13:20 UTC \u{b7} host a",
+        "<a href=\"https://cluster/job/7?a=1&amp;b\" rel=\"noreferrer\">job log</a>",
+        "<strong>Sound</strong>",
+        "<p class=\"conclusion\">1n2g: 1.67x of 2, 83 %; most of the loss is compute",
+        "Speed of 1n2g",
+        "<a href=\"#section-1-1\">Throughput, speedup and efficiency</a>",
+        "<article id=\"section-1-1\">",
+        "<summary>How to read</summary>",
+    ];
+    let places: Vec<usize> = in_order.iter().map(|what| place(what)).collect();
+    assert!(places.is_sorted(), "{places:?}");
+    for bad in ["x", "=https://a", "log=javascript:alert(1)", "log=data:text/html,x", "log="] {
+        assert_eq!(report(&[path(&folder.path()), "--link", bad]).0, 2, "{bad}");
+    }
 }
 
 #[test]
@@ -230,7 +260,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     }
     let folders = [&one, &other, &third].map(Folder::path);
     let results = read(&folders, None).expect("they can be read");
-    let document = content::document(&results, false);
+    let document = content::document(&results, false, &[]);
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     assert_eq!(
         titles,
@@ -478,7 +508,7 @@ fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {
     let Some(browser) = Browser::find() else { return };
     let folders = ["cpu-2-cores", "same-40-times"].map(committed);
     let results = read(&folders, None).expect("they are committed");
-    let page = render(&content::document(&results, true), Format::Html, 100);
+    let page = render(&content::document(&results, true, &[]), Format::Html, 100);
     fs::write(browser.folder.path().join("page.html"), page).expect("written");
     fs::write(browser.folder.path().join("hostile.html"), self::page(&hostile_folder().path())).expect("written");
 
@@ -505,15 +535,18 @@ fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {
         let area = f64::from((columns.end - columns.start) * HEIGHT);
         picture.count(columns.clone(), colour) as f64 / area
     };
-    // Colours of the style sheet: paper, ink, the two results, and parts of a step that these have.
-    let light = (0xffffff, 0x1b1f24, [0x0072b2, 0xd55e00, 0x56b4e9, 0xe69f00, 0x009e73]);
-    let dark = (0x13171c, 0xe6eaef, [0x4db2ec, 0xff8a3d, 0x6fc0ee, 0xe9ab23, 0x1fb58a]);
+    // Colours of the style sheet: paper and panels, ink, the two results, and parts of a step that these have.
+    let light = ([0xffffff, 0xf6f8fa], 0x1b1f24, [0x0072b2, 0xd55e00, 0x56b4e9, 0xe69f00, 0x009e73]);
+    let dark = ([0x13171c, 0x1b2128], 0xe6eaef, [0x4db2ec, 0xff8a3d, 0x6fc0ee, 0xe9ab23, 0x1fb58a]);
     for (is_dark, (background, ink, colours), other) in [(false, light, dark.0), (true, dark, light.0)] {
         let picture = browser.picture("frames.html", all, is_dark);
         for columns in [&desk, &phone] {
-            let share = paper(&picture, columns, background);
+            let share: f64 = background.iter().map(|colour| paper(&picture, columns, *colour)).sum();
             assert!((0.5..0.97).contains(&share), "{share} of the picture is paper, dark: {is_dark}");
-            assert!(paper(&picture, columns, other) < 0.02, "the other paper shows, dark: {is_dark}");
+            assert!(
+                other.iter().all(|other| paper(&picture, columns, *other) < 0.02),
+                "the other paper shows, dark: {is_dark}"
+            );
             let ink = picture.count(columns.clone(), ink);
             assert!(ink > 2000, "{ink} pixels of ink, dark: {is_dark}");
         }

@@ -304,7 +304,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("--launcher slurm --hosts a", "host \"a\" has no number of slots: write a:8"),
         (
             "--hosts a:8 --cases 1n1g,1n8g,2n8g",
-            "case 2n8g needs 2 hosts, --hosts has 1: add a host, or choose --cases 1n1g,1n8g",
+            "case 2n8g needs 2 hosts, --hosts has 1: give --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g",
         ),
         (&hostfile, "nodes, line 2: host b has \"many\" slots: write a number from 1"),
         ("--runs 0", "0 is not in 1..=10000"),

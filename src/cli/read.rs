@@ -11,6 +11,7 @@ use crate::cli::json::JsonOption;
 use crate::read::extract::{ExtractConfig, Format};
 use crate::read::predict::PredictConfig;
 use crate::read::report::{self, ReportConfig};
+use crate::read::show::page::document::Link;
 
 const EXTRACT_EXAMPLES: &str = "\
 Examples:
@@ -61,6 +62,8 @@ Examples:
       speed by case against the ideal as one picture, for a README
   ringmark report results/rack7 results/rack9 --published -o report.html
       two results side by side, with DLPerf's published row where it was measured alike
+  ringmark report results/rack7 --link 'job log=https://cluster/job/7' -o report.html
+      with a link under the title
   ringmark report results/rack7
       the same in tables with bars, for a terminal; --format markdown for a wiki
   ringmark report results/rack7 results/rack7_bandwidth -o report.html --json report.json
@@ -84,12 +87,27 @@ pub struct ReportOptions {
     /// Add published figures of the same network, precision and batch size on GPUs
     #[arg(long)]
     published: bool,
+    /// A link under the title: `--link "job log=https://.."`, or to a file beside the page; may be repeated
+    #[arg(long, value_name = "TEXT=URL", value_parser = link)]
+    link: Vec<Link>,
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
     #[arg(long, value_name = "N")]
     warmup: Option<u32>,
     /// For programs.
     #[command(flatten)]
     json: JsonOption,
+}
+
+/// A page runs no script, and neither does a link in it.
+fn link(text: &str) -> Result<Link, String> {
+    let (text, address) = text.split_once('=').ok_or("give it as TEXT=URL, as \"job log=https://..\"")?;
+    let scheme = address.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let is_plain =
+        scheme.as_deref().is_none_or(|scheme| ["http", "https", "mailto"].contains(&scheme) || scheme.contains('/'));
+    if text.is_empty() || address.is_empty() || !is_plain {
+        return Err("choose a text, and an address of http, https or mailto, or a path beside the page".to_owned());
+    }
+    Ok(Link { text: text.to_owned(), address: address.to_owned() })
 }
 
 impl ReportOptions {
@@ -101,6 +119,7 @@ impl ReportOptions {
             out: self.out,
             warmup: self.warmup,
             published: self.published,
+            links: self.link,
             json: self.json.into_json(),
         }
     }

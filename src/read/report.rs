@@ -13,7 +13,7 @@ use crate::output::{self, Json};
 use crate::read::analyse::results::ResultFolder;
 use crate::read::extract;
 use crate::read::load::{bandwidth, problem};
-use crate::read::show::page::document::Document;
+use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::{content, html, json, svg, text};
 
 /// Columns of a table that goes to no terminal.
@@ -32,6 +32,8 @@ pub struct ReportConfig {
     pub warmup: Option<u32>,
     /// Whether rows that others published stand beside those that were measured alike.
     pub published: bool,
+    /// Where the reader of the page is sent to.
+    pub links: Vec<Link>,
     /// Where the figures go as JSON.
     pub json: Json,
 }
@@ -74,7 +76,7 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     let format = config.format.map_or_else(|| Format::of_file(config.out.as_deref()), Ok)?;
     let results = read(&config.folders, config.warmup)?;
     let is_instead = config.json.write(&json::of(&results))?;
-    let document = content::document(&results, config.published);
+    let document = content::document(&results, config.published, &config.links);
     match &config.out {
         Some(path) => write(path, &render(&document, format, WIDTH))?,
         None if is_instead => {}
@@ -112,15 +114,16 @@ pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<Resu
 
 fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
     let bandwidth = bandwidth::find(folder)?;
-    let (groups, mut problems) = match extract::read(folder, warmup) {
-        Ok(extraction) => (extraction.groups, extraction.problems),
+    let (command, groups, mut problems) = match extract::read(folder, warmup) {
+        Ok(extraction) => (extraction.resume_command, extraction.groups, extraction.problems),
         Err(error) if error.is::<UsageError>() => return Err(error),
         // A folder of bandwidth runs alone has none of training.
         Err(_) if !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => Default::default(),
         Err(error) => return Err(error),
     };
     problems.extend(bandwidth.problems);
-    Ok(ResultFolder { name, groups, bandwidth: bandwidth.cases, problems })
+    let command = command.map(|command| command.replace(" --resume", ""));
+    Ok(ResultFolder { name, command, groups, bandwidth: bandwidth.cases, problems })
 }
 
 /// As few last parts of each path as distinguish it from all others.

@@ -154,8 +154,8 @@ fn show(runs: Vec<record::Run>) {
 
 /// One script, that of the page itself, whatever names are in the files.
 fn report(groups: Vec<Group>, bandwidth: Vec<(Case, BandwidthRecord)>, problems: Vec<Problem>) {
-    let folder = ResultFolder { name: "<script>".to_owned(), groups, bandwidth, problems };
-    let document = content::document(&[folder], true);
+    let folder = ResultFolder { name: "<script>".to_owned(), command: None, groups, bandwidth, problems };
+    let document = content::document(&[folder], true, &[]);
     for format in [report::Format::Markdown, report::Format::Table] {
         report::render(&document, format, 80);
     }

@@ -101,11 +101,11 @@ impl Hosts {
         }
         let mut fixes: Vec<String> = self.request.iter().map(|request| (*request).to_owned()).collect();
         let lacks = |wanted| self.request.is_none() && misfits.iter().any(|(misfit, _)| *misfit == wanted);
+        let wanted = self.that_would_fit(cases);
         if lacks(Misfit::Hosts) {
-            fixes.push("add a host".to_owned());
-        }
-        if lacks(Misfit::Slots) {
-            fixes.push("raise the slots, as in --hosts localhost:8, to share cores or GPUs on purpose".to_owned());
+            fixes.push(format!("give --hosts {wanted}"));
+        } else if lacks(Misfit::Slots) {
+            fixes.push(format!("give --hosts {wanted} to share cores or GPUs on purpose"));
         }
         let fitting: Vec<String> = cases.iter().filter(|case| self.fit(**case)).map(Case::to_string).collect();
         if !fitting.is_empty() {
@@ -113,6 +113,21 @@ impl Hosts {
         }
         let faults: Vec<String> = misfits.into_iter().map(|(_, fault)| fault).collect();
         bail!("{}: {}", faults.join("\n"), fixes.join(", or "))
+    }
+
+    /// Hosts that all these cases would fit, as they are typed: those that there are, and placeholders.
+    fn that_would_fit(&self, cases: &[Case]) -> String {
+        let nodes = cases.iter().map(|case| case.nodes as usize).max().unwrap_or(1);
+        let slots = |host: usize| {
+            let wanted = cases.iter().filter(|case| host < case.nodes as usize).map(|case| case.gpus_per_node);
+            wanted.chain(self.hosts.get(host).map(|host| host.slots)).max().unwrap_or(1)
+        };
+        let name =
+            |host: usize| self.hosts.get(host).map_or_else(|| format!("HOST{}", host + 1), |host| host.name.clone());
+        (0..nodes.max(self.hosts.len()))
+            .map(|host| format!("{}:{}", name(host), slots(host)))
+            .collect::<Vec<_>>()
+            .join(",")
     }
 
     fn misfit(&self, case: Case) -> Option<(Misfit, String)> {
@@ -188,13 +203,15 @@ mod tests {
     fn every_case_that_does_not_fit_is_named_with_the_fix() {
         let hosts = Hosts { source: "the hostfile nodes".to_owned(), ..Hosts::parse_list("a:8").expect("a list") };
         let error = hosts.check(&cases("1n1g,1n8g,2n8g")).expect_err("does not fit").to_string();
-        assert_eq!(error, "case 2n8g needs 2 hosts, the hostfile nodes has 1: add a host, or choose --cases 1n1g,1n8g");
+        assert_eq!(
+            error,
+            "case 2n8g needs 2 hosts, the hostfile nodes has 1: give --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g"
+        );
         let error = Hosts::this_machine(2).check(&cases("1n4g,2n8g")).expect_err("does not fit").to_string();
         assert_eq!(
             error,
             "case 1n4g needs 4 slots a host, localhost has 2\n\
-             case 2n8g needs 2 hosts, the default (this machine) has 1: add a host, or raise the slots, \
-             as in --hosts localhost:8, to share cores or GPUs on purpose"
+             case 2n8g needs 2 hosts, the default (this machine) has 1: give --hosts localhost:8,HOST2:8"
         );
         hosts.check(&cases("1n1g,1n8g")).expect("they fit");
     }

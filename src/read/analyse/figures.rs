@@ -23,6 +23,8 @@ use crate::read::load::record::{Measured, Run, to_hundredths, unit};
 pub struct Extraction {
     /// Last part of the folder's path, the first word of every file that is written.
     pub name: String,
+    /// The command that goes on with the sweep, from its manifest.
+    pub resume_command: Option<String>,
     /// Never mixed: by model, precision, then batch size.
     pub groups: Vec<Group>,
     /// What is not in the figures, and why.
@@ -207,7 +209,7 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, advic
     let conditions: Vec<&Conditions> = groups.iter().map(|group| &group.conditions).collect();
     let labels = grouping::labels(&conditions);
     groups.iter_mut().zip(labels).for_each(|(group, label)| group.label = label);
-    Extraction { name: name.to_owned(), groups, problems }
+    Extraction { name: name.to_owned(), resume_command: advice.resume_command.clone(), groups, problems }
 }
 
 /// A log without a record does not say how many iterations were asked for: the number that most logs of its case have

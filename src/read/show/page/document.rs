@@ -10,12 +10,25 @@ use crate::read::show::page::charts::style::Style;
 pub struct Document {
     /// Names of the results.
     pub title: String,
+    /// When, where and by which command each was measured.
+    pub provenance: Vec<String>,
+    /// Texts with addresses that the reader is sent to.
+    pub links: Vec<Link>,
     /// The first screen, one a group of runs.
     pub headlines: Vec<Headline>,
     /// What a reader of the figures must know, and what is not in them.
     pub findings: Vec<Findings>,
     /// In the order in which they are read.
     pub sections: Vec<Section>,
+}
+
+/// To another page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// What it is called.
+    pub text: String,
+    /// `https://..`, or a path beside the page.
+    pub address: String,
 }
 
 /// What a group of runs comes to, in one line of big figures.
@@ -27,12 +40,14 @@ pub struct Headline {
     pub name: String,
     /// What was measured, on what.
     pub what: String,
-    /// From left to right.
-    pub figures: Vec<Figure>,
-    /// Whether to believe them.
+    /// Whether to believe the figures.
     pub trust: Trust,
     /// Why.
     pub reasons: Vec<String>,
+    /// What they come to, in a sentence.
+    pub conclusion: Option<String>,
+    /// From left to right.
+    pub figures: Vec<Figure>,
 }
 
 /// One big figure.

@@ -47,6 +47,10 @@ pub fn html(document: &Document) -> String {
                 header {
                     p class="eyebrow" { "ringmark report" }
                     h1 { (document.title) }
+                    @for line in &document.provenance { p class="what" { (line) } }
+                    @if !document.links.is_empty() {
+                        p class="links" { @for link in &document.links { a href=(link.address) rel="noreferrer" { (link.text) } " " } }
+                    }
                 }
                 main {
                     @for headline in &document.headlines { (self::headline(headline)) }
@@ -77,14 +81,19 @@ fn patterns() -> Markup {
 
 fn headline(headline: &Headline) -> Markup {
     let trust = match headline.trust {
-        Trust::Sound => ("trust sound", "\u{2713}"),
-        Trust::WithCare => ("trust care", "!"),
-        Trust::NotToQuote => ("trust not", "\u{2715}"),
+        Trust::Sound => ("sound", "\u{2713}"),
+        Trust::WithCare => ("care", "!"),
+        Trust::NotToQuote => ("not", "\u{2715}"),
     };
     html! {
         section class={ "headline " (style::colour(headline.style)) } aria-label=(headline.name) {
             h2 { (headline.name) }
             p class="what" { (headline.what) }
+            p class={ "trust " (trust.0) } {
+                b aria-hidden="true" { (trust.1) } " " strong { (headline.trust.text()) }
+                @if !headline.reasons.is_empty() { span { ": " (headline.reasons.join("; ")) } }
+            }
+            @if let Some(conclusion) = &headline.conclusion { p class="conclusion" { (conclusion) } }
             div class="figures" {
                 @for figure in &headline.figures {
                     div class={ "figure" @if figure.is_doubtful { " doubtful" } } {
@@ -100,11 +109,6 @@ fn headline(headline: &Headline) -> Markup {
                         }
                         @if !figure.note.is_empty() { p class="note" { (figure.note) } }
                     }
-                }
-                div class={ "figure " (trust.0) } {
-                    p class="name" { "Trust" }
-                    p class="value" { b aria-hidden="true" { (trust.1) } " " (headline.trust.text()) }
-                    ul class="note" { @for reason in &headline.reasons { li { (reason) } } }
                 }
             }
         }
@@ -126,7 +130,12 @@ fn contents(document: &Document) -> Markup {
         @if document.sections.len() > 1 {
             nav aria-label="Contents" {
                 @for (number, section) in document.sections.iter().enumerate() {
-                    a href={ "#section-" (number + 1) } { (section.title) }
+                    span {
+                        a href={ "#section-" (number + 1) } { (section.title) }
+                        @for (place, block) in section.blocks.iter().enumerate() {
+                            " \u{b7} " a href={ "#section-" (number + 1) "-" (place + 1) } { (block.title) }
+                        }
+                    }
                 }
             }
         }
@@ -138,17 +147,23 @@ fn section(number: usize, section: &Section) -> Markup {
         section id={ "section-" (number + 1) } {
             h2 { (section.title) }
             @if !section.note.is_empty() { p class="note" { (section.note) } }
-            @for block in &section.blocks { (self::block(block)) }
+            @for (place, block) in section.blocks.iter().enumerate() {
+                (self::block(&format!("section-{}-{}", number + 1, place + 1), block))
+            }
         }
     }
 }
 
-fn block(block: &Block) -> Markup {
+fn block(id: &str, block: &Block) -> Markup {
+    let notes = || [&block.note, &block.reading].into_iter().filter(|note| !note.is_empty());
     html! {
-        article {
+        article id=(id) {
             h3 { (block.title) }
-            @for note in [&block.note, &block.reading].into_iter().filter(|note| !note.is_empty()) {
-                p class="note" { (note) }
+            @if notes().next().is_some() {
+                details class="reading" {
+                    summary { "How to read" }
+                    @for note in notes() { p class="note" { (note) } }
+                }
             }
             @for charts in &block.charts {
                 div class=(charts.first().map_or("charts", Chart::row_class)) { @for chart in charts { (chart.draw()) } }

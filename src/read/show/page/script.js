@@ -32,9 +32,14 @@
   document.addEventListener("scroll", hide, { passive: true });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 
+  // A phone has no room for tables below charts: they open by a touch.
+  if (matchMedia("(max-width: 640px)").matches) {
+    for (const details of document.querySelectorAll("details.table")) details.open = false;
+  }
+
   // Paper has no key to open a short table or a list with; long tables are printed where they were opened.
   addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll("details.short, details.findings")) details.open = true;
+    for (const details of document.querySelectorAll("details.short, details.findings, details.reading")) details.open = true;
   });
   document.documentElement.dataset.ready = String(words.size);
 })();

@@ -178,6 +178,8 @@ mod tests {
     fn no_name_breaks_the_picture() {
         let document = Document {
             title: "<b>\u{1b}\u{ffff}".to_owned(),
+            provenance: Vec::new(),
+            links: Vec::new(),
             headlines: Vec::new(),
             findings: Vec::new(),
             sections: Vec::new(),

@@ -2,7 +2,7 @@
 
 use crate::output::strip_control_characters;
 use crate::read::show::columns::{Columns, aligned, escaped, piped};
-use crate::read::show::page::document::{Block, Column, Document, Figure, Headline, Row, Table};
+use crate::read::show::page::document::{Block, Column, Document, Figure, Headline, Link, Row, Table};
 use crate::read::show::sections::marked;
 
 /// Longest bar of a table in Markdown.
@@ -15,9 +15,11 @@ const BARS: [usize; 2] = [8, 40];
 pub fn terminal(document: &Document, width: usize) -> String {
     let mut paragraphs = Vec::new();
     for headline in &document.headlines {
-        let figures = headline.figures.iter().map(figure).collect::<Vec<_>>().join("\n  ");
-        paragraphs.push(format!("{}\n{}\n\n  {figures}\n  {}", headline.name, headline.what, trust(headline)));
+        let lines = [trust(headline)].into_iter().chain(headline.conclusion.clone());
+        let lines = lines.chain(headline.figures.iter().map(figure)).collect::<Vec<_>>().join("\n  ");
+        paragraphs.push(format!("{}\n{}\n\n  {lines}", headline.name, headline.what));
     }
+    paragraphs.extend(document.provenance.iter().filter_map(|line| wrapped(line, width)));
     for findings in &document.findings {
         let lines = findings.lines.iter().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n");
         paragraphs.push(format!("{}\n{lines}", findings.title));
@@ -38,11 +40,19 @@ pub fn terminal(document: &Document, width: usize) -> String {
 /// For a page of Markdown.
 pub fn markdown(document: &Document) -> String {
     let mut paragraphs = vec![format!("# {}", escaped(&document.title))];
+    paragraphs.extend(
+        (!document.provenance.is_empty())
+            .then(|| document.provenance.iter().map(|line| escaped(line)).collect::<Vec<_>>().join("  \n")),
+    );
+    let link = |link: &Link| format!("[{}]({})", escaped(&link.text), escaped(&link.address));
+    paragraphs
+        .extend((!document.links.is_empty()).then(|| document.links.iter().map(link).collect::<Vec<_>>().join(" ")));
     for headline in &document.headlines {
-        let figures = headline.figures.iter().map(|shown| format!("- {}", escaped(&figure(shown))));
-        let figures = figures.collect::<Vec<_>>().join("\n");
+        let lines = [trust(headline)].into_iter().chain(headline.conclusion.clone());
+        let lines = lines.chain(headline.figures.iter().map(figure)).map(|line| format!("- {}", escaped(&line)));
+        let lines = lines.collect::<Vec<_>>().join("\n");
         let (name, what) = (escaped(&headline.name), escaped(&headline.what));
-        paragraphs.push(format!("**{name}**: {what}\n\n{figures}\n- {}", escaped(&trust(headline))));
+        paragraphs.push(format!("**{name}**: {what}\n\n{lines}"));
     }
     for findings in &document.findings {
         let lines = findings.lines.iter().map(|line| format!("- {}", escaped(line))).collect::<Vec<_>>().join("\n");

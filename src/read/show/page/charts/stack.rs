@@ -57,6 +57,9 @@ impl StackBar {
     }
 }
 
+/// Width of a letter of a label where the drawing is as narrow as a phone.
+const LETTER: f64 = 8.2;
+
 /// Only what has a length can be drawn.
 fn drawable(value: f64) -> f64 {
     if value.is_finite() { value.max(0.0) } else { 0.0 }
@@ -72,7 +75,7 @@ impl StackChart {
     pub fn draw(&self) -> Markup {
         let several = self.groups.len() > 1;
         let rows = self.groups.iter().map(|group| group.bars.len() + usize::from(several)).sum::<usize>();
-        let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [104.0, 62.0, 10.0, 42.0]);
+        let frame = Frame::new(520.0, 10.0 + rows as f64 * ROW + 42.0, [self.label_width(), 62.0, 10.0, 42.0]);
         let lengths = self.groups.iter().flat_map(|group| group.bars.iter().map(StackBar::length));
         let x = Scale::linear(lengths, [Some(0.0), self.end], frame.across());
         let marks: Vec<_> = x.ticks(5).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect();
@@ -97,6 +100,12 @@ impl StackChart {
                 }
             }
         })
+    }
+
+    /// Room for the longest label, in the letters of a phone.
+    fn label_width(&self) -> f64 {
+        let labels = self.groups.iter().flat_map(|group| &group.bars).map(|bar| bar.label.chars().count());
+        (labels.max().unwrap_or(0) as f64 * LETTER + 14.0).clamp(104.0, 260.0)
     }
 
     fn draw_bar(&self, bar: &StackBar, top: f64, x: &Scale) -> Markup {

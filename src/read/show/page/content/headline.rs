@@ -8,6 +8,7 @@ use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond};
 use ringmark_record::stats::scaling_loss::{Difference, Part};
 use ringmark_record::validity::thresholds::WIDE_SPREAD;
 
+use crate::read::analyse::conclusion;
 use crate::read::analyse::figures::{CaseRuns, Figures, Group};
 use crate::read::analyse::quotable::{self, Objection};
 use crate::read::analyse::results::ResultFolder;
@@ -67,9 +68,10 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
         style: Style { colour: number, shape: 0 },
         name: result.name.clone(),
         what: format!("All-reduce by {}: {devices}", record.backend),
-        figures: best.into_iter().chain(largest).collect(),
         trust,
         reasons,
+        conclusion: None,
+        figures: best.into_iter().chain(largest).collect(),
     })
 }
 
@@ -82,9 +84,10 @@ fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headli
         style: series.style,
         name: series.name.clone(),
         what: format!("{}: {}{size}", setting.title, series::device(group)),
-        figures: figures(group),
         trust,
         reasons,
+        conclusion: conclusion::of_group(group),
+        figures: figures(group),
     }
 }
 

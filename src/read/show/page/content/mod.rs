@@ -31,21 +31,54 @@ use ringmark_record::dimension::model::Model;
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::quotable;
 use crate::read::analyse::results::ResultFolder;
+use crate::read::load::environment::moment;
 use crate::read::show::page::content::series::Setting;
-use crate::read::show::page::document::{Document, Findings, Section, Subject};
+use crate::read::show::page::document::{Document, Findings, Link, Section, Subject};
 
 /// The whole report; with rows that others published under the same conditions where `published`.
-pub fn document(results: &[ResultFolder], published: bool) -> Document {
+pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Document {
     let settings = series::settings(results);
     let mut sections: Vec<Section> = settings.iter().map(|setting| section(setting, published)).collect();
     sections.extend(bandwidth::section(results));
     sections.extend(environment::section(results));
     Document {
         title: results.iter().map(|result| result.name.as_str()).collect::<Vec<_>>().join(", "),
+        provenance: results.iter().filter_map(|result| provenance(result, results.len() > 1)).collect(),
+        links: links.to_vec(),
         headlines: headline::headlines(results, &settings),
         findings: findings(results),
         sections,
     }
+}
+
+/// When and where a result was measured, and by which command; with its name where there are `several`.
+fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
+    let runs = || result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| &case.runs);
+    let recorded = || runs().filter_map(|run| run.recorded.as_ref());
+    let moments = recorded().map(|recorded| recorded.started);
+    let moments = moments.chain(result.bandwidth.iter().map(|(_, record)| record.started));
+    let moments: BTreeSet<String> = moments.filter_map(moment).collect();
+    let begun = match (moments.first(), moments.last()) {
+        (Some(first), Some(last)) if first == last => format!("begun {first} UTC"),
+        (Some(first), Some(last)) => format!("begun {first} to {last} UTC"),
+        _ => return None,
+    };
+    let places = runs().filter_map(|run| run.outcome.as_ref().ok()).flat_map(|run| &run.ranks);
+    let hosts: BTreeSet<&str> = places
+        .map(|rank| rank.place.host.as_str())
+        .chain(result.bandwidth.iter().flat_map(|(_, record)| record.ranks.iter().map(|rank| rank.host.as_str())))
+        .collect();
+    let hosts = match hosts.len() {
+        0 => None,
+        1 => Some(format!("host {}", hosts.first().copied().unwrap_or_default())),
+        _ => Some(format!("hosts {}", hosts.into_iter().collect::<Vec<_>>().join(", "))),
+    };
+    let versions: BTreeSet<&str> =
+        recorded().map(|recorded| recorded.environment.ringmark_version.as_str()).filter(|it| !it.is_empty()).collect();
+    let version = versions.into_iter().map(|version| format!("ringmark {version}"));
+    let name = several.then(|| result.name.clone());
+    let parts = name.into_iter().chain([begun]).chain(hosts).chain(version).chain(result.command.clone());
+    Some(parts.collect::<Vec<_>>().join(" \u{b7} "))
 }
 
 /// Everything about runs that may be compared.

@@ -21,10 +21,7 @@ use crate::read::show::sections::marked;
 
 const READING: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic axes, on which every \
                        bend away from the thin line is a loss at that step; speedup shows how far the largest case is from \
-                       the ideal. The axis of efficiency begins at the number that stands lowest there.";
-
-/// Where the axis of efficiency begins unless a case lies below; a round mark of it.
-const EFFICIENCY_FLOOR: f64 = 40.0;
+                       the ideal.";
 
 const NOTE: &str = "Speed is all images of a run over all its time, the median of the runs; speedup and efficiency are those \
                     of the medians; CV is the runs' standard deviation by their mean. DLPerf is the median of the runs' means \
@@ -222,17 +219,13 @@ fn efficiencies(lines: &[Line]) -> Chart {
         let share = |speed: f64, case: Case| 100.0 * efficiency(line.speedup(speed), case.ranks(), line.base.0.ranks());
         line.series(share, |value| format!("{value:.1} %"), line.ends().map(|ranks| (ranks, 100.0)).to_vec())
     });
-    let series: Vec<LineSeries> = series.collect();
-    let lowest =
-        extent(series.iter().flat_map(|series| &series.points).map(|point| point.y)).map_or(0.0, |[low, _]| low);
-    let floor = if lowest < EFFICIENCY_FLOOR { 0.0 } else { EFFICIENCY_FLOOR };
     chart(
         "Scaling efficiency",
         "%",
         lines,
         [ScaleKind::Logarithmic, ScaleKind::Linear],
-        series,
-        [Some(floor), Some(105.0)],
+        series.collect(),
+        [Some(0.0), Some(105.0)],
     )
 }
 
