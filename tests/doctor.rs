@@ -170,7 +170,7 @@ fn a_sweep_does_not_start_on_a_host_that_is_not_well() {
     let sandbox = Sandbox::new("echo 'no such library' >&2; exit 127");
     for command in ["sweep --cases 1n1g", "bandwidth"] {
         let out = sandbox.path(&command[..5]);
-        let mut command = ringmark(&format!("{command} --hosts localhost:1 --device cpu"));
+        let mut command = ringmark(&format!("{command} --hosts localhost:2 --device cpu"));
         let error = refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out), 1);
         let worker = sandbox.worker().display().to_string();
         let what = format!("error: localhost, worker: {worker} does not start: no such library\n    fix: ");

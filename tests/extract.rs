@@ -805,6 +805,20 @@ fn a_run_that_failed_before_its_record_stays_with_its_case() {
 }
 
 #[test]
+fn what_was_asked_is_known_before_a_run_has_ended() {
+    let folder = Folder::new();
+    folder.write("1n1g/resnet18_b4_bf16_1.log", "ringmark: run failed: interrupted\n");
+    let options = [("--device".to_owned(), "cpu".to_owned())].into();
+    let conditions = Conditions { options, ..Conditions::default() };
+    let manifest = Manifest::new(BenchmarkKind::Train, vec!["ringmark".to_owned()], conditions);
+    manifest.write(&folder.path()).expect("written");
+    let (status, table, _) = folder.extract(&[]);
+    assert_eq!(status, Some(1));
+    let title = "ResNet-18, bf16, batch size 4 per rank\ndevice cpu, as the manifest says: ";
+    assert!(table.starts_with(title), "{table}");
+}
+
+#[test]
 fn a_case_without_a_sound_run_keeps_its_row() {
     let folder = small_folder();
     folder.write("1n4g/rn50_b4_fp32_1.log", "");

@@ -13,7 +13,6 @@ use ringmark_record::options::usage::usage;
 use crate::output::{self, Json};
 use crate::read::analyse::conclusion;
 use crate::read::analyse::figures::{self, Extraction, Group};
-use crate::read::analyse::quotable::RepeatAdvice;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
 use crate::read::load::record;
@@ -109,8 +108,7 @@ pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction> {
 fn of_training(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<Extraction> {
     found.check_is_training(folder)?;
     let runs = found.runs.iter().map(|found| record::read(folder, found, warmup)).collect();
-    let advice = RepeatAdvice { resume_command: found.resume_command };
-    Ok(figures::extract(&name_of(folder)?, runs, found.problems, &advice))
+    Ok(figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
 }
 
 /// Finds and reads every scoring run below `folder` and works out the figures; prints and writes nothing.
@@ -120,8 +118,7 @@ pub fn read_scoring(folder: &Path) -> anyhow::Result<ScoreResult> {
 
 fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<ScoreExtraction> {
     let runs = found.runs.iter().map(|found| score::run::read(folder, found)).collect();
-    let advice = RepeatAdvice { resume_command: found.resume_command };
-    Ok(score::figures::extract(&name_of(folder)?, runs, found.problems, &advice))
+    Ok(score::figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
 }
 
 /// The whole output of a scoring sweep in one format.

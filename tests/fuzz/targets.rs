@@ -16,10 +16,9 @@ use ringmark::read::analyse::prediction::evidence::Evidence;
 use ringmark::read::analyse::prediction::outlook::Outlook;
 use ringmark::read::analyse::prediction::{model, search};
 use ringmark::read::analyse::published::DLPERF;
-use ringmark::read::analyse::quotable::RepeatAdvice;
 use ringmark::read::analyse::results::ResultFolder;
 use ringmark::read::extract::{Format, render, render_scoring};
-use ringmark::read::load::folder::FoundRun;
+use ringmark::read::load::folder::{FoundRun, SweepFacts};
 use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
 use ringmark::read::load::problem::Problem;
 use ringmark::read::load::record;
@@ -129,7 +128,7 @@ fn score(bytes: &[u8]) {
     let ScoreConfig { model, batch_size, dtype, .. } = record.config;
     let found = found(RunName { baseline: false, case: record.case, model, batch_size, dtype, run: record.run });
     let runs = vec![score::run::judge(&found, Ok(Log::default()), Ok(Some(record)))];
-    let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &RepeatAdvice::default());
+    let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
         render_scoring(&extraction, format).expect("every extraction is shown");
     }
@@ -142,7 +141,7 @@ fn found(name: RunName) -> FoundRun {
 }
 
 fn show(runs: Vec<record::Run>) {
-    let extraction = figures::extract("fuzzed", runs, Vec::new(), &RepeatAdvice::default());
+    let extraction = figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {
         render(&extraction, format).expect("every extraction is shown");
     }

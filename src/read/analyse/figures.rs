@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
@@ -13,7 +14,8 @@ use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
 
 use crate::read::analyse::caution::{self, CountedRun};
 use crate::read::analyse::grouping::{self, Conditions};
-use crate::read::analyse::quotable::{self, Objection, RepeatAdvice};
+use crate::read::analyse::quotable::{self, Objection};
+use crate::read::load::folder::SweepFacts;
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::problem::Problem;
 use crate::read::load::record::{Measured, Run, to_hundredths, unit};
@@ -39,6 +41,8 @@ pub struct Group {
     pub label: String,
     /// What its runs share.
     pub conditions: Conditions,
+    /// Where they were asked to run, where the manifest says it and no record does.
+    pub asked_device: Option<DeviceChoice>,
     /// Names of all devices.
     pub device_names: BTreeSet<String>,
     /// Of the counted runs: iterations, or windows of them, warm-up included. More than one value only without records.
@@ -129,11 +133,11 @@ impl CaseRuns {
         self.counted().flat_map(|run| &run.ranks).map(|rank| rank.place.threads).collect()
     }
 
-    fn object_to_speed(&mut self, advice: &RepeatAdvice) {
+    fn object_to_speed(&mut self, asked: &SweepFacts) {
         let counted = self.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
         let loads: Vec<_> = counted.map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
         let cv = self.figures.as_ref().and_then(|figures| figures.cv);
-        self.speed_objections = quotable::to_speed(self.case, cv, &loads, advice);
+        self.speed_objections = quotable::to_speed(self.case, cv, &loads, asked);
     }
 
     /// How much longer its step is than that of its baseline, as a share; `None` unless both have records.
@@ -177,39 +181,40 @@ impl Group {
     }
 
     /// Of all cases, once their figures are there.
-    fn object(&mut self, advice: &RepeatAdvice) {
+    fn object(&mut self, asked: &SweepFacts) {
         self.objections.extend(self.is_quick().then(quotable::to_quick));
         let inject = self.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject);
         self.objections.extend(inject.map(quotable::to_fault));
         for case in &mut self.cases {
-            case.object_to_speed(advice);
-            case.baseline.iter_mut().for_each(|baseline| baseline.object_to_speed(advice));
+            case.object_to_speed(asked);
+            case.baseline.iter_mut().for_each(|baseline| baseline.object_to_speed(asked));
         }
         let Some(base) = self.base else { return };
         let is_base = |case: &&CaseRuns| case.case == base;
         let is_base_quotable = self.cases.iter().find(is_base).is_none_or(|case| case.speed_objections.is_empty());
         for case in self.cases.iter_mut().filter(|case| case.case != base) {
             let Some(figures) = &case.figures else { continue };
-            case.scaling_objections.extend(quotable::to_efficiency(figures.efficiency, base, advice));
-            case.scaling_objections.extend((!is_base_quotable).then(|| quotable::to_base(base, advice)));
+            case.scaling_objections.extend(quotable::to_efficiency(figures.efficiency, base, asked));
+            case.scaling_objections.extend((!is_base_quotable).then(|| quotable::to_base(base, asked)));
         }
     }
 }
 
 /// Works out everything from the runs of the folder called `name`; `problems` are those found before.
-pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, advice: &RepeatAdvice) -> Extraction {
+pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked: &SweepFacts) -> Extraction {
     leave_out_cut_off(&mut runs);
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
     let mut groups: Vec<Group> =
         grouping::group(runs).into_iter().map(|(conditions, runs)| figures(conditions, runs)).collect();
     for group in &mut groups {
         problems.extend(base_problem(group));
-        group.object(advice);
+        group.asked_device = asked.device.filter(|_| group.conditions.recorded.is_none());
+        group.object(asked);
     }
     let conditions: Vec<&Conditions> = groups.iter().map(|group| &group.conditions).collect();
     let labels = grouping::labels(&conditions);
     groups.iter_mut().zip(labels).for_each(|(group, label)| group.label = label);
-    Extraction { name: name.to_owned(), resume_command: advice.resume_command.clone(), groups, problems }
+    Extraction { name: name.to_owned(), resume_command: asked.resume_command.clone(), groups, problems }
 }
 
 /// A log without a record does not say how many iterations were asked for: the number that most logs of its case have
@@ -279,6 +284,7 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
     let mut group = Group {
         label: String::new(),
         conditions,
+        asked_device: None,
         device_names,
         timed,
         warmup,

@@ -10,6 +10,8 @@ use ringmark_record::validity::{self, ForeignLoad};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::read::load::folder::SweepFacts;
+
 /// Why a figure is not to be quoted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Objection {
@@ -37,20 +39,11 @@ impl fmt::Display for Objection {
     }
 }
 
-/// How runs are repeated.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RepeatAdvice {
-    /// The command that goes on with the sweep, from its manifest; `None` where there is none.
-    pub resume_command: Option<String>,
-}
-
-impl RepeatAdvice {
-    /// `repeat 1n1g: ringmark sweep .. --resume --repeat 1n1g`.
-    fn of(&self, case: Case) -> String {
-        match &self.resume_command {
-            Some(command) => format!("repeat {case}: {command} --repeat {case}"),
-            None => format!("repeat the runs of {case}"),
-        }
+/// `repeat 1n1g: ringmark sweep .. --resume --repeat 1n1g`.
+fn repeat(asked: &SweepFacts, case: Case) -> String {
+    match &asked.resume_command {
+        Some(command) => format!("repeat {case}: {command} --repeat {case}"),
+        None => format!("repeat the runs of {case}"),
     }
 }
 
@@ -59,7 +52,7 @@ pub fn to_speed(
     case: Case,
     cv: Option<f64>,
     loads: &[(u32, Option<&ForeignLoad>)],
-    advice: &RepeatAdvice,
+    asked: &SweepFacts,
 ) -> Vec<Objection> {
     let share = |load: &&ForeignLoad| load.share;
     let heavy = |load: &&ForeignLoad| load.share > HEAVY_FOREIGN_LOAD;
@@ -75,11 +68,11 @@ pub fn to_speed(
             loaded.len(),
             loads.len()
         ),
-        fix: format!("stop them, then {}", advice.of(case)),
+        fix: format!("stop them, then {}", repeat(asked, case)),
     });
     let spread = cv.filter(|cv| *cv > WILD_SPREAD).map(|cv| Objection {
         reason: format!("its runs differ by {} (CV, more than {})", percent(cv), percent(WILD_SPREAD)),
-        fix: advice.of(case),
+        fix: repeat(asked, case),
     });
     load.into_iter().chain(spread).collect()
 }
@@ -87,25 +80,25 @@ pub fn to_speed(
 /// To the bandwidths of a case, by what else its hosts did; the reason names the case.
 pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<Objection> {
     let load = validity::foreign_load(&record.observed());
-    let objections = to_speed(case, None, &[(1, load.as_ref())], &RepeatAdvice::default());
+    let objections = to_speed(case, None, &[(1, load.as_ref())], &SweepFacts::default());
     objections.iter().map(|objection| objection.to(case)).collect()
 }
 
 /// To an efficiency that no cluster has.
-pub fn to_efficiency(efficiency: f64, base: Case, advice: &RepeatAdvice) -> Option<Objection> {
+pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<Objection> {
     (efficiency > IMPOSSIBLE_EFFICIENCY).then(|| Objection {
         reason: format!(
             "an efficiency of {} (more than {}): its base {base} was disturbed, or had less of the machine for a rank",
             percent(efficiency),
             percent(IMPOSSIBLE_EFFICIENCY)
         ),
-        fix: advice.of(base),
+        fix: repeat(asked, base),
     })
 }
 
 /// To figures that are relative to a base which is not to be quoted.
-pub fn to_base(base: Case, advice: &RepeatAdvice) -> Objection {
-    Objection { reason: format!("its base {base} is not to be quoted"), fix: advice.of(base) }
+pub fn to_base(base: Case, asked: &SweepFacts) -> Objection {
+    Objection { reason: format!("its base {base} is not to be quoted"), fix: repeat(asked, base) }
 }
 
 /// To the figures of a table of the quick profile.
@@ -135,11 +128,11 @@ mod tests {
 
     #[test]
     fn beyond_each_threshold_there_is_an_objection_and_at_it_none() {
-        let advice = RepeatAdvice { resume_command: Some("ringmark sweep --resume".to_owned()) };
+        let asked = SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), device: None };
         let (heavy, light) = (load(0.53), load(HEAVY_FOREIGN_LOAD));
         let runs = [(1, Some(&light)), (2, Some(&heavy)), (3, None)];
         let found: Vec<String> =
-            to_speed(Case::SINGLE, Some(0.35), &runs, &advice).iter().map(ToString::to_string).collect();
+            to_speed(Case::SINGLE, Some(0.35), &runs, &asked).iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
             [
@@ -148,11 +141,11 @@ mod tests {
                 "its runs differ by 35.0 % (CV, more than 10.0 %): repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
             ]
         );
-        assert_eq!(to_speed(Case::SINGLE, Some(WILD_SPREAD), &runs[..1], &advice), []);
-        assert_eq!(to_speed(Case::SINGLE, None, &[], &advice), []);
-        let impossible = to_efficiency(2.105, Case::SINGLE, &RepeatAdvice::default()).expect("impossible");
+        assert_eq!(to_speed(Case::SINGLE, Some(WILD_SPREAD), &runs[..1], &asked), []);
+        assert_eq!(to_speed(Case::SINGLE, None, &[], &asked), []);
+        let impossible = to_efficiency(2.105, Case::SINGLE, &SweepFacts::default()).expect("impossible");
         assert!(impossible.to_string().starts_with("an efficiency of 210.5 % (more than 105.0 %)"), "{impossible}");
         assert!(impossible.fix == "repeat the runs of 1n1g", "{impossible}");
-        assert_eq!(to_efficiency(IMPOSSIBLE_EFFICIENCY, Case::SINGLE, &advice), None);
+        assert_eq!(to_efficiency(IMPOSSIBLE_EFFICIENCY, Case::SINGLE, &asked), None);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::line::other_tool::tool::Tool;
 
 use crate::read::analyse::figures::{CaseRuns, Group};
@@ -29,7 +29,10 @@ pub fn title(group: &Group) -> Vec<String> {
         format!("{}, {dtype}, batch size {batch_size} per {}{quick}", conditions.model.facts().title, process(group));
     match &conditions.recorded {
         None => {
-            let unknown = "device unknown: there are no records beside the logs".to_owned();
+            let unknown = match group.asked_device {
+                Some(device) => format!("device {device}, as the manifest says: there are no records beside the logs"),
+                None => "device unknown: there are no records beside the logs".to_owned(),
+            };
             [what, unknown].into_iter().chain(conditions.tool.map(of_tool)).chain([length]).collect()
         }
         Some(recorded) => {
@@ -56,6 +59,7 @@ pub fn of_tool(tool: Tool) -> String {
 pub fn process(group: &Group) -> &'static str {
     match &group.conditions.recorded {
         Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
+        None if group.asked_device == Some(DeviceChoice::Cpu) => "rank",
         _ => "GPU",
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::file::run_name::{BANDWIDTH_LOG, BASELINE, MANIFEST, RunName};
@@ -39,6 +40,15 @@ pub struct FoundRun {
     pub log: PathBuf,
 }
 
+/// What a manifest says of the whole sweep, whatever became of its runs; nothing where there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SweepFacts {
+    /// The command line that goes on with it.
+    pub resume_command: Option<String>,
+    /// Where it was asked to train; `None` where that was left to the worker.
+    pub device: Option<DeviceChoice>,
+}
+
 /// What lies in a folder.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -46,8 +56,8 @@ pub struct Found {
     pub runs: Vec<FoundRun>,
     /// Logs that are no run, records without a log, folders that cannot be read, planned runs of a sweep that are missing.
     pub problems: Vec<Problem>,
-    /// The command line that goes on with the sweep, from its manifest.
-    pub resume_command: Option<String>,
+    /// What the manifest says of the whole sweep.
+    pub sweep: SweepFacts,
     /// What was measured, each with the first file that says so.
     measured: BTreeMap<BenchmarkKind, PathBuf>,
 }
@@ -204,7 +214,9 @@ impl Found {
             let runs = if missing == 1 { "1 run is".to_owned() } else { format!("{missing} runs are") };
             self.problems.push(Problem::in_file(MANIFEST, format!("{runs} missing: go on with: {command}")));
         }
-        self.resume_command = Some(command);
+        let device = manifest.conditions.options.get("--device").and_then(|device| device.parse().ok());
+        self.sweep =
+            SweepFacts { resume_command: Some(command), device: device.filter(|device| *device != DeviceChoice::Auto) };
     }
 }
 

@@ -12,7 +12,8 @@ use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::stats::summary::{coefficient_of_variation, median};
 
 use crate::read::analyse::caution::{self, CountedRun};
-use crate::read::analyse::quotable::{self, Objection, RepeatAdvice};
+use crate::read::analyse::quotable::{self, Objection};
+use crate::read::load::folder::SweepFacts;
 use crate::read::load::problem::Problem;
 use crate::read::score::run::{ScoreConditions, ScoreMeasured, ScoreRecorded, ScoreRun};
 
@@ -99,7 +100,7 @@ impl PointKey {
 }
 
 impl ScorePoint {
-    fn new(key: PointKey, mut runs: Vec<ScoreRun>, advice: &RepeatAdvice) -> ScorePoint {
+    fn new(key: PointKey, mut runs: Vec<ScoreRun>, asked: &SweepFacts) -> ScorePoint {
         runs.sort_by_key(|run| run.found.name.run);
         let counted: Vec<(u32, &ScoreMeasured)> =
             runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?))).collect();
@@ -109,7 +110,7 @@ impl ScorePoint {
         let case = key.case;
         let what = key.title();
         let loads: Vec<_> = counted.iter().map(|(run, measured)| (*run, measured.foreign_load.as_ref())).collect();
-        let objections = quotable::to_speed(case, figures.and_then(|figures| figures.cv), &loads, advice);
+        let objections = quotable::to_speed(case, figures.and_then(|figures| figures.cv), &loads, asked);
         let counted = counted.iter().map(|(run, measured)| CountedRun { run: *run, warnings: &measured.warnings });
         let warnings = caution::of_runs(&what, &counted.collect::<Vec<_>>());
         ScorePoint { key, runs, figures, warnings, objections }
@@ -128,12 +129,12 @@ impl ScorePoint {
 }
 
 impl ScoreTable {
-    fn new(conditions: Option<ScoreConditions>, runs: Vec<ScoreRun>, advice: &RepeatAdvice) -> ScoreTable {
+    fn new(conditions: Option<ScoreConditions>, runs: Vec<ScoreRun>, asked: &SweepFacts) -> ScoreTable {
         let mut points: BTreeMap<PointKey, Vec<ScoreRun>> = BTreeMap::new();
         for run in runs {
             points.entry(PointKey::of(&run)).or_default().push(run);
         }
-        let points = points.into_iter().map(|(key, runs)| ScorePoint::new(key, runs, advice)).collect();
+        let points = points.into_iter().map(|(key, runs)| ScorePoint::new(key, runs, asked)).collect();
         let mut table = ScoreTable { conditions, points, warnings: Vec::new(), objections: Vec::new() };
         let software = table.recorded().map(|recorded| recorded.software.clone()).collect();
         table.objections.extend(table.is_quick().then(quotable::to_quick));
@@ -174,9 +175,9 @@ impl ScoreTable {
 }
 
 /// Works out everything from the runs of the folder called `name`; `problems` are those found before.
-pub fn extract(name: &str, runs: Vec<ScoreRun>, mut problems: Vec<Problem>, advice: &RepeatAdvice) -> ScoreExtraction {
+pub fn extract(name: &str, runs: Vec<ScoreRun>, mut problems: Vec<Problem>, asked: &SweepFacts) -> ScoreExtraction {
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
-    let tables = group(runs).into_iter().map(|(conditions, runs)| ScoreTable::new(conditions, runs, advice)).collect();
+    let tables = group(runs).into_iter().map(|(conditions, runs)| ScoreTable::new(conditions, runs, asked)).collect();
     ScoreExtraction { name: name.to_owned(), tables, problems }
 }
 

@@ -110,7 +110,10 @@ fn title(group: &Group) -> String {
         Some(recorded) => {
             title.push_str(&format!(", {} pixels, {}", recorded.config.image_size, device_kind(recorded.device)))
         }
-        None => title.push_str(", device unknown"),
+        None => match group.asked_device {
+            Some(device) => title.push_str(&format!(", device {device}")),
+            None => title.push_str(", device unknown"),
+        },
     }
     title
 }
