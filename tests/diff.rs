@@ -408,7 +408,7 @@ fn what_is_wrong_with_the_runs_is_told() {
     let base = sweep(&["1n1g"], 0.5, |run| run.header.profile = Profile::Quick);
     let test = sweep(&["1n1g"], 0.5, |run| run.header.config.inject = Some(Fault::Slow { rank: 0, percent: 50 }));
     let words = [
-        "WARNING: BASE: not to be quoted: quick profile, a first look: sweep again without --quick",
+        "WARNING: BASE: not to be quoted: quick profile, a first look: measure again with another profile",
         "WARNING: TEST: not to be quoted: a fault was put in on purpose, slow:0:50: sweep again without --inject",
         "  profile: quick -> full",
         "  inject: not set -> slow:0:50",

@@ -17,7 +17,7 @@ pub mod read;
 pub mod schema;
 
 use clap::{Args, Parser, Subcommand};
-use ringmark_record::options::habits;
+use ringmark_record::options::habits::{self, Habit};
 
 use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
@@ -50,9 +50,16 @@ pub struct Cli {
 impl Cli {
     /// What was typed; ends the program where that asks for help or cannot be understood.
     pub fn read() -> Cli {
-        let habits = [habits::OF_LAUNCHER, habits::OF_BOTH];
-        let hint = |error| habits::with_hint(error, habits, &LaunchEnvironment::read().command);
-        Cli::try_parse().unwrap_or_else(|error| hint(error).exit())
+        Cli::try_parse().unwrap_or_else(|error| {
+            let typed = LaunchEnvironment::read().command;
+            // Nobody comes to the commands that read from a program whose words would differ.
+            let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
+                Some("bandwidth") => &[habits::OF_LAUNCHER, habits::OF_BANDWIDTH, habits::OF_BOTH],
+                Some("sweep" | "score") => &[habits::OF_LAUNCHER, habits::OF_BOTH],
+                _ => &[],
+            };
+            habits::with_hint(error, habits, &typed).exit()
+        })
     }
 }
 

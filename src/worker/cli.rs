@@ -8,7 +8,7 @@ use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::options::habits;
+use ringmark_record::options::habits::{self, Habit};
 use ringmark_record::options::option_table::{self, Worker};
 
 use crate::host::facts;
@@ -26,9 +26,14 @@ pub struct Cli {
 impl Cli {
     /// What was typed; ends the program where that asks for help or cannot be understood.
     pub fn read() -> Cli {
-        let habits = [habits::OF_WORKER, habits::OF_BOTH];
-        let hint = |error| habits::with_hint(error, habits, &facts::command_line());
-        Cli::try_parse().unwrap_or_else(|error| hint(error).exit())
+        Cli::try_parse().unwrap_or_else(|error| {
+            let typed = facts::command_line();
+            let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
+                Some("bandwidth") => &[habits::OF_WORKER, habits::OF_BANDWIDTH, habits::OF_BOTH],
+                _ => &[habits::OF_WORKER, habits::OF_BOTH],
+            };
+            habits::with_hint(error, habits, &typed).exit()
+        })
     }
 }
 

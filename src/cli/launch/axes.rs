@@ -61,7 +61,7 @@ pub struct AxesOptions {
     #[arg(long, requires = "out")]
     resume: bool,
     /// With --resume: run the finished runs of these cases again, as those that were disturbed; their files are kept as
-    /// RUN.log.1
+    /// RUN.log.1, .2 ..
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "resume")]
     repeat: Vec<Case>,
     /// Pause between two runs, for devices to cool down

@@ -37,7 +37,7 @@ Examples:
   ringmark sweep --hosts a:8,b:8 --out results/rack7 --resume
       goes on with that sweep after it was interrupted or failed: only what is missing runs
   ringmark sweep --dtypes fp32,bf16 --batch-sizes 32,64,128 --cases 1n1g,1n8g
-      every precision with every batch size and case: 60 runs
+      every precision with every batch size and case
   ringmark sweep --suite ddp --hosts a:8,b:8
       PyTorch's DDP suite: every case with and without communication, percentiles in its lines
   ringmark sweep --hosts localhost:8 --dry-run

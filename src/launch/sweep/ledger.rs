@@ -8,7 +8,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_record::manifest::{Conditions, Manifest, RanOn, RunState};
@@ -42,14 +41,14 @@ impl Ledger {
 
     /// Of the sweep that `manifest` of the folder describes, where it was begun under these conditions; writes nothing.
     /// With it comes a line for every run that was begun and does not count: it is missing again. `check` says what a
-    /// finished run ran on, or what is wrong with its files. Finished runs of the cases in `repeat` are missing again too.
+    /// finished run ran on, or what is wrong with its files. Finished runs in `repeat` are missing again too.
     pub fn resume(
         benchmark: BenchmarkKind,
         out: &Path,
         mut manifest: Manifest,
         command: Vec<String>,
         conditions: Conditions,
-        repeat: &[Case],
+        repeat: &[RunName],
         check: impl Fn(RunName) -> Result<RanOn, String>,
     ) -> anyhow::Result<(Ledger, Vec<String>)> {
         if manifest.benchmark != benchmark {
@@ -76,7 +75,7 @@ impl Ledger {
         // The finished runs' records are on the disk: they say it themselves.
         manifest.ran_on = RanOn::default();
         let mut ledger = Ledger { out: out.to_owned(), manifest };
-        let check = |run: RunName| match repeat.contains(&run.case) {
+        let check = |run: RunName| match repeat.contains(&run) {
             true => Err("it is to be repeated".to_owned()),
             false => check(run),
         };

@@ -141,7 +141,7 @@ impl<B: Benchmark> Session<'_, B> {
         let runs = begun.map(|manifest| manifest.runs).unwrap_or_default();
         let is_finished =
             |job: &JobPlan| runs.iter().any(|run| Some(run.name) == job.run && run.state == RunState::Finished);
-        plan.retain(|job| !is_finished(job));
+        plan.retain(|job| !is_finished(job) || self.config.repeat.contains(&job.case));
         estimate::check_memory(&plan, self.launcher.environment(), &self.config.launch.hosts, memory::available())
             .map_err(usage)
     }
@@ -175,8 +175,10 @@ impl<B: Benchmark> Session<'_, B> {
         let (ledger, notes) = match begun {
             None => (Ledger::begin(self.benchmark.kind(), out, command, conditions)?, Vec::new()),
             Some(manifest) => {
+                let asked_again = |run: &RunName| repeat.contains(&run.case);
+                let repeat: Vec<RunName> = plan.iter().filter_map(|job| job.run).filter(asked_again).collect();
                 let check = |run: RunName| Ok(ran_on(&self.benchmark.check_finished(run)?));
-                Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, repeat, check)?
+                Ledger::resume(self.benchmark.kind(), out, manifest, command, conditions, &repeat, check)?
             }
         };
         let mut agenda = Agenda { plan, ledger: Some(ledger), start, estimate: Vec::new(), notes };

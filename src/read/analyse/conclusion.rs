@@ -11,12 +11,12 @@ use crate::read::analyse::scaling_loss::{self, CaseLoss};
 /// `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
 pub fn of_group(group: &Group) -> Option<String> {
     let (case, figures) = group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))?;
-    let speed = speed(case, figures);
-    let Some(base) = group.base.filter(|base| *base != case.case) else { return Some(speed) };
     let doubt = if group.is_quotable(case) { "" } else { " (not to be quoted)" };
+    let speed = speed(case, figures) + doubt;
+    let Some(base) = group.base.filter(|base| *base != case.case) else { return Some(speed) };
     let times = f64::from(case.case.ranks()) / f64::from(base.ranks());
     let reached =
-        format!("{}: {:.2}x of {times:.0}, {:.0} %{doubt}", case.case, figures.speedup, 100.0 * figures.efficiency);
+        format!("{}: {:.2}x of {times}, {:.0} %{doubt}", case.case, figures.speedup, 100.0 * figures.efficiency);
     let lost = scaling_loss::of_case(group, case).and_then(|loss| of_loss(&loss, case));
     Some(lost.map_or_else(|| reached.clone(), |lost| format!("{reached}; {lost}")))
 }
@@ -31,14 +31,29 @@ fn speed(case: &CaseRuns, figures: &Figures) -> String {
 /// Where most of it is, or that nothing is sure to be; `None` where only the whole was measured.
 fn of_loss(loss: &CaseLoss, case: &CaseRuns) -> Option<String> {
     let Difference { seconds, margin } = loss.loss.total;
-    if seconds <= margin.unwrap_or(0.0) {
-        return Some("the runs differ too much to say what is lost".to_owned());
+    match margin {
+        None => return Some("one run of a case does not say for sure what is lost".to_owned()),
+        Some(margin) if seconds < -margin => return Some("nothing is lost".to_owned()),
+        Some(margin) if seconds <= margin => {
+            return Some("the runs differ too much to say what is lost".to_owned());
+        }
+        Some(_) => {}
     }
-    let parts = loss.loss.finest();
-    let (part, largest) = parts.iter().max_by(|(_, one), (_, other)| one.seconds.total_cmp(&other.seconds))?;
+    // Halves of compute may cancel each other by noise: then the whole tells more.
+    let largest = |parts: &[(Part, Difference)]| {
+        let largest = parts.iter().max_by(|(_, one), (_, other)| one.seconds.total_cmp(&other.seconds)).copied();
+        largest.filter(|(_, largest)| largest.margin.is_some_and(|margin| largest.seconds > margin))
+    };
+    let finest = loss.loss.finest();
+    if finest.is_empty() {
+        return None;
+    }
+    let Some((part, largest)) = largest(&finest).or_else(|| largest(&loss.loss.parts)) else {
+        return Some("the runs differ too much to say where it is lost".to_owned());
+    };
     let share = loss.loss.share(largest.seconds)?;
     let what = match part {
-        Part::Waiting => format!("waiting for {}", straggler(case)),
+        Part::Waiting => format!("waiting for {}", straggler(case).as_deref().unwrap_or("whichever rank is slowest")),
         part => format!("{} ({})", part.name(), part.meaning()),
     };
     Some(match share > 0.5 {
@@ -48,7 +63,7 @@ fn of_loss(loss: &CaseLoss, case: &CaseRuns) -> Option<String> {
 }
 
 /// Whom the others wait for, where runs warn of one: of several the one that most runs name.
-fn straggler(case: &CaseRuns) -> String {
+pub fn straggler(case: &CaseRuns) -> Option<String> {
     let named = |kind: WarningKind| {
         let warnings = case.counted().flat_map(|run| &run.warnings).filter(move |warning| warning.kind == kind);
         let abouts: Vec<&str> = warnings.map(|warning| warning.about.as_str()).collect();
@@ -56,5 +71,5 @@ fn straggler(case: &CaseRuns) -> String {
         abouts.iter().max_by_key(|about| count(about)).map(|about| (*about).to_owned())
     };
     let slow = WarningKind::ALL.iter().take_while(|kind| **kind != WarningKind::Oversubscribed);
-    slow.copied().find_map(named).unwrap_or_else(|| "whichever rank is slowest".to_owned())
+    slow.copied().find_map(named)
 }

@@ -103,7 +103,7 @@ pub fn to_base(base: Case, asked: &SweepFacts) -> Objection {
 
 /// To the figures of a table of the quick profile.
 pub fn to_quick() -> Objection {
-    Objection { reason: "quick profile, a first look".to_owned(), fix: "sweep again without --quick".to_owned() }
+    Objection { reason: "quick profile, a first look".to_owned(), fix: "measure again with another profile".to_owned() }
 }
 
 /// To figures of runs that a fault was put into.

@@ -11,7 +11,7 @@ use crate::read::load::problem::Problem;
 pub struct ResultFolder {
     /// Last part of its path, and more of it where that is another's too.
     pub name: String,
-    /// The command that a sweep was begun by, from its manifest.
+    /// The last command of a sweep, from its manifest.
     pub command: Option<String>,
     /// Runs of training; none in a folder of bandwidth runs.
     pub groups: Vec<Group>,

@@ -4,9 +4,9 @@ use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::environment::RankPlace;
-use ringmark_record::stats::summary::{Spread, mean, median, median_by_rate};
+use ringmark_record::stats::summary::{Spread, mean, median_by_rate, median_places};
 
-/// Times of one iteration: means over ranks and iterations, and of those the medians where there are several runs.
+/// Times of one iteration: means over ranks and iterations, of the median run where there are several runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IterationTimes {
     /// Start of an iteration to the start of the next.
@@ -34,26 +34,25 @@ impl IterationTimes {
     /// Mean of each time over the ranks of a run; `None` for none.
     pub fn of_ranks(ranks: &[RankTimes]) -> Option<IterationTimes> {
         let all: Vec<IterationTimes> = ranks.iter().map(|rank| rank.times).collect();
-        IterationTimes::over(&all, mean, mean)
+        IterationTimes::mean(&all)
     }
 
-    /// Median of each time over runs, the step that of their median speed; `None` for none.
+    /// Those of the median run, of an even number of runs the means of the two, its step that of the median speed; `None` for
+    /// none.
     pub fn of_runs(runs: &[IterationTimes]) -> Option<IterationTimes> {
-        IterationTimes::over(runs, median_by_rate, median)
+        let steps: Vec<f64> = runs.iter().map(|run| run.step.0).collect();
+        let middle: Vec<IterationTimes> = median_places(&steps).into_iter().map(|place| runs[place]).collect();
+        Some(IterationTimes { step: Seconds(median_by_rate(&steps)?), ..IterationTimes::mean(&middle)? })
     }
 
-    fn over(
-        all: &[IterationTimes],
-        of_steps: fn(&[f64]) -> Option<f64>,
-        of_parts: fn(&[f64]) -> Option<f64>,
-    ) -> Option<IterationTimes> {
-        let values =
-            |time: &dyn Fn(&IterationTimes) -> Seconds| all.iter().map(|times| time(times).0).collect::<Vec<f64>>();
-        let part = |time: &dyn Fn(&IterationTimes) -> Seconds| of_parts(&values(time)).map(Seconds);
+    fn mean(all: &[IterationTimes]) -> Option<IterationTimes> {
+        let average = |time: &dyn Fn(&IterationTimes) -> Seconds| {
+            mean(&all.iter().map(|times| time(times).0).collect::<Vec<f64>>()).map(Seconds)
+        };
         Some(IterationTimes {
-            step: Seconds(of_steps(&values(&|times| times.step))?),
-            phases: Phases::from_fn(|phase| part(&|times| times.phases[phase])).all()?,
-            waiting: part(&|times| times.waiting)?,
+            step: average(&|times| times.step)?,
+            phases: Phases::from_fn(|phase| average(&|times| times.phases[phase])).all()?,
+            waiting: average(&|times| times.waiting)?,
         })
     }
 

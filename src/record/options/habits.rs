@@ -50,13 +50,18 @@ pub const OF_WORKER: &[Habit] = habits![
         => "mpirun starts the ranks: `mpirun -np {} ringmark-worker ..`; `ringmark` does both",
 ];
 
-/// Of whoever types either.
-pub const OF_BOTH: &[Habit] = habits![
+/// Of nccl-tests, which only `bandwidth` succeeds: short words that mean something else to others.
+pub const OF_BANDWIDTH: &[Habit] = habits![
     "-d" => "`--wire fp32|fp16|bf16` is the type on the wire; float, half and bfloat16 are understood too",
-    "-o" | "--op" | "--use-adasum" => "leave it out: an all-reduce adds up, and nothing else",
+    "-o" | "--op" => "leave it out: an all-reduce adds up, and nothing else",
     "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
         => "leave it out: every rank times every all-reduce by itself, and the record has all of them",
-    "-J" | "--output_file" => "`--json FILE`, of bandwidth",
+    "-J" | "--output_file" => "`--json FILE`",
+];
+
+/// Of whoever types either.
+pub const OF_BOTH: &[Habit] = habits![
+    "--use-adasum" => "leave it out: an all-reduce adds up, and nothing else",
     "--amp" | "--fp16" | "--use-fp16" | "--use_fp16" => "`--dtype fp16` is mixed precision with a dynamic loss scale",
     "--cycle-time-ms" => "leave it out: there is no cycle, a bucket is exchanged when its last gradient is there",
     "--cache-capacity" => "leave it out: ranks negotiate nothing, so that nothing is cached",
@@ -75,7 +80,7 @@ pub const OF_BOTH: &[Habit] = habits![
 ];
 
 /// Adds our word to an error that one of `typed` caused, if it is a word of another program.
-pub fn with_hint(mut error: clap::Error, habits: [&[Habit]; 2], typed: &[String]) -> clap::Error {
+pub fn with_hint(mut error: clap::Error, habits: &[&[Habit]], typed: &[String]) -> clap::Error {
     if let Some(hint) = hint(&error, habits, typed) {
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
@@ -83,7 +88,7 @@ pub fn with_hint(mut error: clap::Error, habits: [&[Habit]; 2], typed: &[String]
     error
 }
 
-fn hint(error: &clap::Error, habits: [&[Habit]; 2], typed: &[String]) -> Option<String> {
+fn hint(error: &clap::Error, habits: &[&[Habit]], typed: &[String]) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -97,7 +102,7 @@ fn hint(error: &clap::Error, habits: [&[Habit]; 2], typed: &[String]) -> Option<
     typed.iter().enumerate().find_map(|(place, argument)| {
         let (word, attached) =
             argument.split_once('=').map_or((argument.as_str(), None), |(word, value)| (word, Some(value)));
-        let habit = habits.into_iter().flatten().find(|habit| habit.words.contains(&word) && is_refused(word))?;
+        let habit = habits.iter().copied().flatten().find(|habit| habit.words.contains(&word) && is_refused(word))?;
         let number = attached.or(typed.get(place + 1).map(String::as_str)).filter(|text| text.parse::<u32>().is_ok());
         Some(format!("{word}: {}", habit.ours.replace("{}", number.unwrap_or("8"))))
     })
@@ -114,7 +119,7 @@ mod tests {
         let iterations = Arg::new("iters").long("iters").short('n').value_parser(clap::value_parser!(u32));
         let command = Command::new("ringmark").arg(iterations).arg(Arg::new("cases").long("cases"));
         let error = command.try_get_matches_from(&typed).expect_err(line);
-        with_hint(error, [OF_LAUNCHER, OF_BOTH], &typed).to_string()
+        with_hint(error, &[OF_LAUNCHER, OF_BOTH], &typed).to_string()
     }
 
     #[test]

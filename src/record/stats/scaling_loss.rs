@@ -1,7 +1,7 @@
 //! Where the time goes that a step of N ranks takes beyond the base's: parts that add up to the whole.
 //!
-//! With t the step time, a mean over ranks and iterations and of that the median over runs, and 0 for the base (one rank,
-//! where it was measured),
+//! With t the step time of the median run, a mean over its ranks and iterations, and 0 for the base (one rank, where it was
+//! measured),
 //!
 //! ```text
 //! t(N) - t(0) = compute    forward and backward, N's less the base's
@@ -13,8 +13,8 @@
 //!
 //! Where the same N ranks also ran without any exchange, compute is split further: **crowded** is their forward and
 //! backward less the base's (what cores, memory and power shared with other ranks cost), **overlapped** is the rest (what
-//! computing costs while gradients move). A part below zero is a gain. Each part is a difference of medians over runs;
-//! `other` is what they leave of the whole, and is never spread over them.
+//! computing costs while gradients move). A part below zero is a gain. All parts of a case are of one run, its
+//! median run (of an even number of runs the mean of the two), so that they add up. `other` is never spread over the rest.
 //!
 //! Every rank has the same batch in every case, so that efficiency (by images over time) `= t(0) / t(N)` and
 //! `1 - efficiency = (t(N) - t(0)) / t(N)`: a part p costs `p / t(N)` of the efficiency, and of the images/s that N ideal
@@ -26,7 +26,7 @@
 
 use crate::dimension::phase::{Phase, Phases};
 use crate::options::keyword_enum::KeywordEnum;
-use crate::stats::summary::{median, median_by_rate};
+use crate::stats::summary::{mean, median_by_rate, median_places};
 use crate::stats::welch;
 
 /// Part of the loss, in the order in which they are shown.
@@ -117,7 +117,7 @@ impl StepTimes {
 /// Difference between the runs of a case and those of its base, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
-    /// Median over the case's runs less median over the base's.
+    /// Of the case's median run less of the base's.
     pub seconds: f64,
     /// Half of the 95 % confidence interval of the difference of the means, by [`crate::stats::welch`]; `None` with one run
     /// on a side.
@@ -171,7 +171,7 @@ pub fn scaling_loss(base: &[RunStep], case: &[RunStep], alone: &[RunStep]) -> Op
     let steps = |runs: &[RunStep]| -> Vec<f64> { runs.iter().map(|run| run.step).collect() };
     let (base_steps, case_steps) = (steps(base), steps(case));
     let (base_step, step) = (median_by_rate(&base_steps)?, median_by_rate(&case_steps)?);
-    let total = Difference { seconds: step - base_step, ..difference(&case_steps, &base_steps)? };
+    let total = Difference { seconds: step - base_step, margin: margin(&case_steps, &base_steps)? };
     let parts = parts(base, case, total).unwrap_or_default();
     let compute = parts.first().and_then(|(_, compute)| halves(base, case, alone, *compute)).unwrap_or_default();
     Some(ScalingLoss { base_step, step, total, parts, compute })
@@ -182,7 +182,13 @@ fn between(case: &[RunStep], base: &[RunStep], part: impl Fn(f64, &StepTimes) ->
     let of = |runs: &[RunStep]| -> Option<Vec<f64>> {
         runs.iter().map(|run| Some(part(run.step, run.times.as_ref()?))).collect()
     };
-    difference(&of(case)?, &of(base)?)
+    let of_middle = |runs: &[RunStep], values: &[f64]| {
+        let places = median_places(&runs.iter().map(|run| run.step).collect::<Vec<f64>>());
+        mean(&places.iter().map(|place| values[*place]).collect::<Vec<f64>>())
+    };
+    let (of_case, of_base) = (of(case)?, of(base)?);
+    let seconds = of_middle(case, &of_case)? - of_middle(base, &of_base)?;
+    Some(Difference { seconds, margin: margin(&of_case, &of_base)? })
 }
 
 fn compute(_: f64, times: &StepTimes) -> f64 {
@@ -213,12 +219,11 @@ fn halves(base: &[RunStep], case: &[RunStep], alone: &[RunStep], whole: Differen
     Some(vec![(Part::ComputeCrowded, crowded), (Part::ComputeOverlapped, overlapped)])
 }
 
-/// Of a figure of every run. `None` for an empty side.
+/// Of the difference of the means of a figure of every run. `None` for an empty side.
 ///
-/// `difference([3, 4, 5], [1, 2, 3]) = 2 +- 2.267`.
-pub fn difference(case: &[f64], base: &[f64]) -> Option<Difference> {
-    let margin = welch::difference(case, base)?.error.map(|error| error.margin(0.95));
-    Some(Difference { seconds: median(case)? - median(base)?, margin })
+/// `margin([3, 4, 5], [1, 2, 3]) = 2.267`.
+fn margin(case: &[f64], base: &[f64]) -> Option<Option<f64>> {
+    Some(welch::difference(case, base)?.error.map(|error| error.margin(0.95)))
 }
 
 #[cfg(test)]
@@ -296,10 +301,20 @@ mod tests {
 
     #[test]
     fn the_margin_is_welch_s() {
-        let welch = difference(&[3.0, 4.0, 5.0], &[1.0, 2.0, 3.0]).expect("two sides");
-        close(welch.seconds, 2.0);
-        assert!((welch.margin.expect("three runs") - 2.266_957).abs() < 1e-5, "{welch:?}");
-        assert_eq!(difference(&[1.0, 1.0], &[2.0, 2.0]), Some(Difference { seconds: -1.0, margin: Some(0.0) }));
+        let welch = margin(&[3.0, 4.0, 5.0], &[1.0, 2.0, 3.0]).expect("two sides");
+        assert!((welch.expect("three runs") - 2.266_957).abs() < 1e-5, "{welch:?}");
+        assert_eq!(margin(&[1.0, 1.0], &[2.0, 2.0]), Some(Some(0.0)));
+        assert_eq!(margin(&[1.0], &[2.0, 2.0]), Some(None));
+    }
+
+    #[test]
+    fn the_parts_are_of_the_median_run_and_not_of_a_disturbed_one() {
+        let base = [run(90.0, 0.0, 0.0, 8.0, 2.0)];
+        let runs = [run(99.0, 12.0, 5.0, 9.0, 5.0), run(95.0, 2.0, 1.0, 9.0, 1.0), run(300.0, 200.0, 150.0, 9.0, 5.0)];
+        let loss = scaling_loss(&base, &runs, &[]).expect("runs on both sides");
+        close(loss.efficiency(), 0.8);
+        let parts: Vec<f64> = loss.parts.iter().map(|(_, part)| part.seconds).collect();
+        parts.iter().zip([9.0, 7.0, 5.0, 1.0, 3.0]).for_each(|(actual, expected)| close(*actual, expected));
     }
 
     #[test]
@@ -327,15 +342,17 @@ mod tests {
             let points: f64 = loss.parts.iter().map(|(_, part)| loss.efficiency_lost(part.seconds)).sum();
             assert!((1.0 - points - loss.efficiency()).abs() <= 1e-9 * (scale / loss.step), "round {round}");
             assert_eq!((loss.parts.len(), finest.len()), (5, if alone.is_empty() { 5 } else { 6 }));
-            // `other` is what its own definition says, not only what makes the sum right.
-            let other = |runs: &[RunStep]| {
-                let of_run = |run: &RunStep| {
-                    let times = run.times.expect("made with them");
-                    run.step - times.phases.iter().map(|(_, time)| time).sum::<f64>()
+            // `other` is what its own definition says of the median run, not only what makes the sum right. Of two runs the
+            // step is that of the median speed, a little less than their mean.
+            let other = |runs: &[RunStep], step: f64| {
+                let places = median_places(&runs.iter().map(|run| run.step).collect::<Vec<f64>>());
+                let of_run = |place: &usize| {
+                    let times = runs[*place].times.expect("made with them");
+                    times.phases.iter().map(|(_, time)| time).sum::<f64>()
                 };
-                runs.iter().map(of_run).sum::<f64>() / runs.len() as f64
+                step - places.iter().map(of_run).sum::<f64>() / places.len() as f64
             };
-            let by_definition = other(&case) - other(&base);
+            let by_definition = other(&case, loss.step) - other(&base, loss.base_step);
             assert!((part(&loss, Part::Other) - by_definition).abs() <= 1e-12 * scale, "round {round}");
         }
     }

@@ -63,6 +63,16 @@ pub fn median_by_rate(values: &[f64]) -> Option<f64> {
     median(&values.iter().map(|value| value.recip()).collect::<Vec<f64>>()).map(f64::recip)
 }
 
+/// Where in the list its median is: one place, or those of the two middle values.
+///
+/// `median_places([4, 1, 2]) = [2]`, `median_places([4, 1, 2, 3]) = [2, 3]`.
+pub fn median_places(values: &[f64]) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..values.len()).collect();
+    places.sort_by(|one, other| values[*one].total_cmp(&values[*other]));
+    let count = values.len();
+    places[count.saturating_sub(1) / 2..(count / 2 + 1).min(count)].to_vec()
+}
+
 /// The value that `percent` of the list lie below, on a straight line between its two neighbours: of the sorted list
 /// the one at place `percent / 100 x (n - 1)`, counted from 0, as numpy's and PyTorch's default has it. `None` for an
 /// empty list or a `percent` outside 0 to 100.
@@ -146,6 +156,9 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median_by_rate(&VALUES), Some(2.0));
+        assert_eq!(median_places(&[4.0, 1.0, 2.0]), [2]);
+        assert_eq!(median_places(&[4.0, 1.0, 2.0, 3.0]), [2, 3]);
+        assert_eq!((median_places(&[7.0]), median_places(&[])), (vec![0], vec![]));
         assert!((median_by_rate(&[2.0, 3.0]).expect("two values") - 2.4).abs() < 1e-12);
         assert_eq!(percentile(&[6.0, 1.0, 2.0], 75.0), Some(4.0));
         let hundred: Vec<f64> = (0..=100).rev().map(f64::from).collect();

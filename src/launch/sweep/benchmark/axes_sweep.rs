@@ -15,6 +15,7 @@ use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::file::whole_file;
 use ringmark_record::line::dlperf::{self, Line};
+use ringmark_record::stats::summary;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
@@ -248,7 +249,7 @@ pub fn quoted(path: &Path) -> String {
     shell_words::quote(&path.display().to_string()).into_owned()
 }
 
-/// Mean speed of one rank, of the runs of 1n1g so far that differ from the last one in nothing else.
+/// Median speed of one rank, of the runs of 1n1g so far that differ from the last one in nothing else.
 fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
     let last = ended.last()?.job.run?;
     let is_base = |run: RunName| RunName { baseline: false, case: Case::SINGLE, run: run.run, ..last } == run;
@@ -257,7 +258,7 @@ fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
         .filter(|ended| ended.job.run.is_some_and(is_base))
         .filter_map(|ended| Some(ended.outcome.figures()?.speed.0))
         .collect();
-    (!speeds.is_empty()).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)
+    summary::median(&speeds)
 }
 
 #[cfg(test)]

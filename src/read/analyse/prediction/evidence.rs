@@ -7,7 +7,6 @@ use anyhow::{Context, bail, ensure};
 use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
 use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
@@ -19,6 +18,7 @@ use ringmark_record::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
 use ringmark_record::stats::scaling_loss::RunStep;
 use ringmark_record::stats::summary::median_by_rate;
 
+use crate::read::analyse::conclusion;
 use crate::read::analyse::figures::{CaseRuns, Group};
 use crate::read::analyse::published::{Published, PublishedCase};
 use crate::read::analyse::scaling_loss;
@@ -125,7 +125,7 @@ impl Evidence {
             base: group.base?,
             cases,
             warnings: warnings(group),
-            straggler: group.cases.iter().rev().find(|case| case.figures.is_some()).and_then(straggler),
+            straggler: group.cases.iter().rev().find(|case| case.figures.is_some()).and_then(conclusion::straggler),
             backend,
             conditions,
             exchange,
@@ -208,7 +208,7 @@ impl Evidence {
         rest
     }
 
-    /// The same as if nobody had waited for the slowest rank; `None` where no straggler was named, or no record tells how long
+    /// The same as if no rank had waited for another; `None` where no straggler was named, or no record tells how long
     /// the others waited.
     pub fn without_straggler(&self) -> Option<Evidence> {
         self.straggler.as_ref()?;
@@ -256,11 +256,6 @@ impl Evidence {
     pub fn speed(&self, case: Case, step: f64) -> ImagesPerSecond {
         ImagesPerSecond(f64::from(self.batch_size) * f64::from(case.ranks()) / step)
     }
-}
-
-fn straggler(case: &CaseRuns) -> Option<String> {
-    let mut warnings = case.counted().flat_map(|run| &run.warnings);
-    warnings.find(|warning| warning.kind == WarningKind::Straggler).map(|warning| warning.about.clone())
 }
 
 fn warnings(group: &Group) -> Vec<String> {

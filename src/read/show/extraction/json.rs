@@ -104,7 +104,7 @@ struct JsonDlperf {
     speedup: Option<f64>,
 }
 
-/// The same ranks without communication; speeds are summed over ranks, of which none waits for another.
+/// The same ranks without communication, of which none waits for another: all images over the mean of their times.
 #[derive(Debug, Serialize, JsonSchema)]
 struct JsonBaseline {
     images_per_second: Option<ImagesPerSecond>,

@@ -40,7 +40,7 @@ fn section(group: &Group) -> Section {
     };
     let tables_below = [
         below(
-            "Time of an iteration: mean over ranks, median over runs",
+            "Time of an iteration: mean over ranks, of the median run",
             &["exposed: all-reduce that backward did not hide; share: of the step"],
             times(group),
         ),

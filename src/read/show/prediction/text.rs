@@ -60,8 +60,7 @@ fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
 /// What would be, if nobody waited for the named straggler.
 fn without_straggler(outlook: &Outlook) -> String {
     let who = outlook.evidence.straggler.as_deref().unwrap_or("the slowest rank");
-    let title =
-        wrapped(&[format!("As if nobody waited for {who}, whom the others waited for when this was measured:")]);
+    let title = wrapped(&[format!("As if no rank waited for another, as they did for {who} when this was measured:")]);
     let predictions: Vec<&Prediction> = outlook.without_straggler.iter().collect();
     format!("{title}\n\n{}", aligned(&columns(&outlook.evidence, &predictions)))
 }

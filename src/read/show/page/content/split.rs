@@ -21,7 +21,7 @@ struct StepPart {
     time: Box<dyn Fn(&IterationTimes) -> Seconds>,
 }
 
-const NOTE: &str = "Mean over ranks, iterations after warm-up, and runs. Of the all-reduce only what backward did not hide is \
+const NOTE: &str = "Mean over ranks and iterations after warm-up, of the median run. Of the all-reduce only what backward did not hide is \
                     a part of the step: waiting until the slowest rank has come, then transfer. Other is the loop itself.";
 
 /// In the order in which they come in a step; the exposed all-reduce is two.
