@@ -520,6 +520,8 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
     assert!(!speed.starts_with('(') && !per_rank.starts_with('('), "{table}");
     assert!(speedup.starts_with('(') && efficiency == "(222.2)", "{table}");
     assert!(row("1n4g")[3].starts_with('('), "{table}");
+    let times = table.lines().filter(|line| line.starts_with("1n1g")).nth(1).expect("its times");
+    assert!(times.split_whitespace().skip(1).all(|time| time.starts_with('(')), "{table}");
     let again = "repeat 1n1g: ringmark sweep --out first --resume --repeat 1n1g";
     let objections = [
         format!(

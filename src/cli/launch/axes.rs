@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{anyhow, ensure};
+use anyhow::ensure;
 use clap::{Args, value_parser};
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
@@ -18,7 +18,7 @@ use crate::cli::launch::hosts::Machine;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::sweep::benchmark::axes_sweep::{self, AxesSweep};
-use crate::launch::sweep::plan::{Axes, joined};
+use crate::launch::sweep::plan::Axes;
 
 /// What a sweep varies and what becomes of it: the same for every benchmark over axes.
 #[derive(Debug, Args)]
@@ -99,7 +99,7 @@ impl AxesOptions {
         launch: LaunchConfig,
         defaults: AxisDefaults,
     ) -> anyhow::Result<AxesSweep> {
-        let axes = Axes {
+        let mut axes = Axes {
             models: self.models.unwrap_or_else(|| vec![defaults.model]),
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
             batch_sizes: self.batch_sizes.unwrap_or(defaults.batch_sizes),
@@ -107,11 +107,10 @@ impl AxesOptions {
             runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
         refuse_repeated("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
-        for case in &self.repeat {
-            let fix = "choose of the cases of this sweep";
-            let cases = joined(&axes.cases, ",");
-            ensure!(axes.cases.contains(case), usage(anyhow!("--repeat {case} is none of --cases {cases}: {fix}")));
-        }
+        // The manifest's command may have been of other cases.
+        let more = self.repeat.iter().filter(|case| !axes.cases.contains(case)).copied();
+        axes.cases.extend(more.collect::<Vec<Case>>());
+        refuse_repeated("--repeat", &self.repeat, "").map_err(usage)?;
         refuse_repeated("--models", &axes.models, "").map_err(usage)?;
         refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
         refuse_repeated("--batch-sizes", &axes.batch_sizes, "").map_err(usage)?;

@@ -44,7 +44,8 @@ impl SlotsRequest<'_> {
                 .collect()
         });
         let (found, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
-        let failed: Vec<String> = failed.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect();
+        let failed: Vec<String> =
+            failed.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
         ensure!(failed.is_empty(), "{}", failed.join("\n"));
         Ok(found.into_iter().flatten().collect())
     }
@@ -57,6 +58,9 @@ impl SlotsRequest<'_> {
         let answer = remote.run(&["sh", "-c", SCRIPT], b"", LIMIT, &Interrupt::never())?;
         if let Some(slots) = slots_in(&answer.stdout, self.device) {
             return Ok(slots);
+        }
+        if answer.status.is_some_and(|status| status.success()) {
+            bail!("host {name:?} has no number of slots, and does not say how many cores it has: write {name}:8");
         }
         let why = ssh_failure::explain(&answer, name, self.ssh.port);
         bail!("host {name:?} has no number of slots, and cannot be asked: {}: {}, or write {name}:8", why.what, why.fix)

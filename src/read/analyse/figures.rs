@@ -153,6 +153,11 @@ impl Group {
         self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == Profile::Quick)
     }
 
+    /// The runs of a case.
+    pub fn case(&self, wanted: Case) -> Option<&CaseRuns> {
+        self.cases.iter().find(|case| case.case == wanted)
+    }
+
     /// Whether its speedup and efficiency, and so all its figures, may be quoted.
     pub fn is_quotable(&self, case: &CaseRuns) -> bool {
         case.figures.is_some() && self.scaling_objections(case).next().is_none()

@@ -37,10 +37,7 @@ pub fn columns(group: &Group) -> Option<Columns> {
     };
     let parts = all_parts().into_iter().filter(is_shown).map(header);
     let headers: Vec<(&str, &str)> = [("case", ""), ("", ""), ("lost", "")].into_iter().chain(parts).collect();
-    let is_doubtful = |loss: &CaseLoss| {
-        let case = group.cases.iter().find(|case| case.case == loss.case);
-        case.is_some_and(|case| !group.is_quotable(case))
-    };
+    let is_doubtful = |loss: &CaseLoss| group.case(loss.case).is_some_and(|case| !group.is_quotable(case));
     let rows = losses.iter().flat_map(|loss| rows(loss, is_split, is_doubtful(loss))).collect();
     (!losses.is_empty()).then(|| Columns::new(&headers, rows))
 }

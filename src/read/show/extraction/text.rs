@@ -119,10 +119,15 @@ fn runs(case: &CaseRuns) -> String {
 
 /// `None` where no case has a baseline.
 fn costs(group: &Group) -> Option<Columns> {
-    let step = |case: &CaseRuns| Some(format!("{:.2}", case.figures.as_ref()?.times?.step.0 * 1e3));
+    let is_doubtful = |case: &CaseRuns| group.speed_objections(case).next().is_some();
+    let step = |case: &CaseRuns| {
+        let step = case.figures.as_ref()?.times?.step;
+        Some(marked(format!("{:.2}", step.0 * 1e3), is_doubtful(case)))
+    };
     let row = |case: &CaseRuns| {
         let baseline = case.baseline.as_ref()?;
         let cost = case.communication_cost().map(|cost| format!("{:.1}", cost * 100.0));
+        let cost = cost.map(|cost| marked(cost, is_doubtful(case) || is_doubtful(baseline)));
         let figures = [step(case), step(baseline), cost].map(|figure| figure.unwrap_or("-".to_owned()));
         Some([case.case.to_string(), runs(baseline)].into_iter().chain(figures).collect())
     };
@@ -133,7 +138,7 @@ fn costs(group: &Group) -> Option<Columns> {
 
 /// `None` where no case has records.
 fn times(group: &Group) -> Option<Columns> {
-    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(time_row).collect();
+    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(|case| time_row(group, case)).collect();
     let phase = |phase: &Phase| -> Vec<(&str, &str)> {
         let share = (*phase == Phase::ExposedAllreduce).then_some(("share", "%"));
         [(phase.title(), "ms")].into_iter().chain(share).collect()
@@ -143,13 +148,17 @@ fn times(group: &Group) -> Option<Columns> {
     (!rows.is_empty()).then(|| Columns::new(&headers, rows))
 }
 
-fn time_row(case: &CaseRuns) -> Option<Vec<String>> {
+fn time_row(group: &Group, case: &CaseRuns) -> Option<Vec<String>> {
     let times = case.figures.as_ref()?.times?;
-    let milliseconds = |time: Seconds| format!("{:.2}", time.0 * 1e3);
+    let is_doubtful = group.speed_objections(case).next().is_some();
+    let milliseconds = |time: Seconds| marked(format!("{:.2}", time.0 * 1e3), is_doubtful);
     let mut row = vec![case.case.to_string(), milliseconds(times.step)];
     for (phase, time) in times.phases.iter() {
         row.push(milliseconds(*time));
-        row.extend((phase == Phase::ExposedAllreduce).then(|| format!("{:.1}", times.exposed_share() * 100.0)));
+        row.extend(
+            (phase == Phase::ExposedAllreduce)
+                .then(|| marked(format!("{:.1}", times.exposed_share() * 100.0), is_doubtful)),
+        );
     }
     Some(row)
 }

@@ -116,7 +116,13 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
             }
             cells.push(number(Some(loss.loss.total)));
             cells.extend(shown.iter().map(|part| number(loss.part(*part))));
-            Row { cells, bar: Some(loss.loss.total.seconds.max(0.0)), style: Some(series.style), ..Row::default() }
+            Row {
+                cells,
+                bar: Some(loss.loss.total.seconds.max(0.0)),
+                style: Some(series.style),
+                is_doubtful: !series.group.case(loss.case).is_some_and(|case| series.group.is_quotable(case)),
+                ..Row::default()
+            }
         })
     });
     let rows = rows.collect();

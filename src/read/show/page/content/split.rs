@@ -42,6 +42,7 @@ fn parts() -> Vec<StepPart> {
 struct Step<'a> {
     label: String,
     times: &'a IterationTimes,
+    is_doubtful: bool,
 }
 
 fn steps<'a>(series: &Series<'a>) -> Vec<Step<'a>> {
@@ -50,9 +51,12 @@ fn steps<'a>(series: &Series<'a>) -> Vec<Step<'a>> {
         times.as_ref()
     };
     let of_case = |case: &'a CaseRuns| {
-        let own = times(case).map(|times| Step { label: case.case.to_string(), times });
-        let baseline = case.baseline.as_deref().and_then(times);
-        let baseline = baseline.map(|times| Step { label: format!("{} baseline", case.case), times });
+        let step = |label: String, runs: &'a CaseRuns| {
+            let is_doubtful = series.group.speed_objections(runs).next().is_some();
+            Some(Step { label, times: times(runs)?, is_doubtful })
+        };
+        let own = step(case.case.to_string(), case);
+        let baseline = case.baseline.as_deref().and_then(|runs| step(format!("{} baseline", case.case), runs));
         own.into_iter().chain(baseline)
     };
     series.group.cases.iter().flat_map(of_case).collect()
@@ -127,7 +131,13 @@ fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)]) -> Table {
             }
             cells.extend(parts().iter().map(|part| milliseconds((part.time)(step.times))));
             cells.push(percent(step.times.exposed_share()));
-            Row { cells, bar: Some(step.times.step.0), style: Some(series.style), ..Row::default() }
+            Row {
+                cells,
+                bar: Some(step.times.step.0),
+                style: Some(series.style),
+                is_doubtful: step.is_doubtful,
+                ..Row::default()
+            }
         })
     });
     Table { columns, rows: rows.collect(), bars: Some("step") }
