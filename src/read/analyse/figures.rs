@@ -153,6 +153,11 @@ impl Group {
         self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == Profile::Quick)
     }
 
+    /// Every case, each with its baseline.
+    pub fn with_baselines(&self) -> impl Iterator<Item = &CaseRuns> {
+        self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
+    }
+
     /// The runs of a case.
     pub fn case(&self, wanted: Case) -> Option<&CaseRuns> {
         self.cases.iter().find(|case| case.case == wanted)

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use anyhow::Context;
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::dimension::case::Case;
@@ -136,11 +135,8 @@ impl ScoreResult {
     }
 
     /// Reads what was written.
-    pub fn read(mut input: impl Read) -> anyhow::Result<ScoreResult> {
-        let mut text = Vec::new();
-        input.read_to_end(&mut text).context("cannot be read")?;
-        schema::check(&text, SCORE_RESULT, SCHEMA, "scoring result")?;
-        serde_json::from_slice(&text).context("not a scoring result")
+    pub fn read(input: impl Read) -> anyhow::Result<ScoreResult> {
+        schema::read_document(input, SCORE_RESULT, SCHEMA, "scoring result")
     }
 }
 

@@ -30,7 +30,7 @@ use ringmark_record::dimension::phase::Phase;
 use ringmark_record::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
 use ringmark_record::stats::scaling_loss::{RunStep, StepTimes};
 use ringmark_record::stats::summary::{mean, standard_deviation};
-use ringmark_record::stats::welch::student;
+use ringmark_record::stats::welch::{self, student};
 
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
 use crate::read::analyse::prediction::refusal::{Refusal, level_not_measured, refusal};
@@ -131,8 +131,7 @@ fn margin_of_one(values: &[f64]) -> f64 {
 
 /// Of the mean of these; infinite where one value shows no spread.
 fn margin_of_mean(values: &[f64]) -> f64 {
-    let count = values.len() as f64;
-    standard_deviation(values).map_or(f64::INFINITY, |spread| student(0.975, count - 1.0) * spread / count.sqrt())
+    welch::margin_of_mean(values).unwrap_or(f64::INFINITY)
 }
 
 /// Measured cases of several hosts with as many ranks each, by hosts.

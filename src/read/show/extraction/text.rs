@@ -63,8 +63,7 @@ fn section(group: &Group) -> Section {
 
 /// Of the table, then of its cases, each with its baseline.
 fn warnings(group: &Group) -> impl Iterator<Item = &String> {
-    let cases = group.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()));
-    group.warnings.iter().chain(cases.flat_map(|case| &case.warnings))
+    group.warnings.iter().chain(group.with_baselines().flat_map(|case| &case.warnings))
 }
 
 /// `word` is what the warnings of the runs begin with.

@@ -150,11 +150,6 @@ fn parts(loss: &CaseLoss) -> Vec<Share> {
     loss.loss.parts.iter().filter_map(share).collect()
 }
 
-/// Every case, each with its baseline.
-pub fn with_baselines(group: &Group) -> impl Iterator<Item = &CaseRuns> {
-    group.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
-}
-
 /// Whether to believe the figures, and what speaks for or against it, the gravest first.
 fn trust(result: &ResultFolder, group: &Group) -> (Trust, Vec<String>) {
     let counted: usize = group.cases.iter().map(|case| case.counted().count()).sum();
@@ -182,7 +177,7 @@ fn trust(result: &ResultFolder, group: &Group) -> (Trust, Vec<String>) {
     if others > 0 {
         lower(Trust::WithCare, format!("{} in the folder", count(others, "other problem")));
     }
-    let warnings = group.warnings.len() + with_baselines(group).map(|case| case.warnings.len()).sum::<usize>();
+    let warnings = group.warnings.len() + group.with_baselines().map(|case| case.warnings.len()).sum::<usize>();
     if warnings > 0 {
         lower(Trust::WithCare, count(warnings, "warning"));
     }

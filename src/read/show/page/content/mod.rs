@@ -108,7 +108,7 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             false => line.clone(),
         };
         let warnings = result.groups.iter().flat_map(|group| {
-            let lines = group.warnings.iter().chain(headline::with_baselines(group).flat_map(|case| &case.warnings));
+            let lines = group.warnings.iter().chain(group.with_baselines().flat_map(|case| &case.warnings));
             lines.map(move |line| of_group(group, line))
         });
         let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| {
