@@ -3,9 +3,7 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::frame::px;
-use crate::read::show::page::charts::lines::LineChart;
+use crate::read::show::page::charts::frame::{Drawing, KeyEntry, px};
 use crate::read::show::page::document::{Document, Figure, Headline, Section, Subject};
 
 const STYLE: &str = concat!(
@@ -43,24 +41,24 @@ pub fn svg(document: &Document) -> String {
         panels = of(Subject::Bandwidth);
     }
     let mut canvas = Canvas { y: MARGIN, content: Vec::new() };
-    let first = panels.first().map(|(_, chart)| format!("{}: ", chart.title)).unwrap_or_default();
+    let first = panels.first().map(|(_, drawing)| format!("{}: ", drawing.title)).unwrap_or_default();
     canvas.line("heading", &format!("{first}{}", document.title));
-    for (section, chart) in &panels {
+    let (is_empty, description) = (panels.is_empty(), describe(&panels));
+    for (section, drawing) in panels {
         canvas.notes(&section.title);
         canvas.notes(&section.note);
-        canvas.key(chart.key_entries());
-        canvas.chart(chart);
+        canvas.drawing(drawing);
     }
     if let [headline] = &document.headlines[..] {
         canvas.notes(&figures(headline));
     }
-    if panels.is_empty() {
+    if is_empty {
         canvas.notes("There is nothing to draw: no run counts.");
     }
     let height = canvas.y + MARGIN / 2.0;
     let picture = html! {
         svg xmlns="http://www.w3.org/2000/svg" width=(PIXELS) viewBox={ "0 0 " (px(WIDTH)) " " (px(height)) } role="img" {
-            title { (printable(&document.title)) ": " (printable(&describe(&panels))) }
+            title { (printable(&document.title)) ": " (printable(&description)) }
             style { (PreEscaped(STYLE)) }
             rect class="card" x="0.5" y="0.5" width=(px(WIDTH - 1.0)) height=(px(height - 1.0)) rx="8" {}
             @for part in &canvas.content { (part) }
@@ -69,12 +67,9 @@ pub fn svg(document: &Document) -> String {
     picture.into_string() + "\n"
 }
 
-/// What a section begins with, where that is a chart of lines.
-fn headline_chart(section: &Section) -> Option<&LineChart> {
-    match section.blocks.first()?.charts.first()?.first()? {
-        Chart::Lines(chart) => Some(chart),
-        _ => None,
-    }
+/// What a section begins with, where that may stand alone.
+fn headline_chart(section: &Section) -> Option<Drawing<'_>> {
+    section.blocks.first()?.charts.first()?.first()?.drawing()
 }
 
 /// `Speed of 1n2g: 22.0 images/s; Efficiency of 1n2g: 94.2 %`. The step says the same as the speed.
@@ -89,8 +84,8 @@ fn figures(headline: &Headline) -> String {
         .join("; ")
 }
 
-fn describe(panels: &[(&Section, &LineChart)]) -> String {
-    let panel = |(section, chart): &(&Section, &LineChart)| format!("{}: {}", section.title, chart.description);
+fn describe(panels: &[(&Section, Drawing)]) -> String {
+    let panel = |(section, drawing): &(&Section, Drawing)| format!("{}: {}", section.title, drawing.description);
     panels.iter().map(panel).collect::<Vec<_>>().join("; ")
 }
 
@@ -114,7 +109,7 @@ impl Canvas {
     }
 
     /// Samples and names from left to right, in as many rows as they take.
-    fn key(&mut self, entries: Vec<(Markup, String)>) {
+    fn key(&mut self, entries: Vec<KeyEntry>) {
         let [width, height] = SAMPLE;
         let mut x = MARGIN;
         for (sample, name) in entries {
@@ -133,8 +128,9 @@ impl Canvas {
         self.y += if x > MARGIN { LINE + 6.0 } else { 0.0 };
     }
 
-    fn chart(&mut self, chart: &LineChart) {
-        let (frame, content) = chart.content();
+    /// With its key above it.
+    fn drawing(&mut self, Drawing { key, frame, content, .. }: Drawing) {
+        self.key(key);
         let place = format!("translate({} {})", px((WIDTH - frame.width) / 2.0), px(self.y));
         self.content.push(html! { g transform=(place) { (content) } });
         self.y += frame.height + LINE;

@@ -78,6 +78,41 @@ impl Frame {
     }
 }
 
+/// A sample, and what it is of.
+pub type KeyEntry = (Markup, String);
+
+/// A chart that is drawn, before it is known whether it stands on a page or alone.
+pub struct Drawing<'a> {
+    /// Above it.
+    pub title: &'a str,
+    /// What it shows, for those who do not see it.
+    pub description: &'a str,
+    /// What its marks mean.
+    pub key: Vec<KeyEntry>,
+    /// Its size.
+    pub frame: Frame,
+    /// What is in it.
+    pub content: Markup,
+}
+
+impl Drawing<'_> {
+    /// On a page: caption, key, drawing.
+    pub fn figure(self) -> Markup {
+        figure(self.title, key(self.key), self.frame.svg(self.title, self.description, self.content))
+    }
+}
+
+/// A drawing on a page with its caption and its key.
+pub fn figure(title: &str, key: Markup, drawing: Markup) -> Markup {
+    html! {
+        figure {
+            figcaption { (title) }
+            (key)
+            (drawing)
+        }
+    }
+}
+
 /// A place, to a tenth.
 pub fn px(value: f64) -> String {
     let text = format!("{value:.1}");
@@ -100,7 +135,7 @@ pub fn path(places: impl IntoIterator<Item = (f64, f64)>) -> String {
 }
 
 /// The key above a chart: a sample of each line, and its name.
-pub fn key(entries: impl IntoIterator<Item = (Markup, String)>) -> Markup {
+pub fn key(entries: impl IntoIterator<Item = KeyEntry>) -> Markup {
     html! {
         ul class="key" {
             @for (sample, name) in entries {
@@ -124,6 +159,19 @@ pub fn mark_sample(class: &str, outline: &str) -> Markup {
     html! {
         svg class="sample" viewBox="0 0 14 14" aria-hidden="true" { path class=(class) d=(outline) {} }
     }
+}
+
+/// Of the small circles.
+pub fn run_entry() -> KeyEntry {
+    let sample = html! {
+        svg class="sample" viewBox="0 0 14 14" aria-hidden="true" { circle class="run" cx="7" cy="7" r="3.5" {} }
+    };
+    (sample, "one run".to_owned())
+}
+
+/// Of what is grey because its figures are not to be quoted.
+pub fn doubtful_entry() -> KeyEntry {
+    (area_sample("doubtful"), "not to be quoted".to_owned())
 }
 
 #[cfg(test)]

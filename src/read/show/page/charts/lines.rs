@@ -2,7 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{self, Frame, path, px};
+use crate::read::show::page::charts::frame::{
+    Drawing, Frame, KeyEntry, area_sample, doubtful_entry, path, px, run_entry,
+};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind};
 use crate::read::show::page::charts::style::{Style, colour, line_class, line_sample, marker};
 
@@ -23,6 +25,19 @@ pub struct LineChart {
     pub y_ends: [Option<f64>; 2],
     /// What the thin lines are.
     pub ideal_name: &'static str,
+    /// Parts of the axis whose values do not mean what the others mean.
+    pub shades: Vec<Shade>,
+    /// Why.
+    pub shade_name: &'static str,
+}
+
+/// A part of the axis from left to right, behind the lines.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shade {
+    /// Where it begins and ends; beyond the axis it is cut off.
+    pub ends: [f64; 2],
+    /// What is shown under the pointer.
+    pub tip: String,
 }
 
 /// One axis.
@@ -69,6 +84,8 @@ pub struct Point {
     pub y: f64,
     /// What is shown under the pointer.
     pub tip: String,
+    /// Whether it is not to be quoted: in grey.
+    pub is_doubtful: bool,
 }
 
 impl Point {
@@ -82,39 +99,31 @@ impl LineChart {
         self.series.iter().flat_map(|series| series.points.iter().chain(&series.dots)).filter(|point| point.is_finite())
     }
 
-    /// Samples of every line where there are several, and of the ideal.
-    pub fn key(&self) -> Markup {
-        frame::key(self.key_entries())
-    }
-
-    /// The same before it is known where they stand: a sample each, and its name.
-    pub fn key_entries(&self) -> Vec<(Markup, String)> {
+    /// Samples of every line where there are several, and of what else is drawn.
+    fn key(&self) -> Vec<KeyEntry> {
         let several = self.series.len() > 1;
         let entries = self.series.iter().filter(|_| several).map(|series| (sample(series), series.name.clone()));
-        let has_ideal = self.series.iter().any(|series| !series.ideal.is_empty());
         let has_dots = self.series.iter().any(|series| !series.dots.is_empty());
-        let ideal = has_ideal.then(|| {
-            (
-                html! {
-                    svg class="sample" viewBox="0 0 30 14" aria-hidden="true" { path class="ideal" d="M1 7L29 7" {} }
-                },
-                self.ideal_name.to_owned(),
-            )
-        });
-        let dots = has_dots.then(|| (html! {
-            svg class="sample" viewBox="0 0 14 14" aria-hidden="true" { circle class="run" cx="7" cy="7" r="3.5" {} }
-        }, "one run".to_owned()));
-        entries.chain(dots).chain(ideal).collect()
+        let has_ideal = self.series.iter().any(|series| !series.ideal.is_empty());
+        let ideal = html! {
+            svg class="sample" viewBox="0 0 30 14" aria-hidden="true" { path class="ideal" d="M1 7L29 7" {} }
+        };
+        let shade = (area_sample("shade"), self.shade_name.to_owned());
+        entries
+            .chain(has_dots.then(run_entry))
+            .chain(has_ideal.then(|| (ideal, self.ideal_name.to_owned())))
+            .chain((!self.shades.is_empty()).then_some(shade))
+            .chain(self.points().any(|point| point.is_doubtful).then(doubtful_entry))
+            .collect()
     }
 
-    /// The drawing.
-    pub fn draw(&self) -> Markup {
+    /// The drawing with its key.
+    pub fn drawing(&self) -> Drawing<'_> {
         let (frame, content) = self.content();
-        frame.svg(&self.title, &self.description, content)
+        Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
     }
 
-    /// What is in the drawing, and its size, for a picture of its own.
-    pub fn content(&self) -> (Frame, Markup) {
+    fn content(&self) -> (Frame, Markup) {
         let below = if self.x.marks.iter().any(|(_, _, below)| !below.is_empty()) { 56.0 } else { 42.0 };
         let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, below]);
         let of_x = || self.points().map(|point| point.x);
@@ -134,6 +143,12 @@ impl LineChart {
         };
         let place = |point: &Point| (x.at(point.x), y.at(point.y));
         let content = html! {
+            @for shade in &self.shades {
+                @let [left, right] = shade.ends.map(|end| x.at(end));
+                rect class="shade" x=(px(left)) y=(px(frame.top)) width=(px(right - left)) height=(px(frame.bottom - frame.top)) {
+                    title { (shade.tip) }
+                }
+            }
             (frame.values(&y, &self.y.name, number))
             (frame.marks(&marks, &self.x.name))
             @for series in &self.series {
@@ -146,14 +161,14 @@ impl LineChart {
                 @let shown = series.points.iter().filter(|point| point.is_finite());
                 path class=(if series.is_reference { "line reference".to_owned() } else { line_class(series.style) }) d=(path(shown.clone().map(place))) {}
                 @for dot in series.dots.iter().filter(|dot| dot.is_finite()) {
-                    circle class={ "run " (class(series)) } cx=(px(place(dot).0)) cy=(px(place(dot).1)) r="3.5" { title { (dot.tip) } }
+                    circle class={ "run " (point_class(series, dot)) } cx=(px(place(dot).0)) cy=(px(place(dot).1)) r="3.5" { title { (dot.tip) } }
                 }
                 @for point in shown {
                     @let (x, y) = place(point);
                     g {
                         title { (point.tip) }
                         circle class="hit" cx=(px(x)) cy=(px(y)) r="13" {}
-                        path class={ "dot " (class(series)) } d=(marker(series.style, x, y, 5.0)) {}
+                        path class={ "dot " (point_class(series, point)) } d=(marker(series.style, x, y, 5.0)) {}
                     }
                 }
             }
@@ -164,6 +179,10 @@ impl LineChart {
 
 fn class(series: &LineSeries) -> String {
     if series.is_reference { "reference".to_owned() } else { colour(series.style) }
+}
+
+fn point_class(series: &LineSeries, point: &Point) -> String {
+    if point.is_doubtful { "doubtful".to_owned() } else { class(series) }
 }
 
 fn sample(series: &LineSeries) -> Markup {
@@ -201,7 +220,7 @@ mod tests {
     use super::*;
 
     fn chart(points: &[(f64, f64)]) -> LineChart {
-        let point = |(x, y): &(f64, f64)| Point { x: *x, y: *y, tip: "<i>tip</i>".to_owned() };
+        let point = |(x, y): &(f64, f64)| Point { x: *x, y: *y, tip: "<i>tip</i>".to_owned(), is_doubtful: false };
         let points: Vec<Point> = points.iter().map(point).collect();
         LineChart {
             title: "<b>title</b>".to_owned(),
@@ -218,6 +237,8 @@ mod tests {
             }],
             y_ends: [None; 2],
             ideal_name: "without loss",
+            shades: vec![Shade { ends: [0.0, f64::INFINITY], tip: "<s>".to_owned() }],
+            shade_name: "in cache",
         }
     }
 
@@ -230,17 +251,16 @@ mod tests {
     #[test]
     fn nothing_to_draw_and_what_is_no_number_leave_no_nan() {
         for points in [&[][..], &[(1.0, f64::NAN)], &[(f64::INFINITY, 2.0)], &[(1.0, 5.0)], &[(1.0, 0.0), (2.0, 0.0)]] {
-            let drawn = Markup::into_string(chart(points).draw());
+            let drawn = chart(points).drawing().figure().into_string();
             assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
         }
     }
 
     #[test]
     fn words_are_escaped() {
-        let chart = chart(&[(1.0, 2.0)]);
-        let drawn = chart.draw().into_string() + &chart.key().into_string();
+        let drawn = chart(&[(1.0, 2.0)]).drawing().figure().into_string();
         assert!(
-            drawn.contains("&lt;i&gt;tip") && !["<i>", "<b>", "<u>"].iter().any(|tag| drawn.contains(tag)),
+            drawn.contains("&lt;i&gt;tip") && !["<i>", "<b>", "<u>", "<s>"].iter().any(|tag| drawn.contains(tag)),
             "{drawn}"
         );
     }

@@ -7,11 +7,13 @@
 //! | [`frame`] | plot area, axes, markers, numbers as SVG writes them |
 //! | [`style`] | what distinguishes a series from the others: colour, marker, dashes |
 //! | [`lines`] | lines with a dot a run: throughput, speedup, efficiency, bus bandwidth |
+//! | [`bars`] | the same of at most two cases, a bar each |
 //! | [`stack`] | bars of parts: where a step's time goes |
 //! | [`timeline`] | every iteration of a run, thinned out so that no outlier is lost |
 //! | [`ranks`] | the spread of every rank, hosts side by side |
 //! | [`waterfall`] | from one time to another by parts that add up |
 
+pub mod bars;
 pub mod frame;
 pub mod lines;
 pub mod ranks;
@@ -23,6 +25,8 @@ pub mod waterfall;
 
 use maud::{Markup, html};
 
+use crate::read::show::page::charts::bars::BarChart;
+use crate::read::show::page::charts::frame::{Drawing, figure};
 use crate::read::show::page::charts::lines::LineChart;
 use crate::read::show::page::charts::ranks::RankChart;
 use crate::read::show::page::charts::stack::StackChart;
@@ -34,6 +38,8 @@ use crate::read::show::page::charts::waterfall::Waterfall;
 pub enum Chart {
     /// Values over ranks, runs or sizes.
     Lines(LineChart),
+    /// Values of one case or two.
+    Bars(BarChart),
     /// Parts of a whole.
     Stack(StackChart),
     /// Iterations of one run.
@@ -47,26 +53,29 @@ pub enum Chart {
 impl Chart {
     /// A figure: caption, key, drawing.
     pub fn draw(&self) -> Markup {
-        let (title, key, drawing) = match self {
-            Chart::Lines(chart) => (&chart.title, chart.key(), chart.draw()),
-            Chart::Stack(chart) => (&chart.title, chart.key(), chart.draw()),
-            Chart::Timeline(chart) => (&chart.title, html! {}, chart.draw()),
-            Chart::Ranks(chart) => (&chart.title, chart.key(), chart.draw()),
-            Chart::Waterfall(chart) => (&chart.title, html! {}, chart.draw()),
-        };
-        html! {
-            figure {
-                figcaption { (title) }
-                (key)
-                (drawing)
-            }
+        match self {
+            Chart::Lines(chart) => chart.drawing().figure(),
+            Chart::Bars(chart) => chart.drawing().figure(),
+            Chart::Stack(chart) => figure(&chart.title, chart.key(), chart.draw()),
+            Chart::Timeline(chart) => figure(&chart.title, html! {}, chart.draw()),
+            Chart::Ranks(chart) => figure(&chart.title, chart.key(), chart.draw()),
+            Chart::Waterfall(chart) => figure(&chart.title, html! {}, chart.draw()),
+        }
+    }
+
+    /// For a picture of its own; `None` of charts that are read beside others.
+    pub fn drawing(&self) -> Option<Drawing<'_>> {
+        match self {
+            Chart::Lines(chart) => Some(chart.drawing()),
+            Chart::Bars(chart) => Some(chart.drawing()),
+            Chart::Stack(_) | Chart::Timeline(_) | Chart::Ranks(_) | Chart::Waterfall(_) => None,
         }
     }
 
     /// Class of a row of such charts: how much space each needs.
     pub fn row_class(&self) -> &'static str {
         match self {
-            Chart::Lines(_) => "charts",
+            Chart::Lines(_) | Chart::Bars(_) => "charts",
             Chart::Timeline(_) => "charts small",
             Chart::Stack(_) | Chart::Ranks(_) | Chart::Waterfall(_) => "charts large",
         }

@@ -1,5 +1,7 @@
 //! All-reduce alone: bus bandwidth and time by message size, of the folders that hold bandwidth runs.
 
+use std::collections::BTreeSet;
+
 use ringmark_record::benchmark::bandwidth::config::Messages;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::dimension::case::Case;
@@ -10,7 +12,7 @@ use ringmark_record::stats::summary::percentile;
 
 use crate::read::analyse::results::ResultFolder;
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
+use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, Shade};
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::numbers::percent;
@@ -18,6 +20,12 @@ use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Ta
 
 /// Marks of sizes that a chart has space for.
 const MARKS: usize = 7;
+
+/// Why sizes are shaded.
+const IN_CACHE: &str = "in cache: above the memory limit";
+
+const READING: &str = "Shaded sizes are faster than the host's memory allows: the array is in the caches, and the figure says \
+                       nothing of memory or network.";
 
 const NOTE: &str = "Bus bandwidth is size / time x 2(n \u{2212} 1) / n of the mean time over ranks and iterations, as nccl-tests has it: where ranks \
                     form a ring it is the speed of the wire. Small messages are a matter of latency: see the time.";
@@ -31,6 +39,16 @@ struct Line<'a> {
     side: &'static str,
     /// By size.
     messages: Vec<(&'a MessageResult, &'a Timing)>,
+}
+
+impl Line<'_> {
+    /// Whether its bus bandwidth of this size is above what the memory allows.
+    fn is_in_cache(&self, size: Bytes) -> bool {
+        let limit = self.record.memory.as_ref().map(|memory| memory.busbw.0).filter(|limit| *limit > 0.0);
+        let of_size = self.messages.iter().filter(|(message, _)| message.bytes == size);
+        let mut rates = of_size.filter_map(|(_, timing)| Some(rate(self.case, size, timing.mean()?.0)));
+        limit.is_some_and(|limit| rates.any(|rate| rate > limit))
+    }
 }
 
 /// `None` where there is no bandwidth run.
@@ -114,7 +132,7 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
                 line.name,
                 size(message.bytes)
             );
-            Point { x: message.bytes.0 as f64, y, tip }
+            Point { x: message.bytes.0 as f64, y, tip, is_doubtful: false }
         };
     let series = |line: &Line, value: fn(Case, Bytes, f64) -> f64, unit: &str, limit: bool| LineSeries {
         name: line.name.clone(),
@@ -125,7 +143,7 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
         is_reference: false,
     };
     let x = || Axis { marks: size_marks(lines), ..Axis::new("size of the array", ScaleKind::Logarithmic) };
-    let chart = |title: &str, y: Axis, series: Vec<LineSeries>| {
+    let chart = |title: &str, y: Axis, series: Vec<LineSeries>, shades: Vec<Shade>| {
         let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
         Chart::Lines(LineChart {
             title: title.to_owned(),
@@ -135,16 +153,40 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
             series,
             y_ends: [Some(0.0), None],
             ideal_name: "what the memory allows",
+            shades,
+            shade_name: IN_CACHE,
         })
     };
     let rates = lines.iter().map(|line| series(line, rate, "GB/s", true)).collect();
     let times = lines.iter().map(|line| series(line, |_, _, seconds| seconds * 1e6, "\u{b5}s", false)).collect();
+    let shades = in_cache(lines);
+    let reading = if shades.is_empty() { "" } else { READING };
     let charts = vec![
-        chart("Bus bandwidth by size", Axis::new("GB/s", ScaleKind::Linear), rates),
-        chart("Time by size", Axis::new("\u{b5}s", ScaleKind::Logarithmic), times),
+        chart("Bus bandwidth by size", Axis::new("GB/s", ScaleKind::Linear), rates, shades),
+        chart("Time by size", Axis::new("\u{b5}s", ScaleKind::Logarithmic), times, Vec::new()),
     ];
     let title = format!("Bandwidth on {}", if device == DeviceKind::Cpu { "CPUs" } else { "GPUs" });
-    Block { charts: vec![charts], table: Some(table(lines)), ..Block::new(title, NOTE) }
+    Block { charts: vec![charts], table: Some(table(lines)), reading: reading.to_owned(), ..Block::new(title, NOTE) }
+}
+
+/// Sizes at which a line is above what the memory of its host allows: each from half way to the size before it to half way
+/// to the next. None where no limit was measured.
+fn in_cache(lines: &[Line]) -> Vec<Shade> {
+    let sizes = sizes(lines);
+    let between = |one: Option<&u64>, size: u64| one.map(|one| (*one as f64 * size as f64).sqrt());
+    let shade = |(index, size): (usize, &u64)| {
+        let above = lines.iter().filter(|line| line.is_in_cache(Bytes(*size))).map(|line| line.name.as_str());
+        let above: Vec<&str> = above.collect();
+        let before = index.checked_sub(1).and_then(|before| sizes.get(before));
+        (!above.is_empty()).then(|| Shade {
+            ends: [
+                between(before, *size).unwrap_or(0.0),
+                between(sizes.get(index + 1), *size).unwrap_or(f64::INFINITY),
+            ],
+            tip: format!("{} is {IN_CACHE} ({})", self::size(Bytes(*size)), above.join("; ")),
+        })
+    };
+    sizes.iter().enumerate().filter_map(shade).collect()
 }
 
 /// Across the sizes of a line.
@@ -157,12 +199,16 @@ fn memory_line(line: &Line) -> Vec<(f64, f64)> {
     ends.into_iter().map(|(message, _)| (message.bytes.0 as f64, memory.busbw.0)).collect()
 }
 
+/// All sizes that occur, upwards.
+fn sizes(lines: &[Line]) -> Vec<u64> {
+    let sizes: BTreeSet<u64> =
+        lines.iter().flat_map(|line| &line.messages).map(|(message, _)| message.bytes.0).collect();
+    sizes.into_iter().collect()
+}
+
 /// Some of the sizes that occur.
 fn size_marks(lines: &[Line]) -> Vec<(f64, String, String)> {
-    let mut sizes: Vec<u64> =
-        lines.iter().flat_map(|line| &line.messages).map(|(message, _)| message.bytes.0).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
+    let sizes = sizes(lines);
     let [Some(least), Some(most)] = [sizes.first(), sizes.last()].map(|size| size.map(|size| *size as f64)) else {
         return Vec::new();
     };

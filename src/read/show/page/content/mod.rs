@@ -5,6 +5,7 @@
 //! | [`series`] | which groups of runs may stand in one chart |
 //! | [`headline`] | the first screen: big figures, and whether to believe them |
 //! | [`scaling`] | throughput, speedup, efficiency |
+//! | [`scaling_charts`] | their charts: lines over ranks, or bars of one case or two |
 //! | [`split`] | where the time of a step goes |
 //! | [`scaling_loss`] | where the scaling loss goes |
 //! | [`iterations`] | every iteration of every run |
@@ -20,6 +21,7 @@ pub mod iterations;
 pub mod numbers;
 pub mod ranks;
 pub mod scaling;
+pub mod scaling_charts;
 pub mod scaling_loss;
 pub mod series;
 pub mod split;
