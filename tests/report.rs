@@ -8,12 +8,12 @@ use ringmark::read::report::{Format, read, render};
 use ringmark::read::show::page::content;
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
-use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MemoryLimit, MessageResult, Timing};
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phase;
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use serde_json::Value;
 
 use crate::browser::{Browser, HEIGHT, Picture};
@@ -55,8 +55,23 @@ fn small_folder() -> Folder {
     folder
 }
 
+/// Two runs of each of these cases.
+fn folder_of(cases: &[&str]) -> Folder {
+    let folder = Folder::new();
+    for case in cases {
+        folder.run(&record(case, 1, 0.5));
+        folder.run(&record(case, 2, 0.505));
+    }
+    folder
+}
+
 /// A bandwidth record of two ranks.
 fn bandwidth(device: &RunRecord) -> Vec<u8> {
+    bandwidth_of(device, &[(8, 1e-6), (1 << 20, 1e-3)], None)
+}
+
+/// The same of these sizes and seconds out of place, half of them in place, on memory that allows so many GB/s.
+fn bandwidth_of(device: &RunRecord, messages: &[(u64, f64)], limit: Option<f64>) -> Vec<u8> {
     let timing = |seconds: f64| Timing { seconds: vec![vec![Seconds(seconds)]; 2], wrong: Some(0), error: vec![0.0] };
     let message = |(bytes, seconds): (u64, f64)| MessageResult {
         bytes: Bytes(bytes),
@@ -74,7 +89,13 @@ fn bandwidth(device: &RunRecord) -> Vec<u8> {
         header.ranks.clone(),
     );
     record.backend = "mpi".to_owned();
-    record.results = [(8, 1e-6), (1 << 20, 1e-3)].map(message).into();
+    record.results = messages.iter().copied().map(message).collect();
+    let memory = |busbw| MemoryLimit {
+        rate: GigabytesPerSecond(4.0 * busbw),
+        by: "copy".to_owned(),
+        busbw: GigabytesPerSecond(busbw),
+    };
+    record.memory = limit.map(memory);
     let mut bytes = Vec::new();
     record.write(&mut bytes).expect("memory takes it");
     bytes
@@ -149,10 +170,8 @@ fn a_result_is_one_picture_that_needs_nothing_else() {
     assert_eq!(printed, svg);
     // The drawing is the page's own.
     let page = page(&folder.path());
-    let drawing = svg
-        .split_once("<path class=\"line")
-        .and_then(|(_, rest)| rest.split_once("/>").or(rest.split_once("></path>")));
-    assert!(page.contains(drawing.expect("a line").0));
+    let drawing = svg.split_once("<rect class=\"bar s0\"").and_then(|(_, rest)| rest.split_once("</g>"));
+    assert!(page.contains(drawing.expect("a bar").0));
 
     let bandwidth_alone = Folder::new();
     bandwidth_alone.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
@@ -189,6 +208,95 @@ fn the_first_screen_says_whom_to_trust_what_it_comes_to_and_where_it_is_from() {
     assert!(places.is_sorted(), "{places:?}");
     for bad in ["x", "=https://a", "log=javascript:alert(1)", "log=data:text/html,x", "log="] {
         assert_eq!(report(&[path(&folder.path()), "--link", bad]).0, 2, "{bad}");
+    }
+}
+
+/// How often something is in a page's drawings. Samples in keys do not count: they are drawings with a class.
+fn drawn(page: &str, tag: &str) -> usize {
+    let drawings = page.split("<svg viewBox=").skip(1).map(|rest| rest.split("</svg>").next().expect("its end"));
+    drawings.map(|drawing| drawing.matches(tag).count()).sum()
+}
+
+#[test]
+fn up_to_two_cases_are_bars_with_a_dot_a_run_and_more_are_lines() {
+    // Charts: throughput, speedup, efficiency; a case alone has its throughput, and its runs in turn as a line.
+    for (cases, bars, lines) in [(&["1n1g", "1n2g"][..], 6, 0), (&["1n2g"], 1, 1), (&["1n1g", "1n2g", "1n4g"], 0, 3)] {
+        let folder = folder_of(cases);
+        // What does not count has no dot.
+        folder.write("1n2g/rn50_b4_fp32_3.log", "nothing of a run\n");
+        let page = page(&folder.path());
+        let of = |tag: &str| drawn(&page, tag);
+        assert_eq!((of("<rect class=\"bar s0\""), of("<path class=\"line s0 d0\"")), (bars, lines), "{cases:?}");
+        assert_eq!(of("<circle class=\"run s0\""), if bars > 0 { 2 * bars } else { 2 * 3 * lines }, "{cases:?}");
+        assert_eq!(of("class=\"ideal across s0\""), bars / 2, "the base is its own ideal: {cases:?}");
+        let svg = shown(&folder.path(), Format::Svg);
+        assert_well_formed(&svg);
+        assert_eq!(svg.contains("<rect class=\"bar s0\""), bars > 0, "{cases:?}");
+        for text in ["1n2g, median of 2 runs", "1n2g, run 2: "] {
+            assert!(page.contains(text) && svg.contains(text), "{text}: {cases:?}");
+        }
+    }
+}
+
+#[test]
+fn results_of_two_cases_each_are_bars_side_by_side() {
+    let folders = [folder_of(&["1n1g", "1n2g"]), folder_of(&["1n1g", "1n4g"])];
+    let results = read(&folders.each_ref().map(Folder::path), None).expect("they can be read");
+    let page = render(&content::document(&results, false, &[]), Format::Html, 100);
+    let [one, other] = ["s0", "s1"].map(|colour| drawn(&page, &format!("<rect class=\"bar {colour}\"")));
+    assert_eq!((one, other, drawn(&page, "<path class=\"line ")), (6, 6, 0));
+    for case in ["1n1g", "1n2g", "1n4g"] {
+        assert_eq!(drawn(&page, &format!(">{case}</text><text class=\"tick middle faint\"")), 3, "{case}");
+    }
+}
+
+#[test]
+fn what_is_not_to_be_quoted_is_grey_in_bars_and_lines_alike() {
+    for (cases, marks) in
+        [(&["1n1g", "1n2g"][..], "<rect class=\"bar "), (&["1n1g", "1n2g", "1n4g"], "<path class=\"dot ")]
+    {
+        let folder = Folder::new();
+        for case in cases {
+            let mut first_look = record(case, 1, 0.5);
+            first_look.header.profile = Profile::Quick;
+            folder.run(&first_look);
+        }
+        let page = page(&folder.path());
+        let [grey, coloured] = ["doubtful\"", "s0\""].map(|class| drawn(&page, &format!("{marks}{class}")));
+        assert_eq!((grey, coloured), (3 * cases.len(), 0), "{cases:?}");
+        assert!(page.contains("</svg> not to be quoted") && page.contains("images/s, not to be quoted<"), "{cases:?}");
+    }
+}
+
+#[test]
+fn sizes_faster_than_the_memory_allows_are_shaded_and_no_others() {
+    // Out of place 0.8, 8.0, 8.0, 2.0 GB/s; in place twice as much.
+    let messages = [(8 << 10, 1.024e-5), (64 << 10, 8.192e-6), (1 << 20, 1.31072e-4), (16 << 20, 8.388608e-3)];
+    for (limit, expected) in [
+        (None, &[][..]),
+        (Some(0.0), &[]),
+        (Some(1000.0), &[]),
+        (Some(10.0), &[("64 KiB", "1n2g, in-place"), ("1 MiB", "1n2g, in-place")]),
+        (
+            Some(3.0),
+            &[
+                ("64 KiB", "1n2g, out-of-place; 1n2g, in-place"),
+                ("1 MiB", "1n2g, out-of-place; 1n2g, in-place"),
+                ("16 MiB", "1n2g, in-place"),
+            ],
+        ),
+    ] {
+        let folder = small_folder();
+        folder.write("1n2g/bandwidth.json", bandwidth_of(&record("1n2g", 1, 0.5), &messages, limit));
+        let page = page(&folder.path());
+        let tips = page.split("<rect class=\"shade\"").skip(1).map(|rest| {
+            let title = rest.split_once("<title>").and_then(|(_, rest)| rest.split_once("</title>"));
+            title.expect("what is shown under the pointer").0.to_owned()
+        });
+        let tip = |(size, lines): &(&str, &str)| format!("{size} is in cache: above the memory limit ({lines})");
+        assert_eq!(tips.collect::<Vec<_>>(), expected.iter().map(tip).collect::<Vec<_>>(), "{limit:?}");
+        let label = "</svg> in cache: above the memory limit</li>";
+        assert_eq!(page.matches(label).count(), usize::from(!expected.is_empty()), "{limit:?}");
     }
 }
 
@@ -275,7 +383,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     let parent = |folder: &Folder| path(folder.parent.path().file_name().expect("a name").as_ref()).to_owned();
     assert_eq!(names, [&one, &other, &third].map(|folder| format!("{}/first", parent(folder))));
     let page = render(&document, Format::Html, 100);
-    assert!(page.contains("class=\"line s0 d0\"") && page.contains("class=\"line s1 d1\""));
+    assert!(page.contains("<rect class=\"bar s0\"") && page.contains("<rect class=\"bar s1\""));
     for mark in ["middle-line s0", "middle-line s1", "band s1", "rank s0", "rank s1"] {
         assert!(page.contains(&format!("class=\"{mark}\"")), "{mark}: a result has one colour everywhere");
     }
@@ -490,18 +598,51 @@ fn many_ranks_runs_and_iterations_make_a_small_page() {
     assert!(page.contains("longest 77500.00 (rank 63 in iteration 333)"), "the outlier is lost");
 }
 
-/// Says of a frame how wide its page is, whether its script ran to its end, what is shown under the pointer, and whether
-/// a name was run.
+/// Says of a frame how wide its page is, whether its script ran to its end, what is shown under the pointer, whether a name
+/// was run, which blocks stand side by side, and which labels a drawing cuts off.
 const LOOK: &str = "(frame) => { const page = frame.contentDocument, root = page.documentElement; \
-    const ready = Number(root.dataset.ready), mark = page.querySelector('circle.hit') || page.querySelector('rect.hit'); \
+    const ready = Number(root.dataset.ready), mark = page.querySelector('.hit'); \
     mark.dispatchEvent(new frame.contentWindow.PointerEvent('pointermove', { bubbles: true, clientX: 60, clientY: 60 })); \
     const tip = page.querySelector('.tip'); const box = tip.getBoundingClientRect(); \
     return { width: root.scrollWidth, room: root.clientWidth, ready, tip: tip.textContent, shown: box.width > 0 && box.left >= 0, \
     hacked: page.hacked === 1 || page.images.length > 0, drawings: page.querySelectorAll('figure > svg').length, \
-    empty: [...page.querySelectorAll('figure > svg')].filter((svg) => svg.getBoundingClientRect().height < 40).length }; }";
+    empty: [...page.querySelectorAll('figure > svg')].filter((svg) => svg.getBoundingClientRect().height < 40).length, \
+    pairs: [...page.querySelectorAll('article + article')].filter((article) => { const other = article.previousElementSibling; \
+        return other.offsetTop === article.offsetTop && other.offsetLeft + other.offsetWidth < article.offsetLeft; }) \
+        .map((article) => [article.previousElementSibling, article].map((block) => block.firstChild.textContent)), \
+    beside: [...page.querySelectorAll('.beside')].filter((article) => { const table = article.querySelector('.table'); \
+        return article.querySelector('figure').getBoundingClientRect().right < table.getBoundingClientRect().left; }).length, \
+    clipped: [...page.querySelectorAll('figure > svg text')].filter((text) => { const label = text.getBoundingClientRect(); \
+        const drawing = text.closest('figure > svg').getBoundingClientRect(); \
+        return label.left < drawing.left - 1 || label.right > drawing.right + 1 || label.bottom > drawing.bottom + 1; }) \
+        .map((text) => text.textContent) }; }";
 
 const DESKTOP: u32 = 1280;
 const PHONE: u32 = 390;
+
+#[test]
+fn blocks_stand_side_by_side_on_a_desk_and_one_below_the_other_on_a_phone() {
+    let Some(browser) = Browser::find() else { return };
+    let many = folder_of(&["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"]);
+    fs::write(browser.folder.path().join("two.html"), page(&committed("suite-2-cores"))).expect("written");
+    fs::write(browser.folder.path().join("six.html"), page(&many.path())).expect("written");
+    let widths = [("two.html", DESKTOP), ("six.html", DESKTOP), ("two.html", PHONE), ("six.html", PHONE)];
+    browser.frames("frames.html", &widths, LOOK);
+    let said = browser.said("frames.html", widths.iter().map(|(_, width)| width).sum());
+    let of_machine = ["Machine and libraries", "Options"];
+    let of_step = ["Where the time of a step goes", "Where the scaling loss goes"];
+    let expected = [
+        (serde_json::json!([of_step, of_machine, ["Variables", "Hosts"]]), 1),
+        (serde_json::json!([of_machine]), 0),
+        (serde_json::json!([]), 0),
+        (serde_json::json!([]), 0),
+    ];
+    for ((frame, name), (pairs, beside)) in said.as_array().expect("a list").iter().zip(widths).zip(expected) {
+        assert_eq!((&frame["pairs"], &frame["beside"]), (&pairs, &beside.into()), "{name:?}: {frame}");
+        assert_eq!((&frame["width"], &frame["room"]), (&name.1.into(), &name.1.into()), "{name:?}: {frame}");
+        assert_eq!(frame["clipped"], serde_json::json!([]), "{name:?}");
+    }
+}
 
 #[test]
 fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {

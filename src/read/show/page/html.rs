@@ -4,7 +4,8 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::read::show::page::charts::{Chart, frame, style};
-use crate::read::show::page::document::{Block, Document, Findings, Headline, Row, Section, Table, Trust};
+use crate::read::show::page::document::{Block, Column, Document, Findings, Headline, Row, Section, Table, Trust};
+use crate::read::show::page::layout::{LONG, Place, is_turned, places};
 
 /// Colours and drawings are those of a picture that stands alone too.
 const STYLE: &str =
@@ -21,9 +22,6 @@ const POLICY: &str = concat!(
 
 /// Rows up to which a table is open, and printed.
 const SHORT: usize = 24;
-
-/// Letters from which words in a table are broken.
-const LONG: usize = 32;
 
 /// Lines up to which findings are open.
 const FEW: usize = 12;
@@ -147,17 +145,17 @@ fn section(number: usize, section: &Section) -> Markup {
         section id={ "section-" (number + 1) } {
             h2 { (section.title) }
             @if !section.note.is_empty() { p class="note" { (section.note) } }
-            @for (place, block) in section.blocks.iter().enumerate() {
-                (self::block(&format!("section-{}-{}", number + 1, place + 1), block))
+            @for (index, (block, place)) in section.blocks.iter().zip(places(&section.blocks)).enumerate() {
+                (self::block(&format!("section-{}-{}", number + 1, index + 1), block, place))
             }
         }
     }
 }
 
-fn block(id: &str, block: &Block) -> Markup {
+fn block(id: &str, block: &Block, place: Place) -> Markup {
     let notes = || [&block.note, &block.reading].into_iter().filter(|note| !note.is_empty());
     html! {
-        article id=(id) {
+        article id=(id) class=[place.class()] {
             h3 { (block.title) }
             @if notes().next().is_some() {
                 details class="reading" {
@@ -168,42 +166,78 @@ fn block(id: &str, block: &Block) -> Markup {
             @for charts in &block.charts {
                 div class=(charts.first().map_or("charts", Chart::row_class)) { @for chart in charts { (chart.draw()) } }
             }
-            @if let Some(table) = &block.table { (self::table(table)) }
+            @if let Some(table) = &block.table { (self::table(table, place)) }
             @if !block.lines.is_empty() { pre { (block.lines.join("\n")) } }
         }
     }
 }
 
-fn table(table: &Table) -> Markup {
+fn table(table: &Table, place: Place) -> Markup {
     let is_short = table.rows.len() <= SHORT;
-    let longest = table.longest_bar();
-    let bars = table.bars.filter(|_| longest > 0.0);
     html! {
         details class=(if is_short { "table short" } else { "table" }) open[is_short] {
             summary { "Table" @if !is_short { ", " (table.rows.len()) " rows" } }
             div class="wide" tabindex="0" role="region" aria-label="Table" {
-                table {
-                    thead {
-                        tr {
-                            @for column in &table.columns {
-                                th scope="col" class=[column.is_text.then_some("text")] {
-                                    (column.name) @if !column.unit.is_empty() { " " span { (column.unit) } }
-                                }
-                            }
-                            @if let Some(bars) = bars { th scope="col" class="text bar" { span { (bars) } } }
-                        }
-                    }
-                    tbody { @for row in &table.rows { (self::row(table, row, bars.map(|_| longest))) } }
-                }
+                @if is_turned(table, place) { (turned(table)) } @else { (upright(table)) }
             }
         }
     }
 }
 
+/// A line a row, with bars.
+fn upright(table: &Table) -> Markup {
+    let longest = table.longest_bar();
+    let bars = table.bars.filter(|_| longest > 0.0);
+    html! {
+        table {
+            thead {
+                tr {
+                    @for column in &table.columns { (head(column, "col")) }
+                    @if let Some(bars) = bars { th scope="col" class="text bar" { span { (bars) } } }
+                }
+            }
+            tbody { @for row in &table.rows { (self::row(table, row, bars.map(|_| longest))) } }
+        }
+    }
+}
+
+/// A line a column; the first has the names of the rows.
+fn turned(table: &Table) -> Markup {
+    let line = |index: usize, column: &Column| {
+        html! {
+            tr {
+                (head(column, "row"))
+                @for row in &table.rows {
+                    @let text = row.cells.get(index).map_or("", String::as_str);
+                    @if index == 0 { th scope="col" { (text) } } @else { td class=[mark(row)] { (text) } }
+                }
+            }
+        }
+    };
+    html! {
+        table class="turned" {
+            @for (index, column) in table.columns.iter().enumerate() { (line(index, column)) }
+        }
+    }
+}
+
+fn head(column: &Column, scope: &str) -> Markup {
+    html! {
+        th scope=(scope) class=[(column.is_text || scope == "row").then_some("text")] {
+            (column.name) @if !column.unit.is_empty() { " " span { (column.unit) } }
+        }
+    }
+}
+
+/// Class of a row that is not like the others.
+fn mark(row: &Row) -> Option<&'static str> {
+    row.is_marked.then_some("marked").or(row.is_doubtful.then_some("doubtful"))
+}
+
 fn row(table: &Table, row: &Row, longest: Option<f64>) -> Markup {
     let length = longest.zip(row.bar).map(|(longest, bar)| 100.0 * bar / longest).filter(|length| length.is_finite());
     html! {
-        tr class=[row.is_marked.then_some("marked").or(row.is_doubtful.then_some("doubtful"))] {
+        tr class=[mark(row)] {
             @for (cell, column) in row.cells.iter().zip(&table.columns) {
                 td class=[column.is_text.then(|| if cell.len() > LONG { "text long" } else { "text" })] { (cell) }
             }
