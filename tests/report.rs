@@ -14,6 +14,7 @@ use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
+use ringmark_record::host::resource_use::{HostUse, RankUse};
 use serde_json::Value;
 
 use crate::browser::{Browser, HEIGHT, Picture};
@@ -265,6 +266,26 @@ fn what_is_not_to_be_quoted_is_grey_in_bars_and_lines_alike() {
         let [grey, coloured] = ["doubtful\"", "s0\""].map(|class| drawn(&page, &format!("{marks}{class}")));
         assert_eq!((grey, coloured), (3 * cases.len(), 0), "{cases:?}");
         assert!(page.contains("</svg> not to be quoted") && page.contains("images/s, not to be quoted<"), "{cases:?}");
+    }
+}
+
+#[test]
+fn bandwidth_of_a_busy_host_is_grey() {
+    for (share_of_others, is_grey) in [(0.05, false), (0.6, true)] {
+        let folder = small_folder();
+        let mut busy: BandwidthRecord =
+            serde_json::from_slice(&bandwidth(&record("1n2g", 1, 0.5))).expect("it was written");
+        let host = busy.ranks[0].host.clone();
+        let used = HostUse { host, cores: 2, elapsed: Seconds(10.0), ..HostUse::default() };
+        busy.host_use = vec![HostUse { busy: Seconds(20.0 * share_of_others), ..used }];
+        busy.rank_use = vec![RankUse::default(); 2];
+        let mut bytes = Vec::new();
+        busy.write(&mut bytes).expect("memory takes it");
+        folder.write("1n2g/bandwidth.json", bytes);
+        let page = page(&folder.path());
+        // Two charts of two lines of two sizes, and their rows.
+        assert_eq!(drawn(&page, "<path class=\"dot doubtful\""), if is_grey { 8 } else { 0 }, "{share_of_others}");
+        assert_eq!(page.matches("<tr class=\"doubtful\"").count(), if is_grey { 4 } else { 0 }, "{share_of_others}");
     }
 }
 

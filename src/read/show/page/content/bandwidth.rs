@@ -10,6 +10,7 @@ use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::stats::busbw::busbw;
 use ringmark_record::stats::summary::percentile;
 
+use crate::read::analyse::quotable;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, Shade};
@@ -37,6 +38,7 @@ struct Line<'a> {
     case: Case,
     record: &'a BandwidthRecord,
     side: &'static str,
+    is_doubtful: bool,
     /// By size.
     messages: Vec<(&'a MessageResult, &'a Timing)>,
 }
@@ -86,6 +88,7 @@ fn device_of(record: &BandwidthRecord) -> DeviceKind {
 }
 
 fn sides<'a>(colour: usize, name: &str, case: Case, record: &'a BandwidthRecord) -> Vec<Line<'a>> {
+    let is_doubtful = !quotable::to_bandwidth(case, record).is_empty();
     let mut lines: Vec<Line> = Vec::new();
     for message in &record.results {
         for (side, timing) in message.sides() {
@@ -98,6 +101,7 @@ fn sides<'a>(colour: usize, name: &str, case: Case, record: &'a BandwidthRecord)
                     case,
                     record,
                     side,
+                    is_doubtful,
                     messages: vec![(message, timing)],
                 }),
             }
@@ -127,12 +131,13 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
             let time = |percent: f64| value(line.case, message.bytes, percentile(&pooled, percent).unwrap_or(f64::NAN));
             let [low, high] = [time(5.0).min(time(95.0)), time(5.0).max(time(95.0))];
             let y = value(line.case, message.bytes, timing.mean().map_or(f64::NAN, |mean| mean.0));
+            let doubt = if line.is_doubtful { ", not to be quoted" } else { "" };
             let tip = format!(
-                "{}, {}: {y:.3} {unit}, nine tenths of the samples {low:.3} to {high:.3}",
+                "{}, {}: {y:.3} {unit}, nine tenths of the samples {low:.3} to {high:.3}{doubt}",
                 line.name,
                 size(message.bytes)
             );
-            Point { x: message.bytes.0 as f64, y, tip, is_doubtful: false }
+            Point { x: message.bytes.0 as f64, y, tip, is_doubtful: line.is_doubtful }
         };
     let series = |line: &Line, value: fn(Case, Bytes, f64) -> f64, unit: &str, limit: bool| LineSeries {
         name: line.name.clone(),
@@ -270,7 +275,7 @@ fn table(lines: &[Line]) -> Table {
                 memory.unwrap_or_else(|| "-".to_owned()),
                 timing.wrong.map_or("-".to_owned(), |wrong| wrong.to_string()),
             ];
-            Row { cells, bar: Some(rate), style: Some(line.style), is_marked: is_wrong, ..Row::default() }
+            Row { cells, bar: Some(rate), style: Some(line.style), is_marked: is_wrong, is_doubtful: line.is_doubtful }
         })
     });
     Table { columns, rows: rows.collect(), bars: Some("busbw") }
