@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         }
         Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::command::run(&config)),
         Command::Extract(options) => read::extract::run(&options.into_config()),
+        Command::Check(options) => read::check::run(&options.into_config()),
         Command::Diff(options) => read::diff::run(&options.into_config()),
         Command::Report(options) => read::report::run(&options.into_config()),
         Command::Predict(options) => read::predict::run(&options.into_config()),

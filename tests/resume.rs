@@ -9,45 +9,14 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
-use ringmark_record::benchmark::{Profile, Record};
-use ringmark_record::dimension::phase::{Phase, Phases};
-use ringmark_record::dimension::units::{Bytes, Seconds};
-use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::manifest::{self, Manifest, RunState};
 
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
-use crate::{processes_of, runs, turn};
-
-/// Rank 0 of a sound run of 4 iterations, which notes that it ran. `hook` may be a script of the test's: it knows
-/// `$name` (`1n1g_2`, a baseline's `none_1n2g_2`) and the record's path.
-const SOUND: &str = "
-[ $rank = 0 ] || exit 0
-case=$(basename \"$(dirname \"$record\")\")
-run=${record##*_}
-run=${run%.jsonl}
-name=${case}_$run
-exchange=auto
-case \"$record\" in */no-communication/*) name=none_$name; exchange=none;; esac
-echo $name >>\"$folder/ran\"
-line() { printf 'INFO:root:Epoch[0] Batch[%d]\\tSpeed: 20.50 samples/sec\\n' $1; }
-line 1
-if [ -f \"$folder/hook\" ]; then . \"$folder/hook\"; fi
-line 2
-line 3
-line 4
-device=$(cat \"$folder/device\")
-change=\"s/\\\"case\\\":\\\"1n1g\\\",\\\"run\\\":1/\\\"case\\\":\\\"$case\\\",\\\"run\\\":$run/; s/DEVICE/$device/\"
-stem=${record##*/}
-batch=${stem#rn50_b}
-dtype=${batch#*_}
-change=\"$change; s/\\\"batch_size\\\":128/\\\"batch_size\\\":${batch%%_*}/\"
-change=\"$change; s/\\\"dtype\\\":\\\"fp32\\\"/\\\"dtype\\\":\\\"${dtype%%_*}\\\"/\"
-change=\"$change; s/\\\"backend\\\":\\\"auto\\\"/\\\"backend\\\":\\\"$exchange\\\"/\"
-sed \"$change\" \"$folder/ranks_$OMPI_COMM_WORLD_SIZE.jsonl\" >\"$record\" || exit 1
-";
+use crate::{processes_of, turn};
 
 /// A hook that stops in the middle of the second run, the first time.
 const HANG_IN_SECOND: &str = "
@@ -56,81 +25,7 @@ if [ $name = 1n1g_2 ] && [ ! -e \"$folder/hung\" ]; then touch \"$folder/hung\";
 
 const OPTIONS: &str = "--cases 1n1g --runs 3";
 
-/// With the worker [`SOUND`].
-fn sandbox() -> Sandbox {
-    let sandbox = Sandbox::new(SOUND);
-    for ranks in [1, 2] {
-        let file = File::create(sandbox.path(&format!("ranks_{ranks}.jsonl"))).expect("created");
-        record(ranks).write(file).expect("written");
-    }
-    fs::write(sandbox.path("device"), "processor").expect("written");
-    sandbox
-}
-
-/// What [`SOUND`] makes its records of.
-fn record(ranks: u32) -> RunRecord {
-    let of_each = |seconds| vec![Seconds(seconds); ranks as usize];
-    let iteration = |iteration| Iteration {
-        iteration,
-        step: of_each(0.5),
-        phases: Phases::from_fn(|phase| match phase {
-            Phase::Forward => of_each(0.25),
-            Phase::ExposedAllreduce => of_each(0.0),
-            Phase::Backward | Phase::Optimizer => of_each(0.125),
-        }),
-        before_allreduce: of_each(0.375),
-        loss: vec![6.9; ranks as usize],
-        loss_scale: 1.0,
-        skipped: false,
-    };
-    let place = |place| RankPlace { device_name: "DEVICE".to_owned(), ..place };
-    RunRecord {
-        header: RunHeader {
-            schema: SCHEMA,
-            case: "1n1g".parse().expect("a case"),
-            run: 1,
-            profile: Profile::Full,
-            started: Seconds(0.0),
-            config: TrainConfig { iterations: 4, warmup: 1, ..TrainConfig::default() },
-            backend: "solo".to_owned(),
-            sum_dtype: None,
-            buckets: vec![Bytes(8)],
-            tuning: None,
-            environment: Environment::default(),
-            ranks: runs::places(ranks).into_iter().map(place).collect(),
-        },
-        iterations: (1..=4).map(iteration).collect(),
-        end: Some(RunEnd {
-            failure: None,
-            iterations: 4,
-            skipped_steps: 0,
-            wall: Seconds(2.0),
-            parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
-            peak_memory: vec![Bytes(1); ranks as usize],
-            host_use: Vec::new(),
-            rank_use: Vec::new(),
-            warnings: Vec::new(),
-        }),
-    }
-}
-
 impl Sandbox {
-    /// `ringmark sweep` with this worker into the folder `out`, of runs as short as [`SOUND`]'s.
-    fn short_sweep(&self, options: &str) -> Command {
-        let mut command = ringmark("sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2");
-        command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
-        command
-    }
-
-    fn hook(&self, script: &str) {
-        fs::write(self.path("hook"), script).expect("written");
-    }
-
-    /// The runs that the worker was started for, in order.
-    fn ran(&self) -> Vec<String> {
-        fs::read_to_string(self.path("ran")).unwrap_or_default().lines().map(str::to_owned).collect()
-    }
-
     fn states(&self) -> Vec<RunState> {
         let manifest = Manifest::find(&self.path("out")).expect("readable").expect("there is one");
         manifest.runs.into_iter().map(|run| run.state).collect()
@@ -191,7 +86,7 @@ const THREE_RUNS: &str = "rn50_b8_fp32_1.jsonl rn50_b8_fp32_1.log rn50_b8_fp32_2
 
 #[test]
 fn an_interrupted_sweep_tells_the_command_that_goes_on() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     let mut sweep = sandbox.start_hanging();
     assert!(matches!(sandbox.states()[..], [RunState::Finished, RunState::Running { .. }, RunState::Planned]));
     assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_2.log.part"));
@@ -230,7 +125,7 @@ fn an_interrupted_sweep_tells_the_command_that_goes_on() {
 
 #[test]
 fn a_killed_sweep_leaves_no_log_that_is_taken_for_a_run() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     let mut sweep = sandbox.start_hanging();
     sweep.kill().expect("it runs");
     sweep.wait().expect("ended");
@@ -258,7 +153,7 @@ fn a_killed_sweep_leaves_no_log_that_is_taken_for_a_run() {
 
 #[test]
 fn what_differs_is_refused_with_both_values() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     succeeds(sandbox.short_sweep("--cases 1n1g --runs 1").env("NCCL_ALGO", "Ring"));
     let before = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     let resume = "--cases 1n1g --runs 2 --resume";
@@ -285,7 +180,7 @@ fn what_differs_is_refused_with_both_values() {
 
 #[test]
 fn a_run_on_another_device_fails_with_both_names() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     fs::write(sandbox.path("device"), "other").expect("written");
     let resume = "--cases 1n1g --runs 2 --resume";
@@ -300,7 +195,7 @@ fn a_run_on_another_device_fails_with_both_names() {
 
 #[test]
 fn more_may_be_asked_for_and_less() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --threads 1"));
     let resume = "--cases 1n2g,1n1g --runs 2 --threads 1 --resume";
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{resume} --dry-run")));
@@ -319,7 +214,7 @@ fn more_may_be_asked_for_and_less() {
 #[test]
 fn a_rank_keeps_its_part_of_the_cores() {
     let cores = std::thread::available_parallelism().expect("Linux").get();
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 1"));
     // One rank alone would have all cores.
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
@@ -336,7 +231,7 @@ fn a_rank_keeps_its_part_of_the_cores() {
 
 #[test]
 fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --batch-size 8"));
     let resume = "--cases 1n1g --runs 1 --resume";
     let more = format!("{resume} --batch-sizes 8,16 --dtypes fp32,bf16");
@@ -369,7 +264,7 @@ fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
 
 #[test]
 fn the_files_decide_what_is_finished() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4"));
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
     fs::remove_file(file("rn50_b8_fp32_1.log")).expect("removed");
@@ -403,7 +298,7 @@ const SUITE: &str = "--suite ddp --runs 2";
 
 #[test]
 fn a_case_that_was_disturbed_is_repeated_and_its_first_files_are_kept() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     let first = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log")).expect("written");
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume --repeat 1n1g"));
@@ -427,7 +322,7 @@ fn a_case_that_was_disturbed_is_repeated_and_its_first_files_are_kept() {
 
 #[test]
 fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")));
     assert!(stdout.contains("\n4 of 6 runs are finished\n"), "{stdout}");
@@ -451,7 +346,7 @@ fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
 
 #[test]
 fn a_suite_over_axes_has_a_block_for_each_point() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     let options = "--suite ddp --cases 1n2g --runs 1 --batch-sizes 8,16";
     let stdout = succeeds(&mut sandbox.short_sweep(options));
     assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1", "1n2g_1", "none_1n2g_1"]);
@@ -469,7 +364,7 @@ fn a_suite_over_axes_has_a_block_for_each_point() {
 
 #[test]
 fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     let hang = HANG_IN_SECOND.replace("1n1g_2", "none_1n2g_1");
     sandbox.hook(&hang);
     let error = File::create(sandbox.path("stderr")).expect("created");
@@ -518,7 +413,7 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
 
 #[test]
 fn there_must_be_a_readable_manifest() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     let mut resume = sandbox.short_sweep("--cases 1n1g --resume");
     let error = refused(&mut resume, 2);
     assert!(error.contains("holds no sweep to go on with (no sweep.json): leave out --resume"), "{error}");
@@ -558,7 +453,7 @@ fn there_must_be_a_readable_manifest() {
 
 #[test]
 fn two_commands_never_write_into_one_folder() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     let mut sweep = sandbox.start_hanging();
     let process = format!("is in use by ringmark (process {} on host ", sweep.id());
     for options in ["--cases 1n1g", "--cases 1n1g --runs 3 --resume", "--cases 1n1g --batch-size 64"] {
@@ -627,7 +522,7 @@ fi
 
 #[test]
 fn a_full_disk_is_told_and_loses_no_finished_run() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     let Some(disk) = Disk::mount(&sandbox) else { return };
     sandbox.hook(FILL_IN_SECOND);
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
@@ -666,7 +561,7 @@ fi
 
 #[test]
 fn a_run_that_only_the_manifest_misses_is_not_repeated() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     let Some(disk) = Disk::mount(&sandbox) else { return };
     sandbox.hook(LEAVE_ONE_BLOCK);
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
@@ -682,7 +577,7 @@ fn a_run_that_only_the_manifest_misses_is_not_repeated() {
 
 #[test]
 fn a_read_only_folder_is_told_and_loses_no_finished_run() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     let Some(disk) = Disk::mount(&sandbox) else { return };
     disk.remount("ro");
     let advice = "cannot be written: Read-only file system (os error 30): make it writable, or choose another --out";
@@ -714,7 +609,7 @@ fn results_that_are_taken_away_in_the_middle_end_the_sweep_and_lose_no_finished_
         ("mv out moved; touch out", Some("moved")),
         ("mv out moved; mkdir other; ln -s other out", Some("moved")),
     ] {
-        let sandbox = sandbox();
+        let sandbox = Sandbox::sound();
         sandbox.hook(&change_in_second(script));
         let error = fails(&mut sandbox.short_sweep(OPTIONS));
         println!("{script}\n{error}");
@@ -735,7 +630,7 @@ fn results_that_are_taken_away_in_the_middle_end_the_sweep_and_lose_no_finished_
         assert_eq!(sandbox.extract().0, Some(0));
     }
     // By another name, what is there stays there.
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     sandbox.hook(&change_in_second("mv out moved; ln -s moved out"));
     succeeds(&mut sandbox.short_sweep(OPTIONS));
     assert_eq!(sandbox.extract().0, Some(0));
@@ -743,7 +638,7 @@ fn results_that_are_taken_away_in_the_middle_end_the_sweep_and_lose_no_finished_
 
 #[test]
 fn results_that_become_unchangeable_in_the_middle_end_the_sweep() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::sound();
     sandbox.hook(&change_in_second("chattr +i out/1n1g out"));
     let may_change = |how: &str| {
         let folders = ["out/1n1g", "out"].map(|folder| sandbox.path(folder));

@@ -7,7 +7,7 @@
 //! | [`json`] | the option that every command with a table has |
 //! | [`launch`] | the commands that start something: sweep, score, bandwidth, doctor |
 //! | [`schema`] | the JSON Schema of files and answers |
-//! | [`read`] | the commands that read what was written: extract, report, predict |
+//! | [`read`] | the commands that read what was written: extract, check, report, predict |
 
 pub mod diff;
 pub mod generate;
@@ -16,18 +16,19 @@ pub mod launch;
 pub mod read;
 pub mod schema;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use ringmark_record::options::habits::{self, Habit};
 
 use crate::cli::diff::DiffOptions;
 use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::bandwidth::BandwidthOptions;
+use crate::cli::launch::config_file;
 use crate::cli::launch::doctor::DoctorOptions;
 use crate::cli::launch::score::ScoreOptions;
 use crate::cli::launch::sweep::SweepOptions;
-use crate::cli::read::{ExtractOptions, PredictOptions, ReportOptions};
+use crate::cli::read::{CheckOptions, ExtractOptions, PredictOptions, ReportOptions};
 use crate::cli::schema::SchemaOptions;
-use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::local::environment::{LaunchEnvironment, typed_arguments};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,19 +49,25 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// What was typed; ends the program where that asks for help or cannot be understood.
+    /// What was typed, or stands in a file of options; ends the program where that asks for help or cannot be understood.
     pub fn read() -> Cli {
-        Cli::try_parse().unwrap_or_else(|error| {
-            let typed = LaunchEnvironment::read().command;
-            // Nobody comes to the commands that read from a program whose words would differ.
-            let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
-                Some("bandwidth") => &[habits::OF_LAUNCHER, habits::OF_BANDWIDTH, habits::OF_BOTH],
-                Some("sweep" | "score") => &[habits::OF_LAUNCHER, habits::OF_BOTH],
-                _ => &[],
-            };
-            habits::with_hint(error, habits, &typed).exit()
-        })
+        let arguments = config_file::expand(&Cli::command(), typed_arguments(), with_hint);
+        let cli = arguments.and_then(|arguments| {
+            Cli::try_parse_from(arguments).map_err(|error| with_hint(error, &LaunchEnvironment::read().command))
+        });
+        cli.unwrap_or_else(|error| error.exit())
     }
+}
+
+/// Adds our word to an error that a word of another program caused.
+fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
+    // Nobody comes to the commands that read from a program whose words would differ.
+    let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
+        Some("bandwidth") => &[habits::OF_LAUNCHER, habits::OF_BANDWIDTH, habits::OF_BOTH],
+        Some("sweep" | "score") => &[habits::OF_LAUNCHER, habits::OF_BOTH],
+        _ => &[],
+    };
+    habits::with_hint(error, habits, typed)
 }
 
 /// What to do.
@@ -76,6 +83,8 @@ pub enum Command {
     Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
     Extract(ExtractOptions),
+    /// Check a result: is it complete, unedited, within its own rules, quotable
+    Check(CheckOptions),
     /// Compare two results: what differs, by how much, and how sure that is
     Diff(DiffOptions),
     /// Show one result or several: a page with charts, Markdown, or tables with bars
@@ -105,8 +114,6 @@ pub struct LeashOptions {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     /// What people type, of the lines that begin with the program's name, perhaps behind that of another.

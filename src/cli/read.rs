@@ -8,6 +8,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::options::option_table::keyword;
 
 use crate::cli::json::JsonOption;
+use crate::read::check::CheckConfig;
 use crate::read::extract::{ExtractConfig, Format};
 use crate::read::predict::PredictConfig;
 use crate::read::report::{self, ReportConfig};
@@ -51,6 +52,34 @@ impl ExtractOptions {
     pub fn into_config(self) -> ExtractConfig {
         let ExtractOptions { folder, out, warmup, format, json } = self;
         ExtractConfig { folder, out, warmup, format, json: json.into_json() }
+    }
+}
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  ringmark check results/rack7
+      is this result complete, unedited, within its own rules, quotable?
+  ringmark check results/rack7 --json check.json
+      the same for CI
+
+Exit status 1 says that a check is not passed.";
+
+/// Options of `ringmark check`.
+#[derive(Debug, Args)]
+#[command(after_help = CHECK_EXAMPLES)]
+pub struct CheckOptions {
+    /// Folder that `ringmark sweep` or `ringmark score` wrote
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// For programs.
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+impl CheckOptions {
+    /// Takes what was typed as it is.
+    pub fn into_config(self) -> CheckConfig {
+        CheckConfig { folder: self.folder, json: self.json.into_json() }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::launch::sweep::benchmark::bandwidth::Answer;
 use crate::output;
 use crate::read::analyse::comparison::verdicts::ComparedResults;
 use crate::read::score::json::ScoreResult;
+use crate::read::show::check::CheckedResult;
 use crate::read::show::extraction::json::JsonResult;
 use crate::read::show::page::json::Report;
 use crate::read::show::prediction;
@@ -34,6 +35,7 @@ pub fn schemas() -> Vec<(&'static str, Schema)> {
     let mut schemas = ringmark_record::schemas::schemas();
     schemas.push(("result", schema_for!(JsonResult)));
     schemas.push(("score_result", schema_for!(ScoreResult)));
+    schemas.push(("check", schema_for!(CheckedResult)));
     schemas.push(("report", schema_for!(Report)));
     schemas.push(("diff", schema_for!(ComparedResults)));
     schemas.push(("prediction", schema_for!(prediction::json::Json)));

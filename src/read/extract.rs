@@ -13,11 +13,12 @@ use ringmark_record::options::usage::usage;
 use crate::output::{self, Json};
 use crate::read::analyse::conclusion;
 use crate::read::analyse::figures::{self, Extraction, Group};
+use crate::read::analyse::quotable::Objection;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
 use crate::read::load::record;
 use crate::read::score;
-use crate::read::score::figures::ScoreExtraction;
+use crate::read::score::figures::{ScoreExtraction, ScoreTable};
 use crate::read::score::json::ScoreResult;
 use crate::read::show::extraction::{csv, dlperf, json, pytorch_ddp, text};
 
@@ -97,6 +98,37 @@ fn finish(
     let files = write(config, files, render)?;
     eprintln!("wrote {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
     complete
+}
+
+/// What extract makes of a folder, written nowhere.
+pub struct Extracted {
+    /// What is not in the figures, and why.
+    pub problems: Vec<Problem>,
+    /// Why figures are not to be quoted.
+    pub objections: Vec<String>,
+    /// The files that it would write into the folder: names and contents.
+    pub files: Vec<(PathBuf, String)>,
+}
+
+/// Of what was `found` in `folder`, whatever was measured.
+pub fn extracted(folder: &Path, found: Found) -> anyhow::Result<Extracted> {
+    let name = name_of(folder)?;
+    let texts = |files: &[(&str, Format)], render: &Render| {
+        let file = |(ending, format): &(&str, Format)| Ok((PathBuf::from(name.clone() + ending), render(*format)?));
+        files.iter().map(file).collect::<anyhow::Result<Vec<(PathBuf, String)>>>()
+    };
+    let (objections, files, problems): (Vec<Objection>, _, _) = if found.benchmark(folder)? == BenchmarkKind::Score {
+        let extraction = of_scoring(folder, found)?;
+        let objections = extraction.tables.iter().flat_map(ScoreTable::all_objections).collect();
+        let files = texts(&FILES[..3], &|format| render_scoring(&extraction, format))?;
+        (objections, files, extraction.problems)
+    } else {
+        let extraction = of_training(folder, found, None)?;
+        let objections = extraction.groups.iter().flat_map(Group::all_objections).collect();
+        let files = texts(&FILES, &|format| render(&extraction, format))?;
+        (objections, files, extraction.problems)
+    };
+    Ok(Extracted { problems, objections: objections.iter().map(Objection::to_string).collect(), files })
 }
 
 /// Finds and reads every run of training below `folder` and works out the figures; prints and writes nothing. Refuses a

@@ -7,6 +7,7 @@
 //! | [`show`] | figures as tables, Markdown, CSV, JSON and pages |
 //! | [`score`] | scoring sweeps, over what the three above have for every benchmark |
 //! | [`extract`] | the command: a folder of runs as a table, JSON, CSV and Markdown |
+//! | [`check`] | the command: whether a result is complete, unedited, by the rules, quotable |
 //! | [`diff`] | the command: two results against each other |
 //! | [`report`] | the command: a page, a picture, or tables with bars, of one result or several |
 //! | [`predict`] | the command: larger cases from measured ones, as a band |
@@ -14,6 +15,7 @@
 //! `load` knows neither of the two after it, `analyse` does not know `show`, and none of them knows a command.
 
 pub mod analyse;
+pub mod check;
 pub mod diff;
 pub mod extract;
 pub mod load;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::BenchmarkKind;
 use crate::dimension::units::Seconds;
 use crate::file::run_name::{MANIFEST, RunName};
-use crate::file::{schema, whole_file};
+use crate::file::{schema, sha256, whole_file};
 use crate::host::environment::{Environment, RankPlace};
 
 /// Version of this file format. Version 1, of before there were several benchmarks, is read as well; any other is refused.
@@ -86,6 +86,35 @@ pub struct RunOfSweep {
     /// How far it is.
     #[serde(flatten)]
     pub state: RunState,
+    /// Of the files of a finished run, as it left them; `None` where an earlier ringmark wrote the manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<FileHashes>,
+}
+
+/// SHA-256 of the files of one run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FileHashes {
+    /// Of its log.
+    pub log: String,
+    /// Of its record.
+    pub record: String,
+}
+
+impl FileHashes {
+    /// Of the files that the run of this name has now.
+    pub fn of(folder: &Path, run: RunName) -> anyhow::Result<FileHashes> {
+        let hash = |file: PathBuf| sha256::of_file(&file).with_context(|| format!("{} cannot be read", file.display()));
+        Ok(FileHashes { log: hash(run.log(folder))?, record: hash(run.record(folder))? })
+    }
+
+    /// Those of its files that are not as they were, each with what happened to it.
+    pub fn changes(&self, folder: &Path, run: RunName) -> Vec<(PathBuf, String)> {
+        let files = [(run.log(folder), &self.log), (run.record(folder), &self.record)];
+        files
+            .into_iter()
+            .filter_map(|(file, hash)| sha256::change_of(&file, hash).map(|change| (file, change)))
+            .collect()
+    }
 }
 
 /// How far a run is.
@@ -229,7 +258,7 @@ impl Manifest {
     pub fn run(&mut self, name: RunName) -> &mut RunOfSweep {
         let known = self.runs.iter().position(|run| run.name == name);
         let index = known.unwrap_or_else(|| {
-            self.runs.push(RunOfSweep { name, state: RunState::Planned });
+            self.runs.push(RunOfSweep { name, state: RunState::Planned, sha256: None });
             self.runs.len() - 1
         });
         &mut self.runs[index]

@@ -14,6 +14,7 @@ use ringmark_record::dimension::model::Model;
 use ringmark_record::options::option_table::keyword;
 use ringmark_record::options::usage::usage;
 
+use crate::cli::launch::config_file::Setting;
 use crate::cli::launch::hosts::Machine;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
@@ -127,6 +128,32 @@ impl AxesOptions {
             threads: defaults.threads,
         })
     }
+}
+
+/// The axes of `sweep` and then the `others` for a file of options: an axis under the name for one value or for several.
+pub(super) fn filled_in(sweep: &AxesSweep, others: Vec<Setting>) -> Vec<Setting> {
+    let Axes { models, dtypes, batch_sizes, cases, runs } = &sweep.axes;
+    let mut settings = vec![
+        ("profile".to_owned(), vec![sweep.profile.to_string()]),
+        ("cases".to_owned(), texts(cases)),
+        ("runs".to_owned(), vec![runs.to_string()]),
+    ];
+    for (one, several, values) in [
+        ("model", "models", texts(models)),
+        ("dtype", "dtypes", texts(dtypes)),
+        ("batch-size", "batch-sizes", texts(batch_sizes)),
+    ] {
+        let (used, unused) = if values.len() == 1 { (one, several) } else { (several, one) };
+        settings.extend([(used.to_owned(), values), (unused.to_owned(), Vec::new())]);
+    }
+    let others = others.into_iter().filter(|(name, _)| settings.iter().all(|(axis, _)| axis != name));
+    let others: Vec<Setting> = others.collect();
+    settings.into_iter().chain(others).collect()
+}
+
+/// Each as it is typed.
+pub(super) fn texts<T: Display>(values: &[T]) -> Vec<String> {
+    values.iter().map(T::to_string).collect()
 }
 
 /// What ran twice would write its files twice. `advice` goes on from "name it once".

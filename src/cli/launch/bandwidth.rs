@@ -1,5 +1,6 @@
 //! Options of `ringmark bandwidth`.
 
+use std::iter;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -7,11 +8,12 @@ use anyhow::bail;
 use clap::Args;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::dimension::case::Case;
-use ringmark_record::options::option_table::Launched;
+use ringmark_record::options::option_table::{self, Launched};
 use ringmark_record::options::usage::usage;
 
 use crate::cli::json::JsonOption;
-use crate::cli::launch::axes::refuse_repeated;
+use crate::cli::launch::axes::{refuse_repeated, texts};
+use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::launch::sweep::benchmark::bandwidth::{self, BandwidthSweep};
 
@@ -32,6 +34,9 @@ Exit status 1 says that a case failed or was too slow, 2 a usage error.";
 #[derive(Debug, Args)]
 #[command(after_help = BANDWIDTH_EXAMPLES)]
 pub struct BandwidthOptions {
+    /// All of it as a file. First, because what is read by another field is not there any more.
+    #[command(flatten)]
+    config_file: ConfigFileOptions,
     /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g [default: those of 1n2g,1n4g,1n8g,2n8g,4n8g
     /// that fit the hosts, and all slots of several hosts]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
@@ -54,11 +59,13 @@ impl BandwidthOptions {
     /// Fills in what was not typed and checks the rest; looks at this machine only where its size decides.
     pub fn into_config(self) -> anyhow::Result<BandwidthSweep> {
         let config = self.bandwidth.apply(BandwidthConfig::default())?;
-        let launch = self.launch.into_config(&Machine::read(config.device))?;
+        let mut launch = self.launch.into_config(&Machine::read(config.device))?;
         let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts));
         refuse_repeated("--cases", &cases, "").map_err(usage)?;
         config.validate().map_err(usage)?;
         refuse_single_ranks(&cases).map_err(usage)?;
+        let filled_in = iter::once(("cases".to_owned(), texts(&cases))).chain(option_table::filled_in(&config));
+        launch.save_config = self.config_file.into_saved("bandwidth", &launch.hosts, filled_in.collect());
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         Ok(BandwidthSweep { cases, launch, out, json: self.json.into_json(), bandwidth: config })
     }

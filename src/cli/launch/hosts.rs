@@ -83,6 +83,7 @@ impl HostOptions {
             device: machine.device,
             sync: self.sync,
             dry_run: false,
+            save_config: None,
             // Slurm and Grid Engine start ranks where ssh may not lead.
             doctor: starter == Starter::Mpirun,
         })

@@ -3,11 +3,13 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`hosts`] | where and how, the same in all of them |
+//! | [`config_file`] | a sweep as a file: `--config`, `--save-config` |
 //! | [`axes`] | what a sweep varies, the same in every benchmark over axes |
 //! | [`sweep`], [`score`], [`bandwidth`], [`doctor`] | the commands |
 
 pub mod axes;
 pub mod bandwidth;
+pub mod config_file;
 pub mod doctor;
 pub mod hosts;
 pub mod score;

@@ -7,10 +7,11 @@ use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::options::option_table::Launched;
+use ringmark_record::options::option_table::{self, Launched};
 use ringmark_record::options::usage::usage;
 
-use crate::cli::launch::axes::{AxesOptions, AxisDefaults};
+use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
+use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::launch::sweep::benchmark::score::ScoreSweep;
 
@@ -32,6 +33,9 @@ const MXNET_BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
 #[derive(Debug, Args)]
 #[command(after_help = SCORE_EXAMPLES)]
 pub struct ScoreOptions {
+    /// All of it as a file. First, because what is read by another field is not there any more.
+    #[command(flatten)]
+    config_file: ConfigFileOptions,
     /// What it varies.
     #[command(flatten)]
     axes: AxesOptions,
@@ -62,10 +66,12 @@ impl ScoreOptions {
             knows_cpu: machine.knows_cpu(&launch),
             profile,
         };
-        let sweep = self.axes.into_sweep(BenchmarkKind::Score, launch, defaults)?;
+        let mut sweep = self.axes.into_sweep(BenchmarkKind::Score, launch, defaults)?;
         for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {
             ScoreConfig { model, dtype, batch_size, ..score.clone() }.validate().map_err(usage)?;
         }
+        let filled_in = axes::filled_in(&sweep, option_table::filled_in(&score));
+        sweep.launch.save_config = self.config_file.into_saved("score", &sweep.launch.hosts, filled_in);
         Ok(ScoreSweep { sweep, score })
     }
 }

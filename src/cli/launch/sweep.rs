@@ -8,10 +8,11 @@ use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::options::option_table::Launched;
+use ringmark_record::options::option_table::{self, Launched};
 use ringmark_record::options::usage::usage;
 
-use crate::cli::launch::axes::{AxesOptions, AxisDefaults};
+use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
+use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::sweep::benchmark::train::TrainSweep;
@@ -42,6 +43,10 @@ Examples:
       PyTorch's DDP suite: every case with and without communication, percentiles in its lines
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not
+  ringmark sweep --hosts a:8,b:8 --dry-run --save-config sweep.toml
+      the whole sweep as a file, every value filled in
+  ringmark sweep --config sweep.toml --out results/rack7
+      runs that file; other options beside it count more
 
 Exit status 1 says that a run failed or that the doctor found an error, 2 a usage error or that --out is in use.";
 
@@ -54,6 +59,9 @@ fn dlperf_cases(hosts: &Hosts) -> Vec<Case> {
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_EXAMPLES)]
 pub struct SweepOptions {
+    /// All of it as a file. First, because what is read by another field is not there any more.
+    #[command(flatten)]
+    config_file: ConfigFileOptions,
     /// What it varies.
     #[command(flatten)]
     axes: AxesOptions,
@@ -89,13 +97,15 @@ impl SweepOptions {
             knows_cpu,
             profile,
         };
-        let sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
+        let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
         for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {
             TrainConfig { model, dtype, batch_size, ..train.clone() }.validate().map_err(usage)?;
         }
         if ddp_suite {
             suite::check(&train).map_err(usage)?;
         }
+        let filled_in = axes::filled_in(&sweep, option_table::filled_in(&train));
+        sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
         Ok(TrainSweep { sweep, ddp_suite, train })
     }
 }

@@ -47,8 +47,19 @@ pub struct LaunchConfig {
     pub sync: Option<PathBuf>,
     /// Print the command lines instead of running them.
     pub dry_run: bool,
+    /// The file of options that a dry run writes, where one is asked for.
+    pub save_config: Option<SavedConfig>,
     /// Look at the hosts first, and choose the network that joins them.
     pub doctor: bool,
+}
+
+/// A file that holds the options of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedConfig {
+    /// Where it goes.
+    pub path: PathBuf,
+    /// TOML.
+    pub text: String,
 }
 
 /// What one job of a plan asks for.

@@ -56,6 +56,11 @@ pub struct LaunchEnvironment {
     pub library_path: Option<String>,
 }
 
+/// This process's command line as it was typed, program first.
+pub fn typed_arguments() -> Vec<OsString> {
+    env::args_os().collect()
+}
+
 impl LaunchEnvironment {
     /// Looks at this process.
     pub fn read() -> LaunchEnvironment {
@@ -78,7 +83,7 @@ impl LaunchEnvironment {
                 .and_then(Result::ok)
                 .unwrap_or_default(),
             cores: thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
-            command: env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            command: typed_arguments().iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
             settings: env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
                 .filter(|(name, _)| is_allowed(name))

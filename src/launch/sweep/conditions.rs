@@ -1,12 +1,11 @@
 //! What figures depend on and is known before a run, for the manifest; and the command that goes on with a sweep.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
+use ringmark_record::file::sha256;
 use ringmark_record::manifest::Conditions;
 
 use crate::launch::cluster::interface::Interface;
@@ -34,25 +33,15 @@ pub fn conditions(
         options.insert("this machine".to_owned(), environment.host_name.clone());
     }
     options.retain(|_, value| !value.is_empty());
-    let programs =
-        [("ringmark", env!("CARGO_PKG_VERSION").to_owned()), ("ringmark-worker (sha256)", sha256(launcher.worker())?)];
+    let worker = launcher.worker();
+    let hash = sha256::of_file(worker).with_context(|| format!("{} cannot be read", worker.display()))?;
+    let programs = [("ringmark", env!("CARGO_PKG_VERSION").to_owned()), ("ringmark-worker (sha256)", hash)];
     Ok(Conditions {
         hosts: hosts.iter().map(|host| host.name.clone()).collect(),
         options,
         variables: environment.settings.clone(),
         programs: programs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
     })
-}
-
-/// By the program that every Linux has, so that anybody can compare.
-fn sha256(file: &Path) -> anyhow::Result<String> {
-    let hash = || -> anyhow::Result<String> {
-        let output = Command::new("sha256sum").stdin(File::open(file)?).stderr(Stdio::inherit()).output()?;
-        let text = String::from_utf8(output.stdout)?;
-        let hash = text.split_whitespace().next().filter(|_| output.status.success());
-        Ok(hash.context("it ended without a hash")?.to_owned())
-    };
-    hash().with_context(|| format!("sha256sum of {} failed", file.display()))
 }
 
 /// The command that goes on with the sweep in `out`. What was to be repeated once is not repeated by it.

@@ -10,7 +10,7 @@ use anyhow::{anyhow, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::{self, BASELINE, MANIFEST, RunName};
-use ringmark_record::manifest::{Conditions, Manifest, RanOn, RunState};
+use ringmark_record::manifest::{Conditions, FileHashes, Manifest, RanOn, RunState};
 use ringmark_record::options::usage::usage;
 
 use crate::launch::local::disk;
@@ -89,10 +89,17 @@ impl Ledger {
         let (out, known) = (&self.out, &mut self.manifest.ran_on);
         for run in &mut self.manifest.runs {
             let mut check = || admit(known, check(run.name)?);
+            let changed = || {
+                let change = run.sha256.as_ref().and_then(|hashes| hashes.changes(out, run.name).into_iter().next());
+                change.map(|(file, change)| format!("{}: {change}", file.display()))
+            };
             let fault = match &run.state {
                 RunState::Planned => continue,
                 RunState::Failed { reason } => Some(reason.clone()),
-                RunState::Finished => check().err().map(|fault| format!("it was finished, but {fault}")),
+                RunState::Finished => {
+                    let fault = check().err().or_else(changed);
+                    fault.map(|fault| format!("it was finished, but {fault}"))
+                }
                 // It may have ended, and only that not have been written down; then its log has its name.
                 RunState::Running { .. } => {
                     let has_ended = run.name.log(out).exists();
@@ -102,6 +109,12 @@ impl Ledger {
             if let Some(fault) = &fault {
                 notes.push(format!("{} does not count: {fault}", run.name));
             }
+            // Of a run that had ended when ringmark was killed, they are those of the files as they are found.
+            run.sha256 = match (&fault, run.sha256.take()) {
+                (Some(_), _) => None,
+                (None, None) if run.state != RunState::Finished => FileHashes::of(out, run.name).ok(),
+                (None, known) => known,
+            };
             run.state = fault.map_or(RunState::Finished, |reason| RunState::Failed { reason });
         }
         notes
@@ -136,7 +149,7 @@ impl Ledger {
         let log = run.log(&self.out);
         folder::put_aside(&[run_name::under_way(&log), log, run.record(&self.out)])?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.set(run, RunState::Running { since: Seconds(since.as_secs_f64()) })
+        self.set(run, RunState::Running { since: Seconds(since.as_secs_f64()) }, None)
     }
 
     /// Whether a sound run ran on what the finished ones ran on; if so, it is one of them for the next.
@@ -146,12 +159,15 @@ impl Ledger {
 
     /// Writes down how a run ended.
     pub fn end(&mut self, run: RunName, failure: Option<&str>) -> anyhow::Result<()> {
-        let state = failure.map_or(RunState::Finished, |reason| RunState::Failed { reason: reason.to_owned() });
-        self.set(run, state)
+        match failure {
+            None => self.set(run, RunState::Finished, Some(FileHashes::of(&self.out, run)?)),
+            Some(reason) => self.set(run, RunState::Failed { reason: reason.to_owned() }, None),
+        }
     }
 
-    fn set(&mut self, run: RunName, state: RunState) -> anyhow::Result<()> {
-        self.manifest.run(run).state = state;
+    fn set(&mut self, run: RunName, state: RunState, sha256: Option<FileHashes>) -> anyhow::Result<()> {
+        let run = self.manifest.run(run);
+        (run.state, run.sha256) = (state, sha256);
         self.write([])
     }
 }

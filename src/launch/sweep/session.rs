@@ -3,6 +3,7 @@
 //! failure stops it; what was finished before it stays. Not for what a job does or what its record means: that is the
 //! [`Benchmark`]'s.
 
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,13 +12,14 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::run_name::{self, RunName};
+use ringmark_record::file::whole_file;
 use ringmark_record::host::memory;
 use ringmark_record::manifest::{Manifest, RanOn, RunState};
 use ringmark_record::options::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;
 use crate::launch::doctor::host::Visit;
-use crate::launch::job::launcher::{LaunchConfig, Launcher, WorkerCall};
+use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig, WorkerCall};
 use crate::launch::job::planned::{JobFiles, JobLimits, PlannedJob};
 use crate::launch::job::process::{Ended, Heard, lines_of};
 use crate::launch::job::starter::Starter;
@@ -101,6 +103,10 @@ impl<B: Benchmark> Session<'_, B> {
         agenda.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
         for job in agenda.plan.iter().filter(|job| !agenda.is_finished(job)) {
             print_line(&self.launch_of(job).command_line());
+        }
+        if let Some(SavedConfig { path, text }) = &launch.save_config {
+            whole_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
+            print_line(&format!("# wrote the options to {}", path.display()));
         }
         Ok(())
     }

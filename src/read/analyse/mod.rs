@@ -7,6 +7,7 @@
 //! | [`caution`] | what a reader of a table must know of the runs in it |
 //! | [`conclusion`] | the last word about a group of runs |
 //! | [`quotable`] | why figures are not to be quoted, and what to do |
+//! | [`checks`] | whether a result holds: complete, unedited, by the rules, quotable |
 //! | [`title`] | what a group of runs measured, on what and how, in a few lines |
 //! | [`scaling_loss`] | where the time of larger cases goes |
 //! | [`comparison`] | two results against each other |
@@ -15,6 +16,7 @@
 //! | [`published`] | rows that others published, with their sources |
 
 pub mod caution;
+pub mod checks;
 pub mod comparison;
 pub mod conclusion;
 pub mod figures;

@@ -7,6 +7,7 @@
 //! | [`log`] | one log, line by line |
 //! | [`every_record`] | what is asked of the record of a run, whatever was measured |
 //! | [`record`] | one run of training, from its log and the record beside it, and whether it counts |
+//! | [`sweep_run`] | one run by the rules of its sweep, and whether files are as the sweep left them |
 //! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
 //! | [`bandwidth`] | the folder of a bandwidth command |
 //! | [`environment`] | what runs ran on and with, as text |
@@ -23,3 +24,4 @@ pub mod iteration_times;
 pub mod log;
 pub mod problem;
 pub mod record;
+pub mod sweep_run;

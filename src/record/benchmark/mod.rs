@@ -20,9 +20,11 @@ use std::io::BufRead;
 
 use crate::benchmark::warning::Warning;
 use crate::dimension::case::Case;
+use crate::dimension::units::Seconds;
 use crate::file::run_name::{Point, RunName};
 use crate::host::environment::{Environment, RankPlace};
 use crate::keyword_enum;
+use crate::options::option_table::Options;
 
 keyword_enum!(
     /// A benchmark, by the command of the worker that runs it.
@@ -114,6 +116,16 @@ pub trait Record: Sized {
 
 /// The record of one run of a sweep over axes.
 pub trait SweepRecord: Record {
+    /// What a run of it is asked.
+    type Config: Options;
+
+    /// What it was asked.
+    fn config(&self) -> &Self::Config;
+
+    /// When it started and when its last iteration had ended, seconds since 1970 UTC; what came before the first iteration
+    /// is not counted.
+    fn period(&self) -> [Seconds; 2];
+
     /// Which run it is of.
     fn label(&self) -> RunLabel;
 

@@ -174,9 +174,9 @@ keyword_enum!(
     /// Memory layout of images, activations and convolution weights.
     Layout {
         /// channels_last.
-        Nhwc = "nhwc",
+        Nhwc = "nhwc" | "channels_last",
         /// contiguous.
-        Nchw = "nchw",
+        Nchw = "nchw" | "contiguous",
     }
 );
 

@@ -5,8 +5,10 @@
 //! |---|---|
 //! | [`schema`] | the head of every file: what it is, in which version |
 //! | [`run_name`] | where a run's log and record lie, under DLPerf's names |
+//! | [`sha256`] | the hash of a file, by which a change of it is found |
 //! | [`whole_file`] | a file that is there whole or not at all |
 
 pub mod run_name;
 pub mod schema;
+pub mod sha256;
 pub mod whole_file;

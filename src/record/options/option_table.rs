@@ -5,6 +5,7 @@
 //! option!(batch_size, "batch-size", "IMAGES", "Images of a rank and iteration").range(1u32..=65_536)
 //! ```
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -296,6 +297,49 @@ pub fn check_ranges<C: Options>(config: &C) -> anyhow::Result<()> {
 /// Every option with its value as it is typed: empty where there is none, and a flag's is `yes`.
 pub fn settings<C: Options>(config: &C) -> Vec<(&'static str, String)> {
     C::options().iter().map(|option| (option.name, (option.get)(config))).collect()
+}
+
+/// Every option that people type behind `ringmark`, with its value as a file of options holds it: none where it has no
+/// value, `true` of a flag that is set. Flags of other programs are in it, without a value: ours have it.
+pub fn filled_in<C: Options>(config: &C) -> Vec<(String, Vec<String>)> {
+    let mut filled_in = Vec::new();
+    for option in C::options().into_iter().filter(|option| !option.is_for_worker) {
+        let value = match (option.get)(config) {
+            text if text.is_empty() => None,
+            _ if option.shape == Shape::Flag => Some("true".to_owned()),
+            text => Some(text),
+        };
+        filled_in.push((option.name.to_owned(), value.into_iter().collect()));
+        filled_in.extend(option.flag.map(|(flag, _)| (flag.to_owned(), Vec::new())));
+    }
+    filled_in
+}
+
+/// An option that has not the value that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unlike {
+    /// Its name, with dashes.
+    pub name: String,
+    /// As it was asked for: one value, or a list of them.
+    pub asked: String,
+    /// What it has.
+    pub value: String,
+}
+
+/// Options of `config` whose value is none of those that `asked` holds for them, by name with dashes.
+pub fn unlike<C: Options>(config: &C, asked: &BTreeMap<String, String>) -> Vec<Unlike> {
+    let unlike = |option: OptionSpec<C>| {
+        let name = format!("--{}", option.name);
+        let (asked, value) = (asked.get(&name)?.clone(), (option.get)(config));
+        // Words change between versions: what both mean is compared.
+        let means = |text: &str| {
+            let mut config = C::default();
+            (option.set)(&mut config, text).is_ok() && (option.get)(&config) == value
+        };
+        let is_asked = asked == value || means(&asked) || asked.split(',').any(means);
+        (!is_asked).then_some(Unlike { name, asked, value })
+    };
+    C::options().into_iter().filter_map(unlike).collect()
 }
 
 /// The arguments that start a worker with this configuration: only what differs from the default.

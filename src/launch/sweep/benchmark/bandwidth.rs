@@ -335,6 +335,7 @@ mod tests {
                 device: DeviceChoice::Cpu,
                 sync: None,
                 dry_run: false,
+                save_config: None,
                 doctor: false,
             },
             out: "out".into(),

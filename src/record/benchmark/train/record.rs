@@ -246,6 +246,17 @@ impl Record for RunRecord {
 }
 
 impl SweepRecord for RunRecord {
+    type Config = TrainConfig;
+
+    fn config(&self) -> &TrainConfig {
+        &self.header.config
+    }
+
+    fn period(&self) -> [Seconds; 2] {
+        let started = self.header.started;
+        [started, Seconds(started.0 + self.end.as_ref().map_or(0.0, |end| end.wall.0))]
+    }
+
     fn label(&self) -> RunLabel {
         RunLabel { case: self.header.case, run: self.header.run, profile: self.header.profile }
     }

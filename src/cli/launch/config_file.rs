@@ -1,0 +1,215 @@
+//! A sweep as a file: `--config FILE` puts the options of a TOML file before those that are typed, `--dry-run
+//! --save-config FILE` writes one with every value filled in. Not for what an option means: clap reads a file's values as
+//! it reads typed ones.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use clap::builder::ValueParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Id};
+use ringmark_record::options::option_table::OF_PROFILE;
+use toml::{Table, Value};
+
+use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::job::launcher::SavedConfig;
+
+const CONFIG: &str = "config";
+
+const SAVE_CONFIG: &str = "save-config";
+
+/// Options of one start, not of a sweep: no file may hold them.
+const OF_ONE_START: [&str; 5] = [CONFIG, SAVE_CONFIG, "dry-run", "resume", "repeat"];
+
+/// Options that are not written: where results go is of one start too, and others say what the last two say.
+const NOT_SAVED: [&str; 4] = ["out", "json", "quick", "hostfile"];
+
+/// In a file, the command that its options are of.
+const COMMAND: &str = "command";
+
+/// An option without its dashes, and its values: none where it is not written, and `true` of a flag.
+pub(super) type Setting = (String, Vec<String>);
+
+/// `--config` and `--save-config`, with every option that was typed or stood in the file.
+#[derive(Debug)]
+pub struct ConfigFileOptions {
+    save: Option<PathBuf>,
+    given: Vec<Setting>,
+}
+
+impl Args for ConfigFileOptions {
+    fn augment_args(command: Command) -> Command {
+        let file =
+            |name: &'static str| Arg::new(name).long(name).value_name("FILE").value_parser(ValueParser::path_buf());
+        command
+            .arg(file(CONFIG).help(
+                "Take options from this TOML file, as --dry-run --save-config writes it; what is typed beside it counts \
+                 more",
+            ))
+            .arg(file(SAVE_CONFIG).requires("dry_run").help(
+                "With --dry-run: write all options to this file, every value filled in, for --config",
+            ))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ConfigFileOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ConfigFileOptions, clap::Error> {
+        let values = |id: &Id| {
+            let values = matches.get_raw(id.as_str()).into_iter().flatten();
+            values.map(|value| value.to_string_lossy().into_owned()).collect()
+        };
+        let mut given: Vec<Setting> = given(matches).map(|id| (id.as_str().replace('_', "-"), values(id))).collect();
+        given.sort();
+        Ok(ConfigFileOptions { save: matches.get_one::<PathBuf>(SAVE_CONFIG).cloned(), given })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Every option that has a value which is no default.
+fn given(matches: &ArgMatches) -> impl Iterator<Item = &Id> {
+    let is_given = |id: &&Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+    // Only a group of options has names of options for its values.
+    let is_option = |id: &&Id| matches.try_get_one::<Id>(id.as_str()).is_err();
+    matches.ids().filter(is_given).filter(is_option)
+}
+
+impl ConfigFileOptions {
+    /// The file to be written for `command`, where one was asked for: what was given, and `filled_in`, which counts more.
+    /// Hosts that were given stand in it with their slots.
+    pub(super) fn into_saved(self, command: &str, hosts: &Hosts, mut filled_in: Vec<Setting>) -> Option<SavedConfig> {
+        let path = self.save?;
+        if self.given.iter().any(|(name, _)| ["hosts", "hostfile"].contains(&name.as_str())) {
+            let hosts: Vec<String> = hosts.all().iter().map(|Host { name, slots }| format!("{name}:{slots}")).collect();
+            filled_in.insert(0, ("hosts".to_owned(), vec![hosts.join(",")]));
+        }
+        let is_saved = |(name, _): &&Setting| {
+            let mut others = OF_ONE_START.iter().chain(&NOT_SAVED).copied();
+            others.all(|other| other != name) && filled_in.iter().all(|(other, _)| other != name)
+        };
+        let mut text = format!(
+            "# ringmark {command} --config {}\n#\n# Every value is filled in. What is typed beside --config counts more.\n\
+             {COMMAND} = {}\n\n",
+            shell_words::quote(&path.display().to_string()),
+            value(command)
+        );
+        for (name, values) in self.given.iter().filter(is_saved).chain(&filled_in) {
+            match &values[..] {
+                [] => {}
+                [single] => text += &format!("{name} = {}\n", value(single)),
+                several => {
+                    let list = Value::Array(several.iter().map(|text| value(text)).collect());
+                    text += &format!("{name} = {list}\n");
+                }
+            }
+        }
+        Some(SavedConfig { path, text })
+    }
+}
+
+/// As TOML writes it: a truth value, a number, or text.
+fn value(text: &str) -> Value {
+    let number = || Some(Value::Float(text.parse().ok().filter(|number: &f64| number.is_finite())?));
+    match text.parse() {
+        Ok(number) => Value::Integer(number),
+        Err(_) if text == "true" => Value::Boolean(true),
+        Err(_) => number().unwrap_or_else(|| Value::String(text.to_owned())),
+    }
+}
+
+/// What was typed, with the options of `--config`'s file before the others. An error is one of the file; `explain` may add
+/// to it, by the arguments that the file stands for.
+pub fn expand(
+    program: &Command,
+    typed: Vec<OsString>,
+    explain: fn(clap::Error, &[String]) -> clap::Error,
+) -> Result<Vec<OsString>, clap::Error> {
+    // What is wrong with the line itself is said when all of it is read.
+    let Ok(matches) = program.clone().ignore_errors(true).try_get_matches_from(&typed) else { return Ok(typed) };
+    let Some((name, matches)) = matches.subcommand() else { return Ok(typed) };
+    let (Some(command), Ok(Some(path))) = (program.find_subcommand(name), matches.try_get_one::<PathBuf>(CONFIG))
+    else {
+        return Ok(typed);
+    };
+    let in_file = |what: String| clap::Error::raw(ErrorKind::InvalidValue, format!("{}: {what}\n", path.display()));
+    let options = read(path, name).map_err(|error| in_file(format!("{error:#}")))?;
+    let start = [program.get_name().to_owned(), name.to_owned()];
+    let alone: Vec<String> = start.into_iter().chain(options.iter().flat_map(arguments)).collect();
+    if let Err(error) = program.clone().try_get_matches_from(&alone) {
+        let text = explain(error, &alone).render().to_string();
+        return Err(in_file(text.trim_start_matches("error: ").trim_end().to_owned()));
+    }
+    let typed_options: Vec<&Arg> =
+        given(matches).filter_map(|id| command.get_arguments().find(|option| option.get_id() == id)).collect();
+    let is_kept = |(name, _): &&Setting| {
+        let option = command.get_arguments().find(|option| has_name(option, name));
+        option.is_none_or(|option| !typed_options.iter().any(|typed| replaces(command, typed, option)))
+    };
+    let of_file = options.iter().filter(is_kept).flat_map(arguments);
+    // Behind the program and its command, which takes no option before it.
+    let mut typed = typed.into_iter();
+    let head: Vec<OsString> = typed.by_ref().take(2).collect();
+    Ok(head.into_iter().chain(of_file.map(OsString::from)).chain(typed).collect())
+}
+
+/// The options in a file for `command`; none of them is read further here.
+fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
+    let text = fs::read_to_string(path).context("the file cannot be read")?;
+    let mut table: Table = text.parse().context("this is no TOML")?;
+    if let Some(of) = table.remove(COMMAND) {
+        ensure!(of.as_str() == Some(command), "{COMMAND} = {of}: the file is not for `ringmark {command}`");
+    }
+    table.into_iter().map(|(name, value)| Ok((name.clone(), texts(&name, value)?))).collect()
+}
+
+fn texts(name: &str, value: Value) -> anyhow::Result<Vec<String>> {
+    ensure!(!OF_ONE_START.contains(&name), "{name}: this belongs to one start and not into a file: type --{name}");
+    Ok(match value {
+        Value::String(text) => vec![text],
+        Value::Integer(number) => vec![number.to_string()],
+        Value::Float(number) => vec![number.to_string()],
+        Value::Boolean(truth) => vec![truth.to_string()],
+        Value::Array(values) => {
+            let texts = values.into_iter().map(|value| texts(name, value)).collect::<anyhow::Result<Vec<_>>>()?;
+            texts.concat()
+        }
+        Value::Datetime(_) | Value::Table(_) => {
+            bail!("{name} = {value}: give a text, a number, true, or a list of them")
+        }
+    })
+}
+
+/// As they are typed, one for each value.
+fn arguments((name, values): &Setting) -> impl Iterator<Item = String> {
+    values.iter().filter_map(move |value| match value.as_str() {
+        "true" => Some(format!("--{name}")),
+        "false" => None,
+        value => Some(format!("--{name}={value}")),
+    })
+}
+
+fn has_name(option: &Arg, name: &str) -> bool {
+    option.get_long() == Some(name) || option.get_all_aliases().into_iter().flatten().any(|alias| alias == name)
+}
+
+/// Whether a typed option leaves no room for that of a file: it is the same, both must not stand together, or it is a
+/// profile, which the file's values were filled in from.
+fn replaces(command: &Command, typed: &Arg, option: &Arg) -> bool {
+    let conflicts = |one: &Arg, other: &Arg| command.get_arg_conflicts_with(one).contains(&other);
+    let is_profile = ["profile", "quick"].map(Some).contains(&typed.get_long());
+    let is_of_profile = || option.get_help().is_some_and(|help| help.to_string().contains(OF_PROFILE));
+    typed.get_id() == option.get_id()
+        || conflicts(typed, option)
+        || conflicts(option, typed)
+        || (is_profile && is_of_profile())
+}

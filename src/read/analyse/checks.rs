@@ -1,0 +1,149 @@
+//! Whether a result holds: four checks of a sweep's folder, each passed or not. Pure: what was found is handed in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use ringmark_record::file::run_name::RunName;
+use ringmark_record::keyword_enum;
+use ringmark_record::manifest::{Manifest, RanOn, RunState};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::read::load::problem::Problem;
+use crate::read::load::sweep_run::{Integrity, SweepRun};
+
+keyword_enum!(
+    /// What is checked.
+    CheckName {
+        /// Every run that was asked for is there and counts.
+        Complete = "complete",
+        /// Files are as the sweep left them, and figures are those of the files.
+        Unedited = "unedited",
+        /// Runs did what was asked, one after the other, on the same hosts and devices.
+        Rules = "rules",
+        /// No figure has an objection.
+        Quotable = "quotable",
+    }
+);
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// Which.
+    pub name: CheckName,
+    /// Whether nothing speaks against it.
+    pub is_passed: bool,
+    /// What was looked at.
+    pub summary: String,
+    /// What speaks against it, and what to do.
+    pub findings: Vec<String>,
+    /// What a reader should know, though it passes.
+    pub notes: Vec<String>,
+}
+
+impl Check {
+    fn new(name: CheckName, summary: String, findings: Vec<String>) -> Check {
+        Check { name, is_passed: findings.is_empty(), summary, findings, notes: Vec::new() }
+    }
+}
+
+/// Whether every run is finished and counts; `problems` are those of its figures, `read` are the runs whose record is there.
+pub fn complete(manifest: &Manifest, problems: &[Problem], read: &[SweepRun]) -> Check {
+    let finished = manifest.runs.iter().filter(|run| run.state == RunState::Finished);
+    let finished: Vec<RunName> = finished.map(|run| run.name).collect();
+    let known: BTreeSet<RunName> = manifest.runs.iter().map(|run| run.name).collect();
+    let numbers = numbers_that_are_missing(&known);
+    let has_record = |run: &&RunName| read.iter().any(|read| read.name == **run);
+    let is_named = |run: &&RunName| problems.iter().any(|problem| problem.path == run.record(Path::new("")));
+    let without = finished.iter().filter(|run| !has_record(run) && !is_named(run));
+    let without = without.map(|run| format!("{run}: its record is gone or damaged: repeat the run"));
+    let findings = problems.iter().map(Problem::to_string).chain(numbers).chain(without).collect();
+    let summary = format!("{} of {} runs are finished", finished.len(), manifest.runs.len());
+    Check::new(CheckName::Complete, summary, findings)
+}
+
+/// Runs are numbered from 1 on at every point: a number that is missing was taken out.
+fn numbers_that_are_missing(known: &BTreeSet<RunName>) -> Vec<String> {
+    let mut last: BTreeMap<RunName, u32> = BTreeMap::new();
+    for run in known {
+        let last = last.entry(RunName { run: 0, ..*run }).or_default();
+        *last = run.run.max(*last);
+    }
+    let numbers = last.into_iter().flat_map(|(run, last)| (1..=last).map(move |number| RunName { run: number, ..run }));
+    let missing = numbers.filter(|run| !known.contains(run));
+    missing.map(|run| format!("{run}: the manifest does not have this run, and has later ones of its case")).collect()
+}
+
+/// Whether files are as they were written: those of runs by their hashes, `outputs` of extract as (files, those that are
+/// not what extract writes). `found` are the runs that lie in the folder.
+pub fn unedited(
+    manifest: &Manifest,
+    integrity: &Integrity,
+    found: &[RunName],
+    (outputs, stale): (usize, &[Problem]),
+) -> Check {
+    let is_known = |run: &&RunName| manifest.runs.iter().any(|known| known.name == **run);
+    let strangers = found.iter().filter(|run| !is_known(run));
+    let strangers = strangers.map(|run| format!("{run}: the sweep did not write this run: move it out of the folder"));
+    let without = (integrity.without_hashes > 0).then(|| {
+        format!(
+            "the manifest has no hashes of {}: an earlier ringmark wrote it, so nobody can tell: sweep again",
+            count(integrity.without_hashes, "finished run")
+        )
+    });
+    let changes = integrity.changes.iter().chain(stale).map(Problem::to_string);
+    let summary = format!(
+        "{} by their SHA-256; {} of extract made anew",
+        count(2 * integrity.with_hashes, "file"),
+        count(outputs, "file")
+    );
+    Check::new(CheckName::Unedited, summary, changes.chain(strangers).chain(without).collect())
+}
+
+/// Whether the runs, in any order, are those of one sweep.
+pub fn rules(runs: &[SweepRun]) -> Check {
+    let mut runs: Vec<&SweepRun> = runs.iter().collect();
+    runs.sort_by(|one, other| one.period[0].0.total_cmp(&other.period[0].0));
+    let unlike = runs.iter().flat_map(|run| {
+        run.unlike.iter().map(|option| {
+            let (name, value, asked) = (&option.name, or_none(&option.value), &option.asked);
+            format!("{}: it ran with {name} {value}, and the sweep was asked for {asked}", run.name)
+        })
+    });
+    let mut ran_on = RanOn::default();
+    let mut elsewhere = Vec::new();
+    for run in &runs {
+        let mismatches = ran_on.mismatches(&run.ran_on);
+        elsewhere.extend(mismatches.iter().map(|mismatch| format!("{}: {mismatch}", run.name)));
+        if mismatches.is_empty() {
+            ran_on.add(run.ran_on.clone());
+        }
+    }
+    let overlapping = runs.windows(2).filter(|pair| pair[1].period[0].0 < pair[0].period[1].0);
+    let overlapping = overlapping.map(|pair| {
+        let early = pair[0].period[1].0 - pair[1].period[0].0;
+        format!("{}: it started {early:.0} s before {} ended: they shared the hosts", pair[1].name, pair[0].name)
+    });
+    let summary = format!("options, hosts, devices, software and times of {}", count(runs.len(), "run"));
+    let check = Check::new(CheckName::Rules, summary, unlike.chain(elsewhere).chain(overlapping).collect());
+    let repeated = runs.iter().filter(|run| run.attempts_before > 0);
+    let repeated = repeated.map(|run| {
+        let attempts = count(run.attempts_before as usize, "attempt");
+        format!("{}: {attempts} before it, with files beside its own", run.name)
+    });
+    Check { notes: repeated.collect(), ..check }
+}
+
+/// Whether all figures may be quoted.
+pub fn quotable(objections: Vec<String>) -> Check {
+    Check::new(CheckName::Quotable, "load, spread, efficiency and profile of every case".to_owned(), objections)
+}
+
+fn or_none(value: &str) -> &str {
+    if value.is_empty() { "not set" } else { value }
+}
+
+/// `1 run`, `2 runs`.
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,47 @@
+//! SHA-256 of a file, as `sha256sum` prints it, so that anybody can compare.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::file::whole_file;
+
+/// Of all that is in `file`.
+pub fn of_file(file: &Path) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    io::copy(&mut whole_file::open(file)?, &mut hash)?;
+    Ok(format!("{:x}", hash.finalize()))
+}
+
+/// Whether `file` is not what had this hash: `None` where it is, otherwise what happened to it.
+pub fn change_of(file: &Path, hash: &str) -> Option<String> {
+    match of_file(file) {
+        Ok(now) if now == hash => None,
+        Ok(_) => Some("it was changed after it was written (its SHA-256 is not that of the manifest)".to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some("it is gone".to_owned()),
+        Err(error) => Some(format!("it cannot be read: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_one_more_byte_has_another_hash() {
+        let folder = std::env::temp_dir().join(format!("ringmark-sha256-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("file");
+        fs::write(&file, "abc").expect("written");
+        // The first example of FIPS 180-2.
+        let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!((of_file(&file).expect("read").as_str(), change_of(&file, hash)), (hash, None));
+        fs::write(&file, "abcd").expect("written");
+        assert!(change_of(&file, hash).expect("changed").contains("was changed"));
+        fs::remove_dir_all(&folder).expect("removed");
+        assert_eq!(change_of(&file, hash).as_deref(), Some("it is gone"));
+    }
+}

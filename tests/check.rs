@@ -1,0 +1,180 @@
+//! `ringmark check`: a sweep that holds passes, and each way in which one does not is named.
+
+use std::fs;
+use std::path::Path;
+
+use ringmark_record::manifest::{Manifest, RunState};
+use serde_json::Value;
+
+use crate::sandbox::{Sandbox, refused, ringmark, run};
+
+const OPTIONS: &str = "--cases 1n1g,1n2g --runs 2";
+
+/// A finished sweep with its figures extracted.
+fn swept() -> Sandbox {
+    let sandbox = Sandbox::sound();
+    let (status, stdout, stderr) = run(&mut sandbox.short_sweep(OPTIONS));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    extract(&sandbox);
+    sandbox
+}
+
+fn extract(sandbox: &Sandbox) {
+    let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
+    assert_eq!(status, Some(0), "{stderr}");
+}
+
+/// What does not pass, by the exit status, the message and the JSON alike; and all that is said against it.
+fn failed(sandbox: &Sandbox) -> (Vec<String>, String) {
+    let (status, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")).arg("--json"));
+    let answer: Value = serde_json::from_str(&stdout).expect("JSON");
+    let checks = answer["checks"].as_array().expect("checks");
+    let failed: Vec<&Value> = checks.iter().filter(|check| check["is_passed"] == false).collect();
+    let names: Vec<String> = failed.iter().map(|check| check["name"].as_str().expect("a name").to_owned()).collect();
+    assert_eq!(answer["is_passed"] == true, names.is_empty());
+    assert_eq!(status, Some(if names.is_empty() { 0 } else { 1 }), "{stderr}");
+    assert!(names.is_empty() || stderr.ends_with(&format!("is not passed: {}\n", names.join(", "))), "{stderr}");
+    let findings = failed.iter().flat_map(|check| check["findings"].as_array().expect("findings"));
+    let findings: Vec<&str> = findings.map(|finding| finding.as_str().expect("a text")).collect();
+    (names, findings.join("\n"))
+}
+
+/// What one check says, which alone does not pass.
+fn only(sandbox: &Sandbox, check: &str) -> String {
+    let (names, findings) = failed(sandbox);
+    assert_eq!(names, [check], "{findings}");
+    findings
+}
+
+fn change(file: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(file).expect("read");
+    assert!(text.contains(from), "{from}: {text}");
+    fs::write(file, text.replacen(from, to, 1)).expect("written");
+}
+
+#[test]
+fn a_sweep_that_holds_passes_and_says_what_was_looked_at() {
+    let sandbox = swept();
+    let (status, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert_eq!(stdout, include_str!("golden/check.txt"));
+    assert_eq!(failed(&sandbox), (Vec::new(), String::new()));
+}
+
+#[test]
+fn a_file_that_was_edited_is_named_and_its_run_runs_again() {
+    let sandbox = swept();
+    let log = sandbox.path("out/1n1g/rn50_b8_fp32_1.log");
+    // No figure changes: a remark in the log, a blank in the record.
+    change(&log, "\n", "\n# a remark\n");
+    change(&sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl"), ",\"run\":", ", \"run\":");
+    assert_eq!(
+        only(&sandbox, "unedited"),
+        "1n1g/rn50_b8_fp32_1.log: it was changed after it was written (its SHA-256 is not that of the manifest)\n\
+         1n2g/rn50_b8_fp32_2.jsonl: it was changed after it was written (its SHA-256 is not that of the manifest)"
+    );
+    let (status, _, stderr) = run(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert_eq!(sandbox.ran().len(), 6);
+    extract(&sandbox);
+    assert_eq!(failed(&sandbox).0, Vec::<String>::new());
+    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
+    assert!(
+        stdout.contains("note: 1n1g/rn50_b8_fp32_1.log: 1 attempt before it, with files beside its own"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn figures_that_are_not_those_of_the_logs_are_named() {
+    let sandbox = swept();
+    change(&sandbox.path("out/out_result.md"), "16.0", "19.0");
+    let findings = only(&sandbox, "unedited");
+    assert!(
+        findings.starts_with("out_result.md: it is not what `ringmark extract` writes of these runs"),
+        "{findings}"
+    );
+    extract(&sandbox);
+    assert_eq!(failed(&sandbox).0, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_missing_or_does_not_belong_there_is_named() {
+    let sandbox = swept();
+    fs::remove_file(sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl")).expect("removed");
+    for ending in ["log", "jsonl"] {
+        let [from, to] = [1, 3].map(|run| sandbox.path(&format!("out/1n1g/rn50_b8_fp32_{run}.{ending}")));
+        fs::copy(from, to).expect("copied");
+    }
+    let (names, findings) = failed(&sandbox);
+    assert!(names.starts_with(&["complete".to_owned(), "unedited".to_owned()]), "{names:?}");
+    for said in [
+        "1n2g/rn50_b8_fp32_2.log: its record is gone or damaged: repeat the run",
+        "1n2g/rn50_b8_fp32_2.jsonl: it is gone",
+        "1n1g/rn50_b8_fp32_3.log: the sweep did not write this run: move it out of the folder",
+    ] {
+        assert!(findings.contains(said), "{said}: {findings}");
+    }
+
+    // A run that is struck from the manifest, or was never run.
+    let sandbox = swept();
+    let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
+    manifest.runs.remove(0);
+    manifest.runs.last_mut().expect("a run").state = RunState::Planned;
+    manifest.write(&sandbox.path("out")).expect("written");
+    let (names, findings) = failed(&sandbox);
+    assert_eq!(names, ["complete", "unedited"], "{findings}");
+    for said in [
+        "sweep.json: 1 run is missing: go on with: ",
+        "1n1g/rn50_b8_fp32_1.log: the manifest does not have this run, and has later ones of its case",
+        "1n1g/rn50_b8_fp32_1.log: the sweep did not write this run",
+    ] {
+        assert!(findings.contains(said), "{said}: {findings}");
+    }
+}
+
+#[test]
+fn runs_of_other_options_and_runs_at_the_same_time_break_the_rules() {
+    let sandbox = swept();
+    let manifest = sandbox.path("out/sweep.json");
+    change(&manifest, "\"--lr\": \"0.001\"", "\"--lr\": \"0.002\"");
+    change(&manifest, "\"--wire\": \"fp32\"", "\"--wire\": \"float\"");
+    let findings = only(&sandbox, "rules");
+    let line = |run| format!("1n{run}.log: it ran with --lr 0.001, and the sweep was asked for 0.002");
+    let runs = ["1g/rn50_b8_fp32_1", "1g/rn50_b8_fp32_2", "2g/rn50_b8_fp32_1", "2g/rn50_b8_fp32_2"];
+    assert_eq!(findings, runs.map(line).join("\n"), "float is another word for fp32");
+
+    let sandbox = swept();
+    change(&sandbox.path("out/1n1g/rn50_b8_fp32_2.jsonl"), "\"started\":20.0", "\"started\":11.0");
+    let (names, findings) = failed(&sandbox);
+    assert_eq!(names, ["unedited", "rules"], "{findings}");
+    let said = "1n1g/rn50_b8_fp32_2.log: it started 1 s before 1n1g/rn50_b8_fp32_1.log ended: they shared the hosts";
+    assert!(findings.contains(said), "{findings}");
+}
+
+#[test]
+fn a_quick_sweep_is_not_quotable_and_an_older_manifest_tells_nothing_of_edits() {
+    let sandbox = Sandbox::sound();
+    let quick = "if [ $name = 1n1g_1 ]; then sed -i 's/\"full\"/\"quick\"/' \"$folder\"/ranks_*.jsonl; fi";
+    sandbox.hook(quick);
+    let (status, _, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --quick"));
+    assert_eq!(status, Some(0), "{stderr}");
+    let findings = only(&sandbox, "quotable");
+    assert!(findings.starts_with("quick profile, a first look: measure again with another profile"), "{findings}");
+
+    let sandbox = swept();
+    let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
+    manifest.runs.iter_mut().for_each(|run| run.sha256 = None);
+    manifest.write(&sandbox.path("out")).expect("written");
+    assert!(only(&sandbox, "unedited").starts_with("the manifest has no hashes of 4 finished runs"));
+}
+
+#[test]
+fn a_folder_of_no_sweep_is_refused() {
+    let sandbox = swept();
+    fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
+    let error = refused(ringmark("check").arg(sandbox.path("out")), 2);
+    assert!(error.contains("holds no sweep.json"), "{error}");
+    let error = refused(ringmark("check").arg(sandbox.path("nothing")), 2);
+    assert!(error.contains("cannot be read: give the folder that a sweep wrote"), "{error}");
+}

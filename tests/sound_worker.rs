@@ -1,0 +1,122 @@
+//! A worker that makes sound runs in no time: a shell script under real mpirun, for tests of what surrounds runs.
+
+use std::fs::{self, File};
+use std::process::Command;
+
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::phase::{Phase, Phases};
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::environment::{Environment, RankPlace};
+
+use crate::runs;
+use crate::sandbox::{Sandbox, ringmark, words};
+
+/// Rank 0 of a sound run of 4 iterations, which notes that it ran. `hook` may be a script of the test's: it knows
+/// `$name` (`1n1g_2`, a baseline's `none_1n2g_2`) and the record's path.
+const SOUND: &str = "
+[ $rank = 0 ] || exit 0
+case=$(basename \"$(dirname \"$record\")\")
+run=${record##*_}
+run=${run%.jsonl}
+name=${case}_$run
+exchange=auto
+case \"$record\" in */no-communication/*) name=none_$name; exchange=none;; esac
+echo $name >>\"$folder/ran\"
+line() { printf 'INFO:root:Epoch[0] Batch[%d]\\tSpeed: 20.50 samples/sec\\n' $1; }
+line 1
+if [ -f \"$folder/hook\" ]; then . \"$folder/hook\"; fi
+line 2
+line 3
+line 4
+device=$(cat \"$folder/device\")
+change=\"s/\\\"case\\\":\\\"1n1g\\\",\\\"run\\\":1/\\\"case\\\":\\\"$case\\\",\\\"run\\\":$run/; s/DEVICE/$device/\"
+stem=${record##*/}
+batch=${stem#rn50_b}
+dtype=${batch#*_}
+change=\"$change; s/\\\"batch_size\\\":128/\\\"batch_size\\\":${batch%%_*}/\"
+change=\"$change; s/\\\"dtype\\\":\\\"fp32\\\"/\\\"dtype\\\":\\\"${dtype%%_*}\\\"/\"
+started=$(($(wc -l <\"$folder/ran\") * 10))
+change=\"$change; s/\\\"started\\\":0.0/\\\"started\\\":$started.0/\"
+change=\"$change; s/\\\"backend\\\":\\\"auto\\\"/\\\"backend\\\":\\\"$exchange\\\"/\"
+sed \"$change\" \"$folder/ranks_$OMPI_COMM_WORLD_SIZE.jsonl\" >\"$record\" || exit 1
+";
+
+impl Sandbox {
+    /// With the worker [`SOUND`].
+    pub fn sound() -> Sandbox {
+        let sandbox = Sandbox::new(SOUND);
+        for ranks in [1, 2] {
+            let file = File::create(sandbox.path(&format!("ranks_{ranks}.jsonl"))).expect("created");
+            record(ranks).write(file).expect("written");
+        }
+        fs::write(sandbox.path("device"), "processor").expect("written");
+        sandbox
+    }
+
+    /// `ringmark sweep` with this worker into the folder `out`, of runs as short as [`SOUND`]'s.
+    pub fn short_sweep(&self, options: &str) -> Command {
+        let mut command = ringmark("sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2");
+        command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
+        command
+    }
+
+    pub fn hook(&self, script: &str) {
+        fs::write(self.path("hook"), script).expect("written");
+    }
+
+    /// The runs that the worker was started for, in order.
+    pub fn ran(&self) -> Vec<String> {
+        fs::read_to_string(self.path("ran")).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+}
+
+/// What [`SOUND`] makes its records of.
+fn record(ranks: u32) -> RunRecord {
+    let of_each = |seconds| vec![Seconds(seconds); ranks as usize];
+    let iteration = |iteration| Iteration {
+        iteration,
+        step: of_each(0.5),
+        phases: Phases::from_fn(|phase| match phase {
+            Phase::Forward => of_each(0.25),
+            Phase::ExposedAllreduce => of_each(0.0),
+            Phase::Backward | Phase::Optimizer => of_each(0.125),
+        }),
+        before_allreduce: of_each(0.375),
+        loss: vec![6.9; ranks as usize],
+        loss_scale: 1.0,
+        skipped: false,
+    };
+    let place = |place| RankPlace { device_name: "DEVICE".to_owned(), ..place };
+    RunRecord {
+        header: RunHeader {
+            schema: SCHEMA,
+            case: "1n1g".parse().expect("a case"),
+            run: 1,
+            profile: Profile::Full,
+            started: Seconds(0.0),
+            config: TrainConfig { iterations: 4, warmup: 1, device: DeviceChoice::Cpu, ..TrainConfig::default() },
+            backend: "solo".to_owned(),
+            sum_dtype: None,
+            buckets: vec![Bytes(8)],
+            tuning: None,
+            environment: Environment::default(),
+            ranks: runs::places(ranks).into_iter().map(place).collect(),
+        },
+        iterations: (1..=4).map(iteration).collect(),
+        end: Some(RunEnd {
+            failure: None,
+            iterations: 4,
+            skipped_steps: 0,
+            wall: Seconds(2.0),
+            parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
+            peak_memory: vec![Bytes(1); ranks as usize],
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
+        }),
+    }
+}
