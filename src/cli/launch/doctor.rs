@@ -47,8 +47,9 @@ pub struct DoctorOptions {
 impl DoctorOptions {
     /// Fills in what was not typed; looks at this machine only where its size decides.
     pub fn into_config(self) -> anyhow::Result<DoctorConfig> {
+        // It runs no ranks, and a host that cannot be asked is what it is there to find.
         let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } =
-            self.hosts.into_config(&Machine::read(self.device))?;
+            self.hosts.into_config(&Machine::read(self.device), false)?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
         let json = self.json.into_json();
         Ok(DoctorConfig { hosts, worker, sync, options, ssh, out: self.out, device, depth, json })

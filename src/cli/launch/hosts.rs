@@ -55,8 +55,9 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
-    /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
-    pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
+    /// Fills in what was not typed: this machine takes as many ranks as `machine` says. Hosts of which nobody said how many
+    /// they take are asked where `asks_hosts`, and otherwise take one.
+    pub(super) fn into_config(self, machine: &Machine, asks_hosts: bool) -> anyhow::Result<LaunchConfig> {
         let list = match (self.hosts, &self.hostfile) {
             (None, Some(file)) => Some(HostList::read_file(file).map_err(usage)?),
             (hosts, _) => hosts,
@@ -65,6 +66,7 @@ impl HostOptions {
         let ssh = SshOptions::new(self.ssh_port, &arguments, &machine.environment);
         // A scheduler says itself how many ranks its hosts take, and ssh may not lead there.
         let found = match &list {
+            Some(list) if !asks_hosts => vec![1; list.without_slots().len()],
             Some(list) if self.launcher == starter::MPIRUN => {
                 machine.slots_request(&ssh).ask(&list.without_slots()).map_err(usage)?
             }
@@ -115,7 +117,7 @@ pub struct LaunchOptions {
 impl LaunchOptions {
     /// Fills in what was not typed: this machine takes as many ranks as `machine` says.
     pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
-        let config = self.hosts.into_config(machine)?;
+        let config = self.hosts.into_config(machine, true)?;
         Ok(LaunchConfig {
             timeout: self.timeout.map(Duration::from_secs),
             stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::cluster::hosts::{HOSTFILE, Host, Hosts};
 
 /// Hosts in the order in which they were typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl HostList {
     ///
     /// Errors name the file, the line from 1 and what stands there.
     pub fn read_file(path: &Path) -> anyhow::Result<HostList> {
-        let source = format!("the hostfile {}", path.display());
+        let source = format!("{HOSTFILE} {}", path.display());
         let text = fs::read_to_string(path).with_context(|| format!("{source} cannot be read"))?;
         let mut hosts = Vec::new();
         for (index, line) in text.lines().enumerate() {

@@ -5,6 +5,9 @@ use std::process::Command;
 use anyhow::{bail, ensure};
 use ringmark_record::dimension::case::Case;
 
+/// What the source of hosts begins with that come from a file.
+pub const HOSTFILE: &str = "the hostfile";
+
 /// One machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
@@ -102,10 +105,13 @@ impl Hosts {
         let mut fixes: Vec<String> = self.request.iter().map(|request| (*request).to_owned()).collect();
         let lacks = |wanted| self.request.is_none() && misfits.iter().any(|(misfit, _)| *misfit == wanted);
         let wanted = self.that_would_fit(cases);
+        // Both together are refused.
+        let instead =
+            if self.source.starts_with(HOSTFILE) { "the file more slots or hosts, or instead of it " } else { "" };
         if lacks(Misfit::Hosts) {
-            fixes.push(format!("give --hosts {wanted}"));
+            fixes.push(format!("give {instead}--hosts {wanted}"));
         } else if lacks(Misfit::Slots) {
-            fixes.push(format!("give --hosts {wanted} to share cores or GPUs on purpose"));
+            fixes.push(format!("give {instead}--hosts {wanted} to share cores or GPUs on purpose"));
         }
         let fitting: Vec<String> = cases.iter().filter(|case| self.fit(**case)).map(Case::to_string).collect();
         if !fitting.is_empty() {
@@ -205,7 +211,8 @@ mod tests {
         let error = hosts.check(&cases("1n1g,1n8g,2n8g")).expect_err("does not fit").to_string();
         assert_eq!(
             error,
-            "case 2n8g needs 2 hosts, the hostfile nodes has 1: give --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g"
+            "case 2n8g needs 2 hosts, the hostfile nodes has 1: give the file more slots or hosts, or instead of it --hosts \
+             a:8,HOST2:8, or choose --cases 1n1g,1n8g"
         );
         let error = Hosts::this_machine(2).check(&cases("1n4g,2n8g")).expect_err("does not fit").to_string();
         assert_eq!(

@@ -34,15 +34,29 @@ impl JobPlan {
     }
 }
 
-/// Refuses a job whose ranks on this machine would need more memory than it has `available`.
-pub fn check_memory(
-    plan: &[JobPlan],
-    environment: &LaunchEnvironment,
-    hosts: &Hosts,
-    available: Bytes,
-) -> anyhow::Result<()> {
-    let runs_here = |job: &&JobPlan| hosts.of(job.case).iter().any(|host| environment.is_here(&host.name));
-    let needs = plan.iter().filter(runs_here).filter_map(|job| Some((job, job.cost.on_cpu?, job.memory_of_host()?)));
+/// This machine among the hosts of a sweep.
+#[derive(Debug, Clone, Copy)]
+pub struct ThisMachine<'a> {
+    /// What it is.
+    pub environment: &'a LaunchEnvironment,
+    /// All hosts.
+    pub hosts: &'a Hosts,
+    /// Its memory that a job may take.
+    pub available: Bytes,
+}
+
+impl ThisMachine<'_> {
+    /// Whether ranks of `job` run here.
+    fn runs(&self, job: &JobPlan) -> bool {
+        self.hosts.of(job.case).iter().any(|host| self.environment.is_here(&host.name))
+    }
+}
+
+/// Refuses a job whose ranks on this machine would need more memory than it has available.
+pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a JobPlan>, machine: &ThisMachine) -> anyhow::Result<()> {
+    let available = machine.available;
+    let jobs_here = jobs.filter(|job| machine.runs(job));
+    let needs = jobs_here.filter_map(|job| Some((job, job.cost.on_cpu?, job.memory_of_host()?)));
     let Some((job, cost, needed)) = needs.max_by_key(|(.., needed)| needed.0) else { return Ok(()) };
     if needed.0 <= available.0 {
         return Ok(());
@@ -62,14 +76,13 @@ pub fn check_memory(
     }
 }
 
-/// What `jobs` will take of hosts like this one, which has `available` where any of them runs here; nothing where nothing is
-/// known.
+/// What `jobs` will take of hosts like this one; nothing where nothing is known.
 pub fn lines<'a>(
     jobs: impl Iterator<Item = &'a JobPlan> + Clone,
-    environment: &LaunchEnvironment,
+    machine: &ThisMachine,
     cooldown: Duration,
-    available: Option<Bytes>,
 ) -> Vec<String> {
+    let available = jobs.clone().any(|job| machine.runs(job)).then_some(machine.available);
     let largest = jobs.clone().filter_map(|job| Some((job, job.memory_of_rank()?, job.memory_of_host()?)));
     let memory = largest.max_by_key(|(.., of_host)| of_host.0).map(|(job, of_rank, of_host)| {
         let of_host = match job.case.gpus_per_node {
@@ -79,7 +92,7 @@ pub fn lines<'a>(
         let available = available.map(|available| format!("; {} are available here", gigabytes(available)));
         format!("memory: about {} a rank{of_host}{}", gigabytes(of_rank), available.unwrap_or_default())
     });
-    let time = time(jobs, environment.cores, cooldown).map(|(shortest, longest)| {
+    let time = time(jobs, machine.environment.cores, cooldown).map(|(shortest, longest)| {
         let (shortest, longest) = (roughly(shortest), roughly(longest));
         format!(
             "time: roughly {shortest} to {longest}, by the network's arithmetic on fast and slow cores; measured from the \
@@ -149,7 +162,10 @@ mod tests {
         let check = |case: &str, batch_size: u32, hosts: &str, gigabytes: u64| {
             let hosts = Hosts::parse_list(hosts).expect("hosts");
             let plan = [job("1n1g", &train(1)), job(case, &train(batch_size))];
-            check_memory(&plan, &here(), &hosts, Bytes(gigabytes * 1_000_000_000)).map_err(|error| error.to_string())
+            let available = Bytes(gigabytes * 1_000_000_000);
+            let environment = here();
+            let machine = ThisMachine { environment: &environment, hosts: &hosts, available };
+            check_memory(plan.iter(), &machine).map_err(|error| error.to_string())
         };
         assert_eq!(check("1n2g", 8, "localhost:2", 8), Ok(()));
         let error = check("1n2g", 128, "localhost:2", 8).expect_err("it does not fit");
@@ -193,11 +209,18 @@ mod tests {
     #[test]
     fn the_lines_say_what_is_known() {
         let jobs = [job("1n1g", &train(8)), job("1n2g", &train(8))];
-        let lines = lines(jobs.iter(), &here(), Duration::ZERO, Some(Bytes(18_240_000_000)));
+        let of_hosts = |hosts: &str, jobs: &[JobPlan]| {
+            let (hosts, environment) = (Hosts::parse_list(hosts).expect("hosts"), here());
+            let machine = ThisMachine { environment: &environment, hosts: &hosts, available: Bytes(18_240_000_000) };
+            lines(jobs.iter(), &machine, Duration::ZERO)
+        };
+        let lines = of_hosts("localhost:2", &jobs);
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[0].starts_with("memory: about 1.") && lines[0].ends_with("; 18.2 GB are available here"));
         assert!(lines[1].starts_with("time: roughly ") && lines[1].contains(" min, by the network's arithmetic"));
         let on_gpu = JobPlan { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
-        assert_eq!(super::lines([on_gpu].iter(), &here(), Duration::ZERO, None), Vec::<String>::new());
+        assert_eq!(of_hosts("localhost:2", &[on_gpu]), Vec::<String>::new());
+        // No case takes this machine, though it is among the hosts.
+        assert!(!of_hosts("a:2,localhost:2", &jobs)[0].contains("available here"));
     }
 }

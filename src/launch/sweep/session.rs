@@ -14,7 +14,7 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::file::whole_file;
 use ringmark_record::host::memory;
-use ringmark_record::manifest::{Manifest, RanOn, RunState};
+use ringmark_record::manifest::RanOn;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;
@@ -30,7 +30,7 @@ use crate::launch::sweep::benchmark::{
     Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
 };
 use crate::launch::sweep::conditions::{conditions, resume_command};
-use crate::launch::sweep::estimate;
+use crate::launch::sweep::estimate::{self, ThisMachine};
 use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::sweep::ledger::{self, Ledger};
 
@@ -86,12 +86,17 @@ impl Agenda {
         let run = |run: RunName| self.ledger.as_ref().is_some_and(|ledger| ledger.is_finished(run));
         job.run.is_some_and(run)
     }
+
+    /// Jobs that are to run.
+    fn missing(&self) -> impl Iterator<Item = &JobPlan> + Clone {
+        self.plan.iter().filter(|job| !self.is_finished(job))
+    }
 }
 
 impl<B: Benchmark> Session<'_, B> {
     fn print_commands(&self) -> anyhow::Result<()> {
-        self.check_memory()?;
         let agenda = self.agenda()?;
+        self.check_memory(&agenda)?;
         self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         let SessionConfig { launch, .. } = self.config;
         if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {
@@ -101,7 +106,7 @@ impl<B: Benchmark> Session<'_, B> {
             print_line(&format!("# {caution}"));
         }
         agenda.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
-        for job in agenda.plan.iter().filter(|job| !agenda.is_finished(job)) {
+        for job in agenda.missing() {
             print_line(&self.launch_of(job).command_line());
         }
         if let Some(SavedConfig { path, text }) = &launch.save_config {
@@ -113,14 +118,12 @@ impl<B: Benchmark> Session<'_, B> {
 
     fn run(&mut self) -> anyhow::Result<()> {
         let out = self.config.out;
-        // Before a folder is made for nothing.
-        self.check_memory()?;
         let lock = FolderLock::take(out, &self.launcher.environment().host_name)?;
         let mut agenda = self.agenda()?;
+        self.check_memory(&agenda)?;
         let interrupt = Interrupt::install()?;
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
-        let missing = agenda.plan.iter().filter(|job| !agenda.is_finished(job));
-        let needed = missing.filter_map(JobPlan::memory_of_host).max_by_key(|needed| needed.0);
+        let needed = agenda.missing().filter_map(JobPlan::memory_of_host).max_by_key(|needed| needed.0);
         self.look_at_hosts(needed, &interrupt)?;
         folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
         if let Some(ledger) = &mut agenda.ledger {
@@ -140,35 +143,22 @@ impl<B: Benchmark> Session<'_, B> {
         })
     }
 
-    /// Refuses a plan of which a job that is to run needs more memory than this machine has, where its ranks run.
-    fn check_memory(&self) -> anyhow::Result<()> {
-        let begun = self.begun()?;
-        let mut plan = self.benchmark.plan(self.context(begun.as_ref()))?;
-        let runs = begun.map(|manifest| manifest.runs).unwrap_or_default();
-        let is_finished =
-            |job: &JobPlan| runs.iter().any(|run| Some(run.name) == job.run && run.state == RunState::Finished);
-        plan.retain(|job| !is_finished(job) || self.config.repeat.contains(&job.case));
-        estimate::check_memory(&plan, self.launcher.environment(), &self.config.launch.hosts, memory::available())
-            .map_err(usage)
+    /// Refuses a job that is to run and needs more memory than this machine has, where its ranks run.
+    fn check_memory(&self, agenda: &Agenda) -> anyhow::Result<()> {
+        estimate::check_memory(agenda.missing(), &self.this_machine()).map_err(usage)
     }
 
-    /// The manifest of the sweep that is resumed.
-    fn begun(&self) -> anyhow::Result<Option<Manifest>> {
-        let SessionConfig { out, resume, .. } = self.config;
-        if resume { ledger::find(out).map(Some) } else { Ok(None) }
-    }
-
-    fn context<'c>(&'c self, begun: Option<&'c Manifest>) -> PlanContext<'c> {
-        let begun = begun.map(|manifest| &manifest.conditions);
-        PlanContext { environment: self.launcher.environment(), begun }
+    fn this_machine(&self) -> ThisMachine<'_> {
+        let (environment, hosts) = (self.launcher.environment(), &self.config.launch.hosts);
+        ThisMachine { environment, hosts, available: memory::available() }
     }
 
     /// The plan, and which of it an earlier session has done; starts and writes nothing.
     fn agenda(&self) -> anyhow::Result<Agenda> {
-        let SessionConfig { launch, out, repeat, cooldown, .. } = self.config;
-        let begun = self.begun()?;
+        let SessionConfig { launch, out, resume, repeat, cooldown, .. } = self.config;
+        let begun = if resume { Some(ledger::find(out)?) } else { None };
         let environment = self.launcher.environment();
-        let context = self.context(begun.as_ref());
+        let context = PlanContext { environment, begun: begun.as_ref().map(|manifest| &manifest.conditions) };
         let plan = self.benchmark.plan(context)?;
         let mut start: Vec<String> = self.benchmark.start(context);
         start.extend(self.benchmark.caution().map(str::to_owned));
@@ -188,9 +178,7 @@ impl<B: Benchmark> Session<'_, B> {
             }
         };
         let mut agenda = Agenda { plan, ledger: Some(ledger), start, estimate: Vec::new(), notes };
-        let missing = agenda.plan.iter().filter(|job| !agenda.is_finished(job));
-        let runs_here = self.launcher.hosts().iter().any(|host| environment.is_here(&host.name));
-        agenda.estimate = estimate::lines(missing, environment, cooldown, runs_here.then(memory::available));
+        agenda.estimate = estimate::lines(agenda.missing(), &self.this_machine(), cooldown);
         Ok(agenda)
     }
 
@@ -238,7 +226,7 @@ impl<B: Benchmark> Session<'_, B> {
         ended: &mut Vec<EndedJob<B::Figures>>,
     ) -> anyhow::Result<()> {
         let SessionConfig { out, resume, cooldown, .. } = self.config;
-        let missing: Vec<JobPlan> = agenda.plan.iter().filter(|job| !agenda.is_finished(job)).cloned().collect();
+        let missing: Vec<JobPlan> = agenda.missing().cloned().collect();
         if resume {
             let (finished, all) = (agenda.plan.len() - missing.len(), agenda.plan.len());
             self.printer.line(&format!("{finished} of {all} runs are finished"));

@@ -140,6 +140,12 @@ impl CaseRuns {
         self.speed_objections = quotable::to_speed(self.case, cv, &loads, asked);
     }
 
+    fn object_to_scaling(&mut self, base: Case, is_base_quotable: bool, asked: &SweepFacts) {
+        let Some(figures) = &self.figures else { return };
+        self.scaling_objections.extend(quotable::to_efficiency(figures.efficiency, base, asked));
+        self.scaling_objections.extend((!is_base_quotable).then(|| quotable::to_base(base, asked)));
+    }
+
     /// How much longer its step is than that of its baseline, as a share; `None` unless both have records.
     pub fn communication_cost(&self) -> Option<f64> {
         let step = |case: &CaseRuns| Some(case.figures.as_ref()?.times?.step);
@@ -183,7 +189,10 @@ impl Group {
         let of_case = |case: &CaseRuns| {
             let own = case.speed_objections.iter().chain(&case.scaling_objections);
             let own = own.map(|objection| objection.to(case.case));
-            let baseline = case.baseline.iter().flat_map(|baseline| &baseline.speed_objections);
+            let baseline = case.baseline.iter();
+            let baseline = baseline.flat_map(|it| it.speed_objections.iter().chain(&it.scaling_objections));
+            // The same base speaks against both.
+            let baseline = baseline.filter(|objection| !case.scaling_objections.contains(objection));
             let baseline = baseline.map(|objection| objection.to(format!("{} without communication", case.case)));
             own.chain(baseline).collect::<Vec<_>>()
         };
@@ -203,9 +212,8 @@ impl Group {
         let is_base = |case: &&CaseRuns| case.case == base;
         let is_base_quotable = self.cases.iter().find(is_base).is_none_or(|case| case.speed_objections.is_empty());
         for case in self.cases.iter_mut().filter(|case| case.case != base) {
-            let Some(figures) = &case.figures else { continue };
-            case.scaling_objections.extend(quotable::to_efficiency(figures.efficiency, base, asked));
-            case.scaling_objections.extend((!is_base_quotable).then(|| quotable::to_base(base, asked)));
+            case.object_to_scaling(base, is_base_quotable, asked);
+            case.baseline.iter_mut().for_each(|baseline| baseline.object_to_scaling(base, is_base_quotable, asked));
         }
     }
 }

@@ -37,12 +37,12 @@ pub fn title(group: &Group) -> Vec<String> {
         }
         Some(recorded) => {
             let config = &recorded.config;
-            let collective = match config.exchange.backend {
+            let backend = match config.exchange.backend {
                 BackendChoice::Auto => String::new(),
-                chosen => format!(", collective {chosen}"),
+                chosen => format!(", backend {chosen}"),
             };
             let options = format!(
-                "{} pixels, {}, overlap {}, {} on the wire{collective}",
+                "{} pixels, {}, overlap {}, {} on the wire{backend}",
                 config.image_size, config.layout, config.overlap, config.exchange.wire
             );
             vec![what, format!("{}: {}", recorded.device, devices(group)), options, length]

@@ -98,7 +98,7 @@ impl Hang<'_> {
         };
         let advice = match hosts[..] {
             [host] => {
-                format!("NCCL_DEBUG=INFO shows what they do on {host}, --collective mpi does without shared memory")
+                format!("NCCL_DEBUG=INFO shows what they do on {host}, --backend mpi does without shared memory")
             }
             _ => format!(
                 "look at the network between {} (ringmark doctor measures it), or choose another by --interface",

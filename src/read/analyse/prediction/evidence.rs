@@ -188,7 +188,7 @@ impl Evidence {
         );
         match &self.backend {
             Some(backend) if *backend != record.backend => bail!(
-                "it was measured by {}, the runs' gradients were summed by {backend}: measure both by the same (--collective)",
+                "it was measured by {}, the runs' gradients were summed by {backend}: measure both by the same (--backend)",
                 record.backend
             ),
             _ => Ok(()),
