@@ -133,10 +133,6 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
     for (options, message) in [
         ("--interface ib0,ib1", "\"ib0,ib1\" is no interface: write one name such as ib0, or a network"),
         ("--interface 10.77.0.0/40", "\"10.77.0.0/40\" is no network: write it as 10.77.0.0/24"),
-        (
-            "--hosts nobody.invalid",
-            "host \"nobody.invalid\" has no number of slots, and cannot be asked: its name is unknown",
-        ),
         ("--worker /nowhere", "--worker /nowhere is no program"),
     ] {
         let mut command = ringmark("doctor");
@@ -146,6 +142,18 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         let error = refused(command.args(words(options)), 2);
         assert!(error.contains(message), "{options}: {error}");
     }
+}
+
+#[test]
+fn a_host_that_cannot_be_asked_how_many_ranks_it_takes_has_its_row() {
+    let sandbox = Sandbox::new("exit 1");
+    let (status, found) = sandbox.examination("--hosts nobody.invalid --device cpu --quick");
+    assert_eq!((status, told(&found).len()), (Some(1), 1), "{found}");
+    assert!(told(&found)[0].starts_with("its name is unknown here"), "{found}");
+    let mut command = ringmark("sweep --dry-run --hosts nobody.invalid");
+    let error = refused(command.arg("--worker").arg(sandbox.worker()), 2);
+    let message = "host \"nobody.invalid\" has no number of slots, and cannot be asked: its name is unknown";
+    assert!(error.contains(message), "{error}");
 }
 
 #[test]
