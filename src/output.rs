@@ -1,6 +1,7 @@
 //! Where the answer of a command goes: a table for people to the standard output, and by `--json [FILE]` the same for
 //! programs. Not for what is in either.
 
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,16 @@ impl Json {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let check = ensure_folder(folder).with_context(|| format!("--json {} cannot be written", path.display()));
         check.map_err(usage)
+    }
+
+    /// Removes an answer from before: where there will be none, it must not be taken for one.
+    pub fn forget(&self) -> anyhow::Result<()> {
+        match self {
+            Json::File(path) if path.is_file() => {
+                fs::remove_file(path).with_context(|| format!("--json {} cannot be written anew", path.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes `value` where it is asked for; whether that was in the place of the table.

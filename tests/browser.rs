@@ -83,7 +83,7 @@ impl Browser {
         let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.folder.path();
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", "120", self.program, "--headless", "--disable-gpu", "--hide-scrollbars"]);
+        command.args(["--kill-after=5", "900", self.program, "--headless", "--disable-gpu", "--hide-scrollbars"]);
         // A sandbox is made by a user who is not root; these pages are our own. Pages may look at their frames' files.
         command.args([
             "--no-sandbox",

@@ -29,7 +29,7 @@ fn failed(sandbox: &Sandbox) -> (Vec<String>, String) {
     let (status, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")).arg("--json"));
     let answer: Value = serde_json::from_str(&stdout).expect("JSON");
     let checks = answer["checks"].as_array().expect("checks");
-    let failed: Vec<&Value> = checks.iter().filter(|check| check["is_passed"] == false).collect();
+    let failed: Vec<&Value> = checks.iter().filter(|check| check["state"] != "passed").collect();
     let names: Vec<String> = failed.iter().map(|check| check["name"].as_str().expect("a name").to_owned()).collect();
     assert_eq!(answer["is_passed"] == true, names.is_empty());
     assert_eq!(status, Some(if names.is_empty() { 0 } else { 1 }), "{stderr}");
@@ -68,10 +68,18 @@ fn a_file_that_was_edited_is_named_and_its_run_runs_again() {
     // No figure changes: a remark in the log, a blank in the record.
     change(&log, "\n", "\n# a remark\n");
     change(&sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl"), ",\"run\":", ", \"run\":");
-    assert_eq!(
-        only(&sandbox, "unedited"),
-        "1n1g/rn50_b8_fp32_1.log: it was changed after it was written (its SHA-256 is not that of the manifest)\n\
-         1n2g/rn50_b8_fp32_2.jsonl: it was changed after it was written (its SHA-256 is not that of the manifest)"
+    let (names, findings) = failed(&sandbox);
+    assert_eq!(names, ["complete", "unedited"], "{findings}");
+    for file in ["1n1g/rn50_b8_fp32_1.log", "1n2g/rn50_b8_fp32_2.jsonl"] {
+        let said = format!("{file}: it was changed after the run (its SHA-256 is not that of the manifest)");
+        // Neither counts, and both are why.
+        assert_eq!(findings.matches(&said).count(), 2, "{findings}");
+    }
+    // Every command says so, and none has figures of them.
+    let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")).arg("--out").arg(sandbox.path("again")));
+    assert!(
+        status == Some(1) && stderr.contains("not in the figures: 1n1g/rn50_b8_fp32_1.log: it was changed"),
+        "{stderr}"
     );
     let (status, _, stderr) = run(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
     assert_eq!(status, Some(0), "{stderr}");
@@ -96,6 +104,29 @@ fn figures_that_are_not_those_of_the_logs_are_named() {
     );
     extract(&sandbox);
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
+
+    // An earlier ringmark knew fewer keys, and its text for people was another.
+    let json = sandbox.path("out/out_result.json");
+    let mut result: Value = serde_json::from_slice(&fs::read(&json).expect("read")).expect("JSON");
+    result["rows"][0].as_object_mut().expect("a row").remove("is_quotable").expect("a key");
+    fs::write(&json, result.to_string()).expect("written");
+    change(&sandbox.path("out/out_result.md"), "speedup", "faster by");
+    assert_eq!(failed(&sandbox).0, Vec::<String>::new());
+    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
+    assert!(stdout.contains("note: the files of extract are of an earlier ringmark"), "{stdout}");
+    result["rows"][0]["images_per_second"] = 29.0.into();
+    fs::write(&json, result.to_string()).expect("written");
+    assert!(only(&sandbox, "unedited").starts_with("out_result.json: it is not what"));
+}
+
+#[test]
+fn an_answer_from_before_is_not_left_where_there_is_none() {
+    let sandbox = swept();
+    let answer = sandbox.path("check.json");
+    let (status, ..) = run(ringmark("check").arg(sandbox.path("out")).arg("--json").arg(&answer));
+    assert_eq!((status, answer.exists()), (Some(0), true));
+    refused(ringmark("check").arg(sandbox.path("nothing")).arg("--json").arg(&answer), 2);
+    assert!(!answer.exists());
 }
 
 #[test]
@@ -109,9 +140,9 @@ fn what_is_missing_or_does_not_belong_there_is_named() {
     let (names, findings) = failed(&sandbox);
     assert!(names.starts_with(&["complete".to_owned(), "unedited".to_owned()]), "{names:?}");
     for said in [
-        "1n2g/rn50_b8_fp32_2.log: its record is gone or damaged: repeat the run",
         "1n2g/rn50_b8_fp32_2.jsonl: it is gone",
-        "1n1g/rn50_b8_fp32_3.log: the sweep did not write this run: move it out of the folder",
+        "1n2g/rn50_b8_fp32_2.jsonl: it is gone",
+        "1n1g/rn50_b8_fp32_3.log: the sweep in this folder did not write it: move it out",
     ] {
         assert!(findings.contains(said), "{said}: {findings}");
     }
@@ -127,7 +158,7 @@ fn what_is_missing_or_does_not_belong_there_is_named() {
     for said in [
         "sweep.json: 1 run is missing: go on with: ",
         "1n1g/rn50_b8_fp32_1.log: the manifest does not have this run, and has later ones of its case",
-        "1n1g/rn50_b8_fp32_1.log: the sweep did not write this run",
+        "1n1g/rn50_b8_fp32_1.log: the sweep in this folder did not write it",
     ] {
         assert!(findings.contains(said), "{said}: {findings}");
     }
@@ -147,7 +178,7 @@ fn runs_of_other_options_and_runs_at_the_same_time_break_the_rules() {
     let sandbox = swept();
     change(&sandbox.path("out/1n1g/rn50_b8_fp32_2.jsonl"), "\"started\":20.0", "\"started\":11.0");
     let (names, findings) = failed(&sandbox);
-    assert_eq!(names, ["unedited", "rules"], "{findings}");
+    assert_eq!(names, ["complete", "unedited", "rules"], "{findings}");
     let said = "1n1g/rn50_b8_fp32_2.log: it started 1 s before 1n1g/rn50_b8_fp32_1.log ended: they shared the hosts";
     assert!(findings.contains(said), "{findings}");
 }
@@ -167,6 +198,8 @@ fn a_quick_sweep_is_not_quotable_and_an_older_manifest_tells_nothing_of_edits() 
     manifest.runs.iter_mut().for_each(|run| run.sha256 = None);
     manifest.write(&sandbox.path("out")).expect("written");
     assert!(only(&sandbox, "unedited").starts_with("the manifest has no hashes of 4 finished runs"));
+    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
+    assert!(stdout.contains("\n?     unedited  it cannot be told; "), "{stdout}");
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn a_mistake_in_the_file_is_named_with_the_file() {
         ("np = 2", "a case says how many ranks"),
         ("resume = true", "resume: this belongs to one start and not into a file: type --resume"),
         ("hosts = 1979-05-27", "hosts = 1979-05-27: give a text, a number, true, or a list of them"),
-        ("[train]\nruns = 1", "give a text, a number, true, or a list of them"),
+        ("[train]\nruns = 1", "[train]: the file has no sections"),
         ("runs = 1\nruns = 2", "duplicate key"),
         ("runs =", "this is no TOML"),
     ] {

@@ -376,9 +376,9 @@ fn nothing_in_common_is_told_with_what_there_is() {
     diff("/nowhere", test.path(), &[]).is_refused(&["BASE: /nowhere cannot be read: give a folder of results"]);
     let empty = Folder::new();
     let output = diff(empty.path(), test.path(), &[]);
-    assert_eq!(output.status, 1);
+    assert_eq!(output.status, 2);
     assert!(
-        output.stderr.contains("nothing to compare") && output.stderr.contains("holds no runs"),
+        output.stderr.contains("it holds no JSON of a benchmark") && output.stderr.contains("holds no runs"),
         "{}",
         output.stderr
     );
@@ -408,15 +408,18 @@ fn what_is_wrong_with_the_runs_is_told() {
     let base = sweep(&["1n1g"], 0.5, |run| run.header.profile = Profile::Quick);
     let test = sweep(&["1n1g"], 0.5, |run| run.header.config.inject = Some(Fault::Slow { rank: 0, percent: 50 }));
     let words = [
-        "WARNING: BASE: not to be quoted: quick profile, a first look: measure again with another profile",
-        "WARNING: TEST: not to be quoted: a fault was put in on purpose, slow:0:50: sweep again without --inject",
+        "NOT TO BE QUOTED: BASE: 1n1g: quick profile, a first look: measure again with another profile",
+        "NOT TO BE QUOTED: TEST: 1n1g: a fault was put in on purpose, slow:0:50: sweep again without --inject",
+        "1 case: 1 without a difference; 1 not to be quoted",
+        "(No difference)",
         "  profile: quick -> full",
         "  inject: not set -> slow:0:50",
     ];
     diff(base.path(), test.path(), &[]).tells(&words);
-    diff(base.path(), test.path(), &[]).tells(&["  runs           3!        3!", "!: these runs count"]);
     diff(base.path(), test.path(), &["--format", "markdown"])
-        .tells(&["**Warning:** BASE: not to be quoted: quick profile"]);
+        .tells(&["**Not to be quoted:** BASE: 1n1g: quick profile"]);
+    let gated = diff(base.path(), test.path(), &["--fail-on", "unquotable"]);
+    assert!(gated.status == 1 && gated.stderr.contains("not to be quoted: 1n1g"), "{}", gated.stderr);
 }
 
 #[test]

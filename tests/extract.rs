@@ -16,7 +16,7 @@ use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::resource_use::{HostUse, RankUse};
-use ringmark_record::manifest::{Conditions, Manifest};
+use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
 use crate::runs::{Folder, dlperf_log, long_record, record, rows_by_case};
@@ -506,7 +506,13 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
         folder.run(&disturbed(record("1n4g", run, 1.5 + 0.6 * f64::from(run)), 0.25));
     }
     let sweep = ["ringmark", "sweep", "--out", "first", "--resume"].map(str::to_owned).to_vec();
-    let manifest = Manifest::new(BenchmarkKind::Train, sweep, Conditions::default());
+    let mut manifest = Manifest::new(BenchmarkKind::Train, sweep, Conditions::default());
+    for name in ["1n1g", "1n2g", "1n4g"]
+        .iter()
+        .flat_map(|case| (1..=3).map(move |run| format!("{case}/rn50_b4_fp32_{run}.log")))
+    {
+        manifest.run(name.parse().expect("a name")).state = RunState::Finished;
+    }
     manifest.write(&folder.path()).expect("written");
     let (status, table, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
@@ -525,8 +531,8 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
     let again = "repeat 1n1g: ringmark sweep --out first --resume --repeat 1n1g";
     let objections = [
         format!(
-            "1n1g: others took 70.0 % of the core time of host a in run 3, and more than 25.0 % in 3 of 3 runs: stop them, \
-             then {again}"
+            "1n1g: processes and virtual machines beside it took 70.0 % of the core time of host a in run 3, and more than \
+             25.0 % in 3 of 3 runs: stop them, then {again}"
         ),
         format!(
             "1n2g: an efficiency of 222.2 % (more than 105.0 %): its base 1n1g was disturbed, or had less of the machine for \
@@ -812,7 +818,9 @@ fn what_was_asked_is_known_before_a_run_has_ended() {
     folder.write("1n1g/resnet18_b4_bf16_1.log", "ringmark: run failed: interrupted\n");
     let options = [("--device".to_owned(), "cpu".to_owned())].into();
     let conditions = Conditions { options, ..Conditions::default() };
-    let manifest = Manifest::new(BenchmarkKind::Train, vec!["ringmark".to_owned()], conditions);
+    let mut manifest = Manifest::new(BenchmarkKind::Train, vec!["ringmark".to_owned()], conditions);
+    let failed = RunState::Failed { reason: "interrupted".to_owned() };
+    manifest.run("1n1g/resnet18_b4_bf16_1.log".parse().expect("a name")).state = failed;
     manifest.write(&folder.path()).expect("written");
     let (status, table, _) = folder.extract(&[]);
     assert_eq!(status, Some(1));

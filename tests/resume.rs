@@ -10,9 +10,7 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::manifest::{self, Manifest, RunState};
 
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
@@ -74,7 +72,7 @@ fn fails(command: &mut Command) -> String {
 /// The command that the last words of a sweep tell.
 fn told(stderr: &str) -> Command {
     let line = stderr.trim_end().lines().last().expect("a line");
-    let line = line.strip_prefix("what is finished stays; go on with: ").expect(stderr);
+    let (_, line) = line.split_once("go on with: ").expect(stderr);
     let words = shell_words::split(line).expect("words of a shell");
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null());

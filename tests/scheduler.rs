@@ -88,7 +88,7 @@ impl Scheduler<'_> {
 
     /// Ranks on two hosts that do not mind SIGTERM; only the scheduler can reach those of the other host.
     pub fn no_rank_outlives_its_sweep(&self) {
-        let killed = format!("{} was ended by signal 9", self.starter);
+        let killed = format!("{} itself was ended by signal 9", self.starter);
         for (ending, reason) in [
             ("time", "timed out after 4 s; no rank has reported"),
             ("interrupt", "interrupted"),

@@ -468,7 +468,7 @@ fn an_mpirun_that_is_killed_leaves_no_rank() {
     let sandbox = Sandbox::new(&format!("[ $rank = 1 ] && sleep 0.5 && kill -KILL $PPID\n{HANGING}"));
     let (status, _, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n2g"));
     assert_eq!(status, Some(1), "{stderr}");
-    assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), "mpirun was ended by signal 9");
+    assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), "mpirun itself was ended by signal 9");
     assert_eq!(sandbox.left(), Vec::<String>::new());
 }
 

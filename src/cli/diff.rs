@@ -43,7 +43,8 @@ pub struct DiffOptions {
     /// Chance that an interval misses the truth
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = significance)]
     significance: f64,
-    /// Exit status 1 also where a case is slower, is too noisy to tell, or is missing in TEST
+    /// Exit status 1 also where a case is slower, is too noisy to tell, is missing in TEST, or is not to be quoted on either
+    /// side
     #[arg(
         long,
         value_name = "WHAT,..",

@@ -1,13 +1,12 @@
 //! `ringmark check`: whether a result holds, for people who are handed one and for CI: what MLPerf's checker is to MLPerf.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
-use ringmark_record::file::run_name::{MANIFEST, RunName};
+use ringmark_record::file::run_name::MANIFEST;
 use ringmark_record::manifest::Manifest;
 use ringmark_record::options::usage::usage;
 
@@ -15,8 +14,7 @@ use crate::output::{self, Json};
 use crate::read::analyse::checks;
 use crate::read::extract::{self, Extracted};
 use crate::read::load::folder;
-use crate::read::load::problem::Problem;
-use crate::read::load::sweep_run::{Integrity, SweepRun};
+use crate::read::load::sweep_run::{Integrity, Outputs, SweepRun};
 use crate::read::show::check::CheckedResult;
 
 /// What `ringmark check` is asked to do.
@@ -31,6 +29,7 @@ pub struct CheckConfig {
 /// Checks and prints; an error where a check is not passed.
 pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
     config.json.check()?;
+    config.json.forget()?;
     let checked = check(&config.folder)?;
     if !config.json.write(&checked)? {
         output::print(&checked.text())?;
@@ -43,7 +42,6 @@ pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
 
 fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     let found = folder::find(root)?;
-    let names: Vec<RunName> = found.runs.iter().map(|run| run.name).collect();
     let manifest = Manifest::find(root)?.ok_or_else(|| {
         usage(anyhow!(
             "{} holds no {MANIFEST}, by which its runs are known: give a folder of `ringmark sweep` or `ringmark score`",
@@ -57,21 +55,11 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     };
     let runs = manifest.runs.iter().filter_map(|run| read(root, run.name, &manifest.conditions.options));
     let runs: Vec<SweepRun> = runs.collect();
+    let integrity = Integrity::read(root, &manifest, &folder::logs(root)?);
     let Extracted { problems, objections, files } = extract::extracted(root, found)?;
-    let written: Vec<&(PathBuf, String)> = files.iter().filter(|(file, _)| root.join(file).exists()).collect();
-    let is_stale =
-        |(file, text): &&&(PathBuf, String)| !fs::read_to_string(root.join(file)).is_ok_and(|it| it == *text);
-    let stale = written.iter().filter(is_stale).map(|(file, _)| {
-        Problem::in_file(file, "it is not what `ringmark extract` writes of these runs: extract again")
-    });
     let checks = vec![
         checks::complete(&manifest, &problems, &runs),
-        checks::unedited(
-            &manifest,
-            &Integrity::read(root, &manifest),
-            &names,
-            (written.len(), &stale.collect::<Vec<Problem>>()),
-        ),
+        checks::unedited(&integrity, &Outputs::read(root, &files)),
         checks::rules(&runs),
         checks::quotable(objections),
     ];

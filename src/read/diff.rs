@@ -52,6 +52,8 @@ keyword_enum!(
         Noisy = "noisy",
         /// BASE has a case that TEST has not.
         Missing = "missing",
+        /// There is an objection to the figures of a case, on either side.
+        Unquotable = "unquotable",
     }
 );
 
@@ -105,8 +107,13 @@ fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
             outcome.cases().filter(|(_, case)| case.verdict == verdict).map(|(table, case)| outcome.name(table, case));
         cases.collect::<Vec<_>>().join(", ")
     };
+    let unquotable = || {
+        let cases = outcome.cases().filter(|(_, case)| !case.is_quotable());
+        cases.map(|(table, case)| outcome.name(table, case)).collect::<Vec<_>>().join(", ")
+    };
     let asked = |what: FailOn| {
         let (what, cases) = match what {
+            FailOn::Unquotable => ("not to be quoted", unquotable()),
             FailOn::Slower => ("slower", of(Verdict::Slower)),
             FailOn::Noisy => ("too noisy to tell", of(Verdict::TooNoisy)),
             FailOn::Missing => ("not in TEST", outcome.only_in_base.join(", ")),
@@ -189,7 +196,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         (Err(_), Some((content, files))) => read_files(path, content, &files, left_out),
         (Err(error), None) => {
             let more: String = left_out.iter().map(|file| format!("\n  {file}")).collect();
-            Err(error.context(format!("nothing to compare: no JSON of a benchmark either{more}")))
+            Err(usage(anyhow::anyhow!("{error:#}; and it holds no JSON of a benchmark{more}")))
         }
     }
 }

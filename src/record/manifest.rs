@@ -100,6 +100,20 @@ pub struct FileHashes {
     pub record: String,
 }
 
+impl RunOfSweep {
+    /// What happened to a file of a finished run after it had ended, with the file: `None` where its log and record are as
+    /// they were, as far as the manifest knows.
+    pub fn change(&self, folder: &Path) -> Option<(PathBuf, String)> {
+        let record = self.name.record(folder);
+        match &self.sha256 {
+            _ if self.state != RunState::Finished => None,
+            Some(hashes) => hashes.changes(folder, self.name).into_iter().next(),
+            None if record.exists() => None,
+            None => Some((record, "it is gone".to_owned())),
+        }
+    }
+}
+
 impl FileHashes {
     /// Of the files that the run of this name has now.
     pub fn of(folder: &Path, run: RunName) -> anyhow::Result<FileHashes> {

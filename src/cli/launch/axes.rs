@@ -18,6 +18,7 @@ use crate::cli::launch::config_file::Setting;
 use crate::cli::launch::hosts::Machine;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::benchmark::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::plan::Axes;
 
@@ -25,7 +26,7 @@ use crate::launch::sweep::plan::Axes;
 #[derive(Debug, Args)]
 pub struct AxesOptions {
     /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g
-    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts]
+    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts; of scoring 1n1g, one rank with all cores]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
     /// Networks, instead of --model: each runs with every precision, batch size and case
@@ -131,12 +132,15 @@ impl AxesOptions {
 }
 
 /// The axes of `sweep` and then the `others` for a file of options: an axis under the name for one value or for several.
-pub(super) fn filled_in(sweep: &AxesSweep, others: Vec<Setting>) -> Vec<Setting> {
+/// A rank's threads are in it where this machine decides them.
+pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Setting>) -> Vec<Setting> {
+    let threads = sweep.threads(PlanContext { environment: &machine.environment, begun: None });
     let Axes { models, dtypes, batch_sizes, cases, runs } = &sweep.axes;
     let mut settings = vec![
         ("profile".to_owned(), vec![sweep.profile.to_string()]),
         ("cases".to_owned(), texts(cases)),
         ("runs".to_owned(), vec![runs.to_string()]),
+        ("threads".to_owned(), threads.iter().map(u32::to_string).collect()),
     ];
     for (one, several, values) in [
         ("model", "models", texts(models)),

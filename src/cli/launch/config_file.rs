@@ -65,7 +65,11 @@ impl FromArgMatches for ConfigFileOptions {
             let values = matches.get_raw(id.as_str()).into_iter().flatten();
             values.map(|value| value.to_string_lossy().into_owned()).collect()
         };
-        let mut given: Vec<Setting> = given(matches).map(|id| (id.as_str().replace('_', "-"), values(id))).collect();
+        let sources = [ValueSource::CommandLine, ValueSource::DefaultValue];
+        let mut given: Vec<Setting> =
+            given(matches, &sources).map(|id| (id.as_str().replace('_', "-"), values(id))).collect();
+        // A flag that is not set.
+        given.retain(|(_, values)| *values != ["false"]);
         given.sort();
         Ok(ConfigFileOptions { save: matches.get_one::<PathBuf>(SAVE_CONFIG).cloned(), given })
     }
@@ -76,9 +80,9 @@ impl FromArgMatches for ConfigFileOptions {
     }
 }
 
-/// Every option that has a value which is no default.
-fn given(matches: &ArgMatches) -> impl Iterator<Item = &Id> {
-    let is_given = |id: &&Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+/// Every option that has a value from one of `sources`.
+fn given<'a>(matches: &'a ArgMatches, sources: &'a [ValueSource]) -> impl Iterator<Item = &'a Id> {
+    let is_given = |id: &&Id| matches.value_source(id.as_str()).is_some_and(|source| sources.contains(&source));
     // Only a group of options has names of options for its values.
     let is_option = |id: &&Id| matches.try_get_one::<Id>(id.as_str()).is_err();
     matches.ids().filter(is_given).filter(is_option)
@@ -98,7 +102,7 @@ impl ConfigFileOptions {
             others.all(|other| other != name) && filled_in.iter().all(|(other, _)| other != name)
         };
         let mut text = format!(
-            "# ringmark {command} --config {}\n#\n# Every value is filled in. What is typed beside --config counts more.\n\
+            "# ringmark {command} --config {}\n#\n# What is typed beside --config counts more. Without hosts, it is for the machine that runs it.\n\
              {COMMAND} = {}\n\n",
             shell_words::quote(&path.display().to_string()),
             value(command)
@@ -149,8 +153,9 @@ pub fn expand(
         let text = explain(error, &alone).render().to_string();
         return Err(in_file(text.trim_start_matches("error: ").trim_end().to_owned()));
     }
-    let typed_options: Vec<&Arg> =
-        given(matches).filter_map(|id| command.get_arguments().find(|option| option.get_id() == id)).collect();
+    let typed_options: Vec<&Arg> = given(matches, &[ValueSource::CommandLine])
+        .filter_map(|id| command.get_arguments().find(|option| option.get_id() == id))
+        .collect();
     let is_kept = |(name, _): &&Setting| {
         let option = command.get_arguments().find(|option| has_name(option, name));
         option.is_none_or(|option| !typed_options.iter().any(|typed| replaces(command, typed, option)))
@@ -166,6 +171,9 @@ pub fn expand(
 fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
     let text = fs::read_to_string(path).context("the file cannot be read")?;
     let mut table: Table = text.parse().context("this is no TOML")?;
+    if let Some((name, _)) = table.iter().find(|(_, value)| value.is_table()) {
+        bail!("[{name}]: the file has no sections: write every option on a line of its own, as batch-size = 8");
+    }
     if let Some(of) = table.remove(COMMAND) {
         ensure!(of.as_str() == Some(command), "{COMMAND} = {of}: the file is not for `ringmark {command}`");
     }

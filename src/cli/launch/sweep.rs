@@ -104,7 +104,7 @@ impl SweepOptions {
         if ddp_suite {
             suite::check(&train).map_err(usage)?;
         }
-        let filled_in = axes::filled_in(&sweep, option_table::filled_in(&train));
+        let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&train));
         sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
         Ok(TrainSweep { sweep, ddp_suite, train })
     }

@@ -60,10 +60,11 @@ impl Ended {
         let program = starter.program();
         match self {
             Ended::Exited(status, _) if status.success() => None,
-            Ended::Exited(_, Some(reason)) => Some(reason.clone()),
-            Ended::Exited(status, None) => Some(match (status.code(), status.signal()) {
-                (Some(code), _) => format!("{program} ended with exit status {code}"),
-                (None, signal) => format!("{program} was ended by signal {}", signal.unwrap_or_default()),
+            Ended::Exited(status, reason) => Some(match (reason, status.code(), status.signal()) {
+                // Its ranks die with it: they are not what is wrong.
+                (_, None, signal) => format!("{program} itself was ended by signal {}", signal.unwrap_or_default()),
+                (Some(reason), ..) => reason.clone(),
+                (None, Some(code), _) => format!("{program} ended with exit status {code}"),
             }),
             Ended::Stopped(reason) => Some(reason.clone()),
             Ended::TimedOut(limit, places) => Some(format!("timed out after {} s; {places}", limit.as_secs())),
@@ -300,7 +301,7 @@ mod tests {
         let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw), None).failure(Starter::Mpirun);
         assert_eq!(exited(0), None);
         assert_eq!(exited(3 << 8).as_deref(), Some("mpirun ended with exit status 3"));
-        assert_eq!(exited(9).as_deref(), Some("mpirun was ended by signal 9"));
+        assert_eq!(exited(9).as_deref(), Some("mpirun itself was ended by signal 9"));
         let srun = Ended::Exited(ExitStatus::from_raw(3 << 8), None).failure(Starter::Slurm(GpusOfStep::Unknown));
         assert_eq!(srun.as_deref(), Some("srun ended with exit status 3"));
         let timed_out = Ended::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned());

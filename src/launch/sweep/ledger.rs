@@ -89,10 +89,7 @@ impl Ledger {
         let (out, known) = (&self.out, &mut self.manifest.ran_on);
         for run in &mut self.manifest.runs {
             let mut check = || admit(known, check(run.name)?);
-            let changed = || {
-                let change = run.sha256.as_ref().and_then(|hashes| hashes.changes(out, run.name).into_iter().next());
-                change.map(|(file, change)| format!("{}: {change}", file.display()))
-            };
+            let changed = || run.change(out).map(|(file, change)| format!("{}: {change}", file.display()));
             let fault = match &run.state {
                 RunState::Planned => continue,
                 RunState::Failed { reason } => Some(reason.clone()),
@@ -174,11 +171,17 @@ impl Ledger {
 
 /// The manifest of a folder that is to hold one.
 pub fn find(out: &Path) -> anyhow::Result<Manifest> {
-    Manifest::find(out)?.ok_or_else(|| {
-        let out = out.display();
-        usage(anyhow!(
-            "--out {out} holds no sweep to go on with (no {MANIFEST}): leave out --resume, or choose another --out"
-        ))
+    let found = Manifest::find(out).map_err(|error| {
+        anyhow!(
+            "{error:#}: put a copy of it back, or choose another --out (without it `ringmark extract` reads the runs)"
+        )
+    })?;
+    found.ok_or_else(|| {
+        let advice = match refuse_used_folder(out) {
+            Ok(()) => "leave out --resume, or choose another --out",
+            Err(_) => "its runs are there, and `ringmark extract` reads them: choose another --out for more",
+        };
+        usage(anyhow!("--out {} holds no sweep to go on with (no {MANIFEST}): {advice}", out.display()))
     })
 }
 

@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::host::heartbeat::Stage;
@@ -15,6 +16,9 @@ use crate::launch::sweep::benchmark::{Follower, SessionProgress};
 
 /// Between two lines where standard output is no terminal.
 const INTERVAL: Duration = Duration::from_secs(30);
+
+/// How many parts of the line may be left out where there is no room.
+const SHORTEST: u32 = 3;
 
 /// Follows a run by the lines of its iterations and the reports of its ranks.
 pub struct RunProgress {
@@ -81,11 +85,12 @@ impl RunProgress {
 
     /// Shows where the run is; on no terminal the line to print, where it is time for one.
     fn show(&mut self, now: Instant) -> Option<String> {
-        let line = self.line_at(now);
         if !self.bar.is_hidden() {
-            self.bar.set_message(line);
+            let width = usize::from(Term::stdout().size().1);
+            self.bar.set_message(self.line_within(now, width));
             return None;
         }
+        let line = self.line_at(now);
         let is_due = now - self.printed >= INTERVAL;
         is_due.then(|| {
             self.printed = now;
@@ -93,31 +98,44 @@ impl RunProgress {
         })
     }
 
+    /// As [`line_at`](RunProgress::line_at); where that is longer than `width`, without what is missed least.
+    fn line_within(&self, now: Instant, width: usize) -> String {
+        let fitting = (0..SHORTEST).map(|shorter| self.shortened(now, shorter)).find(|line| line.len() <= width);
+        fitting.unwrap_or_else(|| self.shortened(now, SHORTEST))
+    }
+
     /// `run 3/10 - 1n2g - backward - 12/30 - 1.2 images/s +-4 % - run 0:40 - sweep about 6:10 left`.
     fn line_at(&self, now: Instant) -> String {
+        self.shortened(now, 0)
+    }
+
+    /// The same without its first, second and third least part: the time of the run, the interval, the stage.
+    fn shortened(&self, now: Instant, shorter: u32) -> String {
         let SessionProgress { number, of, .. } = self.session;
         let elapsed = now - self.started;
         let mut parts = vec![format!("run {number}/{of}"), self.title.clone()];
-        parts.extend(self.place.map(|(_, stage)| name(stage)));
+        parts.extend(self.place.filter(|_| shorter < SHORTEST).map(|(_, stage)| name(stage)));
         let begun = self.place.map_or(0, |(iteration, _)| iteration);
         let iteration = self.last.map_or(begun, |(ended, _)| ended.max(begun));
         if iteration > 0 {
             parts.push(format!("{iteration}/{}", self.iterations));
         }
-        parts.extend(self.speed_text());
-        parts.push(format!("run {}", clock(elapsed)));
+        parts.extend(self.speed_text(shorter < 2));
+        parts.extend((shorter < 1).then(|| format!("run {}", clock(elapsed))));
         let left = self.session.session_left(elapsed, self.left(now));
         parts.extend(left.map(|left| format!("sweep about {} left", clock(left))));
         parts.join(" - ")
     }
 
-    /// The speed so far with the half-width of the 95 % confidence interval of the mean, where it has one.
-    fn speed_text(&self) -> Option<String> {
+    /// The speed so far; with the half-width of the 95 % confidence interval of the mean, where it has one that tells
+    /// something and there is room for it.
+    fn speed_text(&self, has_margin: bool) -> Option<String> {
         let Some(speed) = self.speed() else {
             return self.last.map(|(_, speed)| format!("{:.1} images/s (warm-up)", speed.0));
         };
-        let margin = welch::margin_of_mean(&self.speeds).filter(|_| speed.0 > 0.0);
-        let margin = margin.map(|margin| format!(" +-{:.0} %", 100.0 * margin / speed.0)).unwrap_or_default();
+        let margin = welch::margin_of_mean(&self.speeds).filter(|_| has_margin && speed.0 > 0.0);
+        let margin = margin.map(|margin| margin / speed.0).filter(|margin| *margin < 1.0);
+        let margin = margin.map(|margin| format!(" +-{:.0} %", 100.0 * margin)).unwrap_or_default();
         Some(format!("{:.1} images/s{margin}", speed.0))
     }
 

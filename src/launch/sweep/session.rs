@@ -137,7 +137,11 @@ impl<B: Benchmark> Session<'_, B> {
         outcome.map_err(|error| match &agenda.ledger {
             Some(ledger) => {
                 let command = shell_words::join(ledger.command());
-                anyhow!("{error:#}\nwhat is finished stays; go on with: {command}")
+                // The same again fails again where nothing has ever worked.
+                let works = interrupt.asked() || agenda.plan.iter().any(|job| agenda.is_finished(job));
+                let stays =
+                    if works { "what is finished stays; go on with" } else { "when that is mended, go on with" };
+                anyhow!("{error:#}\n{stays}: {command}")
             }
             None => error,
         })

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::read::load::problem::Problem;
-use crate::read::load::sweep_run::{Integrity, SweepRun};
+use crate::read::load::sweep_run::{Integrity, Outputs, SweepRun};
 
 keyword_enum!(
     /// What is checked.
@@ -26,13 +26,25 @@ keyword_enum!(
     }
 );
 
+keyword_enum!(
+    /// What came of a check.
+    CheckState {
+        /// Nothing speaks against it.
+        Passed = "passed",
+        /// Something does.
+        Failed = "failed",
+        /// The folder does not tell.
+        Unknown = "unknown",
+    }
+);
+
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     /// Which.
     pub name: CheckName,
-    /// Whether nothing speaks against it.
-    pub is_passed: bool,
+    /// What came of it.
+    pub state: CheckState,
     /// What was looked at.
     pub summary: String,
     /// What speaks against it, and what to do.
@@ -43,7 +55,8 @@ pub struct Check {
 
 impl Check {
     fn new(name: CheckName, summary: String, findings: Vec<String>) -> Check {
-        Check { name, is_passed: findings.is_empty(), summary, findings, notes: Vec::new() }
+        let state = if findings.is_empty() { CheckState::Passed } else { CheckState::Failed };
+        Check { name, state, summary, findings, notes: Vec::new() }
     }
 }
 
@@ -74,30 +87,24 @@ fn numbers_that_are_missing(known: &BTreeSet<RunName>) -> Vec<String> {
     missing.map(|run| format!("{run}: the manifest does not have this run, and has later ones of its case")).collect()
 }
 
-/// Whether files are as they were written: those of runs by their hashes, `outputs` of extract as (files, those that are
-/// not what extract writes). `found` are the runs that lie in the folder.
-pub fn unedited(
-    manifest: &Manifest,
-    integrity: &Integrity,
-    found: &[RunName],
-    (outputs, stale): (usize, &[Problem]),
-) -> Check {
-    let is_known = |run: &&RunName| manifest.runs.iter().any(|known| known.name == **run);
-    let strangers = found.iter().filter(|run| !is_known(run));
-    let strangers = strangers.map(|run| format!("{run}: the sweep did not write this run: move it out of the folder"));
-    let without = (integrity.without_hashes > 0).then(|| {
-        format!(
-            "the manifest has no hashes of {}: an earlier ringmark wrote it, so nobody can tell: sweep again",
-            count(integrity.without_hashes, "finished run")
-        )
-    });
-    let changes = integrity.changes.iter().chain(stale).map(Problem::to_string);
+/// Whether files are as they were written: those of runs by their hashes, and the `outputs` of extract.
+pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
+    let changes = integrity.changes.iter().chain(&integrity.strangers).chain(&outputs.stale);
+    let findings: Vec<String> = changes.map(Problem::to_string).collect();
     let summary = format!(
         "{} by their SHA-256; {} of extract made anew",
         count(2 * integrity.with_hashes, "file"),
-        count(outputs, "file")
+        count(outputs.compared, "file")
     );
-    Check::new(CheckName::Unedited, summary, changes.chain(strangers).chain(without).collect())
+    let check = Check { notes: outputs.notes.clone(), ..Check::new(CheckName::Unedited, summary, findings) };
+    if check.state == CheckState::Failed || integrity.without_hashes == 0 {
+        return check;
+    }
+    let unknown = format!(
+        "the manifest has no hashes of {}: an earlier ringmark wrote it, and nobody can tell whether they were edited",
+        count(integrity.without_hashes, "finished run")
+    );
+    Check { state: CheckState::Unknown, findings: vec![unknown], ..check }
 }
 
 /// Whether the runs, in any order, are those of one sweep.

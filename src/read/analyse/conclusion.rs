@@ -17,7 +17,8 @@ pub fn of_group(group: &Group) -> Option<String> {
     let times = f64::from(case.case.ranks()) / f64::from(base.ranks());
     let reached =
         format!("{}: {:.2}x of {times}, {:.0} %{doubt}", case.case, figures.speedup, 100.0 * figures.efficiency);
-    let lost = scaling_loss::of_case(group, case).and_then(|loss| of_loss(&loss, case));
+    // Where disturbed runs lose something is where they were disturbed.
+    let lost = scaling_loss::of_case(group, case).filter(|_| doubt.is_empty()).and_then(|loss| of_loss(&loss, case));
     Some(lost.map_or_else(|| reached.clone(), |lost| format!("{reached}; {lost}")))
 }
 

@@ -184,8 +184,11 @@ impl Group {
         self.speed_objections(case).chain(&case.scaling_objections)
     }
 
-    /// Every objection once; its reason names the case that it is to.
+    /// Every objection once; its reason names the case that it is to. Those to the whole table say enough.
     pub fn all_objections(&self) -> Vec<Objection> {
+        if !self.objections.is_empty() {
+            return self.objections.clone();
+        }
         let of_case = |case: &CaseRuns| {
             let own = case.speed_objections.iter().chain(&case.scaling_objections);
             let own = own.map(|objection| objection.to(case.case));
@@ -196,7 +199,7 @@ impl Group {
             let baseline = baseline.map(|objection| objection.to(format!("{} without communication", case.case)));
             own.chain(baseline).collect::<Vec<_>>()
         };
-        self.objections.iter().cloned().chain(self.cases.iter().flat_map(of_case)).collect()
+        self.cases.iter().flat_map(of_case).collect()
     }
 
     /// Of all cases, once their figures are there.

@@ -19,12 +19,19 @@ pub struct Objection {
     pub reason: String,
     /// What to do.
     pub fix: String,
+    /// Whether it is to speedup and efficiency alone, and the speed may be quoted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_scaling_alone: bool,
 }
 
 impl Objection {
+    fn new(reason: String, fix: String) -> Objection {
+        Objection { reason, fix, is_of_scaling_alone: false }
+    }
+
     /// The same, its reason with what it is to.
     pub fn to(&self, what: impl fmt::Display) -> Objection {
-        Objection { reason: format!("{what}: {}", self.reason), fix: self.fix.clone() }
+        Objection { reason: format!("{what}: {}", self.reason), ..self.clone() }
     }
 
     /// Among warnings, where there is no other place for it.
@@ -59,20 +66,21 @@ pub fn to_speed(
     let loaded: Vec<(u32, &ForeignLoad)> =
         loads.iter().filter_map(|(run, load)| Some((*run, load.filter(heavy)?))).collect();
     let worst = loaded.iter().max_by(|one, other| share(&one.1).total_cmp(&share(&other.1)));
-    let load = worst.map(|(run, load)| Objection {
-        reason: format!(
-            "others took {} of the core time of host {} in run {run}, and more than {} in {} of {} runs",
+    let load = worst.map(|(run, load)| {
+        let reason = format!(
+            "processes and virtual machines beside it took {} of the core time of host {} in run {run}, and more than {} in {} of \
+             {} runs",
             percent(load.share),
             load.host,
             percent(HEAVY_FOREIGN_LOAD),
             loaded.len(),
             loads.len()
-        ),
-        fix: format!("stop them, then {}", repeat(asked, case)),
+        );
+        Objection::new(reason, format!("stop them, then {}", repeat(asked, case)))
     });
-    let spread = cv.filter(|cv| *cv > WILD_SPREAD).map(|cv| Objection {
-        reason: format!("its runs differ by {} (CV, more than {})", percent(cv), percent(WILD_SPREAD)),
-        fix: repeat(asked, case),
+    let spread = cv.filter(|cv| *cv > WILD_SPREAD).map(|cv| {
+        let reason = format!("its runs differ by {} (CV, more than {})", percent(cv), percent(WILD_SPREAD));
+        Objection::new(reason, repeat(asked, case))
     });
     load.into_iter().chain(spread).collect()
 }
@@ -86,32 +94,30 @@ pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<Objection> {
 
 /// To an efficiency that no cluster has.
 pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<Objection> {
-    (efficiency > IMPOSSIBLE_EFFICIENCY).then(|| Objection {
-        reason: format!(
+    (efficiency > IMPOSSIBLE_EFFICIENCY).then(|| {
+        let reason = format!(
             "an efficiency of {} (more than {}): its base {base} was disturbed, or had less of the machine for a rank",
             percent(efficiency),
             percent(IMPOSSIBLE_EFFICIENCY)
-        ),
-        fix: repeat(asked, base),
+        );
+        Objection { is_of_scaling_alone: true, ..Objection::new(reason, repeat(asked, base)) }
     })
 }
 
 /// To figures that are relative to a base which is not to be quoted.
 pub fn to_base(base: Case, asked: &SweepFacts) -> Objection {
-    Objection { reason: format!("its base {base} is not to be quoted"), fix: repeat(asked, base) }
+    let objection = Objection::new(format!("its base {base} is not to be quoted"), repeat(asked, base));
+    Objection { is_of_scaling_alone: true, ..objection }
 }
 
 /// To the figures of a table of the quick profile.
 pub fn to_quick() -> Objection {
-    Objection { reason: "quick profile, a first look".to_owned(), fix: "measure again with another profile".to_owned() }
+    Objection::new("quick profile, a first look".to_owned(), "measure again with another profile".to_owned())
 }
 
 /// To figures of runs that a fault was put into.
 pub fn to_fault(fault: impl fmt::Display) -> Objection {
-    Objection {
-        reason: format!("a fault was put in on purpose, {fault}"),
-        fix: "sweep again without --inject".to_owned(),
-    }
+    Objection::new(format!("a fault was put in on purpose, {fault}"), "sweep again without --inject".to_owned())
 }
 
 fn percent(share: f64) -> String {
@@ -136,8 +142,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                "others took 53.0 % of the core time of host a in run 2, and more than 25.0 % in 1 of 3 runs: stop them, then \
-                 repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
+                "processes and virtual machines beside it took 53.0 % of the core time of host a in run 2, and more than 25.0 % \
+                 in 1 of 3 runs: stop them, then repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
                 "its runs differ by 35.0 % (CV, more than 10.0 %): repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
             ]
         );

@@ -1,4 +1,5 @@
-//! Which files of a folder are runs. Reads names alone; what looks like a log and is no run becomes a [`Problem`].
+//! Which files of a folder are runs, by their names and its manifest; what looks like a log and is no run becomes a
+//! [`Problem`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -11,11 +12,11 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
-use ringmark_record::file::run_name::{BANDWIDTH_LOG, BASELINE, MANIFEST, RunName};
+use ringmark_record::file::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, BASELINE, MANIFEST, RunName};
 use ringmark_record::manifest::{Manifest, RunState};
 use ringmark_record::options::usage::usage;
 
-use crate::read::load::content::{benchmark_of, model_of};
+use crate::read::load::content::{benchmark_of, files_below, model_of};
 use crate::read::load::problem::Problem;
 
 /// What a run's log is called.
@@ -64,6 +65,22 @@ pub struct Found {
 
 /// Looks for `<case>/<model>_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. An error where there is none at all.
 pub fn find(root: &Path) -> anyhow::Result<Found> {
+    let mut found = looked_at(root)?;
+    found.leave_out_second_logs();
+    found.look_at_records(root);
+    found.miss_runs(root);
+    if found.runs.is_empty() && found.has_manifest() {
+        let problems: String = found.problems.iter().map(|problem| format!("\n  {problem}")).collect();
+        bail!("{} holds no run that counts:{problems}", root.display());
+    }
+    if found.runs.is_empty() {
+        bail!("{} holds no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems));
+    }
+    Ok(found)
+}
+
+/// What lies there by its names alone.
+fn looked_at(root: &Path) -> anyhow::Result<Found> {
     check_is_folder(root).map_err(usage)?;
     let mut found = Found::default();
     let paths = entries(root).with_context(|| format!("{} cannot be read", root.display()))?;
@@ -77,13 +94,12 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
             found.look_at(root, path);
         }
     }
-    found.leave_out_second_logs();
-    found.look_at_records(root);
-    found.miss_runs(root);
-    if found.runs.is_empty() {
-        bail!("{} holds no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems));
-    }
     Ok(found)
+}
+
+/// Every log below `root` whose name says which run it holds, counted or not.
+pub fn logs(root: &Path) -> anyhow::Result<Vec<FoundRun>> {
+    Ok(looked_at(root)?.runs)
 }
 
 fn check_is_folder(root: &Path) -> anyhow::Result<()> {
@@ -180,8 +196,13 @@ impl Found {
         }
     }
 
-    /// What the sweep's manifest, where there is one, says of runs that have no log. Of those that have one it says no
-    /// more than their files do.
+    /// Whether there is one that can be read.
+    fn has_manifest(&self) -> bool {
+        self.sweep.resume_command.is_some()
+    }
+
+    /// What the sweep's manifest, where there is one, says of runs that are not there as it left them, and of runs that are
+    /// none of its own: neither count.
     fn miss_runs(&mut self, root: &Path) {
         let manifest = match Manifest::find(root) {
             Ok(None) => return,
@@ -195,21 +216,36 @@ impl Found {
         self.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
         let command = shell_words::join(&manifest.command);
         let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
+        let mut counts = HashSet::new();
         let mut missing = 0;
-        for run in manifest.runs {
+        for run in &manifest.runs {
             let has_log = there.contains(&run.name);
-            let what = match run.state {
-                RunState::Finished if has_log => continue,
+            let change = run.change(root).filter(|_| has_log);
+            let what = match &run.state {
+                RunState::Finished if has_log && change.is_none() => {
+                    counts.insert(run.name);
+                    continue;
+                }
                 RunState::Planned => "not yet run".to_owned(),
                 RunState::Running { .. } => "under way, or cut off".to_owned(),
                 RunState::Failed { reason } => format!("the run failed: {reason}"),
                 RunState::Finished => "finished, but its log is gone".to_owned(),
             };
             missing += 1;
-            if !has_log {
+            if let Some((file, what)) = change {
+                self.problems.push(Problem::in_file(below(root, &file), what));
+            } else if !has_log {
                 self.problems.push(Problem::in_file(run.name.log(Path::new("")), what));
+            } else {
+                // Its log says more.
+                counts.insert(run.name);
             }
         }
+        let known: HashSet<RunName> = manifest.runs.iter().map(|run| run.name).collect();
+        for run in self.runs.iter().filter(|run| !known.contains(&run.name)) {
+            self.problems.push(stranger(run));
+        }
+        self.runs.retain(|run| counts.contains(&run.name));
         if missing > 0 {
             let runs = if missing == 1 { "1 run is".to_owned() } else { format!("{missing} runs are") };
             self.problems.push(Problem::in_file(MANIFEST, format!("{runs} missing: go on with: {command}")));
@@ -218,6 +254,11 @@ impl Found {
         self.sweep =
             SweepFacts { resume_command: Some(command), device: device.filter(|device| *device != DeviceChoice::Auto) };
     }
+}
+
+/// That a run is none of the sweep in its folder.
+pub fn stranger(run: &FoundRun) -> Problem {
+    Problem::in_file(&run.log, "the sweep in this folder did not write it: move it out, into a folder of its own")
 }
 
 /// Paths in a folder, sorted, plain run names (`_1`) before those with leading zeros (`_01`).
@@ -251,6 +292,10 @@ fn hint(root: &Path, problems: &[Problem]) -> String {
     }
     if let Some(folder) = entries(root).ok().and_then(|folders| folders.into_iter().find(holds_cases)) {
         return format!("; did you mean {}?", folder.display());
+    }
+    if files_below(root, 1).iter().any(|file| file.ends_with(BANDWIDTH_RECORD)) {
+        return "; it holds results of `ringmark bandwidth`, which `ringmark report` shows and `ringmark diff` compares"
+            .to_owned();
     }
     problems.iter().map(|problem| format!("\n  {problem}")).collect()
 }

@@ -4,7 +4,7 @@ use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::environment::RankPlace;
-use ringmark_record::stats::summary::{Spread, mean, median_by_rate, median_places};
+use ringmark_record::stats::summary::{Spread, mean, median_weights};
 
 /// Times of one iteration: means over ranks and iterations, of the median run where there are several runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,26 +33,28 @@ pub struct RankTimes {
 impl IterationTimes {
     /// Mean of each time over the ranks of a run; `None` for none.
     pub fn of_ranks(ranks: &[RankTimes]) -> Option<IterationTimes> {
-        let all: Vec<IterationTimes> = ranks.iter().map(|rank| rank.times).collect();
-        IterationTimes::mean(&all)
+        let weight = 1.0 / ranks.len() as f64;
+        IterationTimes::sum(ranks.iter().map(|rank| (rank.times, weight)))
     }
 
-    /// Those of the median run, of an even number of runs the means of the two, its step that of the median speed; `None` for
-    /// none.
+    /// Those of the median run, of an even number of runs those of the two weighted by their speeds, so that the step is that
+    /// of the median speed and its parts add up to it; `None` for none.
     pub fn of_runs(runs: &[IterationTimes]) -> Option<IterationTimes> {
         let steps: Vec<f64> = runs.iter().map(|run| run.step.0).collect();
-        let middle: Vec<IterationTimes> = median_places(&steps).into_iter().map(|place| runs[place]).collect();
-        Some(IterationTimes { step: Seconds(median_by_rate(&steps)?), ..IterationTimes::mean(&middle)? })
+        IterationTimes::sum(median_weights(&steps).into_iter().map(|(place, weight)| (runs[place], weight)))
     }
 
-    fn mean(all: &[IterationTimes]) -> Option<IterationTimes> {
-        let average = |time: &dyn Fn(&IterationTimes) -> Seconds| {
-            mean(&all.iter().map(|times| time(times).0).collect::<Vec<f64>>()).map(Seconds)
+    /// Of times with their weights; `None` for none.
+    fn sum(weighted: impl Iterator<Item = (IterationTimes, f64)>) -> Option<IterationTimes> {
+        let scaled = |times: IterationTimes, weight: f64| IterationTimes {
+            step: Seconds(weight * times.step.0),
+            phases: Phases::from_fn(|phase| Seconds(weight * times.phases[phase].0)),
+            waiting: Seconds(weight * times.waiting.0),
         };
-        Some(IterationTimes {
-            step: average(&|times| times.step)?,
-            phases: Phases::from_fn(|phase| average(&|times| times.phases[phase])).all()?,
-            waiting: average(&|times| times.waiting)?,
+        weighted.map(|(times, weight)| scaled(times, weight)).reduce(|one, other| IterationTimes {
+            step: Seconds(one.step.0 + other.step.0),
+            phases: Phases::from_fn(|phase| Seconds(one.phases[phase].0 + other.phases[phase].0)),
+            waiting: Seconds(one.waiting.0 + other.waiting.0),
         })
     }
 

@@ -9,7 +9,6 @@ use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 
 use crate::read::analyse::comparison::side::{NOT_KNOWN, RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;
-use crate::read::analyse::quotable::Objection;
 use crate::read::load::environment::moment;
 use crate::read::score::json::{ScoreResult, ScoreRow, ScoreRowRun};
 
@@ -30,9 +29,8 @@ pub fn take_result(side: &mut Side, input: impl Read) -> anyhow::Result<()> {
         }
         side.started.extend(counted.filter_map(|run| moment(run.started_unix_seconds?)));
         let case = side.set(table(&row)).case(&name);
-        let objections = row.objections.iter().map(Objection::warning);
-        (case.runs, case.environment, case.warnings) =
-            (runs, row.environment, objections.chain(row.warnings).collect());
+        (case.runs, case.environment) = (runs, row.environment);
+        (case.warnings, case.objections) = (row.warnings, row.objections);
     }
     Ok(())
 }

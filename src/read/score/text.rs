@@ -33,7 +33,12 @@ fn legend(extraction: &ScoreExtraction, word: &str) -> Vec<String> {
     let is_marked = extraction.tables.iter().flat_map(|table| &table.points).any(|point| !point.warnings.is_empty());
     let is_doubtful = extraction.tables.iter().any(|table| !table.all_objections().is_empty());
     let marks = is_marked.then(|| sections::mark_legend(word)).into_iter();
-    LEGEND.map(str::to_owned).into_iter().chain(marks).chain(is_doubtful.then(sections::doubtful_legend)).collect()
+    LEGEND
+        .map(str::to_owned)
+        .into_iter()
+        .chain(marks)
+        .chain(is_doubtful.then(|| sections::doubtful_legend("above")))
+        .collect()
 }
 
 fn all(extraction: &ScoreExtraction, side_by_side: usize) -> Vec<Section> {

@@ -4,7 +4,7 @@ use ringmark_record::benchmark::BenchmarkKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyse::checks::Check;
+use crate::read::analyse::checks::{Check, CheckState};
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -29,13 +29,17 @@ pub struct CheckedResult {
 impl CheckedResult {
     /// Of `folder`.
     pub fn new(folder: String, benchmark: BenchmarkKind, checks: Vec<Check>) -> CheckedResult {
-        let is_passed = checks.iter().all(|check| check.is_passed);
+        let is_passed = checks.iter().all(|check| check.state == CheckState::Passed);
         CheckedResult { kind: "ringmark-check".to_owned(), schema: SCHEMA, folder, benchmark, is_passed, checks }
     }
 
     /// Names of the checks that are not passed.
     pub fn failed(&self) -> Vec<String> {
-        self.checks.iter().filter(|check| !check.is_passed).map(|check| check.name.to_string()).collect()
+        self.checks
+            .iter()
+            .filter(|check| check.state != CheckState::Passed)
+            .map(|check| check.name.to_string())
+            .collect()
     }
 
     /// A line a check, below it what speaks against it.
@@ -45,8 +49,13 @@ impl CheckedResult {
 }
 
 fn lines(check: &Check) -> String {
-    let verdict = if check.is_passed { "ok" } else { "FAIL" };
-    let mut text = format!("{verdict:<5} {:<9} {}\n", check.name.to_string(), check.summary);
+    let (verdict, findings) = match (check.state, check.findings.len()) {
+        (CheckState::Passed, _) => ("ok", String::new()),
+        (CheckState::Unknown, _) => ("?", "it cannot be told; ".to_owned()),
+        (CheckState::Failed, 1) => ("FAIL", "1 finding; ".to_owned()),
+        (CheckState::Failed, several) => ("FAIL", format!("{several} findings; ")),
+    };
+    let mut text = format!("{verdict:<5} {:<9} {findings}{}\n", check.name, check.summary);
     for finding in &check.findings {
         text += &format!("      {finding}\n");
     }

@@ -5,6 +5,7 @@ use ringmark_record::stats::comparison::{POWER, Verdict, for_all};
 use crate::read::analyse::comparison::side::{ConditionDifference, SideKind};
 use crate::read::analyse::comparison::verdicts::{ComparedCase, ComparedResults, ComparedSide, ComparedTable, Row};
 use crate::read::show::columns::{Columns, aligned, piped};
+use crate::read::show::sections::{self, NOT_TO_QUOTE, marked};
 
 /// Columns of a terminal that everything is made for.
 const WIDTH: usize = 80;
@@ -39,7 +40,8 @@ fn show(outcome: &ComparedResults, look: Look) -> String {
         let forced = look.warning("not comparable, and compared because of --force");
         paragraphs.push(look.under(&forced, differences(&table.forced, look)));
     }
-    if outcome.differences.is_empty() && outcome.tables.iter().all(|table| table.differences.is_empty()) {
+    let is_like = |table: &ComparedTable| table.differences.is_empty() && table.forced.is_empty();
+    if outcome.differences.is_empty() && outcome.tables.iter().all(is_like) {
         paragraphs.push("What differs: no setting that both sides record.".to_owned());
     } else if !outcome.differences.is_empty() {
         paragraphs.push(look.under(&look.heading("What differs"), differences(&outcome.differences, look)));
@@ -64,6 +66,8 @@ fn show(outcome: &ComparedResults, look: Look) -> String {
         }
     }
     for (name, side) in [("BASE", &outcome.base), ("TEST", &outcome.test)] {
+        let objections = side.objections.iter().map(|it| look.objection(&look.foreign(&format!("{name}: {it}"))));
+        paragraphs.extend(objections);
         paragraphs
             .extend(side.warnings.iter().map(|warning| look.warning(&look.foreign(&format!("{name}: {warning}")))));
     }
@@ -73,6 +77,7 @@ fn show(outcome: &ComparedResults, look: Look) -> String {
             paragraphs.extend(left_out);
         }
     }
+    paragraphs.push(outcome.summary());
     paragraphs.join("\n\n") + "\n"
 }
 
@@ -128,8 +133,13 @@ fn rows(table: &ComparedTable, case: &ComparedCase, look: Look) -> Vec<Vec<Strin
         vec![name, figure(row.base), figure(row.test), interval(row), verdict, smallest]
     };
     let smallest = case.throughput.smallest.map_or_else(|| "-".to_owned(), |share| percent(share).replace('+', ""));
-    let verdict = look.strong(verdict_text(case.verdict), case.verdict);
-    let mut rows = vec![row(look.foreign(&case.name), &case.throughput, 1.0, verdict, smallest)];
+    let verdict = marked(verdict_text(case.verdict).to_owned(), !case.is_quotable());
+    let verdict = look.strong(&verdict, case.verdict);
+    let mut first = row(look.foreign(&case.name), &case.throughput, 1.0, verdict, smallest);
+    for (place, is_quotable) in [(1, case.base_is_quotable), (2, case.test_is_quotable)] {
+        first[place] = marked(std::mem::take(&mut first[place]), !is_quotable);
+    }
+    let mut rows = vec![first];
     if has_iterations(table) {
         let time = |name: String, times: &Row| row(look.indented(&name), times, 1e3, String::new(), String::new());
         let [base, test] =
@@ -212,7 +222,11 @@ fn legend(outcome: &ComparedResults, look: Look) -> String {
         true => format!(" {MARK}: these runs count, but read the warnings."),
         false => String::new(),
     };
-    look.wrapped(&(legend + &mark))
+    let doubtful = match outcome.cases().all(|(_, case)| case.is_quotable()) {
+        true => String::new(),
+        false => format!(" {}", sections::doubtful_legend("below")),
+    };
+    look.wrapped(&(legend + &mark + &doubtful))
 }
 
 /// Many cases are many chances.
@@ -290,6 +304,10 @@ impl Look {
 
     fn warning(self, text: &str) -> String {
         if self == Look::Markdown { format!("**Warning:** {text}") } else { format!("WARNING: {text}") }
+    }
+
+    fn objection(self, text: &str) -> String {
+        if self == Look::Markdown { format!("**Not to be quoted:** {text}") } else { format!("{NOT_TO_QUOTE}: {text}") }
     }
 
     fn lines(self, lines: impl IntoIterator<Item = String>) -> String {

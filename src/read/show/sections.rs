@@ -7,7 +7,7 @@ use crate::read::show::columns::{Columns, aligned, escaped, piped};
 pub const MARK: &str = "!";
 
 /// Before an objection on a terminal.
-const NOT_TO_QUOTE: &str = "NOT TO BE QUOTED";
+pub const NOT_TO_QUOTE: &str = "NOT TO BE QUOTED";
 
 /// A figure that is not to be quoted.
 pub fn doubtful(figure: &str) -> String {
@@ -64,9 +64,9 @@ pub fn mark_legend(word: &str) -> String {
     format!("{MARK}: these runs count, but read the lines that begin with {word}.")
 }
 
-/// What [`doubtful`] figures mean.
-pub fn doubtful_legend() -> String {
-    "In parentheses: not to be quoted; the lines above say why, and what to do.".to_owned()
+/// What [`doubtful`] figures mean; the lines that say why stand `above` or `below`.
+pub fn doubtful_legend(place: &str) -> String {
+    format!("In parentheses: not to be quoted; the lines {place} say why, and what to do.")
 }
 
 /// Aligned columns; the lines of `legend` end them.

@@ -18,7 +18,7 @@ pub fn of_file(file: &Path) -> io::Result<String> {
 pub fn change_of(file: &Path, hash: &str) -> Option<String> {
     match of_file(file) {
         Ok(now) if now == hash => None,
-        Ok(_) => Some("it was changed after it was written (its SHA-256 is not that of the manifest)".to_owned()),
+        Ok(_) => Some("it was changed after the run (its SHA-256 is not that of the manifest)".to_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => Some("it is gone".to_owned()),
         Err(error) => Some(format!("it cannot be read: {error}")),
     }

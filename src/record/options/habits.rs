@@ -66,7 +66,7 @@ pub const OF_BOTH: &[Habit] = habits![
     "--cycle-time-ms" => "leave it out: there is no cycle, a bucket is exchanged when its last gradient is there",
     "--cache-capacity" => "leave it out: ranks negotiate nothing, so that nothing is cached",
     "--hierarchical-allreduce" | "--no-hierarchical-allreduce"
-        => "leave it out: NCCL chooses (NCCL_ALGO), and CPUs add up within a host first",
+        => "leave it out: NCCL makes a ring over all ranks (NCCL_ALGO), and CPUs add up within a host first",
     "--num-warmup-batches" => "`--warmup N`",
     "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" => "`--iters N`: every iteration is timed",
     "--num-epochs" | "--epochs" => "`--iters N`: a run is so many iterations of one synthetic batch",

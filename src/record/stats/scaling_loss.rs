@@ -26,7 +26,7 @@
 
 use crate::dimension::phase::{Phase, Phases};
 use crate::options::keyword_enum::KeywordEnum;
-use crate::stats::summary::{mean, median_by_rate, median_places};
+use crate::stats::summary::{median_by_rate, median_weights};
 use crate::stats::welch;
 
 /// Part of the loss, in the order in which they are shown.
@@ -183,11 +183,11 @@ fn between(case: &[RunStep], base: &[RunStep], part: impl Fn(f64, &StepTimes) ->
         runs.iter().map(|run| Some(part(run.step, run.times.as_ref()?))).collect()
     };
     let of_middle = |runs: &[RunStep], values: &[f64]| {
-        let places = median_places(&runs.iter().map(|run| run.step).collect::<Vec<f64>>());
-        mean(&places.iter().map(|place| values[*place]).collect::<Vec<f64>>())
+        let weights = median_weights(&runs.iter().map(|run| run.step).collect::<Vec<f64>>());
+        weights.iter().map(|(place, weight)| weight * values[*place]).sum::<f64>()
     };
     let (of_case, of_base) = (of(case)?, of(base)?);
-    let seconds = of_middle(case, &of_case)? - of_middle(base, &of_base)?;
+    let seconds = of_middle(case, &of_case) - of_middle(base, &of_base);
     Some(Difference { seconds, margin: margin(&of_case, &of_base)? })
 }
 
@@ -342,15 +342,14 @@ mod tests {
             let points: f64 = loss.parts.iter().map(|(_, part)| loss.efficiency_lost(part.seconds)).sum();
             assert!((1.0 - points - loss.efficiency()).abs() <= 1e-9 * (scale / loss.step), "round {round}");
             assert_eq!((loss.parts.len(), finest.len()), (5, if alone.is_empty() { 5 } else { 6 }));
-            // `other` is what its own definition says of the median run, not only what makes the sum right. Of two runs the
-            // step is that of the median speed, a little less than their mean.
+            // `other` is what its own definition says of the median run, not only what makes the sum right.
             let other = |runs: &[RunStep], step: f64| {
-                let places = median_places(&runs.iter().map(|run| run.step).collect::<Vec<f64>>());
-                let of_run = |place: &usize| {
+                let weights = median_weights(&runs.iter().map(|run| run.step).collect::<Vec<f64>>());
+                let of_run = |(place, weight): &(usize, f64)| {
                     let times = runs[*place].times.expect("made with them");
-                    times.phases.iter().map(|(_, time)| time).sum::<f64>()
+                    weight * times.phases.iter().map(|(_, time)| time).sum::<f64>()
                 };
-                step - places.iter().map(of_run).sum::<f64>() / places.len() as f64
+                step - weights.iter().map(of_run).sum::<f64>()
             };
             let by_definition = other(&case, loss.step) - other(&base, loss.base_step);
             assert!((part(&loss, Part::Other) - by_definition).abs() <= 1e-12 * scale, "round {round}");

@@ -63,14 +63,17 @@ pub fn median_by_rate(values: &[f64]) -> Option<f64> {
     median(&values.iter().map(|value| value.recip()).collect::<Vec<f64>>()).map(f64::recip)
 }
 
-/// Where in the list its median is: one place, or those of the two middle values.
+/// Where in a list of times its median is, and with which weight: one place, or those of the two in the middle, weighted by
+/// their rates. The weighted sum of the times is [`median_by_rate`], and of what they are made of it is what that is made of.
 ///
-/// `median_places([4, 1, 2]) = [2]`, `median_places([4, 1, 2, 3]) = [2, 3]`.
-pub fn median_places(values: &[f64]) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..values.len()).collect();
-    places.sort_by(|one, other| values[*one].total_cmp(&values[*other]));
-    let count = values.len();
-    places[count.saturating_sub(1) / 2..(count / 2 + 1).min(count)].to_vec()
+/// `median_weights([4, 1, 2]) = [(2, 1)]`; `median_weights([2, 3]) = [(0, 0.6), (1, 0.4)]`, and 0.6 x 2 + 0.4 x 3 = 2.4.
+pub fn median_weights(times: &[f64]) -> Vec<(usize, f64)> {
+    let mut places: Vec<usize> = (0..times.len()).collect();
+    places.sort_by(|one, other| times[*one].total_cmp(&times[*other]));
+    let count = times.len();
+    let middle = &places[count.saturating_sub(1) / 2..(count / 2 + 1).min(count)];
+    let all: f64 = middle.iter().map(|place| 1.0 / times[*place]).sum();
+    middle.iter().map(|place| (*place, 1.0 / times[*place] / all)).collect()
 }
 
 /// The value that `percent` of the list lie below, on a straight line between its two neighbours: of the sorted list
@@ -156,9 +159,10 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median_by_rate(&VALUES), Some(2.0));
-        assert_eq!(median_places(&[4.0, 1.0, 2.0]), [2]);
-        assert_eq!(median_places(&[4.0, 1.0, 2.0, 3.0]), [2, 3]);
-        assert_eq!((median_places(&[7.0]), median_places(&[])), (vec![0], vec![]));
+        assert_eq!(median_weights(&[4.0, 1.0, 2.0]), [(2, 1.0)]);
+        let [(2, two), (3, three)] = median_weights(&[4.0, 1.0, 2.0, 3.0])[..] else { panic!("the middle is 2 and 3") };
+        assert!((two - 0.6).abs() < 1e-12 && (three - 0.4).abs() < 1e-12, "{two} {three}");
+        assert_eq!((median_weights(&[7.0]), median_weights(&[])), (vec![(0, 1.0)], vec![]));
         assert!((median_by_rate(&[2.0, 3.0]).expect("two values") - 2.4).abs() < 1e-12);
         assert_eq!(percentile(&[6.0, 1.0, 2.0], 75.0), Some(4.0));
         let hundred: Vec<f64> = (0..=100).rev().map(f64::from).collect();

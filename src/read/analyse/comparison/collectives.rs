@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::config::{Messages, OptimizerChoice};
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::stats::busbw::{algbw, busbw};
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 use crate::read::analyse::comparison::side::{RunFigures, Side, SideTable};
 use crate::read::analyse::comparison::training::word;
+use crate::read::analyse::quotable::{self, Objection};
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::formats::nccl_tests::{self, Message, NcclTests, VERSIONS};
 
@@ -51,6 +53,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
     settings.extend(nccl_variables(&record.environment.variables));
     let warnings: Vec<String> = record.warnings.iter().map(|warning| warning.text.clone()).collect();
+    let objections = quotable::to_bandwidth(case_of(ranks, hosts.len()), &record);
     let gradients = match record.config.messages {
         Messages::Sizes { .. } => String::new(),
         Messages::Gradients(model) => format!(" of {model}"),
@@ -67,11 +70,17 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
             ..SideTable::default()
         };
         let message = format!("{}{gradients}", size(result.bytes));
-        let seen = Seen { environment: &around, warnings: &warnings };
+        let seen = Seen { environment: &around, warnings: &warnings, objections: &objections };
         let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, ranks));
         take_message(side, set, file, &message, [figures(&result.out_of_place), figures(&result.in_place)], seen);
     }
     Ok(())
+}
+
+/// Of ranks that are spread evenly.
+fn case_of(ranks: u32, hosts: usize) -> Case {
+    let nodes = u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
+    Case { nodes, gpus_per_node: ranks / nodes }
 }
 
 /// What a whole file says beside its figures.
@@ -79,6 +88,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
 struct Seen<'a> {
     environment: &'a EnvironmentText,
     warnings: &'a [String],
+    objections: &'a [Objection],
 }
 
 /// Takes in what was measured of one message, out of place and in place.
@@ -100,6 +110,7 @@ fn take_message(
                 let case = set.case(&message);
                 case.environment.clone_from(seen.environment);
                 case.warnings.extend_from_slice(seen.warnings);
+                case.objections.extend_from_slice(seen.objections);
                 case.runs.push(figures);
             }
             Some(Err(why)) => left_out.push(format!("{}: {message}: {why}", file.display())),
@@ -180,7 +191,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
             figures(|message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
             figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
         ];
-        let seen = Seen { environment: &around, warnings: &notes };
+        let seen = Seen { environment: &around, warnings: &notes, objections: &[] };
         take_message(side, set, file, &size(Bytes(message.size)), figures, seen);
     }
     Ok(())

@@ -163,6 +163,20 @@ impl<'a> Tables<'a> {
 }
 
 impl Pair<'_> {
+    /// What is compared, as a heading: both values of what differs.
+    pub fn title(&self) -> String {
+        let both = |((what, base), (_, test)): (&Must, &Must)| {
+            let value = match (base, test) {
+                (Some(base), Some(test)) if base != test => Some(format!("{base} -> {test}")),
+                _ => base.clone(),
+            };
+            (*what, value)
+        };
+        let [base, test] = self.sets;
+        let must = base.must.iter().zip(&test.must).map(both).collect();
+        SideTable { name: base.name.clone(), must, apart: base.apart.clone(), ..SideTable::default() }.title()
+    }
+
     /// What differs in options and environment of what is compared, by name. Where two programs are compared only what
     /// both of them tell.
     pub fn differences(&self) -> Vec<ConditionDifference> {

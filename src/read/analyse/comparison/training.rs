@@ -194,13 +194,12 @@ fn take_case(side: &mut Side, set: &mut SideTable, name: Case, case: ResultCase)
     // No speedup is shown, so nobody needs to know what it would be relative to.
     let of_no_interest = case.base.and_then(figures::missing_base);
     let warnings = case.warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref());
-    let warnings = case.objections.iter().map(Objection::warning).chain(warnings).collect();
-    let mut parts = vec![(name.to_string(), case.runs, warnings)];
-    parts.extend(case.without_communication.map(|baseline| {
-        let warnings = baseline.objections.iter().map(Objection::warning).chain(baseline.warnings).collect();
-        (format!("{name} no-comm"), baseline.runs, warnings)
-    }));
-    for (name, runs, warnings) in parts {
+    let mut parts = vec![(name.to_string(), case.runs, warnings.collect(), case.objections)];
+    parts.extend(
+        case.without_communication
+            .map(|baseline| (format!("{name} no-comm"), baseline.runs, baseline.warnings, baseline.objections)),
+    );
+    for (name, runs, warnings, objections) in parts {
         let mut figures = Vec::new();
         for run in runs {
             match (&run.left_out, of_run(&run, images)) {
@@ -212,6 +211,7 @@ fn take_case(side: &mut Side, set: &mut SideTable, name: Case, case: ResultCase)
         }
         if !figures.is_empty() {
             let taken = set.case(&name);
+            taken.objections = objections.into_iter().filter(|it| !it.is_of_scaling_alone).collect();
             (taken.runs, taken.warnings, taken.environment) = (figures, warnings, case.environment.clone());
         }
     }

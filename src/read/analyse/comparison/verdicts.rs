@@ -48,6 +48,8 @@ pub struct ComparedSide {
     pub runs: usize,
     /// When the first and the last run began, where that is known: UTC, of nccl-tests local time.
     pub started: Option<(String, String)>,
+    /// Why figures of it are not to be quoted.
+    pub objections: Vec<String>,
     /// What a reader of its figures must know.
     pub warnings: Vec<String>,
     /// What is not in its figures, and why.
@@ -85,6 +87,10 @@ pub struct ComparedCase {
     pub base_is_warned: bool,
     /// As of BASE.
     pub test_is_warned: bool,
+    /// Whether there is an objection to its figures: see those of the side.
+    pub base_is_quotable: bool,
+    /// As of BASE.
+    pub test_is_quotable: bool,
     /// Why there could be no other verdict, or why it is not to be trusted.
     pub note: Option<String>,
     /// Of the runs; positive differences are better.
@@ -167,6 +173,26 @@ impl ComparedResults {
         if self.tables.len() > 1 { format!("{}: {}", table.title, case.name) } else { case.name.clone() }
     }
 
+    /// `3 cases: 1 slower, 2 too noisy to tell; 1 of them not to be quoted`.
+    pub fn summary(&self) -> String {
+        let count = |what: &dyn Fn(&ComparedCase) -> bool| self.cases().filter(|(_, case)| what(case)).count();
+        let verdicts = [
+            (Verdict::Faster, "faster"),
+            (Verdict::Slower, "slower"),
+            (Verdict::NoDifference, "without a difference"),
+            (Verdict::TooNoisy, "too noisy to tell"),
+        ];
+        let verdicts = verdicts.map(|(verdict, text)| (count(&|case| case.verdict == verdict), text));
+        let verdicts = verdicts.iter().filter(|(count, _)| *count > 0).map(|(count, text)| format!("{count} {text}"));
+        let verdicts = verdicts.collect::<Vec<_>>().join(", ");
+        let doubtful = match count(&|case| !case.is_quotable()) {
+            0 => String::new(),
+            doubtful => format!("; {doubtful} not to be quoted"),
+        };
+        let cases = if count(&|_| true) == 1 { "case" } else { "cases" };
+        format!("{} {cases}: {verdicts}{doubtful}", count(&|_| true))
+    }
+
     /// Every case with its table.
     pub fn cases(&self) -> impl Iterator<Item = (&ComparedTable, &ComparedCase)> {
         self.tables.iter().flat_map(|table| table.cases.iter().map(move |case| (table, case)))
@@ -175,6 +201,7 @@ impl ComparedResults {
 
 impl ComparedSide {
     fn of(side: &Side, pairs: &[Pair], place: usize) -> ComparedSide {
+        let mut objections: Vec<String> = Vec::new();
         let mut warnings: Vec<String> = Vec::new();
         for pair in pairs {
             let of_cases = pair.cases.iter().flat_map(|case| case[place].warnings.clone());
@@ -184,7 +211,15 @@ impl ComparedSide {
                 }
             }
         }
+        for case in pairs.iter().flat_map(|pair| &pair.cases).map(|case| case[place]) {
+            for objection in &case.objections {
+                let text = objection.to(&case.name).to_string();
+                let is_said = objections.contains(&text) || objections.contains(&objection.to_string());
+                objections.extend((!is_said).then_some(text));
+            }
+        }
         ComparedSide {
+            objections,
             path: side.path.display().to_string(),
             runs: side.runs(),
             started: side.started.first().cloned().zip(side.started.last().cloned()),
@@ -197,7 +232,7 @@ impl ComparedSide {
 impl ComparedTable {
     fn of(pair: &Pair, thresholds: Thresholds) -> ComparedTable {
         ComparedTable {
-            title: pair.sets[0].title(),
+            title: pair.title(),
             forced: pair.forced.clone(),
             differences: pair.differences(),
             kind: pair.kind,
@@ -208,6 +243,11 @@ impl ComparedTable {
 }
 
 impl ComparedCase {
+    /// Whether there is no objection to either side.
+    pub fn is_quotable(&self) -> bool {
+        self.base_is_quotable && self.test_is_quotable
+    }
+
     /// `None` without runs, which no reader lets through.
     fn of([base, test]: &[&SideCase; 2], pair: &Pair, thresholds: Thresholds) -> Option<ComparedCase> {
         let figures = |figure: &dyn Fn(&RunFigures) -> Option<f64>| {
@@ -215,9 +255,10 @@ impl ComparedCase {
             Some([of(base)?, of(test)?])
         };
         let mean = figures(&|run| Some(run.mean.0))?;
-        // Work is the same in every iteration, so that speeds are the reciprocals of these times.
+        let throughput = figures(&|run| Some(run.throughput))?;
         let times = compare(&mean[0], &mean[1], thresholds)?;
-        let speeds = times.reciprocal();
+        // Bandwidths that were rounded to 0 have no ratio, and their times have.
+        let speeds = compare(&throughput[0], &throughput[1], thresholds).unwrap_or_else(|| times.reciprocal());
         let percentile = |(place, percent): (usize, u32)| {
             let values = figures(&|run| Some(run.percentiles?[place]))?;
             let comparison = compare(&values[0], &values[1], thresholds)?;
@@ -225,12 +266,14 @@ impl ComparedCase {
         };
         // Two programs take them of different things.
         let percents = STEP_PERCENTS.into_iter().enumerate().filter(|_| !pair.is_of_two_programs());
-        let throughput = Row::of(figures(&|run| Some(run.throughput))?, speeds)?;
+        let throughput = Row::of(throughput, speeds)?;
         Some(ComparedCase {
             name: base.name.clone(),
             verdict: speeds.verdict(thresholds.noise),
             base_is_warned: !base.warnings.is_empty(),
             test_is_warned: !test.warnings.is_empty(),
+            base_is_quotable: base.objections.is_empty(),
+            test_is_quotable: test.objections.is_empty(),
             note: note(base.runs.len(), test.runs.len(), &times).or_else(|| throughput.skew()),
             throughput,
             mean_seconds: Row::of(mean, times)?,

@@ -71,7 +71,7 @@ fn legend(extraction: &Extraction, word: &str) -> Vec<String> {
     let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
     let mark = extraction.groups.iter().any(is_marked).then(|| sections::mark_legend(word));
     let is_doubtful = extraction.groups.iter().any(|group| !group.all_objections().is_empty());
-    let doubtful = is_doubtful.then(sections::doubtful_legend);
+    let doubtful = is_doubtful.then(|| sections::doubtful_legend("above"));
     LEGEND.map(str::to_owned).into_iter().chain(mark).chain(doubtful).collect()
 }
 

@@ -8,6 +8,9 @@ use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::option;
 use crate::options::option_table::{OF_PROFILE, OptionSpec, OptionValue, Options, check_ranges};
 
+/// Height and width of an image of which the last stage of a network has one pixel.
+const SMALLEST_IMAGE: u32 = 32;
+
 impl OptionValue for Fault {
     fn text(&self) -> String {
         self.to_string()
@@ -45,7 +48,7 @@ impl Options for TrainConfig {
             .default_of_launcher(OF_PROFILE),
             option!(warmup, "warmup", "N", "First iterations that the figures leave out")
                 .default_of_launcher(OF_PROFILE),
-            option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(32u32..=4096),
+            option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(SMALLEST_IMAGE..=4096),
             option!(overlap, "overlap", "ON|OFF", "Start a bucket's all-reduce while backward goes on"),
         ];
         let exchange = ExchangeConfig::options().into_iter();
@@ -111,6 +114,11 @@ impl TrainConfig {
             "--warmup {} leaves none of --iters {} to measure: choose a smaller --warmup",
             self.warmup,
             self.iterations
+        );
+        ensure!(
+            self.batch_size > 1 || self.image_size > SMALLEST_IMAGE || self.freeze_batch_norm,
+            "--batch-size 1 with --image-size {SMALLEST_IMAGE} leaves batch normalization one value of each channel: choose \
+             --batch-size 2, --image-size 64, or --freeze-batch-norm"
         );
         if let Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration }) = self.inject {
             ensure!(

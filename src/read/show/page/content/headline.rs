@@ -134,7 +134,8 @@ fn figures(group: &Group) -> Vec<Figure> {
     shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent(figures.efficiency), "%", speedup)));
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Gained" } else { "Lost" };
-    let parts = scaling_loss::of_case(group, case).map(|loss| parts(&loss)).unwrap_or_default();
+    let split = scaling_loss::of_case(group, case).filter(|_| group.is_quotable(case));
+    let parts = split.map(|loss| parts(&loss)).unwrap_or_default();
     let note = if figures.times.is_none() { "only records tell where" } else { "" }.to_owned();
     let loss = figure(format!("{label} by {name}"), percent(lost.abs()), "%", note);
     shown.push(of_scaling(Figure { parts, ..loss }));

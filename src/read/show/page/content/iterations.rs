@@ -113,8 +113,9 @@ fn times(measured: &Measured) -> Option<Times> {
     let far = counted.iter().enumerate().filter(|(_, time)| **time > limit);
     let mut outliers: Vec<(usize, f64)> = far.map(|(index, time)| (measured.warmup + index + 1, *time)).collect();
     outliers.sort_by(|one, other| other.1.total_cmp(&one.1));
-    let percentiles = step_percentiles(measured.pooled_steps())?.map(|time| time * 1e3);
-    Some(Times { percentiles, ends: extent(counted.iter().copied())?, outliers })
+    let of_ranks: Vec<f64> = measured.pooled_steps().iter().map(|time| time * 1e3).collect();
+    let ends = extent(of_ranks.iter().copied())?;
+    Some(Times { percentiles: step_percentiles(of_ranks)?, ends, outliers })
 }
 
 /// From the fastest iteration of any run to where most of them end: one wild iteration must not flatten the rest.
