@@ -14,7 +14,8 @@ use crate::output::{self, Json};
 use crate::read::analyse::checks;
 use crate::read::extract::{self, Extracted};
 use crate::read::load::folder;
-use crate::read::load::sweep_run::{Integrity, Outputs, SweepRun};
+use crate::read::load::integrity::{Integrity, Outputs};
+use crate::read::load::sweep_run::SweepRun;
 use crate::read::show::check::CheckedResult;
 
 /// What `ringmark check` is asked to do.

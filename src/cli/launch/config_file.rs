@@ -1,5 +1,5 @@
 //! A sweep as a file: `--config FILE` puts the options of a TOML file before those that are typed, `--dry-run
-//! --save-config FILE` writes one with every value filled in. Not for what an option means: clap reads a file's values as
+//! --save-config FILE` writes one, the profile's values filled in. Not for what an option means: clap reads a file's values as
 //! it reads typed ones.
 
 use std::ffi::OsString;
@@ -50,7 +50,7 @@ impl Args for ConfigFileOptions {
                  more",
             ))
             .arg(file(SAVE_CONFIG).requires("dry_run").help(
-                "With --dry-run: write all options to this file, every value filled in, for --config",
+                "With --dry-run: write all options to this file, for --config; the profile's values are filled in",
             ))
     }
 
@@ -102,8 +102,8 @@ impl ConfigFileOptions {
             others.all(|other| other != name) && filled_in.iter().all(|(other, _)| other != name)
         };
         let mut text = format!(
-            "# ringmark {command} --config {}\n#\n# What is typed beside --config counts more. Without hosts, it is for the machine that runs it.\n\
-             {COMMAND} = {}\n\n",
+            "# ringmark {command} --config {}\n#\n# What is typed beside --config counts more. Without hosts, it is for \
+             the machine that runs it.\n{COMMAND} = {}\n\n",
             shell_words::quote(&path.display().to_string()),
             value(command)
         );

@@ -44,7 +44,7 @@ Examples:
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not
   ringmark sweep --hosts a:8,b:8 --dry-run --save-config sweep.toml
-      the whole sweep as a file, every value filled in
+      the whole sweep as a file, the profile's values filled in
   ringmark sweep --config sweep.toml --out results/rack7
       runs that file; other options beside it count more
 

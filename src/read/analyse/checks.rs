@@ -9,8 +9,9 @@ use ringmark_record::manifest::{Manifest, RanOn, RunState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::load::problem::Problem;
-use crate::read::load::sweep_run::{Integrity, Outputs, SweepRun};
+use crate::read::load::sweep_run::SweepRun;
 
 keyword_enum!(
     /// What is checked.

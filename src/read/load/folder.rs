@@ -214,7 +214,7 @@ impl Found {
             }
         };
         self.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
-        let command = shell_words::join(&manifest.command);
+        let command = shell_words::join(with_out(&manifest.command, root));
         let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
         let mut counts = HashSet::new();
         let mut missing = 0;
@@ -254,6 +254,19 @@ impl Found {
         self.sweep =
             SweepFacts { resume_command: Some(command), device: device.filter(|device| *device != DeviceChoice::Auto) };
     }
+}
+
+/// The command that goes on with the sweep in `root`, also where the folder was moved or copied since.
+fn with_out(command: &[String], root: &Path) -> Vec<String> {
+    let is_root = |out: &str| fs::canonicalize(out).ok() == fs::canonicalize(root).ok();
+    let out = || root.display().to_string();
+    let mut is_value = false;
+    let word = |word: &String| match (std::mem::replace(&mut is_value, word == "--out"), word.strip_prefix("--out=")) {
+        (true, _) if !is_root(word) => out(),
+        (false, Some(typed)) if !is_root(typed) => format!("--out={}", out()),
+        _ => word.clone(),
+    };
+    command.iter().map(word).collect()
 }
 
 /// That a run is none of the sweep in its folder.

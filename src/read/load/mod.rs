@@ -7,7 +7,8 @@
 //! | [`log`] | one log, line by line |
 //! | [`every_record`] | what is asked of the record of a run, whatever was measured |
 //! | [`record`] | one run of training, from its log and the record beside it, and whether it counts |
-//! | [`sweep_run`] | one run by the rules of its sweep, and whether files are as the sweep left them |
+//! | [`sweep_run`] | one run by the rules of its sweep |
+//! | [`integrity`] | whether the files of a sweep are as they were written |
 //! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
 //! | [`bandwidth`] | the folder of a bandwidth command |
 //! | [`environment`] | what runs ran on and with, as text |
@@ -20,6 +21,7 @@ pub mod environment;
 pub mod every_record;
 pub mod folder;
 pub mod formats;
+pub mod integrity;
 pub mod iteration_times;
 pub mod log;
 pub mod problem;

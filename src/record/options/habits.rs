@@ -22,8 +22,8 @@ macro_rules! habits {
 
 /// Of whoever types `ringmark`.
 pub const OF_LAUNCHER: &[Habit] = habits![
-    "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus" | "-t"
-        | "--nthreads" | "--num-gpus" | "--world-size"
+    "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus"
+        | "--num-gpus" | "--world-size"
         => "a case says how many ranks: `--cases 1n{}g` is 1 node with {} ranks, one per GPU",
     "--gpus" => "`CUDA_VISIBLE_DEVICES=0,1` chooses the GPUs, and `--cases 1n2g` how many of them",
     "-N" | "--nnodes" | "--nodes" => "`--hosts a:8,b:8` names the nodes, and `--cases {}n8g` takes {} of them",
@@ -53,6 +53,7 @@ pub const OF_WORKER: &[Habit] = habits![
 /// Of nccl-tests, which only `bandwidth` succeeds: short words that mean something else to others.
 pub const OF_BANDWIDTH: &[Habit] = habits![
     "-d" => "`--wire fp32|fp16|bf16` is the type on the wire; float, half and bfloat16 are understood too",
+    "-t" | "--nthreads" => "leave it out: one process of one thread drives one GPU, and a case says how many: `--cases 1n8g`",
     "-o" | "--op" => "leave it out: an all-reduce adds up, and nothing else",
     "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
         => "leave it out: every rank times every all-reduce by itself, and the record has all of them",

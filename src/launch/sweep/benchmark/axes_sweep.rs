@@ -16,6 +16,7 @@ use ringmark_record::file::run_name::RunName;
 use ringmark_record::file::whole_file;
 use ringmark_record::line::dlperf::{self, Line};
 use ringmark_record::stats::summary;
+use ringmark_record::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
@@ -231,10 +232,16 @@ impl AxesSweep {
         let Some(EndedJob { job, took, .. }) = ended.last() else { return Vec::new() };
         let titles = self.axes.runs().into_iter().map(|run| self.axes.title(run).len());
         let width = titles.max().unwrap_or_default();
-        let speedup = base_of(ended).map(|base| speed.0 / base);
+        // One rank over itself says nothing.
+        let is_base = job.run.is_some_and(|run| run.case == Case::SINGLE && !run.baseline);
+        let speedup = base_of(ended).filter(|_| !is_base).map(|base| speed.0 / base);
         let efficiency = speedup.map(|speedup| 100.0 * speedup / f64::from(job.case.ranks()));
         let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
-        let (speedup, efficiency) = (number(speedup), efficiency.map_or("-".to_owned(), |it| format!("{it:.1} %")));
+        let percent = |efficiency: f64| match efficiency > 100.0 * IMPOSSIBLE_EFFICIENCY {
+            true => format!("({efficiency:.1} %)"),
+            false => format!("{efficiency:.1} %"),
+        };
+        let (speedup, efficiency) = (number(speedup), efficiency.map_or("-".to_owned(), percent));
         let verdict = if warnings == 0 { "ok" } else { "warn" };
         let head = format!("{:width$}  {:>10}  {:>7}  {:>10}  {:>6}", "", "images/s", "speedup", "efficiency", "s");
         let (title, seconds) = (&job.title, took.as_secs_f64());
