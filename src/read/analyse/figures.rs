@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::units::ImagesPerSecond;
@@ -144,6 +145,9 @@ impl CaseRuns {
         let Some(figures) = &self.figures else { return };
         self.scaling_objections.extend(quotable::to_efficiency(figures.efficiency, base, asked));
         self.scaling_objections.extend((!is_base_quotable).then(|| quotable::to_base(base, asked)));
+        let is_oversubscribed = |run: &Measured| run.warnings.iter().any(|it| it.kind == WarningKind::Oversubscribed);
+        let is_oversubscribed = self.counted().any(is_oversubscribed);
+        self.scaling_objections.extend(is_oversubscribed.then(quotable::to_oversubscribed));
     }
 
     /// How much longer its step is than that of its baseline, as a share; `None` unless both have records.

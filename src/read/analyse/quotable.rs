@@ -92,6 +92,13 @@ pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<Objection> {
     objections.iter().map(|objection| objection.to(case)).collect()
 }
 
+/// To the efficiency of ranks that have less of the machine each than their base has.
+pub fn to_oversubscribed() -> Objection {
+    let reason = "its ranks take turns on the cores of a host: its efficiency is that of fewer cores a rank";
+    let fix = "choose cases of as many ranks as there are cores for, or fewer --threads for all";
+    Objection { is_of_scaling_alone: true, ..Objection::new(reason.to_owned(), fix.to_owned()) }
+}
+
 /// To an efficiency that no cluster has.
 pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<Objection> {
     (efficiency > IMPOSSIBLE_EFFICIENCY).then(|| {

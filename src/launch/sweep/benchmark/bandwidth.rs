@@ -20,6 +20,7 @@ use ringmark_record::dimension::units::GigabytesPerSecond;
 use ringmark_record::file::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, RunName};
 use ringmark_record::options::option_table::arguments;
 use ringmark_record::validity;
+use ringmark_record::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -256,6 +257,7 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
     };
     const UNITS: Row =
         Row { case: "", ranks: "", average: "(GB/s)", best: "(GB/s)", size: "(B)", load: "(%)", failure: "" };
+    let mut has_doubtful = false;
     let mut table = vec![String::new(), HEAD.text(), UNITS.text()];
     for EndedJob { job, outcome, .. } in ended {
         let results = outcome.figures().map(|record| record.results.as_slice()).unwrap_or_default();
@@ -264,6 +266,9 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
         let (size, best) = figures::best_busbw(results, ranks)
             .map_or_else(|| (none(), none()), |(size, best)| (size.0.to_string(), format!("{:.2}", best.0)));
         let load = outcome.figures().and_then(|record| validity::foreign_load(&record.observed()));
+        let is_doubtful = load.as_ref().is_some_and(|load| load.share > HEAVY_FOREIGN_LOAD);
+        let [average, best] = [average, best].map(|figure| if is_doubtful { format!("({figure})") } else { figure });
+        has_doubtful |= is_doubtful;
         let load = load.map_or_else(none, |load| format!("{:.1}", load.share * 100.0));
         let failure = outcome.failure().unwrap_or("-").replace('\n', " ");
         let (case, ranks) = (job.case.to_string(), ranks.to_string());
@@ -278,6 +283,12 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
         };
         table.push(row.text());
     }
+    if has_doubtful {
+        let most = HEAVY_FOREIGN_LOAD * 100.0;
+        table.push(format!(
+            "in parentheses: not to be quoted, others took more than {most} %: stop them and measure again"
+        ));
+    }
     table.join("\n")
 }
 
@@ -290,6 +301,7 @@ mod tests {
     use ringmark_record::dimension::device::DeviceChoice;
     use ringmark_record::dimension::units::{Bytes, Seconds};
     use ringmark_record::host::environment::Environment;
+    use ringmark_record::host::resource_use::HostUse;
 
     use super::*;
     use crate::launch::cluster::ssh::SshOptions;
@@ -388,8 +400,11 @@ mod tests {
 
     #[test]
     fn the_table_has_a_line_for_every_case_that_ran() {
+        let stolen = HostUse { cores: 2, elapsed: Seconds(10.0), steal: Seconds(10.0), ..HostUse::default() };
+        let disturbed = BandwidthRecord { host_use: vec![stolen], ..record(None) };
         let outcomes = [
             ("1n2g", JobOutcome::Sound(record(None))),
+            ("1n8g", JobOutcome::Sound(disturbed)),
             ("2n8g", JobOutcome::Missed(record(None), "too slow".to_owned())),
             ("4n8g", JobOutcome::Failed("mpirun ended with exit status 7".to_owned())),
         ];
@@ -403,8 +418,10 @@ mod tests {
     case    ranks  avg busbw  best busbw       of size  other load  failure
                       (GB/s)      (GB/s)           (B)         (%)
     1n2g        2      10.00       10.00    1000000000           -  -
+    1n8g        8    (17.50)     (17.50)    1000000000        50.0  -
     2n8g       16      18.75       18.75    1000000000           -  too slow
-    4n8g       32          -           -             -           -  mpirun ended with exit status 7"
+    4n8g       32          -           -             -           -  mpirun ended with exit status 7
+in parentheses: not to be quoted, others took more than 25 %: stop them and measure again"
         );
     }
 
