@@ -704,7 +704,12 @@ fn many_verdicts_are_many_chances() {
 /// A record of `ringmark bandwidth` of two ranks: 1 MiB in so many seconds.
 fn bandwidth(seconds: f64, device: DeviceKind, failure: Option<&str>) -> String {
     let place = |place| RankPlace { device, device_name: "V100".to_owned(), ..place };
-    let timing = Timing { seconds: vec![vec![Seconds(seconds); 20]; 2], wrong: Some(0), error: Vec::new() };
+    let timing = Timing {
+        seconds: vec![vec![Seconds(seconds); 20]; 2],
+        in_a_row: Vec::new(),
+        wrong: Some(0),
+        error: Vec::new(),
+    };
     let mut record = BandwidthRecord::new(
         Seconds(1.7e9),
         BandwidthConfig::default(),

@@ -146,7 +146,7 @@ impl Cluster {
         let result = |bytes: u64, noise: &mut Random| {
             let time = self.allreduce(case(name), Bytes(bytes)) * (1.0 + error * noise.normal()).max(0.1);
             let seconds = vec![vec![Seconds(time); 2]; case(name).ranks() as usize];
-            let timing = Timing { seconds, wrong: Some(0), error: vec![0.0; 2] };
+            let timing = Timing { seconds, in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0; 2] };
             MessageResult {
                 bytes: Bytes(bytes),
                 count: bytes / 4,

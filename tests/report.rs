@@ -73,7 +73,12 @@ fn bandwidth(device: &RunRecord) -> Vec<u8> {
 
 /// The same of these sizes and seconds out of place, half of them in place, on memory that allows so many GB/s.
 fn bandwidth_of(device: &RunRecord, messages: &[(u64, f64)], limit: Option<f64>) -> Vec<u8> {
-    let timing = |seconds: f64| Timing { seconds: vec![vec![Seconds(seconds)]; 2], wrong: Some(0), error: vec![0.0] };
+    let timing = |seconds: f64| Timing {
+        seconds: vec![vec![Seconds(seconds)]; 2],
+        in_a_row: Vec::new(),
+        wrong: Some(0),
+        error: vec![0.0],
+    };
     let message = |(bytes, seconds): (u64, f64)| MessageResult {
         bytes: Bytes(bytes),
         count: bytes / 4,

@@ -165,7 +165,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
                 warmup: 2,
                 image_size: 64,
                 seed: i64::from(run),
-                ..TrainConfig::default()
+                ..TrainConfig::default().on(DeviceKind::Cpu)
             },
             backend: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
             sum_dtype: None,
@@ -186,6 +186,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             wall,
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1_000_000); ranks as usize],
+            nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),
             warnings: Vec::new(),

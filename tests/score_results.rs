@@ -36,7 +36,7 @@ fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
             dtype: name.dtype,
             batch_size: name.batch_size,
             threads: Some(1),
-            ..ScoreConfig::default()
+            ..ScoreConfig::default().on(DeviceKind::Cpu)
         },
         environment: Environment {
             ringmark_version: "0.1.0".to_owned(),
@@ -405,7 +405,7 @@ fn two_sweeps_are_compared_point_by_point_and_settings_come_first() {
         }
         folder
     };
-    use ringmark_record::dimension::model::Layout::{Nchw, Nhwc};
+    use ringmark_record::dimension::model::LayoutChoice::{Nchw, Nhwc};
     let (base, test) = (sweep(0.5, Nhwc), sweep(0.25, Nchw));
     let (status, stdout, stderr) = diff(&base.path(), &test.path(), &["--fail-on", "slower"]);
     assert_eq!(status, Some(0), "{stderr}");

@@ -7,7 +7,7 @@ use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
-use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::environment::{Environment, RankPlace};
@@ -98,7 +98,12 @@ fn record(ranks: u32) -> RunRecord {
             run: 1,
             profile: Profile::Full,
             started: Seconds(0.0),
-            config: TrainConfig { iterations: 4, warmup: 1, device: DeviceChoice::Cpu, ..TrainConfig::default() },
+            config: TrainConfig {
+                iterations: 4,
+                warmup: 1,
+                device: DeviceChoice::Cpu,
+                ..TrainConfig::default().on(DeviceKind::Cpu)
+            },
             backend: "solo".to_owned(),
             sum_dtype: None,
             buckets: vec![Bytes(8)],
@@ -114,6 +119,7 @@ fn record(ranks: u32) -> RunRecord {
             wall: Seconds(2.0),
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1); ranks as usize],
+            nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),
             warnings: Vec::new(),

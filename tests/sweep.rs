@@ -11,6 +11,7 @@ use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
+use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::phase::Phases;
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::environment::Environment;
@@ -45,7 +46,12 @@ impl Sandbox {
             run: 1,
             profile: Profile::Full,
             started: Seconds(0.0),
-            config: TrainConfig { batch_size: 8, iterations: 12, warmup: 2, ..TrainConfig::default() },
+            config: TrainConfig {
+                batch_size: 8,
+                iterations: 12,
+                warmup: 2,
+                ..TrainConfig::default().on(DeviceKind::Cpu)
+            },
             backend: "solo".to_owned(),
             sum_dtype: None,
             buckets: vec![Bytes(8)],
@@ -60,6 +66,7 @@ impl Sandbox {
             wall: Seconds(1.0),
             parameter_checksums: vec!["00ff".to_owned()],
             peak_memory: Vec::new(),
+            nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),
             warnings: Vec::new(),

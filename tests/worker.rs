@@ -791,7 +791,11 @@ fn a_rank_takes_the_memory_that_the_launcher_expects() {
         let record = Run::alone(&options).finish().record.expect("a record");
         let TrainConfig { dtype, layout, batch_size, image_size, .. } = record.header.config;
         let facts = model.facts();
-        let expected = facts.training_memory.at(facts, dtype, layout, image_size).of_batch(batch_size).0;
+        let expected = facts
+            .training_memory
+            .at(facts, dtype, layout.of(dtype, DeviceKind::Cpu), image_size)
+            .of_batch(batch_size)
+            .0;
         let peak = record.end.expect("an end").peak_memory[0].0;
         assert!((peak..peak + peak / 2).contains(&expected), "{options}: {expected} expected, {peak} taken");
     }

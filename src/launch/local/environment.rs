@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use ringmark_record::host::environment::is_allowed;
+use ringmark_record::host::environment::{is_allowed, is_forwarded};
 
 /// MPI's name for shared memory by process-to-process copy, which a container's seccomp rules forbid.
 pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
@@ -24,7 +24,7 @@ const INNER: [&str; 11] =
 /// What this process was started with and in.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LaunchEnvironment {
-    /// Variables that every rank is to have, those that are set: `PATH`, `LD_LIBRARY_PATH`, `NCCL_*`.
+    /// Variables that every rank is to have, those that are set: see [`is_forwarded`].
     pub variables: Vec<String>,
     /// Folders of `PATH`.
     pub path: Vec<PathBuf>,
@@ -64,7 +64,6 @@ pub fn typed_arguments() -> Vec<OsString> {
 impl LaunchEnvironment {
     /// Looks at this process.
     pub fn read() -> LaunchEnvironment {
-        let is_forwarded = |name: &str| matches!(name, "PATH" | "LD_LIBRARY_PATH") || name.starts_with("NCCL_");
         let mut variables: Vec<String> =
             env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_forwarded(name)).collect();
         variables.sort();

@@ -3,6 +3,7 @@
 
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::BatchMemory;
 
@@ -38,7 +39,7 @@ impl JobCost {
         let TrainConfig { model, dtype, layout, batch_size, image_size, iterations, .. } = *train;
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations);
-        let memory = facts.training_memory.at(facts, dtype, layout, image_size);
+        let memory = facts.training_memory.at(facts, dtype, layout.of(dtype, DeviceKind::Cpu), image_size);
         JobCost {
             work: TRAINING * images * facts.gmacs_at(image_size),
             on_cpu: Some(CpuCost { dtype, batch_size, memory }),
@@ -50,7 +51,7 @@ impl JobCost {
         let ScoreConfig { model, dtype, layout, batch_size, image_size, iterations, warmup, .. } = *score;
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations.saturating_add(warmup));
-        let memory = facts.scoring_memory.at(facts, dtype, layout, image_size);
+        let memory = facts.scoring_memory.at(facts, dtype, layout.of(dtype, DeviceKind::Cpu), image_size);
         JobCost { work: images * facts.gmacs_at(image_size), on_cpu: Some(CpuCost { dtype, batch_size, memory }) }
     }
 }

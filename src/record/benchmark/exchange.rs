@@ -47,6 +47,40 @@ keyword_enum!(
     }
 );
 
+keyword_enum!(
+    /// How NCCL sums.
+    NcclAlgorithm {
+        /// Rings, as DLPerf's Horovod test.
+        Ring = "ring",
+        /// What NCCL takes for the fastest at each size.
+        Auto = "auto",
+        /// Trees.
+        Tree = "tree",
+        /// In the switches, where they can add (NVLink SHARP).
+        Nvls = "nvls",
+    }
+);
+
+impl Default for NcclAlgorithm {
+    /// What this benchmark measures.
+    fn default() -> NcclAlgorithm {
+        NcclAlgorithm::Ring
+    }
+}
+
+impl NcclAlgorithm {
+    /// The value of `NCCL_ALGO`; `None` leaves the choice to NCCL.
+    pub fn variable(self) -> Option<&'static str> {
+        match self {
+            NcclAlgorithm::Ring => Some("Ring"),
+            NcclAlgorithm::Auto => None,
+            NcclAlgorithm::Tree => Some("Tree"),
+            // Within a host, and a tree of them between hosts.
+            NcclAlgorithm::Nvls => Some("NVLS,NVLSTree"),
+        }
+    }
+}
+
 impl Wire {
     /// `fp16, added in fp32`; without the second half where nothing is rounded.
     pub fn with_sum(self, sum_dtype: Option<Wire>) -> String {
@@ -70,11 +104,25 @@ pub struct ExchangeConfig {
     /// Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once.
     #[serde(alias = "piece_kb", default = "ExchangeConfig::first_chunk")]
     pub chunk_kb: u32,
+    /// Longest bucket at the end of backward in MB (1e6 bytes of fp32): nothing is left to hide its exchange behind.
+    /// 0 leaves the last bucket as long as it comes.
+    #[serde(default)]
+    pub tail_mb: f64,
+    /// How NCCL sums.
+    #[serde(default)]
+    pub nccl_algo: NcclAlgorithm,
 }
 
 impl Default for ExchangeConfig {
     fn default() -> ExchangeConfig {
-        ExchangeConfig { backend: BackendChoice::Auto, wire: Wire::Fp32, bucket_mb: 25.0, chunk_kb: 1000 }
+        ExchangeConfig {
+            backend: BackendChoice::Auto,
+            wire: Wire::Fp32,
+            bucket_mb: 25.0,
+            chunk_kb: 1000,
+            tail_mb: 1.0,
+            nccl_algo: NcclAlgorithm::default(),
+        }
     }
 }
 
@@ -87,6 +135,11 @@ impl ExchangeConfig {
     /// Size of a gradient bucket.
     pub fn bucket(&self) -> Bytes {
         Bytes((self.bucket_mb * 1e6) as u64)
+    }
+
+    /// Longest bucket at the end of backward; 0 is no limit.
+    pub fn tail(&self) -> Bytes {
+        Bytes((self.tail_mb * 1e6) as u64)
     }
 
     /// Its options, which every benchmark that exchanges has among its own.
@@ -119,6 +172,19 @@ impl ExchangeConfig {
             )
             .range(0u32..=1_000_000)
             .aliases(&["piece-kb"]),
+            option!(
+                tail_mb,
+                "tail-mb",
+                "MB",
+                "Longest bucket at the end of backward in MB: its exchange cannot be hidden; 0 leaves it as long as it comes"
+            )
+            .range(0.0..=100_000.0),
+            option!(
+                nccl_algo,
+                "nccl-algo",
+                "NAME",
+                "How NCCL sums: ring, as DLPerf's test, unless NCCL_ALGO is set; auto is NCCL's own choice"
+            ),
         ]
     }
 

@@ -49,6 +49,9 @@ pub struct Environment {
     pub driver_version: Option<String>,
     /// Why CUDA is not used, where it is not.
     pub cuda_missing: Option<String>,
+    /// What makes CUDA slower here than it could be, in sentences; absent in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cuda_remarks: Vec<String>,
     /// Operating system and kernel.
     pub system: String,
     /// Processor name.
@@ -63,12 +66,22 @@ pub struct Environment {
     pub variables: BTreeMap<String, String>,
 }
 
-/// Whether the record may hold this variable: NCCL's, OpenMP's and those of Open MPI that choose a transport.
+/// What NCCL writes down, and where; that changes no figure, and the worker sets it itself.
+const NCCL_LOG: &str = "NCCL_DEBUG";
+
+/// Whether the record may hold this variable: those of NCCL, CUDA and its libraries, PyTorch, OpenMP, and those of Open MPI
+/// that choose a transport.
 ///
 /// Open MPI's other variables carry session addresses and keys.
 pub fn is_allowed(variable: &str) -> bool {
-    const PREFIXES: [&str; 9] = [
+    const PREFIXES: [&str; 15] = [
         "NCCL_",
+        "CUDA_",
+        "CUDNN_",
+        "CUBLAS_",
+        "NVIDIA_TF32_",
+        "PYTORCH_",
+        "TORCH_",
         "OMP_",
         "KMP_",
         "OMPI_MCA_btl",
@@ -78,9 +91,20 @@ pub fn is_allowed(variable: &str) -> bool {
         "OMPI_MCA_pml",
         "OMPI_MCA_rmaps",
     ];
-    const NAMES: [&str; 5] =
-        ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", INTERFACE_VARIABLE];
-    NAMES.contains(&variable) || PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
+    const NAMES: [&str; 3] = ["MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", INTERFACE_VARIABLE];
+    !variable.starts_with(NCCL_LOG)
+        && (NAMES.contains(&variable) || PREFIXES.iter().any(|prefix| variable.starts_with(prefix)))
+}
+
+/// Whether every rank is to have this variable as the launcher has it, on its own host and on others: what figures may
+/// depend on, and what programs are found by.
+///
+/// Which GPUs a rank sees is each host's own matter, the interface has another name on each, and mpirun passes on Open
+/// MPI's variables by itself.
+pub fn is_forwarded(variable: &str) -> bool {
+    const OWN: [&str; 2] = ["CUDA_VISIBLE_DEVICES", INTERFACE_VARIABLE];
+    let is_setting = is_allowed(variable) && !variable.starts_with("OMPI_") && !OWN.contains(&variable);
+    is_setting || matches!(variable, "PATH" | "LD_LIBRARY_PATH") || variable.starts_with(NCCL_LOG)
 }
 
 #[cfg(test)]
@@ -88,13 +112,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn all_hosts_get_what_figures_depend_on() {
+        for name in
+            ["NCCL_ALGO", "NCCL_DEBUG", "NVIDIA_TF32_OVERRIDE", "CUDNN_LOGLEVEL_DBG", "CUDA_LAUNCH_BLOCKING", "PATH"]
+        {
+            assert!(is_forwarded(name), "{name}");
+        }
+        for name in ["CUDA_VISIBLE_DEVICES", "OMPI_MCA_btl", INTERFACE_VARIABLE, "HOME"] {
+            assert!(!is_forwarded(name), "{name}");
+        }
+    }
+
+    #[test]
     fn communication_passes_and_secrets_do_not() {
-        for name in ["NCCL_ALGO", "OMP_NUM_THREADS", "OMPI_MCA_btl_tcp_if_include", "CUDA_VISIBLE_DEVICES"] {
+        for name in [
+            "NCCL_ALGO",
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "TORCH_NCCL_BLOCKING_WAIT",
+            "OMP_NUM_THREADS",
+            "OMPI_MCA_btl_tcp_if_include",
+            "CUDA_VISIBLE_DEVICES",
+        ] {
             assert!(is_allowed(name), "{name}");
         }
-        for name in
-            ["AWS_SECRET_ACCESS_KEY", "HOME", "PATH", "OMPI_MCA_orte_precondition_transports", "OMPI_MCA_plm_rsh_args"]
-        {
+        for name in [
+            "AWS_SECRET_ACCESS_KEY",
+            "HOME",
+            "NCCL_DEBUG_FILE",
+            "PATH",
+            "OMPI_MCA_orte_precondition_transports",
+            "OMPI_MCA_plm_rsh_args",
+        ] {
             assert!(!is_allowed(name), "{name}");
         }
     }

@@ -29,7 +29,7 @@ use crate::model::prepared::{PreparedModel, Recipe};
 /// Runs one rank from start to end.
 pub fn run(config: &ScoreConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
     let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
-    let request = Request { device: config.device, threads, with_nccl_log: false, launcher };
+    let request = Request { device: config.device, threads, nccl: None, launcher };
     Session::run(request, |session| score(config, label, session))
 }
 
@@ -37,6 +37,7 @@ pub fn run(config: &ScoreConfig, label: AskedLabel, launcher: Option<LauncherAdd
 fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
     let _no_gradients = tch::no_grad_guard();
+    let config = &config.on(session.own.kind);
     let inference = Inference::new(config, session)?;
     let mut record = empty_record(config, label, session)?;
     session.print(&header(&record));
@@ -62,12 +63,13 @@ struct Inference {
 
 impl Inference {
     fn new(config: &ScoreConfig, session: &Session) -> Result<Inference> {
+        let layout = config.layout.of(config.dtype, session.own.kind);
         let recipe = Recipe {
             model: config.model,
             seed: config.seed,
             init: config.init.as_deref(),
             dtype: config.dtype,
-            layout: config.layout,
+            layout,
         };
         let model = PreparedModel::new(&recipe, session.device())?;
         model.round()?;
@@ -78,7 +80,7 @@ impl Inference {
             images: config.batch_size,
             image_size: config.image_size,
             classes: config.model.facts().classes,
-            layout: config.layout,
+            layout,
         };
         let images = data::batch(&request, session.world.rank(), session.device())?.images;
         Ok(Inference { model, images })
@@ -129,6 +131,7 @@ fn measure(inference: &Inference, record: &mut ScoreRecord, session: &Session) -
     heartbeat::enter(Stage::Ready);
     session.world.barrier();
     (1..=config.warmup).try_for_each(|number| pass(number).map(drop))?;
+    session.reset_peak_memory()?;
     let watch = session.start_counters();
     session.world.barrier();
     let own = (1..=config.iterations).map(|number| pass(config.warmup + number)).collect::<Result<Vec<f64>>>()?;

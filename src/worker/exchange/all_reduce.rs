@@ -35,7 +35,7 @@ impl AllReduce {
         let ranks = session.world.ranks();
         let counts = RankCounts { all: ranks, summed: if name == "none" { 1 } else { ranks } };
         let optimizer = Optimizer::new(config, counts, weights, backend.memory().sums.shallow_clone())?;
-        let reducer = GradientReducer::new(config.overlap, config.exchange.bucket(), tensors, backend)?;
+        let reducer = GradientReducer::new(config.overlap, &config.exchange, tensors, backend)?;
         Ok(AllReduce { reducer, optimizer, backend: name, sum_dtype, summed_ranks: counts.summed })
     }
 }
@@ -85,7 +85,11 @@ impl GradientExchange for AllReduce {
         self.reducer.has_chunks()
     }
 
+    fn is_asynchronous(&self) -> bool {
+        self.reducer.is_asynchronous()
+    }
+
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {
-        self.reducer.set_sizes(sizes.bucket(), sizes.chunk_kb)
+        self.reducer.set_sizes(sizes)
     }
 }

@@ -21,16 +21,21 @@ pub struct BucketPlan {
 }
 
 impl BucketPlan {
-    /// Closes a bucket as soon as it holds `target` bytes of fp32 or more; 0 makes every parameter a bucket.
+    /// Closes a bucket as soon as it holds `target` bytes of fp32 or more; 0 makes every parameter a bucket. What comes
+    /// last in at most `tail` bytes is a bucket of its own: nothing is left of backward to hide its exchange behind. With 0
+    /// there is none.
     ///
-    /// `lengths` are the parameters' numbers of elements: `new(&[4, 1, 3], Bytes(18))` makes buckets of 5 and 3.
-    pub fn new(lengths: &[usize], target: Bytes) -> BucketPlan {
+    /// `lengths` are the parameters' numbers of elements: `new(&[4, 1, 3, 1], Bytes(18), Bytes(4))` makes buckets of 5, 3
+    /// and 1.
+    pub fn new(lengths: &[usize], target: Bytes, tail: Bytes) -> BucketPlan {
         let mut buckets = Vec::new();
         let mut open = Bucket { parameters: 0..0, elements: 0..0 };
+        let tail_start = tail_start(lengths, tail);
         for length in lengths {
             open.parameters.end += 1;
             open.elements.end += length;
-            if (open.elements.len() * size_of::<f32>()) as u64 >= target.0 {
+            let is_full = bytes(open.elements.len()) >= target;
+            if is_full || open.parameters.end == tail_start {
                 let next = Bucket {
                     parameters: open.parameters.end..open.parameters.end,
                     elements: open.elements.end..open.elements.end,
@@ -46,8 +51,23 @@ impl BucketPlan {
 
     /// Sizes as fp32.
     pub fn sizes(&self) -> Vec<Bytes> {
-        self.buckets.iter().map(|bucket| Bytes((bucket.elements.len() * size_of::<f32>()) as u64)).collect()
+        self.buckets.iter().map(|bucket| bytes(bucket.elements.len())).collect()
     }
+}
+
+/// First of the last parameters that are together at most `tail` bytes of fp32.
+fn tail_start(lengths: &[usize], tail: Bytes) -> usize {
+    let mut elements = 0;
+    let is_within = |length: &&usize| {
+        elements += **length;
+        bytes(elements) <= tail
+    };
+    lengths.len() - lengths.iter().rev().take_while(is_within).count()
+}
+
+/// Of so many elements in fp32.
+fn bytes(elements: usize) -> Bytes {
+    Bytes((elements * size_of::<f32>()) as u64)
 }
 
 #[cfg(test)]
@@ -55,14 +75,25 @@ mod tests {
     use super::*;
 
     fn parameters(lengths: &[usize], target: u64) -> Vec<Range<usize>> {
-        BucketPlan::new(lengths, Bytes(target)).buckets.into_iter().map(|bucket| bucket.parameters).collect()
+        BucketPlan::new(lengths, Bytes(target), Bytes(0)).buckets.into_iter().map(|bucket| bucket.parameters).collect()
     }
 
     #[test]
     fn a_bucket_closes_when_it_is_full() {
-        let plan = BucketPlan::new(&[4, 1, 3], Bytes(18));
+        let plan = BucketPlan::new(&[4, 1, 3], Bytes(18), Bytes(0));
         assert_eq!(plan.sizes(), [Bytes(20), Bytes(12)]);
         assert_eq!(plan.buckets[1], Bucket { parameters: 2..3, elements: 5..8 });
+    }
+
+    #[test]
+    fn the_tail_is_a_bucket_of_its_own() {
+        let sizes = |target, tail| BucketPlan::new(&[4, 1, 3, 1, 1], Bytes(target), Bytes(tail)).sizes();
+        assert_eq!(sizes(1000, 8), [Bytes(32), Bytes(8)]);
+        assert_eq!(sizes(1000, 19), [Bytes(32), Bytes(8)], "a parameter is not cut");
+        assert_eq!(sizes(20, 4), [Bytes(20), Bytes(16), Bytes(4)]);
+        assert_eq!(sizes(1000, 0), [Bytes(40)]);
+        assert_eq!(sizes(1000, 40), [Bytes(40)], "one bucket is its own tail");
+        assert_eq!(sizes(4, 8), [16, 4, 12, 4, 4].map(Bytes), "a tail of two full buckets");
     }
 
     #[test]

@@ -72,6 +72,9 @@ pub trait GradientExchange {
     /// Whether a bucket is sent in chunks, so that their size matters.
     fn has_chunks(&self) -> bool;
 
-    /// Takes bucket and chunk size of `sizes` from the next step on; no step is under way.
+    /// Whether the exchange goes on beside backward, so that the length of its last bucket matters.
+    fn is_asynchronous(&self) -> bool;
+
+    /// Takes bucket, tail and chunk size of `sizes` from the next step on; no step is under way.
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()>;
 }

@@ -2,11 +2,11 @@
 //!
 //! Buckets start strictly in the plan's order, on every rank, whatever order the gradients come in.
 
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use anyhow::{Result, bail};
-use ringmark_record::benchmark::exchange::Switch;
+use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
 use tch::Tensor;
@@ -45,11 +45,11 @@ struct State {
 }
 
 impl GradientReducer {
-    /// Sums the gradients of `parameters`, in buckets of `bucket`, by `backend`, which leaves the sums where the optimizer
-    /// reads. Lives as long as the process, because backward calls it.
+    /// Sums the gradients of `parameters`, in the buckets of `sizes`, by `backend`, which leaves the sums where the
+    /// optimizer reads. Lives as long as the process, because backward calls it.
     pub fn new(
         overlap: Switch,
-        bucket: Bytes,
+        sizes: &ExchangeConfig,
         parameters: Vec<Tensor>,
         mut backend: Box<dyn Backend>,
     ) -> Result<&'static GradientReducer> {
@@ -60,7 +60,7 @@ impl GradientReducer {
             in_backward: InBackward::default(),
             failure: None,
             overlap: overlap == Switch::On,
-            plan: plan(&parameters, bucket),
+            plan: plan(&parameters, sizes),
             parameters,
             destinations,
             backend,
@@ -72,11 +72,11 @@ impl GradientReducer {
     }
 
     /// Reduces in other buckets, and other chunks of MPI calls, from the next step on; none is under way.
-    pub fn set_sizes(&self, bucket: Bytes, chunk_kb: u32) -> Result<()> {
+    pub fn set_sizes(&self, sizes: &ExchangeConfig) -> Result<()> {
         let state = &mut *self.state();
         state.earlier_sums = state.backend.check()?;
-        state.plan = plan(&state.parameters, bucket);
-        state.backend.set_chunk(chunk_kb);
+        state.plan = plan(&state.parameters, sizes);
+        state.backend.set_chunk(sizes.chunk_kb);
         Ok(())
     }
 
@@ -88,6 +88,11 @@ impl GradientReducer {
     /// Whether the length of an MPI call matters.
     pub fn has_chunks(&self) -> bool {
         self.state().backend.has_chunks()
+    }
+
+    /// Whether the sums go on beside backward.
+    pub fn is_asynchronous(&self) -> bool {
+        self.state().backend.is_asynchronous()
     }
 
     /// Looks for errors of sums that are under way; the bucket that is being summed.
@@ -136,9 +141,9 @@ impl GradientReducer {
     }
 }
 
-fn plan(parameters: &[Tensor], bucket: Bytes) -> BucketPlan {
+fn plan(parameters: &[Tensor], sizes: &ExchangeConfig) -> BucketPlan {
     let lengths: Vec<usize> = parameters.iter().map(Tensor::numel).collect();
-    BucketPlan::new(&lengths, bucket)
+    BucketPlan::new(&lengths, sizes.bucket(), sizes.tail())
 }
 
 /// Every parameter's place in `flat`, where they lie one after the other, shaped and strided like the parameter.
@@ -174,17 +179,29 @@ impl State {
             let Bucket { parameters, elements } = self.plan.buckets[self.filled].clone();
             shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
             if self.overlap {
-                if self.in_backward.first_sum.is_none() {
-                    // On CUDA an event behind this bucket's copies, in the stream that the backend has its sum wait for.
-                    self.in_backward.first_sum = Some(Mark::set(self.destinations[0].device())?);
-                }
-                let started = Instant::now();
                 heartbeat::enter(Stage::AllReduce { bucket: self.filled as u32 });
-                self.backend.start(elements)?;
+                self.start(elements)?;
                 heartbeat::enter(Stage::Backward);
-                self.in_backward.blocked += started.elapsed();
             }
             self.filled += 1;
+        }
+        Ok(())
+    }
+
+    /// Starts a sum inside backward. A mark on CUDA is an event behind this bucket's copies, in the stream that the
+    /// backend has its sum wait for: what the host needs to enqueue the sum is no part of it.
+    fn start(&mut self, elements: Range<usize>) -> Result<()> {
+        let device = self.destinations[0].device();
+        let is_asynchronous = self.backend.is_asynchronous();
+        if is_asynchronous && self.in_backward.first_sum.is_some() {
+            return self.backend.start(elements);
+        }
+        let before = Mark::set(device)?;
+        self.backend.start(elements)?;
+        if is_asynchronous {
+            self.in_backward.first_sum = Some(before);
+        } else {
+            self.in_backward.held_up.push((before, Mark::set(device)?));
         }
         Ok(())
     }

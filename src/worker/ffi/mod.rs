@@ -1,8 +1,10 @@
 //! The only module with `unsafe`: foreign functions behind safe ones. Not for decisions: what is called when stands above.
 //!
-//! [`libraries`] must come first in every process: see there.
+//! [`libraries`] and [`cuda`] come first in every process, in this order: see there.
 
 pub mod allocator;
+pub mod cuda;
+mod driver;
 pub mod libraries;
 pub mod mpi;
 pub mod nccl;

@@ -15,7 +15,9 @@
 #include <torch/version.h>
 
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "guarded.h"
@@ -34,15 +36,6 @@ struct GradientHook final : torch::autograd::PostAccumulateGradHook {
   void* context;
   size_t parameter;
 };
-
-std::vector<at::Tensor> list(at::Tensor* const* tensors, size_t count) {
-  std::vector<at::Tensor> result;
-  result.reserve(count);
-  for (size_t index = 0; index < count; ++index) {
-    result.push_back(*tensors[index]);
-  }
-  return result;
-}
 
 const c10::impl::DeviceGuardImplInterface* cuda() {
   return c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
@@ -83,15 +76,19 @@ char* ringmark_backward(at::Tensor* loss, at::Tensor* gradient) {
 char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* destinations, size_t count) {
   return guarded([&] {
     at::NoGradGuard no_gradient;
-    std::vector<at::Tensor> gradients;
-    gradients.reserve(count);
+    // By type: on CUDA a list of several types is copied tensor by tensor, a kernel each.
+    std::map<at::ScalarType, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> by_type;
     for (size_t index = 0; index < count; ++index) {
       at::Tensor& gradient = parameters[index]->mutable_grad();
       TORCH_CHECK(gradient.defined(), "parameter ", index, " of the bucket has no gradient");
-      gradients.push_back(std::move(gradient));
+      auto& [to, from] = by_type[gradient.scalar_type()];
+      to.push_back(*destinations[index]);
+      from.push_back(std::move(gradient));
       gradient = at::Tensor();
     }
-    at::_foreach_copy_(list(destinations, count), gradients);
+    for (auto& [type, lists] : by_type) {
+      at::_foreach_copy_(lists.first, lists.second);
+    }
   });
 }
 
@@ -118,6 +115,14 @@ char* ringmark_unscale(at::Tensor* gradients, at::Tensor* found_inf, at::Tensor*
   return guarded([&] {
     at::NoGradGuard no_gradient;
     at::_amp_foreach_non_finite_check_and_unscale_({*gradients}, *found_inf, *inverse_scale);
+  });
+}
+
+// Host memory that the device copies to by itself. tch's pin_memory names a device, which libtorch warns of at every call.
+char* ringmark_pinned_floats(size_t count, at::Tensor** result) {
+  return guarded([&] {
+    const auto options = at::TensorOptions().dtype(at::kFloat).pinned_memory(true);
+    *result = new at::Tensor(at::empty({static_cast<int64_t>(count)}, options));
   });
 }
 
@@ -191,11 +196,18 @@ void ringmark_destroy_event(void* event, int64_t device) {
   cuda()->destroyEvent(event, static_cast<c10::DeviceIndex>(device));
 }
 
+// What tensors held, and not what the allocator kept for them.
 char* ringmark_peak_memory(int64_t device, uint64_t* bytes) {
   return guarded([&] {
     const auto stats = c10::getDeviceAllocator(c10::DeviceType::CUDA)->getDeviceStats(static_cast<c10::DeviceIndex>(device));
     const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    *bytes = static_cast<uint64_t>(stats.reserved_bytes[all].peak);
+    *bytes = static_cast<uint64_t>(stats.allocated_bytes[all].peak);
+  });
+}
+
+char* ringmark_reset_peak_memory(int64_t device) {
+  return guarded([&] {
+    c10::getDeviceAllocator(c10::DeviceType::CUDA)->resetPeakStats(static_cast<c10::DeviceIndex>(device));
   });
 }
 

@@ -45,6 +45,7 @@ unsafe extern "C" {
         epsilon: f64,
         result: *mut RawTensor,
     ) -> *mut c_char;
+    fn ringmark_pinned_floats(count: usize, result: *mut RawTensor) -> *mut c_char;
     fn ringmark_copy_without_waiting(destination: RawTensor, source: RawTensor) -> *mut c_char;
     fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
     fn ringmark_allow_tf32(allowed: c_int) -> *mut c_char;
@@ -62,6 +63,7 @@ unsafe extern "C" {
     ) -> *mut c_char;
     fn ringmark_destroy_event(event: *mut c_void, device: i64);
     fn ringmark_peak_memory(device: i64, bytes: *mut u64) -> *mut c_char;
+    fn ringmark_reset_peak_memory(device: i64) -> *mut c_char;
 }
 
 fn check(message: *mut c_char) -> Result<()> {
@@ -211,6 +213,15 @@ pub fn batch_norm(
     Ok(unsafe { Tensor::from_ptr(result.cast()) })
 }
 
+/// So many fp32 numbers in host memory that CUDA devices copy to by themselves, not initialized.
+pub fn pinned_floats(count: usize) -> Result<Tensor> {
+    let mut result = null_mut();
+    // SAFETY: the result is written where there is no message.
+    check(unsafe { ringmark_pinned_floats(count, &mut result) })?;
+    // SAFETY: a tensor on the heap that nobody else owns.
+    Ok(unsafe { Tensor::from_ptr(result.cast()) })
+}
+
 /// Copies without making the host wait for the device; to pinned host memory it is there when a later event is.
 pub fn copy_without_waiting(destination: &Tensor, source: &Tensor) -> Result<()> {
     // SAFETY: both tensors are alive.
@@ -253,12 +264,18 @@ pub fn set_device(device: usize) -> Result<()> {
     check(unsafe { ringmark_set_device(device as i64) })
 }
 
-/// Highest number of bytes that libtorch held on CUDA device `device`.
+/// Highest number of bytes that tensors held on CUDA device `device` since the last [`reset_peak_memory`].
 pub fn peak_memory(device: usize) -> Result<u64> {
     let mut bytes = 0;
     // SAFETY: the pointer is to a live u64.
     check(unsafe { ringmark_peak_memory(device as i64, &mut bytes) })?;
     Ok(bytes)
+}
+
+/// Forgets what tensors held on CUDA device `device` before now.
+pub fn reset_peak_memory(device: usize) -> Result<()> {
+    // SAFETY: a plain number.
+    check(unsafe { ringmark_reset_peak_memory(device as i64) })
 }
 
 /// A CUDA stream of libtorch.

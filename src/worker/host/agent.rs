@@ -14,7 +14,8 @@ use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use ringmark_record::host::inspection::{Inspection, Library, Order, Reply};
 use ringmark_record::host::memory;
 
-use crate::ffi::libraries::{self, CudaLibraries};
+use crate::ffi::cuda::{self, Cuda, NoCuda};
+use crate::ffi::libraries;
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim;
 use crate::host::facts;
@@ -72,9 +73,7 @@ fn print(message: &impl serde::Serialize) -> Result<()> {
 
 fn inspect(choice: DeviceChoice) -> Result<Inspection> {
     // Before any call of libtorch: see there.
-    let cuda = libraries::load_cuda(choice);
-    let devices = cuda.as_ref().map_or(0, |_| tch::Cuda::device_count().max(0));
-    let no_device = || (devices == 0).then(|| "the driver shows no GPU".to_owned());
+    let cuda = cuda::load(choice);
     let nccl = cuda.as_ref().ok().map(nccl_version).transpose()?;
     let loaded = libraries::loaded();
     let library = |version: String, name: &str| {
@@ -87,10 +86,10 @@ fn inspect(choice: DeviceChoice) -> Result<Inspection> {
         mpi: library(libraries::mpi_version(), "libmpi.so"),
         nccl: nccl.map(|version| library(version, "libnccl.so")),
         nccl_copies: loaded.iter().filter(|path| libraries::is_named(path, "libnccl.so")).cloned().collect(),
-        cuda_missing: cuda.as_ref().err().cloned().or_else(no_device),
-        devices: devices as u32,
-        cuda_driver: libraries::cuda_driver_version(),
-        cuda_runtime: libraries::cuda_runtime_version(),
+        cuda_missing: cuda.as_ref().err().map(NoCuda::reason).map(str::to_owned),
+        devices: cuda.as_ref().map_or(0, |cuda| cuda.devices.len() as u32),
+        cuda_driver: cuda::driver_version().map(|version| version.to_string()),
+        cuda_runtime: cuda::runtime_version().map(|version| version.to_string()),
         interfaces: network::interfaces()?,
         processor: facts::processor_name(),
         cores: facts::cores(),
@@ -98,8 +97,8 @@ fn inspect(choice: DeviceChoice) -> Result<Inspection> {
     })
 }
 
-fn nccl_version(libraries: &CudaLibraries) -> Result<String> {
-    Nccl::new(libraries.nccl)?.version()
+fn nccl_version(cuda: &Cuda) -> Result<String> {
+    Nccl::new(cuda.nccl)?.version()
 }
 
 fn obey(order: Order) -> Result<Reply> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dimension::dtype::Dtype;
-use tch::Device;
+use tch::{Device, Kind, Tensor};
 
-use crate::ffi::libraries::{self, CudaLibraries};
+use crate::ffi::cuda::{Cuda, NoCuda};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim;
 use crate::host::facts;
@@ -27,6 +27,8 @@ pub struct DeviceOfRank {
     pub threads: u32,
     /// Why CUDA is not used.
     pub cuda_missing: Option<String>,
+    /// What makes CUDA slower than it could be.
+    pub cuda_remarks: Vec<String>,
     /// Of a GPU, as nvidia-smi takes it.
     pub bus_id: Option<String>,
     /// Of a GPU.
@@ -34,28 +36,27 @@ pub struct DeviceOfRank {
 }
 
 impl DeviceOfRank {
-    /// Chooses, compares the choice with all other ranks, and makes the device current.
+    /// Chooses, compares the choice with all other ranks, and makes the device current. Where there is a GPU that cannot be
+    /// used, auto fails too: figures of the CPU would pass for the GPU's.
     pub fn choose(
         choice: DeviceChoice,
         threads: AskedThreads,
         world: &World,
-        cuda: Result<&CudaLibraries, &String>,
+        cuda: Result<&Cuda, &NoCuda>,
     ) -> Result<DeviceOfRank> {
-        let cuda = cuda.map_err(Clone::clone).and_then(|_| match tch::Cuda::device_count() {
-            count @ 1.. => Ok(count as usize),
-            _ => Err("the driver shows no GPU".to_owned()),
-        });
-        if let (DeviceChoice::Cuda, Err(missing)) = (choice, &cuda) {
-            bail!("--device cuda cannot be met: {missing}");
-        }
-        let own = match cuda {
-            Ok(count) => on_cuda(world, count)?,
-            Err(missing) => DeviceOfRank {
+        let own = match (choice, cuda) {
+            (_, Ok(cuda)) => on_cuda(world, cuda)?,
+            (DeviceChoice::Cuda, Err(missing)) => bail!("--device cuda cannot be met: {}", missing.reason()),
+            (_, Err(NoCuda::Unusable(reason))) => {
+                bail!("host {}: {reason}; or choose --device cpu, to train on the processor", world.host())
+            }
+            (_, Err(NoCuda::Absent(reason))) => DeviceOfRank {
                 device: Device::Cpu,
                 kind: DeviceKind::Cpu,
                 name: facts::processor_name(),
                 threads: 0,
-                cuda_missing: Some(missing),
+                cuda_missing: Some(reason.clone()),
+                cuda_remarks: Vec::new(),
                 bus_id: None,
                 compute_capability: None,
             },
@@ -68,9 +69,9 @@ impl DeviceOfRank {
     }
 
     /// NCCL, where this rank is on a GPU.
-    pub fn nccl(&self, cuda: Result<&CudaLibraries, &String>) -> Result<Option<Arc<Nccl>>> {
+    pub fn nccl(&self, cuda: Result<&Cuda, &NoCuda>) -> Result<Option<Arc<Nccl>>> {
         match cuda {
-            Ok(libraries) if self.device.is_cuda() => Ok(Some(Arc::new(Nccl::new(libraries.nccl)?))),
+            Ok(cuda) if self.device.is_cuda() => Ok(Some(Arc::new(Nccl::new(cuda.nccl)?))),
             _ => Ok(None),
         }
     }
@@ -78,8 +79,9 @@ impl DeviceOfRank {
     /// Refuses a precision that this device does not have.
     pub fn check_dtype(&self, dtype: Dtype) -> Result<()> {
         match (dtype, self.compute_capability) {
-            (Dtype::Tf32, Some(capability @ (major, minor))) if capability < (8, 0) => bail!(
-                "--dtype tf32 needs compute capability 8.0, {} has {major}.{minor}: choose fp32 or fp16",
+            // Below it bf16 is computed in fp32, and takes longer than that.
+            (Dtype::Tf32 | Dtype::Bf16, Some(capability @ (major, minor))) if capability < (8, 0) => bail!(
+                "--dtype {dtype} needs compute capability 8.0, {} has {major}.{minor}: choose fp32 or fp16",
                 self.name
             ),
             _ => Ok(()),
@@ -87,7 +89,8 @@ impl DeviceOfRank {
     }
 }
 
-fn on_cuda(world: &World, count: usize) -> Result<DeviceOfRank> {
+fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
+    let count = cuda.devices.len();
     let local = world.local_rank() as usize;
     // A launcher may show each rank its own GPU alone; then that one is number 0 for all of them.
     let index = if count == 1 && facts::variable("CUDA_VISIBLE_DEVICES").is_some() { 0 } else { local };
@@ -97,18 +100,37 @@ fn on_cuda(world: &World, count: usize) -> Result<DeviceOfRank> {
         world.host(),
         world.local_ranks()
     );
-    let facts = libraries::device_facts(index).context("the driver does not know the name of the GPU")?;
+    let facts = &cuda.devices[index];
     shim::set_device(index)?;
+    let (major, minor) = facts.compute_capability;
+    computes(index).with_context(|| {
+        format!(
+            "GPU {index} of host {}, {} of compute capability {major}.{minor}, does not compute: look at nvidia-smi and \
+             dmesg, or choose --device cpu",
+            world.host(),
+            facts.name
+        )
+    })?;
     tch::Cuda::cudnn_set_benchmark(true);
     Ok(DeviceOfRank {
         device: Device::Cuda(index),
         kind: DeviceKind::Cuda,
-        name: facts.name,
+        name: facts.name.clone(),
         threads: 0,
         cuda_missing: None,
-        bus_id: Some(facts.bus_id),
+        cuda_remarks: cuda.remarks.clone(),
+        bus_id: Some(facts.bus_id.clone()),
         compute_capability: Some(facts.compute_capability),
     })
+}
+
+/// The first kernel: a GPU in error, one that others have for themselves, or one that libtorch has no kernels for shows
+/// here, and not deep in the model.
+fn computes(index: usize) -> Result<()> {
+    let one = Tensor::f_ones([1], (Kind::Float, Device::Cuda(index)))?;
+    let two = one.f_add(&one)?.f_double_value(&[0])?;
+    ensure!(two == 2.0, "1 + 1 is {two}");
+    Ok(())
 }
 
 /// Ranks on different kinds of device would wait for each other in different libraries.

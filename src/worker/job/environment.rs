@@ -6,7 +6,7 @@ use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::host::environment::{Environment, RankPlace};
 
 use crate::ffi::nccl::Nccl;
-use crate::ffi::{libraries, shim};
+use crate::ffi::{cuda, libraries, shim};
 use crate::host::facts;
 use crate::job::device::DeviceOfRank;
 use crate::job::world::World;
@@ -37,11 +37,12 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
         libtorch_version: shim::libtorch_version(),
         mpi_version: libraries::mpi_version(),
         nccl_version: nccl.map(Nccl::version).transpose()?,
-        cuda_version: libraries::cuda_runtime_version(),
+        cuda_version: cuda::runtime_version().map(|version| version.to_string()),
         driver_version: is_cuda
             .then(|| facts::output("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"])?.pop())
             .flatten(),
         cuda_missing: own.cuda_missing.clone(),
+        cuda_remarks: own.cuda_remarks.clone(),
         system: facts::system(),
         processor: facts::processor_name(),
         cores: facts::cores(),
@@ -75,6 +76,7 @@ pub fn lines(environment: &Environment, ranks: &[RankPlace]) -> Vec<String> {
     if let Some(missing) = &environment.cuda_missing {
         lines.push(format!("CUDA not used: {missing}"));
     }
+    lines.extend(environment.cuda_remarks.iter().map(|remark| format!("warning: {remark}")));
     lines.push(format!(
         "rank 0: {}, {}, {} cores, {:.1} GB",
         environment.system,

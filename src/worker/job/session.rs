@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use ringmark_record::benchmark::exchange::NcclAlgorithm;
 use ringmark_record::benchmark::{Profile, RunLabel};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
@@ -17,6 +18,8 @@ use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::host::heartbeat::LauncherAddress;
 use tch::Device;
 
+use crate::exchange::backend::nccl_log;
+use crate::ffi::cuda;
 use crate::ffi::libraries::{self, NcclLog};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::shim;
@@ -34,8 +37,8 @@ pub struct Request {
     pub device: DeviceChoice,
     /// CPU threads of a rank.
     pub threads: AskedThreads,
-    /// Whether NCCL is asked to write down what it uses.
-    pub with_nccl_log: bool,
+    /// How NCCL is to sum; `None` where nothing is summed.
+    pub nccl: Option<NcclAlgorithm>,
     /// Where the launcher listens, if one started this rank.
     pub launcher: Option<LauncherAddress>,
 }
@@ -59,19 +62,20 @@ pub struct Session<'a> {
     pub own: DeviceOfRank,
     /// There where this rank is on a GPU.
     pub nccl: Option<Arc<Nccl>>,
-    /// What NCCL wrote, where it was asked for.
-    pub nccl_log: NcclLog,
+    /// Where NCCL writes, where it was asked to.
+    nccl_log: NcclLog,
 }
 
 impl Session<'_> {
     /// One rank from start to end: joins the others, runs `benchmark`, leaves. The benchmark returns why its run does not
     /// count, if it does not.
     pub fn run(request: Request, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
-        let Request { device, threads, with_nccl_log, launcher } = request;
+        let Request { device, threads, nccl, launcher } = request;
         // Before anything else: NCCL and libtorch look at their environment only once.
-        let nccl_log = NcclLog::new(device, with_nccl_log);
+        nccl.map_or(Ok(()), |algorithm| libraries::choose_algorithm(device, algorithm))?;
+        let nccl_log = NcclLog::new(device, nccl.is_some());
         heartbeat::begin(launcher);
-        let cuda = libraries::load_cuda(device);
+        let cuda = cuda::load(device);
         World::run(|world| {
             let own = DeviceOfRank::choose(device, threads, world, cuda.as_ref())?;
             let nccl = own.nccl(cuda.as_ref())?;
@@ -138,7 +142,32 @@ impl Session<'_> {
         watch.end(self.world, &self.own)
     }
 
-    /// Highest memory use of every rank: of the device on CUDA, resident on the CPU. All ranks call it together.
+    /// What NCCL said that it used, a fact a line and each once: rank 0 knows the choices, and each rank its own
+    /// connections. Once, after the last sum; all ranks call it together.
+    pub fn nccl_lines(&self) -> Vec<String> {
+        let own = nccl_log::parse(&self.nccl_log.read()).lines();
+        let mut all: Vec<String> = Vec::new();
+        for text in self.world.gather_text(&own.join("\n")) {
+            for line in text.lines() {
+                if !all.iter().any(|known| known == line) {
+                    all.push(line.to_owned());
+                }
+            }
+        }
+        all
+    }
+
+    /// Lets [`peak_memory`](Session::peak_memory) begin anew: what warms up takes memory that is not needed later, as
+    /// cuDNN's search for the fastest kernels. The kernel does not forget what a process held.
+    pub fn reset_peak_memory(&self) -> Result<()> {
+        match self.device() {
+            Device::Cuda(index) => shim::reset_peak_memory(index),
+            _ => Ok(()),
+        }
+    }
+
+    /// Highest memory use of every rank: what tensors held on the device on CUDA, resident on the CPU. All ranks call it
+    /// together.
     pub fn peak_memory(&self) -> Result<Vec<Bytes>> {
         let own = match self.device() {
             Device::Cuda(index) => Bytes(shim::peak_memory(index)?),

@@ -17,13 +17,28 @@ use crate::measure::mark::Mark;
 /// Between two questions to the device: little processor time, so that a host that waits is not taken for one at work.
 const PAUSE: Duration = Duration::from_micros(500);
 
+/// Number of [`DeviceValues`].
+const VALUES: usize = 3;
+
 /// What the exchange did inside backward.
 #[derive(Default)]
 pub struct InBackward {
-    /// Time that backward was held up.
-    pub blocked: Duration,
-    /// When the first sum was about to start, if one was; nothing that waits for another rank comes before it.
+    /// From when to when sums held backward up.
+    pub held_up: Vec<(Mark, Mark)>,
+    /// When the first sum beside backward was about to start, if one was.
     pub first_sum: Option<Mark>,
+}
+
+impl InBackward {
+    /// When the first sum was about to start, if one was; nothing that waits for another rank comes before it.
+    fn first_sum(&self) -> Option<&Mark> {
+        self.first_sum.as_ref().or(self.held_up.first().map(|(before, _)| before))
+    }
+
+    /// Time inside backward that belongs to the all-reduce.
+    fn held_up(&self) -> Result<f64> {
+        self.held_up.iter().map(|(before, after)| after.seconds_since(before)).sum()
+    }
 }
 
 /// What an iteration leaves on the device, each a tensor of one element.
@@ -70,10 +85,9 @@ impl StepMarks {
             times[phase] = end.seconds_since(begin)?;
             begin = end;
         }
-        // Time inside backward that belongs to the all-reduce.
-        let blocked = self.in_backward.blocked.as_secs_f64();
-        times[Phase::Backward] = (times[Phase::Backward] - blocked).max(0.0);
-        times[Phase::ExposedAllreduce] += blocked;
+        let held_up = self.in_backward.held_up()?;
+        times[Phase::Backward] = (times[Phase::Backward] - held_up).max(0.0);
+        times[Phase::ExposedAllreduce] += held_up;
         Ok(times)
     }
 }
@@ -125,6 +139,8 @@ pub struct Sample {
 pub struct StepTimer {
     device: Device,
     pending: VecDeque<StepMarks>,
+    /// Host memory for the values of later iterations.
+    pinned: Vec<Tensor>,
     /// Iterations that were handed out.
     over: u32,
     loss_scale: f64,
@@ -133,7 +149,7 @@ pub struct StepTimer {
 impl StepTimer {
     /// `loss_scale` is the first iteration's, 1 without one.
     pub fn new(device: Device, loss_scale: f64) -> StepTimer {
-        StepTimer { device, pending: VecDeque::new(), over: 0, loss_scale }
+        StepTimer { device, pending: VecDeque::new(), pinned: Vec::new(), over: 0, loss_scale }
     }
 
     /// Sets the start of an iteration, which is the end of the one before.
@@ -150,7 +166,7 @@ impl StepTimer {
         let DeviceValues { loss, loss_scale, found_inf } = values;
         let values = Tensor::f_stack(&[loss, loss_scale, found_inf].map(Tensor::detach), 0)?.f_to_kind(Kind::Float)?;
         let values = if self.device.is_cuda() {
-            let host = Tensor::f_empty([3], (Kind::Float, Device::Cpu))?.f_pin_memory(self.device)?;
+            let host = self.pinned.pop().map_or_else(|| shim::pinned_floats(VALUES), Ok)?;
             shim::copy_without_waiting(&host, &values)?;
             host
         } else {
@@ -183,15 +199,15 @@ impl StepTimer {
                 phases: iteration.times()?,
                 before_allreduce: iteration
                     .in_backward
-                    .first_sum
-                    .as_ref()
+                    .first_sum()
                     .unwrap_or(&iteration.ends[Phase::Backward])
                     .seconds_since(&iteration.start)?,
                 loss: value(0),
                 loss_scale: std::mem::replace(&mut self.loss_scale, value(1)),
                 skipped: found_inf,
             });
-            self.pending.pop_front();
+            let read = self.pending.pop_front().map(|iteration| iteration.values);
+            self.pinned.extend(read.filter(|_| self.device.is_cuda()));
             self.over += 1;
         }
         Ok(samples)

@@ -316,7 +316,8 @@ mod tests {
 
     /// 1 GB in 0.1 s: 10 GB/s.
     fn record(failure: Option<&str>) -> BandwidthRecord {
-        let timing = Timing { seconds: vec![vec![Seconds(0.1)]; 2], wrong: Some(0), error: vec![0.0] };
+        let timing =
+            Timing { seconds: vec![vec![Seconds(0.1)]; 2], in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0] };
         BandwidthRecord {
             backend: "mpi".to_owned(),
             results: vec![MessageResult {

@@ -5,11 +5,13 @@ use std::io::Read;
 
 use anyhow::{Context, ensure};
 use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::exchange::NcclAlgorithm;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::schema;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -98,7 +100,7 @@ pub fn take_result(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> 
         cases.sort_by_key(|(case, _)| (case.ranks(), *case));
         let mut set = None;
         for (name, mut case) in cases {
-            case.settings = renamed(case.settings);
+            case.settings = completed(renamed(case.settings));
             case.environment = renamed(case.environment);
             take_case(side, set.get_or_insert_with(|| empty_set(model.clone(), &case)), name, case)?;
         }
@@ -154,6 +156,16 @@ fn not_known() -> String {
 fn renamed<T>(old: BTreeMap<String, T>) -> BTreeMap<String, T> {
     let today = |name: String| RENAMED.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| (*new).to_owned());
     old.into_iter().map(|(name, value)| (today(name), value)).collect()
+}
+
+/// With what the exchange did before there was an option for it.
+fn completed(mut settings: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    if settings.contains_key("bucket_mb") {
+        for (option, value) in [("tail_mb", Value::from(0)), ("nccl_algo", NcclAlgorithm::default().keyword().into())] {
+            settings.entry(option.to_owned()).or_insert(value);
+        }
+    }
+    settings
 }
 
 /// All cases of a table have been run under the conditions of the first.

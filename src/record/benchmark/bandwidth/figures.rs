@@ -138,7 +138,12 @@ mod tests {
 
     /// 2 GB in so many seconds on either side: 2 GB/s algbw and, with two ranks, busbw in 1 s.
     fn result(out_of_place: Option<f64>, in_place: Option<f64>, wrong: Option<u64>) -> MessageResult {
-        let timing = |seconds| Timing { seconds: vec![vec![Seconds(seconds)]; 2], wrong, error: Vec::new() };
+        let timing = |seconds| Timing {
+            seconds: vec![vec![Seconds(seconds)]; 2],
+            in_a_row: Vec::new(),
+            wrong,
+            error: Vec::new(),
+        };
         MessageResult {
             bytes: Bytes(2_000_000_000),
             count: 500_000_000,

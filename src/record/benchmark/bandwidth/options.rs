@@ -231,7 +231,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::benchmark::exchange::Wire;
+    use crate::benchmark::exchange::{NcclAlgorithm, Wire};
     use crate::dimension::device::DeviceChoice;
     use crate::options::option_table::{Worker, arguments};
 
@@ -264,6 +264,8 @@ mod tests {
                 wire: Wire::Bf16,
                 bucket_mb: 1.5,
                 chunk_kb: 250,
+                tail_mb: 0.5,
+                nccl_algo: NcclAlgorithm::Auto,
             },
             iterations: 7,
             warmup: 0,

@@ -94,6 +94,10 @@ pub struct MessageResult {
 pub struct Timing {
     /// By rank, then by iteration.
     pub seconds: Vec<Vec<Seconds>>,
+    /// By rank: a call among as many as there are iterations, enqueued one after the other, as nccl-tests times them. Empty
+    /// where a call returns only when it is over, of gradients, and in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_a_row: Vec<Seconds>,
     /// Elements that differ from the exact sum, over all ranks and iterations; `None` where nothing was checked.
     pub wrong: Option<u64>,
     /// `sum |got - expected| / sum |expected|` of each iteration, the worst rank's (MXNet, tools/bandwidth/measure.py);
@@ -148,9 +152,11 @@ impl Timing {
         Ok(())
     }
 
-    /// Mean over ranks and iterations, which the rates are of; `None` without a sample.
+    /// What the rates are of: mean over ranks of a call [in a row](Timing::in_a_row), where that was measured, otherwise over
+    /// ranks and iterations; `None` without a sample.
     pub fn mean(&self) -> Option<Seconds> {
-        summary::mean(&self.pooled()).map(Seconds)
+        let in_a_row: Vec<f64> = self.in_a_row.iter().map(|seconds| seconds.0).collect();
+        summary::mean(&in_a_row).or_else(|| summary::mean(&self.pooled())).map(Seconds)
     }
 }
 
@@ -238,8 +244,12 @@ mod tests {
     use crate::dimension::device::DeviceKind;
 
     fn record() -> BandwidthRecord {
-        let timing =
-            Timing { seconds: vec![vec![Seconds(0.5)], vec![Seconds(0.25)]], wrong: Some(0), error: vec![0.0] };
+        let timing = Timing {
+            seconds: vec![vec![Seconds(0.5)], vec![Seconds(0.25)]],
+            in_a_row: Vec::new(),
+            wrong: Some(0),
+            error: vec![0.0],
+        };
         let place = |rank| RankPlace {
             rank,
             local_rank: rank,
@@ -275,8 +285,12 @@ mod tests {
     #[test]
     fn an_error_that_is_no_number_is_read_back() {
         let mut record = record();
-        record.results[0].in_place =
-            Some(Timing { seconds: vec![Vec::new(); 2], wrong: Some(1), error: vec![f64::NAN, 0.5] });
+        record.results[0].in_place = Some(Timing {
+            seconds: vec![Vec::new(); 2],
+            in_a_row: Vec::new(),
+            wrong: Some(1),
+            error: vec![f64::NAN, 0.5],
+        });
         let mut bytes = Vec::new();
         record.write(&mut bytes).expect("memory takes it");
         let read = BandwidthRecord::read(&bytes[..]).expect("sound");
@@ -287,11 +301,13 @@ mod tests {
     #[test]
     fn times_are_averaged_either_way() {
         let seconds = vec![vec![Seconds(1.0), Seconds(3.0)], vec![Seconds(2.0), Seconds(6.0)]];
-        let timing = Timing { seconds, wrong: None, error: Vec::new() };
+        let timing = Timing { seconds, in_a_row: Vec::new(), wrong: None, error: Vec::new() };
         assert_eq!(timing.by_rank(), [2.0, 4.0]);
         assert_eq!(timing.by_iteration(), [1.5, 4.5]);
         assert_eq!(timing.mean(), Some(Seconds(3.0)));
-        let nothing = Timing { seconds: vec![Vec::new(); 2], wrong: None, error: Vec::new() };
+        let row = Timing { in_a_row: vec![Seconds(0.25), Seconds(0.75)], ..timing.clone() };
+        assert_eq!((row.mean(), row.by_rank()), (Some(Seconds(0.5)), timing.by_rank()));
+        let nothing = Timing { seconds: vec![Vec::new(); 2], in_a_row: Vec::new(), wrong: None, error: Vec::new() };
         assert_eq!((nothing.by_rank(), nothing.by_iteration(), nothing.mean()), (Vec::new(), Vec::new(), None));
     }
 

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::SweepProfile;
-use crate::dimension::device::DeviceChoice;
+use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
-use crate::dimension::model::{Layout, Model};
+use crate::dimension::model::{LayoutChoice, Model};
 
 /// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 10 timed ones after 5 dry ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,8 +21,8 @@ pub struct ScoreConfig {
     pub dtype: Dtype,
     /// Where to compute.
     pub device: DeviceChoice,
-    /// Memory layout.
-    pub layout: Layout,
+    /// Memory layout; in a record what it came to.
+    pub layout: LayoutChoice,
     /// Timed passes.
     pub iterations: u32,
     /// Dry passes before them, which no figure holds.
@@ -52,6 +52,11 @@ impl ScoreConfig {
             SweepProfile::Quick => ScoreConfig { batch_size: 4, iterations: 5, warmup: 2, ..ScoreConfig::default() },
         }
     }
+
+    /// With what its choices come to on `device`.
+    pub fn on(&self, device: DeviceKind) -> ScoreConfig {
+        ScoreConfig { layout: self.layout.of(self.dtype, device).into(), ..self.clone() }
+    }
 }
 
 impl Default for ScoreConfig {
@@ -61,7 +66,7 @@ impl Default for ScoreConfig {
             batch_size: 32,
             dtype: Dtype::Fp32,
             device: DeviceChoice::Auto,
-            layout: Layout::Nhwc,
+            layout: LayoutChoice::Auto,
             iterations: 10,
             warmup: 5,
             image_size: 224,

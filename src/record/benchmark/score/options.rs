@@ -21,7 +21,12 @@ impl Options for ScoreConfig {
                 "KIND",
                 "Where to compute; auto takes CUDA where all of it is there and says what is missing"
             ),
-            option!(layout, "layout", "NAME", "Memory layout: channels_last or contiguous"),
+            option!(
+                layout,
+                "layout",
+                "NAME",
+                "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"
+            ),
             option!(iterations, "iters", "N", "Timed passes").range(1u32..=10_000_000).default_of_launcher(OF_PROFILE),
             option!(warmup, "warmup", "N", "Dry passes before them, which no figure holds")
                 .range(0u32..=10_000_000)
@@ -55,7 +60,7 @@ mod tests {
     use super::*;
     use crate::dimension::device::DeviceChoice;
     use crate::dimension::dtype::Dtype;
-    use crate::dimension::model::{Layout, Model};
+    use crate::dimension::model::{LayoutChoice, Model};
     use crate::options::option_table::{Worker, arguments};
 
     #[derive(Parser)]
@@ -71,7 +76,7 @@ mod tests {
             batch_size: 2,
             dtype: Dtype::Bf16,
             device: DeviceChoice::Cpu,
-            layout: Layout::Nchw,
+            layout: LayoutChoice::Nchw,
             iterations: 7,
             warmup: 0,
             image_size: 64,

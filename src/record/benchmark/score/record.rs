@@ -42,7 +42,7 @@ pub struct ScoreRecord {
     pub ranks: Vec<RankPlace>,
     /// Time of every timed pass, outputs waited for: by rank, then by pass.
     pub seconds: Vec<Vec<Seconds>>,
-    /// Highest memory use of every rank: of the device on CUDA, resident on the CPU.
+    /// Highest memory use of every rank: on CUDA what tensors held in the timed passes, resident on the CPU.
     pub peak_memory: Vec<Bytes>,
     /// What every host did while the passes ran.
     pub host_use: Vec<HostUse>,

@@ -12,7 +12,7 @@ use crate::benchmark::SweepProfile;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
-use crate::dimension::model::{Layout, Model};
+use crate::dimension::model::{LayoutChoice, Model};
 
 /// A fault that is injected, for tests of what ringmark does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -98,8 +98,8 @@ pub struct TrainConfig {
     pub dtype: Dtype,
     /// Where to train.
     pub device: DeviceChoice,
-    /// Memory layout.
-    pub layout: Layout,
+    /// Memory layout; in a record what it came to.
+    pub layout: LayoutChoice,
     /// Iterations, warm-up included.
     pub iterations: u32,
     /// First iterations that the figures leave out.
@@ -153,7 +153,7 @@ impl Default for TrainConfig {
             batch_size: 128,
             dtype: Dtype::Fp32,
             device: DeviceChoice::Auto,
-            layout: Layout::Nhwc,
+            layout: LayoutChoice::Auto,
             iterations: 120,
             warmup: 20,
             image_size: 224,
@@ -192,6 +192,11 @@ impl TrainConfig {
             (SweepProfile::Quick, DeviceKind::Cuda) => (32, 40, 10),
         };
         TrainConfig { batch_size, iterations, warmup, ..dlperf }
+    }
+
+    /// With what its choices come to on `device`.
+    pub fn on(&self, device: DeviceKind) -> TrainConfig {
+        TrainConfig { layout: self.layout.of(self.dtype, device).into(), ..self.clone() }
     }
 
     /// Learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the warm-up.

@@ -37,7 +37,12 @@ impl Options for TrainConfig {
                 "KIND",
                 "Where to train; auto takes CUDA where all of it is there and says what is missing"
             ),
-            option!(layout, "layout", "NAME", "Memory layout: channels_last or contiguous"),
+            option!(
+                layout,
+                "layout",
+                "NAME",
+                "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"
+            ),
             option!(
                 iterations,
                 "iters",
@@ -137,10 +142,10 @@ mod tests {
 
     use super::*;
     use crate::benchmark::SweepProfile;
-    use crate::benchmark::exchange::{BackendChoice, Switch, Wire};
+    use crate::benchmark::exchange::{BackendChoice, NcclAlgorithm, Switch, Wire};
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
-    use crate::dimension::model::{Layout, Model};
+    use crate::dimension::model::{LayoutChoice, Model};
     use crate::options::keyword_enum::KeywordEnum;
     use crate::options::option_table::{Worker, arguments};
 
@@ -169,12 +174,19 @@ mod tests {
             batch_size: 2,
             dtype: Dtype::Bf16,
             device: DeviceChoice::Cpu,
-            layout: Layout::Nchw,
+            layout: LayoutChoice::Nchw,
             iterations: 7,
             warmup: 3,
             image_size: 64,
             overlap: Switch::Off,
-            exchange: ExchangeConfig { backend: BackendChoice::Mpi, wire: Wire::Fp16, bucket_mb: 0.5, chunk_kb: 0 },
+            exchange: ExchangeConfig {
+                backend: BackendChoice::Mpi,
+                wire: Wire::Fp16,
+                bucket_mb: 0.5,
+                chunk_kb: 0,
+                tail_mb: 0.0,
+                nccl_algo: NcclAlgorithm::Tree,
+            },
             autotune: true,
             threads: Some(3),
             cores_divided_by: Some(8),

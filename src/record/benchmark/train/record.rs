@@ -80,6 +80,9 @@ pub struct Trial {
     /// Longest chunk of one MPI call in kB; 0 is a bucket.
     #[serde(alias = "piece_kb")]
     pub chunk_kb: u32,
+    /// Longest bucket at the end of backward in MB; 0 is no limit, also in older records.
+    #[serde(default)]
+    pub tail_mb: f64,
     /// Forward, backward and all-reduce: median over a few steps of the slowest rank's time.
     pub step: Seconds,
 }
@@ -97,8 +100,13 @@ pub struct RunEnd {
     pub wall: Seconds,
     /// Hash of every rank's weights, hexadecimal; equal on a sound run that exchanges gradients.
     pub parameter_checksums: Vec<String>,
-    /// Highest memory use of every rank: of the device on CUDA, resident on the CPU.
+    /// Highest memory use of every rank: on CUDA what tensors held after the warm-up, resident on the CPU. In older records
+    /// what the device's allocator held.
     pub peak_memory: Vec<Bytes>,
+    /// What NCCL said that it used, line by line; empty without NCCL, where the user asked it for something else, and in
+    /// older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nccl: Vec<String>,
     /// What every host did while the iterations ran, in the order of their first ranks. Empty in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_use: Vec<HostUse>,
@@ -332,7 +340,7 @@ mod tests {
                 sum_dtype: None,
                 buckets: vec![Bytes(8)],
                 tuning: Some(Tuning {
-                    trials: vec![Trial { bucket_mb: 25.0, chunk_kb: 0, step: Seconds(0.5) }],
+                    trials: vec![Trial { bucket_mb: 25.0, chunk_kb: 0, tail_mb: 1.0, step: Seconds(0.5) }],
                     chosen: 0,
                 }),
                 environment: Environment::default(),
@@ -346,6 +354,7 @@ mod tests {
                 wall: Seconds(1.0),
                 parameter_checksums: vec!["00ff".to_owned(); 2],
                 peak_memory: vec![Bytes(1); 2],
+                nccl: Vec::new(),
                 host_use: vec![HostUse { host: "a".to_owned(), cores: 2, ..HostUse::default() }],
                 rank_use: vec![RankUse { throttled: Some(Seconds(0.5)), ..RankUse::default() }; 2],
                 warnings: vec![Warning {

@@ -74,7 +74,7 @@ impl<'a> Bench<'a> {
             OptimizerChoice::None => None,
             OptimizerChoice::Sgd => Some(WeightUpdate::new(shape.elements, device)?),
         };
-        let plan = BucketPlan::new(&lengths, config.exchange.bucket());
+        let plan = BucketPlan::new(&lengths, config.exchange.bucket(), config.exchange.tail());
         Ok(Bench { config, device, backend, values, plan, arrays: lengths.len(), update })
     }
 
@@ -93,10 +93,9 @@ impl<'a> Bench<'a> {
         let bytes = self.backend.memory().wire.kind().elt_size_in_bytes();
         let elements = size.0 as usize / bytes;
         let whole = 0..elements;
-        let ranges = std::slice::from_ref(&whole);
-        let out_of_place = self.measure(ranges, world)?;
+        let out_of_place = self.measure_size(&whole, world)?;
         self.backend.memory().in_place = true;
-        let in_place = self.measure(ranges, world)?;
+        let in_place = self.measure_size(&whole, world)?;
         self.backend.memory().in_place = false;
         let size = Bytes((elements * bytes) as u64);
         Ok(self.result(elements, vec![size], Some(out_of_place), Some(in_place)))
@@ -134,6 +133,21 @@ impl<'a> Bench<'a> {
             out_of_place,
             in_place,
         }
+    }
+
+    /// Sums `elements` as often as was asked, call by call, and in a row where calls can be enqueued.
+    fn measure_size(&mut self, elements: &Range<usize>, world: &World) -> Result<Timing> {
+        let timing = self.measure(std::slice::from_ref(elements), world)?;
+        if !self.backend.is_asynchronous() {
+            return Ok(timing);
+        }
+        let calls = self.config.iterations;
+        let timed = Timed::begin(self.device, world)?;
+        self.backend.start_in_a_row(elements.clone(), calls)?;
+        self.backend.finish()?;
+        let own = timed.end(|| self.backend.check().map(drop))? / f64::from(calls);
+        let in_a_row = world.gather(&[own]).concat().into_iter().map(Seconds).collect();
+        Ok(Timing { in_a_row, ..timing })
     }
 
     /// Sums `ranges`, which lie one after the other from 0 on, as often as was asked.
@@ -176,6 +190,7 @@ impl<'a> Bench<'a> {
         let worst = |iteration: usize| of_ranks.iter().map(|rank| rank[iteration]).fold(0.0, worse);
         Timing {
             seconds,
+            in_a_row: Vec::new(),
             wrong: self.config.check.then_some(all_wrong as u64),
             error: (0..errors.len()).map(worst).collect(),
         }

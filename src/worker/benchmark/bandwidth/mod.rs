@@ -13,17 +13,15 @@ use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::host::heartbeat::LauncherAddress;
 use ringmark_record::validity;
 
-use crate::exchange::backend::nccl_log;
 use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::environment;
 use crate::job::session::{Request, Session};
-use crate::job::world::World;
 
 /// Runs one rank from start to end.
 pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Result<()> {
     let threads = AskedThreads { number: config.threads, cores_divided_by: None };
-    let request = Request { device: config.device, threads, with_nccl_log: true, launcher };
+    let request = Request { device: config.device, threads, nccl: Some(config.exchange.nccl_algo), launcher };
     Session::run(request, |session| measure(config, session))
 }
 
@@ -62,25 +60,12 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     if session.device() == tch::Device::Cpu && world.ranks() > 1 {
         record.memory = Some(memory_limit::measure(&record.results, world));
     }
-    record.nccl = lines_of_all_ranks(world, nccl_log::parse(&session.nccl_log.read()).lines());
+    record.nccl = session.nccl_lines();
     record.failure = failure(config, &record.results, world.ranks());
     session.print(&closing(&record));
 
     session.write(config.json.as_deref(), |output| record.write(output))?;
     Ok(record.failure)
-}
-
-/// Every line that a rank has, once: rank 0 knows the choices, and each rank its own connections.
-fn lines_of_all_ranks(world: &World, lines: Vec<String>) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for text in world.gather_text(&lines.join("\n")) {
-        for line in text.lines() {
-            if !all.iter().any(|known| known == line) {
-                all.push(line.to_owned());
-            }
-        }
-    }
-    all
 }
 
 fn header(record: &BandwidthRecord) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! `--autotune`: a short search for bucket and chunk size before the first iteration, as Horovod's: real steps without
+//! `--autotune`: a short search for bucket, tail and chunk size before the first iteration, as Horovod's: real steps without
 //! their update, so that the training which follows starts as it would without (sums of three ranks and more may round
 //! differently in other chunks). Not for what a size means.
 
@@ -19,13 +19,16 @@ const BUCKETS_MB: [f64; 6] = [1.0, 4.0, 10.0, 25.0, 50.0, 200.0];
 /// What one MPI call sums; 0 is a bucket.
 const CHUNKS_KB: [u32; 4] = [250, 1000, 4000, 0];
 
+/// Last buckets of backward, from none of its own to a quarter of the gradients.
+const TAILS_MB: [f64; 5] = [0.0, 0.5, 1.0, 4.0, 25.0];
+
 /// Steps that count, after one that does not.
 const STEPS: usize = 3;
 
 /// What is faster by less than this is noise, and the setting that was asked for stays.
 const NOISE: f64 = 0.01;
 
-/// Tries bucket sizes, then chunk sizes with the best bucket, and leaves the exchange at the best of all. `asked` is what
+/// Tries bucket sizes, then with the best of them tails or chunk sizes, whichever matter, and leaves the exchange at the best of all. `asked` is what
 /// the user asked for. All ranks call this together and choose alike.
 pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tuning> {
     let statistics: Vec<Tensor> = step.model.tensors.buffers.iter().map(|named| named.tensor.copy()).collect();
@@ -37,6 +40,13 @@ pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<T
         trials.push(attempt(ExchangeConfig { bucket_mb, ..asked }, world, step)?);
         chosen = better(&trials, chosen);
     }
+    if step.exchange.is_asynchronous() {
+        let bucket_mb = trials[chosen].bucket_mb;
+        for tail_mb in TAILS_MB.into_iter().filter(|size| *size != asked.tail_mb) {
+            trials.push(attempt(ExchangeConfig { bucket_mb, tail_mb, ..asked }, world, step)?);
+            chosen = better(&trials, chosen);
+        }
+    }
     if step.exchange.has_chunks() {
         let bucket_mb = trials[chosen].bucket_mb;
         for chunk_kb in CHUNKS_KB.into_iter().filter(|size| *size != asked.chunk_kb) {
@@ -44,8 +54,8 @@ pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<T
             chosen = better(&trials, chosen);
         }
     }
-    let Trial { bucket_mb, chunk_kb, .. } = trials[chosen];
-    step.exchange.set_sizes(&ExchangeConfig { bucket_mb, chunk_kb, ..asked })?;
+    let Trial { bucket_mb, chunk_kb, tail_mb, .. } = trials[chosen];
+    step.exchange.set_sizes(&ExchangeConfig { bucket_mb, chunk_kb, tail_mb, ..asked })?;
     for (named, before) in step.model.tensors.buffers.iter().zip(&statistics) {
         named.tensor.shallow_clone().f_copy_(before)?;
     }
@@ -72,7 +82,8 @@ fn attempt(sizes: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tria
         }
     }
     let step = Seconds(summary::median(&times).unwrap_or_default());
-    Ok(Trial { bucket_mb: sizes.bucket_mb, chunk_kb: sizes.chunk_kb, step })
+    let ExchangeConfig { bucket_mb, chunk_kb, tail_mb, .. } = sizes;
+    Ok(Trial { bucket_mb, chunk_kb, tail_mb, step })
 }
 
 #[cfg(test)]
@@ -81,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_setting_must_win_by_more_than_noise() {
-        let trial = |step| Trial { bucket_mb: 1.0, chunk_kb: 0, step: Seconds(step) };
+        let trial = |step| Trial { bucket_mb: 1.0, chunk_kb: 0, tail_mb: 0.0, step: Seconds(step) };
         assert_eq!(better(&[trial(1.0), trial(0.98)], 0), 1);
         assert_eq!(better(&[trial(1.0), trial(0.995)], 0), 0);
         assert_eq!(better(&[trial(1.0), trial(0.9), trial(0.95)], 1), 1);

@@ -32,13 +32,14 @@ use crate::model::prepared::{PreparedModel, Recipe};
 /// Runs one rank from start to end.
 pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
     let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
-    let request = Request { device: config.device, threads, with_nccl_log: false, launcher };
+    let request = Request { device: config.device, threads, nccl: Some(config.exchange.nccl_algo), launcher };
     Session::run(request, |session| train(config, label, session))
 }
 
 /// Trains, prints and writes; why the run does not count, if it does not.
 fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
+    let config = &config.on(session.own.kind);
     let mut step = prepare(config, session)?;
     let tuning = tune(config, session, &mut step)?;
     let header = header::header(config, label, session, &*step.exchange, tuning)?;
@@ -53,13 +54,9 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
 /// Model, exchange and batch of this rank.
 fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
     let (world, device) = (session.world, session.device());
-    let recipe = Recipe {
-        model: config.model,
-        seed: config.seed,
-        init: config.init.as_deref(),
-        dtype: config.dtype,
-        layout: config.layout,
-    };
+    let layout = config.layout.of(config.dtype, session.own.kind);
+    let recipe =
+        Recipe { model: config.model, seed: config.seed, init: config.init.as_deref(), dtype: config.dtype, layout };
     let model = PreparedModel::new(&recipe, device)?;
 
     heartbeat::enter(Stage::Connecting);
@@ -77,7 +74,7 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
         images: config.batch_size,
         image_size: config.image_size,
         classes: config.model.facts().classes,
-        layout: config.layout,
+        layout,
     };
     let batch = data::batch(&request, world.rank(), device)?;
     Step::new(config, world.rank(), model, batch, exchange)
@@ -119,6 +116,9 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Mea
     let started = Instant::now();
     for iteration in 1..=config.iterations {
         fail_if_asked(config, session.world, iteration)?;
+        if iteration == config.warmup + 1 {
+            session.reset_peak_memory()?;
+        }
         step.run(iteration, &mut timer)?;
         progress.show(timer.finished(None, || step.exchange.check())?, &mut samples);
     }

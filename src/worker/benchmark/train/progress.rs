@@ -83,10 +83,10 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
         config.exchange.wire.with_sum(header.sum_dtype)
     ));
     if let Some(Tuning { trials, chosen }) = &header.tuning {
-        for (index, Trial { bucket_mb, chunk_kb, step }) in trials.iter().enumerate() {
+        for (index, Trial { bucket_mb, chunk_kb, tail_mb, step }) in trials.iter().enumerate() {
             let mark = if index == *chosen { ", chosen" } else { "" };
             lines.push(format!(
-                "autotune: buckets of {bucket_mb} MB, chunks of {chunk_kb} kB: {:.2} ms{mark}",
+                "autotune: buckets of {bucket_mb} MB, tail of {tail_mb} MB, chunks of {chunk_kb} kB: {:.2} ms{mark}",
                 step.0 * 1e3
             ));
         }

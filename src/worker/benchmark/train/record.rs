@@ -42,6 +42,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         wall: Seconds(wall.as_secs_f64()),
         parameter_checksums: checksums,
         peak_memory,
+        nccl: session.nccl_lines(),
         host_use: counters.hosts,
         rank_use: counters.ranks,
         warnings: Vec::new(),
@@ -136,8 +137,9 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     );
     let speed = record.speed(config.warmup as usize);
     let speed = speed.map(|speed| format!("speed: {speed:.2}{}", rates(record)));
+    let nccl = end.nccl.iter().map(|line| format!("NCCL: {line}"));
     let warnings = end.warnings.iter().map(|warning| format!("warning: {}", warning.text));
-    [length].into_iter().chain(speed).chain(warnings).collect()
+    [length].into_iter().chain(speed).chain(nccl).chain(warnings).collect()
 }
 
 /// How the rates of the iterations spread, as the log has them: all ranks' images over rank 0's time. Nothing of a single

@@ -29,13 +29,23 @@ pub trait Backend: Send {
     fn memory(&mut self) -> &mut Memory;
 
     /// Starts the sum of these elements over all ranks. Every rank starts the same ranges in the same order, none twice
-    /// before [`finish`](Backend::finish), and leaves them alone until then. A backend without asynchronous
-    /// progress ends it here.
+    /// before [`finish`](Backend::finish), and leaves them alone until then.
     fn start(&mut self, elements: Range<usize>) -> Result<()>;
+
+    /// Starts the same sum `times` times, one after the other, as only a measurement does.
+    fn start_in_a_row(&mut self, elements: Range<usize>, times: u32) -> Result<()> {
+        (0..times).try_for_each(|_| self.start(elements.clone()))
+    }
 
     /// Orders every started sum before whatever the caller does next: on the CPU they are done when this returns, on
     /// CUDA the caller's stream waits for them and the host does not.
     fn finish(&mut self) -> Result<()>;
+
+    /// Whether a started sum goes on beside its caller; otherwise it is over when [`start`](Backend::start) returns, on CUDA
+    /// when the caller's stream is past it.
+    fn is_asynchronous(&self) -> bool {
+        false
+    }
 
     /// Looks for errors of sums that are under way, without waiting; how many sums are done since the start, for a
     /// backend that goes on beside its caller.

@@ -65,11 +65,21 @@ impl Backend for NcclRing {
         &mut self.memory
     }
 
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
     fn start(&mut self, elements: Range<usize>) -> Result<()> {
+        self.start_in_a_row(elements, 1)
+    }
+
+    fn start_in_a_row(&mut self, elements: Range<usize>, times: u32) -> Result<()> {
         self.ready.record(Stream::current(self.device)?)?;
         self.communicator.stream().wait_for(&self.ready)?;
         let (input, output) = self.memory.of_one_type();
-        self.communicator.all_reduce_sum(input, output, elements)?;
+        for _ in 0..times {
+            self.communicator.all_reduce_sum(input, output, elements.clone())?;
+        }
         let mut end = Event::new(self.device);
         end.record(self.communicator.stream())?;
         self.under_way.push_back(end);

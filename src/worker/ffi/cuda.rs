@@ -1,0 +1,262 @@
+//! Whether this process can use CUDA: driver, libtorch's CUDA half, runtime and NCCL, loaded at run time so that one
+//! program serves CPU and GPU, and held against each other.
+//!
+//! libtorch asks once, at its first question about CUDA, whether its CUDA half is there, and keeps the answer: [`load`]
+//! must run before any other libtorch call.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use libloading::os::unix::Library;
+use ringmark_record::dimension::device::DeviceChoice;
+
+use crate::ffi::driver::{self, CudaVersion, DeviceFacts, DriverFacts};
+use crate::ffi::libraries::{self, is_named, open};
+
+/// CUDA that can be used; its libraries stay open for the life of the process.
+pub struct Cuda {
+    /// NCCL: the copy that libtorch_cuda itself loaded.
+    pub nccl: &'static Library,
+    /// As this process counts them, at least one.
+    pub devices: Vec<DeviceFacts>,
+    /// What makes it slower than it could be, in sentences.
+    pub remarks: Vec<String>,
+}
+
+/// Why this process does not use CUDA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoCuda {
+    /// None was asked for, or there is no GPU.
+    Absent(String),
+    /// There is a GPU that cannot be used. To train on the CPU in its place would pass for a figure of the GPU.
+    Unusable(String),
+}
+
+impl NoCuda {
+    /// As a sentence.
+    pub fn reason(&self) -> &str {
+        match self {
+            NoCuda::Absent(reason) | NoCuda::Unusable(reason) => reason,
+        }
+    }
+}
+
+/// Loads what CUDA training needs, in the order driver, libtorch_cuda, NCCL. `choice` cpu loads nothing.
+pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
+    if choice == DeviceChoice::Cpu {
+        return Err(NoCuda::Absent("--device cpu was asked for".to_owned()));
+    }
+    let driver = ask_driver()?;
+    let devices = listed(&driver.devices);
+    let unusable =
+        |why: String| NoCuda::Unusable(format!("the driver shows {devices}, and CUDA cannot be used: {why}"));
+    load_libtorch().map_err(unusable)?;
+    if let Some(runtime) = runtime_version() {
+        check_versions(&driver, runtime).map_err(unusable)?;
+    }
+    let nccl = open("libnccl.so.2").map_err(|error| {
+        unusable(format!("there is no NCCL ({error}): remove .libtorch, then RINGMARK_TORCH=cuda scripts/setup.sh"))
+    })?;
+    let counted = tch::Cuda::device_count().max(0) as usize;
+    if counted != driver.devices.len() {
+        return Err(unusable(format!("libtorch counts {counted}: look at its warning above, and at nvidia-smi")));
+    }
+    let remarks = [load_runtime_compiler().err(), foreign_cudnn(&libraries::loaded())].into_iter().flatten().collect();
+    Ok(Cuda { nccl, devices: driver.devices, remarks })
+}
+
+/// The driver with at least one GPU.
+fn ask_driver() -> Result<DriverFacts, NoCuda> {
+    let library = open("libcuda.so.1").map_err(|error| match device_file() {
+        None => NoCuda::Absent(format!("no NVIDIA driver ({error})")),
+        Some(file) => NoCuda::Unusable(format!(
+            "there is {}, and no library of the driver ({error}): give the container its GPUs (docker run --gpus all), \
+             or install the driver's libraries",
+            file.display()
+        )),
+    })?;
+    let driver =
+        driver::ask(library).map_err(|error| NoCuda::Unusable(format!("the driver does not work: {error}")))?;
+    if driver.devices.is_empty() { Err(NoCuda::Absent("the driver shows no GPU".to_owned())) } else { Ok(driver) }
+}
+
+/// The first GPU's file, `/dev/nvidia0` say; under Windows all have one.
+fn device_file() -> Option<PathBuf> {
+    let linux = (0..64).map(|number| format!("/dev/nvidia{number}"));
+    linux.chain(["/dev/dxg".to_owned()]).map(PathBuf::from).find(|file| file.exists())
+}
+
+fn load_libtorch() -> Result<(), String> {
+    open("libtorch_cuda.so").map(drop).map_err(|error| {
+        format!("this ringmark-worker has libtorch for CPUs ({error}): RINGMARK_TORCH=cuda scripts/setup.sh, then build it again")
+    })
+}
+
+/// Holds the CUDA `runtime` of libtorch against driver and GPUs.
+///
+/// A driver serves every runtime of its own major version and of older ones (CUDA compatibility guide). Which GPUs
+/// libtorch 2.11.0 has kernels for: its builds for CUDA 13.0 begin with Turing (7.5), those for 12.6 end with Hopper (9.0).
+fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), String> {
+    const OTHER_BUILD: &str =
+        "install libtorch's build for CUDA 12.6 (remove .libtorch, then scripts/setup.sh; image ringmark:cu126)";
+    if driver.cuda.major < runtime.major {
+        let newer = match runtime.major {
+            13 => "580",
+            12 => "525",
+            _ => "of that CUDA version",
+        };
+        let other =
+            if runtime.major > 12 && driver.cuda.major == 12 { format!(", or {OTHER_BUILD}") } else { String::new() };
+        return Err(format!(
+            "libtorch is built for CUDA {runtime}, the driver serves {}: install driver {newer} or newer{other}",
+            driver::described(driver.cuda)
+        ));
+    }
+    for device in &driver.devices {
+        let (major, minor) = device.compute_capability;
+        let too_old = runtime.major >= 13 && (major, minor) < (7, 5);
+        let too_new = (runtime.major, runtime.minor) < (12, 8) && major >= 10;
+        let fix = match (too_old, too_new) {
+            (true, _) => OTHER_BUILD,
+            (_, true) => {
+                "install libtorch's build for CUDA 13.0 (remove .libtorch, then scripts/setup.sh; image ringmark:cu130)"
+            }
+            _ => continue,
+        };
+        return Err(format!(
+            "{} has compute capability {major}.{minor}, for which libtorch's build for CUDA {runtime} has no kernels: {fix}",
+            device.name
+        ));
+    }
+    Ok(())
+}
+
+/// `2 x NVIDIA H100 80GB HBM3`; the first one's name stands for all.
+fn listed(devices: &[DeviceFacts]) -> String {
+    let name = devices.first().map_or("", |device| &device.name);
+    format!("{} x {name}", devices.len())
+}
+
+/// The compiler that cuDNN makes kernels with. It and its builtins lie in a folder that no search path of theirs names:
+/// loaded here by full path, they are found by name later. PyTorch does the same, in Python.
+fn load_runtime_compiler() -> Result<(), String> {
+    let wanted = |folder: &Path, start: &str| -> Vec<PathBuf> {
+        let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        files.filter(|file| file.to_str().is_some_and(|path| is_named(path, start))).collect()
+    };
+    let folders = runtime_folders(&libraries::loaded());
+    for name in ["libnvrtc.so", "libnvrtc-builtins.so"] {
+        let files: Vec<PathBuf> = folders.iter().flat_map(|folder| wanted(folder, name)).collect();
+        let opened = files.iter().map(|file| open(&file.to_string_lossy())).find(Result::is_ok);
+        if opened.is_none() {
+            let places: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+            return Err(format!(
+                "cuDNN cannot compile kernels of its own, which costs speed: no {name} in {}",
+                if places.is_empty() { "the runtime's folder".to_owned() } else { places.join(" and ") }
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Where the compiler may lie: beside the CUDA runtime (wheels for CUDA 13), or in a package of its own (for CUDA 12).
+fn runtime_folders(loaded: &[String]) -> Vec<PathBuf> {
+    let Some(runtime) = loaded.iter().find(|path| is_named(path, "libcudart.so")) else { return Vec::new() };
+    let beside = Path::new(runtime).parent().map(Path::to_owned);
+    let own = Path::new(runtime).ancestors().nth(3).map(|packages| packages.join("cuda_nvrtc/lib"));
+    [beside, own].into_iter().flatten().filter(|folder| folder.is_dir()).collect()
+}
+
+/// A cuDNN that is not libtorch's, though libtorch's is there.
+fn foreign_cudnn(loaded: &[String]) -> Option<String> {
+    let path = |name| loaded.iter().find(|path| is_named(path, name)).map(Path::new);
+    let packages = path("libtorch_cuda.so")?.ancestors().nth(3)?;
+    let cudnn = path("libcudnn.so")?;
+    let own = packages.join("nvidia/cudnn/lib");
+    (own.is_dir() && !cudnn.starts_with(packages)).then(|| {
+        format!(
+            "cuDNN is {}, not the one that libtorch was built with: take it out of LD_LIBRARY_PATH",
+            cudnn.display()
+        )
+    })
+}
+
+/// The version of the CUDA runtime that libtorch has loaded.
+pub fn runtime_version() -> Option<CudaVersion> {
+    let path = libraries::loaded().into_iter().find(|path| is_named(path, "libcudart.so"))?;
+    driver::version_by(open(&path).ok()?, "cudaRuntimeGetVersion")
+}
+
+/// The newest CUDA that the driver serves, where there is one.
+pub fn driver_version() -> Option<CudaVersion> {
+    driver::version_by(open("libcuda.so.1").ok()?, "cuDriverGetVersion")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn driver(cuda: (u32, u32), capabilities: &[(i32, i32)]) -> DriverFacts {
+        let device = |capability: &(i32, i32)| DeviceFacts {
+            name: "NVIDIA V100".to_owned(),
+            compute_capability: *capability,
+            bus_id: String::new(),
+        };
+        let cuda = CudaVersion { major: cuda.0, minor: cuda.1 };
+        DriverFacts { cuda, devices: capabilities.iter().map(device).collect() }
+    }
+
+    const CU130: CudaVersion = CudaVersion { major: 13, minor: 0 };
+    const CU126: CudaVersion = CudaVersion { major: 12, minor: 6 };
+
+    #[test]
+    fn a_driver_serves_its_own_major_version_and_older_ones() {
+        for (version, runtime) in [((13, 0), CU130), ((13, 1), CU130), ((13, 0), CU126), ((12, 0), CU126)] {
+            assert_eq!(check_versions(&driver(version, &[(9, 0)]), runtime), Ok(()), "{version:?} {runtime}");
+        }
+        let error = check_versions(&driver((12, 4), &[(9, 0)]), CU130).expect_err("an old driver");
+        assert!(error.starts_with("libtorch is built for CUDA 13.0, the driver serves CUDA 12.4"), "{error}");
+        assert!(error.contains("driver 580 or newer, or install libtorch's build for CUDA 12.6"), "{error}");
+        let error = check_versions(&driver((11, 8), &[(8, 0)]), CU126).expect_err("an older driver");
+        assert!(error.ends_with("install driver 525 or newer"), "{error}");
+    }
+
+    #[test]
+    fn a_gpu_without_kernels_is_refused_by_name() {
+        for capability in [(7, 5), (8, 0), (9, 0), (10, 0), (12, 0)] {
+            assert_eq!(check_versions(&driver((13, 0), &[capability]), CU130), Ok(()), "{capability:?}");
+        }
+        let error = check_versions(&driver((13, 0), &[(9, 0), (7, 0)]), CU130).expect_err("a V100");
+        assert!(
+            error.starts_with("NVIDIA V100 has compute capability 7.0, for which libtorch's build for CUDA 13.0"),
+            "{error}"
+        );
+        assert!(error.contains("build for CUDA 12.6"), "{error}");
+        assert_eq!(check_versions(&driver((12, 6), &[(7, 0)]), CU126), Ok(()));
+        let error = check_versions(&driver((13, 0), &[(10, 0)]), CU126).expect_err("a B200");
+        assert!(error.contains("build for CUDA 13.0"), "{error}");
+    }
+
+    #[test]
+    fn the_compiler_lies_beside_the_runtime_or_in_its_own_package() {
+        let packages = std::env::temp_dir().join(format!("ringmark-packages-{}", std::process::id()));
+        let folders = ["cuda_runtime/lib", "cuda_nvrtc/lib"].map(|folder| packages.join("nvidia").join(folder));
+        folders.iter().for_each(|folder| fs::create_dir_all(folder).expect("made"));
+        let loaded = [format!("{}/libcudart.so.12", folders[0].display())];
+        assert_eq!(runtime_folders(&loaded), folders);
+        assert_eq!(runtime_folders(&[]), Vec::<PathBuf>::new());
+        fs::remove_dir_all(&packages).expect("removed");
+    }
+
+    #[test]
+    fn a_cudnn_from_elsewhere_is_named() {
+        let packages = std::env::temp_dir().join(format!("ringmark-cudnn-{}", std::process::id()));
+        let own = packages.join("nvidia/cudnn/lib");
+        fs::create_dir_all(&own).expect("made");
+        let torch = packages.join("torch/lib/libtorch_cuda.so").display().to_string();
+        assert_eq!(foreign_cudnn(&[torch.clone(), own.join("libcudnn.so.9").display().to_string()]), None);
+        let remark = foreign_cudnn(&[torch, "/usr/lib/libcudnn.so.9".to_owned()]).expect("foreign");
+        assert!(remark.starts_with("cuDNN is /usr/lib/libcudnn.so.9, not the one"), "{remark}");
+        fs::remove_dir_all(&packages).expect("removed");
+    }
+}

@@ -1,0 +1,220 @@
+//! The CUDA driver by function pointers of `libcuda.so.1`, the name of the driver itself: what it says of its version and
+//! of the GPUs, without libtorch.
+//!
+//! cudarc would look for `libcuda.so` first, which may be the stub of a CUDA toolkit.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt;
+use std::fs;
+
+use cudarc::driver::sys::{CUdevice, CUdevice_attribute};
+use libloading::os::unix::Library;
+
+/// `CUresult` as an integer: a newer driver may return a code that is not in cudarc's enum, which no enum may hold.
+type Status = c_int;
+
+const SUCCESS: Status = 0;
+
+/// `CUDA_ERROR_NO_DEVICE`: the driver is there, and shows this process no GPU.
+const NO_DEVICE: Status = 100;
+
+/// What to do about an error of `cuInit`, by its number (CUDA driver API, `CUresult`).
+const FIXES: [(Status, &str); 5] = [
+    (34, "a CUDA toolkit's stub library stands before the driver: take `stubs` out of LD_LIBRARY_PATH"),
+    (46, "other processes have the GPU for themselves: wait for them, or nvidia-smi -c DEFAULT"),
+    (802, "start nvidia-fabricmanager, of the driver's own version"),
+    (803, "the driver's library and its kernel module are of two versions: restart the host"),
+    (804, "take cuda-compat out of LD_LIBRARY_PATH: this GPU does not allow it"),
+];
+
+/// A version of CUDA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CudaVersion {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl CudaVersion {
+    /// From CUDA's own number, 13010 for 13.1.
+    fn of_number(number: c_int) -> CudaVersion {
+        let number = number.max(0) as u32;
+        CudaVersion { major: number / 1000, minor: number % 1000 / 10 }
+    }
+}
+
+impl fmt::Display for CudaVersion {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        write!(formatter, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What the driver says of one GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// `NVIDIA H100 80GB HBM3`.
+    pub name: String,
+    /// Major and minor number.
+    pub compute_capability: (i32, i32),
+    /// `00000000:1b:00.0`: CUDA's own numbers follow CUDA_VISIBLE_DEVICES, those of other programs do not.
+    pub bus_id: String,
+}
+
+/// What the driver says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriverFacts {
+    /// The newest CUDA that it serves.
+    pub cuda: CudaVersion,
+    /// As this process counts them; empty where it shows none.
+    pub devices: Vec<DeviceFacts>,
+}
+
+/// Asks the driver `library`; `Err` is a sentence with the call that failed and what to do.
+pub fn ask(library: &Library) -> Result<DriverFacts, String> {
+    let driver = Driver::new(library)?;
+    let cuda =
+        version_by(library, "cuDriverGetVersion").ok_or("cuDriverGetVersion fails: install the NVIDIA driver again")?;
+    // SAFETY: the type that cuda.h declares; flags must be 0.
+    let devices = match unsafe { (driver.init)(0) } {
+        NO_DEVICE => Vec::new(),
+        status => {
+            driver.check(status, "cuInit")?;
+            (0..driver.count()?).map(|index| driver.device(index)).collect::<Result<_, _>>()?
+        }
+    };
+    Ok(DriverFacts { cuda, devices })
+}
+
+/// The version that `function` of `library` fills in: `cuDriverGetVersion` or `cudaRuntimeGetVersion`.
+pub fn version_by(library: &Library, function: &str) -> Option<CudaVersion> {
+    let mut number = 0;
+    // SAFETY: this is the type of both functions in CUDA's headers, which need no initialization; the pointer is to a
+    // live int.
+    let status = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> Status>(function).ok()?(&mut number) };
+    (status == SUCCESS && number > 0).then(|| CudaVersion::of_number(number))
+}
+
+/// `CUDA 12.4 (driver 550.54.15)`: the second as the kernel module says it, where it does.
+pub fn described(cuda: CudaVersion) -> String {
+    let release = release().map(|release| format!(" (driver {release})")).unwrap_or_default();
+    format!("CUDA {cuda}{release}")
+}
+
+/// Release of the driver's kernel module, `550.54.15`.
+pub fn release() -> Option<String> {
+    let text = fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    release_in(&text)
+}
+
+/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ..`.
+fn release_in(text: &str) -> Option<String> {
+    let is_release = |word: &&str| word.contains('.') && word.split('.').all(|part| part.parse::<u32>().is_ok());
+    text.lines().next()?.split_whitespace().find(is_release).map(str::to_owned)
+}
+
+/// The functions used, by name.
+struct Driver {
+    init: unsafe extern "C" fn(u32) -> Status,
+    get_count: unsafe extern "C" fn(*mut c_int) -> Status,
+    get_device: unsafe extern "C" fn(*mut CUdevice, c_int) -> Status,
+    get_name: unsafe extern "C" fn(*mut c_char, c_int, CUdevice) -> Status,
+    get_attribute: unsafe extern "C" fn(*mut c_int, CUdevice_attribute, CUdevice) -> Status,
+    get_error_name: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
+}
+
+impl Driver {
+    fn new(library: &Library) -> Result<Driver, String> {
+        fn find<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
+            // SAFETY: the caller's field has the type that cuda.h declares for this name.
+            let symbol = unsafe { library.get::<F>(name) };
+            symbol
+                .map(|symbol| *symbol)
+                .map_err(|_| format!("libcuda.so.1 lacks {name}: install the NVIDIA driver again"))
+        }
+        Ok(Driver {
+            init: find(library, "cuInit")?,
+            get_count: find(library, "cuDeviceGetCount")?,
+            get_device: find(library, "cuDeviceGet")?,
+            get_name: find(library, "cuDeviceGetName")?,
+            get_attribute: find(library, "cuDeviceGetAttribute")?,
+            get_error_name: find(library, "cuGetErrorName")?,
+        })
+    }
+
+    fn count(&self) -> Result<c_int, String> {
+        let mut count = 0;
+        // SAFETY: the pointer is to a live int.
+        self.check(unsafe { (self.get_count)(&mut count) }, "cuDeviceGetCount")?;
+        Ok(count)
+    }
+
+    fn device(&self, index: c_int) -> Result<DeviceFacts, String> {
+        let (mut device, mut name) = (0, [0; 256]);
+        // SAFETY: the pointer is to a live device.
+        self.check(unsafe { (self.get_device)(&mut device, index) }, "cuDeviceGet")?;
+        // SAFETY: the driver writes at most as many bytes as it is told, the last of them NUL.
+        self.check(unsafe { (self.get_name)(name.as_mut_ptr(), name.len() as c_int, device) }, "cuDeviceGetName")?;
+        let number = |attribute| {
+            let mut value = 0;
+            // SAFETY: `device` comes from the driver, the pointer is to a live int.
+            let status = unsafe { (self.get_attribute)(&mut value, attribute, device) };
+            self.check(status, "cuDeviceGetAttribute").map(|()| value)
+        };
+        let name: Vec<u8> = name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
+        Ok(DeviceFacts {
+            name: String::from_utf8_lossy(&name).into_owned(),
+            compute_capability: (
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            ),
+            bus_id: format!(
+                "{:08x}:{:02x}:{:02x}.0",
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?
+            ),
+        })
+    }
+
+    fn check(&self, status: Status, call: &str) -> Result<(), String> {
+        if status == SUCCESS {
+            return Ok(());
+        }
+        let mut name = std::ptr::null();
+        // SAFETY: the pointer is to a live pointer, which becomes a static string, or stays null.
+        let name = unsafe {
+            (self.get_error_name)(status, &mut name);
+            if name.is_null() {
+                "an error that it has no name for".into()
+            } else {
+                CStr::from_ptr(name).to_string_lossy()
+            }
+        };
+        let fix = FIXES
+            .iter()
+            .find(|(number, _)| *number == status)
+            .map_or("look for Xid in dmesg, then reset the GPU or restart the host", |(_, fix)| fix);
+        Err(format!("{call} fails with {name} ({status}): {fix}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_and_written_as_people_do() {
+        let version = CudaVersion::of_number(13_010);
+        assert_eq!((version.to_string(), version), ("13.1".to_owned(), CudaVersion { major: 13, minor: 1 }));
+        assert!(CudaVersion::of_number(12_090) < CudaVersion::of_number(13_000));
+    }
+
+    #[test]
+    fn the_kernel_module_s_release_is_found() {
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)\n";
+        let closed =
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC 12.2.0";
+        assert_eq!(release_in(open).as_deref(), Some("580.65.06"));
+        assert_eq!(release_in(closed).as_deref(), Some("550.54.15"));
+        assert_eq!(release_in(""), None);
+    }
+}
