@@ -39,6 +39,8 @@ pub struct Request {
     pub threads: AskedThreads,
     /// How NCCL is to sum; `None` where nothing is summed.
     pub nccl: Option<NcclAlgorithm>,
+    /// Whether it is asked to write down what it uses: a line a sum, on rank 0.
+    pub with_nccl_log: bool,
     /// Where the launcher listens, if one started this rank.
     pub launcher: Option<LauncherAddress>,
 }
@@ -70,10 +72,10 @@ impl Session<'_> {
     /// One rank from start to end: joins the others, runs `benchmark`, leaves. The benchmark returns why its run does not
     /// count, if it does not.
     pub fn run(request: Request, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
-        let Request { device, threads, nccl, launcher } = request;
+        let Request { device, threads, nccl, with_nccl_log, launcher } = request;
         // Before anything else: NCCL and libtorch look at their environment only once.
         nccl.map_or(Ok(()), |algorithm| libraries::choose_algorithm(device, algorithm))?;
-        let nccl_log = NcclLog::new(device, nccl.is_some());
+        let nccl_log = NcclLog::new(device, with_nccl_log);
         heartbeat::begin(launcher);
         let cuda = cuda::load(device);
         World::run(|world| {

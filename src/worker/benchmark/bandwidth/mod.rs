@@ -21,7 +21,8 @@ use crate::job::session::{Request, Session};
 /// Runs one rank from start to end.
 pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Result<()> {
     let threads = AskedThreads { number: config.threads, cores_divided_by: None };
-    let request = Request { device: config.device, threads, nccl: Some(config.exchange.nccl_algo), launcher };
+    let nccl = Some(config.exchange.nccl_algo);
+    let request = Request { device: config.device, threads, nccl, with_nccl_log: true, launcher };
     Session::run(request, |session| measure(config, session))
 }
 

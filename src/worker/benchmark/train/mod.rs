@@ -29,10 +29,15 @@ use crate::measure::step_timer::StepTimer;
 use crate::model::checkpoint;
 use crate::model::prepared::{PreparedModel, Recipe};
 
+/// In longer runs NCCL's log, a line a bucket and iteration, would fill the disk.
+const MOST_LOGGED_ITERATIONS: u32 = 10_000;
+
 /// Runs one rank from start to end.
 pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
     let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
-    let request = Request { device: config.device, threads, nccl: Some(config.exchange.nccl_algo), launcher };
+    let nccl = Some(config.exchange.nccl_algo);
+    let with_nccl_log = config.iterations <= MOST_LOGGED_ITERATIONS;
+    let request = Request { device: config.device, threads, nccl, with_nccl_log, launcher };
     Session::run(request, |session| train(config, label, session))
 }
 
