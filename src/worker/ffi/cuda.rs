@@ -57,11 +57,11 @@ pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
     let nccl = open("libnccl.so.2").map_err(|error| {
         unusable(format!("there is no NCCL ({error}): remove .libtorch, then RINGMARK_TORCH=cuda scripts/setup.sh"))
     })?;
+    let remarks = [load_runtime_compiler().err(), foreign_cudnn(&libraries::loaded())].into_iter().flatten().collect();
     let counted = tch::Cuda::device_count().max(0) as usize;
     if counted != driver.devices.len() {
         return Err(unusable(format!("libtorch counts {counted}: look at its warning above, and at nvidia-smi")));
     }
-    let remarks = [load_runtime_compiler().err(), foreign_cudnn(&libraries::loaded())].into_iter().flatten().collect();
     Ok(Cuda { nccl, devices: driver.devices, remarks })
 }
 
