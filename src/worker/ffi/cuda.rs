@@ -47,9 +47,8 @@ pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
         return Err(NoCuda::Absent("--device cpu was asked for".to_owned()));
     }
     let driver = ask_driver()?;
-    let devices = listed(&driver.devices);
-    let unusable =
-        |why: String| NoCuda::Unusable(format!("the driver shows {devices}, and CUDA cannot be used: {why}"));
+    let found = described(&driver);
+    let unusable = |why: String| NoCuda::Unusable(format!("{found} cannot be used: {why}"));
     load_libtorch().map_err(unusable)?;
     if let Some(runtime) = runtime_version() {
         check_versions(&driver, runtime).map_err(unusable)?;
@@ -108,8 +107,7 @@ fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), Stri
         let other =
             if runtime.major > 12 && driver.cuda.major == 12 { format!(", or {OTHER_BUILD}") } else { String::new() };
         return Err(format!(
-            "libtorch is built for CUDA {runtime}, the driver serves {}: install driver {newer} or newer{other}",
-            driver::described(driver.cuda)
+            "libtorch is built for CUDA {runtime}, which this driver does not serve: install driver {newer} or newer{other}"
         ));
     }
     for device in &driver.devices {
@@ -131,10 +129,17 @@ fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), Stri
     Ok(())
 }
 
-/// `2 x NVIDIA H100 80GB HBM3`; the first one's name stands for all.
-fn listed(devices: &[DeviceFacts]) -> String {
-    let name = devices.first().map_or("", |device| &device.name);
-    format!("{} x {name}", devices.len())
+/// `2 GPUs (NVIDIA H100 80GB HBM3, compute capability 9.0) with a driver for CUDA 12.4 (550.54.15)`; the first one stands
+/// for all.
+fn described(driver: &DriverFacts) -> String {
+    let DriverFacts { cuda, devices } = driver;
+    let first =
+        devices.first().map_or_else(String::new, |DeviceFacts { name, compute_capability: (major, minor), .. }| {
+            format!(" ({name}, compute capability {major}.{minor})")
+        });
+    let release = driver::release().map(|release| format!(" ({release})")).unwrap_or_default();
+    let count = if devices.len() == 1 { "1 GPU".to_owned() } else { format!("{} GPUs", devices.len()) };
+    format!("{count}{first} with a driver for CUDA {cuda}{release}")
 }
 
 /// The compiler that cuDNN makes kernels with. It and its builtins lie in a folder that no search path of theirs names:
@@ -215,7 +220,12 @@ mod tests {
             assert_eq!(check_versions(&driver(version, &[(9, 0)]), runtime), Ok(()), "{version:?} {runtime}");
         }
         let error = check_versions(&driver((12, 4), &[(9, 0)]), CU130).expect_err("an old driver");
-        assert!(error.starts_with("libtorch is built for CUDA 13.0, the driver serves CUDA 12.4"), "{error}");
+        assert!(error.starts_with("libtorch is built for CUDA 13.0, which this driver does not serve"), "{error}");
+        let found = described(&driver((12, 4), &[(9, 0), (9, 0)]));
+        assert!(
+            found.starts_with("2 GPUs (NVIDIA V100, compute capability 9.0) with a driver for CUDA 12.4"),
+            "{found}"
+        );
         assert!(error.contains("driver 580 or newer, or install libtorch's build for CUDA 12.6"), "{error}");
         let error = check_versions(&driver((11, 8), &[(8, 0)]), CU126).expect_err("an older driver");
         assert!(error.ends_with("install driver 525 or newer"), "{error}");

@@ -93,12 +93,6 @@ pub fn version_by(library: &Library, function: &str) -> Option<CudaVersion> {
     (status == SUCCESS && number > 0).then(|| CudaVersion::of_number(number))
 }
 
-/// `CUDA 12.4 (driver 550.54.15)`: the second as the kernel module says it, where it does.
-pub fn described(cuda: CudaVersion) -> String {
-    let release = release().map(|release| format!(" (driver {release})")).unwrap_or_default();
-    format!("CUDA {cuda}{release}")
-}
-
 /// Release of the driver's kernel module, `550.54.15`.
 pub fn release() -> Option<String> {
     let text = fs::read_to_string("/proc/driver/nvidia/version").ok()?;
