@@ -96,8 +96,7 @@ fn load_libtorch() -> Result<(), String> {
 /// A driver serves every runtime of its own major version and of older ones (CUDA compatibility guide). Which GPUs
 /// libtorch 2.11.0 has kernels for: its builds for CUDA 13.0 begin with Turing (7.5), those for 12.6 end with Hopper (9.0).
 fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), String> {
-    const OTHER_BUILD: &str =
-        "install libtorch's build for CUDA 12.6 (remove .libtorch, then scripts/setup.sh; image ringmark:cu126)";
+    const OTHER_BUILD: &str = "install libtorch's build for CUDA 12.6 (RINGMARK_TORCH=cu126 scripts/setup.sh, then build again; image ringmark:cu126)";
     if driver.cuda.major < runtime.major {
         let newer = match runtime.major {
             13 => "580",
@@ -117,7 +116,7 @@ fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), Stri
         let fix = match (too_old, too_new) {
             (true, _) => OTHER_BUILD,
             (_, true) => {
-                "install libtorch's build for CUDA 13.0 (remove .libtorch, then scripts/setup.sh; image ringmark:cu130)"
+                "install libtorch's build for CUDA 13.0 (RINGMARK_TORCH=cu130 scripts/setup.sh, then build again; image ringmark:cu130)"
             }
             _ => continue,
         };
