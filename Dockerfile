@@ -8,7 +8,8 @@
 # image in a registry of your own, or mount another pair over /root/.ssh (as the MPI operator of Kubernetes does).
 
 FROM rust:1.95-bookworm AS build
-# cu130: CUDA 13.0, Turing and newer, driver 580 or newer. cu126: CUDA 12.6, V100 (sm_70) too. cpu: no GPU.
+# cu130: CUDA 13.0, Turing and newer, driver 580 or newer. cu126: CUDA 12.6, V100 (sm_70) too, driver 525 or newer.
+# cpu: no GPU. scripts/setup.sh has the table.
 ARG TORCH_VARIANT=cu130
 ENV PIP_NO_CACHE_DIR=1
 # The programs look for libtorch where they were linked with it, so the run stage has it in this folder too.
@@ -17,12 +18,7 @@ WORKDIR /opt/ringmark
 # The wheels before the sources, which change more often.
 COPY Cargo.toml ./
 COPY scripts/setup.sh scripts/
-RUN case "$TORCH_VARIANT" in \
-        cu130) export RINGMARK_TORCH=cuda ;; \
-        cu126) export RINGMARK_TORCH=cuda RINGMARK_TORCH_INDEX=https://download.pytorch.org/whl/cu126 ;; \
-        cpu) export RINGMARK_TORCH=cpu ;; \
-        *) echo "TORCH_VARIANT is $TORCH_VARIANT: it can be cu130, cu126 or cpu" >&2; exit 1 ;; \
-    esac && scripts/setup.sh
+RUN RINGMARK_TORCH=$TORCH_VARIANT scripts/setup.sh
 
 COPY . .
 RUN cargo build --release --locked \
