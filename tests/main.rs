@@ -19,6 +19,7 @@ mod generate;
 mod gridengine;
 mod habits;
 mod hostile;
+mod load_check;
 mod predict;
 #[path = "../src/record/stats/random.rs"]
 mod random;

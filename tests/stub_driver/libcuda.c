@@ -1,5 +1,7 @@
-// An NVIDIA driver that is not there: a libcuda.so.1 for tests of what asks for one. It answers what is asked before there
-// is a context (version, count, names, attributes), and every other function says that it is not supported.
+// An NVIDIA driver that is not there: a libcuda.so.1 for tests of what asks for one. It answers what can be asked before
+// there is a context: version, count, names, attributes. CUDA's runtime wants more before it counts a GPU: private tables
+// (cuGetExportTable), and in one of them a proof that the driver is NVIDIA's. So it fails with error 500 here, or before
+// that with what STUB_VERSION and STUB_INIT provoke: 35 or the same error.
 //
 //   STUB_VERSION=12040        what cuDriverGetVersion says [13000]
 //   STUB_INIT=999             what cuInit returns [0]
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, NOT_FOUND = 500 };
 
 static int initialized;
 
@@ -75,18 +77,6 @@ int cuDeviceGetName(char *name, int length, int device) {
     return traced("cuDeviceGetName", "", SUCCESS);
 }
 
-int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
-    KNOWN(device, "cuDeviceGetUuid_v2");
-    memset(uuid, device + 1, 16);
-    return traced("cuDeviceGetUuid_v2", "", SUCCESS);
-}
-
-int cuDeviceTotalMem_v2(size_t *bytes, int device) {
-    KNOWN(device, "cuDeviceTotalMem_v2");
-    *bytes = (size_t)80 << 30;
-    return traced("cuDeviceTotalMem_v2", "", SUCCESS);
-}
-
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     char detail[32];
     KNOWN(device, "cuDeviceGetAttribute");
@@ -103,10 +93,14 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     return traced("cuDeviceGetAttribute", detail, SUCCESS);
 }
 
+int cuModuleGetLoadingMode(int *mode) {
+    *mode = 2; // lazy
+    return traced("cuModuleGetLoadingMode", "", SUCCESS);
+}
+
 int cuGetErrorName(int error, const char **name) {
     switch (error) {
         case NO_DEVICE: *name = "CUDA_ERROR_NO_DEVICE"; break;
-        case NOT_SUPPORTED: *name = "CUDA_ERROR_NOT_SUPPORTED"; break;
         case 34: *name = "CUDA_ERROR_STUB_LIBRARY"; break;
         case 803: *name = "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"; break;
         case 999: *name = "CUDA_ERROR_UNKNOWN"; break;
@@ -122,28 +116,6 @@ int cuGetErrorString(int error, const char **text) {
     return SUCCESS;
 }
 
-// Functions that are asked for by name and are not above: each has a place of its own, so that the trace can name it.
-enum { PLACES = 1024 };
-static const char *missing_names[PLACES];
-static int missing(int place) { return traced(missing_names[place], "", NOT_SUPPORTED); }
-#define ONE(n) static int missing_##n(void) { return missing(0x##n); }
-#define ROW(n) ONE(n##0) ONE(n##1) ONE(n##2) ONE(n##3) ONE(n##4) ONE(n##5) ONE(n##6) ONE(n##7) \
-    ONE(n##8) ONE(n##9) ONE(n##a) ONE(n##b) ONE(n##c) ONE(n##d) ONE(n##e) ONE(n##f)
-#define BLOCK(n) ROW(n##0) ROW(n##1) ROW(n##2) ROW(n##3) ROW(n##4) ROW(n##5) ROW(n##6) ROW(n##7) \
-    ROW(n##8) ROW(n##9) ROW(n##a) ROW(n##b) ROW(n##c) ROW(n##d) ROW(n##e) ROW(n##f)
-BLOCK(0) BLOCK(1) BLOCK(2) BLOCK(3)
-#undef ONE
-#define ONE(n) missing_##n,
-static int (*const missing_functions[PLACES])(void) = {BLOCK(0) BLOCK(1) BLOCK(2) BLOCK(3)};
-
-static void *missing_function(const char *name) {
-    for (int place = 0; place < PLACES; place++) {
-        if (!missing_names[place]) missing_names[place] = strdup(name);
-        if (!strcmp(missing_names[place], name)) return (void *)missing_functions[place];
-    }
-    return NULL;
-}
-
 int cuGetProcAddress_v2(const char *symbol, void **function, int version, unsigned long long flags, int *status) {
     char name[256];
     void *self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -152,7 +124,6 @@ int cuGetProcAddress_v2(const char *symbol, void **function, int version, unsign
     snprintf(name, sizeof name, "%s_v2", symbol);
     *function = self ? dlsym(self, name) : NULL;
     if (!*function && self) *function = dlsym(self, symbol);
-    if (!*function) *function = missing_function(symbol);
     if (status) *status = *function ? 0 : 1;
     return *function ? SUCCESS : NOT_FOUND;
 }
@@ -161,9 +132,10 @@ int cuGetProcAddress(const char *symbol, void **function, int version, unsigned 
     return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
 }
 
+// The runtime's private functions, which a real driver has: here the runtime gives up.
 int cuGetExportTable(const void **table, const unsigned char *uuid) {
-    char detail[33];
-    for (int index = 0; index < 16; index++) sprintf(detail + 2 * index, "%02x", uuid[index]);
+    char number[33];
+    for (int index = 0; index < 16; index++) sprintf(number + 2 * index, "%02x", uuid[index]);
     *table = NULL;
-    return traced("cuGetExportTable", detail, NOT_FOUND);
+    return traced("cuGetExportTable", number, NOT_FOUND);
 }
