@@ -164,12 +164,18 @@ ask_driver() {
     local python
     python=$(find_python) || { echo none there is no python3 to ask the driver; return; }
     "$python" - <<'PYTHON'
-import ctypes, sys
+import sys
 
 
 def end(*words):
     print(*words)
     sys.exit()
+
+
+try:
+    import ctypes
+except ImportError:
+    end("none this python3 cannot ask the driver: it has no ctypes")
 
 
 def call(name, *arguments):
