@@ -1,14 +1,19 @@
 # ringmark for GPU clusters: both programs, libtorch with NVIDIA's libraries, Open MPI, and an sshd through which mpirun
 # starts ranks in other containers of this image without a password. scripts/build_image.sh builds it.
 #
-#   every host:  docker run -d --name ringmark --gpus all --network host --ipc host --ulimit memlock=-1 ringmark:cu130
+#   every host:  docker run -d --name ringmark --gpus all --network host --ipc host --ulimit memlock=-1 \
+#                    --device=/dev/infiniband --cap-add=IPC_LOCK ringmark:cu130
 #   one of them: docker exec ringmark ringmark sweep --hosts a:8,b:8 --ssh-port 2222 --out results/first
+#
+# The second line is for InfiniBand and RoCE: their devices, and memory that they may lock. Without it NCCL uses TCP and says
+# nothing; leave it out where a host has no /dev/infiniband.
 #
 # The build makes the key pair that lets its containers into one another. Whoever has the image has the key: keep the
 # image in a registry of your own, or mount another pair over /root/.ssh (as the MPI operator of Kubernetes does).
 
 FROM rust:1.95-bookworm AS build
-# cu130: CUDA 13.0, Turing and newer, driver 580 or newer. cu126: CUDA 12.6, V100 (sm_70) too. cpu: no GPU.
+# cu130: CUDA 13.0, Turing and newer, driver 580 or newer. cu126: CUDA 12.6, V100 (sm_70) too, driver 525 or newer.
+# cpu: no GPU. scripts/setup.sh has the table.
 ARG TORCH_VARIANT=cu130
 ENV PIP_NO_CACHE_DIR=1
 # The programs look for libtorch where they were linked with it, so the run stage has it in this folder too.
@@ -17,12 +22,7 @@ WORKDIR /opt/ringmark
 # The wheels before the sources, which change more often.
 COPY Cargo.toml ./
 COPY scripts/setup.sh scripts/
-RUN case "$TORCH_VARIANT" in \
-        cu130) export RINGMARK_TORCH=cuda ;; \
-        cu126) export RINGMARK_TORCH=cuda RINGMARK_TORCH_INDEX=https://download.pytorch.org/whl/cu126 ;; \
-        cpu) export RINGMARK_TORCH=cpu ;; \
-        *) echo "TORCH_VARIANT is $TORCH_VARIANT: it can be cu130, cu126 or cpu" >&2; exit 1 ;; \
-    esac && scripts/setup.sh
+RUN RINGMARK_TORCH=$TORCH_VARIANT scripts/setup.sh
 
 COPY . .
 RUN cargo build --release --locked \

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Images/s of ringmark against PyTorch in Python: same libtorch, threads, layout, batch and recipe, one alternating run.
 
-    scripts/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--cases fp32,bf16,2xfp32,2xbf16] [--out FILE]
+    scripts/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--cases fp32,bf16,2xfp32,2xbf16] [--compile] [--out FILE]
 
-Cases: `fp32` is one process; `2xfp32` two processes, ringmark under mpirun against DistributedDataParallel with gloo.
-Every round runs both sides of every case, in turns; a side's figure is batch x processes / median step after warm-up.
-The table gives the median over rounds, its range, and the ratio's median and range. Python needs PyTorch in full, which
-the script installs beside libtorch where it is missing.
+Cases: `fp32` is one process; `2xfp32` two processes, ringmark under mpirun against DistributedDataParallel, over NCCL with
+a GPU for each on cuda and over gloo on cpu. Every round runs every side of every case, in turns; a side's figure is
+batch x processes / median step after warm-up. The table gives the median over rounds, its range, and the ratio's median
+and range. --compile, the default on cuda, adds a side: PyTorch with torch.compile. Python needs PyTorch in full, which the
+script installs beside libtorch where it is missing.
 """
 
 import argparse
@@ -31,9 +32,15 @@ def python_with_torch():
     python = ROOT / ".libtorch/venv/bin/python"
     if not python.exists():
         sys.exit("compare_pytorch.py: no Python with torch and torchvision: run scripts/setup.sh, or use a Python that has them")
+    # Where libtorch is of another index, so must torchvision be: its version there is the higher one.
+    index = (ROOT / ".libtorch/venv/ringmark-wheels").read_text().split()[1]
+    other = [] if index == "default" else ["--extra-index-url", index]
     print("installing PyTorch's Python half and the CUDA libraries that it imports (about 4 GB)", file=sys.stderr)
-    subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", *other, *PACKAGES], check=True)
     return str(python)
+
+
+SIDES = {"ringmark": "ringmark", "pytorch": "PyTorch", "compiled": "torch.compile"}
 
 
 def speed(seconds, images, warmup):
@@ -47,15 +54,17 @@ class Case:
         self.processes = int(count or 1)
         self.options = options
         self.python = python
-        self.batch = options.batch_size or (16 if self.processes == 1 else 8)
+        self.batch = options.batch_size or (128 if options.device == "cuda" else 16 if self.processes == 1 else 8)
+        # None until ringmark, which goes first, has said which it takes by itself.
+        self.layout = options.layout
         self.threads = max(1, options.cores // self.processes)
 
     def step_options(self):
         iters = str(self.options.warmup + self.options.iters)
         return [
-            "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device,
-            "--layout", self.options.layout, "--iters", iters, "--image-size", str(self.options.image_size),
-            "--threads", str(self.threads),
+            "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device, "--iters", iters,
+            "--image-size", str(self.options.image_size), "--threads", str(self.threads),
+            *(["--layout", self.layout] if self.layout else []),
         ]  # fmt: skip
 
     def environment(self):
@@ -72,11 +81,15 @@ class Case:
                 ]  # fmt: skip
             run(command, self.environment())
             lines = [json.loads(line) for line in open(record)]
+        self.layout = lines[0]["config"]["layout"]
         steps = [line["step"][0] for line in lines if line["kind"] == "iteration"]
         return speed(steps, self.batch * self.processes, self.options.warmup)
 
-    def pytorch(self):
-        script = [str(HERE / "pytorch_baseline.py"), *self.step_options()]
+    def compiled(self):
+        return self.pytorch("--compile")
+
+    def pytorch(self, *more):
+        script = [str(HERE / "pytorch_baseline.py"), *self.step_options(), *more]
         command = [self.python, *script]
         if self.processes > 1:
             command = [
@@ -113,33 +126,42 @@ def main():
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--cases", default="fp32,bf16,2xfp32,2xbf16")
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    options.add_argument("--layout", choices=["nhwc", "nchw"], default="nhwc")
-    options.add_argument("--batch-size", type=int, help="per process [default: 16 for one, 8 for several]")
+    options.add_argument("--layout", choices=["nhwc", "nchw"], help="of both [default: what ringmark takes by itself]")
+    options.add_argument("--batch-size", type=int, help="per process [default: cuda 128; cpu 16 for one, 8 for several]")
     options.add_argument("--image-size", type=int, default=224)
-    options.add_argument("--iters", type=int, default=6, help="timed iterations of a run")
-    options.add_argument("--warmup", type=int, default=2)
+    options.add_argument("--iters", type=int, help="timed iterations of a run [default: cuda 100, cpu 6]")
+    options.add_argument("--warmup", type=int, help="iterations before them [default: cuda 20, cpu 2]")
+    options.add_argument("--compile", action=argparse.BooleanOptionalAction, help="torch.compile too [default: on cuda]")
     options.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
     options.add_argument("--ringmark-options", default="", help="more options for ringmark-worker")
     options.add_argument("--out", help="file for the table and the raw figures (JSON)")
     options = options.parse_args()
+    on_gpu = options.device == "cuda"
+    options.iters = options.iters or (100 if on_gpu else 6)
+    options.warmup = options.warmup if options.warmup is not None else (20 if on_gpu else 2)
+    sides = list(SIDES) if (on_gpu if options.compile is None else options.compile) else list(SIDES)[:2]
 
     python = python_with_torch()
     cases = [Case(name, options, python) for name in options.cases.split(",")]
-    figures = {case.name: {"ringmark": [], "pytorch": []} for case in cases}
+    figures = {case.name: {side: [] for side in sides} for case in cases}
     for number in range(options.rounds):
         for case in cases:
-            # The side that goes first changes every round, so that neither profits from a drift.
-            for side in ["ringmark", "pytorch"] if number % 2 == 0 else ["pytorch", "ringmark"]:
+            # The side that goes first changes every round, so that none profits from a drift.
+            for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
                 figures[case.name][side].append(getattr(case, side)())
                 print(f"round {number + 1} {case.name} {side}: {figures[case.name][side][-1]:.2f} images/s", file=sys.stderr)
 
-    lines = [f"{'case':8} {'batch':>5} {'ringmark images/s':>26} {'PyTorch images/s':>26} {'ratio':>22}"]
+    lines = [f"{'case':8} {'batch':>5} {'layout':>6} {'ringmark images/s':>26}"]
+    lines[0] += "".join(f" {SIDES[side] + ' images/s':>26} {'ratio':>22}" for side in sides[1:])
     for case in cases:
-        ours, theirs = figures[case.name]["ringmark"], figures[case.name]["pytorch"]
-        ratios = [a / b for a, b in zip(ours, theirs)]
-        lines.append(f"{case.name:8} {case.batch:5} {spread(ours):>26} {spread(theirs):>26} {spread(ratios):>22}")
-    lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {options.device}, {options.layout}, {options.cores} cores")
+        ours = figures[case.name]["ringmark"]
+        line = f"{case.name:8} {case.batch:5} {case.layout:>6} {spread(ours):>26}"
+        for side in sides[1:]:
+            theirs = figures[case.name][side]
+            line += f" {spread(theirs):>26} {spread([a / b for a, b in zip(ours, theirs)]):>22}"
+        lines.append(line)
+    lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {options.device}, {options.cores} cores")
     tell(lines, options.out, images_per_second=figures)
 
 

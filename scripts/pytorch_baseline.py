@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The same training step in PyTorch: torchvision's resnet50, DLPerf's recipe, synthetic input.
 
-Started by compare_pytorch.py, alone or by torchrun (DistributedDataParallel over gloo). Prints one JSON line on rank 0:
-{"seconds": [one an iteration], "losses": [...]}.
+Started by compare_pytorch.py, alone or by torchrun: DistributedDataParallel over NCCL with a GPU for each rank, over gloo
+on the CPU. Prints one JSON line on rank 0: {"seconds": [one an iteration], "losses": [...]}.
 """
 
 import argparse
@@ -13,6 +13,34 @@ import time
 
 import torch
 import torchvision
+
+
+class WallClock:
+    """Marks in time on the CPU: what was asked for before a mark is done when it is made."""
+
+    def __init__(self):
+        self.marks = []
+
+    def mark(self):
+        self.marks.append(time.perf_counter())
+
+    def seconds(self):
+        return [end - start for start, end in zip(self.marks, self.marks[1:])]
+
+
+class DeviceClock:
+    """Marks in time on the GPU, read after the loop: the loop waits for nothing."""
+
+    def __init__(self):
+        self.marks = []
+
+    def mark(self):
+        self.marks.append(torch.cuda.Event(enable_timing=True))
+        self.marks[-1].record()
+
+    def seconds(self):
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) / 1000 for start, end in zip(self.marks, self.marks[1:])]
 
 
 def main():
@@ -26,18 +54,22 @@ def main():
     options.add_argument("--threads", type=int, required=True)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--init", help="safetensors with the first weights")
+    options.add_argument("--compile", action="store_true", help="torch.compile the network")
     options = options.parse_args()
 
     torch.set_num_threads(options.threads)
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    device = torch.device(options.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(device)
     if ranks > 1:
-        torch.distributed.init_process_group("gloo")
+        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     tf32 = options.dtype == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = True
 
-    device = torch.device(options.device)
     layout = torch.channels_last if options.layout == "nhwc" else torch.contiguous_format
     model = torchvision.models.resnet50()
     if options.init:
@@ -45,7 +77,10 @@ def main():
 
         model.load_state_dict(safetensors.torch.load_file(options.init))
     model = model.to(device, memory_format=layout).train()
-    parallel = torch.nn.parallel.DistributedDataParallel(model) if ranks > 1 else model
+    on_gpu = [device.index] if device.type == "cuda" else None
+    parallel = torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu) if ranks > 1 else model
+    if options.compile:
+        parallel = torch.compile(parallel)
 
     torch.manual_seed(options.seed + rank)
     size = options.image_size
@@ -64,9 +99,10 @@ def main():
     def cast():
         return torch.autocast(device.type, dtype=kind) if kind else contextlib.nullcontext()
 
-    losses, marks = [], []
+    clock = DeviceClock() if device.type == "cuda" else WallClock()
+    losses = []
     for iteration in range(options.iters):
-        marks.append(time.perf_counter())
+        clock.mark()
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, (iteration + 1) / warmup)
         optimizer.zero_grad(set_to_none=True)
@@ -75,11 +111,11 @@ def main():
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        losses.append(loss.item())  # waits for the device: the step is over
-    marks.append(time.perf_counter())
+        losses.append(loss.detach())
+    clock.mark()
     if rank == 0:
-        seconds = [end - start for start, end in zip(marks, marks[1:])]
-        print(json.dumps({"seconds": seconds, "losses": losses}), flush=True)
+        seconds = clock.seconds()
+        print(json.dumps({"seconds": seconds, "losses": [loss.item() for loss in losses]}), flush=True)
     if ranks > 1:
         torch.distributed.destroy_process_group()
 

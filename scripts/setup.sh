@@ -5,27 +5,38 @@
 #   scripts/setup.sh                      all of it
 #   scripts/setup.sh --packages           Debian packages alone, which compiling anything needs
 #   scripts/setup.sh --libtorch FOLDER    libtorch alone, as FOLDER/torch: for a ringmark-worker in FOLDER that is built
+#   scripts/setup.sh --which              says which build of libtorch it would use and why; installs nothing
 #
 #   LIBTORCH=FOLDER           use this libtorch 2.11.0 (a `torch` folder of site-packages, or an unpacked libtorch zip)
-#   RINGMARK_TORCH=cpu|cuda   wheels to install; by default cuda where there is an NVIDIA driver and cpu elsewhere
-#   RINGMARK_TORCH_INDEX=URL  another index of wheels, as for the CUDA 12.6 build that cards before Turing (V100) need:
-#                             the Dockerfile has its address
+#   RINGMARK_TORCH=BUILD      cu130: CUDA 13.0, for compute capability 7.5 (Turing) and newer, driver 580 or newer
+#                             cu126: CUDA 12.6, for 5.0 to 9.0 (V100, but not Blackwell), driver 525 or newer
+#                             cuda: the one of them that the driver and every GPU of this machine can use
+#                             cpu: no GPU
+#                             by default cuda where the driver shows a GPU, and cpu elsewhere
+#   RINGMARK_TORCH_INDEX=URL  another index of wheels
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Before the change of folder, which a relative path would not survive.
 if [[ -n ${LIBTORCH:-} ]]; then LIBTORCH=$(realpath -m "$LIBTORCH"); fi
-store=.libtorch
-case ${1:-} in
-    '' | --packages) ;;
-    --libtorch) store=$(realpath -m "${2:?--libtorch needs a folder}") ;;
-    -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
-    *) echo "setup: what is $1? Options: --packages, --libtorch FOLDER" >&2; exit 2 ;;
-esac
+store=.libtorch only=
+while (($#)); do
+    case $1 in
+        --packages) only=packages; shift ;;
+        --libtorch) only=libtorch store=$(realpath -m "${2:?--libtorch needs a folder}"); shift 2 ;;
+        --which) only=which; shift ;;
+        -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
+        *) echo "setup: what is $1? Options: --packages, --libtorch FOLDER, --which" >&2; exit 2 ;;
+    esac
+done
 cd "$root"
 
 readonly TORCH=2.11.0
 # What libtorch_cpu of the CUDA build needs even where there is no GPU; the whole set is eight times as large.
 readonly CPU_WHEELS=("torch==$TORCH" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+# The CUDA builds, the preferred one first: index, CUDA version and number of the oldest driver, lowest and highest
+# compute capability times ten. Inside a major version of CUDA a runtime takes any driver; no build has PTX for newer cards.
+readonly CUDA_BUILDS='cu130 default 13000 580 75 129
+cu126 https://download.pytorch.org/whl/cu126 12000 525 50 90'
 readonly STORE=$store LINK=$store/torch VENV=$store/venv
 # Written when the wheels are complete: which set, from which index.
 readonly STAMP=$VENV/ringmark-wheels
@@ -148,26 +159,134 @@ link_given() {
     link_to "$LIBTORCH"
 }
 
-# As the worker asks: can the driver be loaded, and does it count a GPU?
-has_gpu() {
+# What the driver says: `gpus 12040 70 90` (CUDA 12.4, GPUs of compute capability 7.0 and 9.0), `none` or `broken` and why.
+ask_driver() {
     local python
-    python=$(find_python) || return 1
-    "$python" - 2>/dev/null <<'PYTHON'
-import ctypes, sys
-driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0)
-sys.exit(driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0)
+    python=$(find_python) || { echo none there is no python3 to ask the driver; return; }
+    "$python" - <<'PYTHON'
+import sys
+
+
+def end(*words):
+    print(*words)
+    sys.exit()
+
+
+try:
+    import ctypes
+except ImportError:
+    end("none this python3 cannot ask the driver: it has no ctypes")
+
+
+def call(name, *arguments):
+    if code := getattr(driver, name)(*arguments):
+        text = ctypes.c_char_p()
+        driver.cuGetErrorName(code, ctypes.byref(text))
+        # 34: the library is a toolkit's, for linking. 100: there is no GPU, or it is hidden.
+        state = "none" if code in (34, 100) else "broken"
+        end(state, f"{name} of the NVIDIA driver failed: CUDA error {code}", f"({(text.value or b'unknown').decode()})")
+
+
+def number(name, *arguments):
+    value = ctypes.c_int()
+    call(name, ctypes.byref(value), *arguments)
+    return value.value
+
+
+try:
+    driver = ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    missing = str(error).startswith("libcuda.so.1: cannot open shared object file: No such file")
+    end(*["none there is no NVIDIA driver"] if missing else ["broken", "the NVIDIA driver cannot be loaded:", error])
+version = number("cuDriverGetVersion")
+call("cuInit", 0)
+devices = [number("cuDeviceGet", index) for index in range(number("cuDeviceGetCount"))]
+if not devices:
+    end("none the NVIDIA driver shows no GPU")
+# 75 and 76: the compute capability's major and minor number.
+end("gpus", version, *[number("cuDeviceGetAttribute", 75, gpu) * 10 + number("cuDeviceGetAttribute", 76, gpu) for gpu in devices])
 PYTHON
 }
 
-# Folder of a torch that python3 can import and that serves the devices of this machine.
+version_in_words() { echo "CUDA $(($1 / 1000)).$(($1 % 1000 / 10))"; }
+capabilities_in_words() { printf '%s\n' "$@" | sort -nu | sed 's/.$/.&/' | paste -sd ' '; }
+
+# Whether CUDA build $1 serves the driver of version $2 and GPUs of the other arguments' compute capabilities.
+serves() {
+    local build=$1 driver=$2 name oldest lowest highest capability _
+    shift 2
+    while read -r name _ oldest _ lowest highest; do
+        [[ $name == "$build" ]] || continue
+        ((driver >= oldest)) || return 1
+        for capability; do ((lowest <= capability && capability <= highest)) || return 1; done
+        return 0
+    done <<<"$CUDA_BUILDS"
+    return 1
+}
+
+# Line 1: the build that this machine is to have, cpu, cu130, cu126, or `given` by RINGMARK_TORCH_INDEX; line 2: why.
+# $1 is the build that is installed, or none.
+choose_build() {
+    local have=$1 asked=${RINGMARK_TORCH:-} state driver capabilities machine build
+    case $asked in
+        '' | cuda) ;;
+        cpu | cu130 | cu126) printf '%s\n' "$asked" "RINGMARK_TORCH=$asked asks for it"; return ;;
+        *) fail "RINGMARK_TORCH=$asked: it can be cpu, cuda, cu130 or cu126" ;;
+    esac
+    if [[ -n ${RINGMARK_TORCH_INDEX:-} || $have == given ]]; then
+        printf '%s\n' given "RINGMARK_TORCH_INDEX chose it"
+        return
+    fi
+    read -r state driver capabilities < <(ask_driver)
+    machine="$driver $capabilities"
+    case $state in
+        gpus)
+            # shellcheck disable=SC2086 # split into arguments
+            machine="driver $(version_in_words "$driver"), compute capability $(capabilities_in_words $capabilities)"
+            # shellcheck disable=SC2086 # split into arguments
+            for build in "$have" $(cut -d ' ' -f 1 <<<"$CUDA_BUILDS"); do
+                if serves "$build" "$driver" $capabilities; then printf '%s\n' "$build" "$machine"; return; fi
+            done
+            fail "no CUDA build of libtorch $TORCH serves this machine ($machine):
+$(needs_of_builds)
+    Update the driver, hide the GPUs that do not fit (CUDA_VISIBLE_DEVICES), or choose CPUs: RINGMARK_TORCH=cpu"
+            ;;
+        none)
+            if [[ $asked == cuda && $have != cu* ]]; then
+                printf '%s\n' cu130 "RINGMARK_TORCH=cuda asks for CUDA, and $machine"
+            elif [[ $have != none ]]; then
+                printf '%s\n' "$have" "it is installed, and $machine"
+            else
+                printf '%s\n' cpu "$machine; where other hosts have GPUs: RINGMARK_TORCH=cuda scripts/setup.sh"
+            fi
+            ;;
+        *)
+            [[ $have == none || ($asked == cuda && $have == cpu) ]] || { printf '%s\n' "$have" "it is installed, but $machine"; return; }
+            fail "$machine. Mend the driver (does nvidia-smi work?), or choose the build: RINGMARK_TORCH=cpu, cu130 or cu126"
+            ;;
+    esac
+}
+
+needs_of_builds() {
+    local name version number lowest highest _
+    while read -r name _ version number lowest highest; do
+        echo "    $name needs a driver of $(version_in_words "$version") ($number) or newer and compute capability" \
+            "$(capabilities_in_words "$lowest") to $(capabilities_in_words "$highest")"
+    done <<<"$CUDA_BUILDS"
+}
+
+# Folder of a torch of build $1 that python3 can import; for cpu any build does.
 importable_torch() {
     local folder
     # Its folder first: importing takes seconds, and is only to prove that its libraries load.
     folder=$(python3 -c 'import importlib.util as i; print(i.find_spec("torch").submodule_search_locations[0])' 2>/dev/null) ||
         return 1
-    is_good "$folder" && { [[ $1 == cpu ]] || [[ -e $folder/lib/libtorch_cuda.so ]]; } &&
+    is_good "$folder" && { [[ $1 == cpu ]] || [[ $(build_of "$folder") == "$1" ]]; } &&
         python3 -c 'import torch' 2>/dev/null && echo "$folder"
 }
+
+# cu130 of a wheel in folder $1 that was built with CUDA 13.0.
+build_of() { sed -n "s/^cuda: .* = '\([0-9]*\)\.\([0-9]*\)'/cu\1\2/p" "$1/version.py" 2>/dev/null; }
 
 # Installs set $1 (cpu or cuda) from index $2 ("default" is pip's own).
 install_wheels() {
@@ -203,43 +322,74 @@ put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
     echo "$set $index" >"$STAMP"
 }
 
+index_of() { sed -n "s/^$1 \([^ ]*\).*/\1/p" <<<"$CUDA_BUILDS"; }
+
+# The build that is installed in $VENV, by the stamp's set $1 and index $2.
+installed_build() {
+    local build
+    build=$(sed -n "s|^\([^ ]*\) $2 .*|\1|p" <<<"$CUDA_BUILDS")
+    case $1 in
+        cuda) echo "${build:-given}" ;;
+        *) echo "$1" ;;
+    esac
+}
+
 provide_wheels() {
-    local have=none from=none index wanted folder
+    local have=none from=none installed build reason set index folder chosen
     if [[ -f $STAMP ]]; then read -r have from <"$STAMP"; fi
-    # The index is chosen once: the next call need not repeat it.
-    index=${RINGMARK_TORCH_INDEX:-$from}
-    [[ $index != none ]] || index=default
-
-    wanted=${RINGMARK_TORCH:-}
-    if [[ -z $wanted ]]; then
-        # The whole set serves a machine without a GPU as well.
-        if [[ $have == cuda || $index != default ]] || has_gpu; then wanted=cuda; else wanted=cpu; fi
+    installed=$(installed_build "$have" "$from")
+    [[ $installed != none || $only == which ]] || find_python >/dev/null || install_packages pip
+    chosen=$(choose_build "$installed") || exit
+    { read -r build; read -r reason; } <<<"$chosen"
+    if [[ $only == which ]]; then
+        echo "$build: $reason"
+        return
     fi
-    [[ $wanted == cpu || $wanted == cuda ]] || fail "RINGMARK_TORCH=$wanted: it can be cpu or cuda"
 
-    if [[ $have == none && $index == default ]] && folder=$(importable_torch "$wanted"); then
+    case $build in
+        # The whole set serves a machine without a GPU as well; the index is chosen once, the next call need not repeat it.
+        cpu) set=cpu index=${RINGMARK_TORCH_INDEX:-$from} ;;
+        given) set=cuda index=${RINGMARK_TORCH_INDEX:-$from} ;;
+        *) set=cuda index=${RINGMARK_TORCH_INDEX:-$(index_of "$build")} ;;
+    esac
+    [[ $index != none ]] || index=default
+    if [[ $installed == none && -z ${RINGMARK_TORCH_INDEX:-} ]] && folder=$(importable_torch "$build"); then
         link_to "$folder"
         return
     fi
-    if [[ $from != "$index" || $have == none || ($have == cpu && $wanted == cuda) ]]; then
+    if [[ $from != "$index" || $have == none || ($have == cpu && $set == cuda) ]]; then
+        say "the build of libtorch is $build: $reason"
         install_packages pip
-        install_wheels "$wanted" "$index"
+        install_wheels "$set" "$index"
+    elif [[ $reason == *', but '* ]]; then
+        say "the build of libtorch is $build: $reason"
     fi
     folder=$(compgen -G "$VENV/lib/python3*/site-packages/torch") || fail "$VENV has no torch: remove it and call scripts/setup.sh again"
     link_to "${folder#"$STORE"/}"
     is_good "$LINK" || fail "$LINK is not a whole libtorch $TORCH: remove $VENV and call scripts/setup.sh again"
 }
 
-if [[ ${1:-} != --libtorch ]]; then
+# An earlier call chose a libtorch from elsewhere.
+is_linked() { [[ -z ${RINGMARK_TORCH:-}${RINGMARK_TORCH_INDEX:-} && $(readlink "$LINK") == /* ]] && is_good "$LINK"; }
+
+if [[ $only == which ]]; then
+    if [[ -n ${LIBTORCH:-} ]]; then
+        echo "given: LIBTORCH=$LIBTORCH"
+    elif is_linked; then
+        echo "given: $LINK leads to $(readlink "$LINK")"
+    else
+        provide_wheels
+    fi
+    exit
+fi
+if [[ $only != libtorch ]]; then
     check_rust
     install_packages build
 fi
-[[ ${1:-} != --packages ]] || exit 0
+[[ $only != packages ]] || exit 0
 if [[ -n ${LIBTORCH:-} ]]; then
     link_given
-elif [[ -z ${RINGMARK_TORCH:-}${RINGMARK_TORCH_INDEX:-} && $(readlink "$LINK") == /* ]] && is_good "$LINK"; then
-    : # one from elsewhere, chosen by an earlier call
-else
+elif ! is_linked; then
     # Two set-ups at a time would take each other's half-made folder for a broken one.
     mkdir -p "$STORE"
     exec 9>"$STORE/lock"

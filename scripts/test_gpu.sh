@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# GPU tests of ringmark-worker: CUDA against CPU, every precision, NCCL with one rank and with two, overlap by events,
-# all-reduce alone, and what the launcher reports about a rank that is killed or stopped.
+# GPU tests of ringmark-worker: CUDA against CPU, every precision, gradients against fp64, speed, NCCL with one rank and
+# with two, overlap by events, all-reduce alone, and what the launcher reports about a rank that is killed or stopped.
 #
 #   scripts/test_gpu.sh [--worker FILE] [--keep FOLDER]
 #
-# The worker is --worker, $RINGMARK_WORKER, or what cargo built here. Needs bash and python3 (nothing beside its standard
-# library), and mpirun for two ranks. Ends with exit status 0 where there is no GPU, and says that nothing was tested.
+# The worker is --worker, $RINGMARK_WORKER, or what cargo built here. Needs bash and python3, no Rust; a worker that was
+# built elsewhere takes libtorch from the torch that python3 imports. mpirun is for two ranks. What a machine lacks is
+# skipped with its reason; without a GPU nothing is tested, with exit status 0. Ends after 40 minutes at the latest.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly judge=$root/scripts/test_gpu_judge.py LIMIT_SECONDS=2400
 
 worker=${RINGMARK_WORKER:-}
 keep=
@@ -40,6 +42,19 @@ if [[ $gpus == 0 ]]; then gpus=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc
 if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .); fi
 if [[ $gpus == 0 ]]; then skip_all "the NVIDIA driver shows no GPU"; fi
 
+# Two libraries that the worker cannot start without, and that it may not find where it was not built.
+lacks() { ldd "$worker" 2>/dev/null | grep -q "$1.* not found"; }
+if lacks libtorch_cpu.so; then
+    torch=$(python3 -c 'import importlib.util as i; print(i.find_spec("torch").submodule_search_locations[0])' 2>/dev/null || true)
+    export LD_LIBRARY_PATH=$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+if lacks libmpi.so.40; then skip_all "the worker needs Open MPI's libmpi.so.40, with one rank too: apt-get install openmpi-bin"; fi
+if lacks .; then
+    echo "test_gpu.sh: the worker lacks libraries:$(ldd "$worker" | sed -n 's/ => not found//p' | xargs printf ' %s')" >&2
+    exit 1
+fi
+capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 || true)
+
 folder=${keep:-$(mktemp -d)}
 mkdir -p "$folder"
 folder=$(realpath "$folder")
@@ -61,14 +76,16 @@ start() {
     local name=$1
     shift
     rm -f "$name.jsonl" "$name.json"
-    timeout -k 10 150 ${launch[@]+"${launch[@]}"} "$worker" "$@" >"$name.log" 2>&1
+    local left=$((LIMIT_SECONDS - SECONDS))
+    ((left > 0)) || { echo "the 40 minutes of this script are over" >"$name.log"; return 124; }
+    timeout -k 10 $((left < 150 ? left : 150)) ${launch[@]+"${launch[@]}"} "$worker" "$@" >"$name.log" 2>&1
 }
 
 # judge NAME of test, then arguments for the Python below: its exit status decides, its line says why.
 judge() {
     local name=$1 verdict
     shift
-    if verdict=$(python3 "$folder/judge.py" "$@" 2>&1); then pass "$name: $verdict"; else fail "$name: $verdict"; fi
+    if verdict=$(python3 "$judge" "$@" 2>&1); then pass "$name: $verdict"; else fail "$name: $verdict"; fi
 }
 
 # check NAME RECORD ARGUMENTS...: fails with the end of the log where RECORD's run failed, otherwise judges.
@@ -79,162 +96,9 @@ check() {
 }
 tail_of() { sed 's/^/         | /' "$1.log" | tail -n 15; }
 
-cat >judge.py <<'PYTHON'
-"""What the records of two runs say about each other. A failed expectation is exit status 1; the last line says which."""
-import array, json, statistics, sys
-
-
-def load(name):
-    lines = [json.loads(line) for line in open(f"{name}.jsonl")]
-    run, end = lines[0], lines[-1]
-    if end["kind"] != "end" or end["failure"]:
-        sys.exit(f"{name} failed: {end.get('failure', 'the record has no end')}")
-    return run, [line for line in lines if line["kind"] == "iteration"], end
-
-
-def expect(condition, message):
-    if not condition:
-        sys.exit(message)
-
-
-def losses(other, reference, tolerance, *backend):
-    (_, ours, _), (_, theirs, _) = load(other), load(reference)
-    expect(not backend or load(other)[0]["backend"] == backend[0], f"backend is {load(other)[0]['backend']}")
-    pairs = [(a["loss"][0], b["loss"][0]) for a, b in zip(ours, theirs)]
-    expect(len(ours) == len(theirs) > 0, f"{len(ours)} and {len(theirs)} iterations")
-    expect(pairs[-1][1] < 0.9 * pairs[0][1], f"the losses of {reference} do not fall: the comparison would show nothing")
-    worst = max(abs(a - b) / abs(b) for a, b in pairs)
-    text = f"largest relative difference of {len(pairs)} losses {worst:.1e}, allowed {tolerance}"
-    expect(worst <= float(tolerance), f"{text}: {pairs}")
-    print(text)
-
-
-def differ(one, other):
-    """A precision that changes nothing was not used."""
-    pairs = [(a["loss"][0], b["loss"][0]) for a, b in zip(load(one)[1], load(other)[1])]
-    expect(any(a != b for a, b in pairs), f"{one} and {other} have the same losses to the last bit")
-    print("the rounding shows")
-
-
-def device(name, kind):
-    run, _, end = load(name)
-    expect(all(rank["device"] == kind for rank in run["ranks"]), f"ranks trained on {[rank['device'] for rank in run['ranks']]}")
-    expect(end["peak_memory"][0] > 300e6, f"peak memory {end['peak_memory']}: weights, gradients, momenta are 307 MB")
-    print(f"{run['ranks'][0]['device_name']}, NCCL {run['environment']['nccl_version']}, driver {run['environment']['driver_version']}")
-
-
-def times(name):
-    """Events give phases that are positive and add up to the step."""
-    _, iterations, _ = load(name)
-    shares = []
-    for iteration in iterations:
-        parts = [iteration[part][0] for part in ["forward", "backward", "exposed_allreduce", "optimizer"]]
-        step = iteration["step"][0]
-        expect(all(part >= 0 for part in parts) and parts[0] > 0 and parts[1] > 0, f"phases {parts}")
-        expect(sum(parts) <= step * 1.001, f"phases {parts} are more than the step {step}")
-        shares.append(sum(parts) / step)
-    expect(statistics.median(shares) > 0.5, f"phases are only {statistics.median(shares):.0%} of the step")
-    print(f"phases are {statistics.median(shares):.0%} of the step")
-
-
-def skips(name, iteration, scale):
-    _, iterations, end = load(name)
-    found = [line["iteration"] for line in iterations if line["skipped"]]
-    expect(found == [int(iteration)] and end["skipped_steps"] == 1, f"skipped {found}, {end['skipped_steps']} in the end line")
-    after = [line["loss_scale"] for line in iterations]
-    expected = [float(scale)] * int(iteration) + [float(scale) / 2] * (len(after) - int(iteration))
-    expect(after == expected, f"loss scales {after}")
-    print(f"iteration {iteration} alone was skipped, loss scales {after}")
-
-
-def equal_ranks(name, count, backend):
-    run, _, end = load(name)
-    sums = end["parameter_checksums"]
-    expect(run["backend"] == backend, f"backend is {run['backend']}")
-    expect(len(sums) == int(count) and len(set(sums)) == 1, f"checksums {sums}")
-    print(f"{count} ranks end with weights {sums[0]}")
-
-
-def autotuned(tuned, plain, again):
-    """The search changes no weight. cuDNN may round two equal runs differently: then losses must agree."""
-    sums = [load(name)[2]["parameter_checksums"] for name in [tuned, plain, again]]
-    trials = load(tuned)[0].get("tuning", {}).get("trials", [])
-    expect(len(trials) == 6 and all(trial["step"] > 0 for trial in trials), f"trials {trials}")
-    expect(len(set(sums[0])) == 1, f"checksums {sums[0]}")
-    if sums[0] != sums[1] != sums[2]:
-        print(f"{plain} and {again} are not the same to the last bit, so by losses alone:", end=" ")
-        return losses(tuned, plain, "1e-3")
-    expect(sums[0] == sums[1], f"checksums {sums[0]}, without the search {sums[1]}")
-    print(f"{len(trials)} trials, weights {sums[0][0]} as without them")
-
-
-def exact(name, ranks, backend, wire, named=""):
-    """Bandwidth: every sample is there and every sum is right; of gradients, as far as the worker allows rounding."""
-    record = json.load(open(f"{name}.json"))
-    config, results, devices = record["config"], record["results"], [rank["device"] for rank in record["ranks"]]
-    expect(record["kind"] == "ringmark-bandwidth" and record["failure"] is None, f"failure {record['failure']}")
-    expect(record["backend"] == backend and devices == ["cuda"] * int(ranks), f"{record['backend']} on {devices}")
-    is_exact = "sizes" in config["messages"]
-    element = {"fp32": "float", "fp16": "half", "bf16": "bfloat16"}[wire]
-    for result in results:
-        sides = [result[side] for side in ["out_of_place", "in_place"] if result[side]]
-        expect(result["element"] == element and len(sides) == 1 + is_exact, f"{result['element']}, {len(sides)} sides")
-        for side in sides:
-            # One rank in place has nothing to do.
-            counts = [sum(time > 0 or ranks == "1" for time in times) for times in side["seconds"]]
-            expect(counts == [config["iterations"]] * int(ranks), f"{counts} times of {result['bytes']} bytes")
-            wrong, error = side["wrong"], side["error"]
-            expect(wrong == (0 if is_exact else None), f"{wrong} wrong elements in {result['bytes']} bytes")
-            expect(len(error) == config["iterations"] and None not in error, f"errors {error}")
-            expect(not is_exact or max(error) == 0, f"errors {error}")
-    is_named = any(line.startswith(named) for line in record["nccl"])
-    expect(results and is_named == (backend == "nccl"), f"{len(results)} results, NCCL says {record['nccl']}")
-    print(", ".join([f"{len(results)} result(s), the largest of {results[-1]['bytes']} bytes", *record["nccl"][-2:]]))
-
-
-def exposed(on, off):
-    """Median over iterations after the first two, slowest rank."""
-    time = lambda name: statistics.median(max(line["exposed_allreduce"]) for line in load(name)[1][2:])
-    text = f"exposed all-reduce {time(on) * 1e3:.3f} ms with overlap, {time(off) * 1e3:.3f} ms without"
-    expect(time(on) < time(off), text)
-    print(text)
-
-
-def prepare(init, data):
-    """Makes fresh weights fit for a comparison of five steps, and a batch of 8 images of 64 pixels.
-
-    With fresh weights and small batches, batch normalization and ReLU turn the last bit of rounding into percents of the
-    gradient. With small residual branches (bn3.weight) and ReLUs shifted off 0 (biases) fp32 agrees to 1e-6.
-    """
-    raw = bytearray(open(init, "rb").read())
-    length = int.from_bytes(raw[:8], "little")
-    for name, tensor in json.loads(raw[8 : 8 + length]).items():
-        is_bias = name.endswith(".bias") and name != "fc.bias"
-        if is_bias or name.endswith("bn3.weight"):
-            start, end = (8 + length + place for place in tensor["data_offsets"])
-            raw[start:end] = array.array("f", [2.0 if is_bias else 0.25] * ((end - start) // 4)).tobytes()
-    open(init, "wb").write(raw)
-
-    state, numbers = 1, array.array("f")
-    for _ in range(8 * 3 * 64 * 64):
-        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-        numbers.append((state >> 40) / 2**23 * 1.7 - 1.7)
-    images, labels = numbers.tobytes(), array.array("q", [(7 + 251 * image) % 1000 for image in range(8)]).tobytes()
-    header = {
-        "images": {"dtype": "F32", "shape": [8, 3, 64, 64], "data_offsets": [0, len(images)]},
-        "labels": {"dtype": "I64", "shape": [8], "data_offsets": [len(images), len(images) + len(labels)]},
-    }
-    header = json.dumps(header).encode()
-    header += b" " * (-len(header) % 8)
-    open(data, "wb").write(len(header).to_bytes(8, "little") + header + images + labels)
-
-
-checks = [losses, differ, device, times, skips, equal_ranks, autotuned, exact, exposed, prepare]
-by_name = {function.__name__: function for function in checks}
-by_name[sys.argv[1]](*sys.argv[2:])
-PYTHON
-
-echo "worker $worker, $gpus GPU(s), files in $folder"
+echo "worker $worker, $gpus GPU(s) of compute capability ${capability:-unknown}, files in $folder"
+chosen=$("$root/scripts/setup.sh" --which 2>&1) || true
+if [[ $chosen =~ ^(cu1|given) ]]; then pass "set-up chooses $chosen"; else fail "set-up chooses $chosen"; fi
 
 # --- one rank: CUDA against CPU, precisions, NCCL alone ---
 status=0
@@ -244,7 +108,7 @@ if [[ $status != 0 ]]; then
     tail_of fresh
     exit 1
 fi
-python3 judge.py prepare init.safetensors batch.safetensors
+python3 "$judge" prepare init.safetensors batch.safetensors
 
 five=(--batch-size 4 --image-size 64 --iters 5 --warmup 0 --lr 0.00002 --lr-warmup-iters 0
     --init init.safetensors --data batch.safetensors)
@@ -256,7 +120,11 @@ if [[ $status != 0 ]]; then
     # Here the machine has a GPU that the worker cannot use: that is no reason to skip.
     fail "fp32 on CUDA: exit status $status, see below"
     tail_of cuda
-    echo "test_gpu.sh: $passed passed, $failed failed; the rest needs CUDA and was not run"
+    # --- what no run may say ---
+said=$(grep -l 'Warning:' ./*.log | xargs || true)
+if [[ -z $said ]]; then pass "no warning of libtorch in $(find . -name '*.log' | wc -l) logs"; else fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"; fi
+
+echo "test_gpu.sh: $passed passed, $failed failed; the rest needs CUDA and was not run"
     exit 1
 fi
 judge "CUDA is used" device cuda cuda
@@ -270,7 +138,6 @@ check "fp32, contiguous against the CPU's channels_last" $status losses cuda_nch
 for pair in tf32:0.01 fp16:0.02 bf16:0.1; do
     dtype=${pair%:*}
     if [[ $dtype == tf32 ]]; then
-        capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1)
         if [[ ${capability%%.*} =~ ^[0-9]+$ && ${capability%%.*} -lt 8 ]]; then
             skip "tf32: compute capability $capability, it needs 8.0"
             continue
@@ -286,28 +153,102 @@ status=0
 run overflow --device cuda --dtype fp16 --loss-scale 128 --inject overflow:2 "${five[@]}" || status=$?
 check "an overflow of fp16 skips one step" $status skips overflow 2 128
 
+# One step of plain SGD, whose update is the gradient.
+one=(--batch-size 4 --image-size 64 --iters 1 --warmup 0 --lr 1000 --momentum 0 --weight-decay 0 --lr-warmup-iters 0
+    --init init.safetensors --data batch.safetensors)
+status=0
+steps=(cpu_step fp32_step)
+run cpu_step --device cpu "${one[@]}" --save cpu_step.safetensors || status=$?
+run fp32_step --device cuda "${one[@]}" --save fp32_step.safetensors || status=$?
+if [[ -s tf32.jsonl ]]; then
+    steps+=(tf32_step)
+    run tf32_step --device cuda --dtype tf32 "${one[@]}" --save tf32_step.safetensors || status=$?
+fi
+check "gradients" $status gradients "${steps[@]}"
+
+status=0
+run speed --device cuda --dtype fp16 --batch-size 128 --image-size 224 --iters 120 --warmup 20 || status=$?
+check "speed in fp16, batch size 128" $status speed speed "$capability"
+
+# Starts a training without end as $1, and waits until it is in its fourth iteration; its process number is $!.
+train_on() {
+    local name=$1 second
+    shift
+    NCCL_DEBUG=WARN ${launch[@]+"${launch[@]}"} "$worker" train --device cuda --batch-size 8 --image-size 64 --iters 100000 \
+        --warmup 1 --record "$name.jsonl" "$@" >"$name.log" 2>&1 &
+    for ((second = 0; second < 120; second++)); do
+        if grep -qs 'Batch\[3\]' "$name.log"; then return; fi
+        kill -0 $! 2>/dev/null || return 1
+        sleep 1
+    done
+    return 1
+}
+end() {
+    kill "$1" 2>/dev/null || true
+    wait "$1" 2>/dev/null || true
+}
+
+# cuDNN compiles some of its kernels at run time, by NVRTC, which opens its built-in functions by a bare name.
+if train_on mapped; then
+    found=$(grep -oE '/[^ ]*libnvrtc(-builtins)?\.so[^ ]*' "/proc/$!/maps" | sort -u | xargs)
+    if [[ $found == *libnvrtc-builtins.so* ]]; then pass "NVRTC can compile: $found"; else fail "NVRTC cannot compile, loaded is only: ${found:-neither}"; fi
+else
+    fail "NVRTC: training did not reach its fourth iteration, see below"
+    tail_of mapped
+fi
+end $!
+
 status=0
 run nccl_1 --device cuda --backend nccl "${five[@]}" || status=$?
 check "NCCL with one rank" $status losses nccl_1 cuda 1e-3 nccl
 
-# sums NAME RANKS ENGINE TOLD [options]: sizes and gradients on every wire; TOLD begins a line of what NCCL says.
+# sums NAME RANKS ENGINE TOLD [options]: sizes and gradients on every wire; TOLD begins a line of what NCCL says. One line
+# where all are right.
 sums() {
-    local name=$1 ranks=$2 backend_name=$3 named=$4 wire status
+    local name=$1 ranks=$2 backend_name=$3 named=$4 wire kind status said='' wrong=0
     local asked=${backend_name/solo/auto}
     shift 4
     for wire in fp32 fp16 bf16; do
-        status=0
-        bandwidth "sizes_$name$wire" --backend "$asked" --wire "$wire" -b 8 -f 8 "$@" || status=$?
-        check "sizes by $backend_name, $ranks rank(s), $wire" $status exact "sizes_$name$wire" "$ranks" "$backend_name" "$wire" "$named"
-        status=0
-        bandwidth "model_$name$wire" --backend "$asked" --wire "$wire" --model resnet50_v1b --optimizer sgd \
-            -n 5 -w 1 || status=$?
-        check "gradients and sgd by $backend_name, $ranks rank(s), $wire" $status \
-            exact "model_$name$wire" "$ranks" "$backend_name" "$wire" "$named"
+        for kind in sizes model; do
+            status=0
+            if [[ $kind == sizes ]]; then
+                bandwidth "sizes_$name$wire" --backend "$asked" --wire "$wire" -b 8 -f 8 "$@" || status=$?
+            else
+                bandwidth "model_$name$wire" --backend "$asked" --wire "$wire" --model resnet50_v1b --optimizer sgd \
+                    -n 5 -w 1 || status=$?
+            fi
+            if [[ $status == 0 ]] && said=$(python3 "$judge" exact "${kind}_$name$wire" "$ranks" "$backend_name" "$wire" "$named" 2>&1)
+            then continue; fi
+            wrong=1
+            fail "all-reduce of $kind by $backend_name, $ranks rank(s), $wire: exit status $status, $said"
+            if [[ $status != 0 ]]; then tail_of "${kind}_$name$wire"; fi
+        done
     done
+    if [[ $wrong == 0 ]]; then pass "all-reduce of sizes and gradients by $backend_name, $ranks rank(s), every wire: $said"; fi
 }
 sums nccl_1_ 1 nccl "" -e 256M
 sums solo_ 1 solo "" -e 1M
+
+# Each of two ranks is on a GPU of its own, and neither has anything on the other's.
+programs_by_gpu() { nvidia-smi --query-compute-apps=gpu_bus_id --format=csv,noheader 2>/dev/null | sort || true; }
+own_gpu() {
+    local before after
+    if [[ $gpus -lt 2 ]]; then
+        skip "a GPU of its own for local rank 1: there is one GPU"
+        return
+    fi
+    before=$(programs_by_gpu)
+    train_on own_gpu --backend nccl || true
+    after=$(comm -13 <(echo "$before") <(programs_by_gpu) | grep . || true)
+    end $!
+    if [[ -z $after ]]; then
+        skip "a GPU of its own for local rank 1: nvidia-smi shows no programs here, as in some containers"
+    elif [[ $(wc -l <<<"$after") == 2 && $(sort -u <<<"$after" | wc -l) == 2 ]]; then
+        pass "two ranks have a GPU each: $(xargs <<<"$after")"
+    else
+        fail "two ranks have programs on GPUs: $(xargs <<<"$after")"
+    fi
+}
 
 # --- two ranks: on two GPUs, or both on the first with host numbers that differ, or NCCL would refuse ---
 two_ranks() {
@@ -351,6 +292,7 @@ WRAPPER
     fi
     judge "two ranks on $where by NCCL" equal_ranks nccl_2 2 nccl
     judge "NCCL against MPI" losses nccl_2 mpi_2 1e-3
+    own_gpu
 
     run fp16_wire --device cuda --backend nccl --wire fp16 "${five[@]}" || status=$?
     check "gradients as fp16" $status losses fp16_wire nccl_2 0.02
@@ -370,7 +312,7 @@ WRAPPER
         tail_of overlap_on
     elif [[ $gpus -ge 2 ]]; then
         judge "overlap, by events" exposed overlap_on overlap_off
-    elif verdict=$(python3 judge.py exposed overlap_on overlap_off 2>&1); then
+    elif verdict=$(python3 "$judge" exposed overlap_on overlap_off 2>&1); then
         pass "overlap, by events: $verdict"
     else
         skip "overlap, by events: not to be shown by two ranks that take turns on one GPU: $verdict"
@@ -417,6 +359,10 @@ else
     fault KILL "rank 1 of 2 on host $(hostname) was killed by signal 9 (SIGKILL) in iteration "
     fault STOP "no progress for 20 s: rank 1 of 2 on host $(hostname) (process "
 fi
+
+# --- what no run may say ---
+said=$(grep -l 'Warning:' ./*.log | xargs || true)
+if [[ -z $said ]]; then pass "no warning of libtorch in $(find . -name '*.log' | wc -l) logs"; else fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"; fi
 
 echo "test_gpu.sh: $passed passed, $failed failed, $skipped skipped"
 [[ $failed == 0 ]]

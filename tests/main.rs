@@ -19,6 +19,7 @@ mod generate;
 mod gridengine;
 mod habits;
 mod hostile;
+mod load_check;
 mod predict;
 #[path = "../src/record/stats/random.rs"]
 mod random;
@@ -30,8 +31,10 @@ mod sandbox;
 mod scheduler;
 mod schema;
 mod score_results;
+mod setup;
 mod slurm;
 mod sound_worker;
+mod stub_driver;
 mod suite;
 mod sweep;
 mod worker;
