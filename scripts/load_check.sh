@@ -17,14 +17,14 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # What the worker is to do with each driver: name | variables of the stub | --device | exit status | what it must say, as an
 # extended regular expression over one line of standard error.
 readonly CASES='
-eight GPUs that the runtime does not take|STUB_CAPABILITIES=90,90,90,90,90,90,90,90|auto|1|^ringmark-worker: .*runtime
-one GPU that the runtime does not take|STUB_CAPABILITIES=90|cuda|1|^ringmark-worker: .*runtime
-old driver|STUB_VERSION=12040|auto|1|12\.4.*13\.0
-old driver, CUDA asked for|STUB_VERSION=12040|cuda|1|12\.4.*13\.0
-driver that fails|STUB_INIT=999|auto|1|999
+eight GPUs that the runtime does not take|STUB_CAPABILITIES=90,90,90,90,90,90,90,90|auto|1|^ringmark-worker: .*8 GPUs .*libtorch counts 0
+one GPU that the runtime does not take|STUB_CAPABILITIES=90|cuda|1|^ringmark-worker: .*1 GPU .*libtorch counts 0
+old driver|STUB_VERSION=12040|auto|1|driver for CUDA 12\.4.*built for CUDA 13\.0.*580.*cu126
+old driver, CUDA asked for|STUB_VERSION=12040|cuda|1|driver for CUDA 12\.4.*built for CUDA 13\.0.*580.*cu126
+driver that fails|STUB_INIT=999|auto|1|cuInit fails with CUDA_ERROR_UNKNOWN \(999\)
 driver that fails, CUDA asked for|STUB_INIT=999|cuda|1|999
-V100|STUB_CAPABILITIES=70|auto|1|7\.0
-V100 beside an H100|STUB_CAPABILITIES=90,70|auto|1|7\.0
+V100|STUB_CAPABILITIES=70|auto|1|capability 7\.0.*no kernels.*cu126
+V100 beside an H100|STUB_CAPABILITIES=90,70|auto|1|capability 7\.0.*no kernels.*cu126
 no GPU|STUB_INIT=100|auto|0|^$
 no GPU, CUDA asked for|STUB_INIT=100|cuda|1|no GPU|100
 '
@@ -50,9 +50,12 @@ while (($#)); do
         *) fail "what is $1? Options: --worker FILE, --if-installed" 2 ;;
     esac
 done
+# The newer of the two that cargo builds.
+newest=
 for built in "$root/target/release/ringmark-worker" "$root/target/debug/ringmark-worker"; do
-    if [[ -z $worker && -x $built ]]; then worker=$built; fi
+    if [[ -x $built && (-z $newest || $built -nt $newest) ]]; then newest=$built; fi
 done
+worker=${worker:-$newest}
 
 # --- the set ---
 
