@@ -56,9 +56,9 @@ TORCH_LIBRARY_IMPL(_, CUDA, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// Libtorch's own choose a library by device before they come here.
+// Libtorch chooses by device among libraries, and a kernel for each tensor of a list, before it comes here.
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
-  for (const char* name : {"convolution", "convolution_backward"}) {
+  for (const char* name : {"convolution", "convolution_backward", "_foreach_copy_"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
 }
