@@ -34,6 +34,7 @@ mod slurm;
 mod sound_worker;
 mod suite;
 mod sweep;
+mod virtual_cuda;
 mod worker;
 
 use std::fs;

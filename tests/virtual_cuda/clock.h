@@ -22,6 +22,15 @@ class Clock {
     return ++ticks_[stream];
   }
 
+  bool covers(const Clock& other) const {
+    for (StreamNumber stream = 0; stream < other.ticks_.size(); ++stream) {
+      if (of(stream) < other.ticks_[stream]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   void join(const Clock& other) {
     ticks_.resize(std::max(ticks_.size(), other.ticks_.size()));
     for (StreamNumber stream = 0; stream < other.ticks_.size(); ++stream) {

@@ -114,9 +114,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     TORCH_CHECK(start != nullptr && end != nullptr, "virtual CUDA: time between events that were not recorded");
-    const Event &from = of_machine(start), &to = of_machine(end);
-    TORCH_CHECK(from.has_timing && to.has_timing, "virtual CUDA: time between events without timing");
-    return (static_cast<double>(to.at_ns) - static_cast<double>(from.at_ns)) / 1e6;
+    return Machine::get().milliseconds(of_machine(start), of_machine(end));
   }
 
  private:

@@ -1,10 +1,12 @@
 #include "machine.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cinttypes>
 #include <cstdio>
+#include <stdexcept>
 
 namespace virtual_cuda {
 
@@ -120,12 +122,26 @@ void Machine::wait(Stream& stream, const Event& event) {
 
 bool Machine::is_done(Event& event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  if (event.late_answers > 0) {
+  if (settings_.early_answers) {
+    return true;
+  }
+  if (!known_.covers(event.clock) && event.late_answers > 0) {
     --event.late_answers;
     return false;
   }
   learn(event.clock);
   return true;
+}
+
+double Machine::milliseconds(const Event& start, const Event& end) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (!start.has_timing || !end.has_timing) {
+    throw std::runtime_error("virtual CUDA: time between events without timing");
+  }
+  if (!settings_.early_answers && !(known_.covers(start.clock) && known_.covers(end.clock))) {
+    throw std::runtime_error("virtual CUDA: device not ready: time between events that nobody saw done");
+  }
+  return (static_cast<double>(end.at_ns) - static_cast<double>(start.at_ns)) / 1e6;
 }
 
 void Machine::synchronize(const Stream& stream) {
@@ -204,12 +220,14 @@ void Machine::report() {
   if (settings_.report.empty()) {
     return;
   }
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
   char line[256];
   const int length = std::snprintf(
       line, sizeof(line),
       "{\"device\":%d,\"kernels\":%" PRIu64 ",\"waits\":%" PRIu64 ",\"synchronizations\":%" PRIu64 ",\"races\":%" PRIu64
-      "}\n",
-      device_of_thread, kernels_, waits_, synchronizations_, races_);
+      ",\"peak_resident_kb\":%ld}\n",
+      device_of_thread, kernels_, waits_, synchronizations_, races_, use.ru_maxrss);
   const int file = open(settings_.report.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   // One write, so that the lines of several ranks do not mix.
   if (file < 0 || write(file, line, length) != length) {

@@ -76,6 +76,7 @@ class Machine {
   void record(Event& event, const Stream& stream);
   void wait(Stream& stream, const Event& event);
   bool is_done(Event& event);
+  double milliseconds(const Event& start, const Event& end);
   // The host waits: what it enqueues later comes after.
   void synchronize(const Stream& stream);
   void synchronize(const Event& event);

@@ -35,6 +35,8 @@ struct Settings {
   double wire_ns_per_byte = setting("VIRTUAL_CUDA_WIRE_NS_PER_BYTE", 0.1);
   // How often a question for an event is answered with no, although the work before it is done.
   int late_answers = static_cast<int>(setting("VIRTUAL_CUDA_LATE_ANSWERS", 1));
+  // Whether events are said to be done when they are not: to prove that a host that reads too early is found.
+  bool early_answers = setting("VIRTUAL_CUDA_EARLY_ANSWERS", 0) != 0;
   // The wait of a stream for an event that is left out, from 1; 0 leaves out none. To prove that leaving it out is found.
   std::uint64_t ignored_wait = static_cast<std::uint64_t>(setting("VIRTUAL_CUDA_IGNORED_WAIT", 0));
   // File that each process adds a line of JSON to when it ends.
