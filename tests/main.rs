@@ -37,6 +37,7 @@ mod sound_worker;
 mod stub_driver;
 mod suite;
 mod sweep;
+mod virtual_cuda;
 mod worker;
 
 use std::fs;

@@ -4,6 +4,7 @@
 //! What PyTorch computes for the same comes from `golden/model_reference.json`, made by the Python beside it.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -46,25 +47,25 @@ const PATIENCE: Duration = Duration::from_secs(900);
 const NAP: Duration = Duration::from_millis(10);
 
 /// One call of the worker, in a folder of its own.
-struct Run {
+pub struct Run {
     command: Command,
     folder: TempDir,
 }
 
 /// What it left.
-struct Finished {
+pub struct Finished {
     status: Option<i32>,
     stdout: String,
-    stderr: String,
+    pub stderr: String,
     /// `None` where none was written.
-    record: Option<RunRecord>,
+    pub record: Option<RunRecord>,
     took: Duration,
     folder: TempDir,
 }
 
 impl Run {
     /// Started without mpirun.
-    fn alone(options: &str) -> Run {
+    pub fn alone(options: &str) -> Run {
         let folder = tempfile::tempdir().expect("a folder");
         let mut run = Run { command: Command::new(in_folder(&folder)), folder };
         run.train(options);
@@ -72,7 +73,7 @@ impl Run {
     }
 
     /// So many ranks under mpirun.
-    fn ranks(ranks: u32, options: &str) -> Run {
+    pub fn ranks(ranks: u32, options: &str) -> Run {
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = Command::new("mpirun");
         command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np")).arg(ranks.to_string());
@@ -93,23 +94,28 @@ impl Run {
         self.command.env("OMP_NUM_THREADS", "1");
     }
 
+    pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {
+        self.command.env(name, value);
+        self
+    }
+
     fn file(mut self, option: &str, path: &Path) -> Run {
         self.command.arg(option).arg(path);
         self
     }
 
     /// Saves the last weights; [`Finished::weights`] reads them.
-    fn save(self) -> Run {
+    pub fn save(self) -> Run {
         let path = self.path("saved.safetensors");
         self.file("--save", &path)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Runs to its end; output goes through files, so that no full pipe holds a rank up.
-    fn finish(self) -> Finished {
+    pub fn finish(self) -> Finished {
         self.finish_after(|_, _| ())
     }
 
@@ -156,7 +162,7 @@ impl Run {
     }
 
     /// What a run says that must fail with exit status `status` and write no record.
-    fn refused(self, status: i32) -> String {
+    pub fn refused(self, status: i32) -> String {
         let Finished { status: actual, stdout, stderr, record, .. } = self.finish();
         assert_eq!(actual, Some(status), "{stdout}{stderr}");
         assert_eq!(record, None, "{stderr}");
@@ -165,14 +171,14 @@ impl Run {
 }
 
 impl Finished {
-    fn sound(self) -> RunRecord {
+    pub fn sound(self) -> RunRecord {
         assert_eq!(self.status, Some(0), "{}", self.stderr);
         let record = self.record.expect("a sound run leaves a record");
         assert_eq!(record.failure(), None);
         record
     }
 
-    fn weights(&self) -> Tensors {
+    pub fn weights(&self) -> Tensors {
         assert_eq!(self.status, Some(0), "{}", self.stderr);
         safetensors::read(&self.saved())
     }
@@ -198,7 +204,7 @@ fn checksums(record: &RunRecord) -> &[String] {
 }
 
 /// The one checksum that all ranks of a sound run have.
-fn checksum(record: &RunRecord) -> &str {
+pub fn checksum(record: &RunRecord) -> &str {
     let checksums = checksums(record);
     assert_eq!(checksums.len(), record.header.ranks.len());
     assert!(checksums.iter().all(|checksum| checksum == &checksums[0]), "{checksums:?}");

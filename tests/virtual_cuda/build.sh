@@ -1,0 +1,32 @@
+#!/bin/sh
+# Builds virtual GPUs for tests: libcuda.so.1, libtorch_cuda.so and libnccl.so.2 that need no GPU and no NVIDIA library.
+#
+# usage: build.sh LIBTORCH FOLDER
+#
+# With FOLDER first on LD_LIBRARY_PATH, `ringmark-worker --device cuda` computes on 8 virtual GPUs: CPU kernels on host
+# memory, on virtual time, in streams whose order is checked. settings.h has what can be set; machine.h says what it is.
+# It says nothing of speed, cuDNN, NCCL's own algorithms or drivers.
+set -eu
+libtorch=$1
+folder=$2
+cd "$(dirname "$0")"
+mkdir -p "$folder"
+
+compile() {
+    nice "${CXX:-c++}" -std=c++17 -O1 -fPIC -Wall -D_GLIBCXX_USE_CXX11_ABI=1 \
+        -isystem "$libtorch/include" -isystem "$libtorch/include/torch/csrc/api/include" "$@"
+}
+
+for part in memory machine allocators guard aliases fallback kernels nccl; do
+    # One at a time: each takes a gigabyte.
+    if [ ! -f "$folder/$part.o" ] || [ -n "$(find . -newer "$folder/$part.o" \( -name "$part.cpp" -o -name '*.h' \))" ]; then
+        compile -c "$part.cpp" -o "$folder/$part.o"
+    fi
+done
+cd "$folder"
+# Found by the worker's own libtorch: it is loaded already.
+compile -shared -Wl,-soname,libtorch_cuda.so -o libtorch_cuda.so \
+    memory.o machine.o allocators.o guard.o aliases.o fallback.o kernels.o -L"$libtorch/lib" -ltorch_cpu -lc10
+compile -shared -Wl,-soname,libnccl.so.2 -o libnccl.so.2 nccl.o -L. -ltorch_cuda -lrt
+cd - >/dev/null
+compile -shared -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1" driver.cpp

@@ -1,0 +1,57 @@
+// Vector clocks: which work of which stream comes before a point, whatever the speed of anything.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace virtual_cuda {
+
+// Number of a stream among all of the process.
+using StreamNumber = std::size_t;
+
+// For every stream, how much of its work comes before this point.
+class Clock {
+ public:
+  std::uint64_t of(StreamNumber stream) const { return stream < ticks_.size() ? ticks_[stream] : 0; }
+
+  std::uint64_t advance(StreamNumber stream) {
+    reach(stream);
+    return ++ticks_[stream];
+  }
+
+  bool covers(const Clock& other) const {
+    for (StreamNumber stream = 0; stream < other.ticks_.size(); ++stream) {
+      if (of(stream) < other.ticks_[stream]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void join(const Clock& other) {
+    ticks_.resize(std::max(ticks_.size(), other.ticks_.size()));
+    for (StreamNumber stream = 0; stream < other.ticks_.size(); ++stream) {
+      ticks_[stream] = std::max(ticks_[stream], other.ticks_[stream]);
+    }
+  }
+
+ private:
+  void reach(StreamNumber stream) { ticks_.resize(std::max(ticks_.size(), stream + 1)); }
+
+  std::vector<std::uint64_t> ticks_;
+};
+
+// A piece of work in a stream.
+struct Point {
+  StreamNumber stream = 0;
+  std::uint64_t tick = 0;
+  // Name of the kernel; lives as long as the process.
+  const char* kernel = nullptr;
+
+  bool is_before(const Clock& clock) const { return clock.of(stream) >= tick; }
+};
+
+}  // namespace virtual_cuda

@@ -1,0 +1,123 @@
+// Kernels that cannot be the CPU's: those that make tensors, look at them in another way, and copy between devices.
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/NativeFunctions.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <cstring>
+
+#include "aliases.h"
+#include "allocators.h"
+#include "machine.h"
+
+namespace virtual_cuda {
+
+namespace {
+
+constexpr c10::DispatchKeySet CUDA_KEYS(c10::DispatchKey::CUDA);
+
+Stream& current_stream() {
+  Machine& machine = Machine::get();
+  return machine.current_stream(machine.device());
+}
+
+// --- new tensors ----------------------------------------------------------------------------------------------------
+
+at::Tensor empty(
+    c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
+    std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+  const c10::OptionalDeviceGuard guard(device);
+  return at::detail::empty_generic(
+      size, c10::GetAllocator(c10::DeviceType::CUDA), CUDA_KEYS, c10::dtype_or_default(dtype), format);
+}
+
+at::Tensor empty_strided(
+    c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
+    std::optional<c10::Device> device, std::optional<bool>) {
+  const c10::OptionalDeviceGuard guard(device);
+  return at::detail::empty_strided_generic(
+      size, stride, c10::GetAllocator(c10::DeviceType::CUDA), CUDA_KEYS, c10::dtype_or_default(dtype));
+}
+
+// --- copies ---------------------------------------------------------------------------------------------------------
+
+void notice(std::vector<Access>& accesses, const at::Tensor& tensor, bool writes) {
+  if (tensor.is_cuda()) {
+    accesses.push_back(access_to(tensor, writes));
+  }
+}
+
+// What the host may not have yet: NaN in every float.
+void spoil(const at::Tensor& tensor) { std::memset(tensor.mutable_data_ptr(), 0xff, tensor.nbytes()); }
+
+at::Tensor& copy(at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
+  const auto on_cpu = [](const at::Tensor& tensor) { return tensor.is_cuda() ? cpu_alias(tensor) : tensor; };
+  std::vector<Access> accesses;
+  notice(accesses, source, /*writes=*/false);
+  notice(accesses, destination, /*writes=*/true);
+  at::Tensor to = on_cpu(destination);
+  const at::Tensor from = on_cpu(source);
+  Machine& machine = Machine::get();
+  const c10::DeviceGuard guard(destination.is_cuda() ? destination.device() : source.device());
+  Stream& stream = current_stream();
+
+  const auto is_pinned_host = [](const at::Tensor& tensor) { return is_pinned(tensor.const_data_ptr()); };
+  if (!destination.is_cuda() && non_blocking && is_pinned_host(destination)) {
+    at::Tensor arrived = at::empty_like(to).copy_(from);
+    spoil(to);
+    machine.run_and_deliver(stream, "copy to the host", accesses, [to, arrived]() mutable { to.copy_(arrived); });
+    return destination;
+  }
+  to.copy_(from);
+  machine.run(stream, "aten::copy_", accesses);
+  const bool is_between_devices = destination.is_cuda() && source.is_cuda();
+  if (!is_between_devices && !(non_blocking && is_pinned_host(source))) {
+    machine.synchronize(stream);
+  }
+  return destination;
+}
+
+at::Scalar item(const at::Tensor& tensor) {
+  Machine& machine = Machine::get();
+  machine.run(current_stream(), "aten::item", {access_to(tensor, /*writes=*/false)});
+  machine.synchronize(current_stream());
+  return cpu_alias(tensor).item();
+}
+
+// --- other sizes ----------------------------------------------------------------------------------------------------
+
+const at::Tensor& resize(const at::Tensor& tensor, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
+  TORCH_CHECK(!format.has_value(), "virtual CUDA: resize_ to a memory format is not there");
+  c10::TensorImpl* const implementation = tensor.unsafeGetTensorImpl();
+  implementation->set_sizes_contiguous(size);
+  const std::size_t needed = (implementation->numel() + implementation->storage_offset()) * tensor.element_size();
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (needed > storage->nbytes()) {
+    c10::DataPtr larger = allocate(needed);
+    if (storage->nbytes() > 0) {
+      std::memcpy(larger.get(), storage->data(), storage->nbytes());
+    }
+    storage->set_data_ptr_noswap(std::move(larger));
+    storage->set_nbytes(needed);
+  }
+  return tensor;
+}
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("copy_", &copy);
+  library.impl("_local_scalar_dense", &item);
+  library.impl("resize_", &resize);
+  // Views are the CPU's own: they never look at the memory.
+  library.impl("as_strided", &at::native::as_strided_tensorimpl);
+  library.impl("view", &at::native::view);
+  library.impl("_reshape_alias", &at::native::_reshape_alias);
+  library.impl("unfold", &at::native::unfold);
+}
+
+}  // namespace
+
+}  // namespace virtual_cuda

@@ -1,0 +1,241 @@
+#include "machine.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <stdexcept>
+
+namespace virtual_cuda {
+
+namespace {
+
+thread_local int device_of_thread = 0;
+thread_local std::map<int, Stream*> streams_of_thread;
+
+// The same place may race a thousand times.
+constexpr std::uint64_t RACES_SHOWN = 20;
+
+const char* verb(bool writes) { return writes ? "writes" : "reads"; }
+
+const char* participle(bool writes) { return writes ? "written" : "read"; }
+
+}  // namespace
+
+Machine& Machine::get() {
+  static Machine* machine = new Machine();
+  return *machine;
+}
+
+int Machine::device() const { return device_of_thread; }
+
+void Machine::set_device(int device) { device_of_thread = device; }
+
+Stream& Machine::current_stream(int device) {
+  const auto own = streams_of_thread.find(device);
+  return own == streams_of_thread.end() ? stream(device, 0) : *own->second;
+}
+
+void Machine::set_current_stream(Stream& stream) { streams_of_thread[stream.device] = &stream; }
+
+Stream& Machine::stream(int device, std::int64_t id) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return find(device, id);
+}
+
+Stream& Machine::find(int device, std::int64_t id) {
+  Stream*& place = by_id_[{device, id}];
+  if (place == nullptr) {
+    streams_.push_back(std::make_unique<Stream>(Stream{streams_.size(), device, id, 0, Clock()}));
+    place = streams_.back().get();
+  }
+  return *place;
+}
+
+Stream& Machine::new_stream(int device) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  find(device, 0);
+  return find(device, static_cast<std::int64_t>(streams_.size()));
+}
+
+std::uint64_t Machine::now(const Stream& stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return stream.now_ns;
+}
+
+void Machine::run(Stream& stream, const char* kernel, const std::vector<Access>& accesses) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  enqueue(stream, kernel, accesses, stream.now_ns + settings_.kernel_ns);
+}
+
+void Machine::run_until(
+    Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::uint64_t end_ns) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  enqueue(stream, kernel, accesses, end_ns);
+}
+
+void Machine::run_and_deliver(
+    Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::function<void()> deliver) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  enqueue(stream, kernel, accesses, stream.now_ns + settings_.kernel_ns);
+  deliveries_.push_back({Point{stream.number, stream.clock.of(stream.number), kernel}, std::move(deliver)});
+}
+
+void Machine::enqueue(
+    Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::uint64_t end_ns) {
+  ++kernels_;
+  stream.clock.join(host_);
+  const Point point{stream.number, stream.clock.advance(stream.number), kernel};
+  for (const Access& access : accesses) {
+    if (const auto race = memory_.touch(access, point, stream.clock)) {
+      found(*race, kernel, stream);
+    }
+  }
+  stream.now_ns = end_ns;
+}
+
+void Machine::go_on_from(std::uint64_t time_ns) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (const auto& stream : streams_) {
+    stream->now_ns = std::max(stream->now_ns, time_ns);
+  }
+}
+
+void Machine::record(Event& event, const Stream& stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  event.is_recorded = true;
+  event.late_answers = settings_.late_answers;
+  event.at_ns = stream.now_ns;
+  event.clock = stream.clock;
+}
+
+void Machine::wait(Stream& stream, const Event& event) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (++waits_ == settings_.ignored_wait || !event.is_recorded) {
+    return;
+  }
+  stream.clock.join(event.clock);
+  stream.now_ns = std::max(stream.now_ns, event.at_ns);
+}
+
+bool Machine::is_done(Event& event) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (settings_.early_answers) {
+    return true;
+  }
+  if (!known_.covers(event.clock) && event.late_answers > 0) {
+    --event.late_answers;
+    return false;
+  }
+  learn(event.clock);
+  return true;
+}
+
+double Machine::milliseconds(const Event& start, const Event& end) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (!start.has_timing || !end.has_timing) {
+    throw std::runtime_error("virtual CUDA: time between events without timing");
+  }
+  if (!settings_.early_answers && !(known_.covers(start.clock) && known_.covers(end.clock))) {
+    throw std::runtime_error("virtual CUDA: device not ready: time between events that nobody saw done");
+  }
+  return (static_cast<double>(end.at_ns) - static_cast<double>(start.at_ns)) / 1e6;
+}
+
+void Machine::synchronize(const Stream& stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  wait_on_host(stream.clock);
+}
+
+void Machine::synchronize(const Event& event) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  wait_on_host(event.clock);
+}
+
+void Machine::synchronize_device(int device) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  Clock all;
+  for (const auto& stream : streams_) {
+    if (stream->device == device) {
+      all.join(stream->clock);
+    }
+  }
+  wait_on_host(all);
+}
+
+void Machine::wait_on_host(const Clock& clock) {
+  ++synchronizations_;
+  host_.join(clock);
+  learn(clock);
+}
+
+void Machine::learn(const Clock& clock) {
+  known_.join(clock);
+  for (auto delivery = deliveries_.begin(); delivery != deliveries_.end();) {
+    if (delivery->point.is_before(known_)) {
+      delivery->deliver();
+      delivery = deliveries_.erase(delivery);
+    } else {
+      ++delivery;
+    }
+  }
+}
+
+Stream& Machine::allocated(const void* data, std::size_t bytes) {
+  Stream& stream = current_stream(device());
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  memory_.allocated(
+      reinterpret_cast<std::uintptr_t>(data), bytes,
+      Point{stream.number, stream.clock.of(stream.number), "allocation"});
+  return stream;
+}
+
+void Machine::freed(const void* data, const Stream& allocator) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  // Where the stream's next work begins.
+  Clock clock = allocator.clock;
+  clock.join(host_);
+  if (const auto race = memory_.freed(reinterpret_cast<std::uintptr_t>(data), clock)) {
+    found(*race, "the next user of freed memory", allocator);
+  }
+}
+
+void Machine::found(const Race& race, const char* kernel, const Stream& stream) {
+  if (++races_ > RACES_SHOWN) {
+    return;
+  }
+  const Stream& other = *streams_[race.earlier.stream];
+  std::fprintf(
+      stderr,
+      "virtual CUDA: race on device %d: %s on stream %" PRId64 " %s %zu bytes at 0x%" PRIxPTR ", %s by %s on stream %" PRId64
+      " in no order\n",
+      stream.device, kernel, stream.id, verb(race.access.writes), race.access.end - race.access.begin,
+      race.access.begin, participle(race.earlier_writes), race.earlier.kernel, other.id);
+}
+
+void Machine::report() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (settings_.report.empty()) {
+    return;
+  }
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  char line[256];
+  const int length = std::snprintf(
+      line, sizeof(line),
+      "{\"device\":%d,\"kernels\":%" PRIu64 ",\"waits\":%" PRIu64 ",\"synchronizations\":%" PRIu64 ",\"races\":%" PRIu64
+      ",\"peak_resident_kb\":%ld}\n",
+      device_of_thread, kernels_, waits_, synchronizations_, races_, use.ru_maxrss);
+  const int file = open(settings_.report.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  // One write, so that the lines of several ranks do not mix.
+  if (file < 0 || write(file, line, length) != length) {
+    std::fprintf(stderr, "virtual CUDA: cannot write %s\n", settings_.report.c_str());
+  }
+  if (file >= 0) {
+    close(file);
+  }
+}
+
+}  // namespace virtual_cuda

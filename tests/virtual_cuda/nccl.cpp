@@ -1,0 +1,175 @@
+// libnccl.so.2: sums over the ranks of one host through shared memory, at a virtual time that all of them know.
+//
+// A sum begins when the streams of all ranks are there, and takes what the wire takes. The host does it at once and waits
+// for the other ranks in the call, which NCCL does not: ranks must enqueue their sums in one order, and leave nothing that
+// another rank waits for until after a sum.
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <string>
+
+#include "machine.h"
+#include "meeting.h"
+
+namespace {
+
+using virtual_cuda::Access;
+using virtual_cuda::Machine;
+using virtual_cuda::Meeting;
+using virtual_cuda::Stream;
+
+enum Result { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5 };
+
+// ncclDataType_t.
+enum Type { HALF = 6, FLOAT = 7, BFLOAT16 = 9 };
+
+constexpr int SUM = 0;
+
+struct UniqueId {
+  char name[128];
+};
+
+std::string last_error;
+
+Result refuse(Result result, const std::string& why) {
+  last_error = why;
+  return result;
+}
+
+std::size_t bytes_of(int type) { return type == FLOAT ? 4 : type == HALF || type == BFLOAT16 ? 2 : 0; }
+
+// Elements `first` to `end` of all ranks' chunks, in the order of the ranks, rounded after every addition.
+template <typename Element>
+void add(const Meeting& meeting, std::size_t first, std::size_t end) {
+  auto* sums = reinterpret_cast<Element*>(meeting.sums());
+  std::copy_n(reinterpret_cast<const Element*>(meeting.chunk_of(0)) + first, end - first, sums + first);
+  for (int rank = 1; rank < meeting.ranks(); ++rank) {
+    const auto* addends = reinterpret_cast<const Element*>(meeting.chunk_of(rank));
+    for (std::size_t index = first; index < end; ++index) {
+      sums[index] = sums[index] + addends[index];
+    }
+  }
+}
+
+void add(const Meeting& meeting, int type, std::size_t first, std::size_t end) {
+  switch (type) {
+    case HALF: return add<c10::Half>(meeting, first, end);
+    case BFLOAT16: return add<c10::BFloat16>(meeting, first, end);
+    default: return add<float>(meeting, first, end);
+  }
+}
+
+// Every rank adds its share of each chunk.
+void sum(Meeting& meeting, const char* input, char* output, std::size_t count, int type) {
+  if (meeting.ranks() == 1) {
+    std::memmove(output, input, count * bytes_of(type));
+    return;
+  }
+  const std::size_t element = bytes_of(type), chunk = virtual_cuda::CHUNK_BYTES / element;
+  for (std::size_t done = 0; done < count; done += chunk) {
+    const std::size_t length = std::min(chunk, count - done);
+    const std::size_t rank = meeting.rank(), ranks = meeting.ranks();
+    std::memcpy(meeting.chunk_of(meeting.rank()), input + done * element, length * element);
+    meeting.wait_for_all();
+    add(meeting, type, length * rank / ranks, length * (rank + 1) / ranks);
+    meeting.wait_for_all();
+    std::memcpy(output + done * element, meeting.sums(), length * element);
+  }
+  // No rank writes its next chunk's sums where another still reads these.
+  meeting.wait_for_all();
+}
+
+}  // namespace
+
+extern "C" {
+
+Result ncclGetVersion(int* version) {
+  *version = 22809;
+  return SUCCESS;
+}
+
+Result ncclGetUniqueId(UniqueId* id) {
+  const auto now = static_cast<unsigned long long>(time(nullptr));
+  std::snprintf(id->name, sizeof(id->name), "/virtual-nccl-%d-%llu", getpid(), now);
+  return SUCCESS;
+}
+
+Result ncclCommInitRank(Meeting** communicator, int ranks, UniqueId id, int rank) {
+  *communicator = nullptr;
+  auto* meeting = new Meeting();
+  if (!meeting->join(id.name, rank, ranks)) {
+    delete meeting;
+    return refuse(SYSTEM_ERROR, "no shared memory for " + std::to_string(ranks) + " ranks");
+  }
+  Machine& machine = Machine::get();
+  const int device = machine.device();
+  std::string duplicate;
+  meeting->exchange(device, [&](int other, std::uint64_t its_device) {
+    if (other != rank && its_device == static_cast<std::uint64_t>(device)) {
+      duplicate = "Duplicate GPU detected : rank " + std::to_string(rank) + " and rank " + std::to_string(other) +
+                  " both on CUDA device " + std::to_string(device);
+    }
+  });
+  if (!duplicate.empty()) {
+    return refuse(INVALID_USAGE, duplicate);
+  }
+  // Ranks begin together, whatever each did before.
+  std::uint64_t latest = 0;
+  meeting->exchange(machine.now(machine.current_stream(device)), [&](int, std::uint64_t now) {
+    latest = std::max(latest, now);
+  });
+  machine.go_on_from(latest);
+  *communicator = meeting;
+  return SUCCESS;
+}
+
+Result ncclAllReduce(
+    const void* input, void* output, std::size_t count, int type, int operation, Meeting* meeting, Stream* stream) {
+  if (bytes_of(type) == 0 || operation != SUM) {
+    return refuse(INVALID_ARGUMENT, "virtual NCCL sums fp32, fp16 and bf16");
+  }
+  Machine& machine = Machine::get();
+  std::uint64_t begin = 0;
+  meeting->exchange(machine.now(*stream), [&](int, std::uint64_t now) { begin = std::max(begin, now); });
+  sum(*meeting, static_cast<const char*>(input), static_cast<char*>(output), count, type);
+
+  const std::size_t bytes = count * bytes_of(type);
+  const auto access = [&](const void* data, bool writes) {
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    return Access{address, address + bytes, writes};
+  };
+  const auto& settings = machine.settings();
+  const auto wire = settings.wire_ns + static_cast<std::uint64_t>(std::llround(bytes * settings.wire_ns_per_byte));
+  machine.run_until(*stream, "ncclAllReduce", {access(input, false), access(output, true)}, begin + wire);
+  return SUCCESS;
+}
+
+Result ncclCommGetAsyncError(Meeting*, Result* error) {
+  *error = SUCCESS;
+  return SUCCESS;
+}
+
+Result ncclCommAbort(Meeting* meeting) {
+  meeting->leave();
+  delete meeting;
+  return SUCCESS;
+}
+
+const char* ncclGetErrorString(Result result) {
+  switch (result) {
+    case SUCCESS: return "no error";
+    case SYSTEM_ERROR: return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case INVALID_USAGE: return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    default: return "invalid argument (run with NCCL_DEBUG=WARN for details)";
+  }
+}
+
+const char* ncclGetLastError(Meeting*) { return last_error.c_str(); }
+
+}  // extern "C"
