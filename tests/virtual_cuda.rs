@@ -117,7 +117,7 @@ fn virtual_gpus_compute_what_cpus_compute() {
     for (ranks, more) in
         [(1, "--layout nchw"), (2, "--layout nchw"), (2, "--overlap off"), (4, ""), (8, "--bucket-mb 4")]
     {
-        let frozen = if more.contains("nchw") { "" } else { "--freeze-batch-norm" };
+        let frozen = if more.contains("nchw") { "" } else { "--freeze-batch-norm --layout nhwc" };
         let options = format!("{SMALL} --iters 3 --batch-size 4 {AT_ONCE} {frozen} {more}");
         let start =
             cpu(1, &format!("{SMALL} --iters 1 --lr 0 --freeze-batch-norm {AT_ONCE}").replace("--lr 0.001 ", ""));
@@ -201,6 +201,95 @@ fn a_host_that_reads_before_the_device_is_done_reads_no_loss() {
     // As a host would that does not ask.
     let (hasty, _) = run().set("EARLY_ANSWERS", 1).finish();
     assert!(hasty.stderr.contains("the loss of rank 0 is NaN in iteration 1"), "{}", hasty.stderr);
+}
+
+// --- calls --------------------------------------------------------------------------------------------------------------
+
+/// What a run's step enqueues and orders, without the kernels of forward and backward. A wait is for what was recorded last
+/// in the other stream.
+fn calls(options: &str) -> (Vec<String>, RunRecord) {
+    let run = Virtual::alone(&format!("{SMALL} --iters 1 {AT_ONCE} {options}"));
+    let file = run.run.path("calls");
+    let (finished, reports) = run.set("CALLS", file.display()).finish();
+    assert_eq!(reports[0].races, 0, "{}", finished.stderr);
+    let text = fs::read_to_string(&file).expect("calls");
+    let mut recorded = String::new();
+    let mut calls = Vec::new();
+    let from_the_first_mark = text.lines().skip_while(|line| !line.starts_with("record time"));
+    for line in from_the_first_mark {
+        let fields: Vec<&str> = line.split(' ').collect();
+        match fields[..] {
+            ["record", "time", _, "on", "stream", stream] => calls.push(format!("time on {stream}")),
+            ["record", "event", number, "on", "stream", stream] => {
+                recorded = number.to_owned();
+                calls.push(format!("event on {stream}"));
+            }
+            ["stream", stream, "waits", "for", "event", number] => {
+                assert_eq!(number, recorded, "{text}");
+                calls.push(format!("{stream} waits"));
+            }
+            ["sum", elements, "elements", "of", "type", element, ..] => calls.push(format!("{elements} of {element}")),
+            ["ncclAllReduce" | "aten::_foreach_copy_" | "aten::_fused_sgd_" | "copy", ..] | ["abort"] => {
+                calls.push(fields[0].trim_start_matches("aten::").to_owned());
+            }
+            // Kernels of the network, and the sums' way from the wire.
+            _ => {}
+        }
+    }
+    (calls, finished.sound())
+}
+
+/// Bytes of fp32 in elements of NCCL's type.
+fn sum(bytes: u64, element: u32) -> Vec<String> {
+    let elements = format!("{} of {element}", bytes / 4);
+    ["event on 0", "1 waits", &elements, "ncclAllReduce", "event on 1"].map(str::to_owned).to_vec()
+}
+
+#[test]
+fn a_step_makes_these_calls_and_no_others() {
+    const FLOAT: u32 = 7;
+    const HALF: u32 = 6;
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    for (options, element, copies) in [
+        ("--overlap on", FLOAT, 1),
+        ("--overlap on --bucket-mb 5 --tail-mb 0", FLOAT, 1),
+        ("--overlap on --wire fp16", HALF, 1),
+        // Weights of convolutions have gradients in half precision, those of normalizations in fp32.
+        ("--overlap on --dtype fp16 --loss-scale 128", FLOAT, 2),
+        ("--overlap off", FLOAT, 1),
+        ("--overlap off --wire fp16", HALF, 1),
+    ] {
+        let (actual, record) = calls(options);
+        let buckets: Vec<u64> = record.header.buckets.iter().map(|bytes| bytes.0).collect();
+        let copied = || texts(&vec!["_foreach_copy_"; copies]);
+        // Start, end of forward.
+        let mut expected = texts(&["time on 0", "time on 0"]);
+        if options.contains("--overlap on") {
+            for (number, bytes) in buckets.iter().enumerate() {
+                expected.extend(copied());
+                // When the first sum was about to start.
+                expected.extend(texts(&["time on 0"]).into_iter().filter(|_| number == 0));
+                expected.extend(sum(*bytes, element));
+            }
+            expected.extend(texts(&["time on 0"]));
+        } else {
+            expected.extend(buckets.iter().flat_map(|_| copied()));
+            expected.extend(texts(&["time on 0"]));
+            expected.extend(buckets.iter().flat_map(|bytes| sum(*bytes, element)));
+        }
+        let end = ["event on 1", "0 waits", "time on 0", "_fused_sgd_", "time on 0", "copy", "time on 0"];
+        expected.extend(texts(&end));
+        assert_eq!(actual[..expected.len().min(actual.len())], expected, "{options}");
+    }
+}
+
+#[test]
+fn what_nccl_finds_by_itself_ends_the_run_in_its_words() {
+    let run = Virtual::alone(&format!("{SMALL} --iters 50 {AT_ONCE}")).set("FAILING_SUM", 3);
+    let (finished, _) = run.finish();
+    let message = "a sum in flight: remote process exited or there was a network error: rank 1 closed its connection";
+    assert!(finished.stderr.contains(message), "{}", finished.stderr);
+    assert!(finished.record.is_none_or(|record| record.end.is_none()), "it counts");
 }
 
 // --- time ---------------------------------------------------------------------------------------------------------------

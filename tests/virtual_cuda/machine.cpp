@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cinttypes>
+#include <cstdarg>
 #include <cstdio>
 #include <stdexcept>
 
@@ -86,6 +87,7 @@ void Machine::run_and_deliver(
 void Machine::enqueue(
     Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::uint64_t end_ns) {
   ++kernels_;
+  log("%s on stream %" PRId64, kernel, stream.id);
   stream.clock.join(host_);
   const Point point{stream.number, stream.clock.advance(stream.number), kernel};
   for (const Access& access : accesses) {
@@ -105,6 +107,10 @@ void Machine::go_on_from(std::uint64_t time_ns) {
 
 void Machine::record(Event& event, const Stream& stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (!event.is_recorded) {
+    event.number = ++events_;
+  }
+  log("record %s %" PRIu64 " on stream %" PRId64, event.has_timing ? "time" : "event", event.number, stream.id);
   event.is_recorded = true;
   event.late_answers = settings_.late_answers;
   event.at_ns = stream.now_ns;
@@ -113,6 +119,7 @@ void Machine::record(Event& event, const Stream& stream) {
 
 void Machine::wait(Stream& stream, const Event& event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  log("stream %" PRId64 " waits for event %" PRIu64, stream.id, event.number);
   if (++waits_ == settings_.ignored_wait || !event.is_recorded) {
     return;
   }
@@ -213,6 +220,26 @@ void Machine::found(const Race& race, const char* kernel, const Stream& stream) 
       " in no order\n",
       stream.device, kernel, stream.id, verb(race.access.writes), race.access.end - race.access.begin,
       race.access.begin, participle(race.earlier_writes), race.earlier.kernel, other.id);
+}
+
+void Machine::log(const char* format, ...) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (settings_.calls.empty()) {
+    return;
+  }
+  if (calls_ == nullptr) {
+    calls_ = std::fopen(settings_.calls.c_str(), "w");
+    if (calls_ == nullptr) {
+      throw std::runtime_error("virtual CUDA: cannot write " + settings_.calls);
+    }
+    // A process that is aborted has its last line too.
+    std::setvbuf(calls_, nullptr, _IOLBF, BUFSIZ);
+  }
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vfprintf(calls_, format, arguments);
+  va_end(arguments);
+  std::fputc('\n', calls_);
 }
 
 void Machine::report() {

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <list>
 #include <map>
@@ -36,6 +37,8 @@ struct Stream {
 };
 
 struct Event {
+  // As they were made, from 1.
+  std::uint64_t number = 0;
   bool has_timing = false;
   bool is_recorded = false;
   int late_answers = 0;
@@ -82,6 +85,9 @@ class Machine {
   void synchronize(const Event& event);
   void synchronize_device(int device);
 
+  // Adds a line to the list of calls, where one is wanted.
+  void log(const char* format, ...) __attribute__((format(printf, 2, 3)));
+
   // --- memory ------------------------------------------------------------------------------------------------------
   // By the current stream of the current device; returns that stream.
   Stream& allocated(const void* data, std::size_t bytes);
@@ -118,6 +124,9 @@ class Machine {
   Clock known_;
   std::list<Delivery> deliveries_;
 
+  // Of calls; opened at the first.
+  std::FILE* calls_ = nullptr;
+  std::uint64_t events_ = 0;
   std::uint64_t kernels_ = 0;
   std::uint64_t waits_ = 0;
   std::uint64_t synchronizations_ = 0;

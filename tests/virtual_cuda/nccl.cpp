@@ -24,7 +24,7 @@ using virtual_cuda::Machine;
 using virtual_cuda::Meeting;
 using virtual_cuda::Stream;
 
-enum Result { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5 };
+enum Result { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 };
 
 // ncclDataType_t.
 enum Type { HALF = 6, FLOAT = 7, BFLOAT16 = 9 };
@@ -36,6 +36,9 @@ struct UniqueId {
 };
 
 std::string last_error;
+
+// That were enqueued.
+std::uint64_t sums = 0;
 
 Result refuse(Result result, const std::string& why) {
   last_error = why;
@@ -135,6 +138,9 @@ Result ncclAllReduce(
     return refuse(INVALID_ARGUMENT, "virtual NCCL sums fp32, fp16 and bf16");
   }
   Machine& machine = Machine::get();
+  machine.log(
+      "sum %zu elements of type %d %s", count, type, input == output ? "in place" : "to another place");
+  ++sums;
   std::uint64_t begin = 0;
   meeting->exchange(machine.now(*stream), [&](int, std::uint64_t now) { begin = std::max(begin, now); });
   sum(*meeting, static_cast<const char*>(input), static_cast<char*>(output), count, type);
@@ -151,11 +157,14 @@ Result ncclAllReduce(
 }
 
 Result ncclCommGetAsyncError(Meeting*, Result* error) {
-  *error = SUCCESS;
+  const auto failing = Machine::get().settings().failing_sum;
+  const bool has_failed = failing > 0 && sums >= failing;
+  *error = has_failed ? refuse(REMOTE_ERROR, "rank 1 closed its connection") : SUCCESS;
   return SUCCESS;
 }
 
 Result ncclCommAbort(Meeting* meeting) {
+  Machine::get().log("abort");
   meeting->leave();
   delete meeting;
   return SUCCESS;
@@ -165,6 +174,7 @@ const char* ncclGetErrorString(Result result) {
   switch (result) {
     case SUCCESS: return "no error";
     case SYSTEM_ERROR: return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case REMOTE_ERROR: return "remote process exited or there was a network error";
     case INVALID_USAGE: return "invalid usage (run with NCCL_DEBUG=WARN for details)";
     default: return "invalid argument (run with NCCL_DEBUG=WARN for details)";
   }

@@ -39,6 +39,10 @@ struct Settings {
   bool early_answers = setting("VIRTUAL_CUDA_EARLY_ANSWERS", 0) != 0;
   // The wait of a stream for an event that is left out, from 1; 0 leaves out none. To prove that leaving it out is found.
   std::uint64_t ignored_wait = static_cast<std::uint64_t>(setting("VIRTUAL_CUDA_IGNORED_WAIT", 0));
+  // The sum after which NCCL finds, by itself, that another rank is gone, from 1; 0 never.
+  std::uint64_t failing_sum = static_cast<std::uint64_t>(setting("VIRTUAL_CUDA_FAILING_SUM", 0));
+  // File that the process writes a line to for every call that enqueues something or orders it.
+  std::string calls = std::getenv("VIRTUAL_CUDA_CALLS") == nullptr ? "" : std::getenv("VIRTUAL_CUDA_CALLS");
   // File that each process adds a line of JSON to when it ends.
   std::string report = std::getenv("VIRTUAL_CUDA_REPORT") == nullptr ? "" : std::getenv("VIRTUAL_CUDA_REPORT");
 };
