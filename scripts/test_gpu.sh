@@ -158,7 +158,7 @@ one=(--batch-size 4 --image-size 64 --iters 1 --warmup 0 --lr 1000 --momentum 0 
     --init init.safetensors --data batch.safetensors)
 status=0
 steps=(cpu_step fp32_step)
-run cpu_step --device cpu "${one[@]}" --save cpu_step.safetensors || status=$?
+run cpu_step --device cpu --layout nchw "${one[@]}" --save cpu_step.safetensors || status=$?
 run fp32_step --device cuda "${one[@]}" --save fp32_step.safetensors || status=$?
 if [[ -s tf32.jsonl ]]; then
     steps+=(tf32_step)
