@@ -58,7 +58,12 @@ capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/nul
 folder=${keep:-$(mktemp -d)}
 mkdir -p "$folder"
 folder=$(realpath "$folder")
-if [[ -z $keep ]]; then trap 'rm -rf "$folder"' EXIT; fi
+training=
+clean_up() {
+    [[ -z $training ]] || end
+    [[ -n $keep ]] || rm -rf "$folder"
+}
+trap clean_up EXIT
 cd "$folder"
 
 passed=0 failed=0 skipped=0
@@ -170,33 +175,35 @@ status=0
 run speed --device cuda --dtype fp16 --batch-size 128 --image-size 224 --iters 120 --warmup 20 || status=$?
 check "speed in fp16, batch size 128" $status speed speed "$capability"
 
-# Starts a training without end as $1, and waits until it is in its fourth iteration; its process number is $!.
+# Starts a training without end as $1, and waits until it is in its fourth iteration; $training is its process number.
 train_on() {
     local name=$1 second
     shift
     NCCL_DEBUG=WARN ${launch[@]+"${launch[@]}"} "$worker" train --device cuda --batch-size 8 --image-size 64 --iters 100000 \
         --warmup 1 --record "$name.jsonl" "$@" >"$name.log" 2>&1 &
+    training=$!
     for ((second = 0; second < 120; second++)); do
         if grep -qs 'Batch\[3\]' "$name.log"; then return; fi
-        kill -0 $! 2>/dev/null || return 1
+        kill -0 $training 2>/dev/null || return 1
         sleep 1
     done
     return 1
 }
 end() {
-    kill "$1" 2>/dev/null || true
-    wait "$1" 2>/dev/null || true
+    kill "$training" 2>/dev/null || true
+    wait "$training" 2>/dev/null || true
+    training=
 }
 
 # cuDNN compiles some of its kernels at run time, by NVRTC, which opens its built-in functions by a bare name.
 if train_on mapped; then
-    found=$(grep -oE '/[^ ]*libnvrtc(-builtins)?\.so[^ ]*' "/proc/$!/maps" | sort -u | xargs)
+    found=$(grep -oE '/[^ ]*libnvrtc(-builtins)?\.so[^ ]*' "/proc/$training/maps" | sort -u | xargs || true)
     if [[ $found == *libnvrtc-builtins.so* ]]; then pass "NVRTC can compile: $found"; else fail "NVRTC cannot compile, loaded is only: ${found:-neither}"; fi
 else
     fail "NVRTC: training did not reach its fourth iteration, see below"
     tail_of mapped
 fi
-end $!
+end
 
 status=0
 run nccl_1 --device cuda --backend nccl "${five[@]}" || status=$?
@@ -240,7 +247,7 @@ own_gpu() {
     before=$(programs_by_gpu)
     train_on own_gpu --backend nccl || true
     after=$(comm -13 <(echo "$before") <(programs_by_gpu) | grep . || true)
-    end $!
+    end
     if [[ -z $after ]]; then
         skip "a GPU of its own for local rank 1: nvidia-smi shows no programs here, as in some containers"
     elif [[ $(wc -l <<<"$after") == 2 && $(sort -u <<<"$after" | wc -l) == 2 ]]; then
