@@ -127,7 +127,11 @@ if [[ $status != 0 ]]; then
     tail_of cuda
     # --- what no run may say ---
 said=$(grep -l 'Warning:' ./*.log | xargs || true)
-if [[ -z $said ]]; then pass "no warning of libtorch in $(find . -name '*.log' | wc -l) logs"; else fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"; fi
+if [[ -z $said ]]; then
+    pass "no warning of libtorch in $(find . -maxdepth 1 -name '*.log' | wc -l) logs"
+else
+    fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
+fi
 
 echo "test_gpu.sh: $passed passed, $failed failed; the rest needs CUDA and was not run"
     exit 1
@@ -198,7 +202,11 @@ end() {
 # cuDNN compiles some of its kernels at run time, by NVRTC, which opens its built-in functions by a bare name.
 if train_on mapped; then
     found=$(grep -oE '/[^ ]*libnvrtc(-builtins)?\.so[^ ]*' "/proc/$training/maps" | sort -u | xargs || true)
-    if [[ $found == *libnvrtc-builtins.so* ]]; then pass "NVRTC can compile: $found"; else fail "NVRTC cannot compile, loaded is only: ${found:-neither}"; fi
+    if [[ $found == *libnvrtc-builtins.so* ]]; then
+        pass "NVRTC can compile: $found"
+    else
+        fail "NVRTC cannot compile, loaded is only: ${found:-neither}"
+    fi
 else
     fail "NVRTC: training did not reach its fourth iteration, see below"
     tail_of mapped
@@ -224,8 +232,10 @@ sums() {
                 bandwidth "model_$name$wire" --backend "$asked" --wire "$wire" --model resnet50_v1b --optimizer sgd \
                     -n 5 -w 1 || status=$?
             fi
-            if [[ $status == 0 ]] && said=$(python3 "$judge" exact "${kind}_$name$wire" "$ranks" "$backend_name" "$wire" "$named" 2>&1)
-            then continue; fi
+            if [[ $status == 0 ]] &&
+                said=$(python3 "$judge" exact "${kind}_$name$wire" "$ranks" "$backend_name" "$wire" "$named" 2>&1); then
+                continue
+            fi
             wrong=1
             fail "all-reduce of $kind by $backend_name, $ranks rank(s), $wire: exit status $status, $said"
             if [[ $status != 0 ]]; then tail_of "${kind}_$name$wire"; fi
@@ -369,7 +379,11 @@ fi
 
 # --- what no run may say ---
 said=$(grep -l 'Warning:' ./*.log | xargs || true)
-if [[ -z $said ]]; then pass "no warning of libtorch in $(find . -name '*.log' | wc -l) logs"; else fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"; fi
+if [[ -z $said ]]; then
+    pass "no warning of libtorch in $(find . -maxdepth 1 -name '*.log' | wc -l) logs"
+else
+    fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
+fi
 
 echo "test_gpu.sh: $passed passed, $failed failed, $skipped skipped"
 [[ $failed == 0 ]]
