@@ -59,7 +59,10 @@ worker=${worker:-$newest}
 
 # --- the set ---
 
-is_whole() { [[ -e $1/lib/libtorch_cuda.so && -e $1/../nvidia/cu13/lib/libcudart.so.13 && -e $1/../nvidia/cudnn/lib/libcudnn.so.9 ]]; }
+is_whole() {
+    local nvidia=$1/../nvidia
+    [[ -e $1/lib/libtorch_cuda.so && -e $nvidia/cu13/lib/libcudart.so.13 && -e $nvidia/cudnn/lib/libcudnn.so.9 ]]
+}
 
 readonly CHECK=$root/.libtorch/cuda-check
 torch=
@@ -67,7 +70,8 @@ for folder in "${RINGMARK_CUDA_TORCH:-}" "$root/.libtorch/torch" "$CHECK/torch";
     if [[ -z $torch && -n $folder ]] && is_whole "$folder/."; then torch=$(realpath "$folder"); fi
 done
 if [[ -z $torch ]]; then
-    [[ -z ${RINGMARK_CUDA_TORCH:-} ]] || fail "RINGMARK_CUDA_TORCH=$RINGMARK_CUDA_TORCH is not libtorch with all CUDA 13.0 libraries beside it"
+    [[ -z ${RINGMARK_CUDA_TORCH:-} ]] ||
+        fail "RINGMARK_CUDA_TORCH=$RINGMARK_CUDA_TORCH is not libtorch with all CUDA 13.0 libraries beside it"
     if [[ $only_installed == yes ]]; then
         say "not run: the CUDA libraries are not here; scripts/load_check.sh loads them (3 GB)"
         exit 0

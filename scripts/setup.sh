@@ -261,7 +261,10 @@ $(needs_of_builds)
             fi
             ;;
         *)
-            [[ $have == none || ($asked == cuda && $have == cpu) ]] || { printf '%s\n' "$have" "it is installed, but $machine"; return; }
+            if [[ $have != none && ($asked != cuda || $have != cpu) ]]; then
+                printf '%s\n' "$have" "it is installed, but $machine"
+                return
+            fi
             fail "$machine. Mend the driver (does nvidia-smi work?), or choose the build: RINGMARK_TORCH=cpu, cu130 or cu126"
             ;;
     esac

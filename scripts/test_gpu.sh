@@ -58,7 +58,12 @@ capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/nul
 folder=${keep:-$(mktemp -d)}
 mkdir -p "$folder"
 folder=$(realpath "$folder")
-if [[ -z $keep ]]; then trap 'rm -rf "$folder"' EXIT; fi
+training=
+clean_up() {
+    [[ -z $training ]] || end
+    [[ -n $keep ]] || rm -rf "$folder"
+}
+trap clean_up EXIT
 cd "$folder"
 
 passed=0 failed=0 skipped=0
@@ -122,7 +127,11 @@ if [[ $status != 0 ]]; then
     tail_of cuda
     # --- what no run may say ---
 said=$(grep -l 'Warning:' ./*.log | xargs || true)
-if [[ -z $said ]]; then pass "no warning of libtorch in $(find . -name '*.log' | wc -l) logs"; else fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"; fi
+if [[ -z $said ]]; then
+    pass "no warning of libtorch in $(find . -maxdepth 1 -name '*.log' | wc -l) logs"
+else
+    fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
+fi
 
 echo "test_gpu.sh: $passed passed, $failed failed; the rest needs CUDA and was not run"
     exit 1
@@ -158,7 +167,7 @@ one=(--batch-size 4 --image-size 64 --iters 1 --warmup 0 --lr 1000 --momentum 0 
     --init init.safetensors --data batch.safetensors)
 status=0
 steps=(cpu_step fp32_step)
-run cpu_step --device cpu "${one[@]}" --save cpu_step.safetensors || status=$?
+run cpu_step --device cpu --layout nchw "${one[@]}" --save cpu_step.safetensors || status=$?
 run fp32_step --device cuda "${one[@]}" --save fp32_step.safetensors || status=$?
 if [[ -s tf32.jsonl ]]; then
     steps+=(tf32_step)
@@ -170,33 +179,39 @@ status=0
 run speed --device cuda --dtype fp16 --batch-size 128 --image-size 224 --iters 120 --warmup 20 || status=$?
 check "speed in fp16, batch size 128" $status speed speed "$capability"
 
-# Starts a training without end as $1, and waits until it is in its fourth iteration; its process number is $!.
+# Starts a training without end as $1, and waits until it is in its fourth iteration; $training is its process number.
 train_on() {
     local name=$1 second
     shift
     NCCL_DEBUG=WARN ${launch[@]+"${launch[@]}"} "$worker" train --device cuda --batch-size 8 --image-size 64 --iters 100000 \
         --warmup 1 --record "$name.jsonl" "$@" >"$name.log" 2>&1 &
+    training=$!
     for ((second = 0; second < 120; second++)); do
         if grep -qs 'Batch\[3\]' "$name.log"; then return; fi
-        kill -0 $! 2>/dev/null || return 1
+        kill -0 $training 2>/dev/null || return 1
         sleep 1
     done
     return 1
 }
 end() {
-    kill "$1" 2>/dev/null || true
-    wait "$1" 2>/dev/null || true
+    kill "$training" 2>/dev/null || true
+    wait "$training" 2>/dev/null || true
+    training=
 }
 
 # cuDNN compiles some of its kernels at run time, by NVRTC, which opens its built-in functions by a bare name.
 if train_on mapped; then
-    found=$(grep -oE '/[^ ]*libnvrtc(-builtins)?\.so[^ ]*' "/proc/$!/maps" | sort -u | xargs)
-    if [[ $found == *libnvrtc-builtins.so* ]]; then pass "NVRTC can compile: $found"; else fail "NVRTC cannot compile, loaded is only: ${found:-neither}"; fi
+    found=$(grep -oE '/[^ ]*libnvrtc(-builtins)?\.so[^ ]*' "/proc/$training/maps" | sort -u | xargs || true)
+    if [[ $found == *libnvrtc-builtins.so* ]]; then
+        pass "NVRTC can compile: $found"
+    else
+        fail "NVRTC cannot compile, loaded is only: ${found:-neither}"
+    fi
 else
     fail "NVRTC: training did not reach its fourth iteration, see below"
     tail_of mapped
 fi
-end $!
+end
 
 status=0
 run nccl_1 --device cuda --backend nccl "${five[@]}" || status=$?
@@ -217,8 +232,10 @@ sums() {
                 bandwidth "model_$name$wire" --backend "$asked" --wire "$wire" --model resnet50_v1b --optimizer sgd \
                     -n 5 -w 1 || status=$?
             fi
-            if [[ $status == 0 ]] && said=$(python3 "$judge" exact "${kind}_$name$wire" "$ranks" "$backend_name" "$wire" "$named" 2>&1)
-            then continue; fi
+            if [[ $status == 0 ]] &&
+                said=$(python3 "$judge" exact "${kind}_$name$wire" "$ranks" "$backend_name" "$wire" "$named" 2>&1); then
+                continue
+            fi
             wrong=1
             fail "all-reduce of $kind by $backend_name, $ranks rank(s), $wire: exit status $status, $said"
             if [[ $status != 0 ]]; then tail_of "${kind}_$name$wire"; fi
@@ -240,7 +257,7 @@ own_gpu() {
     before=$(programs_by_gpu)
     train_on own_gpu --backend nccl || true
     after=$(comm -13 <(echo "$before") <(programs_by_gpu) | grep . || true)
-    end $!
+    end
     if [[ -z $after ]]; then
         skip "a GPU of its own for local rank 1: nvidia-smi shows no programs here, as in some containers"
     elif [[ $(wc -l <<<"$after") == 2 && $(sort -u <<<"$after" | wc -l) == 2 ]]; then
@@ -362,7 +379,11 @@ fi
 
 # --- what no run may say ---
 said=$(grep -l 'Warning:' ./*.log | xargs || true)
-if [[ -z $said ]]; then pass "no warning of libtorch in $(find . -name '*.log' | wc -l) logs"; else fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"; fi
+if [[ -z $said ]]; then
+    pass "no warning of libtorch in $(find . -maxdepth 1 -name '*.log' | wc -l) logs"
+else
+    fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
+fi
 
 echo "test_gpu.sh: $passed passed, $failed failed, $skipped skipped"
 [[ $failed == 0 ]]
