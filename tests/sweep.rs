@@ -484,10 +484,10 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
     let _turn = crate::turn();
     for (signal, words) in [
         (Signal::SIGKILL, "was killed by signal 9 (SIGKILL) in iteration "),
-        (Signal::SIGSTOP, "no progress for 6 s: rank 1 of 2 on host "),
+        (Signal::SIGSTOP, "no progress for 30 s: rank 1 of 2 on host "),
     ] {
         let sandbox = Sandbox::real();
-        let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 6";
+        let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 30";
         let training =
             "--device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 100000 --warmup 1 --threads 1";
         let mut sweep = ringmark(&format!("sweep --no-doctor {options} {training}"));

@@ -15,7 +15,10 @@ use serde_json::Value;
 use crate::worker::{AT_ONCE, Finished, Run, apart, checksum};
 
 /// A network, and images that leave batch normalization more than two values a channel.
-const SMALL: &str = "--model resnet18 --image-size 64 --lr 0.001";
+const SMALL: &str = "--model resnet18 --image-size 64";
+
+/// What its weights move by.
+const RATE: &str = "--lr 0.001";
 
 /// What a kernel takes in the tests that know all times.
 const KERNEL_NS: u64 = 1000;
@@ -112,19 +115,18 @@ fn assert_near(actual: f64, expected: f64, tolerance: f64, what: &str) {
 #[test]
 fn virtual_gpus_compute_what_cpus_compute() {
     let cpu = |ranks, options: &str| Run::ranks(ranks, &format!("--device cpu {options}")).save().finish();
+    let start = cpu(1, &format!("{SMALL} --iters 1 --lr 0 {AT_ONCE}")).weights();
     // In nhwc the CPU's batch normalization is not libtorch's, and rounding decides on which side of ReLU's corner values
     // fall.
     for (ranks, more) in
         [(1, "--layout nchw"), (2, "--layout nchw"), (2, "--overlap off"), (4, ""), (8, "--bucket-mb 4")]
     {
         let frozen = if more.contains("nchw") { "" } else { "--freeze-batch-norm --layout nhwc" };
-        let options = format!("{SMALL} --iters 3 --batch-size 4 {AT_ONCE} {frozen} {more}");
-        let start =
-            cpu(1, &format!("{SMALL} --iters 1 --lr 0 --freeze-batch-norm {AT_ONCE}").replace("--lr 0.001 ", ""));
+        let options = format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} {frozen} {more}");
         let expected = cpu(ranks, &options);
         let (actual, reports) = Virtual::ranks(ranks, &options).save().finish();
 
-        let distance = apart(&actual.weights(), &expected.weights(), &start.weights());
+        let distance = apart(&actual.weights(), &expected.weights(), &start);
         assert!(distance <= 1e-5, "{ranks} ranks, {more}: {distance}");
         let (actual, expected) = (actual.sound(), expected.sound());
         for (actual, expected) in actual.iterations.iter().zip(&expected.iterations) {
@@ -145,7 +147,7 @@ fn virtual_gpus_compute_what_cpus_compute() {
 
 #[test]
 fn an_overflow_on_virtual_gpus_skips_exactly_one_step_on_all_ranks() {
-    let options = format!("{SMALL} --dtype fp16 --loss-scale 128 --iters 4 --batch-size 4 {AT_ONCE}");
+    let options = format!("{SMALL} {RATE} --dtype fp16 --loss-scale 128 --iters 4 --batch-size 4 {AT_ONCE}");
     let record = Virtual::ranks(2, &format!("{options} --inject overflow:2")).sound();
     let skipped: Vec<bool> = record.iterations.iter().map(|iteration| iteration.skipped).collect();
     assert_eq!(skipped, [false, true, false, false]);
@@ -156,7 +158,7 @@ fn an_overflow_on_virtual_gpus_skips_exactly_one_step_on_all_ranks() {
     assert_ne!(record.iterations[3].loss, record.iterations[2].loss);
     checksum(&record);
 
-    let exact = Virtual::ranks(2, &format!("{SMALL} --iters 1 --batch-size 4 {AT_ONCE}")).sound();
+    let exact = Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 1 --batch-size 4 {AT_ONCE}")).sound();
     assert_near(record.iterations[0].loss[0], exact.iterations[0].loss[0], 0.01, "loss of fp16");
 }
 
@@ -164,7 +166,7 @@ fn an_overflow_on_virtual_gpus_skips_exactly_one_step_on_all_ranks() {
 
 #[test]
 fn every_wait_between_streams_is_needed_and_its_absence_is_found() {
-    let options = format!("{SMALL} --iters 2 --freeze-batch-norm {AT_ONCE}");
+    let options = format!("{SMALL} {RATE} --iters 2 --freeze-batch-norm {AT_ONCE}");
     for more in ["--overlap on", "--overlap off", "--dtype fp16 --loss-scale 128 --wire fp16"] {
         let run = || Virtual::alone(&format!("{options} {more}"));
         let (finished, reports) = run().finish();
@@ -194,7 +196,7 @@ fn every_wait_between_streams_is_needed_and_its_absence_is_found() {
 
 #[test]
 fn a_host_that_reads_before_the_device_is_done_reads_no_loss() {
-    let run = || Virtual::alone(&format!("{SMALL} --iters 1 {AT_ONCE}"));
+    let run = || Virtual::alone(&format!("{SMALL} {RATE} --iters 1 {AT_ONCE}"));
     // However late the device is.
     let patient = run().set("LATE_ANSWERS", 5).sound();
     assert!(patient.iterations.iter().all(|iteration| iteration.loss[0].is_finite()));
@@ -306,11 +308,12 @@ fn phases_are_those_worked_out_by_hand() {
     let slow = ("100", "0.1");
     let fast = ("500", "0");
     for (overlap, (wire_ns, wire_ns_per_byte)) in [("off", slow), ("off", fast), ("on", slow), ("on", fast)] {
-        let record = Virtual::ranks(2, &format!("{SMALL} --layout nchw --iters 3 --overlap {overlap} {AT_ONCE}"))
-            .set("KERNEL_NS", KERNEL_NS)
-            .set("WIRE_NS", wire_ns)
-            .set("WIRE_NS_PER_BYTE", wire_ns_per_byte)
-            .sound();
+        let record =
+            Virtual::ranks(2, &format!("{SMALL} {RATE} --layout nchw --iters 3 --overlap {overlap} {AT_ONCE}"))
+                .set("KERNEL_NS", KERNEL_NS)
+                .set("WIRE_NS", wire_ns)
+                .set("WIRE_NS_PER_BYTE", wire_ns_per_byte)
+                .sound();
         let number = |text: &str| text.parse::<f64>().expect("a number");
         let wire = |bytes: u64| (number(wire_ns) + (bytes as f64 * number(wire_ns_per_byte)).round()) / 1e9;
         let buckets: Vec<u64> = record.header.buckets.iter().map(|bytes| bytes.0).collect();

@@ -4,8 +4,21 @@
 # usage: build.sh LIBTORCH FOLDER
 #
 # With FOLDER first on LD_LIBRARY_PATH, `ringmark-worker --device cuda` computes on 8 virtual GPUs: CPU kernels on host
-# memory, on virtual time, in streams whose order is checked. settings.h has what can be set; machine.h says what it is.
-# It says nothing of speed, cuDNN, NCCL's own algorithms or drivers.
+# memory, on virtual time, in streams whose order is checked. A race is a line on standard error. It says nothing of
+# speed, cuDNN, NCCL's own algorithms or drivers.
+#
+# settings.h    what can be set, by environment variables
+# clock.h       vector clocks
+# memory        who touched which bytes last: races
+# machine       streams, events, virtual time; knows nothing of libtorch
+# allocators    device memory and pinned memory
+# guard         libtorch's device guard and hooks
+# aliases       device tensors as CPU tensors for a kernel, and back
+# fallback      every operation: the CPU's kernel
+# kernels       new tensors, views, copies between devices
+# meeting.h     shared memory of the ranks
+# nccl          libnccl.so.2
+# driver        libcuda.so.1
 set -eu
 libtorch=$1
 folder=$2

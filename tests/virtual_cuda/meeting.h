@@ -26,8 +26,8 @@ class Meeting {
   bool join(const std::string& name, int rank, int ranks) {
     rank_ = rank;
     ranks_ = ranks;
-    const int file = shm_open(name.c_str(), O_RDWR | O_CREAT, 0600);
-    if (file < 0 || ranks > MOST_RANKS || ftruncate(file, length()) != 0) {
+    const int file = ranks > MOST_RANKS ? -1 : shm_open(name.c_str(), O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, length()) != 0) {
       return false;
     }
     void* memory = mmap(nullptr, length(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

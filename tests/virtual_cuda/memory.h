@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -33,7 +32,7 @@ class Memory {
   // `by` is where the stream that allocates is: what used the block before comes before that.
   void allocated(std::uintptr_t begin, std::size_t bytes, Point by);
 
-  // Work that is not before `clock`, the stream's that allocated the block: the block's next user would meet it.
+  // What still used the block on another stream: whatever gets these bytes next, in the order of `clock`, would meet it.
   std::optional<Race> freed(std::uintptr_t begin, const Clock& clock);
 
   // Notes an access by a kernel at `point`, whose stream is at `clock`; what it is in a race with. Memory that is in no
