@@ -19,6 +19,7 @@ use ringmark_record::line::dlperf::{self, Line};
 
 use crate::runs::places;
 use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_for_heartbeats, wait_until, words};
+use crate::virtual_cuda;
 
 /// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
 const SOUND: &str = "
@@ -482,16 +483,18 @@ fn an_mpirun_that_is_killed_leaves_no_rank() {
 #[test]
 fn a_rank_that_dies_or_stops_is_named_with_its_place() {
     let _turn = crate::turn();
-    for (signal, words) in [
-        (Signal::SIGKILL, "was killed by signal 9 (SIGKILL) in iteration "),
-        (Signal::SIGSTOP, "no progress for 30 s: rank 1 of 2 on host "),
-    ] {
+    let killed = (Signal::SIGKILL, "was killed by signal 9 (SIGKILL) in iteration ");
+    let stopped = (Signal::SIGSTOP, "no progress for 30 s: rank 1 of 2 on host ");
+    let (cpu, cuda) = (("cpu", None), ("cuda", Some(virtual_cuda::libraries())));
+    for ((signal, words), (device, libraries)) in [(killed, cpu), (stopped, cpu), (stopped, cuda)] {
         let sandbox = Sandbox::real();
         let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 30";
-        let training =
-            "--device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 100000 --warmup 1 --threads 1";
+        let training = format!(
+            "--device {device} --model resnet18 --batch-size 2 --image-size 32 --iters 100000 --warmup 1 --threads 1"
+        );
         let mut sweep = ringmark(&format!("sweep --no-doctor {options} {training}"));
         sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        sweep.envs(libraries.map(|folder| ("LD_LIBRARY_PATH", folder)));
         let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         let log = sandbox.path("out/1n2g/resnet18_b2_fp32_1.log.part");
         wait_until("iterations are done", || {

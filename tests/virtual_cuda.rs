@@ -7,12 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::phase::Phase;
 use serde_json::Value;
 
+use crate::cluster::{Cluster, host, succeed};
+use crate::sandbox::{run, words};
 use crate::worker::{AT_ONCE, Finished, Run, apart, checksum};
+use crate::{turn, worker};
 
 /// A network, and images that leave batch normalization more than two values a channel.
 const SMALL: &str = "--model resnet18 --image-size 64";
@@ -24,7 +28,7 @@ const RATE: &str = "--lr 0.001";
 const KERNEL_NS: u64 = 1000;
 
 /// libcuda.so.1, libtorch_cuda.so and libnccl.so.2 in one folder, built once.
-fn libraries() -> &'static Path {
+pub fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -361,6 +365,32 @@ fn a_thousand_steps_wait_for_nothing_warn_of_nothing_and_keep_no_memory() {
     assert_eq!(many_peak, few_peak);
     let grown = many.peak_resident_kb.saturating_sub(few.peak_resident_kb);
     assert!(grown < 4000, "{grown} kB of the host more after 1000 steps than after 10");
+}
+
+// --- hosts --------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_sweep_over_two_hosts_of_virtual_gpus_has_its_figures() {
+    let _turn = turn();
+    let Some(cluster) = Cluster::up(2) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let mut sweep = cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--no-doctor"]);
+    sweep.arg("--hosts").arg(format!("{}:2,{}:2", host(1), host(2))).arg("--worker").arg(worker());
+    sweep.args(words("--cases 1n1g,1n2g,2n1g,2n2g --runs 1 --device cuda --dtype fp16 --loss-scale 128"));
+    sweep.args(words("--model resnet18 --batch-size 2 --image-size 32 --iters 4 --warmup 1 --threads 1"));
+    succeed(&sweep.arg("--out").arg(&out).env("LD_LIBRARY_PATH", libraries()).output().expect("starts"));
+    for (case, ranks) in [("1n1g", 1), ("1n2g", 2), ("2n1g", 2), ("2n2g", 4)] {
+        let text = fs::read(out.join(case).join("resnet18_b2_fp16_1.jsonl")).expect(case);
+        let record = RunRecord::read(&text[..]).expect("a record");
+        assert_eq!((record.failure(), record.header.ranks.len()), (None, ranks), "{case}");
+        assert!(record.header.ranks.iter().all(|rank| rank.device == DeviceKind::Cuda), "{:?}", record.header.ranks);
+        assert_eq!(record.header.backend, if ranks == 1 { "solo" } else { "nccl" });
+        checksum(&record);
+    }
+    let (status, table, problems) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&out));
+    assert_eq!(status, Some(0), "{problems}");
+    assert!(["1n1g", "1n2g", "2n1g", "2n2g"].iter().all(|case| table.contains(case)), "{table}");
 }
 
 // --- what is refused ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// libnccl.so.2: sums over the ranks of one host through shared memory, at a virtual time that all of them know.
+// libnccl.so.2: sums over the ranks of one machine, of all hosts that it plays, through shared memory, at a virtual time that all of them know.
 //
 // A sum begins when the streams of all ranks are there, and takes what the wire takes. The host does it at once and waits
 // for the other ranks in the call, which NCCL does not: ranks must enqueue their sums in one order, and leave nothing that
@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <string>
 
 #include "machine.h"
@@ -88,6 +89,12 @@ void sum(Meeting& meeting, const char* input, char* output, std::size_t count, i
   meeting.wait_for_all();
 }
 
+std::uint64_t hash_of_host() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return std::hash<std::string>()(name);
+}
+
 }  // namespace
 
 extern "C" {
@@ -112,9 +119,11 @@ Result ncclCommInitRank(Meeting** communicator, int ranks, UniqueId id, int rank
   }
   Machine& machine = Machine::get();
   const int device = machine.device();
+  // Of all hosts: those of a test share their memory, and each has a name of its own.
+  const std::uint64_t place = hash_of_host() * 64 + static_cast<std::uint64_t>(device);
   std::string duplicate;
-  meeting->exchange(device, [&](int other, std::uint64_t its_device) {
-    if (other != rank && its_device == static_cast<std::uint64_t>(device)) {
+  meeting->exchange(place, [&](int other, std::uint64_t its_place) {
+    if (other != rank && its_place == place) {
       duplicate = "Duplicate GPU detected : rank " + std::to_string(rank) + " and rank " + std::to_string(other) +
                   " both on CUDA device " + std::to_string(device);
     }

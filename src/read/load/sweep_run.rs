@@ -15,6 +15,9 @@ use crate::read::load::every_record;
 /// The option that the sweep itself sets in a baseline.
 const SET_IN_BASELINES: &str = "--backend";
 
+/// The option, and its value, that a record has what it came to of.
+const CHOSEN_BY_THE_WORKER: (&str, &str) = ("--layout", "auto");
+
 /// One run by its record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepRun {
@@ -35,7 +38,9 @@ impl SweepRun {
     pub fn read<R: SweepRecord>(root: &Path, name: RunName, asked: &BTreeMap<String, String>) -> Option<SweepRun> {
         let record: R = every_record::beside(root, &name.log(Path::new(""))).ok().flatten()?;
         let mut unlike = option_table::unlike(record.config(), asked);
-        unlike.retain(|option| !(name.baseline && option.name == SET_IN_BASELINES));
+        unlike.retain(|Unlike { name: option, asked, .. }| {
+            !(name.baseline && option == SET_IN_BASELINES || (option.as_str(), asked.as_str()) == CHOSEN_BY_THE_WORKER)
+        });
         let is_kept = |attempt: &u32| run_name::of_attempt(&name.log(root), *attempt).exists();
         Some(SweepRun {
             name,

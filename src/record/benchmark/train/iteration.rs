@@ -27,7 +27,7 @@ pub struct Iteration {
     pub before_allreduce: Vec<Seconds>,
     /// Mean cross entropy of the rank's batch; `null` in the file where it is not finite.
     pub loss: Vec<f64>,
-    /// Loss scale of the iteration; 1 where none is used.
+    /// Loss scale of the iteration; 1 where none is used, `null` in the file where it is not finite.
     pub loss_scale: f64,
     /// Whether the update was skipped because a gradient was not finite.
     pub skipped: bool,
@@ -64,7 +64,7 @@ impl Serialize for Iteration {
         // JSON has no NaN: what is not finite is written as `null` and read as NaN.
         let loss: Vec<Option<f64>> = self.loss.iter().map(|loss| loss.is_finite().then_some(*loss)).collect();
         map.serialize_entry("loss", &loss)?;
-        map.serialize_entry("loss_scale", &self.loss_scale)?;
+        map.serialize_entry("loss_scale", &self.loss_scale.is_finite().then_some(self.loss_scale))?;
         map.serialize_entry("skipped", &self.skipped)?;
         map.end()
     }
@@ -132,7 +132,7 @@ impl<'de> Deserialize<'de> for Iteration {
                         Key::Phase(phase) => phases[phase] = Some(map.next_value()?),
                         Key::BeforeAllreduce => before_allreduce = map.next_value()?,
                         Key::Loss => loss = Some(map.next_value::<Vec<Option<f64>>>()?),
-                        Key::LossScale => loss_scale = Some(map.next_value()?),
+                        Key::LossScale => loss_scale = Some(map.next_value::<Option<f64>>()?),
                         Key::Skipped => skipped = Some(map.next_value()?),
                         Key::Unknown => drop(map.next_value::<IgnoredAny>()?),
                     }
@@ -146,7 +146,7 @@ impl<'de> Deserialize<'de> for Iteration {
                     phases: phases.all().ok_or_else(missing(missing_phase))?,
                     before_allreduce,
                     loss: loss.ok_or_else(missing("loss"))?.into_iter().map(|loss| loss.unwrap_or(f64::NAN)).collect(),
-                    loss_scale: loss_scale.ok_or_else(missing("loss_scale"))?,
+                    loss_scale: loss_scale.ok_or_else(missing("loss_scale"))?.unwrap_or(f64::NAN),
                     skipped: skipped.ok_or_else(missing("skipped"))?,
                 })
             }
@@ -172,8 +172,8 @@ struct IterationLine {
     before_allreduce: Vec<Seconds>,
     /// Mean cross entropy of each rank's batch; `null` where it is not finite.
     loss: Vec<Option<f64>>,
-    /// Loss scale of the iteration; 1 where none is used.
-    loss_scale: f64,
+    /// Loss scale of the iteration; 1 where none is used, `null` where it is not finite.
+    loss_scale: Option<f64>,
     /// Whether the update was skipped because a gradient was not finite.
     skipped: bool,
 }

@@ -398,8 +398,9 @@ mod tests {
     fn a_loss_that_is_not_finite_survives_as_nan() {
         let mut record = record();
         record.iterations[1].loss[0] = f64::INFINITY;
+        record.iterations[1].loss_scale = f64::NAN;
         let read = RunRecord::read(text(&record).as_bytes()).expect("null is allowed");
-        assert!(read.iterations[1].loss[0].is_nan());
+        assert!(read.iterations[1].loss[0].is_nan() && read.iterations[1].loss_scale.is_nan());
     }
 
     #[test]
