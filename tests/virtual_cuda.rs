@@ -377,11 +377,11 @@ fn a_sweep_over_two_hosts_of_virtual_gpus_has_its_figures() {
     let out = folder.path().join("out");
     let mut sweep = cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--no-doctor"]);
     sweep.arg("--hosts").arg(format!("{}:2,{}:2", host(1), host(2))).arg("--worker").arg(worker());
-    sweep.args(words("--cases 1n1g,1n2g,2n1g,2n2g --runs 1 --device cuda --dtype fp16 --loss-scale 128"));
+    sweep.args(words("--cases 1n1g,1n2g,2n1g,2n2g --runs 1 --device cuda"));
     sweep.args(words("--model resnet18 --batch-size 2 --image-size 32 --iters 4 --warmup 1 --threads 1"));
     succeed(&sweep.arg("--out").arg(&out).env("LD_LIBRARY_PATH", libraries()).output().expect("starts"));
     for (case, ranks) in [("1n1g", 1), ("1n2g", 2), ("2n1g", 2), ("2n2g", 4)] {
-        let text = fs::read(out.join(case).join("resnet18_b2_fp16_1.jsonl")).expect(case);
+        let text = fs::read(out.join(case).join("resnet18_b2_fp32_1.jsonl")).expect(case);
         let record = RunRecord::read(&text[..]).expect("a record");
         assert_eq!((record.failure(), record.header.ranks.len()), (None, ranks), "{case}");
         assert!(record.header.ranks.iter().all(|rank| rank.device == DeviceKind::Cuda), "{:?}", record.header.ranks);

@@ -40,6 +40,6 @@ cd "$folder"
 # Found by the worker's own libtorch: it is loaded already.
 compile -shared -Wl,-soname,libtorch_cuda.so -o libtorch_cuda.so \
     memory.o machine.o allocators.o guard.o aliases.o fallback.o kernels.o -L"$libtorch/lib" -ltorch_cpu -lc10
-compile -shared -Wl,-soname,libnccl.so.2 -o libnccl.so.2 nccl.o -L. -ltorch_cuda -lrt
+compile -shared -Wl,-soname,libnccl.so.2 -o libnccl.so.2 nccl.o -L. -ltorch_cuda
 cd - >/dev/null
 compile -shared -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1" driver.cpp
