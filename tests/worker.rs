@@ -361,13 +361,14 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
     assert_eq!((two.header.backend.as_str(), two.header.case.to_string().as_str()), ("shared-memory", "1n2g"));
     // Two numbers have one sum, whatever adds them: equal to the last bit.
     for (options, buckets) in [
-        ("--overlap off", 4),
-        ("--backend mpi", 4),
-        ("--backend mpi --overlap off --chunk-kb 100", 4),
+        ("--overlap off", 5),
+        ("--backend mpi", 5),
+        ("--backend mpi --overlap off --chunk-kb 100", 5),
         // As they were called before.
-        ("--collective mpi --piece-kb 0", 4),
+        ("--collective mpi --piece-kb 0", 5),
+        ("--tail-mb 0", 4),
         ("--bucket-mb 0", 161),
-        ("--bucket-mb 100000", 1),
+        ("--bucket-mb 100000 --tail-mb 0", 1),
     ] {
         let other = run(2, options);
         assert_eq!(checksum(&other), checksum(&two), "{options}");
