@@ -17,11 +17,12 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 2))}
 status=0
 cargo test --workspace --no-fail-fast "$@" | tee "$log" || status=$?
 
+# It has the worker that the tests built.
+"$root/scripts/load_check.sh" --if-installed || status=1
+
 # cargo closes with one line for each test program, the last of them often an empty one: add them up.
 awk '/^test result: / { programs++; passed += $4; failed += $6; skipped += $8 }
      END { if (programs) printf "\n%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log"
 ((EUID == 0)) || echo 'counted as passed, but not run: several hosts, Slurm and Grid Engine, which root alone may make (scripts/test_cluster.sh)' >&2
 "$root/scripts/browser.sh" 2>/dev/null || echo 'counted as passed, but not run: the report in a browser (scripts/browser.sh)' >&2
-# It has the worker that the tests built.
-"$root/scripts/load_check.sh" --if-installed || status=1
 exit "$status"

@@ -101,6 +101,17 @@ check() {
 }
 tail_of() { sed 's/^/         | /' "$1.log" | tail -n 15; }
 
+# What no run may say, of those until now.
+expect_no_warnings() {
+    local said
+    said=$(grep -l 'Warning:' ./*.log | xargs || true)
+    if [[ -z $said ]]; then
+        pass "no warning of libtorch in $(find . -maxdepth 1 -name '*.log' | wc -l) logs"
+    else
+        fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
+    fi
+}
+
 echo "worker $worker, $gpus GPU(s) of compute capability ${capability:-unknown}, files in $folder"
 chosen=$("$root/scripts/setup.sh" --which 2>&1) || true
 if [[ $chosen =~ ^(cu1|given) ]]; then pass "set-up chooses $chosen"; else fail "set-up chooses $chosen"; fi
@@ -125,15 +136,8 @@ if [[ $status != 0 ]]; then
     # Here the machine has a GPU that the worker cannot use: that is no reason to skip.
     fail "fp32 on CUDA: exit status $status, see below"
     tail_of cuda
-    # --- what no run may say ---
-said=$(grep -l 'Warning:' ./*.log | xargs || true)
-if [[ -z $said ]]; then
-    pass "no warning of libtorch in $(find . -maxdepth 1 -name '*.log' | wc -l) logs"
-else
-    fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
-fi
-
-echo "test_gpu.sh: $passed passed, $failed failed; the rest needs CUDA and was not run"
+    expect_no_warnings
+    echo "test_gpu.sh: $passed passed, $failed failed; the rest needs CUDA and was not run"
     exit 1
 fi
 judge "CUDA is used" device cuda cuda
@@ -377,13 +381,6 @@ else
     fault STOP "no progress for 20 s: rank 1 of 2 on host $(hostname) (process "
 fi
 
-# --- what no run may say ---
-said=$(grep -l 'Warning:' ./*.log | xargs || true)
-if [[ -z $said ]]; then
-    pass "no warning of libtorch in $(find . -maxdepth 1 -name '*.log' | wc -l) logs"
-else
-    fail "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
-fi
-
+expect_no_warnings
 echo "test_gpu.sh: $passed passed, $failed failed, $skipped skipped"
 [[ $failed == 0 ]]
