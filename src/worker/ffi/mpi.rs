@@ -4,8 +4,6 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
 use anyhow::{Result, bail, ensure};
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
 use mpi::ffi;
 use mpi::raw::AsRaw;
 use mpi::topology::SimpleCommunicator;
@@ -41,7 +39,7 @@ impl Sums {
             check("MPI_Op_create", unsafe { ffi::MPI_Op_create(function, 1, &mut operation) })?;
             Ok(operation)
         };
-        Ok(Sums { half: register(Some(add_halves::<f16>))?, bfloat: register(Some(add_halves::<bf16>))? })
+        Ok(Sums { half: register(Some(add_halves))?, bfloat: register(Some(add_bfloats))? })
     }
 
     /// Sums `elements` of `input` over all ranks into `output`, which may be `input`. Both lie contiguous in host memory,
@@ -279,38 +277,35 @@ fn in_place() -> *const c_void {
     std::ptr::without_provenance(1)
 }
 
-/// `inout[i] += input[i]` for `*length` elements of `T`, 16 bits each.
-unsafe extern "C" fn add_halves<T>(
+unsafe extern "C" fn add_halves(input: *mut c_void, inout: *mut c_void, length: *mut c_int, _: *mut ffi::MPI_Datatype) {
+    // SAFETY: MPI's promise, of fp16.
+    unsafe { add(Element::Half, input, inout, length) };
+}
+
+unsafe extern "C" fn add_bfloats(
     input: *mut c_void,
     inout: *mut c_void,
     length: *mut c_int,
-    _datatype: *mut ffi::MPI_Datatype,
-) where
-    [T]: HalfFloatSliceExt,
-{
-    // SAFETY: MPI passes two arrays of `*length` elements of the datatype given to MPI_Allreduce, 16 bits each.
-    let (input, inout) = unsafe {
-        let length = usize::try_from(*length).unwrap_or(0);
-        (
-            std::slice::from_raw_parts(input.cast::<T>(), length),
-            std::slice::from_raw_parts_mut(inout.cast::<T>(), length),
-        )
-    };
-    const BLOCK: usize = 1024;
-    let (mut left, mut right) = ([0f32; BLOCK], [0f32; BLOCK]);
-    for (input, inout) in input.chunks(BLOCK).zip(inout.chunks_mut(BLOCK)) {
-        let (left, right) = (&mut left[..input.len()], &mut right[..input.len()]);
-        input.convert_to_f32_slice(left);
-        inout.convert_to_f32_slice(right);
-        for (right, left) in right.iter_mut().zip(left) {
-            *right += *left;
-        }
-        inout.convert_from_f32_slice(right);
-    }
+    _: *mut ffi::MPI_Datatype,
+) {
+    // SAFETY: MPI's promise, of bfloat16.
+    unsafe { add(Element::BFloat16, input, inout, length) };
+}
+
+/// `inout[i] += input[i]` for `*length` elements.
+///
+/// # Safety
+/// Two arrays of so many elements, as MPI passes them to an operation.
+unsafe fn add(element: Element, input: *mut c_void, inout: *mut c_void, length: *mut c_int) {
+    let (input, inout) = (input.cast(), inout.cast());
+    // SAFETY: the caller's promise; the receiver is one of the sources.
+    unsafe { sums::sum(&[inout, input], element, &[inout], element, usize::try_from(*length).unwrap_or(0), false) };
 }
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::*;
 
     #[test]
@@ -320,7 +315,7 @@ mod tests {
         let mut length = 2500;
         // SAFETY: both arrays have `length` halves.
         unsafe {
-            add_halves::<f16>(input.as_mut_ptr().cast(), inout.as_mut_ptr().cast(), &mut length, std::ptr::null_mut());
+            add_halves(input.as_mut_ptr().cast(), inout.as_mut_ptr().cast(), &mut length, std::ptr::null_mut());
         }
         for (index, sum) in inout.iter().enumerate() {
             assert_eq!(sum.to_f32(), (index % 2000) as f32 + 1.0, "{index}");

@@ -208,7 +208,7 @@ unsafe fn add(values: &mut [f32], source: *const u8, element: Element) {
         match element {
             Element::Float => add_floats(values, source.cast()),
             Element::BFloat16 => add_bfloats(values, source.cast()),
-            Element::Half => halves(values, source.cast(), |value, half| *value += half),
+            Element::Half => halves::<true>(values, source.cast()),
         }
     }
 }
@@ -224,22 +224,25 @@ unsafe fn widen(values: &mut [f32], source: *const u8, element: Element) {
                 values.fill(0.0);
                 add_bfloats(values, source.cast());
             }
-            Element::Half => halves(values, source.cast(), |value, half| *value = half),
+            Element::Half => halves::<false>(values, source.cast()),
         }
     }
 }
 
+/// Adds the source to the values, or puts it in their place.
+///
 /// # Safety
 /// `source` is good for as many elements as `values` has.
-unsafe fn halves(values: &mut [f32], source: *const f16, each: impl Fn(&mut f32, f32)) {
+unsafe fn halves<const ADD: bool>(values: &mut [f32], source: *const f16) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
         // SAFETY: the processor has both; else the caller's promise.
-        return unsafe { halves_by_f16c(values, source, each) };
+        return unsafe { halves_by_f16c::<ADD>(values, source) };
     }
     for (index, value) in values.iter_mut().enumerate() {
         // SAFETY: the caller's promise.
-        each(value, unsafe { *source.add(index) }.to_f32());
+        let half = unsafe { *source.add(index) }.to_f32();
+        *value = if ADD { *value + half } else { half };
     }
 }
 
@@ -247,18 +250,21 @@ unsafe fn halves(values: &mut [f32], source: *const f16, each: impl Fn(&mut f32,
 /// As [`halves`], on a processor with F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn halves_by_f16c(values: &mut [f32], source: *const f16, each: impl Fn(&mut f32, f32)) {
-    use std::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
-    let mut wide = [0f32; 8];
+unsafe fn halves_by_f16c<const ADD: bool>(values: &mut [f32], source: *const f16) {
+    use std::arch::x86_64::{_mm_loadu_si128, _mm256_add_ps, _mm256_cvtph_ps, _mm256_loadu_ps, _mm256_storeu_ps};
     let whole = values.len() / 8 * 8;
     for start in (0..whole).step_by(8) {
         // SAFETY: eight elements from `start` on are inside both.
-        unsafe { _mm256_storeu_ps(wide.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(source.add(start).cast()))) };
-        values[start..start + 8].iter_mut().zip(wide).for_each(|(value, half)| each(value, half));
+        unsafe {
+            let place = values.as_mut_ptr().add(start);
+            let wide = _mm256_cvtph_ps(_mm_loadu_si128(source.add(start).cast()));
+            _mm256_storeu_ps(place, if ADD { _mm256_add_ps(_mm256_loadu_ps(place), wide) } else { wide });
+        }
     }
     for (index, value) in values.iter_mut().enumerate().skip(whole) {
         // SAFETY: the caller's promise.
-        each(value, unsafe { *source.add(index) }.to_f32());
+        let half = unsafe { *source.add(index) }.to_f32();
+        *value = if ADD { *value + half } else { half };
     }
 }
 
