@@ -311,7 +311,7 @@ fn what_must_be_equal_is_refused_with_both_values_unless_it_is_forced() {
         ("device: cpu in BASE, cuda in TEST", |run| run.header.ranks[0].device = DeviceKind::Cuda),
         ("batch size: 4 in BASE, 8 in TEST", |run| run.header.config.batch_size = 8),
         ("precision: fp32 in BASE, bf16 in TEST", |run| run.header.config.dtype = Dtype::Bf16),
-        ("image size: 64 in BASE, 224 in TEST", |run| run.header.config.image_size = 224),
+        ("image size: 64 in BASE, 224 in TEST", |run| run.header.config.image_size = Some(224)),
     ];
     for (words, change) in changes {
         let test = sweep(&["1n1g"], 0.25, change);

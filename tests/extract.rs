@@ -129,7 +129,7 @@ fn devices_profiles_and_options_are_never_mixed() {
     cuda.header.ranks[0].device = DeviceKind::Cuda;
     folder.run(&cuda);
     let mut larger = record("1n1g", 3, 0.75);
-    larger.header.config.image_size = 224;
+    larger.header.config.image_size = Some(224);
     folder.run(&larger);
     let mut quick = record("1n1g", 4, 0.5);
     quick.header.profile = Profile::Quick;

@@ -163,7 +163,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
                 batch_size: 4,
                 iterations: 6,
                 warmup: 2,
-                image_size: 64,
+                image_size: Some(64),
                 seed: i64::from(run),
                 ..TrainConfig::default().on(DeviceKind::Cpu)
             },

@@ -218,7 +218,7 @@ fn devices_profiles_and_options_are_never_mixed() {
     quick.profile = Profile::Quick;
     folder.score(&quick);
     let mut small = record("1n1g/rn50_b4_fp32", 3, 0.5);
-    small.config.image_size = 64;
+    small.config.image_size = Some(64);
     folder.score(&small);
     let mut elsewhere = record("1n1g/rn50_b4_fp32", 4, 0.5);
     elsewhere.ranks[0].device_name = "Another".to_owned();
@@ -405,7 +405,7 @@ fn two_sweeps_are_compared_point_by_point_and_settings_come_first() {
         }
         folder
     };
-    use ringmark_record::dimension::model::LayoutChoice::{Nchw, Nhwc};
+    use ringmark_record::dimension::layout::LayoutChoice::{Nchw, Nhwc};
     let (base, test) = (sweep(0.5, Nhwc), sweep(0.25, Nchw));
     let (status, stdout, stderr) = diff(&base.path(), &test.path(), &["--fail-on", "slower"]);
     assert_eq!(status, Some(0), "{stderr}");

@@ -22,7 +22,8 @@ use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::benchmark::{Profile, Record, SweepRecord};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::{Layout, Model};
+use ringmark_record::dimension::layout::Layout;
+use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
@@ -574,7 +575,7 @@ fn a_record_tells_everything_and_no_secret() {
     assert_eq!((header.case.to_string().as_str(), header.run, header.profile), ("1n2g", 3, Profile::Quick));
     let config = &header.config;
     assert_eq!((config.batch_size, config.iterations, config.warmup, config.seed), (2, 6, 2, -4));
-    assert_eq!((config.dtype, config.image_size, config.record.as_deref()), (Dtype::Bf16, 32, Some(&*path)));
+    assert_eq!((config.dtype, config.image_size, config.record.as_deref()), (Dtype::Bf16, Some(32), Some(&*path)));
     assert_eq!(header.buckets.iter().map(|bucket| bucket.0).sum::<u64>(), 102_228_128);
     let environment = &header.environment;
     assert!(environment.libtorch_version.starts_with("2.11.0"), "{environment:?}");
@@ -796,7 +797,8 @@ fn a_rank_takes_the_memory_that_the_launcher_expects() {
     ] {
         let options = format!("--model {model} --image-size 224 --iters 4 {options}");
         let record = Run::alone(&options).finish().record.expect("a record");
-        let TrainConfig { dtype, layout, batch_size, image_size, .. } = record.header.config;
+        let image_size = record.header.config.image_size();
+        let TrainConfig { dtype, layout, batch_size, .. } = record.header.config;
         let facts = model.facts();
         let expected = facts
             .training_memory

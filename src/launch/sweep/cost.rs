@@ -5,7 +5,7 @@ use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::BatchMemory;
+use ringmark_record::dimension::rank_memory::BatchMemory;
 
 /// Backward does about twice the arithmetic of forward: the gradients of the weights and of the activations.
 const TRAINING: f64 = 3.0;
@@ -36,7 +36,8 @@ impl JobCost {
 
     /// Of a training run on the CPU.
     pub fn of_training(train: &TrainConfig) -> JobCost {
-        let TrainConfig { model, dtype, layout, batch_size, image_size, iterations, .. } = *train;
+        let TrainConfig { model, dtype, layout, batch_size, iterations, .. } = *train;
+        let image_size = train.image_size();
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations);
         let memory = facts.training_memory.at(facts, dtype, layout.of(dtype, DeviceKind::Cpu), image_size);
@@ -48,7 +49,8 @@ impl JobCost {
 
     /// Of a scoring run on the CPU.
     pub fn of_scoring(score: &ScoreConfig) -> JobCost {
-        let ScoreConfig { model, dtype, layout, batch_size, image_size, iterations, warmup, .. } = *score;
+        let ScoreConfig { model, dtype, layout, batch_size, iterations, warmup, .. } = *score;
+        let image_size = score.image_size();
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations.saturating_add(warmup));
         let memory = facts.scoring_memory.at(facts, dtype, layout.of(dtype, DeviceKind::Cpu), image_size);
@@ -69,7 +71,7 @@ mod tests {
         let work = |train: TrainConfig| JobCost::of_training(&train).work;
         assert!((work(train(8)) - 3.0 * 4.089 * 200.0).abs() < 1e-9);
         assert!((work(train(16)) / work(train(8)) - 2.0).abs() < 1e-9);
-        assert!((work(TrainConfig { image_size: 112, ..train(8) }) / work(train(8)) - 0.25).abs() < 1e-9);
+        assert!((work(TrainConfig { image_size: Some(112), ..train(8) }) / work(train(8)) - 0.25).abs() < 1e-9);
     }
 
     #[test]

@@ -43,7 +43,10 @@ pub fn title(group: &Group) -> Vec<String> {
             };
             let options = format!(
                 "{} pixels, {}, overlap {}, {} on the wire{backend}",
-                config.image_size, config.layout, config.overlap, config.exchange.wire
+                config.image_size(),
+                config.layout,
+                config.overlap,
+                config.exchange.wire
             );
             vec![what, format!("{}: {}", recorded.device, devices(group)), options, length]
         }

@@ -15,8 +15,8 @@ use crate::read::load::every_record;
 /// The option that the sweep itself sets in a baseline.
 const SET_IN_BASELINES: &str = "--backend";
 
-/// The option, and its value, that a record has what it came to of.
-const CHOSEN_BY_THE_WORKER: (&str, &str) = ("--layout", "auto");
+/// Options, and their values, that a record has what they came to of.
+const CHOSEN_BY_THE_WORKER: [(&str, &str); 2] = [("--layout", "auto"), ("--image-size", "")];
 
 /// One run by its record.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +39,8 @@ impl SweepRun {
         let record: R = every_record::beside(root, &name.log(Path::new(""))).ok().flatten()?;
         let mut unlike = option_table::unlike(record.config(), asked);
         unlike.retain(|Unlike { name: option, asked, .. }| {
-            !(name.baseline && option == SET_IN_BASELINES || (option.as_str(), asked.as_str()) == CHOSEN_BY_THE_WORKER)
+            let is_chosen = CHOSEN_BY_THE_WORKER.contains(&(option.as_str(), asked.as_str()));
+            !(name.baseline && option == SET_IN_BASELINES || is_chosen)
         });
         let is_kept = |attempt: &u32| run_name::of_attempt(&name.log(root), *attempt).exists();
         Some(SweepRun {

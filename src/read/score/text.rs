@@ -78,7 +78,7 @@ fn title(table: &ScoreTable) -> Vec<String> {
     let config = &conditions.config;
     let options = format!(
         "{} pixels, {}, {} passes, {runs}",
-        config.image_size,
+        config.image_size(),
         config.layout,
         measured_and_warmup(config.iterations, config.warmup)
     );

@@ -3,6 +3,8 @@
 //! | module | dimension |
 //! |---|---|
 //! | [`model`] | the network |
+//! | [`rank_memory`] | the memory that a network takes |
+//! | [`layout`] | where an image's channels are in memory |
 //! | [`dtype`] | the precision of a step |
 //! | [`device`] | CPU or CUDA |
 //! | [`case`] | nodes and ranks a node: `1n8g` |
@@ -12,6 +14,8 @@
 pub mod case;
 pub mod device;
 pub mod dtype;
+pub mod layout;
 pub mod model;
 pub mod phase;
+pub mod rank_memory;
 pub mod units;

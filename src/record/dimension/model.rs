@@ -1,21 +1,127 @@
 //! The networks, each in one line of one table: what it is called, and by whom; how large it is. Not for how it computes,
 //! which the worker's folder `model` knows.
 
-use crate::dimension::device::DeviceKind;
-use crate::dimension::dtype::Dtype;
+use anyhow::ensure;
+
+use crate::dimension::rank_memory::RankMemory;
 use crate::dimension::units::Bytes;
 use crate::keyword_enum;
 use crate::options::keyword_enum::KeywordEnum;
 
 keyword_enum!(
-    /// A network. Its keyword is the name on the command line, in records, and of files where DLPerf has none of its own.
+    /// A network. Its keyword is the name on the command line and in records. torchvision's networks have torchvision's
+    /// names, MXNet's of 2016 begin with `mxnet-`: where both have a network of one name, they are two networks.
     Model {
         /// ResNet50-v1b, DLPerf's and torchvision's: the stride of a bottleneck is on its 3x3 convolution.
         Resnet50V1b = "resnet50_v1b" | "resnet50" | "rn50",
         /// ResNet-18 of basic blocks, torchvision's.
         Resnet18 = "resnet18",
+        /// ResNet-34 of basic blocks, torchvision's.
+        Resnet34 = "resnet34",
+        /// ResNet-101, torchvision's.
+        Resnet101 = "resnet101",
+        /// ResNet-152, torchvision's.
+        Resnet152 = "resnet152",
+        /// ResNeXt-50, 32 groups of 4 channels, torchvision's.
+        Resnext50 = "resnext50_32x4d",
+        /// ResNeXt-101, 32 groups of 8 channels, torchvision's.
+        Resnext101 = "resnext101_32x8d",
+        /// VGG-11, torchvision's and MXNet's.
+        Vgg11 = "vgg11" | "mxnet-vgg-11",
+        /// VGG-11 with batch normalization, torchvision's.
+        Vgg11Bn = "vgg11_bn",
+        /// VGG-16, torchvision's and MXNet's.
+        Vgg16 = "vgg16" | "mxnet-vgg-16",
+        /// VGG-16 with batch normalization, torchvision's.
+        Vgg16Bn = "vgg16_bn",
+        /// AlexNet of 2014, torchvision's.
+        Alexnet = "alexnet",
+        /// Inception-v3 without its auxiliary head, torchvision's.
+        InceptionV3 = "inception_v3",
+        /// The vision transformer ViT-B/16, torchvision's.
+        VitB16 = "vit_b_16",
+        /// MXNet's ResNet-50 v2.
+        MxnetResnet50 = "mxnet-resnet-50",
+        /// MXNet's ResNet-101 v2.
+        MxnetResnet101 = "mxnet-resnet-101",
+        /// MXNet's ResNet-152 v2.
+        MxnetResnet152 = "mxnet-resnet-152",
+        /// MXNet's ResNet-200 v2.
+        MxnetResnet200 = "mxnet-resnet-200",
+        /// MXNet's AlexNet of 2012, in one group.
+        MxnetAlexnet = "mxnet-alexnet",
+        /// MXNet's Inception with batch normalization.
+        MxnetInceptionBn = "mxnet-inception-bn",
+        /// MXNet's Inception-v3.
+        MxnetInceptionV3 = "mxnet-inception-v3",
+        /// MXNet's LeNet, of digits.
+        MxnetLenet = "mxnet-lenet" | "lenet",
+        /// MXNet's perceptron, of digits.
+        MxnetMlp = "mxnet-mlp" | "mlp",
     }
 );
+
+/// Whose network it is: whose names its tensors have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// torchvision 0.26.
+    Torchvision,
+    /// MXNet's example/image-classification/symbols.
+    Mxnet,
+}
+
+impl Source {
+    /// As sentences say it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Source::Torchvision => "torchvision",
+            Source::Mxnet => "MXNet",
+        }
+    }
+}
+
+/// Which images a network takes, and how many classes it tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageRule {
+    /// Channels of an image.
+    pub channels: u32,
+    /// Height and width in pixels where nothing else is asked for.
+    pub size: u32,
+    /// Least height and width.
+    smallest: u32,
+    /// What height and width are a multiple of.
+    multiple: u32,
+    /// Whether there is only one size.
+    is_fixed: bool,
+    /// Largest size of which the last batch normalization sees one pixel; 0 where there is none.
+    one_pixel: u32,
+    /// Classes that the network tells apart.
+    pub classes: u32,
+}
+
+impl ImageRule {
+    /// Coloured images of ImageNet's classes: `size` pixels, at least `smallest`, and a multiple of `multiple`.
+    const fn torchvision(size: u32, smallest: u32, multiple: u32) -> ImageRule {
+        ImageRule { channels: 3, size, smallest, multiple, is_fixed: smallest == size, one_pixel: 0, classes: 1000 }
+    }
+
+    /// Images of one size.
+    const fn exactly(channels: u32, size: u32, classes: u32) -> ImageRule {
+        ImageRule { channels, size, smallest: size, multiple: 1, is_fixed: true, one_pixel: 0, classes }
+    }
+
+    /// Of which the last batch normalization sees one pixel up to this size.
+    const fn one_pixel_up_to(self, one_pixel: u32) -> ImageRule {
+        ImageRule { one_pixel, ..self }
+    }
+}
+
+/// The last stage of a residual network has one pixel of 32.
+const IMAGENET: ImageRule = ImageRule::torchvision(224, 32, 1).one_pixel_up_to(32);
+/// Five poolings halve the size.
+const VGG: ImageRule = ImageRule::torchvision(224, 32, 32);
+/// Up to 32 pixels MXNet builds another network of the same name.
+const MXNET_RESNET: ImageRule = ImageRule::torchvision(224, 33, 1);
 
 /// What is known of a network without building it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,13 +130,13 @@ pub struct ModelFacts {
     pub title: &'static str,
     /// First part of every file name and the top key of DLPerf's JSON: DLPerf's short name where it has one.
     pub file_name: &'static str,
-    /// What torchvision calls it, and with it PyTorch's DDP benchmark.
-    pub torchvision: &'static str,
-    /// Classes that it tells apart.
-    pub classes: u32,
-    /// Height and width of its images in pixels.
-    pub image_size: u32,
-    /// 1e9 multiply-accumulates of one image's forward pass at that size, torchvision's figure.
+    /// Whose it is.
+    pub source: Source,
+    /// What its source calls it, and with it the benchmarks of that source.
+    pub source_name: &'static str,
+    /// Its images.
+    pub images: ImageRule,
+    /// 1e9 multiply-accumulates of one image's forward pass at its own size: torchvision's figure, or counted alike.
     pub gmacs: f64,
     /// Trained parameters.
     pub parameters: u64,
@@ -42,63 +148,378 @@ pub struct ModelFacts {
     pub scoring_memory: RankMemory,
 }
 
-/// Memory of a rank on the CPU at its peak, for images of the network's own size in nhwc: a line above what was measured,
-/// and within half of it, for batch sizes 8, 16 and 32. Measured is `peak_memory` in the record of `ringmark-worker train
-/// --device cpu --threads 1 --iters 3 --warmup 1 --model M --dtype T --batch-size N`; `score` likewise.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RankMemory {
-    /// Program, libraries, weights; of training also gradients, momentum and buckets.
-    pub fixed: Bytes,
-    /// What an image of the batch adds where activations have 32 bits.
-    pub of_image: Bytes,
-    /// The same under autocast to 16 bits.
-    pub of_half_image: Bytes,
-}
-
 impl Model {
     /// What is known of this network.
     pub const fn facts(self) -> &'static ModelFacts {
         match self {
-            Model::Resnet50V1b => &ModelFacts {
-                title: "ResNet50-v1b",
-                file_name: "rn50",
-                torchvision: "resnet50",
-                classes: 1000,
-                image_size: 224,
-                gmacs: 4.089,
-                parameters: 25_557_032,
-                arrays: 161,
-                training_memory: RankMemory {
-                    fixed: Bytes(850_000_000),
-                    of_image: Bytes(97_000_000),
-                    of_half_image: Bytes(62_000_000),
-                },
-                scoring_memory: RankMemory {
-                    fixed: Bytes(420_000_000),
-                    of_image: Bytes(18_000_000),
-                    of_half_image: Bytes(12_000_000),
-                },
-            },
-            Model::Resnet18 => &ModelFacts {
-                title: "ResNet-18",
-                file_name: "resnet18",
-                torchvision: "resnet18",
-                classes: 1000,
-                image_size: 224,
-                gmacs: 1.814,
-                parameters: 11_689_512,
-                arrays: 62,
-                training_memory: RankMemory {
-                    fixed: Bytes(420_000_000),
-                    of_image: Bytes(33_000_000),
-                    of_half_image: Bytes(20_000_000),
-                },
-                scoring_memory: RankMemory {
-                    fixed: Bytes(270_000_000),
-                    of_image: Bytes(8_000_000),
-                    of_half_image: Bytes(8_000_000),
-                },
-            },
+            Model::Resnet50V1b => {
+                const {
+                    &ModelFacts {
+                        title: "ResNet50-v1b",
+                        file_name: "rn50",
+                        source: Source::Torchvision,
+                        source_name: "resnet50",
+                        images: IMAGENET,
+                        gmacs: 4.089,
+                        parameters: 25_557_032,
+                        arrays: 161,
+                        training_memory: RankMemory::megabytes(850, 97, 62),
+                        scoring_memory: RankMemory::megabytes(420, 18, 12),
+                    }
+                }
+            }
+            Model::Resnet18 => {
+                const {
+                    &ModelFacts {
+                        title: "ResNet-18",
+                        file_name: "resnet18",
+                        source: Source::Torchvision,
+                        source_name: "resnet18",
+                        images: IMAGENET,
+                        gmacs: 1.814,
+                        parameters: 11_689_512,
+                        arrays: 62,
+                        training_memory: RankMemory::megabytes(420, 33, 20),
+                        scoring_memory: RankMemory::megabytes(270, 8, 8),
+                    }
+                }
+            }
+            Model::Resnet34 => {
+                const {
+                    &ModelFacts {
+                        title: "ResNet-34",
+                        file_name: "resnet34",
+                        source: Source::Torchvision,
+                        source_name: "resnet34",
+                        images: IMAGENET,
+                        gmacs: 3.664,
+                        parameters: 21_797_672,
+                        arrays: 110,
+                        training_memory: RankMemory::megabytes(600, 50, 32),
+                        scoring_memory: RankMemory::megabytes(350, 8, 8),
+                    }
+                }
+            }
+            Model::Resnet101 => {
+                const {
+                    &ModelFacts {
+                        title: "ResNet-101",
+                        file_name: "resnet101",
+                        source: Source::Torchvision,
+                        source_name: "resnet101",
+                        images: IMAGENET,
+                        gmacs: 7.801,
+                        parameters: 44_549_160,
+                        arrays: 314,
+                        training_memory: RankMemory::megabytes(1_200, 150, 95),
+                        scoring_memory: RankMemory::megabytes(500, 18, 12),
+                    }
+                }
+            }
+            Model::Resnet152 => {
+                const {
+                    &ModelFacts {
+                        title: "ResNet-152",
+                        file_name: "resnet152",
+                        source: Source::Torchvision,
+                        source_name: "resnet152",
+                        images: IMAGENET,
+                        gmacs: 11.514,
+                        parameters: 60_192_808,
+                        arrays: 467,
+                        training_memory: RankMemory::megabytes(1_500, 210, 135),
+                        scoring_memory: RankMemory::megabytes(600, 18, 12),
+                    }
+                }
+            }
+            Model::Resnext50 => {
+                const {
+                    &ModelFacts {
+                        title: "ResNeXt-50 32x4d",
+                        file_name: "resnext50-32x4d",
+                        source: Source::Torchvision,
+                        source_name: "resnext50_32x4d",
+                        images: IMAGENET,
+                        gmacs: 4.23,
+                        parameters: 25_028_904,
+                        arrays: 161,
+                        training_memory: RankMemory::megabytes(850, 120, 80),
+                        scoring_memory: RankMemory::megabytes(420, 22, 16),
+                    }
+                }
+            }
+            Model::Resnext101 => {
+                const {
+                    &ModelFacts {
+                        title: "ResNeXt-101 32x8d",
+                        file_name: "resnext101-32x8d",
+                        source: Source::Torchvision,
+                        source_name: "resnext101_32x8d",
+                        images: IMAGENET,
+                        gmacs: 16.414,
+                        parameters: 88_791_336,
+                        arrays: 314,
+                        training_memory: RankMemory::megabytes(2_000, 260, 170),
+                        scoring_memory: RankMemory::megabytes(800, 40, 30),
+                    }
+                }
+            }
+            Model::Vgg11 => {
+                const {
+                    &ModelFacts {
+                        title: "VGG-11",
+                        file_name: "vgg11",
+                        source: Source::Torchvision,
+                        source_name: "vgg11",
+                        images: VGG,
+                        gmacs: 7.609,
+                        parameters: 132_863_336,
+                        arrays: 22,
+                        training_memory: RankMemory::megabytes(2_600, 80, 60),
+                        scoring_memory: RankMemory::megabytes(1_200, 40, 30),
+                    }
+                }
+            }
+            Model::Vgg11Bn => {
+                const {
+                    &ModelFacts {
+                        title: "VGG-11 with BN",
+                        file_name: "vgg11-bn",
+                        source: Source::Torchvision,
+                        source_name: "vgg11_bn",
+                        images: VGG,
+                        gmacs: 7.609,
+                        parameters: 132_868_840,
+                        arrays: 38,
+                        training_memory: RankMemory::megabytes(2_600, 120, 80),
+                        scoring_memory: RankMemory::megabytes(1_200, 40, 30),
+                    }
+                }
+            }
+            Model::Vgg16 => {
+                const {
+                    &ModelFacts {
+                        title: "VGG-16",
+                        file_name: "vgg16",
+                        source: Source::Torchvision,
+                        source_name: "vgg16",
+                        images: VGG,
+                        gmacs: 15.47,
+                        parameters: 138_357_544,
+                        arrays: 32,
+                        training_memory: RankMemory::megabytes(2_700, 130, 90),
+                        scoring_memory: RankMemory::megabytes(1_200, 40, 30),
+                    }
+                }
+            }
+            Model::Vgg16Bn => {
+                const {
+                    &ModelFacts {
+                        title: "VGG-16 with BN",
+                        file_name: "vgg16-bn",
+                        source: Source::Torchvision,
+                        source_name: "vgg16_bn",
+                        images: VGG,
+                        gmacs: 15.47,
+                        parameters: 138_365_992,
+                        arrays: 58,
+                        training_memory: RankMemory::megabytes(2_700, 200, 130),
+                        scoring_memory: RankMemory::megabytes(1_200, 40, 30),
+                    }
+                }
+            }
+            Model::Alexnet => {
+                const {
+                    &ModelFacts {
+                        title: "AlexNet",
+                        file_name: "alexnet",
+                        source: Source::Torchvision,
+                        source_name: "alexnet",
+                        images: ImageRule::torchvision(224, 63, 1),
+                        gmacs: 0.714,
+                        parameters: 61_100_840,
+                        arrays: 16,
+                        training_memory: RankMemory::megabytes(1_400, 12, 10),
+                        scoring_memory: RankMemory::megabytes(700, 6, 6),
+                    }
+                }
+            }
+            Model::InceptionV3 => {
+                const {
+                    &ModelFacts {
+                        title: "Inception-v3",
+                        file_name: "inception-v3",
+                        source: Source::Torchvision,
+                        source_name: "inception_v3",
+                        images: ImageRule::torchvision(299, 75, 1).one_pixel_up_to(106),
+                        gmacs: 5.713,
+                        parameters: 23_834_568,
+                        arrays: 284,
+                        training_memory: RankMemory::megabytes(850, 130, 90),
+                        scoring_memory: RankMemory::megabytes(420, 22, 16),
+                    }
+                }
+            }
+            Model::VitB16 => {
+                const {
+                    &ModelFacts {
+                        title: "ViT-B/16",
+                        file_name: "vit-b-16",
+                        source: Source::Torchvision,
+                        source_name: "vit_b_16",
+                        images: ImageRule::torchvision(224, 224, 224),
+                        gmacs: 17.564,
+                        parameters: 86_567_656,
+                        arrays: 152,
+                        training_memory: RankMemory::megabytes(2_000, 160, 110),
+                        scoring_memory: RankMemory::megabytes(800, 12, 10),
+                    }
+                }
+            }
+            Model::MxnetResnet50 => {
+                const {
+                    &ModelFacts {
+                        title: "MXNet ResNet-50 v2",
+                        file_name: "mxnet-resnet-50",
+                        source: Source::Mxnet,
+                        source_name: "resnet-50",
+                        images: MXNET_RESNET,
+                        gmacs: 4.089,
+                        parameters: 25_549_486,
+                        arrays: 157,
+                        training_memory: RankMemory::megabytes(850, 110, 70),
+                        scoring_memory: RankMemory::megabytes(420, 22, 16),
+                    }
+                }
+            }
+            Model::MxnetResnet101 => {
+                const {
+                    &ModelFacts {
+                        title: "MXNet ResNet-101 v2",
+                        file_name: "mxnet-resnet-101",
+                        source: Source::Mxnet,
+                        source_name: "resnet-101",
+                        images: MXNET_RESNET,
+                        gmacs: 7.801,
+                        parameters: 44_541_614,
+                        arrays: 310,
+                        training_memory: RankMemory::megabytes(1_200, 160, 100),
+                        scoring_memory: RankMemory::megabytes(500, 22, 16),
+                    }
+                }
+            }
+            Model::MxnetResnet152 => {
+                const {
+                    &ModelFacts {
+                        title: "MXNet ResNet-152 v2",
+                        file_name: "mxnet-resnet-152",
+                        source: Source::Mxnet,
+                        source_name: "resnet-152",
+                        images: MXNET_RESNET,
+                        gmacs: 11.514,
+                        parameters: 60_185_262,
+                        arrays: 463,
+                        training_memory: RankMemory::megabytes(1_500, 220, 140),
+                        scoring_memory: RankMemory::megabytes(600, 22, 16),
+                    }
+                }
+            }
+            Model::MxnetResnet200 => {
+                const {
+                    &ModelFacts {
+                        title: "MXNet ResNet-200 v2",
+                        file_name: "mxnet-resnet-200",
+                        source: Source::Mxnet,
+                        source_name: "resnet-200",
+                        images: MXNET_RESNET,
+                        gmacs: 15.007,
+                        parameters: 64_666_286,
+                        arrays: 607,
+                        training_memory: RankMemory::megabytes(1_600, 300, 190),
+                        scoring_memory: RankMemory::megabytes(650, 22, 16),
+                    }
+                }
+            }
+            Model::MxnetAlexnet => {
+                const {
+                    &ModelFacts {
+                        title: "MXNet AlexNet",
+                        file_name: "mxnet-alexnet",
+                        source: Source::Mxnet,
+                        source_name: "alexnet",
+                        images: ImageRule::exactly(3, 224, 1000),
+                        gmacs: 1.01,
+                        parameters: 50_844_008,
+                        arrays: 16,
+                        training_memory: RankMemory::megabytes(1_200, 20, 15),
+                        scoring_memory: RankMemory::megabytes(600, 8, 8),
+                    }
+                }
+            }
+            Model::MxnetInceptionBn => {
+                const {
+                    &ModelFacts {
+                        title: "MXNet Inception-BN",
+                        file_name: "mxnet-inception-bn",
+                        source: Source::Mxnet,
+                        source_name: "inception-bn",
+                        images: ImageRule::exactly(3, 224, 1000),
+                        gmacs: 1.987,
+                        parameters: 11_295_240,
+                        arrays: 278,
+                        training_memory: RankMemory::megabytes(450, 70, 45),
+                        scoring_memory: RankMemory::megabytes(300, 14, 10),
+                    }
+                }
+            }
+            Model::MxnetInceptionV3 => {
+                const {
+                    &ModelFacts {
+                        title: "MXNet Inception-v3",
+                        file_name: "mxnet-inception-v3",
+                        source: Source::Mxnet,
+                        source_name: "inception-v3",
+                        images: ImageRule::exactly(3, 299, 1000),
+                        gmacs: 5.713,
+                        parameters: 23_834_568,
+                        arrays: 284,
+                        training_memory: RankMemory::megabytes(850, 130, 90),
+                        scoring_memory: RankMemory::megabytes(420, 22, 16),
+                    }
+                }
+            }
+            Model::MxnetLenet => {
+                const {
+                    &ModelFacts {
+                        title: "MXNet LeNet",
+                        file_name: "mxnet-lenet",
+                        source: Source::Mxnet,
+                        source_name: "lenet",
+                        images: ImageRule::exactly(1, 28, 10),
+                        gmacs: 0.0023,
+                        parameters: 431_080,
+                        arrays: 8,
+                        training_memory: RankMemory::megabytes(220, 2, 2),
+                        scoring_memory: RankMemory::megabytes(220, 2, 2),
+                    }
+                }
+            }
+            Model::MxnetMlp => {
+                const {
+                    &ModelFacts {
+                        title: "MXNet perceptron",
+                        file_name: "mxnet-mlp",
+                        source: Source::Mxnet,
+                        source_name: "mlp",
+                        images: ImageRule::exactly(1, 28, 10),
+                        gmacs: 0.0001,
+                        parameters: 109_386,
+                        arrays: 6,
+                        training_memory: RankMemory::megabytes(220, 1, 1),
+                        scoring_memory: RankMemory::megabytes(220, 1, 1),
+                    }
+                }
+            }
         }
     }
 
@@ -106,44 +527,38 @@ impl Model {
     pub fn of_file_name(name: &str) -> Option<Model> {
         Model::ALL.iter().copied().find(|model| model.facts().file_name == name)
     }
-}
 
-/// Memory of a rank whose precision, layout and image size are known.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BatchMemory {
-    /// Without an image.
-    pub fixed: Bytes,
-    /// Of each image of its batch.
-    pub of_image: Bytes,
-}
-
-impl RankMemory {
-    /// Of `facts`' network with images of so many pixels a side, with which activations grow.
-    pub fn at(&self, facts: &ModelFacts, dtype: Dtype, layout: Layout, image_size: u32) -> BatchMemory {
-        let of_image = match dtype {
-            Dtype::Fp32 | Dtype::Tf32 => self.of_image,
-            Dtype::Fp16 | Dtype::Bf16 => self.of_half_image,
-        };
-        // Convolutions of contiguous images copy them to the other layout and back.
-        let of_layout = match layout {
-            Layout::Nhwc => 1.0,
-            Layout::Nchw => 1.3,
-        };
-        let of_image = of_image.0 as f64 * of_layout * facts.pixels_ratio(image_size);
-        BatchMemory { fixed: self.fixed, of_image: Bytes(of_image as u64) }
-    }
-}
-
-impl BatchMemory {
-    /// With so many images.
-    pub fn of_batch(&self, images: u32) -> Bytes {
-        Bytes(self.fixed.0 + self.of_image.0 * u64::from(images))
+    /// The size of an image where `asked` may say another; the network's own where it does not.
+    pub fn image_size(self, asked: Option<u32>) -> u32 {
+        asked.unwrap_or(self.facts().images.size)
     }
 
-    /// Most images that it is enough for; 0 where it is not enough for one.
-    pub fn largest_batch(&self, available: Bytes) -> u32 {
-        let images = available.0.saturating_sub(self.fixed.0) / self.of_image.0.max(1);
-        u32::try_from(images).unwrap_or(u32::MAX)
+    /// Refuses images that the network cannot take; the message says which it can.
+    pub fn check_image_size(self, size: u32) -> anyhow::Result<()> {
+        let ImageRule { size: own, smallest, multiple, is_fixed, .. } = self.facts().images;
+        let fits = if is_fixed { size == own } else { size >= smallest && size.is_multiple_of(multiple) };
+        let rule = match (is_fixed, multiple) {
+            (true, _) => format!("images of {own} pixels alone: leave out --image-size"),
+            (false, 1) => format!("images of at least {smallest} pixels: choose --image-size {smallest} or more"),
+            (false, _) => {
+                let nearest = (size / multiple * multiple).max(smallest);
+                format!("images whose size is a multiple of {multiple}: choose --image-size {nearest}")
+            }
+        };
+        ensure!(fits, "--image-size {size} is not for {self}, which takes {rule}");
+        Ok(())
+    }
+
+    /// Refuses a batch of which batch normalization has one value of each channel, and so no variance.
+    pub fn check_statistics(self, batch_size: u32, size: u32) -> anyhow::Result<()> {
+        let ImageRule { one_pixel, .. } = self.facts().images;
+        ensure!(
+            batch_size > 1 || size > one_pixel,
+            "--batch-size 1 with --image-size {size} leaves batch normalization one value of each channel of {self}: choose \
+             --batch-size 2, --image-size {}, or --freeze-batch-norm",
+            one_pixel + 1
+        );
+        Ok(())
     }
 }
 
@@ -154,8 +569,9 @@ impl ModelFacts {
         self.gmacs * self.pixels_ratio(image_size)
     }
 
-    fn pixels_ratio(&self, image_size: u32) -> f64 {
-        (f64::from(image_size) / f64::from(self.image_size)).powi(2)
+    /// Pixels of an image of this size over those of the network's own.
+    pub fn pixels_ratio(&self, image_size: u32) -> f64 {
+        (f64::from(image_size) / f64::from(self.images.size)).powi(2)
     }
 
     /// Its gradients as fp32.
@@ -168,48 +584,6 @@ impl Default for Model {
     /// DLPerf's.
     fn default() -> Model {
         Model::Resnet50V1b
-    }
-}
-
-keyword_enum!(
-    /// Memory layout of images, activations and convolution weights.
-    Layout {
-        /// channels_last.
-        Nhwc = "nhwc" | "channels_last",
-        /// contiguous.
-        Nchw = "nchw" | "contiguous",
-    }
-);
-
-keyword_enum!(
-    /// What is asked for as memory layout; a record has what it came to.
-    LayoutChoice {
-        /// The usual one of type and device.
-        Auto = "auto",
-        /// channels_last.
-        Nhwc = "nhwc" | "channels_last",
-        /// contiguous.
-        Nchw = "nchw" | "contiguous",
-    }
-);
-
-impl LayoutChoice {
-    /// What it comes to. Auto is channels_last, but contiguous for fp32 on GPUs: on V100 a step took 1.68 s so, and 2.76 s
-    /// in channels_last (PyTorch issue 44943).
-    pub fn of(self, dtype: Dtype, device: DeviceKind) -> Layout {
-        match (self, dtype, device) {
-            (LayoutChoice::Nchw, ..) | (LayoutChoice::Auto, Dtype::Fp32, DeviceKind::Cuda) => Layout::Nchw,
-            (LayoutChoice::Nhwc | LayoutChoice::Auto, ..) => Layout::Nhwc,
-        }
-    }
-}
-
-impl From<Layout> for LayoutChoice {
-    fn from(layout: Layout) -> LayoutChoice {
-        match layout {
-            Layout::Nhwc => LayoutChoice::Nhwc,
-            Layout::Nchw => LayoutChoice::Nchw,
-        }
     }
 }
 
@@ -226,5 +600,22 @@ mod tests {
         }
         assert_eq!(Model::of_file_name("vgg"), None);
         assert_eq!(Model::default().facts().gradient_bytes(), Bytes(102_228_128));
+    }
+
+    #[test]
+    fn an_image_that_a_network_cannot_take_is_refused_with_one_that_it_can() {
+        for model in Model::ALL {
+            model.check_image_size(model.image_size(None)).expect("its own size");
+        }
+        for (model, size, advice) in [
+            (Model::InceptionV3, 74, "choose --image-size 75 or more"),
+            (Model::Vgg16, 100, "choose --image-size 96"),
+            (Model::VitB16, 256, "images of 224 pixels alone"),
+            (Model::MxnetLenet, 224, "images of 28 pixels alone"),
+            (Model::Resnet18, 31, "choose --image-size 32 or more"),
+        ] {
+            let refused = model.check_image_size(size).expect_err("refused").to_string();
+            assert!(refused.contains(advice) && refused.contains(&size.to_string()), "{refused}");
+        }
     }
 }

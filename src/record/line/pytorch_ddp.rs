@@ -11,7 +11,7 @@ pub fn block(model: Model, batch_size: u32, lines: impl IntoIterator<Item = Stri
 }
 
 fn title(model: Model, batch_size: u32) -> String {
-    format!("Benchmark: {} with batch size {batch_size}", model.facts().torchvision)
+    format!("Benchmark: {} with batch size {batch_size}", model.facts().source_name)
 }
 
 /// Names of the columns.

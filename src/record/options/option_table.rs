@@ -107,6 +107,9 @@ type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
 /// Of an option that each profile of a sweep gives a value of its own.
 pub const OF_PROFILE: &str = "the profile's";
 
+/// Of an option that each network gives a value of its own.
+pub const OF_NETWORK: &str = "the network's own: 224 for most";
+
 /// One option of a configuration `C`.
 pub struct OptionSpec<C> {
     name: &'static str,

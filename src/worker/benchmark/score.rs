@@ -66,6 +66,7 @@ impl Inference {
         let layout = config.layout.of(config.dtype, session.own.kind);
         let recipe = Recipe {
             model: config.model,
+            dropout: None,
             seed: config.seed,
             init: config.init.as_deref(),
             dtype: config.dtype,
@@ -78,8 +79,8 @@ impl Inference {
             file: None,
             seed: config.seed,
             images: config.batch_size,
-            image_size: config.image_size,
-            classes: config.model.facts().classes,
+            image_size: config.image_size(),
+            model: config.model,
             layout,
         };
         let images = data::batch(&request, session.world.rank(), session.device())?.images;
@@ -88,9 +89,8 @@ impl Inference {
 
     /// Probabilities of every class, `[batch, classes]`, there when this returns.
     fn pass(&self) -> Result<Tensor> {
-        let probabilities = self
-            .model
-            .forward(&self.images, Mode::RunningStatistics, |scores| Ok(scores.f_softmax(-1, Kind::Float)?))?;
+        let probabilities =
+            self.model.forward(&self.images, Mode::Inference, |scores| Ok(scores.f_softmax(-1, Kind::Float)?))?;
         Mark::set(self.model.device())?.wait(|| Ok(()))?;
         Ok(probabilities)
     }
@@ -161,7 +161,7 @@ fn header(record: &ScoreRecord) -> Vec<String> {
     lines.push(format!(
         "batch {} a rank, {} px, {}, {}, {} passes",
         config.batch_size,
-        config.image_size,
+        config.image_size(),
         config.dtype,
         config.layout,
         measured_and_warmup(config.iterations, config.warmup)
@@ -183,7 +183,7 @@ fn result(record: &ScoreRecord) -> Vec<String> {
     let device = if record.ranks[0].device == DeviceKind::Cpu { "cpu" } else { "gpu" };
     let ImagesPerSecond(speed) = record.speed().unwrap_or(ImagesPerSecond(0.0));
     let mut lines = vec![
-        format!("INFO:root:network: {}", config.model.facts().torchvision),
+        format!("INFO:root:network: {}", config.model.facts().source_name),
         format!("INFO:root:device: {device}(0)"),
         format!("INFO:root:batch size {:2}, dtype {}, images/sec: {speed:.6}", config.batch_size, numpy(config.dtype)),
     ];

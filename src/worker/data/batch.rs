@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use ringmark_record::dimension::model::Layout;
+use ringmark_record::dimension::layout::Layout;
+use ringmark_record::dimension::model::Model;
 use tch::Tensor;
 
 /// What a batch is to be, whatever benchmark wants it.
@@ -16,15 +17,15 @@ pub struct BatchRequest<'a> {
     pub images: u32,
     /// Height and width of an image in pixels.
     pub image_size: u32,
-    /// Classes that there are labels for.
-    pub classes: u32,
+    /// Whose images and classes.
+    pub model: Model,
     /// Memory layout.
     pub layout: Layout,
 }
 
 /// One batch on its device.
 pub struct Batch {
-    /// fp32 `[batch, 3, size, size]` in the run's memory layout.
+    /// fp32 `[batch, channels, size, size]` in the run's memory layout.
     pub images: Tensor,
     /// int64 `[batch]`, class numbers.
     pub labels: Tensor,

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use ringmark_record::dimension::model::ImageRule;
 use tch::{Device, Kind};
 
 use crate::data::batch::{Batch, BatchRequest};
@@ -19,11 +20,13 @@ pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> 
     let (images, labels) = (take("images")?, take("labels")?);
 
     let (count, size) = (i64::from(request.images), i64::from(request.image_size));
+    let ImageRule { channels, classes, .. } = request.model.facts().images;
+    let (channels, classes) = (i64::from(channels), i64::from(classes));
     let first = i64::from(rank) * count;
     let shape = images.size();
     ensure!(
-        shape.len() == 4 && shape[1..] == [3, size, size] && labels.size() == [shape[0]],
-        "{}: images {shape:?} and labels {:?} are not (n, 3, {size}, {size}) and (n): choose --image-size to fit",
+        shape.len() == 4 && shape[1..] == [channels, size, size] && labels.size() == [shape[0]],
+        "{}: images {shape:?} and labels {:?} are not (n, {channels}, {size}, {size}) and (n): choose --image-size to fit",
         path.display(),
         labels.size()
     );
@@ -34,7 +37,6 @@ pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> 
         shape[0],
         first + count - 1
     );
-    let classes = i64::from(request.classes);
     let labels = labels.f_narrow(0, first, count)?.f_to_kind(Kind::Int64)?;
     let (low, high) = (labels.f_min()?.int64_value(&[]), labels.f_max()?.int64_value(&[]));
     ensure!(

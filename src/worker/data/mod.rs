@@ -6,16 +6,17 @@ mod file;
 mod synthetic;
 
 use anyhow::Result;
-use ringmark_record::dimension::model::Layout;
+use ringmark_record::dimension::layout::Layout;
 use tch::{Device, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest};
 
-/// Rank `rank`'s batch.
+/// Rank `rank`'s batch. What the rank draws after it, dropout, follows from the same seed.
 pub fn batch(request: &BatchRequest, rank: u32, device: Device) -> Result<Batch> {
+    tch::manual_seed(request.seed.wrapping_add(i64::from(rank)));
     let batch = match request.file {
         Some(path) => file::batch(path, request, rank, device)?,
-        None => synthetic::batch(request, rank, device)?,
+        None => synthetic::batch(request, device)?,
     };
     Ok(Batch { images: in_layout(&batch.images, request.layout)?, ..batch })
 }

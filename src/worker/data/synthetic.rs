@@ -1,16 +1,17 @@
 //! Random images and labels, the same that PyTorch makes: `manual_seed(seed + rank)`, `randn`, then `randint`.
 
 use anyhow::Result;
+use ringmark_record::dimension::model::ImageRule;
 use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest};
 
 /// Drawn on `device` itself: generators of different devices differ.
-pub fn batch(request: &BatchRequest, rank: u32, device: Device) -> Result<Batch> {
+pub fn batch(request: &BatchRequest, device: Device) -> Result<Batch> {
     let (count, size) = (i64::from(request.images), i64::from(request.image_size));
-    tch::manual_seed(request.seed.wrapping_add(i64::from(rank)));
+    let ImageRule { channels, classes, .. } = request.model.facts().images;
     Ok(Batch {
-        images: Tensor::f_randn([count, 3, size, size], (Kind::Float, device))?,
-        labels: Tensor::f_randint(i64::from(request.classes), [count], (Kind::Int64, device))?,
+        images: Tensor::f_randn([count, i64::from(channels), size, size], (Kind::Float, device))?,
+        labels: Tensor::f_randint(i64::from(classes), [count], (Kind::Int64, device))?,
     })
 }

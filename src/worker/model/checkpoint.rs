@@ -1,4 +1,5 @@
-//! Weights in files: safetensors under torchvision's names, buffers included, so that a torchvision checkpoint loads.
+//! Weights in files: safetensors under the names of the network's source, buffers included, so that a torchvision
+//! checkpoint loads.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -6,6 +7,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use ringmark_record::dimension::model::ModelFacts;
 use ringmark_record::file::whole_file;
 use tch::{Device, Kind, Tensor};
 
@@ -14,17 +16,18 @@ use crate::model::named_tensors::{Named, NamedTensors};
 /// torchvision keeps a count of batches beside every pair of running statistics; nothing here depends on it.
 const BATCH_COUNT: &str = "num_batches_tracked";
 
-/// Fills every parameter and buffer of `network`, as torchvision calls it, from `path`; refuses missing, unknown and
+/// Fills every parameter and buffer of `network` from `path`; refuses missing, unknown and
 /// differently shaped tensors. The batches that the running statistics have seen, 0 where the file does not say it.
-pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<i64> {
+pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result<i64> {
     let (counts, file): (Vec<_>, Vec<_>) = read(path)?.into_iter().partition(|(name, _)| name.ends_with(BATCH_COUNT));
     let counts = counts.iter().map(|(_, count)| i64::try_from(count)).collect::<Result<Vec<i64>, _>>();
     let batches = counts.with_context(|| format!("{BATCH_COUNT} in {}", path.display()))?.into_iter().max();
     let mut file: HashMap<String, Tensor> = file.into_iter().collect();
+    let (source, network) = (network.source.name(), network.source_name);
     let _no_gradient = tch::no_grad_guard();
-    for Named { name, tensor } in tensors.parameters.iter().chain(&tensors.buffers) {
+    for Named { name, tensor, .. } in tensors.parameters.iter().chain(&tensors.buffers) {
         let Some(value) = file.remove(name) else {
-            bail!("{} has no tensor {name}: it must hold torchvision's {network}", path.display());
+            bail!("{} has no tensor {name}: it must hold {source}'s {network}", path.display());
         };
         ensure!(
             value.size() == tensor.size(),
@@ -45,7 +48,7 @@ pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<i64> {
 /// file is whole or absent.
 pub fn save(path: &Path, tensors: &NamedTensors, batches: i64) -> Result<()> {
     let mut file = Vec::new();
-    for Named { name, tensor } in tensors.parameters.iter().chain(&tensors.buffers) {
+    for Named { name, tensor, .. } in tensors.parameters.iter().chain(&tensors.buffers) {
         file.push((name.clone(), tensor.detach().to_device(Device::Cpu).contiguous()));
         if let Some(layer) = name.strip_suffix("running_var") {
             file.push((format!("{layer}{BATCH_COUNT}"), Tensor::from(batches)));

@@ -4,7 +4,7 @@
 //! The model's parameters become views of the flat weights, with the strides of the run's memory layout.
 
 use anyhow::Result;
-use ringmark_record::dimension::model::Layout;
+use ringmark_record::dimension::layout::Layout;
 use tch::{Kind, Tensor};
 
 use crate::model::named_tensors::NamedTensors;
@@ -38,8 +38,9 @@ impl FlatParameters {
         let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded, layout)).transpose()?;
         for (index, (named, view)) in tensors.parameters.iter_mut().rev().zip(exact).enumerate() {
             view.shallow_clone().f_copy_(&named.tensor)?;
-            // Autocast leaves vectors, those of batch normalization, in fp32.
-            let used = rounded.as_ref().filter(|_| view.dim() > 1).map_or(&view, |rounded| &rounded[index]);
+            // Autocast leaves what no convolution and no product takes in fp32: vectors, and a transformer's embeddings.
+            let used =
+                rounded.as_ref().filter(|_| matches!(view.dim(), 2 | 4)).map_or(&view, |rounded| &rounded[index]);
             flat.parameters[index].set_data(used);
             named.tensor = view;
         }
@@ -80,6 +81,7 @@ mod tests {
     use crate::data::in_layout;
     use ringmark_record::dimension::model::Model;
 
+    use crate::model::named_tensors::Naming;
     use crate::model::network::Network;
     use crate::model::networks;
     use crate::testing::seeded;
@@ -89,8 +91,8 @@ mod tests {
         compute: Option<Kind>,
     ) -> (NamedTensors, Box<dyn Network>, FlatParameters, Vec<Tensor>) {
         let _generator = seeded(1);
-        let mut tensors = NamedTensors::new(Device::Cpu);
-        let model = networks::build(Model::Resnet50V1b, &mut tensors);
+        let mut tensors = NamedTensors::new(Naming::Torchvision, Device::Cpu);
+        let model = networks::build(Model::Resnet50V1b, None, &mut tensors);
         let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
         let flat = FlatParameters::new(&mut tensors, layout, compute).expect("memory");
         (tensors, model, flat, before)

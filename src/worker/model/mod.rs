@@ -8,4 +8,3 @@ pub mod network;
 pub mod networks;
 mod precision;
 pub mod prepared;
-mod resnet;

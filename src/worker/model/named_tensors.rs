@@ -1,11 +1,117 @@
-//! The tensors of a model under torchvision's names: parameters, which are trained, and buffers, which are not.
+//! The tensors of a model under the names that its source gives them: parameters, which are trained, and buffers, which
+//! are not.
 
 use tch::{Device, Kind, Tensor};
 
+/// Whose names a network's tensors have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Naming {
+    /// As in torchvision's `state_dict`: `layer1.0.conv1.weight`.
+    Torchvision,
+    /// As the arguments of MXNet's symbols: `stage1_unit1_conv1_weight`.
+    Mxnet,
+}
+
+/// What a tensor is to its layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Of a convolution or a linear layer.
+    Weight,
+    /// Of a convolution or a linear layer.
+    Bias,
+    /// What a normalization multiplies by.
+    Scale,
+    /// What a normalization adds.
+    Offset,
+    /// Running mean of batch normalization.
+    Mean,
+    /// Running variance of batch normalization.
+    Variance,
+    /// Of no layer: what a transformer learns beside them.
+    Embedding,
+}
+
+impl Naming {
+    /// What `role` is called in `layer`.
+    fn name(self, layer: &str, role: Role) -> String {
+        let suffix = match (self, role) {
+            (Naming::Torchvision, Role::Weight | Role::Scale) => ".weight",
+            (Naming::Torchvision, Role::Bias | Role::Offset) => ".bias",
+            (Naming::Torchvision, Role::Mean) => ".running_mean",
+            (Naming::Torchvision, Role::Variance) => ".running_var",
+            (Naming::Mxnet, Role::Weight) => "_weight",
+            (Naming::Mxnet, Role::Bias) => "_bias",
+            (Naming::Mxnet, Role::Scale) => "_gamma",
+            (Naming::Mxnet, Role::Offset) => "_beta",
+            (Naming::Mxnet, Role::Mean) => "_moving_mean",
+            (Naming::Mxnet, Role::Variance) => "_moving_var",
+            (_, Role::Embedding) => "",
+        };
+        format!("{layer}{suffix}")
+    }
+}
+
+/// How first values are drawn. A weight is `[output, input, ..]`: its fan in is what one output sums, its fan out what one
+/// input goes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Draw {
+    /// Normal with variance `2 / fan out`: torchvision's choice for ReLU.
+    FanOutNormal,
+    /// Normal with variance `gain / fan in`.
+    FanInNormal(f64),
+    /// Uniform in `+-1 / sqrt(fan in)`, PyTorch's default, for biases too.
+    FanInUniform,
+    /// Uniform in `+-sqrt(6 / (fan in + fan out))`: Xavier's.
+    XavierUniform,
+    /// Normal with this deviation.
+    Normal(f64),
+    /// One value.
+    Constant(f64),
+}
+
+impl Draw {
+    /// Values of `shape` for a layer whose weight is of shape `weight`.
+    fn values(self, shape: &[i64], weight: &[i64], device: Device) -> Tensor {
+        let area: i64 = weight.iter().skip(2).product();
+        let fan = |side: usize| (weight.get(side).copied().unwrap_or(1) * area) as f64;
+        let normal = |deviation: f64| Tensor::randn(shape, (Kind::Float, device)) * deviation;
+        let uniform = |bound: f64| Tensor::empty(shape, (Kind::Float, device)).uniform_(-bound, bound);
+        match self {
+            Draw::FanOutNormal => normal((2.0 / fan(0)).sqrt()),
+            Draw::FanInNormal(gain) => normal((gain / fan(1)).sqrt()),
+            Draw::FanInUniform => uniform(1.0 / fan(1).sqrt()),
+            Draw::XavierUniform => uniform((6.0 / (fan(0) + fan(1))).sqrt()),
+            Draw::Normal(deviation) => normal(deviation),
+            Draw::Constant(value) => Tensor::full(shape, value, (Kind::Float, device)),
+        }
+    }
+}
+
+/// First values of a layer's weight, and of its bias where it has one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Draws {
+    pub weight: Draw,
+    pub bias: Option<Draw>,
+}
+
+impl Draws {
+    /// PyTorch's for a convolution or a linear layer.
+    pub const PYTORCH: Draws = Draws { weight: Draw::FanInUniform, bias: Some(Draw::FanInUniform) };
+    /// MXNet's `Xavier(rnd_type="gaussian", factor_type="in", magnitude=2)`.
+    pub const MXNET: Draws = Draws { weight: Draw::FanInNormal(2.0), bias: Some(Draw::Constant(0.0)) };
+
+    /// Without a bias.
+    pub const fn unbiased(self) -> Draws {
+        Draws { bias: None, ..self }
+    }
+}
+
 /// A tensor and its name.
 pub struct Named {
-    /// As in torchvision's `state_dict`: `layer1.0.conv1.weight`.
+    /// As its source calls it.
     pub name: String,
+    /// What it is to its layer.
+    pub role: Role,
     /// Shared with the model that uses it.
     pub tensor: Tensor,
 }
@@ -16,13 +122,20 @@ pub struct NamedTensors {
     pub parameters: Vec<Named>,
     /// Running statistics of batch normalization.
     pub buffers: Vec<Named>,
+    naming: Naming,
     device: Device,
+    is_drawn: bool,
 }
 
 impl NamedTensors {
-    /// None yet; new ones are made on `device`.
-    pub fn new(device: Device) -> NamedTensors {
-        NamedTensors { parameters: Vec::new(), buffers: Vec::new(), device }
+    /// None yet; new ones are drawn from the generator of `device`, and made there.
+    pub fn new(naming: Naming, device: Device) -> NamedTensors {
+        NamedTensors { parameters: Vec::new(), buffers: Vec::new(), naming, device, is_drawn: true }
+    }
+
+    /// For names and shapes alone: no memory of a tensor is touched.
+    pub fn without_values(naming: Naming) -> NamedTensors {
+        NamedTensors { is_drawn: false, ..NamedTensors::new(naming, Device::Cpu) }
     }
 
     /// Where they are made.
@@ -35,37 +148,50 @@ impl NamedTensors {
         self.parameters.iter().map(|named| named.tensor.numel()).sum()
     }
 
-    /// A convolution's weight: normal with variance `2 / (output channels x kernel area)`, torchvision's choice for ReLU.
-    pub fn convolution(&mut self, name: String, shape: [i64; 4]) -> Tensor {
-        let deviation = (2.0 / (shape[0] * shape[2] * shape[3]) as f64).sqrt();
-        let tensor = Tensor::randn(shape, (Kind::Float, self.device)) * deviation;
-        self.parameter(name, tensor)
+    /// The weight of `layer`, and its bias of one value an output where `draws` has one.
+    pub fn weight_and_bias(&mut self, layer: &str, shape: &[i64], draws: Draws) -> (Tensor, Option<Tensor>) {
+        let names = [Role::Weight, Role::Bias].map(|role| self.naming.name(layer, role));
+        self.weight_and_bias_as([&names[0], &names[1]], shape, draws)
     }
 
-    /// A linear layer's weight or bias: uniform in `+-1/sqrt(inputs)`, PyTorch's default.
-    pub fn linear(&mut self, name: String, shape: &[i64], inputs: i64) -> Tensor {
-        let bound = 1.0 / (inputs as f64).sqrt();
-        let mut tensor = Tensor::empty(shape, (Kind::Float, self.device));
-        let _ = tensor.uniform_(-bound, bound);
-        self.parameter(name, tensor)
+    /// The same under names of their own.
+    pub fn weight_and_bias_as(&mut self, names: [&str; 2], shape: &[i64], draws: Draws) -> (Tensor, Option<Tensor>) {
+        let weight = self.parameter(names[0], Role::Weight, shape, shape, draws.weight);
+        let bias = draws.bias.map(|draw| self.parameter(names[1], Role::Bias, &shape[..1], shape, draw));
+        (weight, bias)
     }
 
-    /// A parameter that starts as one value.
-    pub fn constant(&mut self, name: String, length: i64, value: f64) -> Tensor {
-        let tensor = Tensor::full([length], value, (Kind::Float, self.device));
-        self.parameter(name, tensor)
+    /// Scale and offset of a normalization, `layer`: 1 and 0.
+    pub fn scale_and_offset(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
+        let mut constant = |role, value| {
+            let name = self.naming.name(layer, role);
+            self.parameter(&name, role, &[channels], &[], Draw::Constant(value))
+        };
+        (constant(Role::Scale, 1.0), constant(Role::Offset, 0.0))
     }
 
-    /// A buffer that starts as one value.
-    pub fn buffer(&mut self, name: String, length: i64, value: f64) -> Tensor {
-        let tensor = Tensor::full([length], value, (Kind::Float, self.device));
-        self.buffers.push(Named { name, tensor: tensor.shallow_clone() });
-        tensor
+    /// Running mean and variance of batch normalization, `layer`: 0 and 1.
+    pub fn running_statistics(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
+        let mut buffer = |role, value| {
+            let tensor = Tensor::full([channels], value, (Kind::Float, self.device));
+            self.buffers.push(Named { name: self.naming.name(layer, role), role, tensor: tensor.shallow_clone() });
+            tensor
+        };
+        (buffer(Role::Mean, 0.0), buffer(Role::Variance, 1.0))
     }
 
-    fn parameter(&mut self, name: String, tensor: Tensor) -> Tensor {
+    /// A parameter of no layer, under its whole name.
+    pub fn embedding(&mut self, name: &str, shape: &[i64], draw: Draw) -> Tensor {
+        self.parameter(name, Role::Embedding, shape, shape, draw)
+    }
+
+    fn parameter(&mut self, name: &str, role: Role, shape: &[i64], weight: &[i64], draw: Draw) -> Tensor {
+        let tensor = match self.is_drawn {
+            true => draw.values(shape, weight, self.device),
+            false => Tensor::empty(shape, (Kind::Float, self.device)),
+        };
         let tensor = tensor.set_requires_grad(true);
-        self.parameters.push(Named { name, tensor: tensor.shallow_clone() });
+        self.parameters.push(Named { name: name.to_owned(), role, tensor: tensor.shallow_clone() });
         tensor
     }
 }

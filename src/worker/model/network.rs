@@ -5,15 +5,29 @@ use tch::Tensor;
 
 /// A network on its device, whose tensors others know by name.
 pub trait Network {
-    /// Scores of every class, `[batch, classes]`, for images `[batch, 3, size, size]`.
+    /// Scores of every class, `[batch, classes]`, for images `[batch, channels, size, size]`.
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor>;
 }
 
-/// What batch normalization goes by.
+/// What a forward pass is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The batch's statistics, which also move the running ones.
-    BatchStatistics,
-    /// The running statistics, which stay as they are: inference, and training that freezes them.
-    RunningStatistics,
+    /// Training: batch normalization goes by the batch's statistics, which also move the running ones; dropout drops.
+    Training,
+    /// Training in which batch normalization goes by its running statistics, which stay as they are.
+    FrozenStatistics,
+    /// Running statistics, and nothing is dropped.
+    Inference,
+}
+
+impl Mode {
+    /// Whether batch normalization goes by the batch's statistics.
+    pub fn has_batch_statistics(self) -> bool {
+        self == Mode::Training
+    }
+
+    /// Whether dropout drops.
+    pub fn drops(self) -> bool {
+        self != Mode::Inference
+    }
 }

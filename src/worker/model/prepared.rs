@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use ringmark_record::dimension::dtype::Dtype;
-use ringmark_record::dimension::model::{Layout, Model};
+use ringmark_record::dimension::layout::Layout;
+use ringmark_record::dimension::model::Model;
 use tch::{Device, Tensor};
 
 use crate::model::checkpoint;
@@ -19,6 +20,8 @@ use crate::model::precision::Precision;
 pub struct Recipe<'a> {
     /// Which one.
     pub model: Model,
+    /// Probability of dropout; the network's own without.
+    pub dropout: Option<f64>,
     /// Of the weights.
     pub seed: i64,
     /// Weights to start from instead (safetensors).
@@ -45,9 +48,9 @@ impl PreparedModel {
     /// Makes it on `device`.
     pub fn new(recipe: &Recipe, device: Device) -> Result<PreparedModel> {
         tch::manual_seed(recipe.seed);
-        let mut tensors = NamedTensors::new(device);
-        let network = networks::build(recipe.model, &mut tensors);
-        let load = |path| checkpoint::load(path, &tensors, recipe.model.facts().torchvision);
+        let mut tensors = NamedTensors::new(networks::naming(recipe.model), device);
+        let network = networks::build(recipe.model, recipe.dropout, &mut tensors);
+        let load = |path| checkpoint::load(path, &tensors, recipe.model.facts());
         let batches_before = recipe.init.map(load).transpose()?.unwrap_or_default();
         let precision = Precision::new(recipe.dtype, device)?;
         let flat = FlatParameters::new(&mut tensors, recipe.layout, precision.compute())?;

@@ -57,7 +57,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
         bucket_size,
         ours: Some(OurConditions {
             precision: join(groups.iter().map(|group| group.conditions.dtype.to_string())),
-            image_size: join(conditions.iter().map(|each| each.config.image_size.to_string())),
+            image_size: join(conditions.iter().map(|each| each.config.image_size().to_string())),
             device: join(groups.iter().flat_map(|group| group.device_names.clone())),
             profile: join(
                 conditions.iter().map(|each| if each.profile == Profile::Quick { "quick" } else { "full" }.to_owned()),
@@ -89,7 +89,7 @@ fn model(group: &Group) -> ModelResult {
     let first = first.unwrap_or(GroupResult { ranks: vec![0], case: None, measurements: Vec::new() });
     let several = group.cases.iter().filter(|case| case.case != Case::SINGLE);
     ModelResult {
-        model: group.conditions.model.facts().torchvision.to_owned(),
+        model: group.conditions.model.facts().source_name.to_owned(),
         batch_size: group.conditions.batch_size,
         ringmark: Some(OurResult {
             label: group.label.clone(),

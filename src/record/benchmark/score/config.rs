@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::SweepProfile;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
-use crate::dimension::model::{LayoutChoice, Model};
+use crate::dimension::layout::LayoutChoice;
+use crate::dimension::model::Model;
 
 /// One scoring run. [`ScoreConfig::default`] has the passes of MXNet's benchmark_score.py: 10 timed ones after 5 dry ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,8 +28,8 @@ pub struct ScoreConfig {
     pub iterations: u32,
     /// Dry passes before them, which no figure holds.
     pub warmup: u32,
-    /// Height and width of an image in pixels.
-    pub image_size: u32,
+    /// Height and width of an image in pixels; `None` is the network's own size, in a record what it came to.
+    pub image_size: Option<u32>,
     /// CPU threads of a rank; `None` divides the host's cores among its ranks.
     pub threads: Option<u32>,
     /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
@@ -55,7 +56,13 @@ impl ScoreConfig {
 
     /// With what its choices come to on `device`.
     pub fn on(&self, device: DeviceKind) -> ScoreConfig {
-        ScoreConfig { layout: self.layout.of(self.dtype, device).into(), ..self.clone() }
+        let layout = self.layout.of(self.dtype, device).into();
+        ScoreConfig { layout, image_size: Some(self.image_size()), ..self.clone() }
+    }
+
+    /// Height and width of an image in pixels.
+    pub fn image_size(&self) -> u32 {
+        self.model.image_size(self.image_size)
     }
 }
 
@@ -69,7 +76,7 @@ impl Default for ScoreConfig {
             layout: LayoutChoice::Auto,
             iterations: 10,
             warmup: 5,
-            image_size: 224,
+            image_size: None,
             threads: None,
             cores_divided_by: None,
             seed: 0,

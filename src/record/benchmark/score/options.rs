@@ -3,7 +3,7 @@
 use crate::benchmark::cores;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::option;
-use crate::options::option_table::{OF_PROFILE, OptionSpec, Options, check_ranges};
+use crate::options::option_table::{OF_NETWORK, OF_PROFILE, OptionSpec, Options, check_ranges};
 
 impl Options for ScoreConfig {
     const HEADING: &'static str = "Scoring";
@@ -31,7 +31,9 @@ impl Options for ScoreConfig {
             option!(warmup, "warmup", "N", "Dry passes before them, which no figure holds")
                 .range(0u32..=10_000_000)
                 .default_of_launcher(OF_PROFILE),
-            option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(32u32..=4096),
+            option!(image_size, "image-size", "PIXELS", "Height and width of an image")
+                .range(1u32..=4096)
+                .default_is(OF_NETWORK),
         ];
         options.extend(cores::options(
             (|config: &ScoreConfig| &config.threads, |config: &mut ScoreConfig| &mut config.threads),
@@ -39,7 +41,7 @@ impl Options for ScoreConfig {
         ));
         options.extend([
             option!(seed, "seed", "N", "Seed of the weights and, plus the rank, of the data"),
-            option!(init, "init", "FILE", "Weights to use: safetensors with torchvision's names"),
+            option!(init, "init", "FILE", "Weights to use: safetensors with the names of the network's source"),
             option!(record, "record", "FILE", "Where rank 0 writes the record (JSON)").for_worker(),
         ]);
         options
@@ -49,7 +51,8 @@ impl Options for ScoreConfig {
 impl ScoreConfig {
     /// Refuses values outside their range; the message names option, value and range.
     pub fn validate(&self) -> anyhow::Result<()> {
-        check_ranges(self)
+        check_ranges(self)?;
+        self.model.check_image_size(self.image_size())
     }
 }
 
@@ -60,7 +63,8 @@ mod tests {
     use super::*;
     use crate::dimension::device::DeviceChoice;
     use crate::dimension::dtype::Dtype;
-    use crate::dimension::model::{LayoutChoice, Model};
+    use crate::dimension::layout::LayoutChoice;
+    use crate::dimension::model::Model;
     use crate::options::option_table::{Worker, arguments};
 
     #[derive(Parser)]
@@ -79,7 +83,7 @@ mod tests {
             layout: LayoutChoice::Nchw,
             iterations: 7,
             warmup: 0,
-            image_size: 64,
+            image_size: Some(64),
             threads: Some(3),
             cores_divided_by: Some(8),
             seed: -4,

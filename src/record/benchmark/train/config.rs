@@ -12,7 +12,8 @@ use crate::benchmark::SweepProfile;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
-use crate::dimension::model::{LayoutChoice, Model};
+use crate::dimension::layout::LayoutChoice;
+use crate::dimension::model::Model;
 
 /// A fault that is injected, for tests of what ringmark does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -104,8 +105,8 @@ pub struct TrainConfig {
     pub iterations: u32,
     /// First iterations that the figures leave out.
     pub warmup: u32,
-    /// Height and width of an image in pixels.
-    pub image_size: u32,
+    /// Height and width of an image in pixels; `None` is the network's own size, in a record what it came to.
+    pub image_size: Option<u32>,
     /// Whether a bucket's all-reduce starts while backward goes on.
     pub overlap: Switch,
     /// How gradients are exchanged.
@@ -134,6 +135,9 @@ pub struct TrainConfig {
     pub loss_scale: f64,
     /// Whether batch normalization uses its running statistics instead of the batch's.
     pub freeze_batch_norm: bool,
+    /// Probability of dropout; `None` is the network's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropout: Option<f64>,
     /// Batch to train on (safetensors with `images` and `labels`) instead of a synthetic one.
     pub data: Option<PathBuf>,
     /// Weights to start from (safetensors).
@@ -156,7 +160,7 @@ impl Default for TrainConfig {
             layout: LayoutChoice::Auto,
             iterations: 120,
             warmup: 20,
-            image_size: 224,
+            image_size: None,
             overlap: Switch::On,
             exchange: ExchangeConfig::default(),
             autotune: false,
@@ -169,6 +173,7 @@ impl Default for TrainConfig {
             learning_rate_warmup: None,
             loss_scale: 65536.0,
             freeze_batch_norm: false,
+            dropout: None,
             data: None,
             init: None,
             save: None,
@@ -196,7 +201,13 @@ impl TrainConfig {
 
     /// With what its choices come to on `device`.
     pub fn on(&self, device: DeviceKind) -> TrainConfig {
-        TrainConfig { layout: self.layout.of(self.dtype, device).into(), ..self.clone() }
+        let layout = self.layout.of(self.dtype, device).into();
+        TrainConfig { layout, image_size: Some(self.image_size()), ..self.clone() }
+    }
+
+    /// Height and width of an image in pixels.
+    pub fn image_size(&self) -> u32 {
+        self.model.image_size(self.image_size)
     }
 
     /// Learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the warm-up.

@@ -6,10 +6,7 @@ use crate::benchmark::cores;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::option;
-use crate::options::option_table::{OF_PROFILE, OptionSpec, OptionValue, Options, check_ranges};
-
-/// Height and width of an image of which the last stage of a network has one pixel.
-const SMALLEST_IMAGE: u32 = 32;
+use crate::options::option_table::{OF_NETWORK, OF_PROFILE, OptionSpec, OptionValue, Options, check_ranges};
 
 impl OptionValue for Fault {
     fn text(&self) -> String {
@@ -53,7 +50,9 @@ impl Options for TrainConfig {
             .default_of_launcher(OF_PROFILE),
             option!(warmup, "warmup", "N", "First iterations that the figures leave out")
                 .default_of_launcher(OF_PROFILE),
-            option!(image_size, "image-size", "PIXELS", "Height and width of an image").range(SMALLEST_IMAGE..=4096),
+            option!(image_size, "image-size", "PIXELS", "Height and width of an image")
+                .range(1u32..=4096)
+                .default_is(OF_NETWORK),
             option!(overlap, "overlap", "ON|OFF", "Start a bucket's all-reduce while backward goes on"),
         ];
         let exchange = ExchangeConfig::options().into_iter();
@@ -88,15 +87,18 @@ impl Options for TrainConfig {
                 "",
                 "Let batch normalization use its running statistics instead of the batch's"
             ),
+            option!(dropout, "dropout", "P", "Probability with which dropout drops a value; 0 to compare losses")
+                .range(0.0..=0.99)
+                .default_is("the network's own: 0.5 for AlexNet, VGG and Inception-v3, 0 for the others"),
             option!(
                 data,
                 "data",
                 "FILE",
-                "Train on this batch instead of a synthetic one: safetensors with `images` (n, 3, size, size) and `labels` \
+                "Train on this batch instead of a synthetic one: safetensors with `images` (n, channels, size, size) and `labels` \
                  (n)"
             ),
-            option!(init, "init", "FILE", "Weights to start from: safetensors with torchvision's names"),
-            option!(save, "save", "FILE", "Where rank 0 writes the last weights: safetensors with torchvision's names"),
+            option!(init, "init", "FILE", "Weights to start from: safetensors with the names of the network's source"),
+            option!(save, "save", "FILE", "Where rank 0 writes the last weights: safetensors with the names of the network's source"),
             option!(record, "record", "FILE", "Where rank 0 writes the run record (JSON Lines)").for_worker(),
             option!(
                 inject,
@@ -120,11 +122,10 @@ impl TrainConfig {
             self.warmup,
             self.iterations
         );
-        ensure!(
-            self.batch_size > 1 || self.image_size > SMALLEST_IMAGE || self.freeze_batch_norm,
-            "--batch-size 1 with --image-size {SMALLEST_IMAGE} leaves batch normalization one value of each channel: choose \
-             --batch-size 2, --image-size 64, or --freeze-batch-norm"
-        );
+        self.model.check_image_size(self.image_size())?;
+        if !self.freeze_batch_norm {
+            self.model.check_statistics(self.batch_size, self.image_size())?;
+        }
         if let Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration }) = self.inject {
             ensure!(
                 (1..=self.iterations).contains(&iteration),
@@ -145,7 +146,8 @@ mod tests {
     use crate::benchmark::exchange::{BackendChoice, NcclAlgorithm, Switch, Wire};
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
-    use crate::dimension::model::{LayoutChoice, Model};
+    use crate::dimension::layout::LayoutChoice;
+    use crate::dimension::model::Model;
     use crate::options::keyword_enum::KeywordEnum;
     use crate::options::option_table::{Worker, arguments};
 
@@ -177,7 +179,7 @@ mod tests {
             layout: LayoutChoice::Nchw,
             iterations: 7,
             warmup: 3,
-            image_size: 64,
+            image_size: Some(64),
             overlap: Switch::Off,
             exchange: ExchangeConfig {
                 backend: BackendChoice::Mpi,
@@ -197,6 +199,7 @@ mod tests {
             learning_rate_warmup: Some(0),
             loss_scale: 128.0,
             freeze_batch_norm: true,
+            dropout: Some(0.25),
             data: Some("batch.safetensors".into()),
             init: Some("a b.safetensors".into()),
             save: Some("c.safetensors".into()),
@@ -229,7 +232,7 @@ mod tests {
             ("--batch-size", "0", |config| config.batch_size = 0),
             ("--iters", "0", |config| config.iterations = 0),
             ("--warmup", "120", |config| config.warmup = 120),
-            ("--image-size", "31", |config| config.image_size = 31),
+            ("--image-size", "31", |config| config.image_size = Some(31)),
             ("--bucket-mb", "NaN", |config| config.exchange.bucket_mb = f64::NAN),
             ("--threads", "0", |config| config.threads = Some(0)),
             ("--lr", "inf", |config| config.learning_rate = f64::INFINITY),

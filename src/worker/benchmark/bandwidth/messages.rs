@@ -21,7 +21,6 @@ use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::timed::Timed;
-use crate::model::named_tensors::NamedTensors;
 use crate::model::networks;
 
 /// A backend with memory for the largest message, and what is needed around it.
@@ -224,8 +223,7 @@ impl WeightUpdate {
 
 /// Lengths of the model's arrays, in the order in which backward finishes them.
 fn gradients(model: Model) -> Vec<usize> {
-    let mut tensors = NamedTensors::new(Device::Cpu);
-    networks::build(model, &mut tensors);
+    let tensors = networks::tensors(model);
     tensors.parameters.iter().rev().map(|named| named.tensor.numel()).collect()
 }
 

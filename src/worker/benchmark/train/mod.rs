@@ -60,8 +60,14 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
 fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
     let (world, device) = (session.world, session.device());
     let layout = config.layout.of(config.dtype, session.own.kind);
-    let recipe =
-        Recipe { model: config.model, seed: config.seed, init: config.init.as_deref(), dtype: config.dtype, layout };
+    let recipe = Recipe {
+        model: config.model,
+        dropout: config.dropout,
+        seed: config.seed,
+        init: config.init.as_deref(),
+        dtype: config.dtype,
+        layout,
+    };
     let model = PreparedModel::new(&recipe, device)?;
 
     heartbeat::enter(Stage::Connecting);
@@ -77,8 +83,8 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
         file: config.data.as_deref(),
         seed: config.seed,
         images: config.batch_size,
-        image_size: config.image_size,
-        classes: config.model.facts().classes,
+        image_size: config.image_size(),
+        model: config.model,
         layout,
     };
     let batch = data::batch(&request, world.rank(), device)?;

@@ -99,7 +99,7 @@ fn training(config: &TrainConfig) -> String {
     format!(
         "batch {} a rank, {} px, {}, {}, {} iterations",
         config.batch_size,
-        config.image_size,
+        config.image_size(),
         config.dtype,
         config.layout,
         measured_and_warmup(config.iterations - config.warmup, config.warmup)

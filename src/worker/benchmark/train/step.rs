@@ -50,7 +50,7 @@ impl Step {
             model,
             exchange,
             batch,
-            mode: if config.freeze_batch_norm { Mode::RunningStatistics } else { Mode::BatchStatistics },
+            mode: if config.freeze_batch_norm { Mode::FrozenStatistics } else { Mode::Training },
             faults: Faults::of(rank, config.inject),
         })
     }

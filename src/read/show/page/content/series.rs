@@ -51,7 +51,7 @@ type Key = (Option<DeviceKind>, Model, Dtype, u32, Option<u32>);
 fn key(group: &Group) -> Key {
     let conditions = &group.conditions;
     let recorded = conditions.recorded.as_ref();
-    let image_size = recorded.map(|recorded| recorded.config.image_size);
+    let image_size = recorded.map(|recorded| recorded.config.image_size());
     (recorded.map(|recorded| recorded.device), conditions.model, conditions.dtype, conditions.batch_size, image_size)
 }
 
@@ -108,7 +108,7 @@ fn title(group: &Group) -> String {
     let mut title = format!("{model}, {}, batch size {} per {process}", conditions.dtype, conditions.batch_size);
     match &conditions.recorded {
         Some(recorded) => {
-            title.push_str(&format!(", {} pixels, {}", recorded.config.image_size, device_kind(recorded.device)))
+            title.push_str(&format!(", {} pixels, {}", recorded.config.image_size(), device_kind(recorded.device)))
         }
         None => match group.asked_device {
             Some(device) => title.push_str(&format!(", device {device}")),

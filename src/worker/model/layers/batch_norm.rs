@@ -1,5 +1,4 @@
-//! The layers that networks are made of: convolution, batch normalization with what follows it, linear. On the CPU each
-//! takes the fastest path that libtorch and the shim have for it; what it computes is torchvision's.
+//! Batch normalization with what follows it.
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
@@ -8,53 +7,18 @@ use crate::ffi::shim::{self, BatchNormVectors};
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::Mode;
 
-/// A convolution without bias.
-pub struct Convolution {
-    weight: Tensor,
-    stride: i64,
-    padding: i64,
+/// What differs between the normalizations of networks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BatchNormKind {
+    /// Added to the variance.
+    pub epsilon: f64,
+    /// Whether the scale is 1 whatever its parameter says: MXNet's `fix_gamma`. The parameter's gradient is 0.
+    pub fixed_scale: bool,
 }
 
-/// Channels, and a square kernel of `kernel` pixels, padded so that a stride of 1 keeps the size.
-#[derive(Debug, Clone, Copy)]
-pub struct ConvolutionShape {
-    pub input: i64,
-    pub output: i64,
-    pub kernel: i64,
-    pub stride: i64,
-}
-
-impl Convolution {
-    /// Makes its weight, under `name`.
-    pub fn new(tensors: &mut NamedTensors, name: &str, shape: ConvolutionShape) -> Convolution {
-        let ConvolutionShape { input, output, kernel, stride } = shape;
-        let weight = tensors.convolution(format!("{name}.weight"), [output, input, kernel, kernel]);
-        Convolution { weight, stride, padding: kernel / 2 }
-    }
-
-    /// Of images `[batch, input, height, width]`.
-    pub fn forward(&self, images: &Tensor) -> Result<Tensor> {
-        let (stride, padding) = ([self.stride; 2], [self.padding; 2]);
-        let is_pointwise = self.padding == 0;
-        let on_cpu = images.device() == Device::Cpu;
-        if is_pointwise && self.stride == 1 && on_cpu && self.weight.kind() == Kind::BFloat16 {
-            let pixels = images.f_permute([0, 2, 3, 1])?;
-            if pixels.is_contiguous() {
-                return self.as_product(&pixels);
-            }
-        }
-        // A kernel of one pixel has nothing to dilate. On the CPU libtorch gives undilated ones of a small batch on one
-        // thread to a plain matrix product that first copies channels_last images; dilated ones always go to oneDNN.
-        let dilation = if is_pointwise && on_cpu { 2 } else { 1 };
-        Ok(images.f_conv2d(&self.weight, None::<&Tensor>, stride, padding, [dilation; 2], 1)?)
-    }
-
-    /// A convolution of one pixel is a product over the channels of `pixels`, `[batch, height, width, channels]`.
-    /// oneDNN's bf16 product is faster than its bf16 convolution by an eighth; in fp32 it is slower.
-    fn as_product(&self, pixels: &Tensor) -> Result<Tensor> {
-        let scores = pixels.f_linear(&self.weight.f_flatten(1, -1)?, None::<&Tensor>)?;
-        Ok(scores.f_permute([0, 3, 1, 2])?)
-    }
+impl BatchNormKind {
+    /// PyTorch's.
+    pub const PYTORCH: BatchNormKind = BatchNormKind { epsilon: 1e-5, fixed_scale: false };
 }
 
 /// Batch normalization with the sum and the ReLU that follow it.
@@ -63,42 +27,42 @@ pub struct BatchNorm {
     bias: Tensor,
     running_mean: Tensor,
     running_variance: Tensor,
+    kind: BatchNormKind,
 }
 
 impl BatchNorm {
     /// Of `channels`, under `name`.
-    pub fn new(tensors: &mut NamedTensors, name: &str, channels: i64) -> BatchNorm {
-        BatchNorm {
-            weight: tensors.constant(format!("{name}.weight"), channels, 1.0),
-            bias: tensors.constant(format!("{name}.bias"), channels, 0.0),
-            running_mean: tensors.buffer(format!("{name}.running_mean"), channels, 0.0),
-            running_variance: tensors.buffer(format!("{name}.running_var"), channels, 1.0),
-        }
+    pub fn new(tensors: &mut NamedTensors, name: &str, channels: i64, kind: BatchNormKind) -> BatchNorm {
+        let (weight, bias) = tensors.scale_and_offset(name, channels);
+        let (running_mean, running_variance) = tensors.running_statistics(name, channels);
+        BatchNorm { weight, bias, running_mean, running_variance, kind }
     }
 
     /// Normalizes, adds `shortcut`, and rectifies if `relu`.
     pub fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
         const MOMENTUM: f64 = 0.1;
-        const EPSILON: f64 = 1e-5;
-        if mode == Mode::BatchStatistics && is_for_one_pass(images) {
+        let BatchNormKind { epsilon, fixed_scale } = self.kind;
+        // By a product, so that the parameter still has a gradient, which is waited for.
+        let weight = if fixed_scale { &self.weight * 0.0 + 1.0 } else { self.weight.shallow_clone() };
+        if mode.has_batch_statistics() && is_for_one_pass(images) {
             let vectors = BatchNormVectors {
-                weight: &self.weight,
+                weight: &weight,
                 bias: &self.bias,
                 running_mean: &self.running_mean,
                 running_variance: &self.running_variance,
                 momentum: MOMENTUM,
-                epsilon: EPSILON,
+                epsilon,
             };
             return shim::batch_norm(images, &vectors, shortcut, relu);
         }
         let mut result = images.f_batch_norm(
-            Some(&self.weight),
+            Some(&weight),
             Some(&self.bias),
             Some(&self.running_mean),
             Some(&self.running_variance),
-            mode == Mode::BatchStatistics,
+            mode.has_batch_statistics(),
             MOMENTUM,
-            EPSILON,
+            epsilon,
             true,
         )?;
         if let Some(shortcut) = shortcut {
@@ -116,27 +80,6 @@ fn is_for_one_pass(images: &Tensor) -> bool {
     images.device() == Device::Cpu
         && matches!(images.kind(), Kind::Float | Kind::BFloat16)
         && images.permute([0, 2, 3, 1]).is_contiguous()
-}
-
-/// A linear layer with bias.
-pub struct Linear {
-    weight: Tensor,
-    bias: Tensor,
-}
-
-impl Linear {
-    /// Makes weight and bias, under `name`.
-    pub fn new(tensors: &mut NamedTensors, name: &str, input: i64, output: i64) -> Linear {
-        Linear {
-            weight: tensors.linear(format!("{name}.weight"), &[output, input], input),
-            bias: tensors.linear(format!("{name}.bias"), &[output], input),
-        }
-    }
-
-    /// Of features `[batch, input]`.
-    pub fn forward(&self, features: &Tensor) -> Result<Tensor> {
-        Ok(features.f_linear(&self.weight, Some(&self.bias))?)
-    }
 }
 
 #[cfg(test)]
@@ -159,9 +102,10 @@ mod tests {
             bias: leaf(&norm.bias),
             running_mean: norm.running_mean.copy(),
             running_variance: norm.running_variance.copy(),
+            kind: norm.kind,
         };
         let (images, shortcut) = (leaf(images), shortcut.map(leaf));
-        let output = leaves.forward(&images, shortcut.as_ref(), relu, Mode::BatchStatistics).expect("sound shapes");
+        let output = leaves.forward(&images, shortcut.as_ref(), relu, Mode::Training).expect("sound shapes");
         (output.to_kind(Kind::Float) * gradient).sum(Kind::Float).backward();
         let mut all = vec![output, images.grad(), leaves.weight.grad(), leaves.bias.grad()];
         all.extend(shortcut.map(|shortcut| shortcut.grad()));
@@ -181,6 +125,7 @@ mod tests {
                 bias: random(&[channels]),
                 running_mean: random(&[channels]),
                 running_variance: random(&[channels]).abs(),
+                kind: BatchNormKind::PYTORCH,
             };
             // A mean far from zero, where careless sums lose digits; more rows than one block holds.
             let images = (random(&[3, channels, 23, 29]) + 10.0).to_kind(kind);

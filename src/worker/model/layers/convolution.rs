@@ -1,0 +1,129 @@
+//! Convolutions, alone and with the normalization behind them.
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use crate::model::layers::{BatchNorm, BatchNormKind};
+use crate::model::named_tensors::{Draws, NamedTensors};
+use crate::model::network::Mode;
+
+/// Channels, kernel and how it moves.
+#[derive(Debug, Clone, Copy)]
+pub struct ConvolutionShape {
+    pub input: i64,
+    pub output: i64,
+    /// Height and width.
+    pub kernel: [i64; 2],
+    pub stride: i64,
+    /// Above and below, left and right.
+    pub padding: [i64; 2],
+    pub groups: i64,
+}
+
+impl ConvolutionShape {
+    /// A kernel of `height` x `width` pixels, padded so that it keeps the size.
+    pub const fn new(input: i64, output: i64, [height, width]: [i64; 2]) -> ConvolutionShape {
+        let padding = [height / 2, width / 2];
+        ConvolutionShape { input, output, kernel: [height, width], stride: 1, padding, groups: 1 }
+    }
+
+    /// A square kernel.
+    pub const fn square(input: i64, output: i64, kernel: i64) -> ConvolutionShape {
+        ConvolutionShape::new(input, output, [kernel; 2])
+    }
+
+    /// That moves by `stride` pixels.
+    pub const fn stride(self, stride: i64) -> ConvolutionShape {
+        ConvolutionShape { stride, ..self }
+    }
+
+    /// With so many pixels of padding on every side.
+    pub const fn padding(self, padding: i64) -> ConvolutionShape {
+        ConvolutionShape { padding: [padding; 2], ..self }
+    }
+
+    /// In so many groups of channels that do not see each other.
+    pub const fn groups(self, groups: i64) -> ConvolutionShape {
+        ConvolutionShape { groups, ..self }
+    }
+
+    fn is_pointwise(&self) -> bool {
+        self.kernel == [1, 1] && self.groups == 1
+    }
+}
+
+/// A convolution, with or without bias.
+pub struct Convolution {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    shape: ConvolutionShape,
+}
+
+impl Convolution {
+    /// Makes its tensors, under `name`.
+    pub fn new(tensors: &mut NamedTensors, name: &str, shape: ConvolutionShape, draws: Draws) -> Convolution {
+        let ConvolutionShape { input, output, kernel: [height, width], groups, .. } = shape;
+        let (weight, bias) = tensors.weight_and_bias(name, &[output, input / groups, height, width], draws);
+        Convolution { weight, bias, shape }
+    }
+
+    /// Of images `[batch, input, height, width]`.
+    pub fn forward(&self, images: &Tensor) -> Result<Tensor> {
+        let ConvolutionShape { stride, padding, groups, .. } = self.shape;
+        let on_cpu = images.device() == Device::Cpu;
+        if self.shape.is_pointwise() && stride == 1 && on_cpu && self.weight.kind() == Kind::BFloat16 {
+            let pixels = images.f_permute([0, 2, 3, 1])?;
+            if pixels.is_contiguous() {
+                return self.as_product(&pixels);
+            }
+        }
+        // A kernel of one pixel has nothing to dilate. On the CPU libtorch gives undilated ones of a small batch on one
+        // thread to a plain matrix product that first copies channels_last images; dilated ones always go to oneDNN.
+        let dilation = if self.shape.is_pointwise() && on_cpu { 2 } else { 1 };
+        Ok(images.f_conv2d(&self.weight, self.bias.as_ref(), [stride; 2], padding, [dilation; 2], groups)?)
+    }
+
+    /// A convolution of one pixel is a product over the channels of `pixels`, `[batch, height, width, channels]`.
+    /// oneDNN's bf16 product is faster than its bf16 convolution by an eighth; in fp32 it is slower.
+    fn as_product(&self, pixels: &Tensor) -> Result<Tensor> {
+        let scores = pixels.f_linear(&self.weight.f_flatten(1, -1)?, self.bias.as_ref())?;
+        Ok(scores.f_permute([0, 3, 1, 2])?)
+    }
+}
+
+/// A convolution and the normalization behind it.
+pub struct ConvolutionNorm {
+    convolution: Convolution,
+    norm: BatchNorm,
+}
+
+impl ConvolutionNorm {
+    /// Makes the tensors of both, under the two names.
+    pub fn new(
+        tensors: &mut NamedTensors,
+        names: [&str; 2],
+        shape: ConvolutionShape,
+        draws: Draws,
+        kind: BatchNormKind,
+    ) -> ConvolutionNorm {
+        ConvolutionNorm {
+            convolution: Convolution::new(tensors, names[0], shape, draws),
+            norm: BatchNorm::new(tensors, names[1], shape.output, kind),
+        }
+    }
+
+    /// With ReLU.
+    pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+        self.norm.forward(&self.convolution.forward(images)?, None, true, mode)
+    }
+
+    /// Without ReLU.
+    pub fn linear(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+        self.norm.forward(&self.convolution.forward(images)?, None, false, mode)
+    }
+
+    /// Plus `shortcut`, with ReLU.
+    pub fn added(&self, images: &Tensor, shortcut: &Tensor, mode: Mode) -> Result<Tensor> {
+        self.norm.forward(&self.convolution.forward(images)?, Some(shortcut), true, mode)
+    }
+}

@@ -1,0 +1,27 @@
+//! Layer normalization.
+
+use anyhow::Result;
+use tch::Tensor;
+
+use crate::model::named_tensors::NamedTensors;
+
+/// Layer normalization over the last dimension.
+pub struct LayerNorm {
+    weight: Tensor,
+    bias: Tensor,
+    epsilon: f64,
+}
+
+impl LayerNorm {
+    /// Of `width` features, under `name`.
+    pub fn new(tensors: &mut NamedTensors, name: &str, width: i64, epsilon: f64) -> LayerNorm {
+        let (weight, bias) = tensors.scale_and_offset(name, width);
+        LayerNorm { weight, bias, epsilon }
+    }
+
+    /// Of features `[.., width]`.
+    pub fn forward(&self, features: &Tensor) -> Result<Tensor> {
+        let width = self.weight.size();
+        Ok(features.f_layer_norm(width, Some(&self.weight), Some(&self.bias), self.epsilon, true)?)
+    }
+}

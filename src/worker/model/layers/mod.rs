@@ -1,0 +1,16 @@
+//! The layers that networks are made of. On the CPU each takes the fastest path that libtorch and the shim have for it;
+//! what it computes is what its source's layer computes.
+
+mod batch_norm;
+mod convolution;
+mod layer_norm;
+mod linear;
+mod pool;
+mod sequence;
+
+pub use batch_norm::{BatchNorm, BatchNormKind};
+pub use convolution::{Convolution, ConvolutionNorm, ConvolutionShape};
+pub use layer_norm::LayerNorm;
+pub use linear::Linear;
+pub use pool::Pool;
+pub use sequence::{Layer, Sequence};

@@ -1,0 +1,50 @@
+//! Pooling, and what is normalized over neighbouring channels.
+
+use anyhow::Result;
+use tch::Tensor;
+
+/// A square window that moves over the pixels; sizes are rounded down.
+#[derive(Debug, Clone, Copy)]
+pub struct Pool {
+    pub kernel: i64,
+    pub stride: i64,
+    pub padding: i64,
+}
+
+impl Pool {
+    /// Unpadded.
+    pub const fn new(kernel: i64, stride: i64) -> Pool {
+        Pool { kernel, stride, padding: 0 }
+    }
+
+    /// With so many pixels of padding on every side.
+    pub const fn padding(self, padding: i64) -> Pool {
+        Pool { padding, ..self }
+    }
+
+    /// The largest value of each window.
+    pub fn largest(self, images: &Tensor) -> Result<Tensor> {
+        let Pool { kernel, stride, padding } = self;
+        Ok(images.f_max_pool2d([kernel; 2], [stride; 2], [padding; 2], [1, 1], false)?)
+    }
+
+    /// The mean of each window, padding counted as zeros.
+    pub fn mean(self, images: &Tensor) -> Result<Tensor> {
+        let Pool { kernel, stride, padding } = self;
+        Ok(images.f_avg_pool2d([kernel; 2], [stride; 2], [padding; 2], false, true, None)?)
+    }
+}
+
+/// Local response normalization: each value over `(1 + 1e-4 m)^0.75`, where m is the mean of the squares of the five
+/// channels around it (ImageNet Classification with Deep Convolutional Neural Networks, Krizhevsky et al., 2012; k is 1 as
+/// in MXNet's network of 2016).
+pub fn local_response_norm(images: &Tensor) -> Result<Tensor> {
+    const CHANNELS: i64 = 5;
+    const ALPHA: f64 = 1e-4;
+    const BETA: f64 = 0.75;
+    // Channels last, where the neighbours of a channel are its neighbours in memory.
+    let squares = images.f_permute([0, 2, 3, 1])?.f_square()?;
+    let means = squares.f_flatten(0, 2)?.f_avg_pool1d([CHANNELS], [1], [CHANNELS / 2], false, true)?;
+    let means = means.f_view_as(&squares)?.f_permute([0, 3, 1, 2])?;
+    Ok(images.f_div(&(means * ALPHA + 1.0).f_pow_tensor_scalar(BETA)?)?)
+}

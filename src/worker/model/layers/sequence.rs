@@ -1,0 +1,64 @@
+//! Layers behind each other, and side by side.
+
+use anyhow::Result;
+use tch::Tensor;
+
+use crate::model::layers::pool::local_response_norm;
+use crate::model::layers::{Convolution, ConvolutionNorm, Linear, Pool};
+use crate::model::network::{Mode, Network};
+
+/// One step on the way from images to scores.
+pub enum Layer {
+    /// A convolution.
+    Convolution(Convolution),
+    /// A convolution, its normalization and ReLU.
+    Unit(ConvolutionNorm),
+    Linear(Linear),
+    Relu,
+    Tanh,
+    /// The largest value of each window.
+    MaxPool(Pool),
+    /// The mean of each window.
+    AveragePool(Pool),
+    /// To so many pixels a side, each the mean of its part of the image.
+    AdaptiveAveragePool(i64),
+    LocalResponseNorm,
+    /// Drops values with this probability, and scales the others up.
+    Dropout(f64),
+    /// All but the first dimension become one.
+    Flatten,
+    /// Each sequence of the same images, their channels joined in this order.
+    Branches(Vec<Sequence>),
+}
+
+/// Layers, each of what the one before it gives.
+pub struct Sequence(pub Vec<Layer>);
+
+impl Layer {
+    fn forward(&self, input: &Tensor, mode: Mode) -> Result<Tensor> {
+        Ok(match self {
+            Layer::Convolution(convolution) => convolution.forward(input)?,
+            Layer::Unit(unit) => unit.rectified(input, mode)?,
+            Layer::Linear(linear) => linear.forward(input)?,
+            // In place: no layer before it needs what it gave.
+            Layer::Relu => input.shallow_clone().f_relu_()?,
+            Layer::Tanh => input.f_tanh()?,
+            Layer::MaxPool(pool) => pool.largest(input)?,
+            Layer::AveragePool(pool) => pool.mean(input)?,
+            Layer::AdaptiveAveragePool(size) => input.f_adaptive_avg_pool2d([*size; 2])?,
+            Layer::LocalResponseNorm => local_response_norm(input)?,
+            Layer::Dropout(probability) => input.f_dropout(*probability, mode.drops())?,
+            Layer::Flatten => input.f_flatten(1, -1)?,
+            Layer::Branches(branches) => {
+                let outputs = branches.iter().map(|branch| branch.forward(input, mode));
+                Tensor::f_cat(&outputs.collect::<Result<Vec<Tensor>>>()?, 1)?
+            }
+        })
+    }
+}
+
+impl Network for Sequence {
+    fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+        self.0.iter().try_fold(images.shallow_clone(), |output, layer| layer.forward(&output, mode))
+    }
+}

@@ -1,0 +1,86 @@
+//! The networks of ringmark_record's table, built. A network is a line of that table, a line here, and a file beside this
+//! one over the shared [`layers`](crate::model::layers) where it is of a new family.
+
+mod alexnet;
+mod inception;
+mod mxnet;
+mod resnet;
+mod vgg;
+mod vision_transformer;
+
+use ringmark_record::dimension::model::{Model, Source};
+
+use crate::model::named_tensors::{NamedTensors, Naming};
+use crate::model::network::Network;
+use crate::model::networks::resnet::{Blocks, ResNet};
+use crate::model::networks::vgg::{VGG11, VGG16};
+use crate::model::networks::vision_transformer::{TransformerShape, VisionTransformer};
+
+/// Makes the weights of `model`, drawn from the device's generator, and leaves each in `tensors` under its name.
+/// `dropout` is the probability in the place of the network's own.
+pub fn build(model: Model, dropout: Option<f64>, tensors: &mut NamedTensors) -> Box<dyn Network> {
+    let classes = i64::from(model.facts().images.classes);
+    let half = dropout.unwrap_or(0.5);
+    let residual = |tensors, blocks| -> Box<dyn Network> { Box::new(ResNet::new(tensors, blocks, classes)) };
+    let residual_v2 =
+        |tensors, stages| -> Box<dyn Network> { Box::new(mxnet::resnet::ResNetV2::new(tensors, stages, classes)) };
+    match model {
+        Model::Resnet50V1b => residual(tensors, Blocks::RESNET50),
+        Model::Resnet18 => residual(tensors, Blocks::RESNET18),
+        Model::Resnet34 => residual(tensors, Blocks::RESNET34),
+        Model::Resnet101 => residual(tensors, Blocks::RESNET101),
+        Model::Resnet152 => residual(tensors, Blocks::RESNET152),
+        Model::Resnext50 => residual(tensors, Blocks::RESNEXT50_32X4D),
+        Model::Resnext101 => residual(tensors, Blocks::RESNEXT101_32X8D),
+        Model::Vgg11 => Box::new(vgg::vgg(tensors, VGG11, false, classes, half)),
+        Model::Vgg11Bn => Box::new(vgg::vgg(tensors, VGG11, true, classes, half)),
+        Model::Vgg16 => Box::new(vgg::vgg(tensors, VGG16, false, classes, half)),
+        Model::Vgg16Bn => Box::new(vgg::vgg(tensors, VGG16, true, classes, half)),
+        Model::Alexnet => Box::new(alexnet::alexnet(tensors, classes, half)),
+        Model::InceptionV3 => Box::new(inception::inception_v3(tensors, classes, half)),
+        Model::VitB16 => {
+            Box::new(VisionTransformer::new(tensors, TransformerShape::B_16, classes, dropout.unwrap_or(0.0)))
+        }
+        Model::MxnetResnet50 => residual_v2(tensors, mxnet::resnet::RESNET50),
+        Model::MxnetResnet101 => residual_v2(tensors, mxnet::resnet::RESNET101),
+        Model::MxnetResnet152 => residual_v2(tensors, mxnet::resnet::RESNET152),
+        Model::MxnetResnet200 => residual_v2(tensors, mxnet::resnet::RESNET200),
+        Model::MxnetAlexnet => Box::new(mxnet::alexnet::alexnet(tensors, classes, half)),
+        Model::MxnetInceptionBn => Box::new(mxnet::inception_bn::inception_bn(tensors, classes)),
+        Model::MxnetInceptionV3 => Box::new(inception::mxnet_inception_v3(tensors, classes)),
+        Model::MxnetLenet => Box::new(mxnet::lenet::lenet(tensors, classes)),
+        Model::MxnetMlp => Box::new(mxnet::mlp::mlp(tensors, classes)),
+    }
+}
+
+/// Whose names the tensors of `model` have.
+pub fn naming(model: Model) -> Naming {
+    match model.facts().source {
+        Source::Torchvision => Naming::Torchvision,
+        Source::Mxnet => Naming::Mxnet,
+    }
+}
+
+/// The tensors of `model` for their names and shapes alone.
+pub fn tensors(model: Model) -> NamedTensors {
+    let mut tensors = NamedTensors::without_values(naming(model));
+    build(model, None, &mut tensors);
+    tensors
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::options::keyword_enum::KeywordEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_network_has_the_parameters_that_the_table_says() {
+        for model in Model::ALL {
+            let tensors = tensors(*model);
+            let facts = model.facts();
+            let built = (tensors.elements() as u64, tensors.parameters.len() as u32);
+            assert_eq!(built, (facts.parameters, facts.arrays), "{model}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! ResNet and ResNeXt, leaf to whole: Deep Residual Learning for Image Recognition (He et al., 2015) and Aggregated
+//! Residual Transformations for Deep Neural Networks (Xie et al., 2016), with torchvision's names.
+//!
+//! A bottleneck's stride is on its 3x3 convolution: ResNet50-v1b, also called v1.5, is torchvision's `resnet50`.
+
+use anyhow::Result;
+use tch::Tensor;
+
+use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Linear, Pool};
+use crate::model::named_tensors::{Draw, Draws, NamedTensors};
+use crate::model::network::{Mode, Network};
+
+const CONVOLUTION: Draws = Draws { weight: Draw::FanOutNormal, bias: None };
+
+/// A convolution and the normalization behind it, under the two names.
+fn unit(tensors: &mut NamedTensors, names: [&str; 2], shape: ConvolutionShape) -> ConvolutionNorm {
+    ConvolutionNorm::new(tensors, names, shape, CONVOLUTION, BatchNormKind::PYTORCH)
+}
+
+/// Number `number` of a block.
+fn unit_in_block(tensors: &mut NamedTensors, block: &str, number: usize, shape: ConvolutionShape) -> ConvolutionNorm {
+    unit(tensors, [&format!("{block}.conv{number}"), &format!("{block}.bn{number}")], shape)
+}
+
+/// What a block does to the shape of images: `inner` channels inside, in `groups` of the 3x3 convolution.
+#[derive(Debug, Clone, Copy)]
+struct BlockShape {
+    input: i64,
+    inner: i64,
+    output: i64,
+    stride: i64,
+    groups: i64,
+}
+
+/// What goes around a block: its input, or a convolution of it where the shape changes.
+struct Shortcut(Option<ConvolutionNorm>);
+
+impl Shortcut {
+    fn new(tensors: &mut NamedTensors, block: &str, shape: BlockShape) -> Shortcut {
+        let BlockShape { input, output, stride, .. } = shape;
+        let names = [format!("{block}.downsample.0"), format!("{block}.downsample.1")];
+        let shape = ConvolutionShape::square(input, output, 1).stride(stride);
+        let changes = stride != 1 || input != output;
+        Shortcut(changes.then(|| unit(tensors, [&names[0], &names[1]], shape)))
+    }
+
+    fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+        match &self.0 {
+            Some(unit) => unit.linear(images, mode),
+            None => Ok(images.shallow_clone()),
+        }
+    }
+}
+
+/// A residual block: convolutions, of which the last is added to the shortcut.
+struct Block {
+    first: Vec<ConvolutionNorm>,
+    last: ConvolutionNorm,
+    shortcut: Shortcut,
+}
+
+impl Block {
+    /// Two 3x3 convolutions.
+    fn basic(tensors: &mut NamedTensors, name: &str, shape: BlockShape) -> Block {
+        let BlockShape { input, inner, output, stride, .. } = shape;
+        let mut unit = |number, shape| unit_in_block(tensors, name, number, shape);
+        Block {
+            first: vec![unit(1, ConvolutionShape::square(input, inner, 3).stride(stride))],
+            last: unit(2, ConvolutionShape::square(inner, output, 3)),
+            shortcut: Shortcut::new(tensors, name, shape),
+        }
+    }
+
+    /// 1x1, 3x3 and 1x1 convolutions.
+    fn bottleneck(tensors: &mut NamedTensors, name: &str, shape: BlockShape) -> Block {
+        let BlockShape { input, inner, output, stride, groups } = shape;
+        let mut unit = |number, shape| unit_in_block(tensors, name, number, shape);
+        Block {
+            first: vec![
+                unit(1, ConvolutionShape::square(input, inner, 1)),
+                unit(2, ConvolutionShape::square(inner, inner, 3).stride(stride).groups(groups)),
+            ],
+            last: unit(3, ConvolutionShape::square(inner, output, 1)),
+            shortcut: Shortcut::new(tensors, name, shape),
+        }
+    }
+
+    fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+        let mut inside = images.shallow_clone();
+        for unit in &self.first {
+            inside = unit.rectified(&inside, mode)?;
+        }
+        let shortcut = self.shortcut.forward(images, mode)?;
+        self.last.added(&inside, &shortcut, mode)
+    }
+}
+
+/// Which blocks a network is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocks {
+    /// In each of the four layers.
+    counts: [usize; 4],
+    kind: BlockKind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum BlockKind {
+    Basic,
+    /// Four times as many channels outside as the layer's number.
+    Bottleneck {
+        groups: i64,
+        /// Channels of a group in the first layer.
+        width: i64,
+    },
+}
+
+impl Blocks {
+    pub const RESNET18: Blocks = Blocks { counts: [2, 2, 2, 2], kind: BlockKind::Basic };
+    pub const RESNET34: Blocks = Blocks { counts: [3, 4, 6, 3], kind: BlockKind::Basic };
+    pub const RESNET50: Blocks = Blocks::bottlenecks([3, 4, 6, 3], 1, 64);
+    pub const RESNET101: Blocks = Blocks::bottlenecks([3, 4, 23, 3], 1, 64);
+    pub const RESNET152: Blocks = Blocks::bottlenecks([3, 8, 36, 3], 1, 64);
+    pub const RESNEXT50_32X4D: Blocks = Blocks::bottlenecks([3, 4, 6, 3], 32, 4);
+    pub const RESNEXT101_32X8D: Blocks = Blocks::bottlenecks([3, 4, 23, 3], 32, 8);
+
+    const fn bottlenecks(counts: [usize; 4], groups: i64, width: i64) -> Blocks {
+        Blocks { counts, kind: BlockKind::Bottleneck { groups, width } }
+    }
+
+    /// A block of a layer of `channels`.
+    fn block(self, tensors: &mut NamedTensors, name: &str, input: i64, channels: i64, stride: i64) -> Block {
+        let output = self.output(channels);
+        match self.kind {
+            BlockKind::Basic => {
+                Block::basic(tensors, name, BlockShape { input, inner: channels, output, stride, groups: 1 })
+            }
+            BlockKind::Bottleneck { groups, width } => {
+                let inner = channels / 64 * width * groups;
+                Block::bottleneck(tensors, name, BlockShape { input, inner, output, stride, groups })
+            }
+        }
+    }
+
+    /// Channels that a layer of `channels` leaves.
+    fn output(self, channels: i64) -> i64 {
+        match self.kind {
+            BlockKind::Basic => channels,
+            BlockKind::Bottleneck { .. } => 4 * channels,
+        }
+    }
+}
+
+/// The whole network.
+pub struct ResNet {
+    stem: ConvolutionNorm,
+    blocks: Vec<Block>,
+    fc: Linear,
+}
+
+impl ResNet {
+    /// Makes its tensors.
+    pub fn new(tensors: &mut NamedTensors, blocks: Blocks, classes: i64) -> ResNet {
+        let stem = unit(tensors, ["conv1", "bn1"], ConvolutionShape::square(3, 64, 7).stride(2));
+        let mut all = Vec::new();
+        let mut input = 64;
+        for (layer, (count, channels)) in blocks.counts.into_iter().zip([64, 128, 256, 512]).enumerate() {
+            for number in 0..count {
+                // The first block of a layer halves the size; max pooling has done it for the first layer.
+                let stride = if number == 0 && layer > 0 { 2 } else { 1 };
+                all.push(blocks.block(tensors, &format!("layer{}.{number}", layer + 1), input, channels, stride));
+                input = blocks.output(channels);
+            }
+        }
+        ResNet { stem, blocks: all, fc: Linear::new(tensors, "fc", [input, classes], Draws::PYTORCH) }
+    }
+}
+
+impl Network for ResNet {
+    fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+        let stem = self.stem.rectified(images, mode)?;
+        let mut features = Pool::new(3, 2).padding(1).largest(&stem)?;
+        for block in &self.blocks {
+            features = block.forward(&features, mode)?;
+        }
+        let pooled = features.f_adaptive_avg_pool2d([1, 1])?.f_flatten(1, -1)?;
+        self.fc.forward(&pooled)
+    }
+}

@@ -1,0 +1,144 @@
+//! The Vision Transformer, leaf to whole: An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale
+//! (Dosovitskiy et al., 2020), with torchvision's names. Features are `[batch, tokens, width]`.
+
+use anyhow::Result;
+use tch::Tensor;
+
+use crate::model::layers::{Convolution, ConvolutionShape, LayerNorm, Linear};
+use crate::model::named_tensors::{Draw, Draws, NamedTensors};
+use crate::model::network::{Mode, Network};
+
+const EPSILON: f64 = 1e-6;
+const MLP: Draws = Draws { weight: Draw::XavierUniform, bias: Some(Draw::Normal(1e-6)) };
+const ZERO: Draws = Draws { weight: Draw::Constant(0.0), bias: Some(Draw::Constant(0.0)) };
+
+/// Sizes of a network.
+#[derive(Debug, Clone, Copy)]
+pub struct TransformerShape {
+    image: i64,
+    patch: i64,
+    layers: usize,
+    heads: i64,
+    width: i64,
+    mlp: i64,
+}
+
+impl TransformerShape {
+    pub const B_16: TransformerShape =
+        TransformerShape { image: 224, patch: 16, layers: 12, heads: 12, width: 768, mlp: 3072 };
+}
+
+/// Every token looks at all tokens of its image.
+struct Attention {
+    into: Linear,
+    out: Linear,
+    heads: i64,
+}
+
+impl Attention {
+    fn new(tensors: &mut NamedTensors, name: &str, shape: TransformerShape) -> Attention {
+        const INTO: Draws = Draws { weight: Draw::XavierUniform, bias: Some(Draw::Constant(0.0)) };
+        const OUT: Draws = Draws { weight: Draw::FanInUniform, bias: Some(Draw::Constant(0.0)) };
+        let TransformerShape { width, heads, .. } = shape;
+        Attention {
+            into: Linear::under_names(
+                tensors,
+                [&format!("{name}.in_proj_weight"), &format!("{name}.in_proj_bias")],
+                [width, 3 * width],
+                INTO,
+            ),
+            out: Linear::new(tensors, &format!("{name}.out_proj"), [width, width], OUT),
+            heads,
+        }
+    }
+
+    fn forward(&self, features: &Tensor) -> Result<Tensor> {
+        let (batch, tokens, width) = features.size3()?;
+        let into = self.into.forward(features)?.f_view([batch, tokens, 3, self.heads, width / self.heads])?;
+        // Queries, keys and values, each `[batch, heads, tokens, width of a head]`.
+        let parts = into.f_permute([2, 0, 3, 1, 4])?.f_unbind(0)?;
+        let [queries, keys, values] = &parts[..] else { unreachable!("unbind of three gives three") };
+        let seen =
+            Tensor::f_scaled_dot_product_attention(queries, keys, values, None::<&Tensor>, 0.0, false, None, false)?;
+        self.out.forward(&seen.f_transpose(1, 2)?.f_reshape([batch, tokens, width])?)
+    }
+}
+
+/// Attention and a perceptron of two layers, each normalized before and added to what went in.
+struct Block {
+    first_norm: LayerNorm,
+    attention: Attention,
+    second_norm: LayerNorm,
+    wide: Linear,
+    narrow: Linear,
+    dropout: f64,
+}
+
+impl Block {
+    fn new(tensors: &mut NamedTensors, name: &str, shape: TransformerShape, dropout: f64) -> Block {
+        let TransformerShape { width, mlp, .. } = shape;
+        Block {
+            first_norm: LayerNorm::new(tensors, &format!("{name}.ln_1"), width, EPSILON),
+            attention: Attention::new(tensors, &format!("{name}.self_attention"), shape),
+            second_norm: LayerNorm::new(tensors, &format!("{name}.ln_2"), width, EPSILON),
+            wide: Linear::new(tensors, &format!("{name}.mlp.0"), [width, mlp], MLP),
+            narrow: Linear::new(tensors, &format!("{name}.mlp.3"), [mlp, width], MLP),
+            dropout,
+        }
+    }
+
+    fn forward(&self, features: &Tensor, mode: Mode) -> Result<Tensor> {
+        let drop = |values: Tensor| values.f_dropout(self.dropout, mode.drops());
+        let seen = drop(self.attention.forward(&self.first_norm.forward(features)?)?)?;
+        let features = features.f_add(&seen)?;
+        let wide = drop(self.wide.forward(&self.second_norm.forward(&features)?)?.f_gelu("none")?)?;
+        Ok(features.f_add(&drop(self.narrow.forward(&wide)?)?)?)
+    }
+}
+
+/// The whole network.
+pub struct VisionTransformer {
+    class_token: Tensor,
+    patches: Convolution,
+    positions: Tensor,
+    blocks: Vec<Block>,
+    norm: LayerNorm,
+    head: Linear,
+    dropout: f64,
+}
+
+impl VisionTransformer {
+    /// Makes its tensors.
+    pub fn new(tensors: &mut NamedTensors, shape: TransformerShape, classes: i64, dropout: f64) -> VisionTransformer {
+        const PATCHES: Draws = Draws { weight: Draw::FanInNormal(1.0), bias: Some(Draw::Constant(0.0)) };
+        let TransformerShape { image, patch, layers, width, .. } = shape;
+        let tokens = (image / patch).pow(2) + 1;
+        let patches = ConvolutionShape::square(3, width, patch).stride(patch).padding(0);
+        VisionTransformer {
+            class_token: tensors.embedding("class_token", &[1, 1, width], Draw::Constant(0.0)),
+            patches: Convolution::new(tensors, "conv_proj", patches, PATCHES),
+            positions: tensors.embedding("encoder.pos_embedding", &[1, tokens, width], Draw::Normal(0.02)),
+            blocks: (0..layers)
+                .map(|number| Block::new(tensors, &format!("encoder.layers.encoder_layer_{number}"), shape, dropout))
+                .collect(),
+            norm: LayerNorm::new(tensors, "encoder.ln", width, EPSILON),
+            head: Linear::new(tensors, "heads.head", [width, classes], ZERO),
+            dropout,
+        }
+    }
+}
+
+impl Network for VisionTransformer {
+    fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+        let patches = self.patches.forward(images)?.f_flatten(2, -1)?.f_transpose(1, 2)?;
+        let class_token = self.class_token.f_expand([patches.size()[0], -1, -1], false)?;
+        let tokens = Tensor::f_cat(&[class_token, patches], 1)?.f_add(&self.positions)?;
+        let mut features = tokens.f_dropout(self.dropout, mode.drops())?;
+        for block in &self.blocks {
+            features = block.forward(&features, mode)?;
+        }
+        // The class token alone is looked at, and normalization knows no other.
+        let class_token = self.norm.forward(&features.f_select(1, 0)?)?;
+        self.head.forward(&class_token)
+    }
+}
