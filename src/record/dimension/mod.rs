@@ -3,6 +3,7 @@
 //! | module | dimension |
 //! |---|---|
 //! | [`model`] | the network |
+//! | [`model_facts`] | what is known of each network |
 //! | [`rank_memory`] | the memory that a network takes |
 //! | [`layout`] | where an image's channels are in memory |
 //! | [`dtype`] | the precision of a step |
@@ -16,6 +17,7 @@ pub mod device;
 pub mod dtype;
 pub mod layout;
 pub mod model;
+pub mod model_facts;
 pub mod phase;
 pub mod rank_memory;
 pub mod units;

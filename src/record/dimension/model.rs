@@ -1,10 +1,9 @@
-//! The networks, each in one line of one table: what it is called, and by whom; how large it is. Not for how it computes,
-//! which the worker's folder `model` knows.
+//! The networks by name. [`model_facts`](crate::dimension::model_facts) has what is known of each; how it computes, the
+//! worker's folder `model` knows.
 
-use anyhow::ensure;
+use anyhow::{Context, bail, ensure};
 
-use crate::dimension::rank_memory::RankMemory;
-use crate::dimension::units::Bytes;
+use crate::dimension::model_facts::{FACTS, ImageRule, ModelFacts, Source};
 use crate::keyword_enum;
 use crate::options::keyword_enum::KeywordEnum;
 
@@ -61,471 +60,49 @@ keyword_enum!(
     }
 );
 
-/// Whose network it is: whose names its tensors have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// torchvision 0.26.
-    Torchvision,
-    /// MXNet's example/image-classification/symbols.
-    Mxnet,
-}
-
-impl Source {
-    /// As sentences say it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Source::Torchvision => "torchvision",
-            Source::Mxnet => "MXNet",
-        }
-    }
-}
-
-/// Which images a network takes, and how many classes it tells apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ImageRule {
-    /// Channels of an image.
-    pub channels: u32,
-    /// Height and width in pixels where nothing else is asked for.
-    pub size: u32,
-    /// Least height and width.
-    smallest: u32,
-    /// What height and width are a multiple of.
-    multiple: u32,
-    /// Whether there is only one size.
-    is_fixed: bool,
-    /// Largest size of which the last batch normalization sees one pixel; 0 where there is none.
-    one_pixel: u32,
-    /// Classes that the network tells apart.
-    pub classes: u32,
-}
-
-impl ImageRule {
-    /// Coloured images of ImageNet's classes: `size` pixels, at least `smallest`, and a multiple of `multiple`.
-    const fn torchvision(size: u32, smallest: u32, multiple: u32) -> ImageRule {
-        ImageRule { channels: 3, size, smallest, multiple, is_fixed: smallest == size, one_pixel: 0, classes: 1000 }
-    }
-
-    /// Images of one size.
-    const fn exactly(channels: u32, size: u32, classes: u32) -> ImageRule {
-        ImageRule { channels, size, smallest: size, multiple: 1, is_fixed: true, one_pixel: 0, classes }
-    }
-
-    /// Of which the last batch normalization sees one pixel up to this size.
-    const fn one_pixel_up_to(self, one_pixel: u32) -> ImageRule {
-        ImageRule { one_pixel, ..self }
-    }
-}
-
-/// The last stage of a residual network has one pixel of 32.
-const IMAGENET: ImageRule = ImageRule::torchvision(224, 32, 1).one_pixel_up_to(32);
-/// Five poolings halve the size.
-const VGG: ImageRule = ImageRule::torchvision(224, 32, 32);
-/// Up to 32 pixels MXNet builds another network of the same name.
-const MXNET_RESNET: ImageRule = ImageRule::torchvision(224, 33, 1);
-
-/// What is known of a network without building it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ModelFacts {
-    /// As titles say it.
-    pub title: &'static str,
-    /// First part of every file name and the top key of DLPerf's JSON: DLPerf's short name where it has one.
-    pub file_name: &'static str,
-    /// Whose it is.
-    pub source: Source,
-    /// What its source calls it, and with it the benchmarks of that source.
-    pub source_name: &'static str,
-    /// Its images.
-    pub images: ImageRule,
-    /// 1e9 multiply-accumulates of one image's forward pass at its own size: torchvision's figure, or counted alike.
-    pub gmacs: f64,
-    /// Trained parameters.
-    pub parameters: u64,
-    /// Arrays that they come in.
-    pub arrays: u32,
-    /// What a rank takes that trains on a CPU.
-    pub training_memory: RankMemory,
-    /// What a rank takes that scores on a CPU.
-    pub scoring_memory: RankMemory,
-}
-
 impl Model {
     /// What is known of this network.
-    pub const fn facts(self) -> &'static ModelFacts {
-        match self {
-            Model::Resnet50V1b => {
-                const {
-                    &ModelFacts {
-                        title: "ResNet50-v1b",
-                        file_name: "rn50",
-                        source: Source::Torchvision,
-                        source_name: "resnet50",
-                        images: IMAGENET,
-                        gmacs: 4.089,
-                        parameters: 25_557_032,
-                        arrays: 161,
-                        training_memory: RankMemory::megabytes(850, 97, 62),
-                        scoring_memory: RankMemory::megabytes(420, 18, 12),
-                    }
-                }
-            }
-            Model::Resnet18 => {
-                const {
-                    &ModelFacts {
-                        title: "ResNet-18",
-                        file_name: "resnet18",
-                        source: Source::Torchvision,
-                        source_name: "resnet18",
-                        images: IMAGENET,
-                        gmacs: 1.814,
-                        parameters: 11_689_512,
-                        arrays: 62,
-                        training_memory: RankMemory::megabytes(420, 33, 20),
-                        scoring_memory: RankMemory::megabytes(270, 8, 8),
-                    }
-                }
-            }
-            Model::Resnet34 => {
-                const {
-                    &ModelFacts {
-                        title: "ResNet-34",
-                        file_name: "resnet34",
-                        source: Source::Torchvision,
-                        source_name: "resnet34",
-                        images: IMAGENET,
-                        gmacs: 3.664,
-                        parameters: 21_797_672,
-                        arrays: 110,
-                        training_memory: RankMemory::megabytes(600, 50, 32),
-                        scoring_memory: RankMemory::megabytes(350, 8, 8),
-                    }
-                }
-            }
-            Model::Resnet101 => {
-                const {
-                    &ModelFacts {
-                        title: "ResNet-101",
-                        file_name: "resnet101",
-                        source: Source::Torchvision,
-                        source_name: "resnet101",
-                        images: IMAGENET,
-                        gmacs: 7.801,
-                        parameters: 44_549_160,
-                        arrays: 314,
-                        training_memory: RankMemory::megabytes(1_200, 150, 95),
-                        scoring_memory: RankMemory::megabytes(500, 18, 12),
-                    }
-                }
-            }
-            Model::Resnet152 => {
-                const {
-                    &ModelFacts {
-                        title: "ResNet-152",
-                        file_name: "resnet152",
-                        source: Source::Torchvision,
-                        source_name: "resnet152",
-                        images: IMAGENET,
-                        gmacs: 11.514,
-                        parameters: 60_192_808,
-                        arrays: 467,
-                        training_memory: RankMemory::megabytes(1_500, 210, 135),
-                        scoring_memory: RankMemory::megabytes(600, 18, 12),
-                    }
-                }
-            }
-            Model::Resnext50 => {
-                const {
-                    &ModelFacts {
-                        title: "ResNeXt-50 32x4d",
-                        file_name: "resnext50-32x4d",
-                        source: Source::Torchvision,
-                        source_name: "resnext50_32x4d",
-                        images: IMAGENET,
-                        gmacs: 4.23,
-                        parameters: 25_028_904,
-                        arrays: 161,
-                        training_memory: RankMemory::megabytes(850, 120, 80),
-                        scoring_memory: RankMemory::megabytes(420, 22, 16),
-                    }
-                }
-            }
-            Model::Resnext101 => {
-                const {
-                    &ModelFacts {
-                        title: "ResNeXt-101 32x8d",
-                        file_name: "resnext101-32x8d",
-                        source: Source::Torchvision,
-                        source_name: "resnext101_32x8d",
-                        images: IMAGENET,
-                        gmacs: 16.414,
-                        parameters: 88_791_336,
-                        arrays: 314,
-                        training_memory: RankMemory::megabytes(2_000, 260, 170),
-                        scoring_memory: RankMemory::megabytes(800, 40, 30),
-                    }
-                }
-            }
-            Model::Vgg11 => {
-                const {
-                    &ModelFacts {
-                        title: "VGG-11",
-                        file_name: "vgg11",
-                        source: Source::Torchvision,
-                        source_name: "vgg11",
-                        images: VGG,
-                        gmacs: 7.609,
-                        parameters: 132_863_336,
-                        arrays: 22,
-                        training_memory: RankMemory::megabytes(2_600, 80, 60),
-                        scoring_memory: RankMemory::megabytes(1_200, 40, 30),
-                    }
-                }
-            }
-            Model::Vgg11Bn => {
-                const {
-                    &ModelFacts {
-                        title: "VGG-11 with BN",
-                        file_name: "vgg11-bn",
-                        source: Source::Torchvision,
-                        source_name: "vgg11_bn",
-                        images: VGG,
-                        gmacs: 7.609,
-                        parameters: 132_868_840,
-                        arrays: 38,
-                        training_memory: RankMemory::megabytes(2_600, 120, 80),
-                        scoring_memory: RankMemory::megabytes(1_200, 40, 30),
-                    }
-                }
-            }
-            Model::Vgg16 => {
-                const {
-                    &ModelFacts {
-                        title: "VGG-16",
-                        file_name: "vgg16",
-                        source: Source::Torchvision,
-                        source_name: "vgg16",
-                        images: VGG,
-                        gmacs: 15.47,
-                        parameters: 138_357_544,
-                        arrays: 32,
-                        training_memory: RankMemory::megabytes(2_700, 130, 90),
-                        scoring_memory: RankMemory::megabytes(1_200, 40, 30),
-                    }
-                }
-            }
-            Model::Vgg16Bn => {
-                const {
-                    &ModelFacts {
-                        title: "VGG-16 with BN",
-                        file_name: "vgg16-bn",
-                        source: Source::Torchvision,
-                        source_name: "vgg16_bn",
-                        images: VGG,
-                        gmacs: 15.47,
-                        parameters: 138_365_992,
-                        arrays: 58,
-                        training_memory: RankMemory::megabytes(2_700, 200, 130),
-                        scoring_memory: RankMemory::megabytes(1_200, 40, 30),
-                    }
-                }
-            }
-            Model::Alexnet => {
-                const {
-                    &ModelFacts {
-                        title: "AlexNet",
-                        file_name: "alexnet",
-                        source: Source::Torchvision,
-                        source_name: "alexnet",
-                        images: ImageRule::torchvision(224, 63, 1),
-                        gmacs: 0.714,
-                        parameters: 61_100_840,
-                        arrays: 16,
-                        training_memory: RankMemory::megabytes(1_400, 12, 10),
-                        scoring_memory: RankMemory::megabytes(700, 6, 6),
-                    }
-                }
-            }
-            Model::InceptionV3 => {
-                const {
-                    &ModelFacts {
-                        title: "Inception-v3",
-                        file_name: "inception-v3",
-                        source: Source::Torchvision,
-                        source_name: "inception_v3",
-                        images: ImageRule::torchvision(299, 75, 1).one_pixel_up_to(106),
-                        gmacs: 5.713,
-                        parameters: 23_834_568,
-                        arrays: 284,
-                        training_memory: RankMemory::megabytes(850, 130, 90),
-                        scoring_memory: RankMemory::megabytes(420, 22, 16),
-                    }
-                }
-            }
-            Model::VitB16 => {
-                const {
-                    &ModelFacts {
-                        title: "ViT-B/16",
-                        file_name: "vit-b-16",
-                        source: Source::Torchvision,
-                        source_name: "vit_b_16",
-                        images: ImageRule::torchvision(224, 224, 224),
-                        gmacs: 17.564,
-                        parameters: 86_567_656,
-                        arrays: 152,
-                        training_memory: RankMemory::megabytes(2_000, 160, 110),
-                        scoring_memory: RankMemory::megabytes(800, 12, 10),
-                    }
-                }
-            }
-            Model::MxnetResnet50 => {
-                const {
-                    &ModelFacts {
-                        title: "MXNet ResNet-50 v2",
-                        file_name: "mxnet-resnet-50",
-                        source: Source::Mxnet,
-                        source_name: "resnet-50",
-                        images: MXNET_RESNET,
-                        gmacs: 4.089,
-                        parameters: 25_549_486,
-                        arrays: 157,
-                        training_memory: RankMemory::megabytes(850, 110, 70),
-                        scoring_memory: RankMemory::megabytes(420, 22, 16),
-                    }
-                }
-            }
-            Model::MxnetResnet101 => {
-                const {
-                    &ModelFacts {
-                        title: "MXNet ResNet-101 v2",
-                        file_name: "mxnet-resnet-101",
-                        source: Source::Mxnet,
-                        source_name: "resnet-101",
-                        images: MXNET_RESNET,
-                        gmacs: 7.801,
-                        parameters: 44_541_614,
-                        arrays: 310,
-                        training_memory: RankMemory::megabytes(1_200, 160, 100),
-                        scoring_memory: RankMemory::megabytes(500, 22, 16),
-                    }
-                }
-            }
-            Model::MxnetResnet152 => {
-                const {
-                    &ModelFacts {
-                        title: "MXNet ResNet-152 v2",
-                        file_name: "mxnet-resnet-152",
-                        source: Source::Mxnet,
-                        source_name: "resnet-152",
-                        images: MXNET_RESNET,
-                        gmacs: 11.514,
-                        parameters: 60_185_262,
-                        arrays: 463,
-                        training_memory: RankMemory::megabytes(1_500, 220, 140),
-                        scoring_memory: RankMemory::megabytes(600, 22, 16),
-                    }
-                }
-            }
-            Model::MxnetResnet200 => {
-                const {
-                    &ModelFacts {
-                        title: "MXNet ResNet-200 v2",
-                        file_name: "mxnet-resnet-200",
-                        source: Source::Mxnet,
-                        source_name: "resnet-200",
-                        images: MXNET_RESNET,
-                        gmacs: 15.007,
-                        parameters: 64_666_286,
-                        arrays: 607,
-                        training_memory: RankMemory::megabytes(1_600, 300, 190),
-                        scoring_memory: RankMemory::megabytes(650, 22, 16),
-                    }
-                }
-            }
-            Model::MxnetAlexnet => {
-                const {
-                    &ModelFacts {
-                        title: "MXNet AlexNet",
-                        file_name: "mxnet-alexnet",
-                        source: Source::Mxnet,
-                        source_name: "alexnet",
-                        images: ImageRule::exactly(3, 224, 1000),
-                        gmacs: 1.01,
-                        parameters: 50_844_008,
-                        arrays: 16,
-                        training_memory: RankMemory::megabytes(1_200, 20, 15),
-                        scoring_memory: RankMemory::megabytes(600, 8, 8),
-                    }
-                }
-            }
-            Model::MxnetInceptionBn => {
-                const {
-                    &ModelFacts {
-                        title: "MXNet Inception-BN",
-                        file_name: "mxnet-inception-bn",
-                        source: Source::Mxnet,
-                        source_name: "inception-bn",
-                        images: ImageRule::exactly(3, 224, 1000),
-                        gmacs: 1.987,
-                        parameters: 11_295_240,
-                        arrays: 278,
-                        training_memory: RankMemory::megabytes(450, 70, 45),
-                        scoring_memory: RankMemory::megabytes(300, 14, 10),
-                    }
-                }
-            }
-            Model::MxnetInceptionV3 => {
-                const {
-                    &ModelFacts {
-                        title: "MXNet Inception-v3",
-                        file_name: "mxnet-inception-v3",
-                        source: Source::Mxnet,
-                        source_name: "inception-v3",
-                        images: ImageRule::exactly(3, 299, 1000),
-                        gmacs: 5.713,
-                        parameters: 23_834_568,
-                        arrays: 284,
-                        training_memory: RankMemory::megabytes(850, 130, 90),
-                        scoring_memory: RankMemory::megabytes(420, 22, 16),
-                    }
-                }
-            }
-            Model::MxnetLenet => {
-                const {
-                    &ModelFacts {
-                        title: "MXNet LeNet",
-                        file_name: "mxnet-lenet",
-                        source: Source::Mxnet,
-                        source_name: "lenet",
-                        images: ImageRule::exactly(1, 28, 10),
-                        gmacs: 0.0023,
-                        parameters: 431_080,
-                        arrays: 8,
-                        training_memory: RankMemory::megabytes(220, 2, 2),
-                        scoring_memory: RankMemory::megabytes(220, 2, 2),
-                    }
-                }
-            }
-            Model::MxnetMlp => {
-                const {
-                    &ModelFacts {
-                        title: "MXNet perceptron",
-                        file_name: "mxnet-mlp",
-                        source: Source::Mxnet,
-                        source_name: "mlp",
-                        images: ImageRule::exactly(1, 28, 10),
-                        gmacs: 0.0001,
-                        parameters: 109_386,
-                        arrays: 6,
-                        training_memory: RankMemory::megabytes(220, 1, 1),
-                        scoring_memory: RankMemory::megabytes(220, 1, 1),
-                    }
-                }
-            }
-        }
+    pub fn facts(self) -> &'static ModelFacts {
+        &FACTS[self as usize]
     }
 
     /// The network whose files begin with `name`.
     pub fn of_file_name(name: &str) -> Option<Model> {
         Model::ALL.iter().copied().find(|model| model.facts().file_name == name)
+    }
+
+    /// What MXNet calls `name`: `resnet` is its measure.py's, of 152 layers.
+    pub fn of_mxnet(name: &str) -> anyhow::Result<Model> {
+        let known = |model: &&Model| model.facts().source == Source::Mxnet;
+        match name {
+            "resnet" => Ok(Model::MxnetResnet152),
+            "vgg" => Ok(Model::Vgg11),
+            _ => match Model::ALL.iter().filter(known).find(|model| model.facts().source_name == name) {
+                Some(model) => Ok(*model),
+                None => {
+                    let names: Vec<&str> =
+                        Model::ALL.iter().filter(known).map(|model| model.facts().source_name).collect();
+                    bail!("{name:?} is none of MXNet's resnet, vgg, {}", names.join(", "))
+                }
+            },
+        }
+    }
+
+    /// The network of this family that has so many layers.
+    pub fn with_layers(self, layers: u32) -> anyhow::Result<Model> {
+        fn split(model: Model) -> Option<(&'static str, u32)> {
+            let family = model.keyword().trim_end_matches(|letter: char| letter.is_ascii_digit());
+            Some((family, model.keyword()[family.len()..].parse().ok()?))
+        }
+        let (family, _) = split(self).with_context(|| format!("{self} has one number of layers alone"))?;
+        let of_family = Model::ALL.iter().filter_map(|model| Some((*model, split(*model)?)));
+        let of_family: Vec<(Model, u32)> =
+            of_family.filter(|(_, (other, _))| *other == family).map(|(model, (_, count))| (model, count)).collect();
+        let found = of_family.iter().find(|(_, count)| *count == layers);
+        found.map(|(model, _)| *model).with_context(|| {
+            let counts: Vec<String> = of_family.iter().map(|(_, count)| count.to_string()).collect();
+            format!("there is no {family}{layers}: choose {}", counts.join(", "))
+        })
     }
 
     /// The size of an image where `asked` may say another; the network's own where it does not.
@@ -562,24 +139,6 @@ impl Model {
     }
 }
 
-impl ModelFacts {
-    /// Multiply-accumulates of one image's forward pass where it has `image_size` pixels a side, in 1e9: they grow with the
-    /// pixels, as activations do.
-    pub fn gmacs_at(&self, image_size: u32) -> f64 {
-        self.gmacs * self.pixels_ratio(image_size)
-    }
-
-    /// Pixels of an image of this size over those of the network's own.
-    pub fn pixels_ratio(&self, image_size: u32) -> f64 {
-        (f64::from(image_size) / f64::from(self.images.size)).powi(2)
-    }
-
-    /// Its gradients as fp32.
-    pub const fn gradient_bytes(&self) -> Bytes {
-        Bytes(4 * self.parameters)
-    }
-}
-
 impl Default for Model {
     /// DLPerf's.
     fn default() -> Model {
@@ -590,6 +149,7 @@ impl Default for Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dimension::units::Bytes;
 
     #[test]
     fn a_network_is_found_by_its_file_name_and_no_two_share_one() {

@@ -2,7 +2,7 @@
 
 use crate::dimension::dtype::Dtype;
 use crate::dimension::layout::Layout;
-use crate::dimension::model::ModelFacts;
+use crate::dimension::model_facts::ModelFacts;
 use crate::dimension::units::Bytes;
 
 /// Memory of a rank on the CPU at its peak, for images of the network's own size in nhwc: a line above what was measured,

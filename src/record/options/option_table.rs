@@ -122,6 +122,7 @@ pub struct OptionSpec<C> {
     default: Option<&'static str>,
     default_of_launcher: Option<&'static str>,
     conflicts: &'static [&'static str],
+    requires: Option<&'static str>,
     is_for_worker: bool,
     range: Option<Range>,
     get: Get<C>,
@@ -202,6 +203,7 @@ impl<C: 'static> OptionSpec<C> {
             default: None,
             default_of_launcher: None,
             conflicts: &[],
+            requires: None,
             is_for_worker: false,
             range: None,
             get: Box::new(get),
@@ -246,6 +248,11 @@ impl<C: 'static> OptionSpec<C> {
         OptionSpec { conflicts, ..self }
     }
 
+    /// Is typed together with this one.
+    pub fn requires(self, option: &'static str) -> OptionSpec<C> {
+        OptionSpec { requires: Some(option), ..self }
+    }
+
     /// Is the launcher's to choose: people type it only where they start a worker themselves.
     pub fn for_worker(self) -> OptionSpec<C> {
         OptionSpec { is_for_worker: true, ..self }
@@ -265,6 +272,7 @@ impl<C: 'static> OptionSpec<C> {
             default: self.default,
             default_of_launcher: self.default_of_launcher,
             conflicts: self.conflicts,
+            requires: self.requires,
             is_for_worker: self.is_for_worker,
             range: self.range,
             get: Box::new(move |outer| get(inner(outer))),
@@ -426,6 +434,7 @@ fn argument<C: Options>(option: OptionSpec<C>, default: &C) -> Arg {
     let help = default.map_or(option.help.to_owned(), |default| format!("{} [default: {default}]", option.help));
     let argument = Arg::new(option.name).long(option.name).help(help).aliases(option.aliases);
     let argument = argument.conflicts_with_all(option.conflicts);
+    let argument = option.requires.into_iter().fold(argument, Arg::requires);
     let argument = option.short.into_iter().fold(argument, Arg::short);
     match option.shape {
         Shape::Flag => argument.action(ArgAction::SetTrue),

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::dimension::model::ModelFacts;
+use ringmark_record::dimension::model_facts::ModelFacts;
 use ringmark_record::file::whole_file;
 use tch::{Device, Kind, Tensor};
 

@@ -23,6 +23,23 @@ keyword_enum!(
     }
 );
 
+keyword_enum!(
+    /// Of which arrays of a network the gradients are exchanged.
+    Arrays {
+        /// Those that MXNet's measure.py counts: weights and biases of convolutions and linear layers.
+        Weights = "weights",
+        /// Every trained one, as training does.
+        All = "all",
+    }
+);
+
+impl Arrays {
+    /// What records said before there was a choice.
+    fn all() -> Arrays {
+        Arrays::All
+    }
+}
+
 /// More sizes than anybody reads.
 pub(super) const MAXIMUM_SIZES: u64 = 10_000;
 
@@ -58,6 +75,9 @@ pub enum Messages {
 pub struct BandwidthConfig {
     /// What is reduced.
     pub messages: Messages,
+    /// Of which arrays, where they are gradients.
+    #[serde(default = "Arrays::all")]
+    pub arrays: Arrays,
     /// Where.
     pub device: DeviceChoice,
     /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
@@ -83,6 +103,7 @@ impl Default for BandwidthConfig {
     fn default() -> BandwidthConfig {
         BandwidthConfig {
             messages: Messages::Sizes { begin: Bytes(8), end: Bytes(128 << 20), growth: Growth::Factor(2) },
+            arrays: Arrays::Weights,
             device: DeviceChoice::Auto,
             threads: None,
             exchange: ExchangeConfig::default(),

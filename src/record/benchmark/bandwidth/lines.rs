@@ -4,6 +4,7 @@
 //! Every function returns its lines without the last newline. What is not nccl-tests' or measure.py's begins with `#`,
 //! so that programs that read their output skip it. Unlike theirs, no line ends in blanks.
 
+use crate::benchmark::bandwidth::config::Arrays;
 use crate::benchmark::bandwidth::figures::{self, TimeSpread};
 use crate::benchmark::bandwidth::record::{MemoryLimit, MessageResult, Timing};
 use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
@@ -102,6 +103,15 @@ fn columns(times: [&str; 5]) -> String {
 /// measure.py's first line: how many arrays are exchanged, and their size together.
 pub fn arrays(count: usize, size: Bytes) -> String {
     format!("num of arrays = {count}, total size = {:.6} MB", megabytes(size))
+}
+
+/// What training exchanges of the same network.
+pub fn trained_arrays(count: u32, size: Bytes, exchanged: Arrays) -> String {
+    let choice = match exchanged {
+        Arrays::Weights => ", normalization included: --arrays all",
+        Arrays::All => "",
+    };
+    format!("# training exchanges {count} arrays, {:.6} MB{choice}", megabytes(size))
 }
 
 /// measure.py's line of an iteration, from 1: `time` is the mean over ranks, `error` the worst rank's; `None`, not

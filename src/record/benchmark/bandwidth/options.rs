@@ -19,6 +19,9 @@ const SIZES: RangeInclusive<u64> = 4..=1 << 40;
 /// Options that say which sizes there are.
 const SIZE_OPTIONS: &[&str] = &["begin", "end", "factor", "increment"];
 
+/// Options that say what is reduced in another way than `--network`.
+const NETWORK_OPTIONS: &[&str] = &["model", "begin", "end", "factor", "increment"];
+
 impl Options for BandwidthConfig {
     const HEADING: &'static str = "All-reduce";
 
@@ -50,6 +53,23 @@ impl Options for BandwidthConfig {
                 |config, model: Model| config.messages = Messages::Gradients(model),
             )
             .conflicts_with(SIZE_OPTIONS),
+            OptionSpec::of(
+                "network",
+                "NAME",
+                "The same by MXNet's name, as its measure.py: resnet, inception-bn, ..",
+                |_| String::new(),
+                set_network,
+            )
+            .conflicts_with(NETWORK_OPTIONS),
+            OptionSpec::of("num-layers", "N", "Layers of that network", |_| String::new(), set_layers)
+                .range(1u32..=1000)
+                .requires("network"),
+            option!(
+                arrays,
+                "arrays",
+                "NAME",
+                "Which gradients of the network: weights, those that measure.py counts, or all, as training exchanges"
+            ),
             option!(
                 iterations,
                 "iters",
@@ -177,6 +197,20 @@ fn model(config: &BandwidthConfig) -> Option<Model> {
     }
 }
 
+fn set_network(config: &mut BandwidthConfig, text: &str) -> anyhow::Result<()> {
+    config.messages = Messages::Gradients(Model::of_mxnet(text)?);
+    Ok(())
+}
+
+fn set_layers(config: &mut BandwidthConfig, text: &str) -> anyhow::Result<()> {
+    let layers = u32::parse(text)?;
+    // Alone it is looked at before there is a network.
+    if let Messages::Gradients(model) = &mut config.messages {
+        *model = model.with_layers(layers)?;
+    }
+    Ok(())
+}
+
 fn check(config: &BandwidthConfig) -> String {
     u8::from(config.check).to_string()
 }
@@ -231,6 +265,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::benchmark::bandwidth::config::Arrays;
     use crate::benchmark::exchange::{NcclAlgorithm, Wire};
     use crate::dimension::device::DeviceChoice;
     use crate::options::option_table::{Worker, arguments};
@@ -257,6 +292,7 @@ mod tests {
     fn every_field_survives_the_way_to_the_worker() {
         let sizes = BandwidthConfig {
             messages: Messages::Sizes { begin: Bytes(64), end: Bytes(640), growth: Growth::Increment(Bytes(64)) },
+            arrays: Arrays::All,
             device: DeviceChoice::Cpu,
             threads: Some(3),
             exchange: ExchangeConfig {
@@ -286,6 +322,31 @@ mod tests {
         let config = parse(&arguments);
         let messages = Messages::Sizes { begin: Bytes(8), end: Bytes(1 << 30), growth: Growth::Factor(4) };
         assert_eq!((config.messages, config.iterations, config.warmup, config.check), (messages, 9, 1, false));
+    }
+
+    #[test]
+    fn measure_py_s_networks_are_understood_with_their_layers() {
+        for (typed, model) in [
+            (vec!["--network", "resnet", "--num-layers", "200"], Model::MxnetResnet200),
+            (vec!["--network", "resnet"], Model::MxnetResnet152),
+            (vec!["--network", "vgg", "--num-layers", "16"], Model::Vgg16),
+            (vec!["--network", "inception-v3"], Model::MxnetInceptionV3),
+            (vec!["--model", "resnet50_v1b"], Model::Resnet50V1b),
+        ] {
+            let typed: Vec<String> = typed.into_iter().map(str::to_owned).collect();
+            assert_eq!(parse(&typed).messages, Messages::Gradients(model));
+        }
+        let refused = |change: fn(&mut BandwidthConfig) -> anyhow::Result<()>| {
+            change(&mut BandwidthConfig::default()).expect_err("refused").to_string()
+        };
+        let alone = Typed::try_parse_from(["worker", "--num-layers", "50"]).err().expect("refused").to_string();
+        assert!(alone.contains("--network <NAME>"), "{alone}");
+        let unknown = refused(|config| {
+            set_network(config, "resnet")?;
+            set_layers(config, "51")
+        });
+        assert!(unknown.contains("51") && unknown.contains("50, 101, 152, 200"), "{unknown}");
+        assert!(refused(|config| set_network(config, "googlenet")).contains("inception-bn"));
     }
 
     fn sizes(begin: u64, end: u64, growth: Growth) -> BandwidthConfig {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages, OptimizerChoice};
+use ringmark_record::benchmark::bandwidth::config::{Arrays, BandwidthConfig, Messages, OptimizerChoice};
 use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::config::TrainConfig;
@@ -21,6 +21,7 @@ use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::timed::Timed;
+use crate::model::named_tensors::{Named, Role};
 use crate::model::networks;
 
 /// A backend with memory for the largest message, and what is needed around it.
@@ -54,7 +55,7 @@ impl<'a> Bench<'a> {
                 (Vec::new(), Shape::array(largest as usize, wire))
             }
             Messages::Gradients(model) => {
-                let lengths = gradients(model);
+                let lengths = gradients(model, config.arrays);
                 let elements = lengths.iter().sum();
                 (lengths, Shape::gradients(elements, wire))
             }
@@ -221,15 +222,42 @@ impl WeightUpdate {
     }
 }
 
-/// Lengths of the model's arrays, in the order in which backward finishes them.
-fn gradients(model: Model) -> Vec<usize> {
+/// Lengths of these arrays of the model, in the order in which backward finishes them.
+fn gradients(model: Model, arrays: Arrays) -> Vec<usize> {
     let tensors = networks::tensors(model);
-    tensors.parameters.iter().rev().map(|named| named.tensor.numel()).collect()
+    let is_exchanged = |named: &&Named| match arrays {
+        Arrays::Weights => matches!(named.role, Role::Weight | Role::Bias),
+        Arrays::All => true,
+    };
+    tensors.parameters.iter().rev().filter(is_exchanged).map(|named| named.tensor.numel()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// measure.py's samples in MXNet's document, and what its rule counts of other networks.
+    #[test]
+    fn arrays_are_those_that_measure_py_counts() {
+        for (model, arrays, bytes) in [
+            (Model::MxnetResnet200, 205, 257_991_328),
+            (Model::MxnetInceptionV3, 96, 95_200_544),
+            (Model::MxnetResnet152, 157, 240_165_536),
+            (Model::MxnetResnet101, 106, 177_775_264),
+            (Model::MxnetResnet50, 55, 102_015_648),
+            (Model::MxnetInceptionBn, 140, 45_100_832),
+            (Model::MxnetAlexnet, 16, 203_376_032),
+            (Model::Vgg11, 22, 531_453_344),
+            (Model::Vgg16Bn, 32, 553_430_176),
+            (Model::MxnetLenet, 8, 1_724_320),
+            (Model::MxnetMlp, 6, 437_544),
+            (Model::Resnet50V1b, 55, 102_015_648),
+        ] {
+            let lengths = gradients(model, Arrays::Weights);
+            assert_eq!((lengths.len(), 4 * lengths.iter().sum::<usize>()), (arrays, bytes), "{model}");
+        }
+        assert_eq!(gradients(Model::MxnetResnet200, Arrays::All).len(), 607);
+    }
 
     #[test]
     fn one_destroyed_sum_is_not_outweighed() {

@@ -47,9 +47,13 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
             }
             session.print(&[lines::footer(&record.results, world.ranks())]);
         }
-        Messages::Gradients(_) => {
+        Messages::Gradients(model) => {
             let result = bench.gradients(world)?;
-            session.print(&[lines::arrays(bench.arrays(), result.bytes)]);
+            let facts = model.facts();
+            session.print(&[
+                lines::arrays(bench.arrays(), result.bytes),
+                lines::trained_arrays(facts.arrays, facts.gradient_bytes(), config.arrays),
+            ]);
             session.print(&lines::iterations(&result, world.ranks()));
             record.results.push(result);
             session.print(&[lines::average(&record.results, world.ranks())]);

@@ -4,11 +4,14 @@
 mod alexnet;
 mod inception;
 mod mxnet;
+#[cfg(test)]
+mod reference;
 mod resnet;
 mod vgg;
 mod vision_transformer;
 
-use ringmark_record::dimension::model::{Model, Source};
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::model_facts::Source;
 
 use crate::model::named_tensors::{NamedTensors, Naming};
 use crate::model::network::Network;

@@ -1,0 +1,199 @@
+//! Every network against its source: names, shapes, and one step. The numbers in `tests/golden/networks.json` were made by
+//! `networks.py` beside it, with torchvision's networks and with definitions of MXNet's that share nothing with ours.
+
+use std::sync::LazyLock;
+
+use ringmark_record::dimension::layout::Layout;
+use ringmark_record::dimension::model::Model;
+use serde::Deserialize;
+use serde_json::Value;
+use tch::{Device, Kind, Reduction, Tensor};
+
+use crate::data::in_layout;
+use crate::model::named_tensors::{NamedTensors, Role};
+use crate::model::network::Mode;
+use crate::model::networks;
+use crate::testing::seeded;
+
+/// How near numbers are, relatively.
+#[derive(Debug, Clone, Copy)]
+struct Tolerance {
+    /// Of scores, loss and running statistics.
+    forward: f64,
+    /// Of gradients, to the norm of each.
+    gradient: f64,
+}
+
+/// What is known of a network.
+#[derive(Debug, Deserialize)]
+struct Reference {
+    /// Channels and size of the step's images.
+    image: [i64; 2],
+    classes: u32,
+    /// Arrays and values that measure.py counts.
+    counted: [usize; 2],
+    /// At the network's own size, in 1e9.
+    gmacs: f64,
+    parameters: Vec<Drawn>,
+    buffers: Vec<Drawn>,
+    step: Step,
+}
+
+/// Name and shape of a tensor, and the deviation and mean of its values.
+#[derive(Debug, Deserialize)]
+struct Drawn(String, Vec<i64>, f64, f64);
+
+/// One step from those values.
+#[derive(Debug, Deserialize)]
+struct Step {
+    loss: f64,
+    scores: Vec<Vec<f64>>,
+    /// Scores by the running statistics that the step left.
+    evaluated: Vec<Vec<f64>>,
+    /// Norm of each gradient, and its part in one direction.
+    gradients: Vec<[f64; 2]>,
+    /// Norms of the buffers after the step.
+    running: Vec<f64>,
+}
+
+impl Reference {
+    fn of(model: Model) -> Reference {
+        static GOLDEN: LazyLock<Value> = LazyLock::new(|| {
+            serde_json::from_str(include_str!("../../../../tests/golden/networks.json")).expect("JSON")
+        });
+        serde_json::from_value(GOLDEN["networks"][model.to_string()].clone()).expect("a network of the file")
+    }
+
+    fn labels(&self) -> [i64; 2] {
+        if self.classes == 10 { [3, 7] } else { [3, 977] }
+    }
+
+    /// Classes that scores were kept of.
+    fn kept(&self) -> [i64; 5] {
+        if self.classes == 10 { [0, 3, 5, 7, 9] } else { [0, 3, 500, 977, 999] }
+    }
+}
+
+/// In fp64 to the digits of the file. In fp32, as it is trained and by the fastest path, a ReLU whose input is near 0 may
+/// be on the other side: gradients are less near.
+fn check(model: Model) {
+    let reference = Reference::of(model);
+    check_names(model, &reference);
+    let exact = Tolerance { forward: 1e-7, gradient: 1e-7 };
+    check_step(model, Kind::Double, Layout::Nchw, exact, &reference);
+    check_step(model, Kind::Float, Layout::Nhwc, Tolerance { forward: 1e-4, gradient: 1e-2 }, &reference);
+}
+
+fn check_names(model: Model, reference: &Reference) {
+    let tensors = networks::tensors(model);
+    for (built, expected) in [(&tensors.parameters, &reference.parameters), (&tensors.buffers, &reference.buffers)] {
+        let built: Vec<_> = built.iter().map(|named| (named.name.as_str(), named.tensor.size())).collect();
+        let expected: Vec<_> = expected.iter().map(|Drawn(name, shape, ..)| (name.as_str(), shape.clone())).collect();
+        assert_eq!(built, expected, "{model}");
+    }
+    let counted = tensors.parameters.iter().filter(|named| matches!(named.role, Role::Weight | Role::Bias));
+    let counted: Vec<usize> = counted.map(|named| named.tensor.numel()).collect();
+    assert_eq!([counted.len(), counted.iter().sum()], reference.counted, "{model}");
+    let facts = model.facts();
+    assert!((facts.gmacs - reference.gmacs).abs() < 6e-4, "{model}: {}, not {}", facts.gmacs, reference.gmacs);
+    assert_eq!(facts.images.classes, reference.classes, "{model}");
+}
+
+fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, reference: &Reference) {
+    let _generator = seeded(8);
+    let mut tensors = NamedTensors::new(networks::naming(model), Device::Cpu);
+    let network = networks::build(model, Some(0.0), &mut tensors);
+    tch::manual_seed(8);
+    let drawn = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
+    let in_layout = |tensor: Tensor| in_layout(&tensor, layout).expect("a copy").to_kind(kind);
+    let lists = [(&mut tensors.parameters, &reference.parameters), (&mut tensors.buffers, &reference.buffers)];
+    for (list, rules) in lists {
+        for (named, Drawn(_, shape, deviation, mean)) in list.iter_mut().zip(rules) {
+            let value = drawn(shape) * *deviation + *mean;
+            named.tensor.set_data(&if shape.len() == 4 { in_layout(value) } else { value.to_kind(kind) });
+        }
+    }
+    let [channels, size] = reference.image;
+    let images = in_layout(drawn(&[2, channels, size, size]));
+    let near = |what: &str, actual: f64, expected: f64| {
+        let difference = (actual - expected).abs() / expected.abs();
+        assert!(difference <= tolerance.forward, "{model} in {kind:?}, {what}: {actual}, not {expected}");
+    };
+    let check_scores = |what: &str, scores: &Tensor, expected: &[Vec<f64>]| {
+        for (image, expected) in expected.iter().enumerate() {
+            for (class, expected) in reference.kept().into_iter().zip(expected) {
+                near(&format!("{what} {class} of {image}"), scores.double_value(&[image as i64, class]), *expected);
+            }
+        }
+    };
+
+    let Step { loss, scores, evaluated, gradients, running } = &reference.step;
+    let built = network.forward(&images, Mode::Training).expect("scores");
+    let labels = Tensor::from_slice(&reference.labels());
+    let built_loss = built.cross_entropy_loss(&labels, None::<&Tensor>, Reduction::Mean, -100, 0.0);
+    built_loss.backward();
+    near("loss", built_loss.double_value(&[]), *loss);
+    check_scores("score", &built, scores);
+    for (named, expected) in tensors.buffers.iter().zip(running) {
+        near(&named.name, named.tensor.to_kind(Kind::Double).norm().double_value(&[]), *expected);
+    }
+    check_gradients(model, &tensors, gradients, tolerance.gradient);
+    let inferred = tch::no_grad(|| network.forward(&images, Mode::Inference)).expect("scores");
+    check_scores("score of inference", &inferred, evaluated);
+}
+
+/// A gradient that is 0 but for rounding is held against the norm of the one before it.
+fn check_gradients(model: Model, tensors: &NamedTensors, gradients: &[[f64; 2]], tolerance: f64) {
+    let mut scale = 1.0;
+    for (named, [norm, projection]) in tensors.parameters.iter().zip(gradients) {
+        let values = named.tensor.grad().to_kind(Kind::Double).contiguous().flatten(0, -1);
+        let count = values.numel() as i64;
+        let direction = Tensor::arange(count, (Kind::Double, Device::Cpu)).cos();
+        let built_norm = values.norm().double_value(&[]);
+        let built_projection = values.dot(&direction).double_value(&[]) / (count as f64).sqrt();
+        if *norm > 0.0 {
+            scale = *norm;
+        }
+        let difference = (built_norm - norm).abs().max((built_projection - projection).abs() * (count as f64).sqrt());
+        assert!(
+            difference <= tolerance * scale,
+            "{model}, {}: norm {built_norm}, not {norm}; projection {built_projection}, not {projection}",
+            named.name
+        );
+    }
+}
+
+macro_rules! references {
+    ($($name:ident: $model:ident),+ $(,)?) => {
+        $(#[test]
+        fn $name() {
+            check(Model::$model);
+        })+
+    };
+}
+
+references!(
+    alexnet: Alexnet,
+    inception_v3: InceptionV3,
+    mxnet_alexnet: MxnetAlexnet,
+    mxnet_inception_bn: MxnetInceptionBn,
+    mxnet_inception_v3: MxnetInceptionV3,
+    mxnet_lenet: MxnetLenet,
+    mxnet_mlp: MxnetMlp,
+    mxnet_resnet_50: MxnetResnet50,
+    mxnet_resnet_101: MxnetResnet101,
+    mxnet_resnet_152: MxnetResnet152,
+    mxnet_resnet_200: MxnetResnet200,
+    resnet18: Resnet18,
+    resnet34: Resnet34,
+    resnet50_v1b: Resnet50V1b,
+    resnet101: Resnet101,
+    resnet152: Resnet152,
+    resnext50_32x4d: Resnext50,
+    resnext101_32x8d: Resnext101,
+    vgg11: Vgg11,
+    vgg11_bn: Vgg11Bn,
+    vgg16: Vgg16,
+    vgg16_bn: Vgg16Bn,
+    vit_b_16: VitB16,
+);
