@@ -1,0 +1,377 @@
+#!/usr/bin/env python3
+"""What every network computes: the numbers in networks.json, which those of ringmark-worker are tested against.
+
+Remake them with torch 2.11.0 and torchvision 0.26.0 (any machine with 16 GB, ten minutes):
+
+    .libtorch/venv/bin/python tests/golden/networks.py > tests/golden/networks.json
+
+With names of networks after it, the command makes only those. torchvision's networks are torchvision's own, without
+auxiliary classes; MXNet's are in mxnet_networks.py. Of each:
+
+`image`       channels and size of the images of `step`
+`counted`     arrays and values that MXNet's measure.py counts: weights and biases, nothing of a normalization
+`gmacs`       multiplications, each with its addition, of one image of the network's own size, in 1e9
+`parameters`  name, shape, deviation and mean of each, in order; `buffers` as well
+`step`        one forward and backward in train mode, in fp64; `evaluated` are the scores after it by the running statistics
+
+The weights of a step: manual_seed(8), then each parameter and each buffer in order is randn(shape) x deviation + mean, then
+the images are randn(2, ..), all drawn in fp32; LABELS are the labels, CLASSES those whose scores are kept. A gradient is
+kept as its norm and its projection: sum of g(i) x cos(i) over the square root of their number, i from 0 in contiguous
+order. Multiplied by that square root, projections may differ as norms may. [0, 0] stands for a gradient that is 0: that of
+a gamma that nothing reads, and, up to rounding, that of a bias that the normalization behind it subtracts.
+
+Compare in fp64. In fp32 rounding flips, here and there, a ReLU whose input is near 0 or a maximum of two that are near to
+each other, and among millions some are: the gradients of a network then jump by 1e-3, on one machine and not on the next.
+Scores, loss and running statistics do not. The weights make that rare (`of_batch_norm` shifts most inputs of ReLU off 0)
+and keep residual branches small, as in train mode, with few images, batch normalization amplifies rounding in each. And
+they keep what is normalized so small, or so large for the response normalization, that a wrong eps or alpha shows.
+"""
+
+import json
+import math
+import sys
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Callable
+
+import torch
+import torchvision
+from torch import nn
+
+import mxnet_networks as mxnet
+
+LAYOUTS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
+CLASSES = {1000: [0, 3, 500, 977, 999], 10: [0, 3, 5, 7, 9]}
+LABELS = {1000: [3, 977], 10: [3, 7]}
+
+
+@dataclass
+class Network:
+    """`size` is that of a step's images, `own_size` that which the network is for."""
+
+    make: Callable
+    size: int
+    own_size: int
+    channels: int
+    classes: int
+    published: "Published"
+
+
+@dataclass
+class Published:
+    """What others say of it; None where nobody does."""
+
+    arrays: int | None
+    values: int
+    counted_arrays: int | None
+    counted_mb: float | None
+    gmacs: float | None
+
+
+def torchvision_s(name, size, own_size=224, values=None, **options):
+    """`values` where torchvision counts what is not made here."""
+    meta = torchvision.models.get_model_weights(name).DEFAULT.meta
+    published = Published(None, values or meta["num_params"], None, None, meta["_ops"])
+    return Network(lambda: torchvision.models.get_model(name, weights=None, **options), size, own_size, 3, 1000, published)
+
+
+def mxnet_s(make, size, *published, own_size=224, channels=3, classes=1000):
+    return Network(make, size, own_size, channels, classes, Published(*published))
+
+
+DIGITS = {"own_size": 28, "channels": 1, "classes": 10}
+NETWORKS = {
+    "resnet18": torchvision_s("resnet18", 40),
+    "resnet34": torchvision_s("resnet34", 40),
+    "resnet50_v1b": torchvision_s("resnet50", 40),
+    "resnet101": torchvision_s("resnet101", 40),
+    "resnet152": torchvision_s("resnet152", 40),
+    "resnext50_32x4d": torchvision_s("resnext50_32x4d", 40),
+    "resnext101_32x8d": torchvision_s("resnext101_32x8d", 40),
+    "vgg11": torchvision_s("vgg11", 64),
+    "vgg11_bn": torchvision_s("vgg11_bn", 64),
+    "vgg16": torchvision_s("vgg16", 64),
+    "vgg16_bn": torchvision_s("vgg16_bn", 64),
+    "alexnet": torchvision_s("alexnet", 96),
+    "inception_v3": torchvision_s("inception_v3", 107, 299, 23_834_568, aux_logits=False, init_weights=False),
+    "vit_b_16": torchvision_s("vit_b_16", 224),
+    "mxnet-resnet-50": mxnet_s(mxnet.resnet50, 40, 157, 25_549_486, 55, 102.015648, 4.089),
+    "mxnet-resnet-101": mxnet_s(mxnet.resnet101, 40, 310, 44_541_614, 106, 177.775264, 7.801),
+    "mxnet-resnet-152": mxnet_s(mxnet.resnet152, 40, 463, 60_185_262, 157, 240.165536, 11.514),
+    "mxnet-resnet-200": mxnet_s(mxnet.resnet200, 40, 607, 64_666_286, 205, 257.991328, 15.007),
+    "mxnet-alexnet": mxnet_s(mxnet.alexnet, 224, 16, 50_844_008, 16, 203.376032, 1.010),
+    "mxnet-inception-bn": mxnet_s(mxnet.inception_bn, 224, 278, 11_295_240, 140, 45.100832, 1.987),
+    "mxnet-inception-v3": mxnet_s(mxnet.inception_v3, 299, 284, 23_834_568, 96, 95.200544, 5.713, own_size=299),
+    "mxnet-lenet": mxnet_s(mxnet.lenet, 28, 8, 431_080, 8, 1.724320, None, **DIGITS),
+    "mxnet-mlp": mxnet_s(mxnet.Perceptron, 28, 6, 109_386, 6, 0.437544, None, **DIGITS),
+}
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+BATCH_NORMS = (nn.BatchNorm2d, mxnet.BatchNorm)
+# Between these and the next normalization is only max pooling.
+BEFORE_POOL = (
+    *("bn1", "bn0", "bn_1", "bn_2", "conv_2_batchnorm", "conv_4_batchnorm"),
+    *("Conv2d_2b_3x3.bn", "Conv2d_4a_3x3.bn"),
+)
+# These normalize few pixels.
+FEW_PIXELS = ("Mixed_7", "mixed_9", "mixed_10")
+PARTS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_var": "running_var"}
+
+
+def deviation_and_mean(keyword, model, name):
+    """Of a parameter or buffer."""
+    layer_name, _, part = name.rpartition(".")
+    layer = model.get_submodule(layer_name)
+    if isinstance(layer, BATCH_NORMS):
+        return of_batch_norm(keyword, layer_name, PARTS.get(part, part))
+    if isinstance(layer, nn.LayerNorm):
+        return 0.1, 1.0 if part == "weight" else 0.0
+    if part in ("class_token", "pos_embedding"):
+        return 0.1, 0.0
+    is_last = list(model.modules())[-1] is layer
+    if part.endswith("bias"):
+        return 0.1, 4.0 if is_last else 0.0  # no score is near 0
+    unit = 1 / math.sqrt(math.prod(getattr(layer, part).shape[1:]))  # what has mean 0 keeps its size
+    factor = 0.3 if is_last else factor_of_weight(keyword, layer_name, is_normalized(model, layer))
+    return float(f"{factor * unit:.3e}"), 0.0
+
+
+def is_normalized(model, layer):
+    return isinstance(layer, nn.Conv2d) and any(isinstance(module, BATCH_NORMS) for module in model.modules())
+
+
+def factor_of_weight(keyword, layer_name, normalized):
+    if keyword == "vit_b_16":
+        return 0.1 if layer_name.endswith(("conv_proj", "out_proj", "mlp.3")) else 1.0
+    if normalized:
+        return 0.025 if keyword.startswith("mxnet-resnet") and layer_name.endswith("conv3") else 0.1
+    if keyword == "mxnet-lenet":
+        return 1.0
+    response = {"convolution0": 60.0, "convolution2": 1 / 60} if keyword == "mxnet-alexnet" else {}
+    return response.get(layer_name, 1.0) * math.sqrt(2)  # ReLU halves
+
+
+def of_batch_norm(keyword, layer_name, part):
+    residual_end = {"resnet18": ".bn2", "resnet34": ".bn2"}.get(keyword, ".bn3")
+    if keyword.startswith("resne") and layer_name.endswith(residual_end):
+        weight, shift = (0.05, 0.25), 0.0
+    else:
+        weight, shift = (0.1, 1.0), 2.4 if keyword.startswith("mxnet-resnet") else 2.0
+    if layer_name in BEFORE_POOL:
+        shift = 0.0
+    if layer_name.startswith(FEW_PIXELS):
+        shift = 1.0
+    variance = 1.0 if layer_name == "bn_data" else 0.01
+    return {
+        "weight": weight,
+        "bias": (0.1, shift),
+        "running_mean": (0.02, 0.0),
+        "running_var": (0.1 * variance, variance),
+    }[part]
+
+
+def rules(keyword, model, tensors):
+    """Name, shape, deviation and mean of each."""
+    return [(name, list(tensor.shape), *deviation_and_mean(keyword, model, name)) for name, tensor in tensors]
+
+
+def parameters(model):
+    return list(model.named_parameters())
+
+
+def buffers(model):
+    return [(name, buffer) for name, buffer in model.named_buffers() if buffer.dim() == 1]
+
+
+# --- one step ---------------------------------------------------------------------------------------------------------
+
+
+def built(keyword):
+    """On the meta device, without dropout, which would draw random numbers."""
+    with torch.device("meta"):
+        model = NETWORKS[keyword].make()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model
+
+
+def step(keyword, layout, dtype):
+    network, model = NETWORKS[keyword], built(keyword).to_empty(device="cpu")
+    torch.manual_seed(8)
+    tensors = model.state_dict()
+    for name, shape, deviation, mean in rules(keyword, model, parameters(model) + buffers(model)):
+        tensors[name].copy_(torch.randn(shape) * deviation + mean)
+    images = torch.randn(2, network.channels, network.size, network.size)
+    model.to(dtype).to(memory_format=LAYOUTS[layout]).train()
+    images = images.to(dtype).contiguous(memory_format=LAYOUTS[layout])
+    scores = model(images)
+    loss = nn.functional.cross_entropy(scores, torch.tensor(LABELS[network.classes]))
+    loss.backward()
+    with torch.no_grad():
+        evaluated = model.eval()(images)
+    kept = CLASSES[network.classes]
+    return {
+        "loss": loss.item(),
+        "scores": scores[:, kept].tolist(),
+        "evaluated": evaluated[:, kept].tolist(),
+        "gradients": [norm_and_projection(tensor.grad) for tensor in model.parameters()],
+        "running": [norm(buffer) for _, buffer in buffers(model)],
+    }
+
+
+def norm(tensor):
+    return tensor.double().norm().item()  # fp32 would add up two million squares to 4 digits
+
+
+WAVE = torch.empty(0, dtype=torch.float64)
+
+
+def norm_and_projection(gradient):
+    global WAVE
+    if gradient is None:
+        return [0.0, 0.0]
+    values = gradient.contiguous().flatten().double()
+    if len(WAVE) < len(values):
+        WAVE = torch.arange(len(values), dtype=torch.float64).cos_()
+    return [norm(values), torch.dot(values, WAVE[: len(values)]).item() / math.sqrt(len(values))]
+
+
+def write_zeros(model, gradients):
+    """Where the true gradient is 0. Every other one is not."""
+    before = 1.0
+    for number, (name, _) in enumerate(parameters(model)):
+        layer_name, _, part = name.rpartition(".")
+        layer = model.get_submodule(layer_name)
+        unread = part == "gamma" and layer.fix_gamma
+        subtracted = part == "bias" and is_normalized(model, layer)
+        if unread or subtracted:
+            assert gradients[number][0] <= (0.0 if unread else 1e-9 * before), f"{name} has a gradient"
+            gradients[number] = [0.0, 0.0]
+        else:
+            assert gradients[number][0] > 1e-4, f"{name}: a gradient of {gradients[number][0]} is rounding"
+            before = gradients[number][0]
+
+
+def apart(model, one, exact):
+    """The largest relative difference from what is exact, and where; gradients that are 0 are compared to that before."""
+    found = [(abs(one["loss"] - exact["loss"]) / exact["loss"], "loss")]
+    for key in ("scores", "evaluated"):
+        for row, exact_row in zip(one[key], exact[key]):
+            found += [(abs(value - true) / abs(true), key) for value, true in zip(row, exact_row)]
+    before = 1.0
+    for (name, tensor), values, true in zip(parameters(model), one["gradients"], exact["gradients"]):
+        before = true[0] or before
+        found.append((abs(values[0] - true[0]) / before, name))
+        found.append((abs(values[1] - true[1]) * math.sqrt(tensor.numel()) / before, f"direction of {name}"))
+    for (name, _), value, true in zip(buffers(model), one["running"], exact["running"]):
+        found.append((abs(value - true) / true, name))
+    return max(found)
+
+
+# --- what others say --------------------------------------------------------------------------------------------------
+
+
+def counted(keyword, model):
+    """Arrays and values by measure.py's rule: by name in MXNet, else what has the same roles."""
+    if keyword.startswith("mxnet"):
+        lengths = [tensor.numel() for name, tensor in parameters(model) if "weight" in name or "bias" in name]
+    else:
+        norms = (*BATCH_NORMS, nn.LayerNorm)
+        layer = lambda name: model.get_submodule(name.rpartition(".")[0])
+        lengths = [tensor.numel() for name, tensor in parameters(model) if not isinstance(layer(name), norms)]
+    return [len(lengths), sum(lengths)]
+
+
+def multiplications(keyword, model):
+    """Of convolutions, linear layers and attention, of one image."""
+    total = 0
+
+    def convolution(layer, inputs, output):
+        nonlocal total
+        total += output.numel() * layer.weight[0].numel()
+
+    def attention(layer, inputs, output):
+        nonlocal total
+        length, width = inputs[0].shape[1:]
+        total += length * width * 4 * width + 2 * length * length * width  # four projections, two products
+
+    for module in model.modules():
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            module.register_forward_hook(convolution)
+        if isinstance(module, nn.MultiheadAttention):
+            module.register_forward_hook(attention)
+    network = NETWORKS[keyword]
+    model.eval()(torch.zeros(1, network.channels, network.own_size, network.own_size, device="meta"))
+    return total
+
+
+def check(keyword, model, gmacs):
+    """Against what is published."""
+    published = NETWORKS[keyword].published
+    lengths = [tensor.numel() for _, tensor in parameters(model)]
+    arrays, values = counted(keyword, model)
+    for what, made, said in [
+        ("arrays", len(lengths), published.arrays),
+        ("values", sum(lengths), published.values),
+        ("counted arrays", arrays, published.counted_arrays),
+        ("counted MB", values * 4 / 1e6, published.counted_mb),
+        ("GMACs", round(gmacs, 3), published.gmacs),
+    ]:
+        assert said is None or made == said, f"{keyword}: {made} {what}, published are {said}"
+
+
+# --- file -------------------------------------------------------------------------------------------------------------
+
+
+def reference(keyword):
+    """The text of a network's part of the file. Says how far other layouts and fp32 are from it."""
+    torch.set_num_threads(1)
+    model, network = built(keyword), NETWORKS[keyword]
+    gmacs = multiplications(keyword, built(keyword)) / 1e9
+    check(keyword, model, gmacs)
+    exact = step(keyword, "nchw", torch.float64)
+    write_zeros(model, exact["gradients"])
+    for dtype in (torch.float64, torch.float32):
+        for layout in LAYOUTS if dtype == torch.float32 else ["nhwc"]:
+            far, where = apart(model, step(keyword, layout, dtype), exact)
+            print(f"{keyword}, {dtype}, {layout}: {far:.1e} apart ({where})", file=sys.stderr, flush=True)
+            assert dtype == torch.float32 or far < 1e-8, f"{keyword}: in fp64 the layouts differ"
+    named = mxnet.mxnet_name if keyword.startswith("mxnet") else str
+    listed = lambda tensors: [[named(name), *rest] for name, *rest in rules(keyword, model, tensors)]
+    fields = {
+        "image": [network.channels, network.size],
+        "classes": network.classes,
+        "counted": counted(keyword, model),
+        "gmacs": round(gmacs, 4),
+        "parameters": listed(parameters(model)),
+        "buffers": listed(buffers(model)),
+    }
+    step_fields = ",\n".join(f'   "{key}": {text(value)}' for key, value in exact.items())
+    lines = [f'  "{key}": {text(value)}' for key, value in fields.items()]
+    return f' "{keyword}": {{\n' + ",\n".join(lines) + ',\n  "step": {\n' + step_fields + "\n  }\n }"
+
+
+def text(value):
+    """With 9 digits, and the parts of a long list a line each."""
+    if isinstance(value, float):
+        return repr(float(f"{value:.8e}"))
+    if not isinstance(value, list):
+        return json.dumps(value)
+    if len(value) > 2 and isinstance(value[0], list):
+        return "[\n" + ",\n".join(text(part) for part in value) + "\n]"
+    return "[" + ",".join(map(text, value)) + "]"
+
+
+def main():
+    keywords = sys.argv[1:] or list(NETWORKS)
+    with get_context("fork").Pool(2) as pool:
+        parts = pool.map(reference, keywords, chunksize=1)
+    made_by = f"networks.py, torch {torch.__version__}, torchvision {torchvision.__version__}"
+    print(f'{{"made_by": "{made_by}", "networks": {{\n' + ",\n".join(parts) + "\n}}")
+
+
+if __name__ == "__main__":
+    main()

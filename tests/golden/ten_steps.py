@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""How torchvision's resnet50 trains: the losses in ten_steps.json, which ringmark-worker is tested against.
+
+Remake them with torch 2.11.0, torchvision 0.26.0 and numpy (any machine, one minute):
+
+    .libtorch/venv/bin/python tests/golden/ten_steps.py > tests/golden/ten_steps.json
+
+`names`      names and shapes of the state_dict, in order
+`ten_steps`  losses of ten steps of SGD in fp32, in each memory layout, with the options that ringmark-worker takes
+
+Fresh random weights would be no reference: in train mode, with few images, batch normalization amplifies rounding in
+every block, and each ReLU whose input is near 0 turns rounding into a jump of the gradient. So `hashed` keeps the residual
+branches small (weight of their last normalization about 1/4) and shifts most inputs of ReLU off 0 (bias of every batch
+normalization about 2). Then fp32 and fp64, channels_last and contiguous agree to 1e-5.
+"""
+
+import json
+import math
+import sys
+
+import numpy
+import torch
+import torchvision
+
+LAYOUTS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
+
+
+def hashed(model):
+    """Element number n of all parameters together: mean + bound x u(n), where u is 24 bits of a hash of n in -1 to 1.
+
+    Integers and one rounding of fp32 after the other, so that a program without torch makes the same bits.
+    """
+    first = 0
+    for name, tensor in model.named_parameters():
+        shape, count = tensor.shape, tensor.numel()
+        if len(shape) == 4:
+            bound, mean = math.sqrt(6 / (shape[0] * shape[2] * shape[3])), 0.0
+        elif name.startswith("fc."):
+            bound, mean = 1 / 64, 0.0
+        elif name.endswith("bias"):
+            bound, mean = 1 / 8, 2.0
+        else:
+            bound, mean = 1 / 8, 0.25 if name.startswith("layer") and name.endswith("bn3.weight") else 1.0
+        unit = splitmix(first, count) * numpy.float32(2**-23) - numpy.float32(1)
+        tensor.copy_(torch.from_numpy(numpy.float32(mean) + numpy.float32(bound) * unit).view(shape))
+        first += count
+
+
+def splitmix(first, count):
+    """The upper 24 bits of splitmix64."""
+    value = numpy.arange(first + 1, first + 1 + count, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+    return ((value ^ (value >> numpy.uint64(31))) >> numpy.uint64(40)).astype(numpy.float32)
+
+
+SEED, BATCH, SIZE = 3, 4, 64
+RATE, WARMUP, MOMENTUM, DECAY = 3e-5, 5, 0.875, 0.5
+# The same to ringmark-worker. The decay is large, or ten steps at this rate would not show it.
+OPTIONS = (
+    f"--seed {SEED} --batch-size {BATCH} --image-size {SIZE} --iters 10 --warmup 0 "
+    f"--lr {RATE:.5f} --lr-warmup-iters {WARMUP} --momentum {MOMENTUM} --weight-decay {DECAY}"
+)
+
+
+def ten_steps(layout, dtype=torch.float32):
+    model = torchvision.models.resnet50()
+    with torch.no_grad():
+        hashed(model)
+    model.to(dtype).to(memory_format=LAYOUTS[layout]).train()
+    torch.manual_seed(SEED)
+    images = torch.randn(BATCH, 3, SIZE, SIZE).to(dtype).contiguous(memory_format=LAYOUTS[layout])
+    labels = torch.randint(1000, (BATCH,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, nesterov=True)
+    losses = []
+    for number in range(1, 11):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1.0, number / WARMUP)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def far_apart(one, other):
+    """Largest relative difference of two lists."""
+    return max(abs(one - other) / abs(other) for one, other in zip(one, other))
+
+
+def main():
+    torch.set_num_threads(1)
+    losses = {layout: ten_steps(layout) for layout in LAYOUTS}
+    exact = ten_steps("nchw", torch.float64)
+    for layout in LAYOUTS:
+        print(f"{layout}: fp32 and fp64 differ by {far_apart(losses[layout], exact):.1e} in the losses", file=sys.stderr)
+    result = {
+        "made_by": f"ten_steps.py, torch {torch.__version__}, torchvision {torchvision.__version__}",
+        "ten_steps": {"options": OPTIONS, "losses": losses},
+    }
+    state = torchvision.models.resnet50().state_dict()
+    names = ",\n".join(f'  ["{name}", {list(tensor.shape)}]' for name, tensor in state.items())
+    print(json.dumps(result, indent=1)[:-2] + f',\n "names": [\n{names}\n ]\n}}')
+
+
+if __name__ == "__main__":
+    main()
