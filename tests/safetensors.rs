@@ -1,4 +1,4 @@
-//! Weights without torch: safetensors files, and weights by the rule of `golden/model_reference.py`.
+//! Weights without torch: safetensors files, and weights by the rule of `golden/ten_steps.py`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,7 +78,7 @@ pub fn write(path: &Path, tensors: &Tensors) {
     fs::write(path, parts.into_iter().chain(data).collect::<Vec<_>>().concat()).expect("written");
 }
 
-/// Every tensor of torchvision's resnet50, weights as `hashed` of `golden/model_reference.py` makes them.
+/// Every tensor of torchvision's resnet50, weights as `hashed` of `golden/ten_steps.py` makes them.
 pub fn hashed(names: &[(String, Vec<usize>)]) -> Tensors {
     let mut first = 0;
     let mut tensor = |(name, shape): &(String, Vec<usize>)| {

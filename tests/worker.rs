@@ -1,7 +1,7 @@
 //! `ringmark-worker` from the outside: real training of the real network under real mpirun, at sizes that take
 //! seconds. One run at a time, one thread a rank: runs that share cores are slow, and spin while they wait.
 //!
-//! What PyTorch computes for the same comes from `golden/model_reference.json`, made by the Python beside it.
+//! What PyTorch computes for the same comes from `golden/ten_steps.json`, made by the Python beside it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -218,7 +218,7 @@ fn losses(record: &RunRecord) -> Vec<f64> {
 }
 
 fn golden() -> Value {
-    serde_json::from_str(include_str!("golden/model_reference.json")).expect("JSON")
+    serde_json::from_str(include_str!("golden/ten_steps.json")).expect("JSON")
 }
 
 /// Names and shapes of torchvision's state_dict.

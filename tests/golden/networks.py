@@ -281,7 +281,8 @@ def counted(keyword, model):
     else:
         norms = (*BATCH_NORMS, nn.LayerNorm)
         layer = lambda name: model.get_submodule(name.rpartition(".")[0])
-        lengths = [tensor.numel() for name, tensor in parameters(model) if not isinstance(layer(name), norms)]
+        is_counted = lambda name: ("weight" in name or "bias" in name) and not isinstance(layer(name), norms)
+        lengths = [tensor.numel() for name, tensor in parameters(model) if is_counted(name)]
     return [len(lengths), sum(lengths)]
 
 

@@ -19,6 +19,13 @@ keyword_enum!(
     }
 );
 
+impl Switch {
+    /// What records say that are older than the choice.
+    pub fn off() -> Switch {
+        Switch::Off
+    }
+}
+
 keyword_enum!(
     /// What sums the gradients.
     BackendChoice {

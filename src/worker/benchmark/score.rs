@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
+use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::{SCHEMA, ScoreRecord};
 use ringmark_record::benchmark::{Record, RunLabel, SweepRecord, measured_and_warmup};
@@ -59,6 +60,7 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
 struct Inference {
     model: PreparedModel,
     images: Tensor,
+    mode: Mode,
 }
 
 impl Inference {
@@ -84,13 +86,14 @@ impl Inference {
             layout,
         };
         let images = data::batch(&request, session.world.rank(), session.device())?.images;
-        Ok(Inference { model, images })
+        let mode = if config.fold == Switch::On { Mode::Folded } else { Mode::Inference };
+        Ok(Inference { model, images, mode })
     }
 
     /// Probabilities of every class, `[batch, classes]`, there when this returns.
     fn pass(&self) -> Result<Tensor> {
         let probabilities =
-            self.model.forward(&self.images, Mode::Inference, |scores| Ok(scores.f_softmax(-1, Kind::Float)?))?;
+            self.model.forward(&self.images, self.mode, |scores| Ok(scores.f_softmax(-1, Kind::Float)?))?;
         Mark::set(self.model.device())?.wait(|| Ok(()))?;
         Ok(probabilities)
     }

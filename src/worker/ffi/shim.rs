@@ -45,6 +45,25 @@ unsafe extern "C" {
         epsilon: f64,
         result: *mut RawTensor,
     ) -> *mut c_char;
+    fn ringmark_pack_convolution(
+        weight: RawTensor,
+        images: RawTensor,
+        padding: *const i64,
+        stride: i64,
+        groups: i64,
+        result: *mut RawTensor,
+    ) -> *mut c_char;
+    fn ringmark_packed_convolution(
+        images: RawTensor,
+        weight: RawTensor,
+        bias: RawTensor,
+        sum: RawTensor,
+        padding: *const i64,
+        stride: i64,
+        groups: i64,
+        relu: c_int,
+        result: *mut RawTensor,
+    ) -> *mut c_char;
     fn ringmark_pinned_floats(count: usize, result: *mut RawTensor) -> *mut c_char;
     fn ringmark_copy_without_waiting(destination: RawTensor, source: RawTensor) -> *mut c_char;
     fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
@@ -206,6 +225,57 @@ pub fn batch_norm(
             relu.into(),
             vectors.momentum,
             vectors.epsilon,
+            &mut result,
+        )
+    })?;
+    // SAFETY: a tensor on the heap that nobody else owns.
+    Ok(unsafe { Tensor::from_ptr(result.cast()) })
+}
+
+/// How the kernel of a convolution moves.
+#[derive(Debug, Clone, Copy)]
+pub struct Moves {
+    /// Above and below, left and right.
+    pub padding: [i64; 2],
+    pub stride: i64,
+    pub groups: i64,
+}
+
+/// `weight` in the order that oneDNN's kernel for images of this shape wants: for [`packed_convolution`] alone.
+pub fn pack_convolution(weight: &Tensor, images: &Tensor, moves: Moves) -> Result<Tensor> {
+    let Moves { padding, stride, groups } = moves;
+    let mut result = null_mut();
+    // SAFETY: both tensors are alive, and the padding is two numbers.
+    check(unsafe {
+        ringmark_pack_convolution(raw(weight), raw(images), padding.as_ptr(), stride, groups, &mut result)
+    })?;
+    // SAFETY: a tensor on the heap that nobody else owns.
+    Ok(unsafe { Tensor::from_ptr(result.cast()) })
+}
+
+/// Convolution, bias, the sum with `sum`, in whose memory the result then is, and ReLU if `relu`: one pass. Knows no
+/// gradients.
+pub fn packed_convolution(
+    images: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    moves: Moves,
+    sum: Option<&Tensor>,
+    relu: bool,
+) -> Result<Tensor> {
+    let Moves { padding, stride, groups } = moves;
+    let mut result = null_mut();
+    // SAFETY: all tensors are alive, and the padding is two numbers.
+    check(unsafe {
+        ringmark_packed_convolution(
+            raw(images),
+            raw(weight),
+            bias.map_or(null_mut(), raw),
+            sum.map_or(null_mut(), raw),
+            padding.as_ptr(),
+            stride,
+            groups,
+            relu.into(),
             &mut result,
         )
     })?;

@@ -18,6 +18,9 @@ pub enum Mode {
     FrozenStatistics,
     /// Running statistics, and nothing is dropped.
     Inference,
+    /// The same with each normalization taken into the convolution before it, once, by the first pass: for weights that
+    /// stay as they are, and without gradients.
+    Folded,
 }
 
 impl Mode {
@@ -28,6 +31,6 @@ impl Mode {
 
     /// Whether dropout drops.
     pub fn drops(self) -> bool {
-        self != Mode::Inference
+        matches!(self, Mode::Training | Mode::FrozenStatistics)
     }
 }

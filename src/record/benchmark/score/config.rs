@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::SweepProfile;
+use crate::benchmark::exchange::Switch;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
 use crate::dimension::layout::LayoutChoice;
@@ -30,6 +31,9 @@ pub struct ScoreConfig {
     pub warmup: u32,
     /// Height and width of an image in pixels; `None` is the network's own size, in a record what it came to.
     pub image_size: Option<u32>,
+    /// Whether batch normalization is taken into the convolution before it; records said nothing before it was.
+    #[serde(default = "Switch::off")]
+    pub fold: Switch,
     /// CPU threads of a rank; `None` divides the host's cores among its ranks.
     pub threads: Option<u32>,
     /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
@@ -77,6 +81,7 @@ impl Default for ScoreConfig {
             iterations: 10,
             warmup: 5,
             image_size: None,
+            fold: Switch::On,
             threads: None,
             cores_divided_by: None,
             seed: 0,

@@ -34,6 +34,12 @@ impl Options for ScoreConfig {
             option!(image_size, "image-size", "PIXELS", "Height and width of an image")
                 .range(1u32..=4096)
                 .default_is(OF_NETWORK),
+            option!(
+                fold,
+                "fold",
+                "ON|OFF",
+                "Take batch normalization into the convolution before it, and ReLU and sums into its end, as compilers do"
+            ),
         ];
         options.extend(cores::options(
             (|config: &ScoreConfig| &config.threads, |config: &mut ScoreConfig| &mut config.threads),
@@ -61,6 +67,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::benchmark::exchange::Switch;
     use crate::dimension::device::DeviceChoice;
     use crate::dimension::dtype::Dtype;
     use crate::dimension::layout::LayoutChoice;
@@ -84,6 +91,7 @@ mod tests {
             iterations: 7,
             warmup: 0,
             image_size: Some(64),
+            fold: Switch::Off,
             threads: Some(3),
             cores_divided_by: Some(8),
             seed: -4,

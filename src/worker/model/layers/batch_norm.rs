@@ -38,6 +38,21 @@ impl BatchNorm {
         BatchNorm { weight, bias, running_mean, running_variance, kind }
     }
 
+    /// Weight and bias of a convolution that computes what one with `weight` and `bias`, in fp32, and this normalization by
+    /// its running statistics compute.
+    pub fn folded_into(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<(Tensor, Option<Tensor>)> {
+        let mut scale = self.running_variance.f_add_scalar(self.kind.epsilon)?.f_rsqrt()?;
+        if !self.kind.fixed_scale {
+            scale = scale.f_mul(&self.weight)?;
+        }
+        let weight = weight.f_mul(&scale.f_view([-1, 1, 1, 1])?)?;
+        let bias = match bias {
+            Some(bias) => bias.f_sub(&self.running_mean)?,
+            None => self.running_mean.f_neg()?,
+        };
+        Ok((weight, Some(bias.f_mul(&scale)?.f_add(&self.bias)?)))
+    }
+
     /// Normalizes, adds `shortcut`, and rectifies if `relu`.
     pub fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
         const MOMENTUM: f64 = 0.1;

@@ -1,8 +1,12 @@
 //! Convolutions, alone and with the normalization behind them.
 
+use std::cell::OnceCell;
+
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use crate::ffi::shim::Moves;
+use crate::model::layers::packed::PackedConvolution;
 use crate::model::layers::{BatchNorm, BatchNormKind};
 use crate::model::named_tensors::{Draws, NamedTensors};
 use crate::model::network::Mode;
@@ -47,6 +51,10 @@ impl ConvolutionShape {
         ConvolutionShape { groups, ..self }
     }
 
+    fn moves(&self) -> Moves {
+        Moves { padding: self.padding, stride: self.stride, groups: self.groups }
+    }
+
     fn is_pointwise(&self) -> bool {
         self.kernel == [1, 1] && self.groups == 1
     }
@@ -57,6 +65,7 @@ pub struct Convolution {
     weight: Tensor,
     bias: Option<Tensor>,
     shape: ConvolutionShape,
+    packed: OnceCell<PackedConvolution>,
 }
 
 impl Convolution {
@@ -64,11 +73,43 @@ impl Convolution {
     pub fn new(tensors: &mut NamedTensors, name: &str, shape: ConvolutionShape, draws: Draws) -> Convolution {
         let ConvolutionShape { input, output, kernel: [height, width], groups, .. } = shape;
         let (weight, bias) = tensors.weight_and_bias(name, &[output, input / groups, height, width], draws);
-        Convolution { weight, bias, shape }
+        Convolution { weight, bias, shape, packed: OnceCell::new() }
     }
 
     /// Of images `[batch, input, height, width]`.
-    pub fn forward(&self, images: &Tensor) -> Result<Tensor> {
+    pub fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+        match mode {
+            Mode::Folded => self.packed(images, None)?.forward(images, None, false),
+            _ => self.plain(images),
+        }
+    }
+
+    /// With ReLU.
+    pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
+        match mode {
+            Mode::Folded => self.packed(images, None)?.forward(images, None, true),
+            _ => Ok(self.plain(images)?.f_relu_()?),
+        }
+    }
+
+    /// For images of this shape, with `norm` taken into it. Made once.
+    fn packed(&self, images: &Tensor, norm: Option<&BatchNorm>) -> Result<&PackedConvolution> {
+        if let Some(packed) = self.packed.get() {
+            return Ok(packed);
+        }
+        let _no_gradient = tch::no_grad_guard();
+        let kind = self.weight.kind();
+        let weight = self.weight.f_to_kind(Kind::Float)?;
+        let bias = self.bias.as_ref().map(Tensor::shallow_clone);
+        let (weight, bias) = match norm {
+            Some(norm) => norm.folded_into(&weight, bias.as_ref())?,
+            None => (weight, bias),
+        };
+        let packed = PackedConvolution::new(&weight, bias.as_ref(), self.shape.moves(), kind, images)?;
+        Ok(self.packed.get_or_init(|| packed))
+    }
+
+    fn plain(&self, images: &Tensor) -> Result<Tensor> {
         let ConvolutionShape { stride, padding, groups, .. } = self.shape;
         let on_cpu = images.device() == Device::Cpu;
         if self.shape.is_pointwise() && stride == 1 && on_cpu && self.weight.kind() == Kind::BFloat16 {
@@ -114,16 +155,23 @@ impl ConvolutionNorm {
 
     /// With ReLU.
     pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        self.norm.forward(&self.convolution.forward(images)?, None, true, mode)
+        self.forward(images, None, true, mode)
     }
 
     /// Without ReLU.
     pub fn linear(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        self.norm.forward(&self.convolution.forward(images)?, None, false, mode)
+        self.forward(images, None, false, mode)
     }
 
-    /// Plus `shortcut`, with ReLU.
+    /// Plus `shortcut`, with ReLU. The result may be in the shortcut's memory.
     pub fn added(&self, images: &Tensor, shortcut: &Tensor, mode: Mode) -> Result<Tensor> {
-        self.norm.forward(&self.convolution.forward(images)?, Some(shortcut), true, mode)
+        self.forward(images, Some(shortcut), true, mode)
+    }
+
+    fn forward(&self, images: &Tensor, shortcut: Option<&Tensor>, relu: bool, mode: Mode) -> Result<Tensor> {
+        if mode == Mode::Folded {
+            return self.convolution.packed(images, Some(&self.norm))?.forward(images, shortcut, relu);
+        }
+        self.norm.forward(&self.convolution.plain(images)?, shortcut, relu, mode)
     }
 }

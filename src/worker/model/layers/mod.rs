@@ -5,6 +5,7 @@ mod batch_norm;
 mod convolution;
 mod layer_norm;
 mod linear;
+mod packed;
 mod pool;
 mod sequence;
 

@@ -9,8 +9,9 @@ use crate::model::network::{Mode, Network};
 
 /// One step on the way from images to scores.
 pub enum Layer {
-    /// A convolution.
     Convolution(Convolution),
+    /// A convolution and ReLU.
+    Rectified(Convolution),
     /// A convolution, its normalization and ReLU.
     Unit(ConvolutionNorm),
     Linear(Linear),
@@ -37,7 +38,8 @@ pub struct Sequence(pub Vec<Layer>);
 impl Layer {
     fn forward(&self, input: &Tensor, mode: Mode) -> Result<Tensor> {
         Ok(match self {
-            Layer::Convolution(convolution) => convolution.forward(input)?,
+            Layer::Convolution(convolution) => convolution.forward(input, mode)?,
+            Layer::Rectified(convolution) => convolution.rectified(input, mode)?,
             Layer::Unit(unit) => unit.rectified(input, mode)?,
             Layer::Linear(linear) => linear.forward(input)?,
             // In place: no layer before it needs what it gave.

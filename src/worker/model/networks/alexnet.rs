@@ -16,8 +16,7 @@ pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequen
     ];
     for (number, shape, is_pooled) in convolutions {
         let name = format!("features.{number}");
-        layers.push(Layer::Convolution(Convolution::new(tensors, &name, shape, Draws::PYTORCH)));
-        layers.push(Layer::Relu);
+        layers.push(Layer::Rectified(Convolution::new(tensors, &name, shape, Draws::PYTORCH)));
         if is_pooled {
             layers.push(Layer::MaxPool(Pool::new(3, 2)));
         }

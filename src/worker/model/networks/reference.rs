@@ -140,6 +140,10 @@ fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, re
     check_gradients(model, &tensors, gradients, tolerance.gradient);
     let inferred = tch::no_grad(|| network.forward(&images, Mode::Inference)).expect("scores");
     check_scores("score of inference", &inferred, evaluated);
+    if kind == Kind::Float {
+        let folded = tch::no_grad(|| network.forward(&images, Mode::Folded)).expect("scores");
+        check_scores("score with folded normalization", &folded, evaluated);
+    }
 }
 
 /// A gradient that is 0 but for rounding is held against the norm of the one before it.

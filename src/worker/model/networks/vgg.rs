@@ -35,8 +35,7 @@ pub fn vgg(
                 let unit = ConvolutionNorm::new(tensors, names, shape, CONVOLUTION, BatchNormKind::PYTORCH);
                 layers.push(Layer::Unit(unit));
             } else {
-                layers.push(Layer::Convolution(Convolution::new(tensors, &name, shape, CONVOLUTION)));
-                layers.push(Layer::Relu);
+                layers.push(Layer::Rectified(Convolution::new(tensors, &name, shape, CONVOLUTION)));
             }
             number += if is_normalized { 3 } else { 2 };
             input = output;

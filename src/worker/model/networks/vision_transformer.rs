@@ -130,7 +130,7 @@ impl VisionTransformer {
 
 impl Network for VisionTransformer {
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let patches = self.patches.forward(images)?.f_flatten(2, -1)?.f_transpose(1, 2)?;
+        let patches = self.patches.forward(images, mode)?.f_flatten(2, -1)?.f_transpose(1, 2)?;
         let class_token = self.class_token.f_expand([patches.size()[0], -1, -1], false)?;
         let tokens = Tensor::f_cat(&[class_token, patches], 1)?.f_add(&self.positions)?;
         let mut features = tokens.f_dropout(self.dropout, mode.drops())?;

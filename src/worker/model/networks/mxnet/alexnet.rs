@@ -16,8 +16,7 @@ pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequen
     ];
     for (number, (shape, is_pooled, is_normalized)) in convolutions.into_iter().enumerate() {
         let name = format!("convolution{number}");
-        layers.push(Layer::Convolution(Convolution::new(tensors, &name, shape, Draws::MXNET)));
-        layers.push(Layer::Relu);
+        layers.push(Layer::Rectified(Convolution::new(tensors, &name, shape, Draws::MXNET)));
         if is_pooled {
             layers.push(Layer::MaxPool(Pool::new(3, 2)));
         }

@@ -55,10 +55,10 @@ impl Unit {
         let inside = self.first.rectified(&normalized, mode)?;
         let inside = self.second.rectified(&inside, mode)?;
         let shortcut = match &self.shortcut {
-            Some(convolution) => convolution.forward(&normalized)?,
+            Some(convolution) => convolution.forward(&normalized, mode)?,
             None => images.shallow_clone(),
         };
-        Ok(self.third.forward(&inside)?.f_add_(&shortcut)?)
+        Ok(self.third.forward(&inside, mode)?.f_add_(&shortcut)?)
     }
 }
 
