@@ -53,6 +53,7 @@ inline int device_count() {
 
 inline std::string device_name() { return text_setting("VIRTUAL_CUDA_NAME", "Virtual GPU"); }
 
+// A whole number; 0 where none is set.
 inline std::uint64_t count_of(const char* name) { return static_cast<std::uint64_t>(setting(name, 0)); }
 
 // Whether what is wrong with a GPU is wrong with this one; it is with all, unless one is named.
