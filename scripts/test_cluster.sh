@@ -2,8 +2,8 @@
 # Four simulated hosts on this machine (scripts/cluster.sh): a sweep on them, then every fault we know of, each with the
 # time until it is reported, and the message. A part of scripts/test.sh, which leaves it out where it is not run by root.
 #
-#   scripts/test_cluster.sh [NAME...]     tests whose names hold one of these; by default cluster:: doctor:: slurm::
-#                                         gridengine::
+#   scripts/test_cluster.sh [NAME...]     tests whose names hold one of these; by default cluster:: doctor::
+#                                         virtual_cuda_hosts:: slurm:: gridengine::
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if ((EUID != 0)); then
@@ -13,5 +13,5 @@ if ((EUID != 0)); then
 fi
 "$root/scripts/setup.sh"
 cd "$root"
-if (($# == 0)); then set -- cluster:: doctor:: slurm:: gridengine::; fi
+if (($# == 0)); then set -- cluster:: doctor:: virtual_cuda_hosts:: slurm:: gridengine::; fi
 exec cargo test --workspace --test ringmark -- --nocapture --test-threads 1 "$@"

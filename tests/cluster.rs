@@ -1,6 +1,6 @@
 //! Ranks on several hosts: network namespaces of this machine with sshd, real mpirun (scripts/cluster.sh).
 
-mod faults;
+pub mod faults;
 mod sweep;
 
 use std::fs::File;

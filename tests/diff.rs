@@ -7,7 +7,7 @@ use ringmark::read::extract;
 use ringmark::read::show::extraction::json;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
-use ringmark_record::benchmark::exchange::BackendChoice;
+use ringmark_record::benchmark::exchange::{BackendChoice, NcclAlgorithm};
 use ringmark_record::benchmark::train::config::Fault;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{Profile, Record};
@@ -420,6 +420,20 @@ fn what_is_wrong_with_the_runs_is_told() {
         .tells(&["**Not to be quoted:** BASE: 1n1g: quick profile"]);
     let gated = diff(base.path(), test.path(), &["--fail-on", "unquotable"]);
     assert!(gated.status == 1 && gated.stderr.contains("not to be quoted: 1n1g"), "{}", gated.stderr);
+}
+
+#[test]
+fn another_algorithm_of_nccl_is_told_with_what_nccl_chose() {
+    let with = |algorithm: NcclAlgorithm, chosen: &str| {
+        sweep(&["1n2g"], 0.5, |run| {
+            run.header.config.exchange.nccl_algo = algorithm;
+            let said = ["AllReduce of 4000 bytes", "AllReduce of 8000 bytes"].map(|call| format!("{call}: {chosen}"));
+            run.end.as_mut().expect("an end").nccl = [&said[..], &["network: Socket over eth0".to_owned()]].concat();
+        })
+    };
+    let (ring, auto) = (with(NcclAlgorithm::Ring, "Ring, Simple, 24 channels"), with(NcclAlgorithm::Auto, "Tree, LL"));
+    diff(ring.path(), auto.path(), &[])
+        .tells(&["nccl_algo: ring -> auto", "NCCL chose: Ring, Simple, 24 channels -> Tree, LL"]);
 }
 
 #[test]

@@ -38,6 +38,8 @@ mod stub_driver;
 mod suite;
 mod sweep;
 mod virtual_cuda;
+mod virtual_cuda_hosts;
+mod virtual_cuda_time;
 mod worker;
 
 use std::fs;

@@ -424,6 +424,18 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
 }
 
 #[test]
+fn what_nccl_chose_stands_beside_its_version() {
+    let folder = Folder::new();
+    let mut run = record("1n2g", 1, 0.5);
+    let said = ["AllReduce of 4000 bytes: Tree, LL, 1 channel", "AllReduce of 8000 bytes: Ring, Simple, 24 channels"];
+    run.end.as_mut().expect("an end").nccl = said.map(str::to_owned).to_vec();
+    folder.run(&run);
+    let markdown = shown(&folder.path(), Format::Markdown);
+    let line = markdown.lines().find(|line| line.contains("NCCL chose")).expect(&markdown);
+    assert!(line.contains("Ring, Simple, 24 channels / Tree, LL, 1 channel"), "{line}");
+}
+
+#[test]
 fn a_file_s_name_says_what_is_written_or_nothing_is() {
     let folder = small_folder();
     for name in ["a.json", "a.HTML", "a", "a.md.gz"] {

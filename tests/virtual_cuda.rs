@@ -1,33 +1,28 @@
 //! `ringmark-worker --device cuda` on virtual GPUs: the worker as it is, with a driver, a CUDA half of libtorch and an
-//! NCCL of our own ([`libraries`]) that need no GPU. Whether its streams are in order, what it measures where every time
-//! is known beforehand, what it makes the host wait for. Not for speed, cuDNN, NCCL's algorithms or drivers.
+//! NCCL of our own ([`libraries`]) that need no GPU. Whether its streams are in order and what it computes; what it measures
+//! is in `virtual_cuda_time`, what the launcher makes of several hosts in `virtual_cuda_hosts`. Not for speed, cuDNN, NCCL's
+//! algorithms or drivers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
-use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::device::DeviceKind;
-use ringmark_record::dimension::phase::Phase;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, host, succeed};
-use crate::sandbox::{run, words};
 use crate::worker::{AT_ONCE, Finished, Run, apart, checksum};
-use crate::{turn, worker};
 
 /// A network, and images that leave batch normalization more than two values a channel.
-const SMALL: &str = "--model resnet18 --image-size 64";
+pub const SMALL: &str = "--model resnet18 --image-size 64";
 
 /// What its weights move by.
-const RATE: &str = "--lr 0.001";
+pub const RATE: &str = "--lr 0.001";
 
-/// What a kernel takes in the tests that know all times.
-const KERNEL_NS: u64 = 1000;
-
-/// libcuda.so.1, libtorch_cuda.so and libnccl.so.2 in one folder, built once.
+/// libcuda.so.1, libtorch_cuda.so, libnccl.so.2 and nvidia-smi in one folder, built once.
 pub fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -40,39 +35,45 @@ pub fn libraries() -> &'static Path {
     })
 }
 
+/// PATH on which nvidia-smi is the virtual GPUs'.
+pub fn program_path() -> String {
+    format!("{}:{}", libraries().display(), std::env::var("PATH").expect("set"))
+}
+
 /// A run on virtual GPUs.
-struct Virtual {
+pub struct Virtual {
     run: Run,
     report: PathBuf,
 }
 
 /// What one rank's virtual GPU saw.
 #[derive(Debug)]
-struct Report {
+pub struct Report {
     device: u64,
     waits: u64,
-    synchronizations: u64,
-    races: u64,
-    peak_resident_kb: u64,
+    pub synchronizations: u64,
+    pub races: u64,
+    pub peak_resident_kb: u64,
 }
 
 impl Virtual {
     fn new(run: Run) -> Virtual {
         let report = run.path("report.jsonl");
-        let run = run.variable("LD_LIBRARY_PATH", libraries()).variable("VIRTUAL_CUDA_REPORT", &report);
+        let run = run.variable("LD_LIBRARY_PATH", libraries()).variable("PATH", program_path());
+        let run = run.variable("VIRTUAL_CUDA_REPORT", &report);
         Virtual { run, report }
     }
 
-    fn ranks(ranks: u32, options: &str) -> Virtual {
+    pub fn ranks(ranks: u32, options: &str) -> Virtual {
         Virtual::new(Run::ranks(ranks, &format!("--device cuda {options}")))
     }
 
     /// One rank, with NCCL.
-    fn alone(options: &str) -> Virtual {
+    pub fn alone(options: &str) -> Virtual {
         Virtual::new(Run::alone(&format!("--device cuda --backend nccl {options}")))
     }
 
-    fn set(self, name: &str, value: impl ToString) -> Virtual {
+    pub fn set(self, name: &str, value: impl ToString) -> Virtual {
         let run = self.run.variable(&format!("VIRTUAL_CUDA_{name}"), value.to_string());
         Virtual { run, ..self }
     }
@@ -82,14 +83,14 @@ impl Virtual {
     }
 
     /// What the run left, and a report of every rank.
-    fn finish(self) -> (Finished, Vec<Report>) {
+    pub fn finish(self) -> (Finished, Vec<Report>) {
         let finished = self.run.finish();
         let text = fs::read_to_string(&self.report).unwrap_or_default();
         (finished, text.lines().map(Report::parse).collect())
     }
 
     /// The record of a run that is sound, and in which nothing raced.
-    fn sound(self) -> RunRecord {
+    pub fn sound(self) -> RunRecord {
         let (finished, reports) = self.finish();
         assert!(!reports.is_empty() && reports.iter().all(|report| report.races == 0), "{}", finished.stderr);
         finished.sound()
@@ -110,7 +111,7 @@ impl Report {
     }
 }
 
-fn assert_near(actual: f64, expected: f64, tolerance: f64, what: &str) {
+pub fn assert_near(actual: f64, expected: f64, tolerance: f64, what: &str) {
     assert!((actual - expected).abs() <= tolerance * expected.abs(), "{what}: {actual}, not {expected}");
 }
 
@@ -147,6 +148,31 @@ fn virtual_gpus_compute_what_cpus_compute() {
         assert_eq!(devices, (0..u64::from(ranks)).collect::<Vec<_>>());
         assert!(reports.iter().all(|report| report.races == 0), "{reports:?}");
     }
+}
+
+/// What is installed: optimized, and built apart from the tests' own.
+#[test]
+fn the_release_worker_computes_what_the_tests_worker_computes() {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/release/ringmark-worker");
+    let built = fs::metadata(&program).and_then(|file| file.modified()).ok();
+    if built.is_none_or(|built| built < last_change("src") || built < last_change("Cargo.lock")) {
+        eprintln!("not tested: {} is missing or older than its source: cargo build --release", program.display());
+        return;
+    }
+    let run = || Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE}"));
+    let release = run();
+    let release = Virtual { run: release.run.program(&program), ..release }.sound();
+    assert_eq!(checksum(&release), checksum(&run().sound()));
+}
+
+/// When a file of the repository, or one below a folder of it, was changed last.
+fn last_change(name: &str) -> SystemTime {
+    fn of(path: &Path) -> SystemTime {
+        let own = fs::metadata(path).and_then(|file| file.modified()).expect("it is there");
+        let below = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| of(&entry.path()));
+        below.fold(own, SystemTime::max)
+    }
+    of(&Path::new(env!("CARGO_MANIFEST_DIR")).join(name))
 }
 
 #[test]
@@ -298,99 +324,22 @@ fn what_nccl_finds_by_itself_ends_the_run_in_its_words() {
     assert!(finished.record.is_none_or(|record| record.end.is_none()), "it counts");
 }
 
-// --- time ---------------------------------------------------------------------------------------------------------------
-
 #[test]
-fn phases_are_those_worked_out_by_hand() {
-    // ResNet-18: 20 convolutions and normalizations, 17 ReLUs, 8 sums with a shortcut, maximum and mean of pixels, the
-    // linear layer, logarithm of softmax, loss.
-    let forward = 20 + 20 + 17 + 8 + 2 + 1 + 2;
-    // One each, but none for a sum; the linear layer has three gradients; the loss's own is filled with 1; at every
-    // shortcut two gradients meet; every bucket's gradients are copied by one kernel.
-    let backward = |buckets: usize| 20 + 20 + 17 + 2 + 3 + 2 + 1 + 8 + buckets as u64;
-    // Before the last gradient is there the first bucket is on the wire, and ends long before or long after.
-    let slow = ("100", "0.1");
-    let fast = ("500", "0");
-    for (overlap, (wire_ns, wire_ns_per_byte)) in [("off", slow), ("off", fast), ("on", slow), ("on", fast)] {
-        let record =
-            Virtual::ranks(2, &format!("{SMALL} {RATE} --layout nchw --iters 3 --overlap {overlap} {AT_ONCE}"))
-                .set("KERNEL_NS", KERNEL_NS)
-                .set("WIRE_NS", wire_ns)
-                .set("WIRE_NS_PER_BYTE", wire_ns_per_byte)
-                .sound();
-        let number = |text: &str| text.parse::<f64>().expect("a number");
-        let wire = |bytes: u64| (number(wire_ns) + (bytes as f64 * number(wire_ns_per_byte)).round()) / 1e9;
-        let buckets: Vec<u64> = record.header.buckets.iter().map(|bytes| bytes.0).collect();
-        let all: f64 = buckets.iter().copied().map(wire).sum();
-        let kernels = |count: u64| (count * KERNEL_NS) as f64 / 1e9;
-        assert!(buckets.len() > 1);
-        for iteration in &record.iterations {
-            for rank in 0..2 {
-                let time = |phase: Phase| iteration.phases[phase][rank].0;
-                let before = iteration.before_allreduce[rank].0;
-                let compute = kernels(forward + backward(buckets.len()));
-                let exposed = match (overlap, wire_ns) {
-                    ("off", _) => all,
-                    // One sum after the other from the first on.
-                    (_, "100") => before + all - compute,
-                    _ => wire(buckets[buckets.len() - 1]),
-                };
-                let case = |phase: &str| format!("{phase}, overlap {overlap}, {wire_ns_per_byte} ns a byte");
-                assert_near(time(Phase::Forward), kernels(forward), 1e-9, &case("forward"));
-                assert_near(time(Phase::Backward), kernels(backward(buckets.len())), 1e-9, &case("backward"));
-                assert_near(time(Phase::ExposedAllreduce), exposed, 1e-9, &case("exposed"));
-                assert_near(time(Phase::Optimizer), kernels(1), 1e-9, &case("optimizer"));
-                // The update, and two for what goes to the host.
-                assert_near(iteration.step[rank].0, compute + exposed + kernels(3), 1e-9, &case("step"));
-                assert!(before > kernels(forward) && before <= compute, "{before}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_thousand_steps_wait_for_nothing_warn_of_nothing_and_keep_no_memory() {
-    let run = |iterations: u32| {
-        let options = format!("--model resnet18 --batch-size 1 --freeze-batch-norm --iters {iterations} --lr 1e-9");
-        let (finished, mut reports) = Virtual::alone(&options).finish();
-        assert_eq!(finished.stderr, "");
-        let peak = finished.record.as_ref().and_then(|record| record.end.as_ref()).expect("an end").peak_memory[0];
-        (reports.remove(0), peak)
-    };
-    let (few, few_peak) = run(10);
-    let (many, many_peak) = run(1000);
-    assert_eq!((few.races, many.races), (0, 0));
-    // What waits is before the first step and after the last.
-    assert_eq!(many.synchronizations, few.synchronizations);
-    assert_eq!(many_peak, few_peak);
-    let grown = many.peak_resident_kb.saturating_sub(few.peak_resident_kb);
-    assert!(grown < 4000, "{grown} kB of the host more after 1000 steps than after 10");
-}
-
-// --- hosts --------------------------------------------------------------------------------------------------------------
-
-#[test]
-fn a_sweep_over_two_hosts_of_virtual_gpus_has_its_figures() {
-    let _turn = turn();
-    let Some(cluster) = Cluster::up(2) else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let out = folder.path().join("out");
-    let mut sweep = cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--no-doctor"]);
-    sweep.arg("--hosts").arg(format!("{}:2,{}:2", host(1), host(2))).arg("--worker").arg(worker());
-    sweep.args(words("--cases 1n1g,1n2g,2n1g,2n2g --runs 1 --device cuda"));
-    sweep.args(words("--model resnet18 --batch-size 2 --image-size 32 --iters 4 --warmup 1 --threads 1"));
-    succeed(&sweep.arg("--out").arg(&out).env("LD_LIBRARY_PATH", libraries()).output().expect("starts"));
-    for (case, ranks) in [("1n1g", 1), ("1n2g", 2), ("2n1g", 2), ("2n2g", 4)] {
-        let text = fs::read(out.join(case).join("resnet18_b2_fp32_1.jsonl")).expect(case);
-        let record = RunRecord::read(&text[..]).expect("a record");
-        assert_eq!((record.failure(), record.header.ranks.len()), (None, ranks), "{case}");
-        assert!(record.header.ranks.iter().all(|rank| rank.device == DeviceKind::Cuda), "{:?}", record.header.ranks);
-        assert_eq!(record.header.backend, if ranks == 1 { "solo" } else { "nccl" });
-        checksum(&record);
-    }
-    let (status, table, problems) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&out));
-    assert_eq!(status, Some(0), "{problems}");
-    assert!(["1n1g", "1n2g", "2n1g", "2n2g"].iter().all(|case| table.contains(case)), "{table}");
+fn a_gpu_that_is_held_down_by_heat_is_named() {
+    let record = Virtual::ranks(2, &format!("{SMALL} --iters 2 {AT_ONCE}"))
+        .set("FAULTY_DEVICE", 1)
+        .set("CLOCK_MHZ", 1200)
+        .set("CLOCK_REASONS", "0x0000000000000040")
+        .sound();
+    let environment = &record.header.environment;
+    assert_eq!(environment.driver_version.as_deref(), Some("580.95.05"));
+    assert!(environment.topology[1].starts_with("GPU0") && environment.topology.len() == 9, "{environment:?}");
+    let end = record.end.expect("an end");
+    let clocks = end.rank_use.iter().map(|rank| rank.gpu.as_ref().expect("seen").clock_mhz);
+    assert_eq!(clocks.collect::<Vec<_>>(), [[1980.0; 2], [1200.0; 2]]);
+    let heat: Vec<&str> =
+        end.warnings.iter().filter(|it| it.kind == WarningKind::Heat).map(|it| it.text.as_str()).collect();
+    assert!(heat.len() == 1 && heat[0].contains("rank 1 on host "), "{:?}", end.warnings);
 }
 
 // --- what is refused ----------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ pub struct Run {
 /// What it left.
 pub struct Finished {
     status: Option<i32>,
-    stdout: String,
+    pub stdout: String,
     pub stderr: String,
     /// `None` where none was written.
     pub record: Option<RunRecord>,
@@ -93,6 +93,13 @@ impl Run {
             }
         }
         self.command.env("OMP_NUM_THREADS", "1");
+    }
+
+    /// Another worker than the tests' own.
+    pub fn program(self, path: &Path) -> Run {
+        let link = self.path("worker");
+        fs::remove_file(&link).and_then(|()| std::os::unix::fs::symlink(path, &link)).expect("linked");
+        self
     }
 
     pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {

@@ -43,8 +43,9 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            heartbeat::end(&Message::Failed { reason: format!("{error:#}") });
-            standard_error::emit(&format!("ringmark-worker: {error:#}"));
+            let reason = ffi::cuda::in_words(&error);
+            heartbeat::end(&Message::Failed { reason: reason.clone() });
+            standard_error::emit(&format!("ringmark-worker: {reason}"));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

@@ -18,26 +18,28 @@ use ringmark_record::stats::summary::median;
 
 use crate::cluster::{Cluster, host, succeed};
 use crate::sandbox::{run, wait_for_heartbeats, wait_until, words};
-use crate::{turn, worker};
+use crate::{turn, virtual_cuda, worker};
 
 /// Longest time in which nothing is seen to go on.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A sweep that goes on while a test breaks something.
-struct Sweep {
+pub struct Sweep {
     /// `ringmark` itself: the script becomes it.
     launcher: Child,
     out: PathBuf,
+    /// Its last case, which is broken.
+    case: String,
     /// Its standard error.
     errors: PathBuf,
 }
 
 /// What came of it.
 #[derive(Debug)]
-struct Aftermath {
-    status: Option<i32>,
+pub struct Aftermath {
+    pub status: Option<i32>,
     /// Of the standard error: why it failed, and how to go on.
-    last_line: String,
+    pub last_line: String,
     /// From the fault to the end of the launcher.
     time: Duration,
     /// The output of the broken run.
@@ -46,27 +48,28 @@ struct Aftermath {
 
 impl Sweep {
     /// One run of `cases`, small enough for four ranks on two cores.
-    fn start(cluster: &Cluster, folder: &Path, cases: &str, options: &str) -> Sweep {
+    pub fn start(cluster: &Cluster, folder: &Path, cases: &str, options: &str) -> Sweep {
         let (out, errors) = (folder.join("out"), folder.join("stderr"));
         let stderr = fs::File::create(&errors).expect("created");
         let mut command = command(cluster, cases, &out, options);
         let launcher = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().expect("starts");
-        Sweep { launcher, out, errors }
+        let case = cases.rsplit(',').next().unwrap_or_default().to_owned();
+        Sweep { launcher, out, case, errors }
     }
 
-    /// The output so far of a case's first run, finished or not.
-    fn log(&self, case: &str) -> String {
-        let files = fs::read_dir(self.out.join(case)).into_iter().flatten().flatten();
+    /// The output so far of the last case's first run, finished or not.
+    fn log(&self) -> String {
+        let files = fs::read_dir(self.out.join(&self.case)).into_iter().flatten().flatten();
         let log = files.map(|file| file.path()).find(|path| path.to_string_lossy().contains("_1.log"));
         log.map_or_else(String::new, |log| fs::read_to_string(log).unwrap_or_default())
     }
 
-    /// Returns when this case has done a few iterations.
-    fn reach(&mut self, case: &str) {
+    /// Returns when the last case has done a few iterations.
+    pub fn reach(&mut self) {
         let end = Instant::now() + PATIENCE;
-        while self.log(case).matches("Epoch[0] Batch[").count() < 3 {
+        while self.log().matches("Epoch[0] Batch[").count() < 3 {
             let is_over = self.launcher.try_wait().expect("a child").is_some() || Instant::now() > end;
-            assert!(!is_over, "{}\n{}", self.errors(), self.log(case));
+            assert!(!is_over, "{}\n{}", self.errors(), self.log());
             thread::sleep(Duration::from_millis(50));
         }
         wait_for_heartbeats();
@@ -81,10 +84,10 @@ impl Sweep {
     }
 
     /// Waits for the launcher's end, on a slow machine as long as the run goes on.
-    fn end(&mut self, since: Instant) -> Aftermath {
+    pub fn end(&mut self, since: Instant) -> Aftermath {
         let (mut written, mut last_line_at) = (0, since);
         loop {
-            let now = self.log("4n1g").len();
+            let now = self.log().len();
             if now != written {
                 (written, last_line_at) = (now, Instant::now());
             }
@@ -92,10 +95,10 @@ impl Sweep {
                 let errors = self.errors();
                 let reason = errors.lines().rev().take_while(|line| !line.starts_with("    ")).collect::<Vec<_>>();
                 let last_line = reason.into_iter().rev().collect::<Vec<_>>().join(" | ");
-                let log = self.log("4n1g");
+                let log = self.log();
                 return Aftermath { status: status.code(), last_line, time: since.elapsed(), log };
             }
-            assert!(last_line_at.elapsed() < PATIENCE, "the launcher goes on: {}\n{}", self.errors(), self.log("4n1g"));
+            assert!(last_line_at.elapsed() < PATIENCE, "the launcher goes on: {}\n{}", self.errors(), self.log());
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -109,7 +112,7 @@ impl Drop for Sweep {
     }
 }
 
-fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Command {
+pub fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Command {
     let mut command = cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--cases", cases]);
     if !options.contains("--hosts") {
         let hosts: Vec<String> = (1..=4).map(|number| format!("{}:1", host(number))).collect();
@@ -121,7 +124,12 @@ fn command(cluster: &Cluster, cases: &str, out: &Path, options: &str) -> Command
     command
         .arg("--out")
         .arg(out)
-        .args(words("--no-doctor --interface eth0 --runs 1 --device cpu --model resnet18 --batch-size 2 --threads 1"));
+        .args(words("--no-doctor --interface eth0 --runs 1 --model resnet18 --batch-size 2 --threads 1"));
+    if options.contains("--device cuda") {
+        command.env("LD_LIBRARY_PATH", virtual_cuda::libraries());
+    } else {
+        command.args(["--device", "cpu"]);
+    }
     if !options.contains("--image-size") {
         command.args(words("--image-size 32"));
     }
@@ -146,20 +154,26 @@ fn processes_on(number: usize) -> Vec<(Pid, String)> {
     numbers.lines().filter_map(process).filter(|(_, line)| !line.contains("sshd")).collect()
 }
 
-/// The rank on a host.
-fn rank_on(number: usize) -> Pid {
+/// The last rank on a host.
+pub fn rank_on(number: usize) -> Pid {
     let program = worker().display().to_string();
-    let of_rank = |(_, line): &&(Pid, String)| line.starts_with(&program);
-    processes_on(number).iter().find(of_rank).expect("a rank").0
+    let ranks = processes_on(number).into_iter().filter(|(_, line)| line.starts_with(&program));
+    let rank = |(process, _): &(Pid, String)| -> u32 {
+        let variables = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        let variables = String::from_utf8_lossy(&variables).into_owned();
+        let number = variables.split('\0').find_map(|variable| variable.strip_prefix("OMPI_COMM_WORLD_RANK="));
+        number.expect("a rank of mpirun's").parse().expect("a number")
+    };
+    ranks.max_by_key(rank).expect("a rank").0
 }
 
 /// Returns when none of our processes is left on any host.
-fn until_empty() {
+pub fn until_empty() {
     wait_until("no process is left", || (1..=4).flat_map(processes_on).next().is_none());
 }
 
 /// A line for whoever looks at this test's output.
-fn print(fault: &str, outcome: &Aftermath) {
+pub fn print(fault: &str, outcome: &Aftermath) {
     println!("{fault:<34} {:>5.1} s  {}", outcome.time.as_secs_f64(), outcome.last_line);
 }
 
@@ -168,7 +182,7 @@ fn break_a_run(fault: &str, breakage: impl FnOnce(&Cluster, &Sweep)) -> Option<(
     let cluster = Cluster::up(4)?;
     let folder = tempfile::tempdir().expect("a folder");
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", "");
-    sweep.reach("4n1g");
+    sweep.reach();
     let since = Instant::now();
     breakage(&cluster, &sweep);
     let outcome = sweep.end(since);
@@ -225,7 +239,7 @@ fn a_link_that_comes_back_lets_the_run_go_on() {
     let Some(cluster) = Cluster::up(4) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let mut sweep = Sweep::start(&cluster, folder.path(), "4n1g", "--stall-timeout 30 --iters 100000");
-    sweep.reach("4n1g");
+    sweep.reach();
     // A rank looks for the launcher for so long from the loss on, however old the connection was.
     thread::sleep(Duration::from_secs(30));
     let link = |state| succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", state]));
@@ -234,11 +248,11 @@ fn a_link_that_comes_back_lets_the_run_go_on() {
     // Longer than a rank waits for the launcher's kernel to acknowledge: it loses the connection.
     thread::sleep(Duration::from_secs(10));
     link("up");
-    let iterations = || sweep.log("4n1g").matches("Epoch[0] Batch[").count();
+    let iterations = || sweep.log().matches("Epoch[0] Batch[").count();
     let before = iterations();
     wait_until("the run goes on", || iterations() > before + 5);
     println!("{:<34} {:>5.1} s  the run goes on", "link of a host down for 10 s", since.elapsed().as_secs_f64());
-    assert!(!sweep.log("4n1g").contains("has lost the launcher"), "{}", sweep.log("4n1g"));
+    assert!(!sweep.log().contains("has lost the launcher"), "{}", sweep.log());
     sweep.signal(Signal::SIGINT);
     sweep.end(Instant::now());
     until_empty();
@@ -376,7 +390,7 @@ fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
     let Some(cluster) = Cluster::up(4) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", "");
-    sweep.reach("4n1g");
+    sweep.reach();
 
     let since = Instant::now();
     let second = command(&cluster, "1n1g,4n1g", &sweep.out, "--resume").output().expect("starts");

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds virtual GPUs for tests: libcuda.so.1, libtorch_cuda.so and libnccl.so.2 that need no GPU and no NVIDIA library.
+# Builds virtual GPUs for tests: libcuda.so.1, libtorch_cuda.so, libnccl.so.2 and nvidia-smi that need no GPU and no NVIDIA
+# library.
 #
 # usage: build.sh LIBTORCH FOLDER
 #
@@ -7,7 +8,7 @@
 # memory, on virtual time, in streams whose order is checked. A race is a line on standard error. It says nothing of
 # speed, cuDNN, NCCL's own algorithms or drivers.
 #
-# settings.h    what can be set, by environment variables
+# settings.h    what can be set, for a job or for a host
 # clock.h       vector clocks
 # memory        who touched which bytes last: races
 # machine       streams, events, virtual time; knows nothing of libtorch
@@ -19,9 +20,10 @@
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2
 # driver        libcuda.so.1
+# nvidia_smi    nvidia-smi
 set -eu
-libtorch=$1
-folder=$2
+libtorch=$(realpath "$1")
+folder=$(realpath -m "$2")
 cd "$(dirname "$0")"
 mkdir -p "$folder"
 
@@ -43,3 +45,4 @@ compile -shared -Wl,-soname,libtorch_cuda.so -o libtorch_cuda.so \
 compile -shared -Wl,-soname,libnccl.so.2 -o libnccl.so.2 nccl.o -L. -ltorch_cuda
 cd - >/dev/null
 compile -shared -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1" driver.cpp
+compile -o "$folder/nvidia-smi" nvidia_smi.cpp

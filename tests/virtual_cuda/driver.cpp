@@ -42,7 +42,7 @@ Result cuDeviceGet(int* device, int ordinal) {
 }
 
 Result cuDeviceGetName(char* name, int length, int device) {
-  std::snprintf(name, length, "Virtual GPU");
+  std::snprintf(name, length, "%s", virtual_cuda::device_name().c_str());
   return is_device(device) ? SUCCESS : INVALID_DEVICE;
 }
 
@@ -54,7 +54,7 @@ Result cuDeviceGetAttribute(int* value, int attribute, int device) {
     case COMPUTE_CAPABILITY_MAJOR: *value = 9; return SUCCESS;
     case COMPUTE_CAPABILITY_MINOR: *value = 0; return SUCCESS;
     case MULTIPROCESSOR_COUNT: *value = 1; return SUCCESS;
-    case PCI_BUS_ID: *value = 16 + device; return SUCCESS;
+    case PCI_BUS_ID: *value = virtual_cuda::FIRST_BUS + device; return SUCCESS;
     case PCI_DEVICE_ID:
     case PCI_DOMAIN_ID: *value = 0; return SUCCESS;
     default: return INVALID_VALUE;

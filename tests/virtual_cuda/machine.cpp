@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cinttypes>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <stdexcept>
@@ -22,6 +23,16 @@ constexpr std::uint64_t RACES_SHOWN = 20;
 const char* verb(bool writes) { return writes ? "writes" : "reads"; }
 
 const char* participle(bool writes) { return writes ? "written" : "read"; }
+
+// CUDA's error 719, in libtorch's words.
+constexpr const char* LOST =
+    "CUDA error: unspecified launch failure\n"
+    "Search for `cudaErrorLaunchFailure' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for "
+    "more information.\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect.\n"
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n";
 
 }  // namespace
 
@@ -68,7 +79,7 @@ std::uint64_t Machine::now(const Stream& stream) {
 
 void Machine::run(Stream& stream, const char* kernel, const std::vector<Access>& accesses) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  enqueue(stream, kernel, accesses, stream.now_ns + settings_.kernel_ns);
+  enqueue(stream, kernel, accesses, stream.now_ns + kernel_ns(stream));
 }
 
 void Machine::run_until(
@@ -80,13 +91,14 @@ void Machine::run_until(
 void Machine::run_and_deliver(
     Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::function<void()> deliver) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  enqueue(stream, kernel, accesses, stream.now_ns + settings_.kernel_ns);
+  enqueue(stream, kernel, accesses, stream.now_ns + kernel_ns(stream));
   deliveries_.push_back({Point{stream.number, stream.clock.of(stream.number), kernel}, std::move(deliver)});
 }
 
 void Machine::enqueue(
     Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::uint64_t end_ns) {
   ++kernels_;
+  check(stream);
   log("%s on stream %" PRId64, kernel, stream.id);
   stream.clock.join(host_);
   const Point point{stream.number, stream.clock.advance(stream.number), kernel};
@@ -98,6 +110,25 @@ void Machine::enqueue(
   stream.now_ns = end_ns;
 }
 
+std::uint64_t Machine::kernel_ns(const Stream& stream) const {
+  const double factor = is_faulty(stream.device) ? settings_.slow_factor : 1;
+  return static_cast<std::uint64_t>(std::llround(static_cast<double>(settings_.kernel_ns) * factor));
+}
+
+void Machine::hang(const Stream& stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (endless_.kernel == nullptr) {
+    endless_ = Point{stream.number, stream.clock.of(stream.number), "a sum without an end"};
+  }
+}
+
+void Machine::check(const Stream& stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (settings_.failing_kernel > 0 && kernels_ >= settings_.failing_kernel && is_faulty(stream.device)) {
+    throw std::runtime_error(LOST);
+  }
+}
+
 void Machine::go_on_from(std::uint64_t time_ns) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   for (const auto& stream : streams_) {
@@ -107,6 +138,7 @@ void Machine::go_on_from(std::uint64_t time_ns) {
 
 void Machine::record(Event& event, const Stream& stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  check(stream);
   if (!event.is_recorded) {
     event.number = ++events_;
   }
@@ -131,6 +163,9 @@ bool Machine::is_done(Event& event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   if (settings_.early_answers) {
     return true;
+  }
+  if (never_ends(event.clock)) {
+    return false;
   }
   if (!known_.covers(event.clock) && event.late_answers > 0) {
     --event.late_answers;
@@ -173,6 +208,9 @@ void Machine::synchronize_device(int device) {
 }
 
 void Machine::wait_on_host(const Clock& clock) {
+  while (never_ends(clock)) {
+    pause();
+  }
   ++synchronizations_;
   host_.join(clock);
   learn(clock);

@@ -71,6 +71,10 @@ class Machine {
   // A kernel whose result comes to the host: `deliver` is called when the host knows that it is done, no earlier.
   void run_and_deliver(
       Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::function<void()> deliver);
+  // The last work of this stream never ends, nor does what comes after it.
+  void hang(const Stream& stream);
+  // Throws where the device is lost, as CUDA fails every call then.
+  void check(const Stream& stream);
   // All streams of this process go on from `time_ns`, no earlier.
   void go_on_from(std::uint64_t time_ns);
 
@@ -100,6 +104,8 @@ class Machine {
 
   Stream& find(int device, std::int64_t id);
   void enqueue(Stream& stream, const char* kernel, const std::vector<Access>& accesses, std::uint64_t end_ns);
+  std::uint64_t kernel_ns(const Stream& stream) const;
+  bool never_ends(const Clock& clock) const { return endless_.kernel != nullptr && endless_.is_before(clock); }
   void wait_on_host(const Clock& clock);
   // The host knows that everything before `clock` is done.
   void learn(const Clock& clock);
@@ -122,6 +128,8 @@ class Machine {
   // What the host has waited for, or was told by an event.
   Clock known_;
   std::list<Delivery> deliveries_;
+  // Without a kernel all ends.
+  Point endless_;
 
   // Of calls; opened at the first.
   std::FILE* calls_ = nullptr;

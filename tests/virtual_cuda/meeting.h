@@ -11,8 +11,10 @@
 #include <atomic>
 #include <climits>
 #include <cstddef>
-#include <cstdio>
 #include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
 #include <string>
 
 namespace virtual_cuda {
@@ -21,6 +23,11 @@ constexpr int MOST_RANKS = 64;
 // Each rank's, and the sums'.
 constexpr std::size_t CHUNK_BYTES = 1 << 20;
 
+// Between two looks at the other ranks' processes.
+constexpr timespec LOOK = {0, 100'000'000};
+
+// Ranks that wait for one that cannot come any more, because its process is gone or stopped, are told so: on a GPU their
+// hosts would go on, and only the sum would not end.
 class Meeting {
  public:
   // Returns when all `ranks` are there; false where there is no memory.
@@ -39,7 +46,10 @@ class Meeting {
       return false;
     }
     head_ = static_cast<Head*>(memory);
-    wait_for_all();
+    head_->processes[rank] = getpid();
+    if (!wait_for_all()) {
+      return false;
+    }
     if (rank == 0) {
       unlink(path.c_str());
     }
@@ -54,7 +64,8 @@ class Meeting {
   char* chunk_of(int rank) const { return reinterpret_cast<char*>(head_ + 1) + rank * CHUNK_BYTES; }
   char* sums() const { return chunk_of(ranks_); }
 
-  void wait_for_all() {
+  // False where one of them will never come, now or later.
+  bool wait_for_all() {
     const std::uint32_t round = head_->round.load();
     if (head_->arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(ranks_)) {
       head_->arrived.store(0);
@@ -62,19 +73,34 @@ class Meeting {
       syscall(SYS_futex, &head_->round, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
     }
     while (head_->round.load() == round) {
-      syscall(SYS_futex, &head_->round, FUTEX_WAIT, round, nullptr, nullptr, 0);
+      if (head_->is_over.load() && head_->round.load() == round) {
+        return false;
+      }
+      syscall(SYS_futex, &head_->round, FUTEX_WAIT, round, &LOOK, nullptr, 0);
+      for (int rank = 0; rank < ranks_; ++rank) {
+        const pid_t process = head_->processes[rank].load();
+        if (process != 0 && !goes_on(process) && head_->round.load() == round) {
+          end();
+        }
+      }
     }
+    return true;
   }
 
-  // Every rank's number, by rank.
+  // No later wait ends, for any rank.
+  void end() { head_->is_over.store(true); }
+
+  // Every rank's number, by rank; false where one will never come.
   template <typename Body>
-  void exchange(std::uint64_t own, Body body) {
+  bool exchange(std::uint64_t own, Body body) {
     head_->numbers[rank_] = own;
-    wait_for_all();
+    if (!wait_for_all()) {
+      return false;
+    }
     for (int rank = 0; rank < ranks_; ++rank) {
       body(rank, head_->numbers[rank]);
     }
-    wait_for_all();
+    return wait_for_all();
   }
 
  private:
@@ -82,8 +108,20 @@ class Meeting {
   struct Head {
     std::atomic<std::uint32_t> arrived;
     std::atomic<std::uint32_t> round;
+    std::atomic<bool> is_over;
+    std::atomic<pid_t> processes[MOST_RANKS];
     std::uint64_t numbers[MOST_RANKS];
   };
+
+  // Not where it is gone, dead or stopped.
+  static bool goes_on(pid_t process) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+    std::string line;
+    std::getline(file, line);
+    // Behind the program's name, which may hold anything.
+    const std::size_t name_end = line.rfind(") ");
+    return name_end != std::string::npos && std::string("ZXxTt").find(line[name_end + 2]) == std::string::npos;
+  }
 
   std::size_t length() const { return sizeof(Head) + (ranks_ + 1) * CHUNK_BYTES; }
 

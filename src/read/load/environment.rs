@@ -12,6 +12,9 @@ use crate::read::load::record::Run;
 /// Every word that was seen, by the name of what it says; a variable has its own name.
 pub type EnvironmentText = BTreeMap<String, BTreeSet<String>>;
 
+/// The name of what NCCL summed with.
+pub const NCCL_CHOSE: &str = "NCCL chose";
+
 /// Of all runs that count, together; nothing of runs without a record.
 pub fn of_runs<'a>(runs: impl IntoIterator<Item = &'a Run>) -> EnvironmentText {
     let mut all = EnvironmentText::new();
@@ -21,6 +24,7 @@ pub fn of_runs<'a>(runs: impl IntoIterator<Item = &'a Run>) -> EnvironmentText {
             add_ranks(&mut all, measured.ranks.iter().map(|rank| &rank.place));
             add(&mut all, "all-reduce by", &recorded.backend);
             add(&mut all, "buckets", &buckets(&recorded.buckets));
+            add_nccl(&mut all, &recorded.nccl);
         }
     }
     all
@@ -62,6 +66,16 @@ pub fn add_environment(all: &mut EnvironmentText, environment: &Environment) {
         add(all, name, word);
     }
     environment.variables.iter().for_each(|(name, value)| add(all, name, value));
+}
+
+/// How NCCL summed, of what it said.
+pub fn add_nccl(all: &mut EnvironmentText, said: &[String]) {
+    nccl_choices(said).for_each(|choice| add(all, NCCL_CHOSE, choice));
+}
+
+/// Algorithm, protocol and channels: `Ring, Simple, 24 channels` of `AllReduce of 67108864 bytes: Ring, Simple, 24 channels`.
+pub fn nccl_choices(said: &[String]) -> impl Iterator<Item = &str> {
+    said.iter().filter_map(|line| Some(line.split_once(" bytes: ")?.1))
 }
 
 /// Takes a word in; none for an empty one.

@@ -52,6 +52,8 @@ pub struct Recorded {
     pub backend: String,
     /// Sizes of the gradient buckets as fp32, in the order of backward.
     pub buckets: Vec<Bytes>,
+    /// What NCCL said that it used, line by line.
+    pub nccl: Vec<String>,
 }
 
 /// Conditions that two runs of one measurement share.
@@ -145,7 +147,7 @@ pub fn judge(
     record: Result<Option<RunRecord>, Problem>,
     warmup: Option<u32>,
 ) -> Run {
-    let recorded = record.as_ref().ok().and_then(Option::as_ref).map(|record| recorded(&record.header, warmup));
+    let recorded = record.as_ref().ok().and_then(Option::as_ref).map(|record| recorded(record, warmup));
     let outcome = log.and_then(|log| measure(found, log, record, warmup));
     Run { found: found.clone(), recorded, outcome }
 }
@@ -305,7 +307,7 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
     Ok(())
 }
 
-fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
+fn recorded(RunRecord { header, end, .. }: &RunRecord, warmup: Option<u32>) -> Recorded {
     let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
     let config = TrainConfig {
         device: DeviceChoice::Auto,
@@ -323,6 +325,7 @@ fn recorded(header: &RunHeader, warmup: Option<u32>) -> Recorded {
         started: header.started,
         backend: header.backend.clone(),
         buckets: header.buckets.clone(),
+        nccl: end.as_ref().map(|end| end.nccl.clone()).unwrap_or_default(),
     }
 }
 

@@ -185,6 +185,17 @@ fn foreign_cudnn(loaded: &[String]) -> Option<String> {
     })
 }
 
+/// An error with its causes. Of what libtorch says of an error of CUDA its first line, and what to do: the other lines are for
+/// who debugs a kernel.
+pub fn in_words(error: &anyhow::Error) -> String {
+    const NAME: &str = "CUDA error: ";
+    let text = format!("{error:#}");
+    let Some((before, after)) = text.split_once(NAME) else { return text };
+    let what = after.lines().next().unwrap_or_default();
+    let fix = if what.contains("out of memory") { "choose a smaller --batch-size" } else { driver::RESET };
+    format!("{before}{NAME}{what}: {fix}")
+}
+
 /// The version of the CUDA runtime that libtorch has loaded.
 pub fn runtime_version() -> Option<CudaVersion> {
     let path = libraries::loaded().into_iter().find(|path| is_named(path, "libcudart.so"))?;
@@ -244,6 +255,17 @@ mod tests {
         assert_eq!(check_versions(&driver((12, 6), &[(7, 0)]), CU126), Ok(()));
         let error = check_versions(&driver((13, 0), &[(10, 0)]), CU126).expect_err("a B200");
         assert!(error.contains("build for CUDA 13.0"), "{error}");
+    }
+
+    #[test]
+    fn an_error_of_cuda_is_one_line() {
+        let said = "libtorch: CUDA error: unspecified launch failure\nSearch for `cudaErrorLaunchFailure' in ..\nCompile with ..";
+        let error = anyhow::anyhow!("{said}").context("iteration 3");
+        let words =
+            "iteration 3: libtorch: CUDA error: unspecified launch failure: look for Xid in dmesg, then reset the GPU";
+        assert!(in_words(&error).starts_with(words) && !in_words(&error).contains('\n'), "{}", in_words(&error));
+        let other = anyhow::anyhow!("no such file\nor so");
+        assert_eq!(in_words(&other), "no such file\nor so");
     }
 
     #[test]

@@ -27,6 +27,9 @@ const FIXES: [(Status, &str); 5] = [
     (804, "take cuda-compat out of LD_LIBRARY_PATH: this GPU does not allow it"),
 ];
 
+/// What to do about a GPU that fails for no other reason that is known.
+pub const RESET: &str = "look for Xid in dmesg, then reset the GPU or restart the host";
+
 /// A version of CUDA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CudaVersion {
@@ -183,10 +186,7 @@ impl Driver {
                 CStr::from_ptr(name).to_string_lossy()
             }
         };
-        let fix = FIXES
-            .iter()
-            .find(|(number, _)| *number == status)
-            .map_or("look for Xid in dmesg, then reset the GPU or restart the host", |(_, fix)| fix);
+        let fix = FIXES.iter().find(|(number, _)| *number == status).map_or(RESET, |(_, fix)| fix);
         Err(format!("{call} fails with {name} ({status}): {fix}"))
     }
 }

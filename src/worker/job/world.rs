@@ -12,6 +12,7 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 use anyhow::{Context, Result, ensure};
 use ringmark_record::host::heartbeat::{Message, Stage};
 
+use crate::ffi::cuda;
 use crate::job::{heartbeat, standard_error};
 
 /// How long a rank that shares its core sleeps between two questions to MPI.
@@ -56,7 +57,7 @@ impl World {
         heartbeat::end(&match &ended {
             // Of a run that does not count the record says why.
             Ok(_) => Message::Done,
-            Err(error) => Message::Failed { reason: format!("{error:#}") },
+            Err(error) => Message::Failed { reason: cuda::in_words(error) },
         });
         match ended {
             Ok(None) => Ok(()),
@@ -70,7 +71,7 @@ impl World {
             }
             Err(error) if world.ranks() == 1 => Err(error),
             Err(error) => {
-                standard_error::emit(&format!("{}: {error:#}", world.name()));
+                standard_error::emit(&format!("{}: {}", world.name(), cuda::in_words(&error)));
                 world.communicator.abort(1)
             }
         }

@@ -92,9 +92,16 @@ impl Hang<'_> {
         let hosts: Vec<&str> = hosts.into_iter().collect();
         let place =
             stuck.first().and_then(|number| self.live.get(number)).map_or_else(String::new, |rank| rank.place());
-        let behind = match stuck.len() == self.live.len() {
-            true => String::new(),
-            false => format!(", {} furthest behind", ranks(&stuck.iter().copied().collect::<Vec<_>>())),
+        let stuck: Vec<u32> = stuck.iter().copied().collect();
+        let (behind, first) = match stuck[..] {
+            _ if stuck.len() == self.live.len() => (String::new(), String::new()),
+            [one] => {
+                let rank = self.live.get(&one).copied();
+                let host = rank.map_or("its host", |rank| &rank.host);
+                let first = format!("look first at that rank's device and link (dmesg on {host}), then: ");
+                (format!(", {} furthest behind", name(one, self.ranks, rank)), first)
+            }
+            _ => (format!(", {} furthest behind", ranks(&stuck)), String::new()),
         };
         let advice = match hosts[..] {
             [host] => {
@@ -106,7 +113,7 @@ impl Hang<'_> {
             ),
         };
         format!(
-            "all {} ranks wait for each other in {place}{behind}: what they send does not arrive: {advice}",
+            "all {} ranks wait for each other in {place}{behind}: what they send does not arrive: {first}{advice}",
             self.live.len()
         )
     }

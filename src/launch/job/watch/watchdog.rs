@@ -406,8 +406,10 @@ mod tests {
         story.pass(62, &[(0, 3, BUCKET, 0.0), (1, 3, early, 0.0), (2, 3, BUCKET, 0.0)]);
         let verdict = story.verdict().expect("it hangs");
         // It may be a victim of the network like the others: all of them wait.
-        let words = "all 3 ranks wait for each other in iteration 3, all-reduce of bucket 0, rank 1 furthest behind: ";
+        let words = "all 3 ranks wait for each other in iteration 3, all-reduce of bucket 0, rank 1 of 3 on host b \
+                     furthest behind: ";
         assert!(verdict.contains(words) && verdict.contains("the network between a, b, c"), "{verdict}");
+        assert!(verdict.contains(": look first at that rank's device and link (dmesg on b), then: "), "{verdict}");
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     environment::add_environment(&mut around, &record.environment);
     environment::add_ranks(&mut around, &record.ranks);
     environment::add(&mut around, "all-reduce by", &record.backend);
+    environment::add_nccl(&mut around, &record.nccl);
     side.started.extend(environment::moment(record.started));
 
     let mut settings = text_of_options(&serde_json::to_value(&record.config)?);

@@ -84,6 +84,7 @@ fn machine(result: &ResultFolder) -> Facts {
         "libtorch",
         "MPI",
         "NCCL",
+        environment::NCCL_CHOSE,
         "NVIDIA driver",
         "no CUDA because",
     ]);
@@ -96,6 +97,10 @@ fn machine(result: &ResultFolder) -> Facts {
         .chain(result.bandwidth.iter().map(|(_, record)| record.backend.clone()))
         .filter(|name| name != SOLO)
         .for_each(|name| add(&mut found, "all-reduce by", name));
+    let said = recorded(result).map(|recorded| &recorded.nccl);
+    said.chain(result.bandwidth.iter().map(|(_, record)| &record.nccl))
+        .flat_map(|said| environment::nccl_choices(said))
+        .for_each(|choice| add(&mut found, environment::NCCL_CHOSE, choice));
     for environment in environments(result) {
         let optional = |value: &Option<String>| value.clone().unwrap_or_default();
         let none_of = |number: u64, text: String| if number == 0 { String::new() } else { text };
