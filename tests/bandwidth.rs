@@ -379,7 +379,7 @@ fn gradients_are_exchanged_in_measure_py_s_words() {
 fn gradients_one_by_one_and_with_the_update() {
     let _turn = turn();
     let sandbox = Sandbox::real();
-    let options = "--hosts localhost:2 --model resnet50_v1b -n 1 -w 0 --bucket-mb 0 --optimizer sgd";
+    let options = "--hosts localhost:2 --model resnet50_v1b --arrays all -n 1 -w 0 --bucket-mb 0 --optimizer sgd";
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let record = sandbox.bandwidth_record("1n2g");

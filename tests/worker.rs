@@ -809,7 +809,7 @@ fn a_rank_takes_the_memory_that_the_launcher_expects() {
         let facts = model.facts();
         let expected = facts
             .training_memory
-            .at(facts, dtype, layout.of(dtype, DeviceKind::Cpu), image_size)
+            .at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size))
             .of_batch(batch_size)
             .0;
         let peak = record.end.expect("an end").peak_memory[0].0;

@@ -40,7 +40,7 @@ impl JobCost {
         let image_size = train.image_size();
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations);
-        let memory = facts.training_memory.at(facts, dtype, layout.of(dtype, DeviceKind::Cpu), image_size);
+        let memory = facts.training_memory.at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
         JobCost {
             work: TRAINING * images * facts.gmacs_at(image_size),
             on_cpu: Some(CpuCost { dtype, batch_size, memory }),
@@ -53,7 +53,7 @@ impl JobCost {
         let image_size = score.image_size();
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations.saturating_add(warmup));
-        let memory = facts.scoring_memory.at(facts, dtype, layout.of(dtype, DeviceKind::Cpu), image_size);
+        let memory = facts.scoring_memory.at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
         JobCost { work: images * facts.gmacs_at(image_size), on_cpu: Some(CpuCost { dtype, batch_size, memory }) }
     }
 }

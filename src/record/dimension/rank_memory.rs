@@ -2,7 +2,6 @@
 
 use crate::dimension::dtype::Dtype;
 use crate::dimension::layout::Layout;
-use crate::dimension::model_facts::ModelFacts;
 use crate::dimension::units::Bytes;
 
 /// Memory of a rank on the CPU at its peak, for images of the network's own size in nhwc: a line above what was measured,
@@ -40,8 +39,8 @@ pub struct BatchMemory {
 }
 
 impl RankMemory {
-    /// Of `facts`' network with images of so many pixels a side, with which activations grow.
-    pub fn at(&self, facts: &ModelFacts, dtype: Dtype, layout: Layout, image_size: u32) -> BatchMemory {
+    /// With images of so many times the pixels of the network's own, with which activations grow.
+    pub fn at(&self, dtype: Dtype, layout: Layout, pixels_ratio: f64) -> BatchMemory {
         let of_image = match dtype {
             Dtype::Fp32 | Dtype::Tf32 => self.of_image,
             Dtype::Fp16 | Dtype::Bf16 => self.of_half_image,
@@ -51,7 +50,7 @@ impl RankMemory {
             Layout::Nhwc => 1.0,
             Layout::Nchw => 1.3,
         };
-        let of_image = of_image.0 as f64 * of_layout * facts.pixels_ratio(image_size);
+        let of_image = of_image.0 as f64 * of_layout * pixels_ratio;
         BatchMemory { fixed: self.fixed, of_image: Bytes(of_image as u64) }
     }
 }

@@ -6,8 +6,8 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::shim::Moves;
+use crate::model::layers::batch_norm::{BatchNorm, BatchNormKind};
 use crate::model::layers::packed::PackedConvolution;
-use crate::model::layers::{BatchNorm, BatchNormKind};
 use crate::model::named_tensors::{Draws, NamedTensors};
 use crate::model::network::Mode;
 

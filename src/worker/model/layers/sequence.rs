@@ -3,8 +3,9 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::model::layers::pool::local_response_norm;
-use crate::model::layers::{Convolution, ConvolutionNorm, Linear, Pool};
+use crate::model::layers::convolution::{Convolution, ConvolutionNorm};
+use crate::model::layers::linear::Linear;
+use crate::model::layers::pool::{Pool, local_response_norm};
 use crate::model::network::{Mode, Network};
 
 /// One step on the way from images to scores.

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use tch::{Device, Kind, Reduction, Tensor};
 
-use crate::data::in_layout;
 use crate::model::named_tensors::{NamedTensors, Role};
 use crate::model::network::Mode;
 use crate::model::networks;
@@ -105,7 +104,10 @@ fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, re
     let network = networks::build(model, Some(0.0), &mut tensors);
     tch::manual_seed(8);
     let drawn = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
-    let in_layout = |tensor: Tensor| in_layout(&tensor, layout).expect("a copy").to_kind(kind);
+    let in_layout = |tensor: Tensor| match layout {
+        Layout::Nhwc => tensor.to_kind(kind).permute([0, 2, 3, 1]).contiguous().permute([0, 3, 1, 2]),
+        Layout::Nchw => tensor.to_kind(kind),
+    };
     let lists = [(&mut tensors.parameters, &reference.parameters), (&mut tensors.buffers, &reference.buffers)];
     for (list, rules) in lists {
         for (named, Drawn(_, shape, deviation, mean)) in list.iter_mut().zip(rules) {
