@@ -35,6 +35,7 @@ fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
             model: name.model,
             dtype: name.dtype,
             batch_size: name.batch_size,
+            image_size: Some(name.model.image_size(None)),
             threads: Some(1),
             ..ScoreConfig::default().on(DeviceKind::Cpu)
         },
@@ -451,4 +452,24 @@ fn other_networks_and_precisions_are_not_compared_unless_forced() {
     let (status, _, stderr) = diff(&base.path(), &larger.path(), &[]);
     assert_eq!(status, Some(2));
     assert!(stderr.contains("no case in common: BASE has 1n1g b4; TEST has 1n1g b8"), "{stderr}");
+}
+
+/// Networks of the page stand in one table, whatever the size of their images, and what was published below it.
+#[test]
+fn what_mxnet_published_of_the_same_networks_is_printed_below() {
+    let folder = Folder::new();
+    folder.score(&record("1n1g/mxnet-resnet-152_b32_fp32", 1, 0.5));
+    folder.score(&record("1n1g/mxnet-inception-v3_b32_fp32", 1, 0.25));
+    let (status, stdout, stderr) = folder.ringmark("extract", &["--published"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert_eq!(stdout.matches("Inference, fp32").count(), 1, "{stdout}");
+    assert!(stdout.contains("224 to 299 pixels, each network's own, nhwc, folded"), "{stdout}");
+    assert_eq!(stdout.matches("Published: images/s on ").count(), 4, "{stdout}");
+    let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("MXNet ResNet-152 v2")).collect();
+    assert!(rows.last().is_some_and(|row| row.ends_with("58.99  102.95  168.91  210.10  270.07  294.17")), "{rows:?}");
+    assert!(!stdout.contains("VGG"), "{stdout}");
+    let result = folder.result();
+    let rows = result["rows"].as_array().expect("rows");
+    let sizes: Vec<&Value> = rows.iter().map(|row| &row["settings"]["image_size"]).collect();
+    assert_eq!(sizes, [224, 299]);
 }

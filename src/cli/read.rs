@@ -39,6 +39,9 @@ pub struct ExtractOptions {
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
     #[arg(long, value_name = "N")]
     warmup: Option<u32>,
+    /// Print what MXNet's performance page published of the same networks below a scoring result
+    #[arg(long, conflicts_with_all = ["json", "format"])]
+    published: bool,
     /// What to print; the files are written in any case
     #[arg(long, default_value = "table", conflicts_with = "json", value_parser = keyword::<Format>())]
     format: Format,
@@ -50,8 +53,8 @@ pub struct ExtractOptions {
 impl ExtractOptions {
     /// Takes what was typed as it is; whether the folder is there is found out by reading it.
     pub fn into_config(self) -> ExtractConfig {
-        let ExtractOptions { folder, out, warmup, format, json } = self;
-        ExtractConfig { folder, out, warmup, format, json: json.into_json() }
+        let ExtractOptions { folder, out, warmup, published, format, json } = self;
+        ExtractConfig { folder, out, warmup, published, format, json: json.into_json() }
     }
 }
 

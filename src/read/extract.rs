@@ -21,6 +21,7 @@ use crate::read::score;
 use crate::read::score::figures::{ScoreExtraction, ScoreTable};
 use crate::read::score::json::ScoreResult;
 use crate::read::show::extraction::{csv, dlperf, json, pytorch_ddp, text};
+use crate::read::show::sections;
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct ExtractConfig {
     pub out: Option<PathBuf>,
     /// First iterations to leave out, instead of what records (or DLPerf) say.
     pub warmup: Option<u32>,
+    /// Whether published figures of the same networks are printed too.
+    pub published: bool,
     /// What is printed.
     pub format: Format,
     /// Where JSON goes besides.
@@ -77,7 +80,17 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
             return Err(usage(anyhow!("--warmup: a scoring record holds no dry passes: leave the option out")));
         }
         let extraction = of_scoring(&config.folder, found)?;
-        return finish(config, &FILES[..3], &extraction.problems, &|format| render_scoring(&extraction, format));
+        let finished = finish(config, &FILES[..3], &extraction.problems, &|format| render_scoring(&extraction, format));
+        if config.published {
+            output::print(&sections::terminal(&score::published::sections(&extraction), &[]))?;
+        }
+        return finished;
+    }
+    if config.published {
+        return Err(usage(anyhow!(
+            "--published: a result of training has its published rows in the report: ringmark report {} --published",
+            config.folder.display()
+        )));
     }
     let extraction = of_training(&config.folder, found, config.warmup)?;
     finish(config, &FILES, &extraction.problems, &|format| render(&extraction, format))

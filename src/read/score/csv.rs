@@ -60,7 +60,7 @@ fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
         point.runs.len().to_string(),
         text(point.figures.map(|figures| figures.speed.0)),
         text(point.figures.and_then(|figures| figures.cv)),
-        text(conditions.map(|conditions| conditions.config.image_size())),
+        text(conditions.map(|conditions| conditions.image_size(key.model))),
         table.warnings.join("; "),
         point.warnings.len().to_string(),
     ]

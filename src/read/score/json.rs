@@ -146,6 +146,8 @@ fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
     for has_its_own_key in ["model", "dtype", "batch_size"] {
         settings.remove(has_its_own_key);
     }
+    let image_size = conditions.map(|conditions| conditions.image_size(point.key.model));
+    settings.extend(image_size.map(|size| ("image_size".to_owned(), size.into())));
     let mut environment = EnvironmentText::new();
     for (name, values) in point.recorded().flat_map(|recorded| recorded.environment.clone()) {
         environment.entry(name).or_default().extend(values);

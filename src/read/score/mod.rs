@@ -7,12 +7,14 @@
 //! | [`figures`] | runs into points and tables: median and CV of the images/s |
 //! | [`text`] | a table by network and batch size, for a terminal and in Markdown |
 //! | [`json`] | the result for programs |
+//! | [`published`] | what MXNet's page has of the same networks |
 //! | [`csv`] | one line a point |
 //! | [`side`] | the result as a side of a comparison |
 
 pub mod csv;
 pub mod figures;
 pub mod json;
+pub mod published;
 pub mod run;
 pub mod side;
 pub mod text;

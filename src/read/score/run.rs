@@ -8,6 +8,7 @@ use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::benchmark::{Profile, SweepRecord};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
+use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 use ringmark_record::line::log::Log;
 use ringmark_record::validity::observed::Observed;
@@ -55,8 +56,15 @@ pub struct ScoreConditions {
     /// How the run was meant.
     pub profile: Profile,
     /// What was asked; at their defaults the axes of a table (network, precision, batch size), and what may differ (seed,
-    /// record, choice of device).
+    /// record, choice of device, a size of images that is the network's own).
     pub config: ScoreConfig,
+}
+
+impl ScoreConditions {
+    /// Height and width of the images of `model` in pixels.
+    pub fn image_size(&self, model: Model) -> u32 {
+        model.image_size(self.config.image_size)
+    }
 }
 
 /// Figures of one run.
@@ -126,6 +134,8 @@ fn recorded(record: &ScoreRecord) -> ScoreRecorded {
         device: DeviceChoice::Auto,
         seed: defaults.seed,
         record: None,
+        // Each network's own size is one condition, whatever it is.
+        image_size: record.config.image_size.filter(|size| *size != record.config.model.image_size(None)),
         ..record.config.clone()
     };
     let device = record.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);

@@ -76,10 +76,15 @@ fn title(table: &ScoreTable) -> Vec<String> {
         return vec![what, "device unknown: there are no records beside the logs".to_owned(), runs];
     };
     let config = &conditions.config;
+    let sizes: BTreeSet<u32> = table.points.iter().map(|point| conditions.image_size(point.key.model)).collect();
+    let sizes = match (sizes.first(), sizes.last()) {
+        (Some(least), Some(most)) if least != most => format!("{least} to {most} pixels, each network's own"),
+        (Some(size), _) => format!("{size} pixels"),
+        _ => "no images".to_owned(),
+    };
     let options = format!(
-        "{} pixels, {}, {} passes, {runs}",
-        config.image_size(),
-        config.layout,
+        "{sizes}, {}, {} passes, {runs}",
+        config.arrangement(),
         measured_and_warmup(config.iterations, config.warmup)
     );
     let devices = devices_text(&table.device_names(), &table.threads(), Some(conditions.device));

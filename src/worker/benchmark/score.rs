@@ -166,7 +166,7 @@ fn header(record: &ScoreRecord) -> Vec<String> {
         config.batch_size,
         config.image_size(),
         config.dtype,
-        config.layout,
+        config.arrangement(),
         measured_and_warmup(config.iterations, config.warmup)
     ));
     lines.push(format!(

@@ -64,6 +64,12 @@ impl ScoreConfig {
         ScoreConfig { layout, image_size: Some(self.image_size()), ..self.clone() }
     }
 
+    /// How the network is laid out: `nhwc, folded`.
+    pub fn arrangement(&self) -> String {
+        let folded = if self.fold == Switch::On { ", folded" } else { "" };
+        format!("{}{folded}", self.layout)
+    }
+
     /// Height and width of an image in pixels.
     pub fn image_size(&self) -> u32 {
         self.model.image_size(self.image_size)

@@ -1,0 +1,107 @@
+//! What MXNet's performance page published of inference, to stand beside measured figures. Numbers as they were printed
+//! there; nothing here was measured by ringmark.
+
+use std::collections::BTreeSet;
+
+use ringmark_record::dimension::model::Model;
+
+use crate::read::score::figures::ScoreExtraction;
+use crate::read::show::columns::Columns;
+use crate::read::show::sections::{Block, Section};
+
+const SOURCE: &str = "MXNet, docs/how_to/perf.md, commit 0a03417 (2016): FP32, benchmark_score.py; cuDNN 5.1 on GPUs";
+
+/// Columns of every table there.
+const BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
+
+/// Rows of every table there. Its VGG is VGG-11.
+const MODELS: [Model; 6] = [
+    Model::MxnetAlexnet,
+    Model::Vgg11,
+    Model::MxnetInceptionBn,
+    Model::MxnetInceptionV3,
+    Model::MxnetResnet50,
+    Model::MxnetResnet152,
+];
+
+/// One table: on what, and its rows.
+struct Published {
+    hardware: &'static str,
+    rows: [[f64; 6]; 6],
+}
+
+const TABLES: [Published; 4] = [
+    Published {
+        hardware: "2 x Intel Xeon E5-2666 v3 (EC2 C4.8xlarge)",
+        rows: [
+            [122.21, 224.83, 295.87, 389.08, 519.87, 626.25],
+            [34.23, 51.02, 65.88, 77.78, 85.08, 87.63],
+            [99.24, 138.88, 185.46, 212.96, 222.81, 221.66],
+            [52.16, 66.76, 76.70, 84.00, 85.10, 84.36],
+            [46.03, 52.27, 67.45, 69.26, 68.94, 67.69],
+            [20.11, 24.82, 28.16, 29.70, 29.11, 28.70],
+        ],
+    },
+    Published {
+        hardware: "Tesla K80, one of its two GPUs",
+        rows: [
+            [202.66, 233.76, 367.91, 624.14, 1071.19, 1443.90],
+            [70.76, 63.53, 78.16, 119.06, 195.83, 228.96],
+            [74.91, 119.60, 164.41, 195.24, 256.06, 287.93],
+            [42.61, 60.09, 72.30, 79.62, 99.38, 106.43],
+            [70.94, 92.28, 116.68, 129.37, 160.40, 167.12],
+            [24.87, 34.23, 44.76, 50.96, 66.51, 69.73],
+        ],
+    },
+    Published {
+        hardware: "Tesla M40",
+        rows: [
+            [412.09, 743.49, 1155.43, 1606.87, 2070.97, 2694.91],
+            [142.10, 212.21, 280.92, 332.76, 400.10, 466.95],
+            [115.89, 205.31, 335.69, 491.12, 618.25, 624.27],
+            [64.40, 108.06, 161.59, 224.22, 251.87, 258.59],
+            [126.90, 202.17, 266.53, 317.20, 335.62, 373.35],
+            [46.15, 75.05, 106.83, 128.67, 134.60, 152.71],
+        ],
+    },
+    Published {
+        hardware: "Tesla P100",
+        rows: [
+            [624.84, 1226.85, 1934.97, 2900.54, 4063.70, 4883.77],
+            [294.6, 282.3, 399.3, 522.9, 755.3, 854.4],
+            [139.82, 267.41, 463.38, 709.30, 949.22, 1197.74],
+            [80.17, 142.63, 225.56, 319.52, 444.65, 493.72],
+            [162.27, 278.02, 423.63, 529.34, 647.43, 713.17],
+            [58.99, 102.95, 168.91, 210.10, 270.07, 294.17],
+        ],
+    },
+];
+
+/// The published rows of the networks that were scored, a section each hardware.
+pub fn sections(extraction: &ScoreExtraction) -> Vec<Section> {
+    let scored: BTreeSet<Model> =
+        extraction.tables.iter().flat_map(|table| &table.points).map(|point| point.key.model).collect();
+    if MODELS.iter().all(|model| !scored.contains(model)) {
+        let known: Vec<String> = MODELS.iter().map(Model::to_string).collect();
+        let title = format!("Published: none of these networks; MXNet's page has {}", known.join(", "));
+        return vec![section(vec![title], Vec::new())];
+    }
+    let of_hardware = |table: &Published| {
+        let rows = MODELS.iter().zip(&table.rows).filter(|(model, _)| scored.contains(model));
+        let cells = |(model, row): (&Model, &[f64; 6])| {
+            let name = model.facts().title.to_owned();
+            std::iter::once(name).chain(row.iter().map(|rate| format!("{rate:.2}"))).collect()
+        };
+        let sizes = BATCH_SIZES.map(|size| size.to_string());
+        let headers: Vec<(&str, &str)> =
+            std::iter::once(("network", "")).chain(sizes.iter().map(|size| (size.as_str(), ""))).collect();
+        let columns = Columns::new(&headers, rows.map(cells).collect()).with_text(0..1);
+        let title = vec![format!("Published: images/s on {}", table.hardware), SOURCE.to_owned()];
+        section(title, vec![Block::first(columns)])
+    };
+    TABLES.iter().map(of_hardware).collect()
+}
+
+fn section(title: Vec<String>, blocks: Vec<Block>) -> Section {
+    Section { title, blocks, objections: Vec::new(), warnings: Vec::new() }
+}
