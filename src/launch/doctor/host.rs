@@ -32,6 +32,9 @@ const SCRIPT_LIMIT: Duration = Duration::from_secs(14);
 /// be far away.
 const AGENT_LIMIT: (Duration, Duration) = (Duration::from_secs(12), Duration::from_secs(40));
 
+/// What it may take longer, at most, where other processes wait for cores: a second for each.
+const AGENT_LIMIT_OF_LOAD: f64 = 30.0;
+
 /// Exchanges of which the shortest gives the clock.
 const CLOCKS: usize = 3;
 
@@ -123,6 +126,8 @@ impl Visit<'_> {
             }
             _ => (self.device, AGENT_LIMIT.1),
         };
+        let load = probe.load.unwrap_or_default().clamp(0.0, AGENT_LIMIT_OF_LOAD);
+        let patience = patience + Duration::from_secs_f64(load);
         let start = AgentStart { worker: self.worker, device, environment: self.environment, patience };
         match Agent::start(&remote, &start, self.interrupt) {
             Ok((mut agent, inspection)) => {
