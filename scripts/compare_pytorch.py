@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Images/s of ringmark against PyTorch in Python: same libtorch, threads, layout, batch and recipe, one alternating run.
 
-    scripts/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--cases fp32,bf16,2xfp32,2xbf16] [--compile] [--out FILE]
+    scripts/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--models resnet50_v1b,vgg11] [--cases fp32,bf16,2xfp32,2xbf16]
+                               [--score] [--compile] [--out FILE]
 
 Cases: `fp32` is one process; `2xfp32` two processes, ringmark under mpirun against DistributedDataParallel, over NCCL with
 a GPU for each on cuda and over gloo on cpu. Every round runs every side of every case, in turns; a side's figure is
@@ -40,6 +41,10 @@ def python_with_torch():
     return str(python)
 
 
+# Where torchvision's name or size is another.
+TORCHVISION = {"resnet50_v1b": "resnet50"}
+OWN_SIZES = {"inception_v3": 299}
+
 SIDES = {"ringmark": "ringmark", "pytorch": "PyTorch", "compiled": "torch.compile"}
 
 
@@ -48,9 +53,10 @@ def speed(seconds, images, warmup):
 
 
 class Case:
-    def __init__(self, name, options, python):
-        self.name = name
-        count, _, self.dtype = name.rpartition("x")
+    def __init__(self, model, case, options, python):
+        self.name = f"{model} {case}"
+        self.model = model
+        count, _, self.dtype = case.rpartition("x")
         self.processes = int(count or 1)
         self.options = options
         self.python = python
@@ -62,8 +68,8 @@ class Case:
     def step_options(self):
         iters = str(self.options.warmup + self.options.iters)
         return [
-            "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device, "--iters", iters,
-            "--image-size", str(self.options.image_size), "--threads", str(self.threads),
+            "--model", self.model, "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device, "--iters", iters,
+            "--image-size", str(self.options.image_size or OWN_SIZES.get(self.model, 224)), "--threads", str(self.threads),
             *(["--layout", self.layout] if self.layout else []),
         ]  # fmt: skip
 
@@ -73,13 +79,18 @@ class Case:
     def ringmark(self):
         with tempfile.TemporaryDirectory() as folder:
             record = f"{folder}/record.jsonl"
-            command = [self.options.worker, "train", *self.step_options(), "--warmup", "0", "--record", record]
+            benchmark = "score" if self.options.score else "train"
+            command = [self.options.worker, benchmark, *self.step_options(), "--warmup", "0", "--record", record]
             command += self.options.ringmark_options.split()
             if self.processes > 1:
                 command = [
                     "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(self.processes), "--bind-to", "none", *command
                 ]  # fmt: skip
             run(command, self.environment())
+            if self.options.score:
+                scored = json.load(open(record))
+                self.layout = scored["config"]["layout"]
+                return speed(scored["seconds"][0], self.batch * self.processes, self.options.warmup)
             lines = [json.loads(line) for line in open(record)]
         self.layout = lines[0]["config"]["layout"]
         steps = [line["step"][0] for line in lines if line["kind"] == "iteration"]
@@ -89,7 +100,8 @@ class Case:
         return self.pytorch("--compile")
 
     def pytorch(self, *more):
-        script = [str(HERE / "pytorch_baseline.py"), *self.step_options(), *more]
+        script = [str(HERE / "pytorch_baseline.py"), *self.step_options(), "--model", TORCHVISION.get(self.model, self.model)]
+        script += [*(["--score"] if self.options.score else []), *more]
         command = [self.python, *script]
         if self.processes > 1:
             command = [
@@ -124,11 +136,13 @@ def spread(values):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--models", default="resnet50_v1b", help="torchvision's")
+    options.add_argument("--score", action="store_true", help="inference instead of training; cases of one process")
     options.add_argument("--cases", default="fp32,bf16,2xfp32,2xbf16")
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options.add_argument("--layout", choices=["nhwc", "nchw"], help="of both [default: what ringmark takes by itself]")
     options.add_argument("--batch-size", type=int, help="per process [default: cuda 128; cpu 16 for one, 8 for several]")
-    options.add_argument("--image-size", type=int, default=224)
+    options.add_argument("--image-size", type=int, help="[default: the network's own]")
     options.add_argument("--iters", type=int, help="timed iterations of a run [default: cuda 100, cpu 6]")
     options.add_argument("--warmup", type=int, help="iterations before them [default: cuda 20, cpu 2]")
     options.add_argument("--compile", action=argparse.BooleanOptionalAction, help="torch.compile too [default: on cuda]")
@@ -143,7 +157,9 @@ def main():
     sides = list(SIDES) if (on_gpu if options.compile is None else options.compile) else list(SIDES)[:2]
 
     python = python_with_torch()
-    cases = [Case(name, options, python) for name in options.cases.split(",")]
+    if options.score and "x" in options.cases:
+        sys.exit(f"compare_pytorch.py: --score is of one process: choose --cases fp32,bf16, not {options.cases}")
+    cases = [Case(model, case, options, python) for model in options.models.split(",") for case in options.cases.split(",")]
     figures = {case.name: {side: [] for side in sides} for case in cases}
     for number in range(options.rounds):
         for case in cases:
@@ -152,11 +168,11 @@ def main():
                 figures[case.name][side].append(getattr(case, side)())
                 print(f"round {number + 1} {case.name} {side}: {figures[case.name][side][-1]:.2f} images/s", file=sys.stderr)
 
-    lines = [f"{'case':8} {'batch':>5} {'layout':>6} {'ringmark images/s':>26}"]
+    lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'ringmark images/s':>26}"]
     lines[0] += "".join(f" {SIDES[side] + ' images/s':>26} {'ratio':>22}" for side in sides[1:])
     for case in cases:
         ours = figures[case.name]["ringmark"]
-        line = f"{case.name:8} {case.batch:5} {case.layout:>6} {spread(ours):>26}"
+        line = f"{case.name:24} {case.batch:5} {case.layout:>6} {spread(ours):>26}"
         for side in sides[1:]:
             theirs = figures[case.name][side]
             line += f" {spread(theirs):>26} {spread([a / b for a, b in zip(ours, theirs)]):>22}"

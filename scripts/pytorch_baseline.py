@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same training step in PyTorch: torchvision's resnet50, DLPerf's recipe, synthetic input.
+"""The same step in PyTorch: a network of torchvision, synthetic input; training by DLPerf's recipe, or inference (--score).
 
 Started by compare_pytorch.py, alone or by torchrun: DistributedDataParallel over NCCL with a GPU for each rank, over gloo
 on the CPU. Prints one JSON line on rank 0: {"seconds": [one an iteration], "losses": [...]}.
@@ -45,6 +45,8 @@ class DeviceClock:
 
 def main():
     options = argparse.ArgumentParser()
+    options.add_argument("--model", default="resnet50", help="as torchvision calls it")
+    options.add_argument("--score", action="store_true", help="inference alone: passes, each waited for")
     options.add_argument("--batch-size", type=int, required=True)
     options.add_argument("--dtype", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32")
     options.add_argument("--device", default="cpu")
@@ -71,12 +73,13 @@ def main():
     torch.backends.cudnn.benchmark = True
 
     layout = torch.channels_last if options.layout == "nhwc" else torch.contiguous_format
-    model = torchvision.models.resnet50()
+    without_head = {"aux_logits": False, "init_weights": False} if options.model == "inception_v3" else {}
+    model = torchvision.models.get_model(options.model, **without_head)
     if options.init:
         import safetensors.torch
 
         model.load_state_dict(safetensors.torch.load_file(options.init))
-    model = model.to(device, memory_format=layout).train()
+    model = model.to(device, memory_format=layout).train(not options.score)
     on_gpu = [device.index] if device.type == "cuda" else None
     parallel = torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu) if ranks > 1 else model
     if options.compile:
@@ -101,7 +104,13 @@ def main():
 
     clock = DeviceClock() if device.type == "cuda" else WallClock()
     losses = []
-    for iteration in range(options.iters):
+    for _ in range(options.iters if options.score else 0):
+        clock.mark()
+        with torch.inference_mode(), cast():
+            torch.softmax(parallel(images), -1)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    for iteration in range(0 if options.score else options.iters):
         clock.mark()
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, (iteration + 1) / warmup)

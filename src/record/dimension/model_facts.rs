@@ -204,7 +204,7 @@ pub static FACTS: [ModelFacts; 23] = [
         parameters: 132_863_336,
         arrays: 22,
         training_memory: RankMemory::megabytes(2_900, 80, 60),
-        scoring_memory: RankMemory::megabytes(1_600, 40, 30),
+        scoring_memory: RankMemory::megabytes(1_800, 40, 30),
     },
     ModelFacts {
         title: "VGG-11 with BN",
@@ -216,7 +216,7 @@ pub static FACTS: [ModelFacts; 23] = [
         parameters: 132_868_840,
         arrays: 38,
         training_memory: RankMemory::megabytes(2_900, 120, 80),
-        scoring_memory: RankMemory::megabytes(1_600, 40, 30),
+        scoring_memory: RankMemory::megabytes(1_800, 40, 30),
     },
     ModelFacts {
         title: "VGG-16",
@@ -228,7 +228,7 @@ pub static FACTS: [ModelFacts; 23] = [
         parameters: 138_357_544,
         arrays: 32,
         training_memory: RankMemory::megabytes(3_000, 130, 90),
-        scoring_memory: RankMemory::megabytes(1_650, 40, 30),
+        scoring_memory: RankMemory::megabytes(1_850, 40, 30),
     },
     ModelFacts {
         title: "VGG-16 with BN",
@@ -240,7 +240,7 @@ pub static FACTS: [ModelFacts; 23] = [
         parameters: 138_365_992,
         arrays: 58,
         training_memory: RankMemory::megabytes(3_000, 200, 130),
-        scoring_memory: RankMemory::megabytes(1_650, 40, 30),
+        scoring_memory: RankMemory::megabytes(1_850, 40, 30),
     },
     ModelFacts {
         title: "AlexNet",
