@@ -175,3 +175,44 @@ impl ConvolutionNorm {
         self.norm.forward(&self.convolution.plain(images)?, shortcut, relu, mode)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::named_tensors::Naming;
+    use crate::testing::seeded;
+
+    #[test]
+    fn a_folded_unit_computes_what_it_computes_layer_by_layer() {
+        let _generator = seeded(3);
+        let random = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
+        let last = |tensor: Tensor| tensor.permute([0, 2, 3, 1]).contiguous().permute([0, 3, 1, 2]);
+        let shapes = [
+            ConvolutionShape::square(16, 16, 1),
+            ConvolutionShape::square(16, 16, 3).groups(4),
+            ConvolutionShape::new(16, 16, [1, 7]),
+            ConvolutionShape::square(16, 16, 3).stride(2),
+        ];
+        for (is_fixed, shape) in [false, true].into_iter().flat_map(|is_fixed| shapes.map(|shape| (is_fixed, shape))) {
+            for arranged in [|tensor: Tensor| tensor, last] {
+                let mut tensors = NamedTensors::new(Naming::Torchvision, Device::Cpu);
+                let kind = BatchNormKind { epsilon: 1e-3, fixed_scale: is_fixed };
+                let unit = ConvolutionNorm::new(&mut tensors, ["conv", "bn"], shape, Draws::PYTORCH, kind);
+                let _no_gradient = tch::no_grad_guard();
+                for named in &tensors.buffers {
+                    named.tensor.shallow_clone().copy_(&random(&[16]).abs());
+                }
+                let images = arranged(random(&[2, 16, 9, 9]));
+                let plain = unit.linear(&images, Mode::Inference).expect("a result");
+                let shortcut = arranged(random(&plain.size()));
+                let plain = unit.added(&images, &shortcut, Mode::Inference).expect("a result");
+                let folded = unit.added(&images, &shortcut.copy(), Mode::Folded).expect("a result");
+                let difference = (&plain - &folded).abs().max().double_value(&[]);
+                assert!(difference < 1e-5, "{shape:?}, fixed {is_fixed}: {difference}");
+                let again = unit.rectified(&images, Mode::Folded).expect("a result");
+                let plain = unit.rectified(&images, Mode::Inference).expect("a result");
+                assert!((plain - again).abs().max().double_value(&[]) < 1e-5, "{shape:?}, fixed {is_fixed}");
+            }
+        }
+    }
+}
