@@ -12,6 +12,7 @@ use crate::dimension::model::Model;
 use crate::dimension::units::{Bytes, GigabytesPerSecond};
 use crate::option;
 use crate::options::option_table::{OptionSpec, OptionValue, Options, check_ranges};
+use crate::options::usage::usage;
 
 /// Message sizes in bytes.
 const SIZES: RangeInclusive<u64> = 4..=1 << 40;
@@ -206,7 +207,7 @@ fn set_layers(config: &mut BandwidthConfig, text: &str) -> anyhow::Result<()> {
     let layers = u32::parse(text)?;
     // Alone it is looked at before there is a network.
     if let Messages::Gradients(model) = &mut config.messages {
-        *model = model.with_layers(layers)?;
+        *model = model.with_layers(layers).map_err(usage)?;
     }
     Ok(())
 }
