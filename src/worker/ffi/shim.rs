@@ -104,6 +104,14 @@ pub fn libtorch_version() -> String {
     unsafe { CStr::from_ptr(ringmark_libtorch_version()) }.to_string_lossy().into_owned()
 }
 
+/// The tensor that a call of the shim leaves where it is told to, unless it returns a message.
+fn made(call: impl FnOnce(*mut RawTensor) -> *mut c_char) -> Result<Tensor> {
+    let mut result = null_mut();
+    check(call(&mut result))?;
+    // SAFETY: a tensor on the heap that nobody else owns.
+    Ok(unsafe { Tensor::from_ptr(result.cast()) })
+}
+
 fn raw(tensor: &Tensor) -> RawTensor {
     tensor.as_ptr().cast_mut().cast()
 }
@@ -212,9 +220,8 @@ pub fn batch_norm(
     shortcut: Option<&Tensor>,
     relu: bool,
 ) -> Result<Tensor> {
-    let mut result = null_mut();
     // SAFETY: all tensors are alive, null stands for no shortcut, and the result is written where there is no message.
-    check(unsafe {
+    made(|result| unsafe {
         ringmark_batch_norm(
             raw(images),
             shortcut.map_or(null_mut(), raw),
@@ -225,11 +232,9 @@ pub fn batch_norm(
             relu.into(),
             vectors.momentum,
             vectors.epsilon,
-            &mut result,
+            result,
         )
-    })?;
-    // SAFETY: a tensor on the heap that nobody else owns.
-    Ok(unsafe { Tensor::from_ptr(result.cast()) })
+    })
 }
 
 /// How the kernel of a convolution moves.
@@ -244,13 +249,10 @@ pub struct Moves {
 /// `weight` in the order that oneDNN's kernel for images of this shape wants: for [`packed_convolution`] alone.
 pub fn pack_convolution(weight: &Tensor, images: &Tensor, moves: Moves) -> Result<Tensor> {
     let Moves { padding, stride, groups } = moves;
-    let mut result = null_mut();
     // SAFETY: both tensors are alive, and the padding is two numbers.
-    check(unsafe {
-        ringmark_pack_convolution(raw(weight), raw(images), padding.as_ptr(), stride, groups, &mut result)
-    })?;
-    // SAFETY: a tensor on the heap that nobody else owns.
-    Ok(unsafe { Tensor::from_ptr(result.cast()) })
+    made(|result| unsafe {
+        ringmark_pack_convolution(raw(weight), raw(images), padding.as_ptr(), stride, groups, result)
+    })
 }
 
 /// Convolution, bias, the sum with `sum`, in whose memory the result then is, and ReLU if `relu`: one pass. Knows no
@@ -264,9 +266,8 @@ pub fn packed_convolution(
     relu: bool,
 ) -> Result<Tensor> {
     let Moves { padding, stride, groups } = moves;
-    let mut result = null_mut();
     // SAFETY: all tensors are alive, and the padding is two numbers.
-    check(unsafe {
+    made(|result| unsafe {
         ringmark_packed_convolution(
             raw(images),
             raw(weight),
@@ -276,20 +277,15 @@ pub fn packed_convolution(
             stride,
             groups,
             relu.into(),
-            &mut result,
+            result,
         )
-    })?;
-    // SAFETY: a tensor on the heap that nobody else owns.
-    Ok(unsafe { Tensor::from_ptr(result.cast()) })
+    })
 }
 
 /// So many fp32 numbers in host memory that CUDA devices copy to by themselves, not initialized.
 pub fn pinned_floats(count: usize) -> Result<Tensor> {
-    let mut result = null_mut();
     // SAFETY: the result is written where there is no message.
-    check(unsafe { ringmark_pinned_floats(count, &mut result) })?;
-    // SAFETY: a tensor on the heap that nobody else owns.
-    Ok(unsafe { Tensor::from_ptr(result.cast()) })
+    made(|result| unsafe { ringmark_pinned_floats(count, result) })
 }
 
 /// Copies without making the host wait for the device; to pinned host memory it is there when a later event is.

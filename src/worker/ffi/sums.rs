@@ -239,6 +239,13 @@ unsafe fn halves<const ADD: bool>(values: &mut [f32], source: *const f16) {
         // SAFETY: the processor has both; else the caller's promise.
         return unsafe { halves_by_f16c::<ADD>(values, source) };
     }
+    // SAFETY: the caller's promise.
+    unsafe { halves_one_by_one::<ADD>(values, source) };
+}
+
+/// # Safety
+/// As [`halves`].
+unsafe fn halves_one_by_one<const ADD: bool>(values: &mut [f32], source: *const f16) {
     for (index, value) in values.iter_mut().enumerate() {
         // SAFETY: the caller's promise.
         let half = unsafe { *source.add(index) }.to_f32();
@@ -261,11 +268,8 @@ unsafe fn halves_by_f16c<const ADD: bool>(values: &mut [f32], source: *const f16
             _mm256_storeu_ps(place, if ADD { _mm256_add_ps(_mm256_loadu_ps(place), wide) } else { wide });
         }
     }
-    for (index, value) in values.iter_mut().enumerate().skip(whole) {
-        // SAFETY: the caller's promise.
-        let half = unsafe { *source.add(index) }.to_f32();
-        *value = if ADD { *value + half } else { half };
-    }
+    // SAFETY: the rest of both.
+    unsafe { halves_one_by_one::<ADD>(&mut values[whole..], source.add(whole)) };
 }
 
 /// # Safety

@@ -80,8 +80,8 @@ mod tests {
     use super::*;
     use crate::data::in_layout;
     use ringmark_record::dimension::model::Model;
+    use ringmark_record::dimension::model_facts::Source;
 
-    use crate::model::named_tensors::Naming;
     use crate::model::network::Network;
     use crate::model::networks;
     use crate::testing::seeded;
@@ -91,7 +91,7 @@ mod tests {
         compute: Option<Kind>,
     ) -> (NamedTensors, Box<dyn Network>, FlatParameters, Vec<Tensor>) {
         let _generator = seeded(1);
-        let mut tensors = NamedTensors::new(Naming::Torchvision, Device::Cpu);
+        let mut tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);
         let model = networks::build(Model::Resnet50V1b, None, &mut tensors);
         let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
         let flat = FlatParameters::new(&mut tensors, layout, compute).expect("memory");

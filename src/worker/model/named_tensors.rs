@@ -1,16 +1,8 @@
 //! The tensors of a model under the names that its source gives them: parameters, which are trained, and buffers, which
 //! are not.
 
+use ringmark_record::dimension::model_facts::Source;
 use tch::{Device, Kind, Tensor};
-
-/// Whose names a network's tensors have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Naming {
-    /// As in torchvision's `state_dict`: `layer1.0.conv1.weight`.
-    Torchvision,
-    /// As the arguments of MXNet's symbols: `stage1_unit1_conv1_weight`.
-    Mxnet,
-}
 
 /// What a tensor is to its layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,24 +23,23 @@ pub enum Role {
     Embedding,
 }
 
-impl Naming {
-    /// What `role` is called in `layer`.
-    fn name(self, layer: &str, role: Role) -> String {
-        let suffix = match (self, role) {
-            (Naming::Torchvision, Role::Weight | Role::Scale) => ".weight",
-            (Naming::Torchvision, Role::Bias | Role::Offset) => ".bias",
-            (Naming::Torchvision, Role::Mean) => ".running_mean",
-            (Naming::Torchvision, Role::Variance) => ".running_var",
-            (Naming::Mxnet, Role::Weight) => "_weight",
-            (Naming::Mxnet, Role::Bias) => "_bias",
-            (Naming::Mxnet, Role::Scale) => "_gamma",
-            (Naming::Mxnet, Role::Offset) => "_beta",
-            (Naming::Mxnet, Role::Mean) => "_moving_mean",
-            (Naming::Mxnet, Role::Variance) => "_moving_var",
-            (_, Role::Embedding) => "",
-        };
-        format!("{layer}{suffix}")
-    }
+/// What `source` calls the tensor of `layer` that is this to it: `layer1.0.conv1.weight` as in torchvision's `state_dict`,
+/// `stage1_unit1_conv1_weight` as the arguments of MXNet's symbols.
+fn name(source: Source, layer: &str, role: Role) -> String {
+    let suffix = match (source, role) {
+        (Source::Torchvision, Role::Weight | Role::Scale) => ".weight",
+        (Source::Torchvision, Role::Bias | Role::Offset) => ".bias",
+        (Source::Torchvision, Role::Mean) => ".running_mean",
+        (Source::Torchvision, Role::Variance) => ".running_var",
+        (Source::Mxnet, Role::Weight) => "_weight",
+        (Source::Mxnet, Role::Bias) => "_bias",
+        (Source::Mxnet, Role::Scale) => "_gamma",
+        (Source::Mxnet, Role::Offset) => "_beta",
+        (Source::Mxnet, Role::Mean) => "_moving_mean",
+        (Source::Mxnet, Role::Variance) => "_moving_var",
+        (_, Role::Embedding) => "",
+    };
+    format!("{layer}{suffix}")
 }
 
 /// How first values are drawn. A weight is `[output, input, ..]`: its fan in is what one output sums, its fan out what one
@@ -122,20 +113,20 @@ pub struct NamedTensors {
     pub parameters: Vec<Named>,
     /// Running statistics of batch normalization.
     pub buffers: Vec<Named>,
-    naming: Naming,
+    source: Source,
     device: Device,
     is_drawn: bool,
 }
 
 impl NamedTensors {
     /// None yet; new ones are drawn from the generator of `device`, and made there.
-    pub fn new(naming: Naming, device: Device) -> NamedTensors {
-        NamedTensors { parameters: Vec::new(), buffers: Vec::new(), naming, device, is_drawn: true }
+    pub fn new(source: Source, device: Device) -> NamedTensors {
+        NamedTensors { parameters: Vec::new(), buffers: Vec::new(), source, device, is_drawn: true }
     }
 
     /// For names and shapes alone: no memory of a tensor is touched.
-    pub fn without_values(naming: Naming) -> NamedTensors {
-        NamedTensors { is_drawn: false, ..NamedTensors::new(naming, Device::Cpu) }
+    pub fn without_values(source: Source) -> NamedTensors {
+        NamedTensors { is_drawn: false, ..NamedTensors::new(source, Device::Cpu) }
     }
 
     /// Where they are made.
@@ -150,7 +141,7 @@ impl NamedTensors {
 
     /// The weight of `layer`, and its bias of one value an output where `draws` has one.
     pub fn weight_and_bias(&mut self, layer: &str, shape: &[i64], draws: Draws) -> (Tensor, Option<Tensor>) {
-        let names = [Role::Weight, Role::Bias].map(|role| self.naming.name(layer, role));
+        let names = [Role::Weight, Role::Bias].map(|role| name(self.source, layer, role));
         self.weight_and_bias_as([&names[0], &names[1]], shape, draws)
     }
 
@@ -164,7 +155,7 @@ impl NamedTensors {
     /// Scale and offset of a normalization, `layer`: 1 and 0.
     pub fn scale_and_offset(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
         let mut constant = |role, value| {
-            let name = self.naming.name(layer, role);
+            let name = name(self.source, layer, role);
             self.parameter(&name, role, &[channels], &[], Draw::Constant(value))
         };
         (constant(Role::Scale, 1.0), constant(Role::Offset, 0.0))
@@ -174,7 +165,7 @@ impl NamedTensors {
     pub fn running_statistics(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
         let mut buffer = |role, value| {
             let tensor = Tensor::full([channels], value, (Kind::Float, self.device));
-            self.buffers.push(Named { name: self.naming.name(layer, role), role, tensor: tensor.shallow_clone() });
+            self.buffers.push(Named { name: name(self.source, layer, role), role, tensor: tensor.shallow_clone() });
             tensor
         };
         (buffer(Role::Mean, 0.0), buffer(Role::Variance, 1.0))

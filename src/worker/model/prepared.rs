@@ -48,7 +48,7 @@ impl PreparedModel {
     /// Makes it on `device`.
     pub fn new(recipe: &Recipe, device: Device) -> Result<PreparedModel> {
         tch::manual_seed(recipe.seed);
-        let mut tensors = NamedTensors::new(networks::naming(recipe.model), device);
+        let mut tensors = NamedTensors::new(recipe.model.facts().source, device);
         let network = networks::build(recipe.model, recipe.dropout, &mut tensors);
         let load = |path| checkpoint::load(path, &tensors, recipe.model.facts());
         let batches_before = recipe.init.map(load).transpose()?.unwrap_or_default();

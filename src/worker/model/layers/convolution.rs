@@ -178,8 +178,9 @@ impl ConvolutionNorm {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_record::dimension::model_facts::Source;
+
     use super::*;
-    use crate::model::named_tensors::Naming;
     use crate::testing::seeded;
 
     #[test]
@@ -195,7 +196,7 @@ mod tests {
         ];
         for (is_fixed, shape) in [false, true].into_iter().flat_map(|is_fixed| shapes.map(|shape| (is_fixed, shape))) {
             for arranged in [|tensor: Tensor| tensor, last] {
-                let mut tensors = NamedTensors::new(Naming::Torchvision, Device::Cpu);
+                let mut tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);
                 let kind = BatchNormKind { epsilon: 1e-3, fixed_scale: is_fixed };
                 let unit = ConvolutionNorm::new(&mut tensors, ["conv", "bn"], shape, Draws::PYTORCH, kind);
                 let _no_gradient = tch::no_grad_guard();

@@ -11,9 +11,8 @@ mod vgg;
 mod vision_transformer;
 
 use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::model_facts::Source;
 
-use crate::model::named_tensors::{NamedTensors, Naming};
+use crate::model::named_tensors::NamedTensors;
 use crate::model::network::Network;
 use crate::model::networks::resnet::{Blocks, ResNet};
 use crate::model::networks::vgg::{VGG11, VGG16};
@@ -56,17 +55,9 @@ pub fn build(model: Model, dropout: Option<f64>, tensors: &mut NamedTensors) -> 
     }
 }
 
-/// Whose names the tensors of `model` have.
-pub fn naming(model: Model) -> Naming {
-    match model.facts().source {
-        Source::Torchvision => Naming::Torchvision,
-        Source::Mxnet => Naming::Mxnet,
-    }
-}
-
 /// The tensors of `model` for their names and shapes alone.
 pub fn tensors(model: Model) -> NamedTensors {
-    let mut tensors = NamedTensors::without_values(naming(model));
+    let mut tensors = NamedTensors::without_values(model.facts().source);
     build(model, None, &mut tensors);
     tensors
 }

@@ -100,7 +100,7 @@ fn check_names(model: Model, reference: &Reference) {
 
 fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, reference: &Reference) {
     let _generator = seeded(8);
-    let mut tensors = NamedTensors::new(networks::naming(model), Device::Cpu);
+    let mut tensors = NamedTensors::new(model.facts().source, Device::Cpu);
     let network = networks::build(model, Some(0.0), &mut tensors);
     tch::manual_seed(8);
     let drawn = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
