@@ -2,6 +2,7 @@
 
 mod architecture;
 mod bandwidth;
+mod batch_size;
 mod broken_input;
 mod browser;
 mod check;

@@ -186,6 +186,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             wall,
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1_000_000); ranks as usize],
+            matrix_product: Vec::new(),
             nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

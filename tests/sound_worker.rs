@@ -119,6 +119,7 @@ fn record(ranks: u32) -> RunRecord {
             wall: Seconds(2.0),
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1); ranks as usize],
+            matrix_product: Vec::new(),
             nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

@@ -67,6 +67,7 @@ impl Sandbox {
             wall: Seconds(1.0),
             parameter_checksums: vec!["00ff".to_owned()],
             peak_memory: Vec::new(),
+            matrix_product: Vec::new(),
             nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

@@ -357,3 +357,15 @@ fn gpus_that_are_too_few_are_refused() {
     let error = refused(2, "CUDA_VISIBLE_DEVICES", "3");
     assert!(error.contains("Duplicate GPU detected"), "{error}");
 }
+
+#[test]
+fn a_batch_without_memory_is_named() {
+    let finish = |mib: u32| {
+        let run = Virtual::ranks(2, &format!("{SMALL} --batch-size 8 --iters 2")).set("MEMORY_MIB", mib);
+        run.finish().0
+    };
+    let finished = finish(150);
+    assert!(finished.stderr.contains(": out of memory: 0.2 of 0.2 GB are taken, "), "{}", finished.stderr);
+    assert!(finished.stderr.contains(" more were asked for: choose a smaller --batch-size"), "{}", finished.stderr);
+    finish(1000).sound();
+}

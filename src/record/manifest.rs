@@ -18,6 +18,7 @@ use crate::dimension::units::Seconds;
 use crate::file::run_name::{MANIFEST, RunName};
 use crate::file::{schema, sha256, whole_file};
 use crate::host::environment::{Environment, RankPlace};
+use crate::host::memory_shortage::MemoryShortage;
 
 /// Version of this file format. Version 1, of before there were several benchmarks, is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
@@ -148,6 +149,12 @@ pub enum RunState {
     Failed {
         /// Why.
         reason: String,
+    },
+    /// In a sweep of several batch sizes: the device has no memory for its batch, which is a result.
+    #[serde(rename = "out-of-memory")]
+    OutOfMemory {
+        /// What its device had.
+        memory: MemoryShortage,
     },
 }
 
@@ -283,6 +290,19 @@ impl Manifest {
         self.runs.iter().any(|run| run.name == name && run.state == RunState::Finished)
     }
 
+    /// Why this run has nothing to run for: the smallest batch, its own or a smaller one, that had no memory with the same
+    /// network, precision and ranks, and what their device had.
+    pub fn shortage(&self, name: RunName) -> Option<(u32, MemoryShortage)> {
+        let of_any_batch = |name: RunName| RunName { batch_size: 0, run: 0, ..name };
+        let shortages = self.runs.iter().filter_map(|run| match run.state {
+            RunState::OutOfMemory { memory } => Some((run.name, memory)),
+            _ => None,
+        });
+        let alike = shortages
+            .filter(|(other, _)| of_any_batch(*other) == of_any_batch(name) && other.batch_size <= name.batch_size);
+        alike.map(|(other, memory)| (other.batch_size, memory)).min_by_key(|(batch_size, _)| *batch_size)
+    }
+
     /// Replaces the manifest of `folder`, which is there whole at any time.
     pub fn write(&self, folder: &Path) -> anyhow::Result<()> {
         whole_file::write(&folder.join(MANIFEST), |output| {
@@ -320,6 +340,7 @@ impl Manifest {
 mod tests {
     use super::*;
     use crate::dimension::device::DeviceKind;
+    use crate::dimension::units::Bytes;
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -360,6 +381,30 @@ mod tests {
         assert_eq!(Manifest::read(text.as_bytes()).expect("sound"), manifest());
         assert!(manifest().is_finished("1n2g/rn50_b128_fp32_1.log".parse().expect("a name")));
         assert!(!manifest().is_finished("1n2g/rn50_b128_fp32_2.log".parse().expect("a name")));
+    }
+
+    #[test]
+    fn a_batch_without_memory_settles_all_larger_ones() {
+        let mut manifest = manifest();
+        let memory = MemoryShortage { taken: Bytes(15), total: Bytes(16) };
+        let name = |text: &str| -> RunName { text.parse().expect("a name") };
+        manifest.run(name("1n1g/rn50_b64_fp32_2.log")).state = RunState::OutOfMemory { memory };
+        let shortage = |text: &str| manifest.shortage(name(text)).map(|(batch_size, _)| batch_size);
+        for settled in ["1n1g/rn50_b64_fp32_1.log", "1n1g/rn50_b64_fp32_2.log", "1n1g/rn50_b65_fp32_9.log"] {
+            assert_eq!(shortage(settled), Some(64), "{settled}");
+        }
+        for open in [
+            "1n1g/rn50_b63_fp32_1.log",
+            "1n2g/rn50_b64_fp32_1.log",
+            "1n1g/rn50_b64_bf16_1.log",
+            "1n1g/vgg11_b64_fp32_1.log",
+            "no-communication/1n1g/rn50_b64_fp32_1.log",
+        ] {
+            assert_eq!(shortage(open), None, "{open}");
+        }
+        let text = serde_json::to_string(&manifest).expect("it serializes");
+        assert!(text.contains(r#""state":"out-of-memory","memory":{"taken":15,"total":16}"#), "{text}");
+        assert_eq!(Manifest::read(text.as_bytes()).expect("sound"), manifest);
     }
 
     #[test]

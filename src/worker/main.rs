@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let reason = ffi::cuda::in_words(&error);
-            heartbeat::end(&Message::Failed { reason: reason.clone() });
+            heartbeat::end(&Message::Failed { reason: reason.clone(), shortage: None });
             standard_error::emit(&format!("ringmark-worker: {reason}"));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }

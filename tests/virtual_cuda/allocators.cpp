@@ -62,6 +62,20 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     blocks_[device].reset_peak();
   }
 
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::size_t total = Machine::get().settings().memory;
+    return {total - static_cast<std::size_t>(bytes_[device].current), total};
+  }
+
+  // As CUDA's own allocator says it.
+  void check_room(int device, std::size_t bytes) {
+    const std::size_t free = getMemoryInfo(static_cast<c10::DeviceIndex>(device)).first;
+    TORCH_CHECK_WITH(
+        OutOfMemoryError, bytes <= free, "CUDA out of memory. Tried to allocate ", bytes >> 20, ".00 MiB. GPU ", device,
+        " has ", free >> 20, ".00 MiB free.");
+  }
+
   void count(int device, std::size_t bytes, bool is_new) {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_new ? bytes_[device].increase(bytes) : bytes_[device].decrease(bytes);
@@ -100,6 +114,7 @@ struct Block {
   Block& operator=(const Block&) = delete;
 
   static c10::DataPtr make(void* data, std::size_t bytes, c10::Storage storage) {
+    device_allocator().check_room(Machine::get().device(), bytes);
     auto* block = new Block(data, bytes, std::move(storage));
     const auto release = [](void* context) { delete static_cast<Block*>(context); };
     const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(block->allocator.device));

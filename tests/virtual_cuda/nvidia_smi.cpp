@@ -36,7 +36,7 @@ std::map<std::string, std::string> fields_of(int device) {
       {"uuid", uuid_of(device)},
       {"name", virtual_cuda::device_name()},
       {"driver_version", text_setting("VIRTUAL_CUDA_DRIVER", "580.95.05")},
-      {"memory.total", "81559"},
+      {"memory.total", std::to_string(virtual_cuda::memory_mib())},
       {"memory.used", fault(device, "VIRTUAL_CUDA_MEMORY_USED", "0")},
       {"temperature.gpu", "41"},
       {"clocks.sm", clock},

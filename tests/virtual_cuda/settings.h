@@ -56,6 +56,9 @@ inline std::string device_name() { return text_setting("VIRTUAL_CUDA_NAME", "Vir
 // A whole number; 0 where none is set.
 inline std::uint64_t count_of(const char* name) { return static_cast<std::uint64_t>(setting(name, 0)); }
 
+// Memory of every GPU; as much as an H100 has.
+inline int memory_mib() { return static_cast<int>(setting("VIRTUAL_CUDA_MEMORY_MIB", 81559)); }
+
 // Whether what is wrong with a GPU is wrong with this one; it is with all, unless one is named.
 inline bool is_faulty(int device) {
   static const double named = setting("VIRTUAL_CUDA_FAULTY_DEVICE", -1);
@@ -83,6 +86,8 @@ struct Settings {
   std::uint64_t hanging_sum = count_of("VIRTUAL_CUDA_HANGING_SUM");
   // The kernel from which on a faulty GPU answers nothing but an error, from 1; 0 is none.
   std::uint64_t failing_kernel = count_of("VIRTUAL_CUDA_FAILING_KERNEL");
+  // Bytes of every GPU.
+  std::uint64_t memory = static_cast<std::uint64_t>(memory_mib()) << 20;
   // File that the process writes a line to for every call that enqueues something or orders it.
   std::string calls = text_setting("VIRTUAL_CUDA_CALLS", "");
   // File that each process adds a line of JSON to when it ends.

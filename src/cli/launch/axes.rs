@@ -1,5 +1,6 @@
 //! What a sweep varies, the same in every benchmark over axes.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -11,7 +12,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
-use ringmark_record::options::option_table::keyword;
+use ringmark_record::options::option_table::{AUTO_BATCH_SIZE, keyword};
 use ringmark_record::options::usage::usage;
 
 use crate::cli::launch::config_file::Setting;
@@ -20,7 +21,7 @@ use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::benchmark::axes_sweep::{self, AxesSweep};
-use crate::launch::sweep::plan::Axes;
+use crate::launch::sweep::plan::{Axes, BatchSizes};
 
 /// What a sweep varies and what becomes of it: the same for every benchmark over axes.
 #[derive(Debug, Args)]
@@ -71,12 +72,21 @@ pub struct AxesOptions {
     cooldown: u64,
 }
 
+/// The one batch size of a benchmark, of which `typed` is what was typed: the profile's or the user's, or the largest that
+/// fits, from that of the profile on.
+pub(super) fn one_batch_size(typed: Option<&str>, batch_size: u32) -> BatchSizes {
+    match typed {
+        Some(AUTO_BATCH_SIZE) => BatchSizes::Largest { found: BTreeMap::new(), first: batch_size },
+        _ => BatchSizes::Each(vec![batch_size]),
+    }
+}
+
 /// What an axis holds where its option names no values.
 pub(super) struct AxisDefaults {
     pub(super) cases: fn(&Hosts) -> Vec<Case>,
     pub(super) model: Model,
     pub(super) dtype: Dtype,
-    pub(super) batch_sizes: Vec<u32>,
+    pub(super) batch_sizes: BatchSizes,
     pub(super) threads: Option<u32>,
     pub(super) device: DeviceKind,
     pub(super) knows_cpu: bool,
@@ -104,7 +114,7 @@ impl AxesOptions {
         let mut axes = Axes {
             models: self.models.unwrap_or_else(|| vec![defaults.model]),
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
-            batch_sizes: self.batch_sizes.unwrap_or(defaults.batch_sizes),
+            batch_sizes: self.batch_sizes.map_or(defaults.batch_sizes, BatchSizes::Each),
             cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts)),
             runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
@@ -115,7 +125,7 @@ impl AxesOptions {
         refuse_repeated("--repeat", &self.repeat, "").map_err(usage)?;
         refuse_repeated("--models", &axes.models, "").map_err(usage)?;
         refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
-        refuse_repeated("--batch-sizes", &axes.batch_sizes, "").map_err(usage)?;
+        refuse_repeated("--batch-sizes", &axes.batch_sizes.texts(), "").map_err(usage)?;
         Ok(AxesSweep {
             out: self.out.unwrap_or_else(|| axes_sweep::default_folder(kind, &axes, SystemTime::now())),
             axes,
@@ -145,7 +155,7 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     for (one, several, values) in [
         ("model", "models", texts(models)),
         ("dtype", "dtypes", texts(dtypes)),
-        ("batch-size", "batch-sizes", texts(batch_sizes)),
+        ("batch-size", "batch-sizes", batch_sizes.texts()),
     ] {
         let (used, unused) = if values.len() == 1 { (one, several) } else { (several, one) };
         settings.extend([(used.to_owned(), values), (unused.to_owned(), Vec::new())]);

@@ -14,6 +14,7 @@ use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::launch::sweep::benchmark::score::ScoreSweep;
+use crate::launch::sweep::plan::BatchSizes;
 
 const SCORE_EXAMPLES: &str = "\
 Examples:
@@ -55,12 +56,16 @@ impl ScoreOptions {
         let profile = self.axes.profile(&machine, &launch);
         let score = self.score.apply(ScoreConfig::of_profile(profile))?;
         let score = ScoreConfig { init: score.init.map(path::absolute).transpose()?, ..score };
-        let is_one_size = profile == SweepProfile::Quick || self.score.has("batch-size");
+        let typed = self.score.typed("batch-size");
+        let is_one_size = profile == SweepProfile::Quick || typed.is_some();
         let defaults = AxisDefaults {
             cases: |_| vec![Case::SINGLE],
             model: score.model,
             dtype: score.dtype,
-            batch_sizes: if is_one_size { vec![score.batch_size] } else { MXNET_BATCH_SIZES.to_vec() },
+            batch_sizes: match is_one_size {
+                true => axes::one_batch_size(typed, score.batch_size),
+                false => BatchSizes::Each(MXNET_BATCH_SIZES.to_vec()),
+            },
             threads: score.threads,
             device: machine.kind(&launch),
             knows_cpu: machine.knows_cpu(&launch),

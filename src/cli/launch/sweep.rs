@@ -91,7 +91,7 @@ impl SweepOptions {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
             model: train.model,
             dtype: train.dtype,
-            batch_sizes: vec![train.batch_size],
+            batch_sizes: axes::one_batch_size(self.train.typed("batch-size"), train.batch_size),
             threads: train.threads,
             device,
             knows_cpu,

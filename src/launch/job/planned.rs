@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use ringmark_record::file::{run_name, whole_file};
 use ringmark_record::host::heartbeat::LAUNCHER_VARIABLE;
+use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::line::dlperf;
 
 use crate::launch::job::process::{self, Ended, Heard, Launch};
@@ -41,6 +42,15 @@ pub struct JobFiles {
     pub log: PathBuf,
     /// Written by rank 0; absolute.
     pub record: PathBuf,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobEnd {
+    /// By its processes.
+    pub ended: Ended,
+    /// What the device of the rank that failed first had, where it has not enough memory.
+    pub shortage: Option<MemoryShortage>,
 }
 
 /// One launch and the files that come of it.
@@ -90,18 +100,19 @@ impl PlannedJob {
         interrupt: &Interrupt,
         ask: Ask,
         mut each: impl FnMut(Heard) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<JobEnd> {
         let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
         writeln!(log, "+ {}", self.command_line()).map_err(|error| self.log_not_written(error))?;
         let mut watch = Watch::open(self.ranks, &self.addresses, limits.stall_timeout, ask)?;
         let command = self.starter.passing(&self.command, LAUNCHER_VARIABLE);
         let launch = Launch { starter: self.starter, command: &command, timeout: limits.timeout };
-        process::run(&launch, interrupt, &mut watch, |heard| {
+        let ended = process::run(&launch, interrupt, &mut watch, |heard| {
             if let Heard::Block(block) = heard {
                 log.write_all(block).map_err(|error| self.log_not_written(error))?;
             }
             each(heard)
-        })
+        })?;
+        Ok(JobEnd { ended, shortage: watch.shortage() })
     }
 
     /// The record that rank 0 of a job with exit status 0 left, or why there is none.

@@ -5,10 +5,8 @@ use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model_facts::PASSES_OF_TRAINING;
 use ringmark_record::dimension::rank_memory::BatchMemory;
-
-/// Backward does about twice the arithmetic of forward: the gradients of the weights and of the activations.
-const TRAINING: f64 = 3.0;
 
 /// What a job will take.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +40,7 @@ impl JobCost {
         let images = f64::from(batch_size) * f64::from(iterations);
         let memory = facts.training_memory.at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
         JobCost {
-            work: TRAINING * images * facts.gmacs_at(image_size),
+            work: PASSES_OF_TRAINING * images * facts.gmacs_at(image_size),
             on_cpu: Some(CpuCost { dtype, batch_size, memory }),
         }
     }

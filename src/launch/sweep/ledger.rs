@@ -10,6 +10,7 @@ use anyhow::{anyhow, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::{self, BASELINE, MANIFEST, RunName};
+use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::{Conditions, FileHashes, Manifest, RanOn, RunState};
 use ringmark_record::options::usage::usage;
 
@@ -35,7 +36,7 @@ impl Ledger {
         command: Vec<String>,
         conditions: Conditions,
     ) -> anyhow::Result<Ledger> {
-        refuse_used_folder(out).map_err(usage)?;
+        refuse_used_folder(out)?;
         Ok(Ledger { out: out.to_owned(), manifest: Manifest::new(benchmark, command, conditions) })
     }
 
@@ -79,12 +80,12 @@ impl Ledger {
             true => Err("it is to be repeated".to_owned()),
             false => check(run),
         };
-        let notes = ledger.check(check);
+        let notes = ledger.check(repeat, check);
         Ok((ledger, notes))
     }
 
     /// Compares what the manifest says with what lies in the folder.
-    fn check(&mut self, check: impl Fn(RunName) -> Result<RanOn, String>) -> Vec<String> {
+    fn check(&mut self, repeat: &[RunName], check: impl Fn(RunName) -> Result<RanOn, String>) -> Vec<String> {
         let mut notes = Vec::new();
         let (out, known) = (&self.out, &mut self.manifest.ran_on);
         for run in &mut self.manifest.runs {
@@ -92,6 +93,8 @@ impl Ledger {
             let changed = || run.change(out).map(|(file, change)| format!("{}: {change}", file.display()));
             let fault = match &run.state {
                 RunState::Planned => continue,
+                RunState::OutOfMemory { .. } if !repeat.contains(&run.name) => continue,
+                RunState::OutOfMemory { memory } => Some(memory.at_batch(run.name.batch_size)),
                 RunState::Failed { reason } => Some(reason.clone()),
                 RunState::Finished => {
                     let fault = check().err().or_else(changed);
@@ -154,12 +157,15 @@ impl Ledger {
         admit(&mut self.manifest.ran_on, found)
     }
 
+    /// Why a run has nothing to run for: see [`Manifest::shortage`].
+    pub fn shortage(&self, run: RunName) -> Option<(u32, MemoryShortage)> {
+        self.manifest.shortage(run)
+    }
+
     /// Writes down how a run ended.
-    pub fn end(&mut self, run: RunName, failure: Option<&str>) -> anyhow::Result<()> {
-        match failure {
-            None => self.set(run, RunState::Finished, Some(FileHashes::of(&self.out, run)?)),
-            Some(reason) => self.set(run, RunState::Failed { reason: reason.to_owned() }, None),
-        }
+    pub fn end(&mut self, run: RunName, state: RunState) -> anyhow::Result<()> {
+        let hashes = (state == RunState::Finished).then(|| FileHashes::of(&self.out, run)).transpose()?;
+        self.set(run, state, hashes)
     }
 
     fn set(&mut self, run: RunName, state: RunState, sha256: Option<FileHashes>) -> anyhow::Result<()> {
@@ -206,7 +212,11 @@ fn admit(known: &mut RanOn, found: RanOn) -> Result<(), String> {
 }
 
 /// Two sweeps in one folder could not be kept apart afterwards.
-fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
+pub fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
+    check_is_unused(out).map_err(usage)
+}
+
+fn check_is_unused(out: &Path) -> anyhow::Result<()> {
     let advice = "choose another folder, or move it away";
     let manifest = out.join(MANIFEST);
     ensure!(

@@ -1,21 +1,81 @@
 //! Axes turned into runs, and the part of a host's cores that a rank gets on the CPU. Pure. Not for a benchmark's
 //! configuration: it takes the values of each run from here.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use anyhow::anyhow;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::file::run_name::RunName;
+use ringmark_record::options::option_table::AUTO_BATCH_SIZE;
 
 /// Options that hold an axis: a comma stands between its values.
-pub const AXIS_OPTIONS: [&str; 3] = [MODEL, DTYPE, BATCH_SIZE];
+pub const AXIS_OPTIONS: [&str; 4] = [MODEL, DTYPE, BATCH_SIZE, BATCH_SIZES_THAT_FIT];
+
+/// The condition under which a sweep keeps the batch sizes that trials found.
+pub const BATCH_SIZES_THAT_FIT: &str = "batch sizes that fit";
 
 const MODEL: &str = "--model";
 
 const DTYPE: &str = "--dtype";
 
 const BATCH_SIZE: &str = "--batch-size";
+
+/// Batch sizes of a sweep.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BatchSizes {
+    /// Each with every network and precision.
+    Each(Vec<u32>),
+    /// The largest that fits each network and precision, by trials.
+    Largest {
+        /// Those that are found.
+        found: BTreeMap<(Model, Dtype), u32>,
+        /// Where trials begin; stands for what is not found yet.
+        first: u32,
+    },
+}
+
+impl BatchSizes {
+    /// Of one network and precision.
+    pub fn of(&self, model: Model, dtype: Dtype) -> Vec<u32> {
+        match self {
+            BatchSizes::Each(sizes) => sizes.clone(),
+            BatchSizes::Largest { found, first } => vec![found.get(&(model, dtype)).copied().unwrap_or(*first)],
+        }
+    }
+
+    /// Whether a network and precision have several, one of which may have no memory.
+    pub fn has_several(&self) -> bool {
+        matches!(self, BatchSizes::Each(sizes) if sizes.len() > 1)
+    }
+
+    /// As they are typed.
+    pub fn texts(&self) -> Vec<String> {
+        match self {
+            BatchSizes::Each(sizes) => sizes.iter().map(u32::to_string).collect(),
+            BatchSizes::Largest { .. } => vec![AUTO_BATCH_SIZE.to_owned()],
+        }
+    }
+
+    /// What trials found, as a manifest has it: `resnet18:fp32:48,..`; empty where there were none.
+    fn found_text(&self) -> String {
+        let BatchSizes::Largest { found, .. } = self else { return String::new() };
+        let each = found.iter().map(|((model, dtype), batch_size)| format!("{model}:{dtype}:{batch_size}"));
+        each.collect::<Vec<String>>().join(",")
+    }
+
+    /// Reads that.
+    pub fn parse_found(text: &str) -> anyhow::Result<BTreeMap<(Model, Dtype), u32>> {
+        let one = |text: &str| -> Option<((Model, Dtype), u32)> {
+            let mut parts = text.split(':');
+            Some(((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?), parts.next()?.parse().ok()?))
+        };
+        let found: Option<_> = text.split(',').map(one).collect();
+        found.ok_or_else(|| anyhow!("the manifest is damaged: {BATCH_SIZES_THAT_FIT} are {text:?}"))
+    }
+}
 
 /// What a sweep varies. Every list has at least one value, and none twice.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +85,7 @@ pub struct Axes {
     /// Precisions.
     pub dtypes: Vec<Dtype>,
     /// Images a rank and iteration.
-    pub batch_sizes: Vec<u32>,
+    pub batch_sizes: BatchSizes,
     /// Shapes.
     pub cases: Vec<Case>,
     /// Runs of each point, at least 1.
@@ -44,7 +104,7 @@ impl Axes {
         let mut runs = Vec::new();
         for &model in &self.models {
             for &dtype in &self.dtypes {
-                for &batch_size in &self.batch_sizes {
+                for batch_size in self.batch_sizes.of(model, dtype) {
                     for &case in &self.cases {
                         let name = |run| RunName { baseline: false, case, model, batch_size, dtype, run };
                         runs.extend((1..=self.runs).map(name));
@@ -67,7 +127,7 @@ impl Axes {
         if self.models.len() > 1 {
             title += &format!(" {}", run.model);
         }
-        if self.batch_sizes.len() > 1 {
+        if self.batch_sizes.has_several() {
             title += &format!(" b{}", run.batch_size);
         }
         if self.dtypes.len() > 1 {
@@ -80,17 +140,18 @@ impl Axes {
     }
 
     /// Networks, precisions and batch sizes under their options' names, as a manifest holds them.
-    pub fn settings(&self) -> [(&'static str, String); 3] {
+    pub fn settings(&self) -> [(&'static str, String); 4] {
         [
             (MODEL, joined(&self.models, ",")),
             (DTYPE, joined(&self.dtypes, ",")),
-            (BATCH_SIZE, joined(&self.batch_sizes, ",")),
+            (BATCH_SIZE, self.batch_sizes.texts().join(",")),
+            (BATCH_SIZES_THAT_FIT, self.batch_sizes.found_text()),
         ]
     }
 
     /// `b128_fp32`, `b1-2-4_fp32-bf16`, with other networks than DLPerf's before it: for the name of a folder.
     pub fn short_name(&self) -> String {
-        let point = format!("b{}_{}", joined(&self.batch_sizes, "-"), joined(&self.dtypes, "-"));
+        let point = format!("b{}_{}", self.batch_sizes.texts().join("-"), joined(&self.dtypes, "-"));
         let models: Vec<&str> = self.models.iter().map(|model| model.facts().file_name).collect();
         if self.models == [Model::default()] { point } else { format!("{}_{point}", models.join("-")) }
     }
@@ -138,7 +199,7 @@ mod tests {
         Axes {
             models: vec![Model::Resnet50V1b],
             dtypes: dtypes.to_vec(),
-            batch_sizes: batch_sizes.to_vec(),
+            batch_sizes: BatchSizes::Each(batch_sizes.to_vec()),
             cases: cases("1n1g,1n2g"),
             runs: 2,
         }
@@ -163,6 +224,25 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_batch_is_each_network_s_own() {
+        let found = BTreeMap::from([((Model::Resnet50V1b, Dtype::Bf16), 48)]);
+        let axes = Axes {
+            batch_sizes: BatchSizes::Largest { found: found.clone(), first: 8 },
+            cases: cases("1n1g"),
+            runs: 1,
+            ..axes(&[Dtype::Fp32, Dtype::Bf16], &[])
+        };
+        let names: Vec<String> = axes.runs().iter().map(RunName::to_string).collect();
+        assert_eq!(names, ["1n1g/rn50_b8_fp32_1.log", "1n1g/rn50_b48_bf16_1.log"]);
+        assert_eq!(axes.short_name(), "bauto_fp32-bf16");
+        let settings = axes.settings();
+        assert_eq!(settings[2], ("--batch-size", "auto".to_owned()));
+        assert_eq!(settings[3], ("batch sizes that fit", "resnet50_v1b:bf16:48".to_owned()));
+        assert_eq!(BatchSizes::parse_found(&settings[3].1).expect("ours"), found);
+        assert!(BatchSizes::parse_found("resnet50_v1b:bf16").is_err());
+    }
+
+    #[test]
     fn a_title_names_the_axes_that_vary() {
         let title = |axes: &Axes, baseline: bool| {
             let run = axes.runs().pop().expect("runs");
@@ -183,8 +263,13 @@ mod tests {
         assert_eq!((one.short_name(), both.short_name()), ("b8_fp32".to_owned(), "b8-16_fp32-bf16".to_owned()));
         assert_eq!(
             both.settings(),
-            [("--model", "resnet50_v1b"), ("--dtype", "fp32,bf16"), ("--batch-size", "8,16")]
-                .map(|(name, value)| (name, value.to_owned()))
+            [
+                ("--model", "resnet50_v1b"),
+                ("--dtype", "fp32,bf16"),
+                ("--batch-size", "8,16"),
+                ("batch sizes that fit", "")
+            ]
+            .map(|(name, value)| (name, value.to_owned()))
         );
     }
 

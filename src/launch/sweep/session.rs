@@ -14,13 +14,14 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::file::whole_file;
 use ringmark_record::host::memory;
-use ringmark_record::manifest::RanOn;
+use ringmark_record::host::memory_shortage::MemoryShortage;
+use ringmark_record::manifest::{RanOn, RunState};
 use ringmark_record::options::usage::usage;
 
 use crate::launch::doctor::command::before_jobs;
 use crate::launch::doctor::host::Visit;
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig, WorkerCall};
-use crate::launch::job::planned::{JobFiles, JobLimits, PlannedJob};
+use crate::launch::job::planned::{JobEnd, JobFiles, JobLimits, PlannedJob};
 use crate::launch::job::process::{Ended, Heard, lines_of};
 use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
@@ -51,12 +52,12 @@ pub struct SessionConfig<'a> {
     pub cooldown: Duration,
 }
 
-/// Runs `benchmark`, or prints the commands that would.
-pub fn run<B: Benchmark>(config: SessionConfig, benchmark: &B) -> anyhow::Result<()> {
+/// Runs `benchmark`, or prints the commands that would; the jobs that ran.
+pub fn run<B: Benchmark>(config: SessionConfig, benchmark: &B) -> anyhow::Result<Vec<EndedJob<B::Figures>>> {
     benchmark.check()?;
     let launcher = Launcher::new(config.launch, config.cases)?;
     let mut session = Session { config, benchmark, launcher, printer: benchmark.printer() };
-    if config.launch.dry_run { session.print_commands() } else { session.run() }
+    if config.launch.dry_run { session.print_commands().map(|()| Vec::new()) } else { session.run() }
 }
 
 /// One benchmark on its way.
@@ -83,13 +84,31 @@ struct Agenda {
 
 impl Agenda {
     fn is_finished(&self, job: &JobPlan) -> bool {
-        let run = |run: RunName| self.ledger.as_ref().is_some_and(|ledger| ledger.is_finished(run));
-        job.run.is_some_and(run)
+        self.ledger.as_ref().zip(job.run).is_some_and(|(ledger, run)| ledger.is_finished(run))
+    }
+
+    /// Whether its batch, or a smaller one, had no memory.
+    fn lacks_memory(&self, job: &JobPlan) -> bool {
+        let shortage = |(ledger, run): (&Ledger, RunName)| ledger.shortage(run);
+        !self.is_finished(job) && self.ledger.as_ref().zip(job.run).and_then(shortage).is_some()
     }
 
     /// Jobs that are to run.
     fn missing(&self) -> impl Iterator<Item = &JobPlan> + Clone {
-        self.plan.iter().filter(|job| !self.is_finished(job))
+        self.plan.iter().filter(|job| !self.is_finished(job) && !self.lacks_memory(job))
+    }
+
+    /// Those of them that there must be memory for: where a batch without memory is a result, the smallest of each network
+    /// and precision.
+    fn must_fit(&self, expects_shortage: bool) -> impl Iterator<Item = &JobPlan> + Clone {
+        let is_smallest = move |job: &&JobPlan| {
+            let alike = |run: &RunName, other: &RunName| (run.model, run.dtype) == (other.model, other.dtype);
+            let others = self.plan.iter().filter_map(|job| job.run);
+            job.run.is_none_or(|run| {
+                others.filter(|other| alike(&run, other)).all(|other| run.batch_size <= other.batch_size)
+            })
+        };
+        self.missing().filter(move |job| !expects_shortage || is_smallest(job))
     }
 }
 
@@ -116,14 +135,15 @@ impl<B: Benchmark> Session<'_, B> {
         Ok(())
     }
 
-    fn run(&mut self) -> anyhow::Result<()> {
+    fn run(&mut self) -> anyhow::Result<Vec<EndedJob<B::Figures>>> {
         let out = self.config.out;
         let lock = FolderLock::take(out, &self.launcher.environment().host_name)?;
         let mut agenda = self.agenda()?;
         self.check_memory(&agenda)?;
         let interrupt = Interrupt::install()?;
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
-        let needed = agenda.missing().filter_map(JobPlan::memory_of_host).max_by_key(|needed| needed.0);
+        let must_fit = agenda.must_fit(self.benchmark.expects_shortage());
+        let needed = must_fit.filter_map(JobPlan::memory_of_host).max_by_key(|needed| needed.0);
         self.look_at_hosts(needed, &interrupt)?;
         folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
         if let Some(ledger) = &mut agenda.ledger {
@@ -133,8 +153,9 @@ impl<B: Benchmark> Session<'_, B> {
 
         let mut ended = Vec::new();
         let outcome = self.run_missing(&mut agenda, &lock, &interrupt, &mut ended);
-        self.benchmark.finish(&agenda.plan, &ended, outcome.is_ok())?;
-        outcome.map_err(|error| match &agenda.ledger {
+        let planned: Vec<JobPlan> = agenda.plan.iter().filter(|job| !agenda.lacks_memory(job)).cloned().collect();
+        self.benchmark.finish(&planned, &ended, outcome.is_ok())?;
+        outcome.map(|()| ended).map_err(|error| match &agenda.ledger {
             Some(ledger) => {
                 let command = shell_words::join(ledger.command());
                 // The same again fails again where nothing has ever worked.
@@ -149,7 +170,8 @@ impl<B: Benchmark> Session<'_, B> {
 
     /// Refuses a job that is to run and needs more memory than this machine has, where its ranks run.
     fn check_memory(&self, agenda: &Agenda) -> anyhow::Result<()> {
-        estimate::check_memory(agenda.missing(), &self.this_machine()).map_err(usage)
+        let must_fit = agenda.must_fit(self.benchmark.expects_shortage());
+        estimate::check_memory(must_fit, &self.this_machine()).map_err(usage)
     }
 
     fn this_machine(&self) -> ThisMachine<'_> {
@@ -232,11 +254,14 @@ impl<B: Benchmark> Session<'_, B> {
         let SessionConfig { out, resume, cooldown, .. } = self.config;
         let missing: Vec<JobPlan> = agenda.missing().cloned().collect();
         if resume {
-            let (finished, all) = (agenda.plan.len() - missing.len(), agenda.plan.len());
-            self.printer.line(&format!("{finished} of {all} runs are finished"));
+            let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job)).count();
+            self.printer.line(&format!("{finished} of {} runs are finished", agenda.plan.len()));
         }
         for (index, job) in missing.iter().enumerate() {
-            if index > 0 {
+            if agenda.lacks_memory(job) {
+                continue;
+            }
+            if !ended.is_empty() {
                 interrupt.sleep(cooldown);
             }
             if interrupt.asked() {
@@ -255,6 +280,14 @@ impl<B: Benchmark> Session<'_, B> {
                     self.benchmark.report(ended).iter().for_each(|line| self.printer.line(line));
                 }
                 JobOutcome::Missed(..) => {}
+                JobOutcome::OutOfMemory(memory) => {
+                    let left_out = if missing[index + 1..].iter().any(|job| agenda.lacks_memory(job)) {
+                        "; its other runs and larger batches are left out"
+                    } else {
+                        ""
+                    };
+                    self.printer.line(&format!("{}: {}{left_out}", job.title, at_batch(job, *memory)));
+                }
                 JobOutcome::Failed(reason) => {
                     lock.check_place()?;
                     let log = self.launch_of(job).log_now();
@@ -264,10 +297,12 @@ impl<B: Benchmark> Session<'_, B> {
         }
         let misses = ended.iter().filter_map(|ended| match &ended.outcome {
             JobOutcome::Missed(_, reason) => Some(format!("{}: {reason}", ended.job.title)),
-            JobOutcome::Sound(_) | JobOutcome::Failed(_) => None,
+            JobOutcome::Sound(_) | JobOutcome::OutOfMemory(_) | JobOutcome::Failed(_) => None,
         });
         let misses: Vec<String> = misses.collect();
         ensure!(misses.is_empty(), "{}", misses.join("\n"));
+        let has_figures = agenda.ledger.is_none() || agenda.plan.iter().any(|job| agenda.is_finished(job));
+        ensure!(has_figures, "no batch size fits the memory of the device: choose a smaller --batch-size");
         Ok(())
     }
 
@@ -298,7 +333,10 @@ impl<B: Benchmark> Session<'_, B> {
         });
         follower.finish();
         let outcome = match end {
-            Ok(end) => self.conclude(job, &launch, &end, follower, ledger.as_deref_mut()),
+            Ok(JobEnd { shortage: Some(memory), .. }) if self.benchmark.expects_shortage() => {
+                JobOutcome::OutOfMemory(memory)
+            }
+            Ok(JobEnd { ended, .. }) => self.conclude(job, &launch, &ended, follower, ledger.as_deref_mut()),
             Err(error) => JobOutcome::Failed(format!("{error:#}")),
         };
         let outcome = match outcome {
@@ -308,7 +346,7 @@ impl<B: Benchmark> Session<'_, B> {
             },
             outcome => outcome,
         };
-        self.write_down(job, &launch, outcome.failure(), ledger)?;
+        self.write_down(job, &launch, &outcome, ledger)?;
         Ok(EndedJob { job: job.clone(), took: start.elapsed(), outcome })
     }
 
@@ -345,24 +383,36 @@ impl<B: Benchmark> Session<'_, B> {
         &self,
         job: &JobPlan,
         launch: &PlannedJob,
-        failure: Option<&str>,
+        outcome: &JobOutcome<B::Figures>,
         ledger: Option<&mut Ledger>,
     ) -> anyhow::Result<()> {
         let ledger = ledger.zip(job.run);
-        let Some(reason) = failure else {
-            let Some((ledger, run)) = ledger else { return Ok(()) };
-            return ledger.end(run, None).map_err(|error| anyhow!("{} is finished, but {error:#}", job.title));
+        let (reason, state) = match outcome {
+            JobOutcome::OutOfMemory(memory) => (at_batch(job, *memory), RunState::OutOfMemory { memory: *memory }),
+            outcome => match outcome.failure() {
+                Some(reason) => (reason.to_owned(), RunState::Failed { reason: reason.to_owned() }),
+                None => {
+                    let Some((ledger, run)) = ledger else { return Ok(()) };
+                    let ended = ledger.end(run, RunState::Finished);
+                    return ended.map_err(|error| anyhow!("{} is finished, but {error:#}", job.title));
+                }
+            },
         };
-        launch.close_failed(reason);
-        if let Some(Err(error)) = ledger.map(|(ledger, run)| ledger.end(run, Some(reason))) {
+        launch.close_failed(&reason);
+        if let Some(Err(error)) = ledger.map(|(ledger, run)| ledger.end(run, state)) {
             print_error(&format!("ringmark: {error:#}"));
         }
-        if !self.benchmark.shows_output() {
+        if outcome.failure().is_some() && !self.benchmark.shows_output() {
             let tail = launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
             print_error(&format!("{}: the last lines of {}:\n{tail}", job.title, launch.log_now().display()));
         }
         Ok(())
     }
+}
+
+/// `out of memory at batch 64: 15.1 of 16.0 GB`.
+fn at_batch(job: &JobPlan, memory: MemoryShortage) -> String {
+    job.run.map_or_else(|| format!("out of memory: {memory}"), |run| memory.at_batch(run.batch_size))
 }
 
 fn ran_on(record: &impl Record) -> RanOn {

@@ -72,7 +72,12 @@ pub fn complete(manifest: &Manifest, problems: &[Problem], read: &[SweepRun]) ->
     let without = finished.iter().filter(|run| !has_record(run) && !is_named(run));
     let without = without.map(|run| format!("{run}: its record is gone or damaged: repeat the run"));
     let findings = problems.iter().map(Problem::to_string).chain(numbers).chain(without).collect();
-    let summary = format!("{} of {} runs are finished", finished.len(), manifest.runs.len());
+    let is_finished = |run: &RunName| finished.contains(run);
+    let without_memory = known.iter().filter(|run| !is_finished(run) && manifest.shortage(**run).is_some()).count();
+    let mut summary = format!("{} of {} runs are finished", finished.len(), manifest.runs.len());
+    if without_memory > 0 {
+        summary += &format!(", {without_memory} have no memory for their batch");
+    }
     Check::new(CheckName::Complete, summary, findings)
 }
 

@@ -13,6 +13,7 @@ use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::file::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, BASELINE, MANIFEST, RunName};
+use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::{Manifest, RunState};
 use ringmark_record::options::usage::usage;
 
@@ -59,6 +60,9 @@ pub struct Found {
     pub problems: Vec<Problem>,
     /// What the manifest says of the whole sweep.
     pub sweep: SweepFacts,
+    /// Points of the sweep, as their first runs, whose batch has no memory, with the batch that was tried and what the
+    /// device had.
+    pub shortages: BTreeMap<RunName, (u32, MemoryShortage)>,
     /// What was measured, each with the first file that says so.
     measured: BTreeMap<BenchmarkKind, PathBuf>,
 }
@@ -221,6 +225,12 @@ impl Found {
         for run in &manifest.runs {
             let has_log = there.contains(&run.name);
             let change = run.change(root).filter(|_| has_log);
+            if run.state != RunState::Finished
+                && let Some(shortage) = manifest.shortage(run.name)
+            {
+                self.shortages.insert(RunName { run: 1, ..run.name }, shortage);
+                continue;
+            }
             let what = match &run.state {
                 RunState::Finished if has_log && change.is_none() => {
                     counts.insert(run.name);
@@ -230,6 +240,7 @@ impl Found {
                 RunState::Running { .. } => "under way, or cut off".to_owned(),
                 RunState::Failed { reason } => format!("the run failed: {reason}"),
                 RunState::Finished => "finished, but its log is gone".to_owned(),
+                RunState::OutOfMemory { memory } => memory.at_batch(run.name.batch_size),
             };
             missing += 1;
             if let Some((file, what)) = change {

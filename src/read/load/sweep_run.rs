@@ -8,7 +8,7 @@ use ringmark_record::benchmark::SweepRecord;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::manifest::RanOn;
-use ringmark_record::options::option_table::{self, Unlike};
+use ringmark_record::options::option_table::{self, AUTO_BATCH_SIZE, Unlike};
 
 use crate::read::load::every_record;
 
@@ -16,7 +16,7 @@ use crate::read::load::every_record;
 const SET_IN_BASELINES: &str = "--backend";
 
 /// Options, and their values, that a record has what they came to of.
-const CHOSEN_BY_THE_WORKER: [(&str, &str); 2] = [("--layout", "auto"), ("--image-size", "")];
+const CHOSEN_LATER: [(&str, &str); 3] = [("--layout", "auto"), ("--image-size", ""), ("--batch-size", AUTO_BATCH_SIZE)];
 
 /// One run by its record.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +39,7 @@ impl SweepRun {
         let record: R = every_record::beside(root, &name.log(Path::new(""))).ok().flatten()?;
         let mut unlike = option_table::unlike(record.config(), asked);
         unlike.retain(|Unlike { name: option, asked, .. }| {
-            let is_chosen = CHOSEN_BY_THE_WORKER.contains(&(option.as_str(), asked.as_str()));
+            let is_chosen = CHOSEN_LATER.contains(&(option.as_str(), asked.as_str()));
             !(name.baseline && option == SET_IN_BASELINES || is_chosen)
         });
         let is_kept = |attempt: &u32| run_name::of_attempt(&name.log(root), *attempt).exists();

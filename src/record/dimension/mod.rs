@@ -8,12 +8,14 @@
 //! | [`layout`] | where an image's channels are in memory |
 //! | [`dtype`] | the precision of a step |
 //! | [`device`] | CPU or CUDA |
+//! | [`device_peak`] | what is published of a device's speed |
 //! | [`case`] | nodes and ranks a node: `1n8g` |
 //! | [`phase`] | the parts of an iteration |
-//! | [`units`] | bytes, seconds, images/s, GB/s |
+//! | [`units`] | bytes, seconds, images/s, GB/s, TFLOP/s |
 
 pub mod case;
 pub mod device;
+pub mod device_peak;
 pub mod dtype;
 pub mod layout;
 pub mod model;

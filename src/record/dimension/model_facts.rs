@@ -65,6 +65,10 @@ const VGG: ImageRule = ImageRule::torchvision(224, 32, 32);
 /// Up to 32 pixels MXNet builds another network of the same name.
 const MXNET_RESNET: ImageRule = ImageRule::torchvision(224, 33, 1);
 
+/// Forward passes that a training step's arithmetic is worth: backward does about twice that of forward, the gradients of
+/// the weights and of the activations.
+pub const PASSES_OF_TRAINING: f64 = 3.0;
+
 /// What is known of a network without building it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelFacts {
@@ -95,6 +99,11 @@ impl ModelFacts {
     /// pixels, as activations do.
     pub fn gmacs_at(&self, image_size: u32) -> f64 {
         self.gmacs * self.pixels_ratio(image_size)
+    }
+
+    /// Floating-point operations of one image in 1e12, `passes` times its forward pass: a multiply-accumulate is two.
+    pub fn teraflops_at(&self, image_size: u32, passes: f64) -> f64 {
+        passes * 2.0 * self.gmacs_at(image_size) / 1e3
     }
 
     /// Pixels of an image of this size over those of the network's own.
@@ -371,8 +380,8 @@ pub static FACTS: [ModelFacts; 23] = [
         gmacs: 0.0023,
         parameters: 431_080,
         arrays: 8,
-        training_memory: RankMemory::megabytes(240, 2, 2),
-        scoring_memory: RankMemory::megabytes(220, 1, 1),
+        training_memory: RankMemory::of_small_images(240, 270, 150),
+        scoring_memory: RankMemory::of_small_images(220, 110, 90),
     },
     ModelFacts {
         title: "MXNet perceptron",
@@ -383,7 +392,7 @@ pub static FACTS: [ModelFacts; 23] = [
         gmacs: 0.0001,
         parameters: 109_386,
         arrays: 6,
-        training_memory: RankMemory::megabytes(220, 1, 1),
-        scoring_memory: RankMemory::megabytes(210, 1, 1),
+        training_memory: RankMemory::of_small_images(220, 10, 10),
+        scoring_memory: RankMemory::of_small_images(210, 10, 10),
     },
 ];

@@ -20,11 +20,15 @@ pub struct RankMemory {
 impl RankMemory {
     /// In MB (1e6 bytes).
     pub const fn megabytes(fixed: u64, of_image: u64, of_half_image: u64) -> RankMemory {
-        const MB: u64 = 1_000_000;
+        RankMemory::of_small_images(fixed, 1000 * of_image, 1000 * of_half_image)
+    }
+
+    /// What is fixed in MB, of an image in kB (1e3 bytes).
+    pub const fn of_small_images(fixed: u64, of_image: u64, of_half_image: u64) -> RankMemory {
         RankMemory {
-            fixed: Bytes(fixed * MB),
-            of_image: Bytes(of_image * MB),
-            of_half_image: Bytes(of_half_image * MB),
+            fixed: Bytes(fixed * 1_000_000),
+            of_image: Bytes(of_image * 1000),
+            of_half_image: Bytes(of_half_image * 1000),
         }
     }
 }

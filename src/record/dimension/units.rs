@@ -40,6 +40,11 @@ quantity!(
     GigabytesPerSecond, f64, "GB/s"
 );
 
+quantity!(
+    /// 1e12 floating-point operations in one second.
+    TeraflopsPerSecond, f64, "TFLOP/s"
+);
+
 impl Seconds {
     /// Whether a part of a run can have taken this: not negative, and less than 31 years. Times beyond are damage, and sums
     /// of them would have no end.

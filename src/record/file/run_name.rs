@@ -19,6 +19,9 @@ use crate::dimension::model::Model;
 /// extractor looks.
 pub const BASELINE: &str = "no-communication";
 
+/// Folder, in that of a sweep, of the trials that looked for the largest batch: none of them is a run.
+pub const TRIALS: &str = "batch-size-trials";
+
 /// Log of a case's bandwidth run, in the case's folder.
 pub const BANDWIDTH_LOG: &str = "bandwidth.log";
 

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::dimension::units::{Bytes, Seconds};
+use crate::host::memory_shortage::MemoryShortage;
 
 /// Between two reports of a rank.
 pub const INTERVAL: Seconds = Seconds(1.0);
@@ -78,6 +79,9 @@ pub enum Message {
     Failed {
         /// In one line.
         reason: String,
+        /// Of one that asked for more memory than there is.
+        #[serde(default)]
+        shortage: Option<MemoryShortage>,
     },
     /// The rank has done all it was asked to do.
     Done,
@@ -212,9 +216,9 @@ mod tests {
             process: 77,
             out_of_memory: OutOfMemory::default(),
         };
-        for message in
-            [hello, Message::At(heartbeat), Message::Failed { reason: "two\nlines".to_owned() }, Message::Done]
-        {
+        let shortage = Some(MemoryShortage { taken: Bytes(1 << 30), total: Bytes(1 << 31) });
+        let failed = Message::Failed { reason: "two\nlines".to_owned(), shortage };
+        for message in [hello, Message::At(heartbeat), failed, Message::Done] {
             let line = message.line();
             assert_eq!((line.matches('\n').count(), line.ends_with('\n')), (1, true), "{line}");
             assert_eq!(Message::parse(&line).expect("one of ours"), message);

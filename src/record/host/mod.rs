@@ -7,6 +7,7 @@
 //! | [`heartbeat`] | that a rank is alive and what it does, while it runs |
 //! | [`resource_use`] | what hosts and ranks did while the iterations ran, by the counters of kernel and driver |
 //! | [`memory`] | memory that this process may take, on this host and in its control groups |
+//! | [`memory_shortage`] | a batch that a device has no memory for |
 //! | [`control_group`] | where this process's control groups are |
 //! | [`kernel_file`] | (the files in which the kernel says it) |
 
@@ -16,4 +17,5 @@ pub mod heartbeat;
 pub mod inspection;
 pub mod kernel_file;
 pub mod memory;
+pub mod memory_shortage;
 pub mod resource_use;

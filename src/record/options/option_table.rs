@@ -110,6 +110,9 @@ pub const OF_PROFILE: &str = "the profile's";
 /// Of an option that each network gives a value of its own.
 pub const OF_NETWORK: &str = "the network's own: 224 for most";
 
+/// Typed behind `ringmark` in the place of a batch size: the largest that fits.
+pub const AUTO_BATCH_SIZE: &str = "auto";
+
 /// One option of a configuration `C`.
 pub struct OptionSpec<C> {
     name: &'static str,
@@ -121,6 +124,7 @@ pub struct OptionSpec<C> {
     shape: Shape,
     default: Option<&'static str>,
     default_of_launcher: Option<&'static str>,
+    keyword_of_launcher: Option<(&'static str, &'static str)>,
     conflicts: &'static [&'static str],
     requires: Option<&'static str>,
     is_for_worker: bool,
@@ -202,6 +206,7 @@ impl<C: 'static> OptionSpec<C> {
             shape: Shape::Text,
             default: None,
             default_of_launcher: None,
+            keyword_of_launcher: None,
             conflicts: &[],
             requires: None,
             is_for_worker: false,
@@ -226,6 +231,11 @@ impl<C: 'static> OptionSpec<C> {
     /// Says what it is behind `ringmark` without a value, where that is not the worker's default.
     pub fn default_of_launcher(self, default: &'static str) -> OptionSpec<C> {
         OptionSpec { default_of_launcher: Some(default), ..self }
+    }
+
+    /// Takes, behind `ringmark`, this keyword too, for which the launcher puts a value; and what that is.
+    pub fn keyword_of_launcher(self, keyword: &'static str, meaning: &'static str) -> OptionSpec<C> {
+        OptionSpec { keyword_of_launcher: Some((keyword, meaning)), ..self }
     }
 
     /// Has a short name as well.
@@ -271,6 +281,7 @@ impl<C: 'static> OptionSpec<C> {
             shape: self.shape,
             default: self.default,
             default_of_launcher: self.default_of_launcher,
+            keyword_of_launcher: self.keyword_of_launcher,
             conflicts: self.conflicts,
             requires: self.requires,
             is_for_worker: self.is_for_worker,
@@ -385,19 +396,21 @@ pub type Launched<C> = Typed<C, false>;
 pub type Worker<C> = Typed<C, true>;
 
 impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
-    /// Lays what was typed over `config`.
+    /// Lays what was typed over `config`, but for keywords of the launcher.
     pub fn apply(&self, mut config: C) -> anyhow::Result<C> {
         for option in C::options() {
-            if let Some((name, text)) = self.values.iter().find(|(name, _)| *name == option.name) {
+            let is_keyword = |text: &str| option.keyword_of_launcher.is_some_and(|(keyword, _)| keyword == text);
+            let typed = self.values.iter().find(|(name, text)| *name == option.name && !is_keyword(text));
+            if let Some((name, text)) = typed {
                 (option.set)(&mut config, text).with_context(|| format!("--{name} {text}"))?;
             }
         }
         Ok(config)
     }
 
-    /// Whether this option was typed.
-    pub fn has(&self, name: &str) -> bool {
-        self.values.iter().any(|(typed, _)| *typed == name)
+    /// What was typed for this option.
+    pub fn typed(&self, name: &str) -> Option<&str> {
+        self.values.iter().find(|(typed, _)| *typed == name).map(|(_, text)| text.as_str())
     }
 
     fn options() -> impl Iterator<Item = OptionSpec<C>> {
@@ -411,7 +424,8 @@ impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
         let arguments = Self::options().flat_map(|option| {
             let flag = flag(&option);
             let of_launcher = option.default_of_launcher.filter(|_| !IS_WORKER);
-            let option = OptionSpec { default: of_launcher.or(option.default), ..option };
+            let keyword_of_launcher = option.keyword_of_launcher.filter(|_| !IS_WORKER);
+            let option = OptionSpec { default: of_launcher.or(option.default), keyword_of_launcher, ..option };
             [flag, Some(argument(option, &default))].into_iter().flatten()
         });
         command.next_help_heading(C::HEADING).args(arguments).next_help_heading(None::<&str>)
@@ -431,7 +445,9 @@ fn flag<C>(option: &OptionSpec<C>) -> Option<Arg> {
 fn argument<C: Options>(option: OptionSpec<C>, default: &C) -> Arg {
     let of_field = (option.get)(default);
     let default = option.default.or(Some(of_field.as_str()).filter(|text| !text.is_empty()));
-    let help = default.map_or(option.help.to_owned(), |default| format!("{} [default: {default}]", option.help));
+    let meaning = option.keyword_of_launcher.map(|(keyword, meaning)| format!("; {keyword}: {meaning}"));
+    let help = option.help.to_owned() + &meaning.unwrap_or_default();
+    let help = default.map_or(help.clone(), |default| format!("{help} [default: {default}]"));
     let argument = Arg::new(option.name).long(option.name).help(help).aliases(option.aliases);
     let argument = argument.conflicts_with_all(option.conflicts);
     let argument = option.requires.into_iter().fold(argument, Arg::requires);
@@ -443,7 +459,9 @@ fn argument<C: Options>(option: OptionSpec<C>, default: &C) -> Arg {
         }
         Shape::Text => {
             let set = Arc::new(option.set);
+            let keyword = option.keyword_of_launcher.map(|(keyword, _)| keyword);
             let parse = move |text: &str| match set(&mut C::default(), text) {
+                _ if keyword == Some(text) => Ok(text.to_owned()),
                 Ok(()) => Ok(text.to_owned()),
                 Err(error) => Err(format!("{error:#}")),
             };

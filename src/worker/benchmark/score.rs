@@ -24,6 +24,7 @@ use crate::job::cores::AskedThreads;
 use crate::job::session::{AskedLabel, Request, Session};
 use crate::job::{environment, heartbeat};
 use crate::measure::mark::Mark;
+use crate::measure::matrix_product;
 use crate::model::network::Mode;
 use crate::model::prepared::{PreparedModel, Recipe};
 
@@ -45,6 +46,7 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
     measure(&inference, &mut record, session)?;
     record.peak_memory = session.peak_memory()?;
     record.failure = failure(&inference, session)?;
+    record.matrix_product = matrix_product::rates(session.world, session.device(), config.dtype);
     record.warnings = validity::host_warnings(&Observed {
         ranks: &record.ranks,
         host_use: &record.host_use,
@@ -114,6 +116,7 @@ fn empty_record(config: &ScoreConfig, label: AskedLabel, session: &Session) -> R
         ranks,
         seconds: Vec::new(),
         peak_memory: Vec::new(),
+        matrix_product: Vec::new(),
         host_use: Vec::new(),
         rank_use: Vec::new(),
         warnings: Vec::new(),

@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -264,6 +265,13 @@ char* ringmark_peak_memory(int64_t device, uint64_t* bytes) {
 char* ringmark_reset_peak_memory(int64_t device) {
   return guarded([&] {
     c10::getDeviceAllocator(c10::DeviceType::CUDA)->resetPeakStats(static_cast<c10::DeviceIndex>(device));
+  });
+}
+
+char* ringmark_device_memory(int64_t device, uint64_t* free, uint64_t* total) {
+  return guarded([&] {
+    std::tie(*free, *total) =
+        c10::getDeviceAllocator(c10::DeviceType::CUDA)->getMemoryInfo(static_cast<c10::DeviceIndex>(device));
   });
 }
 

@@ -83,6 +83,7 @@ unsafe extern "C" {
     fn ringmark_destroy_event(event: *mut c_void, device: i64);
     fn ringmark_peak_memory(device: i64, bytes: *mut u64) -> *mut c_char;
     fn ringmark_reset_peak_memory(device: i64) -> *mut c_char;
+    fn ringmark_device_memory(device: i64, free: *mut u64, total: *mut u64) -> *mut c_char;
 }
 
 fn check(message: *mut c_char) -> Result<()> {
@@ -342,6 +343,14 @@ pub fn peak_memory(device: usize) -> Result<u64> {
 pub fn reset_peak_memory(device: usize) -> Result<()> {
     // SAFETY: a plain number.
     check(unsafe { ringmark_reset_peak_memory(device as i64) })
+}
+
+/// Bytes of CUDA device `device` that nobody has taken, and all of its bytes.
+pub fn device_memory(device: usize) -> Result<(u64, u64)> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the pointers are to live u64.
+    check(unsafe { ringmark_device_memory(device as i64, &mut free, &mut total) })?;
+    Ok((free, total))
 }
 
 /// A CUDA stream of libtorch.

@@ -5,6 +5,7 @@ pub mod device;
 pub mod environment;
 pub mod heartbeat;
 pub mod host_watch;
+pub mod memory;
 pub mod session;
 pub mod standard_error;
 pub mod world;

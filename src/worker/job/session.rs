@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::NcclAlgorithm;
 use ringmark_record::benchmark::{Profile, RunLabel};
 use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::whole_file;
 use ringmark_record::host::environment::{Environment, RankPlace};
@@ -28,7 +28,15 @@ use crate::job::cores::AskedThreads;
 use crate::job::device::DeviceOfRank;
 use crate::job::host_watch::{CountersOfRun, HostWatch};
 use crate::job::world::World;
-use crate::job::{environment, heartbeat};
+use crate::job::{environment, heartbeat, memory};
+
+/// Gives each rank of a host an equal part of the memory that the host has left now that all have loaded their libraries.
+fn limit_memory(world: &World) {
+    world.barrier();
+    let mut available = [ringmark_record::host::memory::available().0];
+    world.broadcast_on_host(&mut available);
+    memory::limit_to(Bytes(available[0] / u64::from(world.local_ranks())));
+}
 
 /// What a benchmark wants to find around it.
 #[derive(Debug)]
@@ -81,7 +89,11 @@ impl Session<'_> {
         World::run(|world| {
             let own = DeviceOfRank::choose(device, threads, world, cuda.as_ref())?;
             let nccl = own.nccl(cuda.as_ref())?;
-            benchmark(&Session { world, own, nccl, nccl_log })
+            if own.kind == DeviceKind::Cpu {
+                limit_memory(world);
+            }
+            let device = own.device;
+            benchmark(&Session { world, own, nccl, nccl_log }).map_err(|error| memory::named(error, device))
         })
     }
 

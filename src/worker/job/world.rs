@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use ringmark_record::host::heartbeat::{Message, Stage};
 
 use crate::ffi::cuda;
+use crate::job::memory::NoMemoryLeft;
 use crate::job::{heartbeat, standard_error};
 
 /// How long a rank that shares its core sleeps between two questions to MPI.
@@ -57,7 +58,10 @@ impl World {
         heartbeat::end(&match &ended {
             // Of a run that does not count the record says why.
             Ok(_) => Message::Done,
-            Err(error) => Message::Failed { reason: cuda::in_words(error) },
+            Err(error) => {
+                let shortage = error.downcast_ref().map(|NoMemoryLeft { shortage, .. }| *shortage);
+                Message::Failed { reason: cuda::in_words(error), shortage }
+            }
         });
         match ended {
             Ok(None) => Ok(()),
@@ -186,7 +190,7 @@ impl World {
         let name = self.name();
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            heartbeat::end(&Message::Failed { reason: format!("internal error: {panic}") });
+            heartbeat::end(&Message::Failed { reason: format!("internal error: {panic}"), shortage: None });
             standard_error::emit(&format!("{name}: internal error"));
             default(panic);
             SimpleCommunicator::world().abort(1);

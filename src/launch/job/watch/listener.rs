@@ -15,6 +15,7 @@ use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{Heartbeat, LauncherAddress, Message, OutOfMemory, WELCOME};
+use ringmark_record::host::memory_shortage::MemoryShortage;
 
 /// Longest line that a rank sends, in bytes: a reason for its failure is the longest.
 const LONGEST_LINE: usize = 1 << 16;
@@ -43,11 +44,20 @@ pub enum Event {
     /// Where it is.
     At(Heartbeat),
     /// It ends the job, and why.
-    Failed(String),
+    Failed(RankFailure),
     /// It has done its work.
     Done,
     /// This connection of it ended.
     Left(u64),
+}
+
+/// What a rank says of its own failure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankFailure {
+    /// In one line.
+    pub reason: String,
+    /// Where it asked for more memory than there is.
+    pub shortage: Option<MemoryShortage>,
 }
 
 /// A rank that is there.
@@ -329,7 +339,7 @@ impl Server {
         };
         let event = match message {
             Message::At(heartbeat) => Event::At(heartbeat),
-            Message::Failed { reason } => Event::Failed(reason),
+            Message::Failed { reason, shortage } => Event::Failed(RankFailure { reason, shortage }),
             Message::Done => Event::Done,
             Message::Hello { .. } => return Ok(false),
         };
@@ -427,11 +437,11 @@ mod tests {
         assert_eq!(answer(&mut rank), "welcome\n");
         assert_eq!(listener.heard(), None);
         say(&mut rank, &Message::At(HEARTBEAT));
-        say(&mut rank, &Message::Failed { reason: "no memory".to_owned() });
+        say(&mut rank, &Message::Failed { reason: "no memory".to_owned(), shortage: None });
         let joined = Joined { connection: 0, host: "b".to_owned(), process: 7, out_of_memory: NEVER };
         assert_eq!(wait(&listener), (3, Event::Joined(joined)));
         assert_eq!(wait(&listener), (3, Event::At(HEARTBEAT)));
-        assert_eq!(wait(&listener), (3, Event::Failed("no memory".to_owned())));
+        assert_eq!(wait(&listener), (3, Event::Failed(RankFailure { reason: "no memory".to_owned(), shortage: None })));
         drop(rank);
         assert_eq!(wait(&listener), (3, Event::Left(0)));
     }

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
+use ringmark_record::host::memory_shortage::MemoryShortage;
 
 use crate::launch::job::watch::listener::{Listener, WAITING_EVENTS};
 use crate::launch::job::watch::watchdog::Watchdog;
@@ -97,6 +98,11 @@ impl<'a> Watch<'a> {
         self.hear();
         self.look_for_want_of_memory();
         self.watchdog.explanation(Instant::now())
+    }
+
+    /// What the rank that failed first had of its device's memory, where it failed because that is not enough.
+    pub fn shortage(&self) -> Option<MemoryShortage> {
+        self.watchdog.shortage()
     }
 
     /// A rank that the kernel ends cannot say so, and mpirun knows no more than the signal.

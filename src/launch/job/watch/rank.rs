@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use ringmark_record::host::heartbeat::{Heartbeat, INTERVAL, OutOfMemory, Stage};
 
+use crate::launch::job::watch::listener::RankFailure;
+
 /// A rank that has missed so many reports is silent.
 const MISSED_REPORTS: f64 = 5.0;
 
@@ -35,7 +37,7 @@ pub struct Rank {
 /// How a rank ended.
 pub enum RankEnd {
     /// It reported that it ends the job, and why.
-    Failed(String),
+    Failed(RankFailure),
     /// It has done its work.
     Done,
     /// Its connection ended.

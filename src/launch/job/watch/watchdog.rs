@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ringmark_record::host::heartbeat::{OutOfMemory, OutOfMemoryCount, Stage};
+use ringmark_record::host::memory_shortage::MemoryShortage;
 
 use crate::launch::job::watch::hang::{Hang, NAMED, name};
 use crate::launch::job::watch::listener::{Event, Joined};
@@ -76,7 +77,7 @@ impl Watchdog {
         match event {
             Event::Joined(..) => {}
             Event::At(heartbeat) => rank.hear(heartbeat, now),
-            Event::Failed(reason) => rank.end(RankEnd::Failed(reason), now),
+            Event::Failed(failure) => rank.end(RankEnd::Failed(failure), now),
             Event::Done => rank.end(RankEnd::Done, now),
             Event::Left(connection) if connection == rank.connection => rank.end(RankEnd::Left, now),
             Event::Left(_) => {}
@@ -164,9 +165,9 @@ impl Watchdog {
                      smaller --batch-size or fewer ranks on a host, or ask for more (--mem)"
                 ))
             }
-            (_, Some(((_, RankEnd::Failed(reason)), number))) => {
+            (_, Some(((_, RankEnd::Failed(failure)), number))) => {
                 let silent = self.silent_ranks(now).map(|text| format!("; {text}")).unwrap_or_default();
-                Some(format!("{}: {reason}{silent}", self.name(number)))
+                Some(format!("{}: {}{silent}", self.name(number), failure.reason))
             }
             // Of a run that does not count all ranks are done, and the record says why.
             (Some((number, Cause::Exit(status))), _) if !matches!(ended(number), Some((_, RankEnd::Done))) => {
@@ -176,6 +177,14 @@ impl Watchdog {
                 let number = self.first_lost()?;
                 Some(format!("{} died without a word{}", self.name(number), self.last_place(number)))
             }
+        }
+    }
+
+    /// What the first rank that failed had of its device's memory, where it failed because that is not enough.
+    pub fn shortage(&self) -> Option<MemoryShortage> {
+        match self.first(|end| matches!(end, RankEnd::Failed(_)))? {
+            ((_, RankEnd::Failed(failure)), _) => failure.shortage,
+            _ => None,
         }
     }
 
@@ -285,6 +294,11 @@ mod tests {
     use ringmark_record::host::heartbeat::Heartbeat;
 
     use super::*;
+    use crate::launch::job::watch::listener::RankFailure;
+
+    fn failed(reason: &str) -> Event {
+        Event::Failed(RankFailure { reason: reason.to_owned(), shortage: None })
+    }
 
     /// Process 100, on a host whose kernel had ended 4 processes before, 1 of them in the rank's control group.
     fn joined(connection: u64, host: &str) -> Event {
@@ -490,7 +504,7 @@ mod tests {
         story.pass(3, &[(0, 2, BUCKET, 0.0), (1, 2, Stage::Forward, 1.0)]);
         story.say(1, Event::Left(0));
         // Its neighbour fails because of it, and says so first.
-        story.say(0, Event::Failed("MPI_Allreduce returned 17".to_owned()));
+        story.say(0, failed("MPI_Allreduce returned 17"));
         assert_eq!(story.verdict(), None);
         let now = story.now();
         story
@@ -581,7 +595,7 @@ mod tests {
     #[test]
     fn a_rank_s_own_words_go_before_mpirun_s() {
         let mut story = Story::new(&["a", "b"]);
-        story.say(1, Event::Failed("no memory".to_owned()));
+        story.say(1, failed("no memory"));
         story.say(1, Event::Left(0));
         story.say(0, Event::Left(0));
         let now = story.now();
@@ -646,17 +660,25 @@ mod tests {
     fn who_caused_the_end_is_told_from_who_was_ended() {
         // Slurm ends the others when one fails, and says so of one of them.
         let mut story = Story::new(&["a", "b"]);
-        story.say(1, Event::Failed("no memory".to_owned()));
+        story.say(1, failed("no memory"));
         story.second += 1;
         story.say(0, Event::Left(0));
         let now = story.now();
         story.watchdog.output("srun: error: a: task 0: Killed", now);
         assert_eq!(story.watchdog.explanation(now).as_deref(), Some("rank 1 of 2 on host b: no memory"));
+        assert_eq!(story.watchdog.shortage(), None);
+        // Of ranks without memory the first one counts, whatever the others say because of it.
+        let memory = MemoryShortage { taken: Bytes(15), total: Bytes(16) };
+        let mut story = Story::new(&["a", "b"]);
+        story.say(1, Event::Failed(RankFailure { reason: "no memory".to_owned(), shortage: Some(memory) }));
+        story.second += 1;
+        story.say(0, failed("remote error"));
+        assert_eq!(story.watchdog.shortage(), Some(memory));
         // A host that fell silent before others failed.
         let mut story = Story::new(&["a", "b"]);
         story.pass(1, &[(0, 2, BUCKET, 0.0), (1, 2, BUCKET, 0.0)]);
         story.pass(20, &[(0, 2, BUCKET, 0.0)]);
-        story.say(0, Event::Failed("remote error".to_owned()));
+        story.say(0, failed("remote error"));
         let words = story.watchdog.explanation(story.now()).expect("it failed");
         assert!(words.contains("remote error; rank 1 of 2 on host b has not been heard for 20 s"), "{words}");
         // A run that does not count: its record knows why.

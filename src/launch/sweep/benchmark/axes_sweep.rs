@@ -162,7 +162,7 @@ impl AxesSweep {
     pub fn describe_axes(&self) -> String {
         let Axes { models, dtypes, batch_sizes, cases, runs } = &self.axes;
         let runs_each = if *runs == 1 { "run" } else { "runs" };
-        let (cases, batch_sizes, dtypes) = (joined(cases, " "), joined(batch_sizes, " "), joined(dtypes, " "));
+        let (cases, batch_sizes, dtypes) = (joined(cases, " "), batch_sizes.texts().join(" "), joined(dtypes, " "));
         let titles: Vec<&str> = models.iter().map(|model| model.facts().title).collect();
         format!("{}, {cases}, {runs} {runs_each} each: batch {batch_sizes}, {dtypes}", titles.join(" "))
     }
@@ -273,6 +273,7 @@ mod tests {
     use ringmark_record::benchmark::train::config::TrainConfig;
 
     use super::*;
+    use crate::launch::sweep::plan::BatchSizes;
 
     #[test]
     fn the_default_folder_tells_time_batch_and_precision() {
@@ -281,7 +282,7 @@ mod tests {
         let axes = Axes {
             models: vec![model],
             dtypes: vec![dtype],
-            batch_sizes: vec![batch_size],
+            batch_sizes: BatchSizes::Each(vec![batch_size]),
             cases: vec![Case::SINGLE],
             runs: 1,
         };

@@ -68,7 +68,8 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     let BandwidthSweep { cases, launch, out, .. } = config;
     let session = SessionConfig { cases, launch, out, resume: false, repeat: &[], cooldown: Duration::ZERO };
-    session::run(session, config)
+    session::run(session, config)?;
+    Ok(())
 }
 
 /// Shows a job's output as it comes.

@@ -21,6 +21,7 @@ use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::Conditions;
 
 use crate::launch::job::planned::JobFiles;
@@ -105,6 +106,8 @@ pub enum JobOutcome<F> {
     Sound(F),
     /// It has figures that miss what the user demanded; and the reason. The jobs after it run all the same.
     Missed(F, String),
+    /// Its device has no memory for its batch, which is a result where others run with smaller ones.
+    OutOfMemory(MemoryShortage),
     /// It does not count, and why. No job runs after it.
     Failed(String),
 }
@@ -114,14 +117,14 @@ impl<F> JobOutcome<F> {
     pub fn figures(&self) -> Option<&F> {
         match self {
             JobOutcome::Sound(figures) | JobOutcome::Missed(figures, _) => Some(figures),
-            JobOutcome::Failed(_) => None,
+            JobOutcome::OutOfMemory(_) | JobOutcome::Failed(_) => None,
         }
     }
 
     /// Why it does not pass.
     pub fn failure(&self) -> Option<&str> {
         match self {
-            JobOutcome::Sound(_) => None,
+            JobOutcome::Sound(_) | JobOutcome::OutOfMemory(_) => None,
             JobOutcome::Missed(_, reason) | JobOutcome::Failed(reason) => Some(reason),
         }
     }
@@ -198,13 +201,18 @@ pub trait Benchmark {
         false
     }
 
+    /// Whether a batch that a device has no memory for is a result: one where smaller ones run as well.
+    fn expects_shortage(&self) -> bool {
+        false
+    }
+
     /// The log and record of a finished run, both there and whole; or what is wrong with them.
     fn check_finished(&self, run: RunName) -> Result<Self::Record, String>;
 
     /// Lines for the last of `ended`, which counts.
     fn report(&self, ended: &[EndedJob<Self::Figures>]) -> Vec<String>;
 
-    /// After the last job, or the one that failed: prints what all of them say. `planned` are all jobs of the plan,
-    /// `is_complete` says that each of them counts.
+    /// After the last job, or the one that failed: prints what all of them say. `planned` are all jobs of the plan but those
+    /// without memory, `is_complete` says that each of them counts.
     fn finish(&self, planned: &[JobPlan], ended: &[EndedJob<Self::Figures>], is_complete: bool) -> anyhow::Result<()>;
 }

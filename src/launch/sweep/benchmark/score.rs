@@ -8,6 +8,8 @@ use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 
+use crate::launch::job::planned::JobFiles;
+use crate::launch::sweep::batch_search;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::cost::JobCost;
@@ -25,7 +27,30 @@ pub struct ScoreSweep {
 
 /// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
 pub fn run(config: &ScoreSweep) -> anyhow::Result<()> {
-    session::run(config.sweep.session(), config)
+    let trial = |run: RunName, files: JobFiles, context: PlanContext| {
+        let short = ScoreConfig { iterations: batch_search::ITERATIONS - 1, warmup: 1, ..config.of_run(run, context) };
+        config.job(run, short, files)
+    };
+    let sweep = batch_search::resolved::<ScoreRecord>(&config.sweep, config.kind(), &trial)?;
+    let config = &ScoreSweep { sweep, ..config.clone() };
+    session::run(config.sweep.session(), config)?;
+    Ok(())
+}
+
+impl ScoreSweep {
+    /// What a rank of `run` is asked to do.
+    fn of_run(&self, RunName { model, batch_size, dtype, .. }: RunName, context: PlanContext) -> ScoreConfig {
+        let threads = self.sweep.threads(context);
+        let cores_divided_by = self.sweep.cores_divided_by(context);
+        ScoreConfig { model, batch_size, dtype, threads, cores_divided_by, ..self.score.clone() }
+    }
+
+    fn job(&self, run: RunName, score: ScoreConfig, files: JobFiles) -> JobPlan {
+        let (threads, cost) = (score.threads, JobCost::of_scoring(&score));
+        let mut arguments = vec![self.kind().to_string()];
+        arguments.extend(option_table::arguments(&ScoreConfig { record: Some(files.record.clone()), ..score }));
+        self.sweep.job(run, files, arguments, threads, cost)
+    }
 }
 
 impl Benchmark for ScoreSweep {
@@ -38,18 +63,7 @@ impl Benchmark for ScoreSweep {
     }
 
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
-        let threads = self.sweep.threads(context);
-        let cores_divided_by = self.sweep.cores_divided_by(context);
-        let job = |run: RunName| {
-            let files = self.sweep.files(run)?;
-            let RunName { model, batch_size, dtype, .. } = run;
-            let record = Some(files.record.clone());
-            let score =
-                ScoreConfig { model, batch_size, dtype, threads, cores_divided_by, record, ..self.score.clone() };
-            let mut arguments = vec![self.kind().to_string()];
-            arguments.extend(option_table::arguments(&score));
-            Ok(self.sweep.job(run, files, arguments, threads, JobCost::of_scoring(&score)))
-        };
+        let job = |run: RunName| Ok(self.job(run, self.of_run(run, context), self.sweep.files(run)?));
         self.sweep.axes.runs().into_iter().map(job).collect()
     }
 
@@ -83,6 +97,10 @@ impl Benchmark for ScoreSweep {
     fn check_finished(&self, run: RunName) -> Result<ScoreRecord, String> {
         self.sweep.finished_log(run)?;
         self.sweep.finished_record(run)
+    }
+
+    fn expects_shortage(&self) -> bool {
+        self.sweep.axes.batch_sizes.has_several()
     }
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {

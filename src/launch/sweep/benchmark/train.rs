@@ -10,6 +10,8 @@ use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 
+use crate::launch::job::planned::JobFiles;
+use crate::launch::sweep::batch_search;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::cost::JobCost;
@@ -32,6 +34,12 @@ pub struct TrainSweep {
 /// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
 /// `conclude` says what the folder of a whole sweep shows.
 pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::Result<()> {
+    let trial = |run: RunName, files: JobFiles, context: PlanContext| {
+        let iterations = batch_search::ITERATIONS;
+        config.job(run, TrainConfig { iterations, warmup: 1, save: None, ..config.of_run(run, context) }, files)
+    };
+    let sweep = batch_search::resolved::<RunRecord>(&config.sweep, config.kind(), &trial)?;
+    let config = &TrainSweep { sweep, ..config.clone() };
     let TrainSweep { sweep, ddp_suite, .. } = config;
     session::run(sweep.session(), config)?;
     if sweep.launch.dry_run {
@@ -47,12 +55,18 @@ pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::R
 }
 
 impl TrainSweep {
-    fn job(&self, run: RunName, train: TrainConfig) -> anyhow::Result<JobPlan> {
-        let files = self.sweep.files(run)?;
+    /// What a rank of `run` is asked to do.
+    fn of_run(&self, RunName { model, batch_size, dtype, .. }: RunName, context: PlanContext) -> TrainConfig {
+        let threads = self.sweep.threads(context);
+        let cores_divided_by = self.sweep.cores_divided_by(context);
+        TrainConfig { model, batch_size, dtype, threads, cores_divided_by, ..self.train.clone() }
+    }
+
+    fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> JobPlan {
         let (threads, cost) = (train.threads, JobCost::of_training(&train));
         let mut arguments = vec![self.kind().to_string()];
         arguments.extend(option_table::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
-        Ok(self.sweep.job(run, files, arguments, threads, cost))
+        self.sweep.job(run, files, arguments, threads, cost)
     }
 }
 
@@ -66,16 +80,14 @@ impl Benchmark for TrainSweep {
     }
 
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
-        let threads = self.sweep.threads(context);
-        let cores_divided_by = self.sweep.cores_divided_by(context);
         let mut jobs = Vec::new();
         for run in self.sweep.axes.runs() {
-            let RunName { model, batch_size, dtype, .. } = run;
-            let train = TrainConfig { model, batch_size, dtype, threads, cores_divided_by, ..self.train.clone() };
+            let train = self.of_run(run, context);
             let baseline = self.ddp_suite.then(|| suite::baseline(run.case, &train)).flatten();
-            jobs.push(self.job(run, train)?);
+            jobs.push(self.job(run, train, self.sweep.files(run)?));
             if let Some(train) = baseline {
-                jobs.push(self.job(RunName { baseline: true, ..run }, train)?);
+                let run = RunName { baseline: true, ..run };
+                jobs.push(self.job(run, train, self.sweep.files(run)?));
             }
         }
         Ok(jobs)
@@ -123,6 +135,10 @@ impl Benchmark for TrainSweep {
             return Err(format!("its log {} has {done} iterations of {wanted}", run.log(&self.sweep.out).display()));
         }
         self.sweep.finished_record(run)
+    }
+
+    fn expects_shortage(&self) -> bool {
+        self.sweep.axes.batch_sizes.has_several()
     }
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Vec<String> {

@@ -3,7 +3,7 @@
 use crate::benchmark::cores;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::option;
-use crate::options::option_table::{OF_NETWORK, OF_PROFILE, OptionSpec, Options, check_ranges};
+use crate::options::option_table::{AUTO_BATCH_SIZE, OF_NETWORK, OF_PROFILE, OptionSpec, Options, check_ranges};
 
 impl Options for ScoreConfig {
     const HEADING: &'static str = "Scoring";
@@ -13,6 +13,7 @@ impl Options for ScoreConfig {
             option!(model, "model", "NAME", "Network to score with"),
             option!(batch_size, "batch-size", "IMAGES", "Images of a rank and pass")
                 .range(1u32..=65_536)
+                .keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
                 .default_of_launcher(OF_PROFILE),
             option!(dtype, "dtype", "TYPE", "Precision of the pass; fp32 is IEEE, tf32 only when asked for"),
             option!(

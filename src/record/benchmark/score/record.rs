@@ -10,7 +10,7 @@ use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
 use crate::dimension::case::Case;
-use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds, TeraflopsPerSecond};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
@@ -44,6 +44,10 @@ pub struct ScoreRecord {
     pub seconds: Vec<Vec<Seconds>>,
     /// Highest memory use of every rank: on CUDA what tensors held in the timed passes, resident on the CPU.
     pub peak_memory: Vec<Bytes>,
+    /// Rate of plain matrix products on every rank, all at once, in the precision of the passes: measured after them. Empty where
+    /// a rank had no memory for them, and in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub matrix_product: Vec<TeraflopsPerSecond>,
     /// What every host did while the passes ran.
     pub host_use: Vec<HostUse>,
     /// What every rank took and lacked while the passes ran.
@@ -169,6 +173,7 @@ mod tests {
             ranks: vec![place(0), place(1)],
             seconds: vec![vec![Seconds(0.5); 2], vec![Seconds(0.25); 2]],
             peak_memory: vec![Bytes(1); 2],
+            matrix_product: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),
             warnings: Vec::new(),

@@ -6,7 +6,9 @@ use crate::benchmark::cores;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::option;
-use crate::options::option_table::{OF_NETWORK, OF_PROFILE, OptionSpec, OptionValue, Options, check_ranges};
+use crate::options::option_table::{
+    AUTO_BATCH_SIZE, OF_NETWORK, OF_PROFILE, OptionSpec, OptionValue, Options, check_ranges,
+};
 
 impl OptionValue for Fault {
     fn text(&self) -> String {
@@ -26,6 +28,7 @@ impl Options for TrainConfig {
             option!(model, "model", "NAME", "Network to train"),
             option!(batch_size, "batch-size", "IMAGES", "Images of a rank and iteration")
                 .range(1u32..=65_536)
+                .keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
                 .default_of_launcher(OF_PROFILE),
             option!(dtype, "dtype", "TYPE", "Precision of the step; fp32 is IEEE, tf32 only when asked for"),
             option!(

@@ -14,7 +14,7 @@ use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
 use crate::dimension::case::Case;
-use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds, TeraflopsPerSecond};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
@@ -103,6 +103,10 @@ pub struct RunEnd {
     /// Highest memory use of every rank: on CUDA what tensors held after the warm-up, resident on the CPU. In older records
     /// what the device's allocator held.
     pub peak_memory: Vec<Bytes>,
+    /// Rate of plain matrix products on every rank, all at once, in the precision of the step: measured after it. Empty where
+    /// a rank had no memory for them, and in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub matrix_product: Vec<TeraflopsPerSecond>,
     /// What NCCL said that it used, line by line; empty without NCCL, where the user asked it for something else, and in
     /// older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -354,6 +358,7 @@ mod tests {
                 wall: Seconds(1.0),
                 parameter_checksums: vec!["00ff".to_owned(); 2],
                 peak_memory: vec![Bytes(1); 2],
+                matrix_product: Vec::new(),
                 nccl: Vec::new(),
                 host_use: vec![HostUse { host: "a".to_owned(), cores: 2, ..HostUse::default() }],
                 rank_use: vec![RankUse { throttled: Some(Seconds(0.5)), ..RankUse::default() }; 2],

@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::job::host_watch::CountersOfRun;
 use crate::job::session::Session;
 use crate::job::world::World;
+use crate::measure::matrix_product;
 use crate::measure::step_timer::Sample;
 
 /// What the timed loop left on this rank.
@@ -35,6 +36,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
     let iterations = iterations(world, &samples);
     let checksums = world.gather_text(&checksum(weights)?);
     let peak_memory = session.peak_memory()?;
+    let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype);
     let mut end = RunEnd {
         failure: None,
         iterations: iterations.len() as u32,
@@ -42,6 +44,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         wall: Seconds(wall.as_secs_f64()),
         parameter_checksums: checksums,
         peak_memory,
+        matrix_product,
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
         rank_use: counters.ranks,

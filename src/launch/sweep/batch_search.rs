@@ -1,0 +1,270 @@
+//! `--batch-size auto`: the largest batch that the memory of a device holds, of each network and precision, by trial jobs:
+//! doubled until one has no memory, then by bisection. Not for a sweep's own runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::bail;
+use ringmark_record::benchmark::{BenchmarkKind, Record};
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::file::run_name::{self, RunName, TRIALS};
+
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::planned::JobFiles;
+use crate::launch::local::out::absolute_out;
+use crate::launch::local::print::Printer;
+use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
+use crate::launch::sweep::benchmark::{
+    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
+};
+use crate::launch::sweep::cost::JobCost;
+use crate::launch::sweep::folder;
+use crate::launch::sweep::ledger;
+use crate::launch::sweep::plan::{BATCH_SIZES_THAT_FIT, BatchSizes};
+use crate::launch::sweep::session::{self, SessionConfig};
+
+/// Largest batch size that there is.
+const LARGEST: u32 = 65_536;
+
+/// The search ends when the largest batch that fits is known to one part in so many.
+const PARTS: u32 = 16;
+
+/// Iterations of a trial, the first of which warms up: the second has all memory of a step, the momentum's included.
+pub const ITERATIONS: u32 = 2;
+
+/// Makes the job of a trial of the run that has this name.
+pub type JobOfTrial<'a> = &'a dyn Fn(RunName, JobFiles, PlanContext) -> JobPlan;
+
+/// The same sweep with the batch sizes that were found, by an earlier session or by trials now, where it asks for them. A
+/// dry run tries nothing.
+pub fn resolved<R: Record>(sweep: &AxesSweep, kind: BenchmarkKind, job: JobOfTrial) -> anyhow::Result<AxesSweep> {
+    let BatchSizes::Largest { first, .. } = sweep.axes.batch_sizes else { return Ok(sweep.clone()) };
+    let printer = Printer { mark: "", to_error: false };
+    if sweep.launch.dry_run {
+        printer.line(&format!("# --batch-size auto: these are of batch size {first}, where the trials begin"));
+        return Ok(sweep.clone());
+    }
+    let mut found = match sweep.resume {
+        false => {
+            ledger::refuse_used_folder(&sweep.out)?;
+            BTreeMap::new()
+        }
+        true => match ledger::find(&sweep.out)?.conditions.options.get(BATCH_SIZES_THAT_FIT) {
+            Some(text) => BatchSizes::parse_found(text)?,
+            // It was begun with other batch sizes, which the session says.
+            None => return Ok(sweep.clone()),
+        },
+    };
+    let points: BTreeSet<(Model, Dtype)> = sweep.axes.runs().iter().map(|run| (run.model, run.dtype)).collect();
+    let mut is_first = true;
+    for (model, dtype) in points {
+        if found.contains_key(&(model, dtype)) {
+            continue;
+        }
+        let point =
+            Point::<R> { sweep, kind, job, model, dtype, case: case_of(&sweep.axes.cases), record: PhantomData };
+        let batch_size = point.search(first, &mut is_first, printer)?;
+        found.insert((model, dtype), batch_size);
+    }
+    let mut sweep = sweep.clone();
+    sweep.axes.batch_sizes = BatchSizes::Largest { found, first };
+    Ok(sweep)
+}
+
+/// Where ranks have the least memory: most of them on a host, and no more hosts than that needs.
+fn case_of(cases: &[Case]) -> Case {
+    let densest = cases.iter().max_by_key(|case| (case.gpus_per_node, std::cmp::Reverse(case.nodes)));
+    densest.copied().unwrap_or(Case::SINGLE)
+}
+
+/// One network and precision.
+struct Point<'a, R> {
+    sweep: &'a AxesSweep,
+    kind: BenchmarkKind,
+    job: JobOfTrial<'a>,
+    model: Model,
+    dtype: Dtype,
+    case: Case,
+    record: PhantomData<R>,
+}
+
+impl<R: Record> Point<'_, R> {
+    fn search(&self, first: u32, is_first: &mut bool, printer: Printer) -> anyhow::Result<u32> {
+        let title = format!("{} {} {}", self.case, self.model, self.dtype);
+        printer.line(&format!("{title}: looking for the largest batch size that fits"));
+        let mut bisection = Bisection::default();
+        while let Some(batch_size) = bisection.next(first) {
+            // Which network joins the hosts the doctor finds for each session anew.
+            let doctor = self.sweep.launch.doctor && (*is_first || self.case.nodes > 1);
+            *is_first = false;
+            bisection.take(batch_size, self.fits(batch_size, doctor)?);
+        }
+        let Some(fits) = bisection.fits else {
+            bail!(
+                "{title}: batch size 1 has no memory: choose a smaller network or --image-size, or fewer ranks on a host"
+            )
+        };
+        let above = bisection.lacks.map(|lacks| format!(", {lacks} does not")).unwrap_or_default();
+        printer.line(&format!("{title}: batch size {fits} fits{above}"));
+        Ok(fits)
+    }
+
+    /// Whether a job with this batch size has enough memory.
+    fn fits(&self, batch_size: u32, doctor: bool) -> anyhow::Result<bool> {
+        let out = self.sweep.out.join(TRIALS);
+        let Point { case, model, dtype, .. } = *self;
+        let run = RunName { baseline: false, case, model, batch_size, dtype, run: 1 };
+        let files = JobFiles { log: run.log(&out), record: run.record(&absolute_out(&out)?) };
+        folder::put_aside(&[run_name::under_way(&files.log), files.log.clone(), files.record.clone()])?;
+        let launch = LaunchConfig { doctor, ..self.sweep.launch.clone() };
+        let session = SessionConfig {
+            cases: &[case],
+            launch: &launch,
+            out: &out,
+            resume: false,
+            repeat: &[],
+            cooldown: Duration::ZERO,
+        };
+        let trial = Trial::<R> { kind: self.kind, run, files, job: self.job, out: &out, record: PhantomData };
+        let ended = session::run(session, &trial)?;
+        Ok(ended.iter().all(|ended| matches!(ended.outcome, JobOutcome::Sound(()))))
+    }
+}
+
+/// What is known of the largest batch that fits.
+#[derive(Debug, Default)]
+struct Bisection {
+    /// The largest that fitted.
+    fits: Option<u32>,
+    /// The smallest that had no memory.
+    lacks: Option<u32>,
+}
+
+impl Bisection {
+    /// The batch size to try next, of which `first` is the first; `None` where the answer is known.
+    fn next(&self, first: u32) -> Option<u32> {
+        match (self.fits, self.lacks) {
+            (None, None) => Some(first),
+            (Some(fits), None) => (fits < LARGEST).then(|| fits.saturating_mul(2).min(LARGEST)),
+            (None, Some(lacks)) => (lacks > 1).then_some(lacks / 2),
+            (Some(fits), Some(lacks)) => (lacks - fits > (fits / PARTS).max(1)).then(|| fits + (lacks - fits) / 2),
+        }
+    }
+
+    fn take(&mut self, batch_size: u32, fits: bool) {
+        *if fits { &mut self.fits } else { &mut self.lacks } = Some(batch_size);
+    }
+}
+
+/// A job that shows whether its batch fits.
+struct Trial<'a, R> {
+    kind: BenchmarkKind,
+    run: RunName,
+    files: JobFiles,
+    job: JobOfTrial<'a>,
+    out: &'a Path,
+    record: PhantomData<R>,
+}
+
+/// A trial is over too soon to be followed.
+struct Unfollowed;
+
+impl Follower for Unfollowed {
+    fn line(&mut self, _: &[u8]) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) {}
+}
+
+impl<R: Record> Benchmark for Trial<'_, R> {
+    type Record = R;
+    type Figures = ();
+    type Follower = Unfollowed;
+
+    fn kind(&self) -> BenchmarkKind {
+        self.kind
+    }
+
+    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+        let title = format!("trial of batch size {}", self.run.batch_size);
+        let job = (self.job)(self.run, self.files.clone(), context);
+        // What it needs is what it is to show.
+        Ok(vec![JobPlan { title, cost: JobCost::EQUAL, ..job }])
+    }
+
+    fn conditions(&self, _: PlanContext) -> Option<BTreeMap<String, String>> {
+        None
+    }
+
+    fn start(&self, _: PlanContext) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn follow(&self, _: &JobPlan, _: SessionProgress) -> Unfollowed {
+        Unfollowed
+    }
+
+    fn figures(&self, _: R, _: Unfollowed) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn expects_shortage(&self) -> bool {
+        true
+    }
+
+    fn check_finished(&self, run: RunName) -> Result<R, String> {
+        Err(format!("{} in {} is a trial", run, self.out.display()))
+    }
+
+    fn report(&self, ended: &[EndedJob<()>]) -> Vec<String> {
+        ended.last().map(|ended| format!("{}: fits", ended.job.title)).into_iter().collect()
+    }
+
+    fn finish(&self, _: &[JobPlan], _: &[EndedJob<()>], _: bool) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Batch sizes that are tried where `room` images fit, and what comes of it.
+    fn tried(first: u32, room: u32) -> (Vec<u32>, Option<u32>) {
+        let (mut bisection, mut tried) = (Bisection::default(), Vec::new());
+        while let Some(batch_size) = bisection.next(first) {
+            tried.push(batch_size);
+            bisection.take(batch_size, batch_size <= room);
+        }
+        (tried, bisection.fits)
+    }
+
+    #[test]
+    fn the_search_doubles_and_then_halves() {
+        assert_eq!(tried(8, 50), (vec![8, 16, 32, 64, 48, 56, 52, 50], Some(50)));
+        assert_eq!(tried(8, 3), (vec![8, 4, 2, 3], Some(3)));
+        assert_eq!(tried(8, 0), (vec![8, 4, 2, 1], None));
+        assert_eq!(tried(60_000, LARGEST), (vec![60_000, 65_536], Some(65_536)));
+        for room in 1..3000 {
+            let (tried, found) = tried(128, room);
+            let found = found.expect("one fits");
+            assert!(found <= room && room - found <= (found / PARTS).max(1), "{room}: {found}");
+            assert!(tried.len() <= 14, "{room}: {tried:?}");
+        }
+    }
+
+    #[test]
+    fn trials_run_where_most_ranks_share_a_host() {
+        let case = |list: &str| {
+            let cases: Vec<Case> = list.split(',').map(|case| case.parse().expect("a case")).collect();
+            case_of(&cases).to_string()
+        };
+        assert_eq!(case("1n1g,1n8g,2n8g,4n8g"), "1n8g");
+        assert_eq!(case("2n4g,1n2g"), "2n4g");
+    }
+}

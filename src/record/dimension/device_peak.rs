@@ -1,0 +1,84 @@
+//! What NVIDIA publishes of its GPUs: floating-point operations a second, by precision.
+
+use crate::dimension::dtype::Dtype;
+use crate::dimension::units::TeraflopsPerSecond;
+
+/// Peak rates of one GPU in 1e12 operations a second, at its boost clock, without sparsity; `None` where its tensor cores
+/// do not have the precision. Where a data sheet gives rates with sparsity alone, half of them.
+struct Published {
+    /// How the driver's name of the device begins, behind the maker's.
+    name: &'static str,
+    fp32: f64,
+    tf32: Option<f64>,
+    fp16: Option<f64>,
+    bf16: Option<f64>,
+}
+
+const fn ampere(name: &'static str, fp32: f64, tf32: f64, half: f64) -> Published {
+    Published { name, fp32, tf32: Some(tf32), fp16: Some(half), bf16: Some(half) }
+}
+
+const fn volta(name: &'static str, fp32: f64, fp16: f64) -> Published {
+    Published { name, fp32, tf32: None, fp16: Some(fp16), bf16: None }
+}
+
+/// From NVIDIA's data sheets of each product. Of two names that fit a device the longer one counts.
+const PUBLISHED: [Published; 18] = [
+    volta("P100-PCIE", 9.3, 18.7),
+    volta("P100-SXM2", 10.6, 21.2),
+    volta("V100-PCIE", 14.0, 112.0),
+    volta("V100-SXM2", 15.7, 125.0),
+    volta("T4", 8.1, 65.0),
+    ampere("A100", 19.5, 156.0, 312.0),
+    ampere("A30", 10.3, 82.0, 165.0),
+    ampere("A10", 31.2, 62.5, 125.0),
+    ampere("A40", 37.4, 74.8, 149.7),
+    ampere("L4", 30.3, 60.0, 121.0),
+    ampere("L40S", 91.6, 183.0, 362.0),
+    ampere("H100 80GB HBM3", 67.0, 494.5, 989.5),
+    ampere("H100 PCIe", 51.0, 378.0, 756.0),
+    ampere("H100 NVL", 60.0, 417.5, 835.5),
+    ampere("H200", 67.0, 494.5, 989.5),
+    ampere("H200 NVL", 60.0, 417.5, 835.5),
+    ampere("GH200", 67.0, 494.5, 989.5),
+    ampere("B200", 75.0, 1100.0, 2250.0),
+];
+
+/// The published peak of the GPU that its driver calls `device`; `None` where it is not in the table, as no processor is.
+pub fn published(device: &str, dtype: Dtype) -> Option<TeraflopsPerSecond> {
+    let name = device.trim_start_matches("NVIDIA ").trim_start_matches("Tesla ");
+    let is_of = |published: &&Published| {
+        let rest = name.strip_prefix(published.name);
+        rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric()))
+    };
+    let published = PUBLISHED.iter().filter(is_of).max_by_key(|published| published.name.len())?;
+    let rate = match dtype {
+        Dtype::Fp32 => Some(published.fp32),
+        Dtype::Tf32 => published.tf32,
+        Dtype::Fp16 => published.fp16,
+        Dtype::Bf16 => published.bf16,
+    };
+    rate.map(TeraflopsPerSecond)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_s_name_leads_to_its_data_sheet() {
+        let peak = |device: &str, dtype| published(device, dtype).map(|rate| rate.0);
+        assert_eq!(peak("Tesla V100-SXM2-16GB", Dtype::Fp16), Some(125.0));
+        assert_eq!(peak("Tesla V100-SXM2-16GB", Dtype::Bf16), None);
+        assert_eq!(peak("NVIDIA A100-SXM4-80GB", Dtype::Tf32), Some(156.0));
+        assert_eq!(peak("NVIDIA A100 80GB PCIe", Dtype::Fp32), Some(19.5));
+        assert_eq!(peak("NVIDIA H100 80GB HBM3", Dtype::Bf16), Some(989.5));
+        assert_eq!(peak("NVIDIA H100 PCIe", Dtype::Bf16), Some(756.0));
+        assert_eq!(peak("NVIDIA H200", Dtype::Fp32), Some(67.0));
+        assert_eq!(peak("NVIDIA H200 NVL", Dtype::Fp32), Some(60.0));
+        assert_eq!(peak("NVIDIA L40S", Dtype::Fp32), Some(91.6));
+        for unknown in ["NVIDIA L40", "NVIDIA A1000", "AMD EPYC", "Virtual GPU", ""] {
+            assert_eq!(peak(unknown, Dtype::Fp32), None, "{unknown}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The memory that a rank may take, and what is said where its batch needs more.
+
+use std::error::Error;
+use std::fmt;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use ringmark_record::dimension::units::Bytes;
+use ringmark_record::host::memory;
+use ringmark_record::host::memory_shortage::MemoryShortage;
+use tch::Device;
+
+use crate::ffi::shim;
+
+/// How libtorch's allocators, and C++, begin to say that there is no memory; what was asked for follows in some.
+const MESSAGES: [&str; 4] = [
+    "CUDA out of memory. Tried to allocate ",
+    "DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
+    "CUDA error: out of memory",
+    "std::bad_alloc",
+];
+
+/// A rank asked for more memory than its device has left.
+#[derive(Debug)]
+pub struct NoMemoryLeft {
+    /// What its device had.
+    pub shortage: MemoryShortage,
+    /// What was asked for, where that is known: `1.5 GB`.
+    asked: Option<String>,
+}
+
+impl fmt::Display for NoMemoryLeft {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "out of memory: {} are taken", self.shortage)?;
+        if let Some(asked) = &self.asked {
+            write!(formatter, ", {asked} more were asked for")?;
+        }
+        formatter.write_str(": choose a smaller --batch-size; `ringmark sweep --batch-size auto` finds the largest")
+    }
+}
+
+impl Error for NoMemoryLeft {}
+
+/// Lets this process's allocations fail when it has taken so much `more` than now, before the kernel has to end a process
+/// for want of memory.
+pub fn limit_to(more: Bytes) {
+    let own = memory::private().0 + more.0;
+    // Where there is no such limit, the kernel's remains.
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_DATA) {
+        let _ = setrlimit(Resource::RLIMIT_DATA, soft.min(own), hard);
+    }
+}
+
+/// The same error; as [`NoMemoryLeft`] where it says that `device` has no memory left.
+pub fn named(error: anyhow::Error, device: Device) -> anyhow::Error {
+    let text = format!("{error:#}");
+    let Some(message) = MESSAGES.iter().find(|message| text.contains(**message)) else { return error };
+    let shortage = match device {
+        Device::Cuda(index) => shim::device_memory(index).ok().map(|(free, total)| (total.saturating_sub(free), total)),
+        _ => getrlimit(Resource::RLIMIT_DATA).ok().map(|(limit, _)| (memory::private().0, limit)),
+    };
+    let shortage = shortage.map(|(taken, total)| MemoryShortage { taken: Bytes(taken), total: Bytes(total) });
+    let asked = text.split(message).nth(1).and_then(asked_in);
+    shortage.map_or(error, |shortage| NoMemoryLeft { shortage, asked }.into())
+}
+
+/// The amount at the beginning of `text`: `20.00 MiB. GPU 0 ..` or `123 bytes. Error ..`.
+fn asked_in(text: &str) -> Option<String> {
+    let mut words = text.split_whitespace();
+    let number: f64 = words.next()?.parse().ok()?;
+    let unit = match words.next()?.trim_end_matches('.') {
+        "bytes" => 1.0,
+        "KiB" => 1024.0,
+        "MiB" => 1024.0 * 1024.0,
+        "GiB" => 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    Some(format!("{:.2} GB", number * unit / 1e9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_libtorch_asked_for_is_read() {
+        assert_eq!(
+            asked_in("20.00 MiB. GPU 0 has a total capacity of 15.77 GiB of which ..").as_deref(),
+            Some("0.02 GB")
+        );
+        assert_eq!(asked_in("1500000000 bytes. Error code 12 (Cannot ..").as_deref(), Some("1.50 GB"));
+        assert_eq!(asked_in("more than 1EB memory."), None);
+    }
+
+    #[test]
+    fn libtorch_s_own_error_is_named() {
+        let asked = 1_i64 << 60;
+        let error = tch::Tensor::f_zeros([asked], (tch::Kind::Uint8, Device::Cpu)).expect_err("no host has it");
+        let named = named(error.into(), Device::Cpu);
+        let shortage = named.downcast_ref::<NoMemoryLeft>().expect("it is for memory");
+        assert!(shortage.shortage.taken.0 > 0, "{shortage}");
+        assert_eq!(shortage.asked.as_deref(), Some("1152921504.61 GB"), "{shortage}");
+        let other = super::named(anyhow::anyhow!("no such file"), Device::Cpu);
+        assert_eq!(other.to_string(), "no such file");
+    }
+}

@@ -1,0 +1,82 @@
+//! The rate of plain matrix products: what the device can do at most in the precision of the step, and so what a network's
+//! rate is a share of. Not for what libraries reach with convolutions.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::units::TeraflopsPerSecond;
+use tch::{Device, Kind, Tensor};
+
+use crate::job::world::World;
+use crate::measure::mark::Mark;
+
+/// Rows and columns of the first matrices; they double while a product takes no longer than [`LONG_ENOUGH`].
+const FIRST: i64 = 256;
+
+/// Of the last: three of them in fp32 take 800 MB.
+const LAST: i64 = 8192;
+
+/// Seconds of a product whose time is known well.
+const LONG_ENOUGH: f64 = 5e-3;
+
+/// Wall time that is spent, but for the last product.
+const BUDGET: Duration = Duration::from_millis(200);
+
+/// The highest rate of square products `A B` on every rank, `2 n^3` floating-point operations each, all ranks at once; empty
+/// where a rank has no memory for them. All ranks call it together, when nothing else is under way.
+pub fn rates(world: &World, device: Device, dtype: Dtype) -> Vec<TeraflopsPerSecond> {
+    world.barrier();
+    let own = rate(device, dtype).unwrap_or(f64::NAN);
+    let all = world.gather(&[own]).concat();
+    let is_known = all.iter().all(|rate| rate.is_finite());
+    if is_known { all.into_iter().map(TeraflopsPerSecond).collect() } else { Vec::new() }
+}
+
+/// In 1e12 operations a second.
+fn rate(device: Device, dtype: Dtype) -> Result<f64> {
+    let kind = match dtype {
+        Dtype::Fp32 | Dtype::Tf32 => Kind::Float,
+        Dtype::Fp16 => Kind::Half,
+        Dtype::Bf16 => Kind::BFloat16,
+    };
+    let _no_gradient = tch::no_grad_guard();
+    // Random: constant numbers cost a GPU less power, and it would run faster than with a network's.
+    let random = |size| Tensor::f_rand([size, size], (Kind::Float, device))?.f_to_kind(kind);
+    let (begun, mut size, mut best) = (Instant::now(), FIRST, 0.0_f64);
+    let mut matrix = random(size)?;
+    loop {
+        let wall = Instant::now();
+        let start = Mark::set(device)?;
+        let _ = matrix.f_matmul(&matrix)?;
+        let end = Mark::set(device)?;
+        end.wait(|| Ok(()))?;
+        let seconds = end.seconds_since(&start)?;
+        best = best.max(2.0 * (size as f64).powi(3) / seconds / 1e12);
+        if begun.elapsed() >= BUDGET {
+            return Ok(best);
+        }
+        // Eight times the operations of this one.
+        let has_time = begun.elapsed() + 8 * wall.elapsed() < BUDGET;
+        if seconds < LONG_ENOUGH && size < LAST && has_time {
+            size *= 2;
+            matrix = random(size)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::seeded;
+
+    #[test]
+    fn a_processor_has_a_rate() {
+        let _generator = seeded(1);
+        for dtype in [Dtype::Fp32, Dtype::Bf16] {
+            let rate = rate(Device::Cpu, dtype).expect("memory for a few matrices");
+            // One thread of anything that runs libtorch.
+            assert!((1e-4..10.0).contains(&rate), "{dtype}: {rate} TFLOP/s");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Batch sizes that a device has no memory for: a result of `ringmark sweep` over several, what `--batch-size auto` looks
+//! for, and an error otherwise. With the real worker, whose memory a limit of the kernel's makes small.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use ringmark_record::manifest::{Manifest, RunState};
+
+use crate::sandbox::{Sandbox, ringmark, run, words};
+use crate::turn;
+
+/// A network of next to no arithmetic: a batch that fills memory takes no time.
+const SMALL: &str = "--device cpu --model mxnet-lenet --iters 3 --warmup 1 --no-doctor";
+
+/// What a process may take in private memory: enough for the program, libtorch and a small batch.
+const BYTES: u64 = 1_300_000_000;
+
+/// In `sandbox`, into its folder `out`.
+fn within(sandbox: &Sandbox, bytes: u64, options: &str) -> Command {
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--data={bytes}")).arg(env!("CARGO_BIN_EXE_ringmark")).args(words(options)).args(words(SMALL));
+    command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")).stdin(Stdio::null());
+    command
+}
+
+fn manifest(folder: &Path) -> Manifest {
+    Manifest::find(folder).expect("sound").expect("a manifest")
+}
+
+#[test]
+fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options = "sweep --batch-sizes 65536,2,32768 --cases 1n2g --runs 2";
+    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, options));
+    assert_eq!(status, Some(0), "{stderr}");
+    for batch_size in [65536, 32768] {
+        let line = format!("1n2g b{batch_size} run 1 of 2: out of memory at batch {batch_size}: 1.");
+        assert!(stdout.contains(&line) && !stdout.contains(&format!("b{batch_size} run 2")), "{stdout}");
+        let failure = sandbox.failure(&format!("1n2g/mxnet-lenet_b{batch_size}_fp32_1.log"));
+        let begins = failure.starts_with(&format!("out of memory at batch {batch_size}: 1."));
+        assert!(begins && failure.ends_with(" of 1.3 GB"), "{failure}");
+    }
+    assert!(stdout.contains("1n2g b2 run 2 of 2: "), "{stdout}");
+    let states: Vec<RunState> = manifest(&sandbox.path("out")).runs.into_iter().map(|run| run.state).collect();
+    let is_short = |state: &RunState| match state {
+        RunState::OutOfMemory { memory } => memory.taken.0 <= memory.total.0 && memory.total.0 == BYTES,
+        state => panic!("{state:?}"),
+    };
+    assert!(is_short(&states[0]) && is_short(&states[4]), "{states:?}");
+    assert_eq!((&states[1], &states[5]), (&RunState::Planned, &RunState::Planned));
+    assert_eq!(states[2..4], [RunState::Finished, RunState::Finished]);
+
+    // It is settled: nothing is missing, for nobody.
+    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, &format!("{options} --resume")));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("2 of 6 runs are finished") && !stdout.contains("run 1 of 2"), "{stdout}");
+    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
+    assert!(stdout.contains("ok    complete  2 of 6 runs are finished, 4 have no memory for their batch"), "{stdout}");
+    let (status, stdout, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(!stdout.contains("65536 per rank"), "{stdout}");
+
+    // Where it is to be repeated, it is tried again.
+    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, &format!("{options} --resume --repeat 1n2g")));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("1n2g b32768 run 1 of 2: out of memory at batch 32768: "), "{stdout}");
+    assert!(stdout.contains("1n2g b2 run 1 of 2: "), "{stdout}");
+}
+
+#[test]
+fn without_a_smaller_batch_it_is_an_error_that_names_the_rank() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, "sweep --batch-size 16384 --cases 1n2g --runs 1"));
+    assert_eq!(status, Some(1), "{stdout} {stderr}");
+    let failure = sandbox.failure("1n2g/mxnet-lenet_b16384_fp32_1.log");
+    assert!(failure.starts_with("rank ") && failure.contains(" of 2 on host "), "{failure}");
+    assert!(failure.contains(": out of memory: ") && failure.contains(" of 1.3 GB are taken, "), "{failure}");
+    assert!(failure.contains(" more were asked for: choose a smaller --batch-size; "), "{failure}");
+    assert!(stderr.contains(&failure), "{stderr}");
+    assert!(sandbox.left().is_empty(), "{:?}", sandbox.left());
+
+    // Several, none of which fits.
+    let sandbox = Sandbox::real();
+    let (status, _, stderr) =
+        run(&mut within(&sandbox, BYTES, "sweep --batch-sizes 16384,65536 --cases 1n1g --runs 1"));
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("no batch size fits the memory of the device: choose a smaller --batch-size"), "{stderr}");
+}
+
+#[test]
+fn the_largest_batch_that_fits_is_found_and_kept() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    // Trials begin at the profile's 128.
+    let options = "sweep --profile dlperf --batch-size auto --cases 1n1g --runs 1";
+    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, options));
+    assert_eq!(status, Some(0), "{stderr}");
+    let found = stdout.lines().find_map(|line| line.strip_prefix("1n1g mxnet-lenet fp32: batch size "));
+    let (fits, above) = found.and_then(|text| text.split_once(" fits, ")).expect(&stdout);
+    let fits: u32 = fits.parse().expect("a number");
+    let lacks: u32 = above.strip_suffix(" does not").expect(above).parse().expect("a number");
+    assert!(fits >= 128 && lacks > fits && lacks - fits <= fits / 16 + 1, "{stdout}");
+    assert!(stdout.contains(&format!("trial of batch size {fits}: fits")), "{stdout}");
+    assert!(stdout.contains(&format!("trial of batch size {lacks}: out of memory at batch {lacks}: ")), "{stdout}");
+    let manifest = manifest(&sandbox.path("out"));
+    let runs: Vec<String> = manifest.runs.iter().map(|run| run.name.to_string()).collect();
+    assert_eq!(runs, [format!("1n1g/mxnet-lenet_b{fits}_fp32_1.log")]);
+
+    // Trials are no runs, and are made once.
+    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, &format!("{options} --resume")));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("1 of 1 runs are finished") && !stdout.contains("trial"), "{stdout}");
+    let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
+    assert_eq!(status, Some(0), "{stderr}");
+    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
+    assert!(stdout.contains("ok    complete") && stdout.contains("ok    rules"), "{stdout}");
+    let trials = fs::read_dir(sandbox.path("out/batch-size-trials/1n1g")).expect("they stay").count();
+    assert!(trials > 4, "{trials}");
+}
+
+#[test]
+fn a_dry_run_tries_nothing() {
+    let sandbox = Sandbox::real();
+    let (status, stdout, stderr) =
+        run(&mut within(&sandbox, BYTES, "sweep --dry-run --batch-size auto --cases 1n1g --runs 1"));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.starts_with("# --batch-size auto: these are of batch size 8, where the trials begin\n"), "{stdout}");
+    assert!(!sandbox.path("out").exists());
+}
