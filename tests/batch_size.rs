@@ -32,17 +32,17 @@ fn manifest(folder: &Path) -> Manifest {
 fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
     let _turn = turn();
     let sandbox = Sandbox::real();
-    let options = "sweep --batch-sizes 65536,2,32768 --cases 1n2g --runs 2";
+    let options = "sweep --batch-sizes 65536,2,32768 --cases 1n1g --runs 2";
     let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, options));
     assert_eq!(status, Some(0), "{stderr}");
     for batch_size in [65536, 32768] {
-        let line = format!("1n2g b{batch_size} run 1 of 2: out of memory at batch {batch_size}: 1.");
+        let line = format!("1n1g b{batch_size} run 1 of 2: out of memory at batch {batch_size}: 1.");
         assert!(stdout.contains(&line) && !stdout.contains(&format!("b{batch_size} run 2")), "{stdout}");
-        let failure = sandbox.failure(&format!("1n2g/mxnet-lenet_b{batch_size}_fp32_1.log"));
+        let failure = sandbox.failure(&format!("1n1g/mxnet-lenet_b{batch_size}_fp32_1.log"));
         let begins = failure.starts_with(&format!("out of memory at batch {batch_size}: 1."));
         assert!(begins && failure.ends_with(" of 1.3 GB"), "{failure}");
     }
-    assert!(stdout.contains("1n2g b2 run 2 of 2: "), "{stdout}");
+    assert!(stdout.contains("1n1g b2 run 2 of 2: "), "{stdout}");
     let states: Vec<RunState> = manifest(&sandbox.path("out")).runs.into_iter().map(|run| run.state).collect();
     let is_short = |state: &RunState| match state {
         RunState::OutOfMemory { memory } => memory.taken.0 <= memory.total.0 && memory.total.0 == BYTES,
@@ -63,10 +63,10 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
     assert!(!stdout.contains("65536 per rank"), "{stdout}");
 
     // Where it is to be repeated, it is tried again.
-    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, &format!("{options} --resume --repeat 1n2g")));
+    let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, &format!("{options} --resume --repeat 1n1g")));
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("1n2g b32768 run 1 of 2: out of memory at batch 32768: "), "{stdout}");
-    assert!(stdout.contains("1n2g b2 run 1 of 2: "), "{stdout}");
+    assert!(stdout.contains("1n1g b32768 run 1 of 2: out of memory at batch 32768: "), "{stdout}");
+    assert!(stdout.contains("1n1g b2 run 1 of 2: "), "{stdout}");
 }
 
 #[test]

@@ -24,8 +24,9 @@ use crate::turn;
 #[test]
 fn a_dry_run_prints_the_baselines_between_the_runs() {
     let sandbox = Sandbox::new("exit 1");
-    let mut command =
-        ringmark("sweep --dry-run --suite ddp --cases 1n1g,2n8g --runs 2 --hosts a:8,b:8 --interface ib0");
+    let mut command = ringmark(
+        "sweep --dry-run --suite ddp --model resnet50_v1b --cases 1n1g,2n8g --runs 2 --hosts a:8,b:8 --interface ib0",
+    );
     command.args(words("--save /shared/weights"));
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     command.env_clear().env("PATH", "/usr/bin:/bin").env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
@@ -39,6 +40,23 @@ fn a_dry_run_prints_the_baselines_between_the_runs() {
     let (_, stdout, _) = run(command.args(words("--collective mpi")));
     let is_baseline = |line: &&str| line.contains(" --backend none ") && line.contains(" --case 1n1g ");
     assert_eq!(stdout.lines().filter(is_baseline).count(), 2, "{stdout}");
+}
+
+#[test]
+fn the_suite_has_pytorch_s_networks_and_batch_size() {
+    let sandbox = Sandbox::new("exit 1");
+    let runs = |options: &str| {
+        let mut command = ringmark(&format!("sweep --dry-run --suite ddp --cases 1n1g --runs 1 --no-doctor {options}"));
+        command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        let (status, stdout, stderr) = run(&mut command);
+        assert_eq!(status, Some(0), "{stderr}");
+        let names = stdout.lines().filter_map(|line| line.split_once("/1n1g/")?.1.split_once("_1.jsonl"));
+        names.map(|(name, _)| name.to_owned()).collect::<Vec<String>>()
+    };
+    let networks = ["rn50", "resnet101", "resnext50-32x4d", "resnext101-32x8d"];
+    assert_eq!(runs("--profile dlperf --hosts a:1"), networks.map(|name| format!("{name}_b32_fp32")));
+    assert_eq!(runs("--device cpu"), networks.map(|name| format!("{name}_b8_fp32")));
+    assert_eq!(runs("--profile dlperf --hosts a:1 --batch-size 16 --model resnet18"), ["resnet18_b16_fp32"]);
 }
 
 #[test]
@@ -373,9 +391,11 @@ fn the_real_worker_without_communication_and_all_that_comes_of_it() {
 
     // The sweep's own lines, by the other section.
     let lines = extract(&out, "--format pytorch-ddp-lines");
-    let (_, lines) = lines.split_once("\n\n").expect("what was measured, then the lines");
-    assert_eq!(lines.lines().filter(|line| line.contains(" GPUs -- ")).count(), 3, "{lines}");
-    assert!(stdout.contains(lines), "{stdout}\n{lines}");
+    let place = lines.find("Benchmark: ").expect("head, what was measured, the lines");
+    assert_eq!(lines[place..].lines().filter(|line| line.contains(" GPUs -- ")).count(), 3, "{lines}");
+    assert!(stdout.contains(&lines[place..]), "{stdout}\n{lines}");
+    let head = "PyTorch distributed benchmark suite\n-----------------------------------\n\n* PyTorch version: 2.11";
+    assert!(stdout.contains(head) && lines.contains(head), "{stdout}\n{lines}");
     let file = benchmark(&out);
     assert!(file.pytorch_version.starts_with("2.11"), "{}", file.pytorch_version);
     assert_eq!(file.distributed_backend, "shared-memory");

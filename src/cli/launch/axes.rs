@@ -12,6 +12,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
+use ringmark_record::manifest::Manifest;
 use ringmark_record::options::option_table::{AUTO_BATCH_SIZE, keyword};
 use ringmark_record::options::usage::usage;
 
@@ -84,7 +85,7 @@ pub(super) fn one_batch_size(typed: Option<&str>, batch_size: u32) -> BatchSizes
 /// What an axis holds where its option names no values.
 pub(super) struct AxisDefaults {
     pub(super) cases: fn(&Hosts) -> Vec<Case>,
-    pub(super) model: Model,
+    pub(super) models: Vec<Model>,
     pub(super) dtype: Dtype,
     pub(super) batch_sizes: BatchSizes,
     pub(super) threads: Option<u32>,
@@ -104,6 +105,14 @@ impl AxesOptions {
         }
     }
 
+    /// What the sweep that is to go on was begun with, by option; nothing where there is none.
+    pub(super) fn begun(&self) -> BTreeMap<String, String> {
+        let out = self.out.as_ref().filter(|_| self.resume);
+        // Where it cannot be read the session says so.
+        let manifest = out.and_then(|out| Manifest::find(out).ok().flatten());
+        manifest.map(|manifest| manifest.conditions.options).unwrap_or_default()
+    }
+
     /// Fills in what was not typed and checks the axes.
     pub(super) fn into_sweep(
         self,
@@ -112,7 +121,7 @@ impl AxesOptions {
         defaults: AxisDefaults,
     ) -> anyhow::Result<AxesSweep> {
         let mut axes = Axes {
-            models: self.models.unwrap_or_else(|| vec![defaults.model]),
+            models: self.models.unwrap_or(defaults.models),
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
             batch_sizes: self.batch_sizes.map_or(defaults.batch_sizes, BatchSizes::Each),
             cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts)),

@@ -60,7 +60,7 @@ impl ScoreOptions {
         let is_one_size = profile == SweepProfile::Quick || typed.is_some();
         let defaults = AxisDefaults {
             cases: |_| vec![Case::SINGLE],
-            model: score.model,
+            models: vec![score.model],
             dtype: score.dtype,
             batch_sizes: match is_one_size {
                 true => axes::one_batch_size(typed, score.batch_size),

@@ -4,8 +4,8 @@ use std::path::{self, PathBuf};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table::{self, Launched};
@@ -40,7 +40,7 @@ Examples:
   ringmark sweep --dtypes fp32,bf16 --batch-sizes 32,64,128 --cases 1n1g,1n8g
       every precision with every batch size and case
   ringmark sweep --suite ddp --hosts a:8,b:8
-      PyTorch's DDP suite: every case with and without communication, percentiles in its lines
+      PyTorch's DDP suite: four networks, every case with and without communication, percentiles in its lines
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not
   ringmark sweep --hosts a:8,b:8 --dry-run --save-config sweep.toml
@@ -68,8 +68,9 @@ pub struct SweepOptions {
     /// Where and how.
     #[command(flatten)]
     launch: LaunchOptions,
-    /// Run PyTorch's DDP benchmark: after each run the same ranks without communication, and its percentile lines at the
-    /// end [default cases: 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as far as they fit the hosts]
+    /// Run PyTorch's DDP benchmark: its four networks, after each run the same ranks without communication, and its
+    /// percentile lines at the end [defaults: on GPUs batch size 32; cases 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as far as
+    /// they fit the hosts]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
     suite: Option<String>,
     /// What every rank is asked to do.
@@ -85,11 +86,25 @@ impl SweepOptions {
         let device = machine.kind(&launch);
         let ddp_suite = self.suite.is_some();
         let profile = self.axes.profile(&machine, &launch);
-        let train = with_absolute_paths(self.train.apply(TrainConfig::of_profile(profile, device))?)?;
+        let defaults = TrainConfig::of_profile(profile, device);
+        let begun = self.axes.begun();
+        // A sweep that goes on as a suite stays what it is.
+        let is_pytorch_s = |option: &str| ddp_suite && !begun.contains_key(option);
+        let defaults = match profile {
+            SweepProfile::Dlperf if is_pytorch_s("--batch-size") => {
+                TrainConfig { batch_size: suite::BATCH_SIZE, ..defaults }
+            }
+            _ => defaults,
+        };
+        let train = with_absolute_paths(self.train.apply(defaults)?)?;
+        let models = match self.train.typed("model") {
+            None if is_pytorch_s("--model") => suite::MODELS.to_vec(),
+            _ => vec![train.model],
+        };
         let knows_cpu = machine.knows_cpu(&launch);
         let defaults = AxisDefaults {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
-            model: train.model,
+            models,
             dtype: train.dtype,
             batch_sizes: axes::one_batch_size(self.train.typed("batch-size"), train.batch_size),
             threads: train.threads,

@@ -10,6 +10,7 @@ use ringmark_record::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::file::run_name::RunName;
@@ -17,6 +18,12 @@ use ringmark_record::file::whole_file;
 use ringmark_record::line::pytorch_ddp;
 
 use crate::launch::cluster::hosts::Hosts;
+
+/// Networks of PyTorch's suite.
+pub const MODELS: [Model; 4] = [Model::Resnet50V1b, Model::Resnet101, Model::Resnext50, Model::Resnext101];
+
+/// Images of a rank in PyTorch's suite.
+pub const BATCH_SIZE: u32 = 32;
 
 /// GPUs of a machine in PyTorch's suite.
 const FULL: u32 = 8;
@@ -47,10 +54,14 @@ pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
     (!is_alone).then(|| TrainConfig { exchange, save: None, ..train.clone() })
 }
 
-/// PyTorch's lines of these runs, all of them finished: a block for each precision and batch size, in it a line for each
+/// PyTorch's lines of these runs, all of them finished: its head, then a block for each precision and batch size, in it a line for each
 /// case, and above it the one without communication where there is one. Percentiles are over the iterations after the
 /// first `warmup` of all ranks and runs.
 pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<String>> {
+    let mut lines = match runs.iter().max_by_key(|run| (run.case.ranks(), !run.baseline)) {
+        Some(largest) => head(&read(&largest.record(out))?),
+        None => Vec::new(),
+    };
     let mut groups: Vec<(RunName, Vec<f64>)> = Vec::new();
     for run in runs {
         let of_group = RunName { run: 0, ..*run };
@@ -63,8 +74,7 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
     let point = |group: &RunName| (group.model, group.dtype, group.batch_size);
     let mut points: Vec<(Model, Dtype, u32)> = groups.iter().map(|(group, _)| point(group)).collect();
     points.dedup();
-    let mut lines: Vec<String> = Vec::new();
-    for &(model, dtype, batch_size) in &points {
+    for (index, &(model, dtype, batch_size)) in points.iter().enumerate() {
         let mut of_point: Vec<&(RunName, Vec<f64>)> =
             groups.iter().filter(|(group, _)| point(group) == (model, dtype, batch_size)).collect();
         of_point.sort_by_key(|(group, _)| (group.case.ranks(), group.case, !group.baseline));
@@ -73,7 +83,7 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
                 .ok_or_else(|| anyhow!("{} has no iteration after warm-up", group.what()))
         };
         let block = of_point.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?;
-        if !lines.is_empty() {
+        if index > 0 {
             lines.push(String::new());
         }
         // PyTorch's title names network and batch size alone.
@@ -83,10 +93,28 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
     Ok(lines)
 }
 
+/// What PyTorch's benchmark says first.
+fn head(RunRecord { header, .. }: &RunRecord) -> Vec<String> {
+    let environment = &header.environment;
+    let is_on_cuda = header.ranks.iter().any(|rank| rank.device == DeviceKind::Cuda);
+    let head = pytorch_ddp::Head {
+        pytorch_version: &environment.libtorch_version,
+        cuda_version: environment.cuda_version.as_deref().filter(|_| is_on_cuda),
+        backend: &header.backend,
+        bucket: header.config.exchange.bucket(),
+        topology: &environment.topology,
+    };
+    head.lines()
+}
+
+fn read(record: &Path) -> anyhow::Result<RunRecord> {
+    let read = || RunRecord::read(BufReader::new(whole_file::open(record)?));
+    read().with_context(|| format!("record {}", record.display()))
+}
+
 /// After warm-up, of all ranks, in seconds.
 fn steps(record: &Path, warmup: u32) -> anyhow::Result<Vec<f64>> {
-    let read = || RunRecord::read(BufReader::new(whole_file::open(record)?));
-    let record = read().with_context(|| format!("record {}", record.display()))?;
+    let record = read(record)?;
     let counted = record.iterations.iter().skip(warmup as usize);
     Ok(counted.flat_map(|iteration| &iteration.step).map(|step| step.0).collect())
 }

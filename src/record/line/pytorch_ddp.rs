@@ -3,7 +3,49 @@
 
 use crate::dimension::case::Case;
 use crate::dimension::model::Model;
+use crate::dimension::units::Bytes;
 use crate::stats::summary::{STEP_PERCENTS, percentile};
+
+/// What PyTorch's benchmark says before its first block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Head<'a> {
+    /// Version of libtorch.
+    pub pytorch_version: &'a str,
+    /// That of CUDA, where ranks compute on it.
+    pub cuda_version: Option<&'a str>,
+    /// What sums the gradients.
+    pub backend: &'a str,
+    /// Size of a bucket.
+    pub bucket: Bytes,
+    /// The topology of the first host, by `nvidia-smi topo -m` or, without a GPU, hwloc.
+    pub topology: &'a [String],
+}
+
+/// PyTorch counts a bucket in MiB (`bucket_cap_mb * 1024 * 1024` bytes), we do in MB.
+pub const MEBIBYTE: f64 = 1_048_576.0;
+
+impl Head<'_> {
+    /// Line by line, with an empty one at the end.
+    pub fn lines(&self) -> Vec<String> {
+        const RULE: &str = "-----------------------------------";
+        let program = if self.cuda_version.is_some() { "nvidia-smi topo -m" } else { "lstopo-no-graphics" };
+        let bucket = format!("{:.2}", self.bucket.0 as f64 / MEBIBYTE);
+        let bucket = bucket.trim_end_matches('0').trim_end_matches('.');
+        let mut lines: Vec<String> = [RULE, "PyTorch distributed benchmark suite", RULE, ""].map(str::to_owned).into();
+        lines.extend([
+            format!("* PyTorch version: {}", self.pytorch_version),
+            format!("* CUDA version: {}", self.cuda_version.unwrap_or("None")),
+            format!("* Distributed backend: {}", self.backend),
+            format!("* Maximum bucket size: {bucket}MB"),
+            String::new(),
+            format!("--- {program} ---"),
+            String::new(),
+        ]);
+        lines.extend(self.topology.iter().cloned());
+        lines.extend([String::new(), "--------------------------".to_owned(), String::new()]);
+        lines
+    }
+}
 
 /// The lines of one model, with what stands above them. PyTorch's benchmark calls a model by torchvision's name.
 pub fn block(model: Model, batch_size: u32, lines: impl IntoIterator<Item = String>) -> Vec<String> {
@@ -59,6 +101,26 @@ mod tests {
             block(Model::Resnet50V1b, 32, ["a line".to_owned()]),
             [title, String::new(), header(), "a line".to_owned()]
         );
+    }
+
+    #[test]
+    fn the_head_is_pytorch_s() {
+        let topology = ["\tGPU0\tCPU Affinity".to_owned(), "GPU0\t X \t0-15".to_owned()];
+        let head = Head {
+            pytorch_version: "2.11.0",
+            cuda_version: Some("13.0"),
+            backend: "nccl",
+            bucket: Bytes(26_214_400),
+            topology: &topology,
+        };
+        let shown = "-----------------------------------\nPyTorch distributed benchmark suite\n\
+                     -----------------------------------\n\n* PyTorch version: 2.11.0\n* CUDA version: 13.0\n\
+                     * Distributed backend: nccl\n* Maximum bucket size: 25MB\n\n--- nvidia-smi topo -m ---\n\n\
+                     \tGPU0\tCPU Affinity\nGPU0\t X \t0-15\n\n--------------------------\n";
+        assert_eq!(head.lines().join("\n"), shown);
+        let on_cpu = Head { cuda_version: None, bucket: Bytes(25_000_000), topology: &[], ..head }.lines();
+        assert!(on_cpu.contains(&"* CUDA version: None".to_owned()), "{on_cpu:?}");
+        assert!(on_cpu.contains(&"* Maximum bucket size: 23.84MB".to_owned()), "{on_cpu:?}");
     }
 
     #[test]

@@ -15,9 +15,6 @@ use crate::read::analyse::title::title;
 use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult, OurConditions, OurResult};
 use crate::read::load::record::{Recorded, RecordedConditions};
 
-/// PyTorch counts a bucket in MiB (`bucket_cap_mb * 1024 * 1024` bytes), we do in MB.
-const MEBIBYTE: f64 = 1_048_576.0;
-
 /// What PyTorch's benchmark would have written of these runs; an error where the records that it needs are not there.
 ///
 /// `diff.py` pairs models and groups of ranks by their places, and skips the first group: it has to be the one rank
@@ -41,7 +38,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     buckets.dedup();
     let bucket_size = match buckets[..] {
         [] => bail!("{} has no run that counts", extraction.name),
-        [bytes] => bytes as f64 / MEBIBYTE,
+        [bytes] => bytes as f64 / pytorch_ddp::MEBIBYTE,
         _ => {
             bail!("{} has runs of several bucket sizes, of which PyTorch's file holds one: part them", extraction.name)
         }
@@ -110,6 +107,18 @@ fn measurements(case: &CaseRuns) -> GroupResult {
     }
 }
 
+/// The head of PyTorch's benchmark, by the record of the run with most ranks; none where no run has a record.
+fn head(extraction: &Extraction) -> Vec<String> {
+    let cases = extraction.groups.iter().flat_map(|group| &group.cases);
+    let with_records = cases.filter_map(|case| Some((case.case.ranks(), recorded(case).next()?)));
+    let Some((_, largest)) = with_records.max_by_key(|(ranks, _)| *ranks) else { return Vec::new() };
+    let Recorded { conditions, environment, backend, .. } = largest;
+    let cuda_version = environment.cuda_version.as_deref().filter(|_| conditions.device == DeviceKind::Cuda);
+    let (pytorch_version, topology) = (environment.libtorch_version.as_str(), environment.topology.as_slice());
+    let bucket = conditions.config.exchange.bucket();
+    pytorch_ddp::Head { pytorch_version, cuda_version, backend, bucket, topology }.lines()
+}
+
 /// The lines that PyTorch's benchmark prints, a block for each group; ranks without communication are its `no ddp`.
 pub fn lines(extraction: &Extraction) -> String {
     let block = |group: &Group| {
@@ -127,5 +136,6 @@ pub fn lines(extraction: &Extraction) -> String {
             pytorch_ddp::block(group.conditions.model, batch_size, lines).join("\n")
         )
     };
-    extraction.groups.iter().map(block).collect::<Vec<String>>().join("\n")
+    let head = head(extraction).into_iter().map(|line| line + "\n");
+    head.collect::<String>() + &extraction.groups.iter().map(block).collect::<Vec<String>>().join("\n")
 }
