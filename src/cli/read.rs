@@ -39,8 +39,8 @@ pub struct ExtractOptions {
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
     #[arg(long, value_name = "N")]
     warmup: Option<u32>,
-    /// Print what MXNet's performance page published of the same networks below a scoring result
-    #[arg(long, conflicts_with_all = ["json", "format"])]
+    /// Print what MXNet's performance page published of the same networks below a scoring result, or in its JSON
+    #[arg(long)]
     published: bool,
     /// What to print; the files are written in any case
     #[arg(long, default_value = "table", conflicts_with = "json", value_parser = keyword::<Format>())]

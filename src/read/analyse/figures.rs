@@ -8,7 +8,7 @@ use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
@@ -132,6 +132,11 @@ impl CaseRuns {
     /// Threads of its ranks in the runs that count; none without records.
     pub fn threads(&self) -> BTreeSet<u32> {
         self.counted().flat_map(|run| &run.ranks).map(|rank| rank.place.threads).collect()
+    }
+
+    /// Memory of the rank that held most, in any run that counts; `None` without records that tell.
+    pub fn peak_memory(&self) -> Option<Bytes> {
+        self.counted().filter_map(|run| run.peak_memory).max_by_key(|bytes| bytes.0)
     }
 
     fn object_to_speed(&mut self, asked: &SweepFacts) {

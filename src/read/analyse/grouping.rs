@@ -13,6 +13,9 @@ use serde_json::Value;
 
 use crate::read::load::record::{RecordedConditions, Run};
 
+/// Options, by their names in records, that are axes of a table by batch size.
+pub const AXES: [&str; 3] = ["model", "dtype", "batch_size"];
+
 /// What has to be equal for two runs to stand in one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conditions {

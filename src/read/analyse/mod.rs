@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`grouping`] | which runs may stand in one table, and what tables are called |
 //! | [`figures`] | groups of runs into cases, speedup and efficiency |
+//! | [`batch_sizes`] | speed and memory by batch size, of training and of scoring |
 //! | [`caution`] | what a reader of a table must know of the runs in it |
 //! | [`conclusion`] | the last word about a group of runs |
 //! | [`quotable`] | why figures are not to be quoted, and what to do |
@@ -15,6 +16,7 @@
 //! | [`results`] | the results that one report is about |
 //! | [`published`] | rows that others published, with their sources |
 
+pub mod batch_sizes;
 pub mod caution;
 pub mod checks;
 pub mod comparison;

@@ -5,7 +5,7 @@ use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use ringmark_record::file::whole_file;
 use ringmark_record::host::environment::{Environment, RankPlace};
 
@@ -36,6 +36,12 @@ pub fn check_speed(speed: ImagesPerSecond) -> Result<(), String> {
 /// Names of the devices of all ranks.
 pub fn device_names(ranks: &[RankPlace]) -> BTreeSet<String> {
     ranks.iter().map(|rank| rank.device_name.clone()).collect()
+}
+
+/// Memory of the rank that held most; `None` where the record says nothing of it.
+pub fn peak_memory(of_ranks: &[Bytes]) -> Option<Bytes> {
+    let most = of_ranks.iter().map(|bytes| bytes.0).max().filter(|most| *most > 0);
+    most.map(Bytes)
 }
 
 /// Versions of what ran, as text.

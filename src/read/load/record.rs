@@ -89,6 +89,9 @@ pub struct Measured {
     pub steps: Vec<Vec<Seconds>>,
     /// Every rank; none without a record.
     pub ranks: Vec<RankTimes>,
+    /// Memory of the rank that held most: on a GPU what tensors held, on the CPU what was resident. `None` without a record
+    /// that tells.
+    pub peak_memory: Option<Bytes>,
     /// What every host did meanwhile; none without a record that holds it.
     pub host_use: Vec<HostUse>,
     /// What others took of the hosts' core time; `None` without a record that tells.
@@ -201,6 +204,7 @@ fn measure(
             None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
         };
         let times = IterationTimes::of_ranks(&ranks);
+        let end = record.as_ref().and_then(|record| record.end.as_ref());
         Some(Measured {
             timed,
             warmup,
@@ -216,16 +220,14 @@ fn measure(
             times,
             steps,
             ranks,
-            host_use: record
-                .as_ref()
-                .and_then(|record| Some(record.end.as_ref()?.host_use.clone()))
-                .unwrap_or_default(),
+            peak_memory: end.and_then(|end| every_record::peak_memory(&end.peak_memory)),
+            host_use: end.map(|end| end.host_use.clone()).unwrap_or_default(),
             foreign_load: record.as_ref().and_then(|record| validity::foreign_load(&Observed::of_training(record)?)),
             last_loss: match &record {
                 Some(record) => mean(&record.iterations.last()?.loss),
                 None => log.last_loss,
             },
-            skipped_steps: record.as_ref().and_then(|record| Some(record.end.as_ref()?.skipped_steps)),
+            skipped_steps: end.map(|end| end.skipped_steps),
             warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
         })
     };

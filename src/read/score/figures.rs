@@ -8,7 +8,8 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
+use ringmark_record::host::environment::RankPlace;
 use ringmark_record::stats::summary::{coefficient_of_variation, median};
 
 use crate::read::analyse::caution::{self, CountedRun};
@@ -22,6 +23,8 @@ use crate::read::score::run::{ScoreConditions, ScoreMeasured, ScoreRecorded, Sco
 pub struct ScoreExtraction {
     /// Last part of the folder's path.
     pub name: String,
+    /// The command that goes on with the sweep, from its manifest.
+    pub resume_command: Option<String>,
     /// Never mixed: by device, then profile.
     pub tables: Vec<ScoreTable>,
     /// What is not in the figures, and why.
@@ -80,6 +83,13 @@ pub struct ScoreFigures {
     pub cv: Option<f64>,
 }
 
+impl ScoreExtraction {
+    /// All networks.
+    pub fn models(&self) -> BTreeSet<Model> {
+        self.tables.iter().flat_map(|table| &table.points).map(|point| point.key.model).collect()
+    }
+}
+
 impl PointKey {
     fn of(run: &ScoreRun) -> PointKey {
         let name = run.found.name;
@@ -121,6 +131,26 @@ impl ScorePoint {
         self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
     }
 
+    /// Memory of the rank that held most, in any run that counts; `None` where no record tells.
+    pub fn peak_memory(&self) -> Option<Bytes> {
+        self.counted().filter_map(|run| run.peak_memory).max_by_key(|bytes| bytes.0)
+    }
+
+    /// Names of the devices of its ranks.
+    pub fn device_names(&self) -> BTreeSet<String> {
+        self.ranks().map(|rank| rank.device_name.clone()).collect()
+    }
+
+    /// CPU threads of its ranks.
+    pub fn threads(&self) -> BTreeSet<u32> {
+        self.ranks().map(|rank| rank.threads).collect()
+    }
+
+    /// Ranks of the runs that count.
+    pub fn ranks(&self) -> impl Iterator<Item = &RankPlace> {
+        self.recorded().flat_map(|recorded| &recorded.ranks)
+    }
+
     /// What the records of the runs that count say.
     pub fn recorded(&self) -> impl Iterator<Item = &ScoreRecorded> {
         let counted = self.runs.iter().filter(|run| run.outcome.is_ok());
@@ -142,23 +172,34 @@ impl ScoreTable {
         table
     }
 
-    fn recorded(&self) -> impl Iterator<Item = &ScoreRecorded> {
+    /// What the records of the runs that count say.
+    pub fn recorded(&self) -> impl Iterator<Item = &ScoreRecorded> {
         self.points.iter().flat_map(ScorePoint::recorded)
     }
 
     /// Names of all devices.
     pub fn device_names(&self) -> BTreeSet<String> {
-        self.recorded().flat_map(|recorded| recorded.device_names.clone()).collect()
+        self.points.iter().flat_map(ScorePoint::device_names).collect()
     }
 
     /// CPU threads of all ranks.
     pub fn threads(&self) -> BTreeSet<u32> {
-        self.recorded().flat_map(|recorded| recorded.threads.clone()).collect()
+        self.points.iter().flat_map(ScorePoint::threads).collect()
     }
 
     /// Kind of all devices.
     pub fn device(&self) -> Option<DeviceKind> {
         self.conditions.as_ref().map(|conditions| conditions.device)
+    }
+
+    /// Whether the images/s of one of its points are not to be quoted.
+    pub fn is_doubtful(&self, point: &ScorePoint) -> bool {
+        !(self.objections.is_empty() && point.objections.is_empty())
+    }
+
+    /// Its own, then those of its points' runs.
+    pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
+        self.warnings.iter().chain(self.points.iter().flat_map(|point| &point.warnings))
     }
 
     /// Every objection once; its reason names the point that it is to.
@@ -178,7 +219,7 @@ impl ScoreTable {
 pub fn extract(name: &str, runs: Vec<ScoreRun>, mut problems: Vec<Problem>, asked: &SweepFacts) -> ScoreExtraction {
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
     let tables = group(runs).into_iter().map(|(conditions, runs)| ScoreTable::new(conditions, runs, asked)).collect();
-    ScoreExtraction { name: name.to_owned(), tables, problems }
+    ScoreExtraction { name: name.to_owned(), resume_command: asked.resume_command.clone(), tables, problems }
 }
 
 /// Sorts runs by their conditions. A run that does not count makes no table of its own while there is another: it may have

@@ -9,7 +9,7 @@ use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phases;
-use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::stats::scaling_loss::{Difference, Part};
 use ringmark_record::stats::summary::step_percentiles;
 use schemars::JsonSchema;
@@ -74,6 +74,9 @@ pub struct JsonRow {
     efficiency: Option<f64>,
     /// Sample standard deviation of the runs' images/s over their mean.
     cv: Option<f64>,
+    /// Memory of the rank that held most, in any counted run: on a GPU what tensors held, on the CPU what was resident.
+    /// `null` where no record says it.
+    peak_memory_bytes: Option<Bytes>,
     /// Whether nothing speaks against quoting these figures.
     is_quotable: bool,
     /// What does, and what to do.
@@ -229,6 +232,7 @@ fn row(group: &Group, case: &CaseRuns) -> JsonRow {
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
         cv: figures.and_then(|figures| figures.cv),
+        peak_memory_bytes: case.peak_memory(),
         is_quotable: group.is_quotable(case),
         objections: group.scaling_objections(case).cloned().collect(),
         runs_counted: case.counted().count(),
