@@ -2,6 +2,7 @@
 
 mod architecture;
 mod bandwidth;
+mod batch_sizes;
 mod broken_input;
 mod browser;
 mod check;

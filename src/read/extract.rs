@@ -210,7 +210,8 @@ fn render_beside_published(extraction: &ScoreExtraction, format: Format) -> anyh
         Format::Table => Ok(score::text::terminal(extraction, sections())),
         Format::Markdown => Ok(score::text::markdown(extraction, sections())),
         Format::Json => {
-            ScoreResult { published: score::published::rates(extraction), ..ScoreResult::new(extraction) }.text()
+            let published = score::published::rates(&score::figures::models(&extraction.tables));
+            ScoreResult { published, ..ScoreResult::new(extraction) }.text()
         }
         Format::Csv | Format::Dlperf | Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
             "--published: --format {format} has no place for what others measured: choose table, markdown or json"

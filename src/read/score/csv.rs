@@ -5,7 +5,7 @@ use anyhow::Context;
 
 use crate::read::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
 
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 17] = [
     "model",
     "dtype",
     "batch_size_per_device",
@@ -22,6 +22,7 @@ const COLUMNS: [&str; 16] = [
     "image_size",
     "warnings",
     "run_warnings",
+    "peak_memory_bytes",
 ];
 
 /// All tables below each other.
@@ -63,5 +64,6 @@ fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
         text(conditions.map(|conditions| conditions.image_size(key.model))),
         table.warnings.join("; "),
         point.warnings.len().to_string(),
+        text(point.peak_memory().map(|peak| peak.0)),
     ]
 }

@@ -10,9 +10,12 @@ use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use ringmark_record::host::environment::RankPlace;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::summary::{coefficient_of_variation, median};
+use serde_json::Value;
 
 use crate::read::analyse::caution::{self, CountedRun};
+use crate::read::analyse::grouping;
 use crate::read::analyse::quotable::{self, Objection};
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::problem::Problem;
@@ -83,18 +86,18 @@ pub struct ScoreFigures {
     pub cv: Option<f64>,
 }
 
-impl ScoreExtraction {
-    /// All networks.
-    pub fn models(&self) -> BTreeSet<Model> {
-        self.tables.iter().flat_map(|table| &table.points).map(|point| point.key.model).collect()
-    }
-}
-
 impl PointKey {
     fn of(run: &ScoreRun) -> PointKey {
         let name = run.found.name;
         let (ranks, case) = (name.case.ranks(), name.case);
         PointKey { model: name.model, dtype: name.dtype, ranks, case, batch_size: name.batch_size }
+    }
+
+    /// Its options by their names in records; the case is none.
+    pub fn axes(&self) -> BTreeMap<String, Value> {
+        let PointKey { model, dtype, batch_size, .. } = *self;
+        let values = [Value::from(model.keyword()), Value::from(dtype.keyword()), Value::from(batch_size)];
+        grouping::AXES.map(str::to_owned).into_iter().zip(values).collect()
     }
 
     /// In a sentence.
@@ -213,6 +216,11 @@ impl ScoreTable {
     pub fn is_quick(&self) -> bool {
         self.conditions.as_ref().is_some_and(|conditions| conditions.profile == Profile::Quick)
     }
+}
+
+/// All networks.
+pub fn models(tables: &[ScoreTable]) -> BTreeSet<Model> {
+    tables.iter().flat_map(|table| &table.points).map(|point| point.key.model).collect()
 }
 
 /// Works out everything from the runs of the folder called `name`; `problems` are those found before.

@@ -9,12 +9,13 @@ use ringmark_record::dimension::units::ImagesPerSecond;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::score::figures::ScoreExtraction;
+use crate::read::score::figures::{self, ScoreExtraction};
 use crate::read::show::columns::Columns;
 use crate::read::show::sections::{Block, Section};
 
 /// Where.
-pub const SOURCE: &str = "MXNet, docs/how_to/perf.md, commit 0a03417 (2016): FP32, benchmark_score.py; cuDNN 5.1 on GPUs";
+pub const SOURCE: &str =
+    "MXNet, docs/how_to/perf.md, commit 0a03417 (2016): FP32, benchmark_score.py; cuDNN 5.1 on GPUs";
 
 /// Columns of every table there.
 pub const BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -32,12 +33,14 @@ const MODELS: [Model; 6] = [
 /// One table: on what, and its rows.
 struct Published {
     hardware: &'static str,
+    short: &'static str,
     rows: [[f64; 6]; 6],
 }
 
 const TABLES: [Published; 4] = [
     Published {
         hardware: "2 x Intel Xeon E5-2666 v3 (EC2 C4.8xlarge)",
+        short: "C4.8xlarge",
         rows: [
             [122.21, 224.83, 295.87, 389.08, 519.87, 626.25],
             [34.23, 51.02, 65.88, 77.78, 85.08, 87.63],
@@ -49,6 +52,7 @@ const TABLES: [Published; 4] = [
     },
     Published {
         hardware: "Tesla K80, one of its two GPUs",
+        short: "K80",
         rows: [
             [202.66, 233.76, 367.91, 624.14, 1071.19, 1443.90],
             [70.76, 63.53, 78.16, 119.06, 195.83, 228.96],
@@ -60,6 +64,7 @@ const TABLES: [Published; 4] = [
     },
     Published {
         hardware: "Tesla M40",
+        short: "M40",
         rows: [
             [412.09, 743.49, 1155.43, 1606.87, 2070.97, 2694.91],
             [142.10, 212.21, 280.92, 332.76, 400.10, 466.95],
@@ -71,6 +76,7 @@ const TABLES: [Published; 4] = [
     },
     Published {
         hardware: "Tesla P100",
+        short: "P100",
         rows: [
             [624.84, 1226.85, 1934.97, 2900.54, 4063.70, 4883.77],
             [294.6, 282.3, 399.3, 522.9, 755.3, 854.4],
@@ -104,6 +110,8 @@ pub struct PublishedRate {
 pub struct PublishedRow {
     /// On what.
     pub hardware: &'static str,
+    /// In a table of many rows.
+    pub short: &'static str,
     /// Network.
     pub model: Model,
     /// One each of [`BATCH_SIZES`].
@@ -114,14 +122,14 @@ pub struct PublishedRow {
 pub fn rows(scored: &BTreeSet<Model>) -> Vec<PublishedRow> {
     let of_table = |table: &Published| {
         let rows = MODELS.into_iter().zip(table.rows).filter(|(model, _)| scored.contains(model));
-        let hardware = table.hardware;
-        rows.map(|(model, rates)| PublishedRow { hardware, model, rates }).collect::<Vec<_>>()
+        let Published { hardware, short, .. } = *table;
+        rows.map(|(model, rates)| PublishedRow { hardware, short, model, rates }).collect::<Vec<_>>()
     };
     TABLES.iter().flat_map(of_table).collect()
 }
 
 /// The same for programs.
-pub fn rates(extraction: &ScoreExtraction) -> Vec<PublishedRate> {
+pub fn rates(scored: &BTreeSet<Model>) -> Vec<PublishedRate> {
     let of_row = |row: PublishedRow| {
         BATCH_SIZES.into_iter().zip(row.rates).map(move |(batch_size, rate)| PublishedRate {
             model: row.model,
@@ -132,7 +140,7 @@ pub fn rates(extraction: &ScoreExtraction) -> Vec<PublishedRate> {
             source: SOURCE.to_owned(),
         })
     };
-    rows(&extraction.models()).into_iter().flat_map(of_row).collect()
+    rows(scored).into_iter().flat_map(of_row).collect()
 }
 
 /// That none of the networks is there, and which are.
@@ -143,7 +151,7 @@ pub fn nothing() -> String {
 
 /// The published rows of the networks that were scored, a section each hardware.
 pub fn sections(extraction: &ScoreExtraction) -> Vec<Section> {
-    let rows = rows(&extraction.models());
+    let rows = rows(&figures::models(&extraction.tables));
     if rows.is_empty() {
         return vec![section(vec![nothing()], Vec::new())];
     }

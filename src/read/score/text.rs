@@ -7,6 +7,7 @@ use ringmark_record::benchmark::measured_and_warmup;
 use crate::read::analyse::title::devices_text;
 use crate::read::score::batch_sizes;
 use crate::read::score::figures::{PointKey, ScoreExtraction, ScoreTable};
+use crate::read::score::run::ScoreConditions;
 use crate::read::show::batch_sizes::{Below, SIDE_BY_SIDE, tables};
 use crate::read::show::sections::{self, Block, Section};
 
@@ -73,15 +74,17 @@ fn title(table: &ScoreTable) -> Vec<String> {
     let Some(conditions) = &table.conditions else {
         return vec![what, "device unknown: there are no records beside the logs".to_owned(), runs];
     };
-    let config = &conditions.config;
-    let options = format!(
-        "{}, {}, {} passes, {runs}",
-        batch_sizes::table(table).pixels(),
-        config.arrangement(),
-        measured_and_warmup(config.iterations, config.warmup)
-    );
     let devices = devices_text(&table.device_names(), &table.threads(), Some(conditions.device));
-    vec![what, format!("{}: {devices}", conditions.device), options]
+    vec![what, format!("{}: {devices}", conditions.device), format!("{}, {runs}", how(table))]
+}
+
+/// How its passes were made: `224 pixels, nhwc, folded, 10 measured + 5 warm-up passes`.
+pub fn how(table: &ScoreTable) -> String {
+    let options = table.conditions.as_ref().map(|ScoreConditions { config, .. }| {
+        let passes = measured_and_warmup(config.iterations, config.warmup);
+        format!(", {}, {passes} passes", config.arrangement())
+    });
+    batch_sizes::table(table).pixels() + &options.unwrap_or_default()
 }
 
 /// What all points share; `None` where they differ.

@@ -68,6 +68,7 @@ fn columns() -> Vec<Column> {
     }));
     columns.push(column("warnings", |line| line.group.warnings.join("; ")));
     columns.push(column("run_warnings", |line| line.case.warnings.len().to_string()));
+    columns.push(column("peak_memory_bytes", |line| text(line.case.peak_memory().map(|peak| peak.0))));
     columns
 }
 

@@ -21,7 +21,7 @@ const POLICY: &str = concat!(
 );
 
 /// Rows up to which a table is open, and printed.
-const SHORT: usize = 24;
+const SHORT: usize = 36;
 
 /// Lines up to which findings are open.
 const FEW: usize = 12;
