@@ -256,7 +256,7 @@ fn a_browser_shows_batch_sizes_on_a_desk_and_on_a_phone() {
     let Some(browser) = Browser::find() else { return };
     // The longest names, and two of the page of MXNet beside what was published.
     let scored = Folder::new();
-    for (model, pass) in [("mxnet-resnet-152", 0.5), ("mxnet-inception-v3", 0.25), ("resnext101_32x8d", 0.6)] {
+    for (model, pass) in [("mxnet-resnet-152", 0.5), ("mxnet-inception-v3", 0.25), ("resnext101-32x8d", 0.6)] {
         for size in [1, 2, 4, 8, 16, 32] {
             let pass = pass * f64::from(size).powf(0.75);
             (1..=2)

@@ -129,18 +129,33 @@ pub fn batch_sizes<'a>(series: impl Iterator<Item = &'a BatchSeries>) -> Vec<u32
     sizes.into_iter().collect()
 }
 
-/// Training where a network was trained with several batch sizes: every such table, and the groups that it is of.
+/// Training where a network was trained with several batch sizes: every such table, and the groups that it is of. A group of
+/// which no run counts makes no table of its own while there is another: its runs may have failed before they could record
+/// their conditions.
 pub fn of_training(groups: &[Group]) -> Vec<(BatchTable, Vec<&Group>)> {
     let mut tables: Vec<(Conditions, Vec<&Group>)> = Vec::new();
-    for group in groups {
+    let (counted, failed): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|group| group.base.is_some());
+    for group in counted.into_iter().chain(failed) {
         let shared = without_axes(&group.conditions);
-        match tables.iter_mut().find(|(known, _)| *known == shared) {
-            Some((_, alike)) => alike.push(group),
+        let has_line = |groups: &[&Group]| groups.iter().any(|other| line_of(other) == line_of(group));
+        let index = tables.iter().position(|(known, _)| *known == shared).or_else(|| match group.base {
+            Some(_) => None,
+            None => {
+                let alike = tables.iter().position(|(_, groups)| has_line(groups));
+                alike.or((!tables.is_empty()).then_some(0))
+            }
+        });
+        match index {
+            Some(index) => tables[index].1.push(group),
             None => tables.push((shared, vec![group])),
         }
     }
     let tables = tables.into_iter().map(|(shared, groups)| (table(&shared, &groups), groups));
     tables.filter(|(table, _)| table.series.iter().any(|series| series.points.len() > 1)).collect()
+}
+
+fn line_of(group: &Group) -> (Model, Dtype) {
+    (group.conditions.model, group.conditions.dtype)
 }
 
 /// With what may differ between the lines of a table at its default.

@@ -178,10 +178,10 @@ impl Found {
         match self.benchmark(root)? {
             BenchmarkKind::Train => Ok(()),
             other => Err(usage(anyhow!(
-                "{} holds a sweep of {other}, and this command reads training: `ringmark extract {}` reads it, `ringmark \
-                 diff` compares two",
+                "{} holds a sweep of {other}, and this command reads training: `ringmark extract {path}` reads it, `ringmark \
+                 report {path}` shows it, `ringmark diff` compares two",
                 root.display(),
-                shell_words::quote(&root.display().to_string())
+                path = shell_words::quote(&root.display().to_string())
             ))),
         }
     }

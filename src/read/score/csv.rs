@@ -19,10 +19,10 @@ const COLUMNS: [&str; 17] = [
     "runs_found",
     "images_per_s",
     "cv",
+    "peak_memory_bytes",
     "image_size",
     "warnings",
     "run_warnings",
-    "peak_memory_bytes",
 ];
 
 /// All tables below each other.
@@ -61,9 +61,9 @@ fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
         point.runs.len().to_string(),
         text(point.figures.map(|figures| figures.speed.0)),
         text(point.figures.and_then(|figures| figures.cv)),
+        text(point.peak_memory().map(|peak| peak.0)),
         text(conditions.map(|conditions| conditions.image_size(key.model))),
         table.warnings.join("; "),
         point.warnings.len().to_string(),
-        text(point.peak_memory().map(|peak| peak.0)),
     ]
 }

@@ -62,13 +62,13 @@ fn columns() -> Vec<Column> {
     columns.extend(speeds());
     columns.extend(times());
     columns.extend(losses());
+    columns.push(column("peak_memory_bytes", |line| text(line.case.peak_memory().map(|peak| peak.0))));
     columns.push(column("is_quotable", |line| line.group.is_quotable(line.case).to_string()));
     columns.push(column("objections", |line| {
         line.group.scaling_objections(line.case).map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }));
     columns.push(column("warnings", |line| line.group.warnings.join("; ")));
     columns.push(column("run_warnings", |line| line.case.warnings.len().to_string()));
-    columns.push(column("peak_memory_bytes", |line| text(line.case.peak_memory().map(|peak| peak.0))));
     columns
 }
 

@@ -142,8 +142,14 @@ fn section(done: Done, tables: &[&PageTable], published: bool) -> Section {
     let series = || tables.iter().flat_map(|table| &table.table.series);
     let cases: BTreeSet<(u32, Case)> = series().map(|series| (series.case.ranks(), series.case)).collect();
     let mut blocks: Vec<Block> = cases.into_iter().map(|(_, case)| block(tables, case, device)).collect();
+    // How they are read is the same in all.
+    for block in blocks.iter_mut().skip(1) {
+        (block.note, block.reading) = (String::new(), String::new());
+    }
     if published && done == Done::Inference {
-        match (published_scores::block(tables), blocks.last_mut()) {
+        let named =
+            tables.iter().flat_map(|table| table.table.series.iter().map(|series| (table.name.as_str(), series)));
+        match (published_scores::block(&named.collect::<Vec<_>>()), blocks.last_mut()) {
             (Some(block), _) => blocks.push(block),
             (None, Some(last)) => last.note.push_str(&format!(" {}.", published::nothing())),
             (None, None) => {}

@@ -6,19 +6,18 @@ use ringmark_record::dimension::model::Model;
 
 use crate::read::analyse::batch_sizes::BatchSeries;
 use crate::read::score::published::{self, BATCH_SIZES, PublishedRow, SOURCE};
-use crate::read::show::page::content::batch_sizes::PageTable;
 use crate::read::show::page::document::{Block, Column, Row, Table};
 use crate::read::show::sections::marked;
 
-/// For each network what was measured, then what was published; `None` where there is nothing.
-pub fn block(tables: &[&PageTable]) -> Option<Block> {
-    let models: BTreeSet<Model> =
-        tables.iter().flat_map(|table| &table.table.series).map(|series| series.model).collect();
+/// For each network what was `scored`, each line with the name of its result, then what was published; `None` where there is
+/// nothing.
+pub fn block(scored: &[(&str, &BatchSeries)]) -> Option<Block> {
+    let models: BTreeSet<Model> = scored.iter().map(|(_, series)| series.model).collect();
     let rows = published::rows(&models);
     let mut shown = Vec::new();
     for model in models.into_iter().filter(|model| rows.iter().any(|row| row.model == *model)) {
-        let lines = tables.iter().flat_map(|table| table.table.series.iter().map(move |series| (*table, series)));
-        shown.extend(lines.filter(|(_, series)| series.model == model).map(|(table, series)| measured(table, series)));
+        let own = scored.iter().filter(|(_, series)| series.model == model);
+        shown.extend(own.map(|(name, series)| measured(name, series)));
         shown.extend(rows.iter().filter(|row| row.model == model).map(published_row));
     }
     let numbers = BATCH_SIZES.iter().map(|size| Column::numbers(size.to_string(), ""));
@@ -31,12 +30,12 @@ pub fn block(tables: &[&PageTable]) -> Option<Block> {
     (!rows.is_empty()).then(|| Block { table: Some(table), ..Block::new("Published by MXNet", note) })
 }
 
-fn measured(table: &PageTable, series: &BatchSeries) -> Row {
+fn measured(name: &str, series: &BatchSeries) -> Row {
     let rate = |size: &u32| {
         let (point, figures) = series.measured().find(|(point, _)| point.batch_size == *size)?;
         Some(marked(format!("{:.2}", figures.speed.0), point.is_doubtful))
     };
-    let place = format!("{}, {}, {}", table.name, series.case, series.dtype);
+    let place = format!("{name}, {}, {}", series.case, series.dtype);
     row(series.model, place, BATCH_SIZES.iter().map(|size| rate(size).unwrap_or_else(|| "-".to_owned())))
 }
 

@@ -46,7 +46,8 @@ impl Evidence {
             runs: cases().map(|case| case.runs.len()).sum(),
             counted: cases().map(|case| case.counted().count()).sum(),
             objections: groups.iter().flat_map(objections).collect(),
-            lacks_records: groups.iter().any(|group| group.conditions.recorded.is_none()),
+            // Of several those may lack them of which no run counts.
+            lacks_records: groups.iter().any(|it| it.conditions.recorded.is_none() && (!several || it.base.is_some())),
             warnings: groups.iter().map(warnings).sum(),
             lone: measured().any(|case| case.counted().count() == 1).then_some("case"),
             spreads: measured().filter_map(|case| case.figures.as_ref()?.cv).collect(),
