@@ -210,6 +210,17 @@ fn training_scoring_and_bandwidth_stand_in_one_report_in_this_order() {
 }
 
 #[test]
+fn links_to_many_sections_are_folded() {
+    for (sizes, is_folded) in [(&[4, 8][..], false), (&[1, 2, 4, 8, 16, 32, 64], true)] {
+        let folder = Folder::new();
+        sizes.iter().for_each(|size| folder.run(&trained(Model::Resnet18, *size, "1n1g", 1)));
+        let page = page(&folder.path());
+        assert_eq!(page.contains("<summary>Contents, "), is_folded, "{sizes:?}");
+        assert_eq!(page.matches("<a href=\"#section-1\"").count(), 1, "{sizes:?}");
+    }
+}
+
+#[test]
 fn where_there_is_something_to_scale_that_comes_first() {
     let folder = Folder::new();
     for case in ["1n1g", "1n2g"] {
