@@ -221,7 +221,7 @@ mod tests {
             axis: "images/s".to_owned(),
             end: None,
             across: "case".to_owned(),
-            cases: ["1n1g", "1n2g"].map(|case| (case.to_owned(), String::new())).into(),
+            cases: ["1n1g", "1n2g"].map(|case| (case.to_owned(), "ranks".to_owned())).into(),
             series: series.collect(),
             ideal_name: "without loss",
         }
