@@ -2,7 +2,8 @@
 
 mod architecture;
 mod bandwidth;
-mod batch_size;
+mod batch_sizes;
+mod batch_without_memory;
 mod broken_input;
 mod browser;
 mod check;

@@ -21,13 +21,13 @@ use crate::browser::{Browser, HEIGHT, Picture};
 use crate::runs::{Folder, record, rows_by_case};
 
 /// `ringmark report` with these words: status, standard output, standard error.
-fn report(words: &[&str]) -> (i32, String, String) {
+pub fn report(words: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("report").args(words).output().expect("it starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
 }
 
-fn path(path: &Path) -> &str {
+pub fn path(path: &Path) -> &str {
     path.to_str().expect("ASCII")
 }
 
@@ -37,11 +37,11 @@ fn committed(folder: &str) -> PathBuf {
 }
 
 /// The page of a folder, made in this process.
-fn page(folder: &Path) -> String {
+pub fn page(folder: &Path) -> String {
     shown(folder, Format::Html)
 }
 
-fn shown(folder: &Path, format: Format) -> String {
+pub fn shown(folder: &Path, format: Format) -> String {
     let results = read(&[folder.to_owned()], None).expect("it can be read");
     render(&content::document(&results, true, &[]), format, 100)
 }
@@ -146,7 +146,7 @@ fn two_networks_never_stand_in_one_chart() {
 }
 
 /// Every element is closed in its turn, as XML wants it.
-fn assert_well_formed(svg: &str) {
+pub fn assert_well_formed(svg: &str) {
     let mut open = Vec::new();
     for tag in svg.split('<').skip(1).map(|rest| rest.split('>').next().expect("a tag's end")) {
         match tag.strip_prefix('/') {
@@ -218,7 +218,7 @@ fn the_first_screen_says_whom_to_trust_what_it_comes_to_and_where_it_is_from() {
 }
 
 /// How often something is in a page's drawings. Samples in keys do not count: they are drawings with a class.
-fn drawn(page: &str, tag: &str) -> usize {
+pub fn drawn(page: &str, tag: &str) -> usize {
     let drawings = page.split("<svg viewBox=").skip(1).map(|rest| rest.split("</svg>").next().expect("its end"));
     drawings.map(|drawing| drawing.matches(tag).count()).sum()
 }
@@ -638,7 +638,7 @@ fn many_ranks_runs_and_iterations_make_a_small_page() {
 
 /// Says of a frame how wide its page is, whether its script ran to its end, what is shown under the pointer, whether a name
 /// was run, which blocks stand side by side, and which labels a drawing cuts off.
-const LOOK: &str = "(frame) => { const page = frame.contentDocument, root = page.documentElement; \
+pub const LOOK: &str = "(frame) => { const page = frame.contentDocument, root = page.documentElement; \
     const ready = Number(root.dataset.ready), mark = page.querySelector('.hit'); \
     mark.dispatchEvent(new frame.contentWindow.PointerEvent('pointermove', { bubbles: true, clientX: 60, clientY: 60 })); \
     const tip = page.querySelector('.tip'); const box = tip.getBoundingClientRect(); \
@@ -655,8 +655,8 @@ const LOOK: &str = "(frame) => { const page = frame.contentDocument, root = page
         return label.left < drawing.left - 1 || label.right > drawing.right + 1 || label.bottom > drawing.bottom + 1; }) \
         .map((text) => text.textContent) }; }";
 
-const DESKTOP: u32 = 1280;
-const PHONE: u32 = 390;
+pub const DESKTOP: u32 = 1280;
+pub const PHONE: u32 = 390;
 
 #[test]
 fn blocks_stand_side_by_side_on_a_desk_and_one_below_the_other_on_a_phone() {

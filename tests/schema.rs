@@ -7,6 +7,7 @@ use std::process::Command;
 use ringmark::cli::schema;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::manifest::Manifest;
 use serde_json::Value;
@@ -70,7 +71,13 @@ fn committed(ending: &str) -> Vec<PathBuf> {
 /// Older versions have other names for a few keys: they are read, written anew, and then as the schema says.
 #[test]
 fn committed_records_are_valid_when_they_are_written_anew() {
-    for path in committed(".jsonl").iter().step_by(5) {
+    let of_scoring = |path: &PathBuf| path.starts_with(Path::new(ROOT).join("results/score-2-cores"));
+    let (scored, trained): (Vec<PathBuf>, Vec<PathBuf>) = committed(".jsonl").into_iter().partition(of_scoring);
+    for path in scored.iter().step_by(5) {
+        let record = ScoreRecord::read(&fs::read(path).expect("readable")[..]).expect("a record");
+        check("score_record", &serde_json::to_value(record).expect("JSON"), &path.display().to_string());
+    }
+    for path in trained.iter().step_by(5) {
         let record = RunRecord::read(&fs::read(path).expect("readable")[..]).expect("a record");
         let mut text = Vec::new();
         record.write(&mut text).expect("memory takes it");
@@ -97,6 +104,15 @@ fn what_extract_writes_is_valid() {
         let output = command.output().expect("it starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         check("result", &serde_json::from_slice(&output.stdout).expect("JSON"), folder);
+    }
+    // Of scoring, beside what others published.
+    let words = ["results/score-2-cores", "--published", "--json"];
+    let extract = [&["extract"], &words[..], &["--out", out.path().to_str().expect("ASCII")]].concat();
+    for (words, schema) in [(extract, "score_result"), ([&["report"], &words[..]].concat(), "report")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
+        let output = command.args(&words).current_dir(ROOT).output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        check(schema, &serde_json::from_slice(&output.stdout).expect("JSON"), &words.join(" "));
     }
 }
 

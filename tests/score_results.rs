@@ -20,7 +20,7 @@ use crate::runs::{self, Folder};
 use crate::sandbox::{ringmark, run};
 
 /// A sound run on the CPU: 10 passes of this time on every rank, one after the other 1 % longer.
-fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
+pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
     let name: RunName = format!("{point}_{number}.log").parse().expect("the name of a run");
     let ranks = name.case.ranks();
     let passes = (0..10).map(|index| Seconds(pass * (1.0 + 0.01 * f64::from(index))));
@@ -46,7 +46,7 @@ fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
         },
         ranks: runs::places(ranks),
         seconds: vec![passes.collect(); ranks as usize],
-        peak_memory: vec![Bytes(1_000_000); ranks as usize],
+        peak_memory: vec![Bytes(200_000_000 + 30_000_000 * u64::from(name.batch_size)); ranks as usize],
         matrix_product: Vec::new(),
         host_use: Vec::new(),
         rank_use: Vec::new(),
@@ -60,7 +60,7 @@ fn name_of(record: &ScoreRecord) -> RunName {
     RunName { baseline: false, case: record.case, model, batch_size, dtype, run: record.run }
 }
 
-trait Score {
+pub trait Score {
     /// Writes the log and the record of a run.
     fn score(&self, record: &ScoreRecord);
     /// Writes a manifest that says so of these runs.
@@ -106,7 +106,7 @@ impl Score for Folder {
 }
 
 /// Two networks, two precisions, three batch sizes, two cases, two runs each; 1n2g of ResNet-18 is not there.
-fn small_folder() -> Folder {
+pub fn small_folder() -> Folder {
     let folder = Folder::new();
     for (model, pass) in [("rn50", 0.25), ("resnet18", 0.0625)] {
         for (dtype, faster) in [("fp32", 1.0), ("bf16", 0.5)] {
@@ -126,9 +126,9 @@ fn small_folder() -> Folder {
     folder
 }
 
-/// Compares with a file in tests/golden/score; `UPDATE_GOLDEN=1 cargo test` writes it anew.
-fn assert_golden(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/score").join(name);
+/// Compares with a file in tests/golden; `UPDATE_GOLDEN=1 cargo test` writes it anew.
+pub fn assert_golden(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, actual).expect("a writable working tree");
     }
@@ -142,7 +142,7 @@ fn a_sweep_over_all_axes_is_one_table_in_every_format() {
     for (format, file) in [("table", "table.txt"), ("markdown", "result.md"), ("csv", "result.csv")] {
         let (status, stdout, stderr) = folder.ringmark("extract", &["--format", format]);
         assert_eq!((status, stderr.lines().count()), (Some(0), 1), "{stderr}");
-        assert_golden(file, &stdout);
+        assert_golden(&format!("score/{file}"), &stdout);
         stdout.lines().for_each(|line| assert!(format != "table" || line.chars().count() <= 80, "{line}"));
         if let Some(extension) = file.strip_prefix("result.") {
             let written = fs::read_to_string(folder.path().join(format!("first_result.{extension}")));
@@ -322,7 +322,7 @@ fn runs_that_do_not_count_are_named_and_the_others_shown() {
 }
 
 #[test]
-fn a_point_without_a_sound_run_is_a_dash_and_a_missing_run_is_named_by_the_manifest() {
+fn a_point_without_a_sound_run_says_why_and_a_missing_run_is_named_by_the_manifest() {
     let folder = Folder::new();
     folder.score(&record("1n1g/rn50_b1_fp32", 1, 0.5));
     folder.write("1n1g/rn50_b2_fp32_1.log", "ringmark: run failed: out of memory\n");
@@ -333,7 +333,8 @@ fn a_point_without_a_sound_run_is_a_dash_and_a_missing_run_is_named_by_the_manif
     ]);
     let (status, stdout, stderr) = folder.ringmark("extract", &[]);
     assert_eq!(status, Some(1));
-    assert!(stdout.lines().any(|line| line.split_whitespace().eq(["ResNet50-v1b", "1.91", "-"])), "{stdout}");
+    // What the batch lacked is said; a run that is not yet made has no column.
+    assert!(stdout.lines().any(|line| line.split_whitespace().eq(["ResNet50-v1b", "1.91", "out", "of", "memory"])));
     for expected in [
         "not in the figures: 1n1g/rn50_b4_fp32_1.log: not yet run\n",
         "not in the figures: sweep.json: 2 runs are missing: go on with: ringmark score --resume\n",
@@ -364,8 +365,9 @@ fn what_does_not_fit_scoring_is_refused_in_words() {
     for (command, options, message) in [
         ("extract", &["--format", "pytorch-ddp"][..], "--format pytorch-ddp is of training"),
         ("extract", &["--format", "dlperf"], "--format dlperf is of training"),
-        ("extract", &["--warmup", "2"], "--warmup: a scoring record holds no dry passes"),
-        ("report", &[], &reads_training),
+        ("extract", &["--warmup", "2"], "hold no dry passes: leave the option out"),
+        ("report", &["--warmup", "2"], "hold no dry passes: leave the option out"),
+        ("extract", &["--published", "--format", "csv"], "--format csv has no place for what others measured"),
         ("predict", &[], &reads_training),
     ] {
         let (status, stdout, stderr) = folder.ringmark(command, options);
@@ -469,7 +471,19 @@ fn what_mxnet_published_of_the_same_networks_is_printed_below() {
     let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("MXNet ResNet-152 v2")).collect();
     assert!(rows.last().is_some_and(|row| row.ends_with("58.99  102.95  168.91  210.10  270.07  294.17")), "{rows:?}");
     assert!(!stdout.contains("VGG"), "{stdout}");
+    // The JSON that is printed holds it with its source; the file holds what was measured.
+    let (_, json, _) = folder.ringmark("extract", &["--published", "--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let published = json["published"].as_array().expect("rates");
+    assert_eq!(published.len(), 2 * 4 * 6);
+    let last = &published[published.len() - 1];
+    assert_eq!((&last["model"], &last["batch_size"]), (&"mxnet-resnet-152".into(), &32.into()));
+    assert_eq!((&last["images_per_second"], &last["hardware"]), (&294.17.into(), &"Tesla P100".into()));
+    assert!(last["source"].as_str().is_some_and(|source| source.contains("perf.md")), "{last}");
+    let (_, markdown, _) = folder.ringmark("extract", &["--published", "--format", "markdown"]);
+    assert_eq!(markdown.matches("## Published: images/s on ").count(), 4, "{markdown}");
     let result = folder.result();
+    assert_eq!(result["published"], Value::Null);
     let rows = result["rows"].as_array().expect("rows");
     let sizes: Vec<&Value> = rows.iter().map(|row| &row["settings"]["image_size"]).collect();
     assert_eq!(sizes, [224, 299]);

@@ -39,8 +39,8 @@ pub struct ExtractOptions {
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
     #[arg(long, value_name = "N")]
     warmup: Option<u32>,
-    /// Print what MXNet's performance page published of the same networks below a scoring result
-    #[arg(long, conflicts_with_all = ["json", "format"])]
+    /// Print what MXNet's performance page published of the same networks below a scoring result, or in its JSON
+    #[arg(long)]
     published: bool,
     /// What to print; the files are written in any case
     #[arg(long, default_value = "table", conflicts_with = "json", value_parser = keyword::<Format>())]
@@ -100,6 +100,8 @@ Examples:
       the same in tables with bars, for a terminal; --format markdown for a wiki
   ringmark report results/rack7 results/rack7_bandwidth -o report.html --json report.json
       sweep and bandwidth on one page, and the figures for a program
+  ringmark report results/rack7_score --published -o report.html
+      inference by network and batch size, beside what MXNet published
 
 Exit status 1 says that figures are not complete: what is not in them, and why, is in the report and on the standard error.";
 
@@ -107,7 +109,7 @@ Exit status 1 says that figures are not complete: what is not in them, and why, 
 #[derive(Debug, Args)]
 #[command(after_help = REPORT_EXAMPLES)]
 pub struct ReportOptions {
-    /// Folders that `ringmark sweep` or `ringmark bandwidth` wrote, or of DLPerf's logs
+    /// Folders that `ringmark sweep`, `ringmark score` or `ringmark bandwidth` wrote, or of DLPerf's logs
     #[arg(value_name = "FOLDER", required = true)]
     folders: Vec<PathBuf>,
     /// File for the report [default: the standard output]
@@ -116,7 +118,8 @@ pub struct ReportOptions {
     /// How it is shown [default: what FILE ends in, .html, .svg, .md or .txt; table without one]
     #[arg(long, value_parser = keyword::<report::Format>())]
     format: Option<report::Format>,
-    /// Add published figures of the same network, precision and batch size on GPUs
+    /// Add published figures: of training, DLPerf's of the same network, precision and batch size on GPUs; of scoring, MXNet's of
+    /// the same networks
     #[arg(long)]
     published: bool,
     /// A link under the title: `--link "job log=https://.."`, or to a file beside the page; may be repeated

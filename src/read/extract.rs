@@ -21,7 +21,6 @@ use crate::read::score;
 use crate::read::score::figures::{ScoreExtraction, ScoreTable};
 use crate::read::score::json::ScoreResult;
 use crate::read::show::extraction::{csv, dlperf, json, pytorch_ddp, text};
-use crate::read::show::sections;
 
 /// What `ringmark extract` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,41 +73,63 @@ type Render<'a> = dyn Fn(Format) -> anyhow::Result<String> + 'a;
 /// Extracts, prints and writes; an error where anything was left out, after everything else was printed and written.
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check()?;
-    let found = folder::find(&config.folder)?;
-    if found.benchmark(&config.folder)? == BenchmarkKind::Score {
-        if config.warmup.is_some() {
-            return Err(usage(anyhow!("--warmup: a scoring record holds no dry passes: leave the option out")));
+    match read_any(&config.folder, config.warmup)? {
+        AnyExtraction::Scoring(extraction) => {
+            let rendered = |format| render_scoring(&extraction, format);
+            let printed = |format| match config.published {
+                true => render_beside_published(&extraction, format),
+                false => rendered(format),
+            };
+            finish(config, &FILES[..3], &extraction.problems, &printed, &rendered)
         }
-        let extraction = of_scoring(&config.folder, found)?;
-        let finished = finish(config, &FILES[..3], &extraction.problems, &|format| render_scoring(&extraction, format));
-        if config.published {
-            output::print(&sections::terminal(&score::published::sections(&extraction), &[]))?;
-        }
-        return finished;
-    }
-    if config.published {
-        return Err(usage(anyhow!(
+        AnyExtraction::Training(_) if config.published => Err(usage(anyhow!(
             "--published: a result of training has its published rows in the report: ringmark report {} --published",
             config.folder.display()
-        )));
+        ))),
+        AnyExtraction::Training(extraction) => {
+            let rendered = |format| render(&extraction, format);
+            finish(config, &FILES, &extraction.problems, &rendered, &rendered)
+        }
     }
-    let extraction = of_training(&config.folder, found, config.warmup)?;
-    finish(config, &FILES, &extraction.problems, &|format| render(&extraction, format))
 }
 
-/// Prints and writes what `render` makes of the figures, whatever was measured.
+/// The figures of a folder, whatever was measured.
+pub enum AnyExtraction {
+    /// Of `ringmark sweep`, or of logs.
+    Training(Extraction),
+    /// Of `ringmark score`.
+    Scoring(ScoreExtraction),
+}
+
+/// Finds and reads every run below `folder` and works out the figures; prints and writes nothing. `warmup` is of training.
+pub fn read_any(folder: &Path, warmup: Option<u32>) -> anyhow::Result<AnyExtraction> {
+    let found = folder::find(folder)?;
+    match found.benchmark(folder)? {
+        BenchmarkKind::Score if warmup.is_some() => Err(usage(anyhow!(
+            "--warmup: the scoring records in {} hold no dry passes: leave the option out",
+            folder.display()
+        ))),
+        BenchmarkKind::Score => Ok(AnyExtraction::Scoring(of_scoring(folder, found)?)),
+        BenchmarkKind::Train | BenchmarkKind::Bandwidth => {
+            Ok(AnyExtraction::Training(of_training(folder, found, warmup)?))
+        }
+    }
+}
+
+/// Prints what `printed` makes of the figures, and writes what `written` makes of them, whatever was measured.
 fn finish(
     config: &ExtractConfig,
     files: &[(&str, Format)],
     problems: &[Problem],
-    render: &Render,
+    printed: &Render,
+    written: &Render,
 ) -> anyhow::Result<()> {
-    if !config.json.write_text(|| render(Format::Json))? {
-        output::print(&render(config.format)?)?;
+    if !config.json.write_text(|| printed(Format::Json))? {
+        output::print(&printed(config.format)?)?;
     }
     let left_out = problems.iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", config.folder.display()), left_out);
-    let files = write(config, files, render)?;
+    let files = write(config, files, written)?;
     eprintln!("wrote {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "));
     complete
 }
@@ -169,14 +190,31 @@ fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<ScoreExtraction> {
 /// The whole output of a scoring sweep in one format.
 pub fn render_scoring(extraction: &ScoreExtraction, format: Format) -> anyhow::Result<String> {
     match format {
-        Format::Table => Ok(score::text::terminal(extraction)),
-        Format::Markdown => Ok(score::text::markdown(extraction)),
+        Format::Table => Ok(score::text::terminal(extraction, Vec::new())),
+        Format::Markdown => Ok(score::text::markdown(extraction, Vec::new())),
         Format::Json => ScoreResult::new(extraction).text(),
         Format::Csv => score::csv::csv(extraction),
         Format::Dlperf | Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
             "--format {format} is of training, and {} holds a sweep of scoring: choose table, \
              markdown, json or csv",
             extraction.name
+        ))),
+    }
+}
+
+/// The same, and what others published of the same networks: printed alone, for the files of a folder hold what was
+/// measured there.
+fn render_beside_published(extraction: &ScoreExtraction, format: Format) -> anyhow::Result<String> {
+    let sections = || score::published::sections(extraction);
+    match format {
+        Format::Table => Ok(score::text::terminal(extraction, sections())),
+        Format::Markdown => Ok(score::text::markdown(extraction, sections())),
+        Format::Json => {
+            let published = score::published::rates(&score::figures::models(&extraction.tables));
+            ScoreResult { published, ..ScoreResult::new(extraction) }.text()
+        }
+        Format::Csv | Format::Dlperf | Format::PytorchDdp | Format::PytorchDdpLines => Err(usage(anyhow!(
+            "--published: --format {format} has no place for what others measured: choose table, markdown or json"
         ))),
     }
 }

@@ -5,7 +5,7 @@
 //! | [`load`] | what lies in a folder or a file: runs, records, bandwidth results, other programs' formats |
 //! | [`analyse`] | figures from what was loaded; pure, but for the command lines that it advises |
 //! | [`show`] | figures as tables, Markdown, CSV, JSON and pages |
-//! | [`score`] | scoring sweeps, over what the three above have for every benchmark |
+//! | [`score`] | scoring sweeps, over what the three above have for every benchmark; the pages of `show` show them too |
 //! | [`extract`] | the command: a folder of runs as a table, JSON, CSV and Markdown |
 //! | [`check`] | the command: whether a result is complete, unedited, by the rules, quotable |
 //! | [`diff`] | the command: two results against each other |

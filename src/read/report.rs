@@ -11,7 +11,7 @@ use ringmark_record::options::usage::{UsageError, usage};
 
 use crate::output::{self, Json};
 use crate::read::analyse::results::ResultFolder;
-use crate::read::extract;
+use crate::read::extract::{self, AnyExtraction};
 use crate::read::load::{bandwidth, problem};
 use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::{content, html, json, svg, text};
@@ -22,7 +22,7 @@ const WIDTH: usize = 100;
 /// What `ringmark report` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportConfig {
-    /// Folders of sweeps and of bandwidth runs.
+    /// Folders of sweeps of training or scoring, and of bandwidth runs.
     pub folders: Vec<PathBuf>,
     /// Where the report goes; `None` is the standard output.
     pub out: Option<PathBuf>,
@@ -43,7 +43,7 @@ keyword_enum!(
     Format {
         /// One page.
         Html = "html",
-        /// One picture: speed by case.
+        /// One picture: speed by case, or by batch size.
         Svg = "svg",
         /// Markdown.
         Markdown = "markdown" | "md",
@@ -75,7 +75,7 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check()?;
     let format = config.format.map_or_else(|| Format::of_file(config.out.as_deref()), Ok)?;
     let results = read(&config.folders, config.warmup)?;
-    let is_instead = config.json.write(&json::of(&results))?;
+    let is_instead = config.json.write(&json::of(&results, config.published))?;
     let document = content::document(&results, config.published, &config.links);
     match &config.out {
         Some(path) => write(path, &render(&document, format, WIDTH))?,
@@ -114,16 +114,17 @@ pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<Resu
 
 fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
     let bandwidth = bandwidth::find(folder)?;
-    let (command, groups, mut problems) = match extract::read(folder, warmup) {
-        Ok(extraction) => (extraction.resume_command, extraction.groups, extraction.problems),
+    let (command, groups, scoring, shortages, mut problems) = match extract::read_any(folder, warmup) {
+        Ok(AnyExtraction::Training(it)) => (it.resume_command, it.groups, Vec::new(), it.shortages, it.problems),
+        Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.tables, it.shortages, it.problems),
         Err(error) if error.is::<UsageError>() => return Err(error),
-        // A folder of bandwidth runs alone has none of training.
+        // A folder of bandwidth runs alone has no others.
         Err(_) if !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => Default::default(),
         Err(error) => return Err(error),
     };
     problems.extend(bandwidth.problems);
     let command = command.map(|command| command.replace(" --resume", ""));
-    Ok(ResultFolder { name, command, groups, bandwidth: bandwidth.cases, problems })
+    Ok(ResultFolder { name, command, groups, scoring, shortages, bandwidth: bandwidth.cases, problems })
 }
 
 /// As few last parts of each path as distinguish it from all others.

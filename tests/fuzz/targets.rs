@@ -11,7 +11,7 @@ use ringmark::launch::job::gridengine;
 use ringmark::read::analyse::comparison::side::{Side, SideKind};
 use ringmark::read::analyse::comparison::verdicts::ComparedResults;
 use ringmark::read::analyse::comparison::{collectives, pairing, pytorch, training};
-use ringmark::read::analyse::figures::{self, Group};
+use ringmark::read::analyse::figures;
 use ringmark::read::analyse::prediction::evidence::Evidence;
 use ringmark::read::analyse::prediction::outlook::Outlook;
 use ringmark::read::analyse::prediction::{model, search};
@@ -20,7 +20,6 @@ use ringmark::read::analyse::results::ResultFolder;
 use ringmark::read::extract::{Format, render, render_scoring};
 use ringmark::read::load::folder::{FoundRun, SweepFacts};
 use ringmark::read::load::formats::pytorch_ddp::DdpBenchmark;
-use ringmark::read::load::problem::Problem;
 use ringmark::read::load::record;
 use ringmark::read::report;
 use ringmark::read::score;
@@ -134,6 +133,7 @@ fn score(bytes: &[u8]) {
     }
     let json = render_scoring(&extraction, Format::Json).expect("every extraction is shown");
     compare(SideKind::Scoring, |side| score::side::take_result(side, json.as_bytes())).expect("it reads its own JSON");
+    report(ResultFolder { scoring: extraction.tables, problems: extraction.problems, ..folder_of_nothing() });
 }
 
 fn found(name: RunName) -> FoundRun {
@@ -148,12 +148,24 @@ fn show(runs: Vec<record::Run>) {
     extraction.groups.iter().filter_map(Evidence::of_group).for_each(foresee);
     let json = render(&extraction, Format::Json).expect("every extraction is shown");
     compare(SideKind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
-    report(extraction.groups, Vec::new(), extraction.problems);
+    report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
+}
+
+/// A folder whose name may not become a script.
+fn folder_of_nothing() -> ResultFolder {
+    ResultFolder {
+        name: "<script>".to_owned(),
+        command: None,
+        groups: Vec::new(),
+        scoring: Vec::new(),
+        shortages: Vec::new(),
+        bandwidth: Vec::new(),
+        problems: Vec::new(),
+    }
 }
 
 /// One script, that of the page itself, whatever names are in the files.
-fn report(groups: Vec<Group>, bandwidth: Vec<(Case, BandwidthRecord)>, problems: Vec<Problem>) {
-    let folder = ResultFolder { name: "<script>".to_owned(), command: None, groups, bandwidth, problems };
+fn report(folder: ResultFolder) {
     let document = content::document(&[folder], true, &[]);
     for format in [report::Format::Markdown, report::Format::Table] {
         report::render(&document, format, 80);
@@ -211,7 +223,7 @@ fn bandwidth(bytes: &[u8]) {
     let cases = [Case { nodes: 1, gpus_per_node: 8 }, Case { nodes: 2, gpus_per_node: 8 }];
     let records = cases.map(|case| (case, record.clone()));
     let _ = Evidence::of_published(&DLPERF[0]).with_bandwidth(&records).map(foresee);
-    report(Vec::new(), records.into(), Vec::new());
+    report(ResultFolder { bandwidth: records.into(), ..folder_of_nothing() });
     let mut written = Vec::new();
     record.write(&mut written).expect("memory takes it");
     BandwidthRecord::read(&written[..]).expect("what is written can be read");

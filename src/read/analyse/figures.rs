@@ -8,7 +8,7 @@ use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
 use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
@@ -16,7 +16,7 @@ use ringmark_record::stats::summary::{coefficient_of_variation, mean, median};
 use crate::read::analyse::caution::{self, CountedRun};
 use crate::read::analyse::grouping::{self, Conditions};
 use crate::read::analyse::quotable::{self, Objection};
-use crate::read::load::folder::SweepFacts;
+use crate::read::load::folder::{Shortage, SweepFacts};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::problem::Problem;
 use crate::read::load::record::{Measured, Run, to_hundredths, unit};
@@ -30,6 +30,8 @@ pub struct Extraction {
     pub resume_command: Option<String>,
     /// Never mixed: by model, precision, then batch size.
     pub groups: Vec<Group>,
+    /// Batches without memory.
+    pub shortages: Vec<Shortage>,
     /// What is not in the figures, and why.
     pub problems: Vec<Problem>,
 }
@@ -132,6 +134,11 @@ impl CaseRuns {
     /// Threads of its ranks in the runs that count; none without records.
     pub fn threads(&self) -> BTreeSet<u32> {
         self.counted().flat_map(|run| &run.ranks).map(|rank| rank.place.threads).collect()
+    }
+
+    /// Memory of the rank that held most, in any run that counts; `None` without records that tell.
+    pub fn peak_memory(&self) -> Option<Bytes> {
+        self.counted().filter_map(|run| run.peak_memory).max_by_key(|bytes| bytes.0)
     }
 
     fn object_to_speed(&mut self, asked: &SweepFacts) {
@@ -239,7 +246,8 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked
     let conditions: Vec<&Conditions> = groups.iter().map(|group| &group.conditions).collect();
     let labels = grouping::labels(&conditions);
     groups.iter_mut().zip(labels).for_each(|(group, label)| group.label = label);
-    Extraction { name: name.to_owned(), resume_command: asked.resume_command.clone(), groups, problems }
+    let (resume_command, shortages) = (asked.resume_command.clone(), asked.shortages.clone());
+    Extraction { name: name.to_owned(), resume_command, groups, shortages, problems }
 }
 
 /// A log without a record does not say how many iterations were asked for: the number that most logs of its case have

@@ -13,6 +13,9 @@ use serde_json::Value;
 
 use crate::read::load::record::{RecordedConditions, Run};
 
+/// Options, by their names in records, that are axes of a table by batch size.
+pub const AXES: [&str; 3] = ["model", "dtype", "batch_size"];
+
 /// What has to be equal for two runs to stand in one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conditions {
@@ -85,15 +88,9 @@ pub fn labels(groups: &[&Conditions]) -> Vec<String> {
     let plain: Vec<String> = groups.iter().map(|conditions| plain_label(conditions)).collect();
     let settings: Vec<BTreeMap<String, Value>> = groups.iter().map(|conditions| settings(conditions)).collect();
     let label = |index: usize| {
-        let mut label = plain[index].clone();
-        for (setting, value) in &settings[index] {
-            let differs = |other: usize| plain[other] == plain[index] && settings[other].get(setting) != Some(value);
-            if (0..plain.len()).any(differs) {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                label.push_str(&format!("_{setting}={text}"));
-            }
-        }
-        label
+        let alike = (0..plain.len()).filter(|other| plain[*other] == plain[index]).map(|other| &settings[other]);
+        let differing = differing(&settings[index], &alike.collect::<Vec<_>>());
+        [vec![plain[index].clone()], differing].concat().join("_")
     };
     (0..groups.len()).map(label).collect()
 }
@@ -106,6 +103,13 @@ fn plain_label(conditions: &Conditions) -> String {
         Some(RecordedConditions { device, profile: Profile::Full, .. }) => format!("{shared}_{device}"),
         Some(RecordedConditions { device, profile: Profile::Quick, .. }) => format!("{shared}_{device}_quick"),
     }
+}
+
+/// Those of these `settings` that are not the same in all `others`, each as `name=value`.
+pub fn differing(settings: &BTreeMap<String, Value>, others: &[&BTreeMap<String, Value>]) -> Vec<String> {
+    let differs = |(name, value): &(&String, &Value)| others.iter().any(|other| other.get(*name) != Some(value));
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    settings.iter().filter(differs).map(|(name, value)| format!("{name}={}", text(value))).collect()
 }
 
 /// The options that a group's runs share, by their names in the record; of logs of another tool its name, as `log`.

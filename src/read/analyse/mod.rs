@@ -4,17 +4,20 @@
 //! |---|---|
 //! | [`grouping`] | which runs may stand in one table, and what tables are called |
 //! | [`figures`] | groups of runs into cases, speedup and efficiency |
+//! | [`batch_sizes`] | speed and memory by batch size, of training and of scoring |
 //! | [`caution`] | what a reader of a table must know of the runs in it |
 //! | [`conclusion`] | the last word about a group of runs |
 //! | [`quotable`] | why figures are not to be quoted, and what to do |
 //! | [`checks`] | whether a result holds: complete, unedited, by the rules, quotable |
 //! | [`title`] | what a group of runs measured, on what and how, in a few lines |
+//! | [`utilisation`] | how much of a device a network's arithmetic takes |
 //! | [`scaling_loss`] | where the time of larger cases goes |
 //! | [`comparison`] | two results against each other |
 //! | [`prediction`] | larger cases from measured ones, as a band |
 //! | [`results`] | the results that one report is about |
 //! | [`published`] | rows that others published, with their sources |
 
+pub mod batch_sizes;
 pub mod caution;
 pub mod checks;
 pub mod comparison;
@@ -27,3 +30,4 @@ pub mod quotable;
 pub mod results;
 pub mod scaling_loss;
 pub mod title;
+pub mod utilisation;

@@ -141,7 +141,11 @@ mod tests {
 
     #[test]
     fn beyond_each_threshold_there_is_an_objection_and_at_it_none() {
-        let asked = SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), device: None };
+        let asked = SweepFacts {
+            resume_command: Some("ringmark sweep --resume".to_owned()),
+            device: None,
+            shortages: Vec::new(),
+        };
         let (heavy, light) = (load(0.53), load(HEAVY_FOREIGN_LOAD));
         let runs = [(1, Some(&light)), (2, Some(&heavy)), (3, None)];
         let found: Vec<String> =

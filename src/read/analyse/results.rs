@@ -4,7 +4,9 @@ use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
 
 use crate::read::analyse::figures::Group;
+use crate::read::load::folder::Shortage;
 use crate::read::load::problem::Problem;
+use crate::read::score::figures::ScoreTable;
 
 /// One folder.
 #[derive(Debug, PartialEq)]
@@ -13,8 +15,12 @@ pub struct ResultFolder {
     pub name: String,
     /// The last command of a sweep, from its manifest.
     pub command: Option<String>,
-    /// Runs of training; none in a folder of bandwidth runs.
+    /// Runs of training; none in a folder of bandwidth runs or of scoring.
     pub groups: Vec<Group>,
+    /// Scoring runs.
+    pub scoring: Vec<ScoreTable>,
+    /// Batches without memory, of either.
+    pub shortages: Vec<Shortage>,
     /// Bandwidth runs that count, by ranks, then nodes.
     pub bandwidth: Vec<(Case, BandwidthRecord)>,
     /// What is not in the figures, and why.

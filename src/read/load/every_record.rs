@@ -5,7 +5,9 @@ use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
 use ringmark_record::benchmark::Record;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::device_peak;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, TeraflopsPerSecond};
 use ringmark_record::file::whole_file;
 use ringmark_record::host::environment::{Environment, RankPlace};
 
@@ -36,6 +38,34 @@ pub fn check_speed(speed: ImagesPerSecond) -> Result<(), String> {
 /// Names of the devices of all ranks.
 pub fn device_names(ranks: &[RankPlace]) -> BTreeSet<String> {
     ranks.iter().map(|rank| rank.device_name.clone()).collect()
+}
+
+/// Memory of the rank that held most; `None` where the record says nothing of it.
+pub fn peak_memory(of_ranks: &[Bytes]) -> Option<Bytes> {
+    let most = of_ranks.iter().map(|bytes| bytes.0).max().filter(|most| *most > 0);
+    most.map(Bytes)
+}
+
+/// What a record tells of its ranks' devices, summed over them.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct DeviceRates {
+    /// Of plain matrix products, all ranks at once.
+    pub matrix_product: Option<TeraflopsPerSecond>,
+    /// As their maker publishes it.
+    pub published_peak: Option<TeraflopsPerSecond>,
+}
+
+impl DeviceRates {
+    /// In this precision; `matrix_product` has a rate for each rank, or none.
+    pub fn new(ranks: &[RankPlace], matrix_product: &[TeraflopsPerSecond], dtype: Dtype) -> DeviceRates {
+        let sum = |rates: Vec<TeraflopsPerSecond>| TeraflopsPerSecond(rates.iter().map(|rate| rate.0).sum());
+        let is_whole = !ranks.is_empty() && matrix_product.len() == ranks.len();
+        let peaks: Option<Vec<_>> = ranks.iter().map(|rank| device_peak::published(&rank.device_name, dtype)).collect();
+        DeviceRates {
+            matrix_product: is_whole.then(|| sum(matrix_product.to_vec())),
+            published_peak: peaks.filter(|peaks| !peaks.is_empty()).map(sum),
+        }
+    }
 }
 
 /// Versions of what ran, as text.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,8 @@ use ringmark_record::file::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, BASELINE,
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::{Manifest, RunState};
 use ringmark_record::options::usage::usage;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::read::load::content::{benchmark_of, files_below, model_of};
 use crate::read::load::problem::Problem;
@@ -42,13 +45,44 @@ pub struct FoundRun {
     pub log: PathBuf,
 }
 
+/// A batch that has no memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Shortage {
+    /// Network.
+    pub model: Model,
+    /// Precision.
+    pub dtype: Dtype,
+    /// Nodes and ranks a node.
+    pub case: Case,
+    /// Whether its ranks were to exchange nothing.
+    pub is_baseline: bool,
+    /// Images of a rank.
+    pub batch_size: u32,
+    /// The batch that was tried: this one, or a smaller one.
+    pub tried_batch_size: u32,
+    /// What the device had.
+    pub memory: MemoryShortage,
+}
+
+impl fmt::Display for Shortage {
+    /// `ResNet-18, fp32, 1n1g: out of memory at batch 512: 1.4 of 1.5 GB`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shortage { model, dtype, case, is_baseline, .. } = self;
+        let baseline = if *is_baseline { " without communication" } else { "" };
+        let reason = self.memory.at_batch(self.tried_batch_size);
+        write!(formatter, "{}, {dtype}, {case}{baseline}: {reason}", model.facts().title)
+    }
+}
+
 /// What a manifest says of the whole sweep, whatever became of its runs; nothing where there is none.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct SweepFacts {
     /// The command line that goes on with it.
     pub resume_command: Option<String>,
     /// Where it was asked to train; `None` where that was left to the worker.
     pub device: Option<DeviceChoice>,
+    /// Its batches without memory, each once.
+    pub shortages: Vec<Shortage>,
 }
 
 /// What lies in a folder.
@@ -60,9 +94,6 @@ pub struct Found {
     pub problems: Vec<Problem>,
     /// What the manifest says of the whole sweep.
     pub sweep: SweepFacts,
-    /// Points of the sweep, as their first runs, whose batch has no memory, with the batch that was tried and what the
-    /// device had.
-    pub shortages: BTreeMap<RunName, (u32, MemoryShortage)>,
     /// What was measured, each with the first file that says so.
     measured: BTreeMap<BenchmarkKind, PathBuf>,
 }
@@ -182,10 +213,10 @@ impl Found {
         match self.benchmark(root)? {
             BenchmarkKind::Train => Ok(()),
             other => Err(usage(anyhow!(
-                "{} holds a sweep of {other}, and this command reads training: `ringmark extract {}` reads it, `ringmark \
-                 diff` compares two",
+                "{} holds a sweep of {other}, and this command reads training: `ringmark extract {path}` reads it, `ringmark \
+                 report {path}` shows it, `ringmark diff` compares two",
                 root.display(),
-                shell_words::quote(&root.display().to_string())
+                path = shell_words::quote(&root.display().to_string())
             ))),
         }
     }
@@ -221,14 +252,19 @@ impl Found {
         let command = shell_words::join(with_out(&manifest.command, root));
         let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
         let mut counts = HashSet::new();
+        let mut shortages = Vec::new();
         let mut missing = 0;
         for run in &manifest.runs {
             let has_log = there.contains(&run.name);
             let change = run.change(root).filter(|_| has_log);
             if run.state != RunState::Finished
-                && let Some(shortage) = manifest.shortage(run.name)
+                && let Some((tried_batch_size, memory)) = manifest.shortage(run.name)
             {
-                self.shortages.insert(RunName { run: 1, ..run.name }, shortage);
+                let RunName { model, dtype, case, baseline: is_baseline, batch_size, .. } = run.name;
+                let shortage = Shortage { model, dtype, case, is_baseline, batch_size, tried_batch_size, memory };
+                if !shortages.contains(&shortage) {
+                    shortages.push(shortage);
+                }
                 continue;
             }
             let what = match &run.state {
@@ -262,8 +298,11 @@ impl Found {
             self.problems.push(Problem::in_file(MANIFEST, format!("{runs} missing: go on with: {command}")));
         }
         let device = manifest.conditions.options.get("--device").and_then(|device| device.parse().ok());
-        self.sweep =
-            SweepFacts { resume_command: Some(command), device: device.filter(|device| *device != DeviceChoice::Auto) };
+        self.sweep = SweepFacts {
+            resume_command: Some(command),
+            device: device.filter(|device| *device != DeviceChoice::Auto),
+            shortages,
+        };
     }
 }
 

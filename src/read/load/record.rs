@@ -8,9 +8,9 @@ use ringmark_record::benchmark::train::record::{RunHeader, RunRecord};
 use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::benchmark::{Profile, SweepRecord};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds, TeraflopsPerSecond};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::environment::Environment;
+use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::line::log::Log;
 use ringmark_record::line::other_tool::tool::{Tool, Windows};
@@ -18,7 +18,7 @@ use ringmark_record::stats::summary::{harmonic_mean, mean};
 use ringmark_record::validity::observed::Observed;
 use ringmark_record::validity::{self, ForeignLoad};
 
-use crate::read::load::every_record;
+use crate::read::load::every_record::{self, DeviceRates};
 use crate::read::load::folder::FoundRun;
 use crate::read::load::iteration_times::{IterationTimes, RankTimes, rank_times, steps};
 use crate::read::load::log;
@@ -89,6 +89,11 @@ pub struct Measured {
     pub steps: Vec<Vec<Seconds>>,
     /// Every rank; none without a record.
     pub ranks: Vec<RankTimes>,
+    /// Memory of the rank that held most: on a GPU what tensors held, on the CPU what was resident. `None` without a record
+    /// that tells.
+    pub peak_memory: Option<Bytes>,
+    /// What its devices can do, as far as a record tells.
+    pub device_rates: DeviceRates,
     /// What every host did meanwhile; none without a record that holds it.
     pub host_use: Vec<HostUse>,
     /// What others took of the hosts' core time; `None` without a record that tells.
@@ -201,6 +206,9 @@ fn measure(
             None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
         };
         let times = IterationTimes::of_ranks(&ranks);
+        let end = record.as_ref().and_then(|record| record.end.as_ref());
+        let places: Vec<RankPlace> = ranks.iter().map(|rank| rank.place.clone()).collect();
+        let device_rates = |rates: &[TeraflopsPerSecond]| DeviceRates::new(&places, rates, found.name.dtype);
         Some(Measured {
             timed,
             warmup,
@@ -216,16 +224,15 @@ fn measure(
             times,
             steps,
             ranks,
-            host_use: record
-                .as_ref()
-                .and_then(|record| Some(record.end.as_ref()?.host_use.clone()))
-                .unwrap_or_default(),
+            peak_memory: end.and_then(|end| every_record::peak_memory(&end.peak_memory)),
+            device_rates: end.map(|end| device_rates(&end.matrix_product)).unwrap_or_default(),
+            host_use: end.map(|end| end.host_use.clone()).unwrap_or_default(),
             foreign_load: record.as_ref().and_then(|record| validity::foreign_load(&Observed::of_training(record)?)),
             last_loss: match &record {
                 Some(record) => mean(&record.iterations.last()?.loss),
                 None => log.last_loss,
             },
-            skipped_steps: record.as_ref().and_then(|record| Some(record.end.as_ref()?.skipped_steps)),
+            skipped_steps: end.map(|end| end.skipped_steps),
             warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
         })
     };

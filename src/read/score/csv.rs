@@ -5,7 +5,7 @@ use anyhow::Context;
 
 use crate::read::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
 
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 20] = [
     "model",
     "dtype",
     "batch_size_per_device",
@@ -19,6 +19,10 @@ const COLUMNS: [&str; 16] = [
     "runs_found",
     "images_per_s",
     "cv",
+    "peak_memory_bytes",
+    "teraflops_per_s",
+    "share_of_matrix_product",
+    "share_of_published_peak",
     "image_size",
     "warnings",
     "run_warnings",
@@ -46,6 +50,7 @@ fn text<T: ToString>(value: Option<T>) -> String {
 fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
     let key = &point.key;
     let conditions = table.conditions.as_ref();
+    let utilisation = table.utilisation(point);
     [
         key.model.to_string(),
         key.dtype.to_string(),
@@ -60,6 +65,10 @@ fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
         point.runs.len().to_string(),
         text(point.figures.map(|figures| figures.speed.0)),
         text(point.figures.and_then(|figures| figures.cv)),
+        text(point.peak_memory().map(|peak| peak.0)),
+        text(utilisation.map(|it| it.teraflops_per_second.0)),
+        text(utilisation.and_then(|it| it.share_of_matrix_product)),
+        text(utilisation.and_then(|it| it.share_of_published_peak)),
         text(conditions.map(|conditions| conditions.image_size(key.model))),
         table.warnings.join("; "),
         point.warnings.len().to_string(),

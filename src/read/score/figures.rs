@@ -8,12 +8,18 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::ImagesPerSecond;
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
+use ringmark_record::host::environment::RankPlace;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::stats::summary::{coefficient_of_variation, median};
+use serde_json::Value;
 
 use crate::read::analyse::caution::{self, CountedRun};
+use crate::read::analyse::grouping;
 use crate::read::analyse::quotable::{self, Objection};
-use crate::read::load::folder::SweepFacts;
+use crate::read::analyse::utilisation::Utilisation;
+use crate::read::load::every_record::DeviceRates;
+use crate::read::load::folder::{Shortage, SweepFacts};
 use crate::read::load::problem::Problem;
 use crate::read::score::run::{ScoreConditions, ScoreMeasured, ScoreRecorded, ScoreRun};
 
@@ -22,8 +28,12 @@ use crate::read::score::run::{ScoreConditions, ScoreMeasured, ScoreRecorded, Sco
 pub struct ScoreExtraction {
     /// Last part of the folder's path.
     pub name: String,
+    /// The command that goes on with the sweep, from its manifest.
+    pub resume_command: Option<String>,
     /// Never mixed: by device, then profile.
     pub tables: Vec<ScoreTable>,
+    /// Batches without memory.
+    pub shortages: Vec<Shortage>,
     /// What is not in the figures, and why.
     pub problems: Vec<Problem>,
 }
@@ -87,6 +97,13 @@ impl PointKey {
         PointKey { model: name.model, dtype: name.dtype, ranks, case, batch_size: name.batch_size }
     }
 
+    /// Its options by their names in records; the case is none.
+    pub fn axes(&self) -> BTreeMap<String, Value> {
+        let PointKey { model, dtype, batch_size, .. } = *self;
+        let values = [Value::from(model.keyword()), Value::from(dtype.keyword()), Value::from(batch_size)];
+        grouping::AXES.map(str::to_owned).into_iter().zip(values).collect()
+    }
+
     /// In a sentence.
     fn title(&self) -> String {
         let PointKey { model, dtype, case, batch_size, .. } = self;
@@ -121,6 +138,26 @@ impl ScorePoint {
         self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
     }
 
+    /// Memory of the rank that held most, in any run that counts; `None` where no record tells.
+    pub fn peak_memory(&self) -> Option<Bytes> {
+        self.counted().filter_map(|run| run.peak_memory).max_by_key(|bytes| bytes.0)
+    }
+
+    /// Names of the devices of its ranks.
+    pub fn device_names(&self) -> BTreeSet<String> {
+        self.ranks().map(|rank| rank.device_name.clone()).collect()
+    }
+
+    /// CPU threads of its ranks.
+    pub fn threads(&self) -> BTreeSet<u32> {
+        self.ranks().map(|rank| rank.threads).collect()
+    }
+
+    /// Ranks of the runs that count.
+    pub fn ranks(&self) -> impl Iterator<Item = &RankPlace> {
+        self.recorded().flat_map(|recorded| &recorded.ranks)
+    }
+
     /// What the records of the runs that count say.
     pub fn recorded(&self) -> impl Iterator<Item = &ScoreRecorded> {
         let counted = self.runs.iter().filter(|run| run.outcome.is_ok());
@@ -142,23 +179,41 @@ impl ScoreTable {
         table
     }
 
-    fn recorded(&self) -> impl Iterator<Item = &ScoreRecorded> {
+    /// What the records of the runs that count say.
+    pub fn recorded(&self) -> impl Iterator<Item = &ScoreRecorded> {
         self.points.iter().flat_map(ScorePoint::recorded)
     }
 
     /// Names of all devices.
     pub fn device_names(&self) -> BTreeSet<String> {
-        self.recorded().flat_map(|recorded| recorded.device_names.clone()).collect()
+        self.points.iter().flat_map(ScorePoint::device_names).collect()
     }
 
     /// CPU threads of all ranks.
     pub fn threads(&self) -> BTreeSet<u32> {
-        self.recorded().flat_map(|recorded| recorded.threads.clone()).collect()
+        self.points.iter().flat_map(ScorePoint::threads).collect()
+    }
+
+    /// What a point takes of the devices; `None` without records.
+    pub fn utilisation(&self, point: &ScorePoint) -> Option<Utilisation> {
+        let image_size = self.conditions.as_ref()?.image_size(point.key.model);
+        let runs: Vec<DeviceRates> = point.counted().map(|run| run.device_rates).collect();
+        Some(Utilisation::new((point.key.model, image_size), 1.0, point.figures?.speed, &runs))
     }
 
     /// Kind of all devices.
     pub fn device(&self) -> Option<DeviceKind> {
         self.conditions.as_ref().map(|conditions| conditions.device)
+    }
+
+    /// Whether the images/s of one of its points are not to be quoted.
+    pub fn is_doubtful(&self, point: &ScorePoint) -> bool {
+        !(self.objections.is_empty() && point.objections.is_empty())
+    }
+
+    /// Its own, then those of its points' runs.
+    pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
+        self.warnings.iter().chain(self.points.iter().flat_map(|point| &point.warnings))
     }
 
     /// Every objection once; its reason names the point that it is to.
@@ -174,11 +229,17 @@ impl ScoreTable {
     }
 }
 
+/// All networks.
+pub fn models(tables: &[ScoreTable]) -> BTreeSet<Model> {
+    tables.iter().flat_map(|table| &table.points).map(|point| point.key.model).collect()
+}
+
 /// Works out everything from the runs of the folder called `name`; `problems` are those found before.
 pub fn extract(name: &str, runs: Vec<ScoreRun>, mut problems: Vec<Problem>, asked: &SweepFacts) -> ScoreExtraction {
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
     let tables = group(runs).into_iter().map(|(conditions, runs)| ScoreTable::new(conditions, runs, asked)).collect();
-    ScoreExtraction { name: name.to_owned(), tables, problems }
+    let (resume_command, shortages) = (asked.resume_command.clone(), asked.shortages.clone());
+    ScoreExtraction { name: name.to_owned(), resume_command, tables, shortages, problems }
 }
 
 /// Sorts runs by their conditions. A run that does not count makes no table of its own while there is another: it may have

@@ -9,7 +9,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::file::schema;
 use ringmark_record::stats::summary::step_percentiles;
 use schemars::JsonSchema;
@@ -18,9 +18,12 @@ use serde_json::Value;
 
 use crate::read::analyse::grouping;
 use crate::read::analyse::quotable::Objection;
+use crate::read::analyse::utilisation::Utilisation;
 use crate::read::load::content::SCORE_RESULT;
-use crate::read::load::environment::EnvironmentText;
+use crate::read::load::environment::{self, EnvironmentText};
+use crate::read::load::folder::Shortage;
 use crate::read::score::figures::{ScoreExtraction, ScorePoint, ScoreTable};
+use crate::read::score::published::PublishedRate;
 use crate::read::score::run::ScoreRun;
 
 /// Version of this file format.
@@ -35,6 +38,12 @@ pub struct ScoreResult {
     pub schema: u32,
     /// One a network, precision, case, batch size and set of conditions.
     pub rows: Vec<ScoreRow>,
+    /// What others published of the same networks, where that was asked for; measured by none of these runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<PublishedRate>,
+    /// Batches that the device has no memory for, in a sweep of several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub out_of_memory: Vec<Shortage>,
     /// What is not in the figures, and why, with its file.
     pub left_out: Vec<String>,
 }
@@ -64,6 +73,13 @@ pub struct ScoreRow {
     pub images_per_second: Option<ImagesPerSecond>,
     /// Sample standard deviation of the runs' images/s over their mean; `null` for one run.
     pub cv: Option<f64>,
+    /// Memory of the rank that held most, in any counted run: on a GPU what tensors held, on the CPU what was resident.
+    /// `null` where no record says it.
+    #[serde(default)]
+    pub peak_memory_bytes: Option<Bytes>,
+    /// `null` where no record says it.
+    #[serde(default)]
+    pub arithmetic: Option<Utilisation>,
     /// Whether nothing speaks against quoting it; not in version 1.
     #[serde(default)]
     pub is_quotable: bool,
@@ -120,11 +136,12 @@ pub struct PassSeconds {
 impl ScoreResult {
     /// Of a folder.
     pub fn new(extraction: &ScoreExtraction) -> ScoreResult {
-        let rows = extraction.tables.iter().flat_map(|table| table.points.iter().map(|point| row(table, point)));
         ScoreResult {
             kind: SCORE_RESULT.to_owned(),
             schema: SCHEMA,
-            rows: rows.collect(),
+            rows: rows(&extraction.tables),
+            published: Vec::new(),
+            out_of_memory: extraction.shortages.clone(),
             left_out: extraction.problems.iter().map(ToString::to_string).collect(),
         }
     }
@@ -140,18 +157,20 @@ impl ScoreResult {
     }
 }
 
+/// Points in the order of the tables.
+pub fn rows(tables: &[ScoreTable]) -> Vec<ScoreRow> {
+    tables.iter().flat_map(|table| table.points.iter().map(|point| row(table, point))).collect()
+}
+
 fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
     let conditions = table.conditions.as_ref();
     let mut settings = conditions.map(|conditions| grouping::fields(&conditions.config)).unwrap_or_default();
-    for has_its_own_key in ["model", "dtype", "batch_size"] {
-        settings.remove(has_its_own_key);
-    }
+    grouping::AXES.iter().for_each(|has_its_own_key| drop(settings.remove(*has_its_own_key)));
     let image_size = conditions.map(|conditions| conditions.image_size(point.key.model));
     settings.extend(image_size.map(|size| ("image_size".to_owned(), size.into())));
     let mut environment = EnvironmentText::new();
-    for (name, values) in point.recorded().flat_map(|recorded| recorded.environment.clone()) {
-        environment.entry(name).or_default().extend(values);
-    }
+    point.recorded().for_each(|recorded| environment::add_environment(&mut environment, &recorded.environment));
+    environment::add_ranks(&mut environment, point.ranks());
     ScoreRow {
         model: point.key.model,
         dtype: point.key.dtype,
@@ -159,12 +178,14 @@ fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
         case: point.key.case,
         ranks: point.key.case.ranks(),
         device: table.device(),
-        device_names: point.recorded().flat_map(|recorded| recorded.device_names.clone()).collect(),
-        threads_per_rank: point.recorded().flat_map(|recorded| recorded.threads.clone()).collect(),
+        device_names: point.device_names(),
+        threads_per_rank: point.threads(),
         profile: conditions.map(|conditions| conditions.profile),
         images_per_second: point.figures.map(|figures| figures.speed),
         cv: point.figures.and_then(|figures| figures.cv),
-        is_quotable: point.figures.is_some() && table.objections.is_empty() && point.objections.is_empty(),
+        peak_memory_bytes: point.peak_memory(),
+        arithmetic: table.utilisation(point),
+        is_quotable: point.figures.is_some() && !table.is_doubtful(point),
         objections: table.objections.iter().chain(&point.objections).cloned().collect(),
         runs_counted: point.counted().count(),
         warnings: table.warnings.iter().chain(&point.warnings).cloned().collect(),

@@ -3,16 +3,22 @@
 
 use std::collections::BTreeSet;
 
+use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::ImagesPerSecond;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::read::score::figures::ScoreExtraction;
+use crate::read::score::figures::{self, ScoreExtraction};
 use crate::read::show::columns::Columns;
 use crate::read::show::sections::{Block, Section};
 
-const SOURCE: &str = "MXNet, docs/how_to/perf.md, commit 0a03417 (2016): FP32, benchmark_score.py; cuDNN 5.1 on GPUs";
+/// Where.
+pub const SOURCE: &str =
+    "MXNet, docs/how_to/perf.md, commit 0a03417 (2016): FP32, benchmark_score.py; cuDNN 5.1 on GPUs";
 
 /// Columns of every table there.
-const BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
+pub const BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Rows of every table there. Its VGG is VGG-11.
 const MODELS: [Model; 6] = [
@@ -27,12 +33,14 @@ const MODELS: [Model; 6] = [
 /// One table: on what, and its rows.
 struct Published {
     hardware: &'static str,
+    short: &'static str,
     rows: [[f64; 6]; 6],
 }
 
 const TABLES: [Published; 4] = [
     Published {
         hardware: "2 x Intel Xeon E5-2666 v3 (EC2 C4.8xlarge)",
+        short: "C4.8xlarge",
         rows: [
             [122.21, 224.83, 295.87, 389.08, 519.87, 626.25],
             [34.23, 51.02, 65.88, 77.78, 85.08, 87.63],
@@ -44,6 +52,7 @@ const TABLES: [Published; 4] = [
     },
     Published {
         hardware: "Tesla K80, one of its two GPUs",
+        short: "K80",
         rows: [
             [202.66, 233.76, 367.91, 624.14, 1071.19, 1443.90],
             [70.76, 63.53, 78.16, 119.06, 195.83, 228.96],
@@ -55,6 +64,7 @@ const TABLES: [Published; 4] = [
     },
     Published {
         hardware: "Tesla M40",
+        short: "M40",
         rows: [
             [412.09, 743.49, 1155.43, 1606.87, 2070.97, 2694.91],
             [142.10, 212.21, 280.92, 332.76, 400.10, 466.95],
@@ -66,6 +76,7 @@ const TABLES: [Published; 4] = [
     },
     Published {
         hardware: "Tesla P100",
+        short: "P100",
         rows: [
             [624.84, 1226.85, 1934.97, 2900.54, 4063.70, 4883.77],
             [294.6, 282.3, 399.3, 522.9, 755.3, 854.4],
@@ -77,29 +88,86 @@ const TABLES: [Published; 4] = [
     },
 ];
 
+/// One figure of a table, for programs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PublishedRate {
+    /// Network.
+    pub model: Model,
+    /// Precision.
+    pub dtype: Dtype,
+    /// Images of a pass.
+    pub batch_size: u32,
+    /// On one device.
+    pub images_per_second: ImagesPerSecond,
+    /// On what.
+    pub hardware: String,
+    /// Where it was published.
+    pub source: String,
+}
+
+/// One row of a table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PublishedRow {
+    /// On what.
+    pub hardware: &'static str,
+    /// In a table of many rows.
+    pub short: &'static str,
+    /// Network.
+    pub model: Model,
+    /// One each of [`BATCH_SIZES`].
+    pub rates: [f64; 6],
+}
+
+/// What was published of these networks, by hardware.
+pub fn rows(scored: &BTreeSet<Model>) -> Vec<PublishedRow> {
+    let of_table = |table: &Published| {
+        let rows = MODELS.into_iter().zip(table.rows).filter(|(model, _)| scored.contains(model));
+        let Published { hardware, short, .. } = *table;
+        rows.map(|(model, rates)| PublishedRow { hardware, short, model, rates }).collect::<Vec<_>>()
+    };
+    TABLES.iter().flat_map(of_table).collect()
+}
+
+/// The same for programs.
+pub fn rates(scored: &BTreeSet<Model>) -> Vec<PublishedRate> {
+    let of_row = |row: PublishedRow| {
+        BATCH_SIZES.into_iter().zip(row.rates).map(move |(batch_size, rate)| PublishedRate {
+            model: row.model,
+            dtype: Dtype::Fp32,
+            batch_size,
+            images_per_second: ImagesPerSecond(rate),
+            hardware: row.hardware.to_owned(),
+            source: SOURCE.to_owned(),
+        })
+    };
+    rows(scored).into_iter().flat_map(of_row).collect()
+}
+
+/// That none of the networks is there, and which are.
+pub fn nothing() -> String {
+    let known: Vec<String> = MODELS.iter().map(Model::to_string).collect();
+    format!("Published: none of these networks; MXNet's page has {}", known.join(", "))
+}
+
 /// The published rows of the networks that were scored, a section each hardware.
 pub fn sections(extraction: &ScoreExtraction) -> Vec<Section> {
-    let scored: BTreeSet<Model> =
-        extraction.tables.iter().flat_map(|table| &table.points).map(|point| point.key.model).collect();
-    if MODELS.iter().all(|model| !scored.contains(model)) {
-        let known: Vec<String> = MODELS.iter().map(Model::to_string).collect();
-        let title = format!("Published: none of these networks; MXNet's page has {}", known.join(", "));
-        return vec![section(vec![title], Vec::new())];
+    let rows = rows(&figures::models(&extraction.tables));
+    if rows.is_empty() {
+        return vec![section(vec![nothing()], Vec::new())];
     }
-    let of_hardware = |table: &Published| {
-        let rows = MODELS.iter().zip(&table.rows).filter(|(model, _)| scored.contains(model));
-        let cells = |(model, row): (&Model, &[f64; 6])| {
-            let name = model.facts().title.to_owned();
-            std::iter::once(name).chain(row.iter().map(|rate| format!("{rate:.2}"))).collect()
+    let of_hardware = |rows: &[PublishedRow]| {
+        let cells = |row: &PublishedRow| {
+            let name = row.model.facts().title.to_owned();
+            std::iter::once(name).chain(row.rates.iter().map(|rate| format!("{rate:.2}"))).collect()
         };
         let sizes = BATCH_SIZES.map(|size| size.to_string());
         let headers: Vec<(&str, &str)> =
             std::iter::once(("network", "")).chain(sizes.iter().map(|size| (size.as_str(), ""))).collect();
-        let columns = Columns::new(&headers, rows.map(cells).collect()).with_text(0..1);
-        let title = vec![format!("Published: images/s on {}", table.hardware), SOURCE.to_owned()];
+        let columns = Columns::new(&headers, rows.iter().map(cells).collect()).with_text(0..1);
+        let title = vec![format!("Published: images/s on {}", rows[0].hardware), SOURCE.to_owned()];
         section(title, vec![Block::first(columns)])
     };
-    TABLES.iter().map(of_hardware).collect()
+    rows.chunk_by(|one, other| one.hardware == other.hardware).map(of_hardware).collect()
 }
 
 fn section(title: Vec<String>, blocks: Vec<Block>) -> Section {

@@ -1,6 +1,5 @@
 //! One scoring run: its log, the record beside it, and whether it counts. Not for comparing runs.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use ringmark_record::benchmark::score::config::ScoreConfig;
@@ -9,13 +8,14 @@ use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::benchmark::{Profile, SweepRecord};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
 use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::host::environment::{Environment, RankPlace};
+use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::line::log::Log;
 use ringmark_record::validity::observed::Observed;
 use ringmark_record::validity::{self, ForeignLoad};
 
-use crate::read::load::environment::{self, EnvironmentText};
-use crate::read::load::every_record;
+use crate::read::load::every_record::{self, DeviceRates};
 use crate::read::load::folder::FoundRun;
 use crate::read::load::log;
 use crate::read::load::problem::Problem;
@@ -36,14 +36,12 @@ pub struct ScoreRun {
 pub struct ScoreRecorded {
     /// What has to be equal for two runs to stand in one table.
     pub conditions: ScoreConditions,
-    /// Names of the devices of all ranks.
-    pub device_names: BTreeSet<String>,
-    /// CPU threads of the ranks.
-    pub threads: BTreeSet<u32>,
+    /// Where its ranks ran.
+    pub ranks: Vec<RankPlace>,
     /// Versions of what ran.
     pub software: String,
-    /// Devices, hosts, versions and variables.
-    pub environment: EnvironmentText,
+    /// What rank 0 found.
+    pub environment: Environment,
     /// Start, seconds since 1970 UTC.
     pub started: Seconds,
 }
@@ -76,6 +74,12 @@ pub struct ScoreMeasured {
     pub mean_pass: Seconds,
     /// Times of all passes of all ranks, in seconds.
     pub passes: Vec<f64>,
+    /// Memory of the rank that held most; `None` where the record does not tell.
+    pub peak_memory: Option<Bytes>,
+    /// What its devices can do, as far as the record tells.
+    pub device_rates: DeviceRates,
+    /// What every host did meanwhile.
+    pub host_use: Vec<HostUse>,
     /// Worked out again from the record.
     pub warnings: Vec<Warning>,
     /// What others took of the hosts' core time; `None` where the record does not tell.
@@ -120,6 +124,9 @@ fn figures(found: &FoundRun, record: &ScoreRecord) -> Result<ScoreMeasured, Stri
         speed,
         mean_pass: Seconds(images / speed.0),
         passes: record.seconds.iter().flatten().map(|pass| pass.0).collect(),
+        peak_memory: every_record::peak_memory(&record.peak_memory),
+        device_rates: DeviceRates::new(&record.ranks, &record.matrix_product, record.config.dtype),
+        host_use: record.host_use.clone(),
         warnings: validity::host_warnings(&seen),
         foreign_load: validity::foreign_load(&seen),
     })
@@ -139,15 +146,11 @@ fn recorded(record: &ScoreRecord) -> ScoreRecorded {
         ..record.config.clone()
     };
     let device = record.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
-    let mut environment = EnvironmentText::new();
-    environment::add_environment(&mut environment, &record.environment);
-    environment::add_ranks(&mut environment, &record.ranks);
     ScoreRecorded {
         conditions: ScoreConditions { device, profile: record.profile, config },
-        device_names: every_record::device_names(&record.ranks),
-        threads: record.ranks.iter().map(|rank| rank.threads).collect(),
+        ranks: record.ranks.clone(),
         software: every_record::software(&record.environment),
-        environment,
+        environment: record.environment.clone(),
         started: record.started,
     }
 }

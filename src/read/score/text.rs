@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use ringmark_record::benchmark::measured_and_warmup;
 
+use crate::read::analyse::batch_sizes::BatchTable;
 use crate::read::analyse::title::devices_text;
-use crate::read::score::figures::{PointKey, ScoreExtraction, ScorePoint, ScoreTable};
-use crate::read::show::columns::Columns;
-use crate::read::show::sections::{self, Block, MARK, Section, marked};
+use crate::read::score::batch_sizes;
+use crate::read::score::figures::{PointKey, ScoreExtraction, ScoreTable};
+use crate::read::score::run::ScoreConditions;
+use crate::read::show::batch_sizes::{Below, SIDE_BY_SIDE, tables};
+use crate::read::show::sections::{self, Block, Section};
 
 const LEGEND: [&str; 3] = [
     "images/s: ranks x batch size x passes / time of the slowest rank; median over",
@@ -15,18 +18,16 @@ const LEGEND: [&str; 3] = [
     "runs / mean. -: no run, or none that counts.",
 ];
 
-/// Batch sizes that stand side by side in 80 columns; more of them are a second table.
-const SIDE_BY_SIDE: usize = 6;
-
-/// Every table as aligned columns, made for 80 of them.
-pub fn terminal(extraction: &ScoreExtraction) -> String {
-    sections::terminal(&all(extraction, SIDE_BY_SIDE), &legend(extraction, "WARNING"))
+/// Every table as aligned columns, made for 80 of them, and the `published` ones below.
+pub fn terminal(extraction: &ScoreExtraction, published: Vec<Section>) -> String {
+    let sections: Vec<Section> = all(extraction, SIDE_BY_SIDE).into_iter().chain(published).collect();
+    sections::terminal(&sections, &legend(extraction, "WARNING"))
 }
 
-/// Every table as a section, then what was left out.
-pub fn markdown(extraction: &ScoreExtraction) -> String {
-    let legend = legend(extraction, "Warning");
-    sections::markdown(&extraction.name, &all(extraction, usize::MAX), &legend, &extraction.problems)
+/// Every table as a section, and the `published` ones, then what was left out.
+pub fn markdown(extraction: &ScoreExtraction, published: Vec<Section>) -> String {
+    let sections: Vec<Section> = all(extraction, usize::MAX).into_iter().chain(published).collect();
+    sections::markdown(&extraction.name, &sections, &legend(extraction, "Warning"), &extraction.problems)
 }
 
 fn legend(extraction: &ScoreExtraction, word: &str) -> Vec<String> {
@@ -42,18 +43,17 @@ fn legend(extraction: &ScoreExtraction, word: &str) -> Vec<String> {
 }
 
 fn all(extraction: &ScoreExtraction, side_by_side: usize) -> Vec<Section> {
-    let section = |table: &ScoreTable| {
-        let batch_sizes: Vec<u32> =
-            table.points.iter().map(|point| point.key.batch_size).collect::<BTreeSet<_>>().into_iter().collect();
-        let of_points = table.points.iter().flat_map(|point| &point.warnings);
+    let section = |(table, by_size): (&ScoreTable, BatchTable)| {
+        let tables = tables(&by_size.series, &by_size.batch_sizes(), Below::Spread, side_by_side);
         Section {
             title: title(table),
-            blocks: batch_sizes.chunks(side_by_side).map(|sizes| Block::first(columns(table, sizes))).collect(),
+            blocks: tables.into_iter().map(Block::first).chain(Block::of_shortages(&by_size.shortages)).collect(),
             objections: table.all_objections().iter().map(ToString::to_string).collect(),
-            warnings: table.warnings.iter().chain(of_points).cloned().collect(),
+            warnings: table.all_warnings().cloned().collect(),
         }
     };
-    extraction.tables.iter().map(section).collect()
+    let by_size = batch_sizes::tables(&extraction.tables, &extraction.shortages);
+    extraction.tables.iter().zip(by_size).map(section).collect()
 }
 
 /// What was measured, on what, and how.
@@ -75,67 +75,21 @@ fn title(table: &ScoreTable) -> Vec<String> {
     let Some(conditions) = &table.conditions else {
         return vec![what, "device unknown: there are no records beside the logs".to_owned(), runs];
     };
-    let config = &conditions.config;
-    let sizes: BTreeSet<u32> = table.points.iter().map(|point| conditions.image_size(point.key.model)).collect();
-    let sizes = match (sizes.first(), sizes.last()) {
-        (Some(least), Some(most)) if least != most => format!("{least} to {most} pixels, each network's own"),
-        (Some(size), _) => format!("{size} pixels"),
-        _ => "no images".to_owned(),
-    };
-    let options = format!(
-        "{sizes}, {}, {} passes, {runs}",
-        config.arrangement(),
-        measured_and_warmup(config.iterations, config.warmup)
-    );
     let devices = devices_text(&table.device_names(), &table.threads(), Some(conditions.device));
-    vec![what, format!("{}: {devices}", conditions.device), options]
+    vec![what, format!("{}: {devices}", conditions.device), format!("{}, {runs}", how(table))]
 }
 
-/// Precision and case are columns where there are several; CVs stand below the images/s where there are any.
-fn columns(table: &ScoreTable, batch_sizes: &[u32]) -> Columns {
-    let dtype = |key: &PointKey| only(table, |key| key.dtype).is_none().then(|| key.dtype.to_string());
-    let case = |key: &PointKey| only(table, |key| key.case).is_none().then(|| key.case.to_string());
-    let sizes: Vec<String> = batch_sizes.iter().map(u32::to_string).collect();
-    let mut headers = vec![("network", "")];
-    headers.extend(only(table, |key| key.dtype).is_none().then_some(("dtype", "")));
-    headers.extend(only(table, |key| key.case).is_none().then_some(("case", "")));
-    let text_columns = headers.len();
-    headers.extend(sizes.iter().map(|size| (size.as_str(), "")));
-
-    let mut rows = Vec::new();
-    for row in table.points.chunk_by(|one, other| one.key.shares_row(&other.key)) {
-        let key = &row[0].key;
-        let point = |size: &u32| row.iter().find(|point| point.key.batch_size == *size);
-        let cells = |cell: &dyn Fn(&ScorePoint) -> Option<String>| -> Vec<Option<String>> {
-            batch_sizes.iter().map(|size| point(size).and_then(cell)).collect()
-        };
-        let name = [Some(key.model.facts().title.to_owned()), dtype(key), case(key)].into_iter().flatten();
-        rows.push(name.chain(or_dash(cells(&|point| speed(table, point)))).collect());
-        let cvs = cells(&cv);
-        if cvs.iter().any(Option::is_some) {
-            let name = ["  CV %"].into_iter().chain([""].into_iter().cycle()).take(text_columns);
-            rows.push(name.map(str::to_owned).chain(or_dash(cvs)).collect());
-        }
-    }
-    Columns::new(&headers, rows).with_text(0..text_columns)
+/// How its passes were made: `224 pixels, nhwc, folded, 10 measured + 5 warm-up passes`.
+pub fn how(table: &ScoreTable) -> String {
+    let options = table.conditions.as_ref().map(|ScoreConditions { config, .. }| {
+        let passes = measured_and_warmup(config.iterations, config.warmup);
+        format!(", {}, {passes} passes", config.arrangement())
+    });
+    batch_sizes::table(table).pixels() + &options.unwrap_or_default()
 }
 
 /// What all points share; `None` where they differ.
 fn only<T: Ord>(table: &ScoreTable, of: impl Fn(&PointKey) -> T) -> Option<T> {
     let mut values: BTreeSet<T> = table.points.iter().map(|point| of(&point.key)).collect();
     if values.len() == 1 { values.pop_first() } else { None }
-}
-
-fn or_dash(cells: Vec<Option<String>>) -> impl Iterator<Item = String> {
-    cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()))
-}
-
-fn speed(table: &ScoreTable, point: &ScorePoint) -> Option<String> {
-    let mark = if point.warnings.is_empty() { "" } else { MARK };
-    let is_doubtful = !(table.objections.is_empty() && point.objections.is_empty());
-    Some(marked(format!("{:.2}{mark}", point.figures?.speed.0), is_doubtful))
-}
-
-fn cv(point: &ScorePoint) -> Option<String> {
-    Some(format!("{:.2}", point.figures?.cv? * 100.0))
 }

@@ -4,12 +4,15 @@
 //! |---|---|
 //! | [`columns`] | a table before it is known where it is shown, aligned or in Markdown |
 //! | [`sections`] | titles, tables, notes and warnings, for a terminal and in Markdown |
+//! | [`batch_sizes`] | figures by batch size as the cells of a table |
+//! | [`utilisation`] | what a network's arithmetic takes of the devices |
 //! | [`extraction`] | the figures of a folder |
 //! | [`check`] | the checks of a result |
 //! | [`comparison`] | a comparison of two results |
 //! | [`prediction`] | a prediction of larger cases |
 //! | [`page`] | a report: charts on a page, the same as text, and its figures for programs |
 
+pub mod batch_sizes;
 pub mod check;
 pub mod columns;
 pub mod comparison;
@@ -17,3 +20,4 @@ pub mod extraction;
 pub mod page;
 pub mod prediction;
 pub mod sections;
+pub mod utilisation;

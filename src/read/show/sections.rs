@@ -1,5 +1,6 @@
 //! Sections of titles, tables, notes and warnings, as a terminal shows them and in Markdown. Not for what is in them.
 
+use crate::read::load::folder::Shortage;
 use crate::read::load::problem::Problem;
 use crate::read::show::columns::{Columns, aligned, escaped, piped};
 
@@ -56,6 +57,12 @@ impl Block {
     /// The first table of a section.
     pub fn first(columns: Columns) -> Block {
         Block::Table { title: None, columns }
+    }
+
+    /// Batches that were tried and have no memory.
+    pub fn of_shortages(shortages: &[Shortage]) -> Option<Block> {
+        let lines: Vec<String> = shortages.iter().map(Shortage::to_string).collect();
+        (!lines.is_empty()).then_some(Block::Note(lines))
     }
 }
 

@@ -8,6 +8,7 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::figures::{CaseRuns, Extraction, Figures, Group};
 use crate::read::analyse::scaling_loss::{self, CaseLoss, all_parts};
+use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::load::iteration_times::IterationTimes;
 
 /// A column's name, and its field of a case; empty for a figure that does not exist.
@@ -62,6 +63,8 @@ fn columns() -> Vec<Column> {
     columns.extend(speeds());
     columns.extend(times());
     columns.extend(losses());
+    columns.push(column("peak_memory_bytes", |line| text(line.case.peak_memory().map(|peak| peak.0))));
+    columns.extend(arithmetic());
     columns.push(column("is_quotable", |line| line.group.is_quotable(line.case).to_string()));
     columns.push(column("objections", |line| {
         line.group.scaling_objections(line.case).map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -69,6 +72,17 @@ fn columns() -> Vec<Column> {
     columns.push(column("warnings", |line| line.group.warnings.join("; ")));
     columns.push(column("run_warnings", |line| line.case.warnings.len().to_string()));
     columns
+}
+
+fn arithmetic() -> Vec<Column> {
+    fn of(line: &Line, value: fn(&Utilisation) -> Option<f64>) -> String {
+        text(utilisation::of_training(line.group, line.case).as_ref().and_then(value))
+    }
+    vec![
+        column("teraflops_per_s", |line| of(line, |it| Some(it.teraflops_per_second.0))),
+        column("share_of_matrix_product", |line| of(line, |it| it.share_of_matrix_product)),
+        column("share_of_published_peak", |line| of(line, |it| it.share_of_published_peak)),
+    ]
 }
 
 fn conditions() -> Vec<Column> {

@@ -9,7 +9,7 @@ use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phases;
-use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::stats::scaling_loss::{Difference, Part};
 use ringmark_record::stats::summary::step_percentiles;
 use schemars::JsonSchema;
@@ -20,8 +20,10 @@ use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::grouping::settings;
 use crate::read::analyse::quotable::Objection;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
+use crate::read::analyse::utilisation::{self, Utilisation};
 use crate::read::load::content::RESULT;
 use crate::read::load::environment::{self, EnvironmentText};
+use crate::read::load::folder::Shortage;
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::record::{Measured, Run};
 
@@ -40,6 +42,9 @@ pub struct JsonResult {
     name: String,
     /// In the order of the tables.
     rows: Vec<JsonRow>,
+    /// Batches that the device has no memory for, in a sweep of several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    out_of_memory: Vec<Shortage>,
     /// What is not in the figures, and why, with its file.
     left_out: Vec<String>,
 }
@@ -74,6 +79,11 @@ pub struct JsonRow {
     efficiency: Option<f64>,
     /// Sample standard deviation of the runs' images/s over their mean.
     cv: Option<f64>,
+    /// Memory of the rank that held most, in any counted run: on a GPU what tensors held, on the CPU what was resident.
+    /// `null` where no record says it.
+    peak_memory_bytes: Option<Bytes>,
+    /// `null` without a record.
+    arithmetic: Option<Utilisation>,
     /// Whether nothing speaks against quoting these figures.
     is_quotable: bool,
     /// What does, and what to do.
@@ -229,6 +239,8 @@ fn row(group: &Group, case: &CaseRuns) -> JsonRow {
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
         cv: figures.and_then(|figures| figures.cv),
+        peak_memory_bytes: case.peak_memory(),
+        arithmetic: utilisation::of_training(group, case),
         is_quotable: group.is_quotable(case),
         objections: group.scaling_objections(case).cloned().collect(),
         runs_counted: case.counted().count(),
@@ -276,6 +288,7 @@ pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
         schema: SCHEMA,
         name: extraction.name.clone(),
         rows: rows(&extraction.groups),
+        out_of_memory: extraction.shortages.clone(),
         left_out: extraction.problems.iter().map(ToString::to_string).collect(),
     };
     Ok(serde_json::to_string_pretty(&result)? + "\n")

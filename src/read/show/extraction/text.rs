@@ -5,8 +5,11 @@ use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
 use ringmark_record::options::keyword_enum::KeywordEnum;
 
+use crate::read::analyse::batch_sizes::{self, BatchTable};
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::title::{process, title, unlike_devices};
+use crate::read::show;
+use crate::read::show::batch_sizes::{Below, SIDE_BY_SIDE, tables};
 use crate::read::show::columns::Columns;
 use crate::read::show::extraction::scaling_loss;
 use crate::read::show::sections::{self, Block, BlockTitle, MARK, Section, marked};
@@ -18,18 +21,38 @@ const LEGEND: [&str; 4] = [
     "DLPerf counts; no other figure is made of it.",
 ];
 
+const BY_BATCH_SIZE: &str = "Training by batch size per rank: images/s, and memory of the fullest rank";
+
+const PEAK_LEGEND: &str = "peak GB: on a GPU what tensors held, on the CPU what was resident; 1e9 bytes.";
+
 /// Every group as aligned columns, made for 80 of them.
 pub fn terminal(extraction: &Extraction) -> String {
-    sections::terminal(&all(extraction), &legend(extraction, "WARNING"))
+    sections::terminal(&all(extraction, SIDE_BY_SIDE), &legend(extraction, "WARNING"))
 }
 
 /// Every group as a section, then what was left out.
 pub fn markdown(extraction: &Extraction) -> String {
-    sections::markdown(&extraction.name, &all(extraction), &legend(extraction, "Warning"), &extraction.problems)
+    let legend = legend(extraction, "Warning");
+    sections::markdown(&extraction.name, &all(extraction, usize::MAX), &legend, &extraction.problems)
 }
 
-fn all(extraction: &Extraction) -> Vec<Section> {
-    extraction.groups.iter().map(section).collect()
+fn all(extraction: &Extraction, side_by_side: usize) -> Vec<Section> {
+    let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
+    let by_size = by_size.iter().map(|(table, _)| section_by_batch_size(table, side_by_side));
+    extraction.groups.iter().map(section).chain(by_size).collect()
+}
+
+/// Its objections and warnings stand above, with the tables of its groups.
+fn section_by_batch_size(table: &BatchTable, side_by_side: usize) -> Section {
+    let quick = if table.is_quick { " - QUICK PROFILE" } else { "" };
+    let device = table.device.map_or("device unknown".to_owned(), |device| format!("{device}: {}", table.devices));
+    let tables = tables(&table.series, &table.batch_sizes(), Below::SpreadAndMemory, side_by_side);
+    Section {
+        title: vec![format!("{BY_BATCH_SIZE}{quick}"), device, table.pixels()],
+        blocks: tables.into_iter().map(Block::first).chain(Block::of_shortages(&table.shortages)).collect(),
+        objections: Vec::new(),
+        warnings: Vec::new(),
+    }
 }
 
 /// The speeds, and below them the tables for which there are figures.
@@ -48,6 +71,14 @@ fn section(group: &Group) -> Section {
             "Step with communication, and of its baseline: the same ranks without it",
             &["cost: how much longer it is, waiting for each other included"],
             costs(group),
+        ),
+        below(
+            "Arithmetic of the network, all ranks together",
+            &[
+                "products: plain matrix products in the same precision, all ranks at once, right",
+                "after the last iteration; peak: as the maker publishes it (share: MFU)",
+            ],
+            show::utilisation::columns(group),
         ),
         below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::columns(group)),
     ];
@@ -72,7 +103,9 @@ fn legend(extraction: &Extraction, word: &str) -> Vec<String> {
     let mark = extraction.groups.iter().any(is_marked).then(|| sections::mark_legend(word));
     let is_doubtful = extraction.groups.iter().any(|group| !group.all_objections().is_empty());
     let doubtful = is_doubtful.then(|| sections::doubtful_legend("above"));
-    LEGEND.map(str::to_owned).into_iter().chain(mark).chain(doubtful).collect()
+    let has_sizes = !batch_sizes::of_training(&extraction.groups, &extraction.shortages).is_empty();
+    let peak = has_sizes.then(|| PEAK_LEGEND.to_owned());
+    LEGEND.map(str::to_owned).into_iter().chain(peak).chain(mark).chain(doubtful).collect()
 }
 
 fn speeds(group: &Group) -> Columns {

@@ -128,6 +128,8 @@ pub struct Findings {
 pub enum Subject {
     /// Runs that may be compared.
     Runs,
+    /// Speed and memory by batch size.
+    BatchSizes,
     /// All-reduce alone.
     Bandwidth,
     /// What it ran on.

@@ -21,7 +21,10 @@ const POLICY: &str = concat!(
 );
 
 /// Rows up to which a table is open, and printed.
-const SHORT: usize = 24;
+const SHORT: usize = 36;
+
+/// Sections up to which the contents are open.
+const MANY: usize = 8;
 
 /// Lines up to which findings are open.
 const FEW: usize = 12;
@@ -123,9 +126,22 @@ fn findings(findings: &Findings) -> Markup {
     }
 }
 
+/// Folded where they are so many that what they lead to would not be on the first screen.
 fn contents(document: &Document) -> Markup {
     html! {
-        @if document.sections.len() > 1 {
+        @if document.sections.len() > MANY {
+            details class="contents" {
+                summary { "Contents, " (document.sections.len()) " sections" }
+                (links(document))
+            }
+        } @else if document.sections.len() > 1 {
+            (links(document))
+        }
+    }
+}
+
+fn links(document: &Document) -> Markup {
+    html! {
             nav aria-label="Contents" {
                 @for (number, section) in document.sections.iter().enumerate() {
                     span {
@@ -136,7 +152,6 @@ fn contents(document: &Document) -> Markup {
                     }
                 }
             }
-        }
     }
 }
 

@@ -8,6 +8,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::read::analyse::results::ResultFolder;
+use crate::read::score;
+use crate::read::score::json::ScoreRow;
+use crate::read::score::published::{self, PublishedRate};
 use crate::read::show::extraction::json::{JsonRow, rows};
 
 /// What the document is, in its first field.
@@ -33,6 +36,11 @@ struct OneResult<'a> {
     name: &'a str,
     /// As in the JSON of `ringmark extract`.
     rows: Vec<JsonRow>,
+    /// As in its JSON of scoring.
+    scoring: Vec<ScoreRow>,
+    /// What others published of the networks that were scored, where that was asked for; measured by none of these runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    published_scores: Vec<PublishedRate>,
     bandwidth: Vec<Bandwidth<'a>>,
     /// What is not in the figures, and why.
     left_out: Vec<String>,
@@ -58,11 +66,17 @@ struct Message<'a> {
     wrong: Option<u64>,
 }
 
-/// An object a result.
-pub fn of(results: &[ResultFolder]) -> Report<'_> {
+/// An object a result; with what others published of scored networks where `published`.
+pub fn of(results: &[ResultFolder], published: bool) -> Report<'_> {
     let results = results.iter().map(|result| OneResult {
         name: &result.name,
         rows: rows(&result.groups),
+        scoring: score::json::rows(&result.scoring),
+        published_scores: if published {
+            published::rates(&score::figures::models(&result.scoring))
+        } else {
+            Vec::new()
+        },
         bandwidth: result.bandwidth.iter().map(bandwidth).collect(),
         left_out: result.problems.iter().map(ToString::to_string).collect(),
     });

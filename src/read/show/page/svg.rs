@@ -1,10 +1,10 @@
-//! A picture that stands alone: the first chart of what was measured as one SVG with its own style, light and dark, without
+//! A picture that stands alone: the first chart of what the report begins with as one SVG with its own style, light and dark, without
 //! a script. For a README; the page has all charts, this has the one that sums them up.
 
 use maud::{Markup, PreEscaped, html};
 
 use crate::read::show::page::charts::frame::{Drawing, KeyEntry, px};
-use crate::read::show::page::document::{Document, Figure, Headline, Section, Subject};
+use crate::read::show::page::document::{Document, Figure, Headline, Section};
 
 const STYLE: &str = concat!(
     include_str!("charts/colours.css"),
@@ -32,14 +32,9 @@ const SAMPLE: [f64; 2] = [30.0, 14.0];
 
 /// The whole picture. Of a document without such a chart it says so.
 pub fn svg(document: &Document) -> String {
-    let of = |subject: Subject| {
-        let sections = document.sections.iter().filter(move |section| section.subject == subject);
-        sections.filter_map(|section| Some((section, headline_chart(section)?))).collect::<Vec<_>>()
-    };
-    let mut panels = of(Subject::Runs);
-    if panels.is_empty() {
-        panels = of(Subject::Bandwidth);
-    }
+    let drawn = || document.sections.iter().filter_map(|section| Some((section, headline_chart(section)?)));
+    let first = drawn().next().map(|(section, _)| section.subject);
+    let panels: Vec<(&Section, Drawing)> = drawn().filter(|(section, _)| Some(section.subject) == first).collect();
     let mut canvas = Canvas { y: MARGIN, content: Vec::new() };
     let first = panels.first().map(|(_, drawing)| format!("{}: ", drawing.title)).unwrap_or_default();
     canvas.line("heading", &format!("{first}{}", document.title));

@@ -1,4 +1,4 @@
-//! One case or two as bars: the median as a bar, a dot on it for each run, and a line across it for what would be ideal. A
+//! One case or two, or batch sizes, as bars: the median as a bar, a dot on it for each run, and a line across it for what would be ideal. A
 //! line between two points says little. Not for more cases: see `lines`.
 
 use maud::{Markup, html};
@@ -36,6 +36,8 @@ pub struct BarChart {
     pub axis: String,
     /// Where it ends at the earliest.
     pub end: Option<f64>,
+    /// Name of the axis below.
+    pub across: String,
     /// Names of the cases from left to right, and what stands below each.
     pub cases: Vec<(String, String)>,
     /// Series in the order of the key.
@@ -90,14 +92,15 @@ impl BarChart {
 
     /// The drawing with its key.
     pub fn drawing(&self) -> Drawing<'_> {
-        let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, 56.0]);
+        let below = if self.cases.iter().any(|(_, below)| !below.is_empty()) { 56.0 } else { 42.0 };
+        let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, below]);
         let values = self.bars().flat_map(|(_, bar)| bar.runs.iter().map(|(value, _)| *value).chain([bar.value]));
         let values = values.chain(self.bars().filter_map(|(_, bar)| bar.ideal));
         let y = Scale::linear(values, [Some(0.0), self.end], frame.up());
         let (slot, places) = self.places(&frame);
         let content = html! {
             (frame.values(&y, &self.axis, number))
-            (frame.marks(&self.marks(&places), "case"))
+            (frame.marks(&self.marks(&places), &self.across))
             @for place in &places { (self.draw_bar(place, slot, &y, &frame)) }
         };
         Drawing { title: &self.title, description: &self.description, key: self.key(), frame, content }
@@ -217,7 +220,8 @@ mod tests {
             description: "text".to_owned(),
             axis: "images/s".to_owned(),
             end: None,
-            cases: ["1n1g", "1n2g"].map(|case| (case.to_owned(), String::new())).into(),
+            across: "case".to_owned(),
+            cases: ["1n1g", "1n2g"].map(|case| (case.to_owned(), "ranks".to_owned())).into(),
             series: series.collect(),
             ideal_name: "without loss",
         }

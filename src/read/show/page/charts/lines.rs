@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use crate::read::show::page::charts::frame::{
     Drawing, Frame, KeyEntry, area_sample, doubtful_entry, path, px, run_entry,
 };
+use crate::read::show::page::charts::labels::{self, Label};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind};
 use crate::read::show::page::charts::style::{Style, colour, line_class, line_sample, marker};
 
@@ -29,6 +30,8 @@ pub struct LineChart {
     pub shades: Vec<Shade>,
     /// Why.
     pub shade_name: &'static str,
+    /// Whether series are named where their lines end, and not in the key, if there is space.
+    pub are_named_at_their_ends: bool,
 }
 
 /// A part of the axis from left to right, behind the lines.
@@ -95,13 +98,19 @@ impl Point {
 }
 
 impl LineChart {
+    /// Space for the names at the ends of the lines, where they stand there.
+    fn margin(&self) -> Option<f64> {
+        let several = self.series.len() > 1 && self.are_named_at_their_ends;
+        several.then(|| labels::margin(self.series.iter().map(|series| series.name.as_str()))).flatten()
+    }
+
     fn points(&self) -> impl Iterator<Item = &Point> {
         self.series.iter().flat_map(|series| series.points.iter().chain(&series.dots)).filter(|point| point.is_finite())
     }
 
     /// Samples of every line where there are several, and of what else is drawn.
     fn key(&self) -> Vec<KeyEntry> {
-        let several = self.series.len() > 1;
+        let several = self.series.len() > 1 && self.margin().is_none();
         let entries = self.series.iter().filter(|_| several).map(|series| (sample(series), series.name.clone()));
         let has_dots = self.series.iter().any(|series| !series.dots.is_empty());
         let has_ideal = self.series.iter().any(|series| !series.ideal.is_empty());
@@ -125,7 +134,8 @@ impl LineChart {
 
     fn content(&self) -> (Frame, Markup) {
         let below = if self.x.marks.iter().any(|(_, _, below)| !below.is_empty()) { 56.0 } else { 42.0 };
-        let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, below]);
+        let margin = self.margin();
+        let frame = Frame::new(440.0, 290.0, [52.0, margin.unwrap_or(16.0), 26.0, below]);
         let of_x = || self.points().map(|point| point.x);
         let of_y = self.points().map(|point| point.y);
         let x = match self.x.kind {
@@ -142,6 +152,12 @@ impl LineChart {
             true => x.ticks(8).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect::<Vec<_>>(),
         };
         let place = |point: &Point| (x.at(point.x), y.at(point.y));
+        let named = self.series.iter().filter(|_| margin.is_some());
+        let labels = named.filter_map(|LineSeries { name, points, .. }| {
+            let last = points.iter().rev().find(|point| point.is_finite())?;
+            Some(Label { name, end: place(last) })
+        });
+        let labels: Vec<Label> = labels.collect();
         let content = html! {
             @for shade in &self.shades {
                 @let [left, right] = shade.ends.map(|end| x.at(end));
@@ -172,6 +188,7 @@ impl LineChart {
                     }
                 }
             }
+            (labels::draw(&labels, &frame))
         };
         (frame, content)
     }
@@ -195,6 +212,22 @@ fn sample(series: &LineSeries) -> Markup {
             path class="dot reference" d=(marker(series.style, 15.0, 7.0, 4.5)) {}
         }
     }
+}
+
+/// Some of these values, upwards and above 0, of which a logarithmic axis has space for so many marks, and one: each far
+/// enough from the one before it.
+pub fn far_apart(values: &[f64], most: usize) -> Vec<f64> {
+    let [Some(low), Some(high)] = [values.first(), values.last()] else { return Vec::new() };
+    let step = ((high / low).ln() / most as f64).max(f64::MIN_POSITIVE);
+    let mut last = f64::NEG_INFINITY;
+    let is_far = |value: &f64| {
+        let is_far = value.ln() - last >= 0.999 * step;
+        if is_far {
+            last = value.ln();
+        }
+        is_far
+    };
+    values.iter().copied().filter(is_far).collect()
 }
 
 /// A round number on an axis.
@@ -239,6 +272,7 @@ mod tests {
             ideal_name: "without loss",
             shades: vec![Shade { ends: [0.0, f64::INFINITY], tip: "<s>".to_owned() }],
             shade_name: "in cache",
+            are_named_at_their_ends: false,
         }
     }
 
@@ -254,6 +288,29 @@ mod tests {
             let drawn = chart(points).drawing().figure().into_string();
             assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
         }
+    }
+
+    #[test]
+    fn lines_are_named_at_their_ends_where_there_are_several_and_space() {
+        let mut named = chart(&[(1.0, 2.0), (2.0, 3.0)]);
+        named.are_named_at_their_ends = true;
+        let alone = named.drawing().figure().into_string();
+        assert!(!alone.contains("name</text>"), "{alone}");
+        named.series.push(LineSeries { name: "other".to_owned(), points: Vec::new(), ..named.series[0].clone() });
+        let drawn = named.drawing().figure().into_string();
+        // What has no line has no name.
+        assert!(drawn.contains("&lt;u&gt;name&lt;/u&gt;</text>") && !drawn.contains("other"), "{drawn}");
+        named.series[1].name = "a name that is far too long".to_owned();
+        let drawn = named.drawing().figure().into_string();
+        assert!(!drawn.contains("</u&gt;</text>") && drawn.contains("far too long</li>"), "{drawn}");
+    }
+
+    #[test]
+    fn marks_are_so_far_apart_that_there_are_few() {
+        let sizes = [1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 24.0, 32.0];
+        assert_eq!(far_apart(&sizes, 5), [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
+        assert_eq!(far_apart(&[8.0], 5), [8.0]);
+        assert_eq!(far_apart(&[], 5), [0.0; 0]);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! | [`scale`] | from values to places, with round ticks |
 //! | [`frame`] | plot area, axes, markers, numbers as SVG writes them |
 //! | [`style`] | what distinguishes a series from the others: colour, marker, dashes |
-//! | [`lines`] | lines with a dot a run: throughput, speedup, efficiency, bus bandwidth |
+//! | [`labels`] | names at the ends of lines, where none lies on another |
+//! | [`lines`] | lines with a dot a run: throughput, speedup, efficiency, bus bandwidth, speed by batch size |
 //! | [`bars`] | the same of at most two cases, a bar each |
 //! | [`stack`] | bars of parts: where a step's time goes |
 //! | [`timeline`] | every iteration of a run, thinned out so that no outlier is lost |
@@ -15,6 +16,7 @@
 
 pub mod bars;
 pub mod frame;
+pub mod labels;
 pub mod lines;
 pub mod ranks;
 pub mod scale;
@@ -38,7 +40,7 @@ use crate::read::show::page::charts::waterfall::Waterfall;
 pub enum Chart {
     /// Values over ranks, runs or sizes.
     Lines(LineChart),
-    /// Values of one case or two.
+    /// Values of one case or two, or of batch sizes.
     Bars(BarChart),
     /// Parts of a whole.
     Stack(StackChart),

@@ -13,7 +13,7 @@ use ringmark_record::stats::summary::percentile;
 use crate::read::analyse::quotable;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, Shade};
+use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, Shade, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::numbers::percent;
@@ -160,6 +160,7 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
             ideal_name: "what the memory allows",
             shades,
             shade_name: IN_CACHE,
+            are_named_at_their_ends: false,
         })
     };
     let rates = lines.iter().map(|line| series(line, rate, "GB/s", true)).collect();
@@ -213,21 +214,9 @@ fn sizes(lines: &[Line]) -> Vec<u64> {
 
 /// Some of the sizes that occur.
 fn size_marks(lines: &[Line]) -> Vec<(f64, String, String)> {
-    let sizes = sizes(lines);
-    let [Some(least), Some(most)] = [sizes.first(), sizes.last()].map(|size| size.map(|size| *size as f64)) else {
-        return Vec::new();
-    };
-    let step = ((most / least).ln() / MARKS as f64).max(f64::MIN_POSITIVE);
-    let mut last = f64::NEG_INFINITY;
-    let far = sizes.into_iter().filter(|size| {
-        let place = (*size as f64).ln();
-        let is_far = place - last >= 0.999 * step;
-        if is_far {
-            last = place;
-        }
-        is_far
-    });
-    far.map(|size| (size as f64, self::size(Bytes(size)), String::new())).collect()
+    let sizes: Vec<f64> = sizes(lines).into_iter().map(|size| size as f64).collect();
+    let marks = far_apart(&sizes, MARKS).into_iter();
+    marks.map(|size| (size, self::size(Bytes(size as u64)), String::new())).collect()
 }
 
 /// In steps of 1024 where that is a whole number, as sizes are typed; else in MB.

@@ -1,5 +1,6 @@
 //! On what it ran, how it was asked, and how the hosts differ. Only what the records hold.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::dimension::units::Seconds;
@@ -10,6 +11,9 @@ use crate::read::analyse::grouping::settings;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::load::environment;
 use crate::read::load::record::Recorded;
+use crate::read::score;
+use crate::read::score::figures::{ScorePoint, ScoreTable};
+use crate::read::score::run::ScoreRecorded;
 use crate::read::show::page::content::numbers::{list, percent};
 use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
 
@@ -50,9 +54,14 @@ fn recorded(result: &ResultFolder) -> impl Iterator<Item = &Recorded> {
     cases.flat_map(|case| &case.runs).filter_map(|run| run.recorded.as_ref())
 }
 
+fn scored(result: &ResultFolder) -> impl Iterator<Item = &ScoreRecorded> {
+    result.scoring.iter().flat_map(ScoreTable::recorded)
+}
+
 /// What rank 0 found, of runs and of bandwidth runs.
 fn environments(result: &ResultFolder) -> impl Iterator<Item = &Environment> {
     let runs = recorded(result).map(|recorded| &recorded.environment);
+    let runs = runs.chain(scored(result).map(|recorded| &recorded.environment));
     runs.chain(result.bandwidth.iter().map(|(_, record)| &record.environment))
 }
 
@@ -89,9 +98,9 @@ fn machine(result: &ResultFolder) -> Facts {
         "no CUDA because",
     ]);
     let devices = recorded(result).flat_map(|recorded| recorded.device_names.iter().cloned());
-    let ranks =
-        result.bandwidth.iter().flat_map(|(_, record)| record.ranks.iter().map(|rank| rank.device_name.clone()));
-    devices.chain(ranks).for_each(|name| add(&mut found, "devices", name));
+    let ranks = scored(result).flat_map(|recorded| &recorded.ranks);
+    let ranks = ranks.chain(result.bandwidth.iter().flat_map(|(_, record)| &record.ranks));
+    devices.chain(ranks.map(|rank| rank.device_name.clone())).for_each(|name| add(&mut found, "devices", name));
     let backends = recorded(result).map(|recorded| recorded.backend.clone());
     backends
         .chain(result.bandwidth.iter().map(|(_, record)| record.backend.clone()))
@@ -128,6 +137,7 @@ fn machine(result: &ResultFolder) -> Facts {
 fn period(result: &ResultFolder) -> String {
     let starts = recorded(result)
         .map(|recorded| recorded.started)
+        .chain(scored(result).map(|recorded| recorded.started))
         .chain(result.bandwidth.iter().map(|(_, record)| record.started));
     // To the minute: `2026-11-21 19:36`.
     let starts = starts.filter_map(environment::moment).map(|start| start[..16].to_owned());
@@ -141,11 +151,14 @@ fn period(result: &ResultFolder) -> String {
 
 fn options(result: &ResultFolder) -> Facts {
     let mut found = Facts::new();
-    for group in &result.groups {
-        for (name, value) in settings(&group.conditions) {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            add(&mut found, &name.replace('_', " "), text);
-        }
+    let trained = result.groups.iter().map(|group| settings(&group.conditions));
+    let mut options: Vec<_> = trained.collect();
+    // The axes of the runs, and what each table shares.
+    options.extend(result.scoring.iter().flat_map(|table| &table.points).map(|point| point.key.axes()));
+    options.extend(result.scoring.iter().map(|table| score::batch_sizes::table(table).settings));
+    for (name, value) in options.into_iter().flatten() {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        add(&mut found, &name.replace('_', " "), text);
     }
     found
 }
@@ -173,7 +186,7 @@ fn comparison(title: &str, results: &[ResultFolder], facts: &[Facts]) -> Option<
     }
     let values = |facts: &Facts, name: &String| -> String {
         let found = facts.iter().find(|(known, _)| known == name).map(|(_, values)| values);
-        found.map_or("-".to_owned(), |values| values.iter().cloned().collect::<Vec<_>>().join(" / "))
+        found.map_or("-".to_owned(), |values| in_order(values).join(" / "))
     };
     let rows = names.iter().map(|name| {
         let values: Vec<String> = shown.iter().map(|(_, facts)| values(facts, name)).collect();
@@ -194,6 +207,17 @@ fn comparison(title: &str, results: &[ResultFolder], facts: &[Facts]) -> Option<
     Some(Block { table: Some(Table { columns, rows, bars: None }), ..Block::new(title, note) })
 }
 
+/// Numbers by their size, words by the alphabet.
+fn in_order(values: &BTreeSet<String>) -> Vec<String> {
+    let mut values: Vec<String> = values.iter().cloned().collect();
+    // Of what is no number none is less than another: a stable sort leaves it as it is.
+    let number = |text: &String| text.parse::<f64>().ok();
+    if values.iter().all(|value| number(value).is_some()) {
+        values.sort_by(|one, other| number(one).partial_cmp(&number(other)).unwrap_or(Ordering::Equal));
+    }
+    values
+}
+
 /// What the records say of one host.
 #[derive(Default)]
 struct Host<'a> {
@@ -208,13 +232,17 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     let mut hosts: BTreeMap<&str, Host> = BTreeMap::new();
     let measured = || result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| case.counted());
     let places = measured().flat_map(|run| &run.ranks).map(|rank| &rank.place);
+    let points = || result.scoring.iter().flat_map(|table| &table.points);
+    let places = places.chain(points().flat_map(ScorePoint::ranks));
     for place in places.chain(result.bandwidth.iter().flat_map(|(_, record)| &record.ranks)) {
         let host = hosts.entry(&place.host).or_default();
         host.ranks.insert(place.local_rank);
         host.devices.insert(&place.device_name);
         host.threads.insert(place.threads);
     }
-    for host_use in measured().flat_map(|run| &run.host_use) {
+    let uses = measured().flat_map(|run| &run.host_use);
+    let uses = uses.chain(points().flat_map(ScorePoint::counted).flat_map(|run| &run.host_use));
+    for host_use in uses {
         hosts.entry(&host_use.host).or_default().uses.push(host_use);
     }
     if hosts.is_empty() {
@@ -302,6 +330,13 @@ fn topology(title: &str, result: &ResultFolder) -> Option<Block> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_stand_by_their_size() {
+        let ordered = |values: &[&str]| in_order(&values.iter().map(ToString::to_string).collect());
+        assert_eq!(ordered(&["16", "2", "1"]), ["1", "2", "16"]);
+        assert_eq!(ordered(&["fp32", "bf16", "2", "16"]), ["16", "2", "bf16", "fp32"]);
+    }
 
     #[test]
     fn the_majority_is_usual() {

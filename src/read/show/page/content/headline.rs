@@ -1,33 +1,108 @@
-//! The first screen: how fast, how efficient, what is lost, and whether to believe it.
+//! The first screen: how fast, how efficient, what is lost. Whether to believe it, `trust` says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond};
 use ringmark_record::stats::scaling_loss::{Difference, Part};
-use ringmark_record::validity::thresholds::WIDE_SPREAD;
 
+use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyse::conclusion;
 use crate::read::analyse::figures::{CaseRuns, Figures, Group};
 use crate::read::analyse::quotable::{self, Objection};
 use crate::read::analyse::results::ResultFolder;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::title;
+use crate::read::analyse::utilisation;
 use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::bandwidth::size as size_of_message;
+use crate::read::show::page::content::batch_sizes::{Done, PageTable};
 use crate::read::show::page::content::numbers::{big, count, percent};
 use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, Series, Setting};
+use crate::read::show::page::content::trust::Evidence;
 use crate::read::show::page::document::{Figure, Headline, Share, Trust};
+use crate::read::show::utilisation::teraflops;
 
-/// One a series.
-pub fn headlines(results: &[ResultFolder], settings: &[Setting]) -> Vec<Headline> {
+/// One a series; where a result has many batch sizes and nothing to scale, one for all of these.
+pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[PageTable]) -> Vec<Headline> {
+    let (together, scored): (Vec<&PageTable>, Vec<&PageTable>) =
+        by_size.iter().filter(|table| !table.is_scaling()).partition(|table| table.done == Done::Training);
+    let is_told = |group: &Group| together.iter().any(|table| table.groups.iter().any(|it| std::ptr::eq(*it, group)));
+    let of_table = |table: &PageTable| by_batch_size(&results[table.result], table);
     let of_setting = |setting: &Setting| -> Vec<Headline> {
-        setting.series.iter().map(|series| headline(&results[series.style.colour], setting, series)).collect()
+        let series = setting.series.iter().filter(|series| !is_told(series.group));
+        series.map(|series| headline(&results[series.style.colour], setting, series)).collect()
     };
-    let of_bandwidth = results.iter().enumerate().filter(|(_, result)| result.groups.is_empty()).filter_map(bandwidth);
-    settings.iter().flat_map(of_setting).chain(of_bandwidth).collect()
+    let is_alone = |(_, result): &(usize, &ResultFolder)| result.groups.is_empty() && result.scoring.is_empty();
+    let of_bandwidth = results.iter().enumerate().filter(is_alone).filter_map(bandwidth);
+    let of_training = together.iter().map(|table| of_table(table)).chain(settings.iter().flat_map(of_setting));
+    of_training.chain(scored.iter().map(|table| of_table(table))).chain(of_bandwidth).collect()
+}
+
+/// Of a table by batch size: the fastest point of each network.
+fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
+    let (trust, reasons) = table.evidence.trust(result);
+    let device = series::device_title(table.table.device);
+    let mut best: BTreeMap<Model, (&BatchSeries, &BatchPoint, &BatchFigures)> = BTreeMap::new();
+    for series in &table.table.series {
+        for (point, figures) in series.measured() {
+            let known = best.entry(series.model).or_insert((series, point, figures));
+            if figures.speed > known.2.speed {
+                *known = (series, point, figures);
+            }
+        }
+    }
+    let figure = |(model, (series, point, figures)): (Model, (&BatchSeries, &BatchPoint, &BatchFigures))| {
+        let memory = figures.peak_memory.map(|peak| format!(", {:.2} GB", peak.0 as f64 / 1e9)).unwrap_or_default();
+        let share = figures.utilisation.and_then(|it| Some(format!(", {}", it.share_text()?))).unwrap_or_default();
+        Figure {
+            label: model.facts().title.to_owned(),
+            value: big(figures.speed.0),
+            unit: "images/s",
+            note: format!("batch size {}, {}, {}{memory}{share}", point.batch_size, series.dtype, series.case),
+            parts: Vec::new(),
+            is_doubtful: point.is_doubtful,
+        }
+    };
+    Headline {
+        style: Style { colour: table.result, shape: 0 },
+        name: table.name.clone(),
+        what: format!("{}, {device}: {}", table.done.title(), table.conditions()),
+        trust,
+        reasons,
+        conclusion: gain(&table.table),
+        figures: best.into_iter().map(figure).collect(),
+    }
+}
+
+/// What larger batches bring: `batch size 32 against 1: 1.90x the images/s (AlexNet, fp32, 1n1g) to 2.40x (ResNet-18, fp32, 1n1g)`.
+fn gain(table: &BatchTable) -> Option<String> {
+    let ends = |series: &BatchSeries| {
+        let (first, last) = (series.measured().next()?, series.measured().last()?);
+        (first.0.batch_size < last.0.batch_size).then(|| [first.0, last.0].map(|point| point.batch_size))
+    };
+    // Of the widest range, which most lines have unless the memory was not enough.
+    let widest = table.series.iter().filter_map(ends).max_by_key(|[first, last]| last / first.max(&1))?;
+    let gain = |series: &BatchSeries| {
+        let speed = |size: u32| Some(series.measured().find(|(point, _)| point.batch_size == size)?.1.speed.0);
+        let name = format!("{}, {}, {}", series.model.facts().title, series.dtype, series.case);
+        Some((speed(widest[1])? / speed(widest[0])?, name))
+    };
+    let mut gains: Vec<(f64, String)> = table.series.iter().filter_map(gain).collect();
+    gains.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let text = |(gain, name): &(f64, String), what: &str| format!("{gain:.2}x{what} ({name})");
+    const WHAT: &str = " the images/s";
+    let told = match &gains[..] {
+        [] => return None,
+        [one] => text(one, WHAT),
+        [first, .., last] => format!("{} to {}", text(first, WHAT), text(last, "")),
+    };
+    let is_doubtful = table.series.iter().flat_map(|series| &series.points).any(|point| point.is_doubtful);
+    let doubt = if is_doubtful { " (not to be quoted)" } else { "" };
+    Some(format!("batch size {} against {}: {told}{doubt}", widest[1], widest[0]))
 }
 
 /// Of a result that holds bandwidth runs alone: its largest case.
@@ -77,7 +152,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
 
 fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headline {
     let group = series.group;
-    let (trust, reasons) = trust(result, group);
+    let (trust, reasons) = Evidence::of_groups(&[group]).trust(result);
     let size =
         largest(group).map(|(case, _)| format!("; {}", size(case.case, title::process(group)))).unwrap_or_default();
     Headline {
@@ -123,6 +198,11 @@ fn figures(group: &Group) -> Vec<Figure> {
         let exposed = format!("{} % of it communication without computing", percent(times.exposed_share()));
         shown.push(of_speed(figure(format!("Step of {name}"), big(times.step.0 * 1e3), "ms", exposed)));
     }
+    if let Some(it) = utilisation::of_training(group, case) {
+        let rate = teraflops(it.teraflops_per_second);
+        let share = it.share_text().unwrap_or_else(|| "of the network's own arithmetic".to_owned());
+        shown.push(of_speed(figure(format!("Arithmetic of {name}"), rate, "TFLOP/s", share)));
+    }
     let base = group.base.unwrap_or(Case::SINGLE);
     if base == name {
         let note = "one case alone: nothing to scale from".to_owned();
@@ -149,55 +229,4 @@ fn parts(loss: &CaseLoss) -> Vec<Share> {
         Some(Share { class: class(*part), name: part.name(), share })
     };
     loss.loss.parts.iter().filter_map(share).collect()
-}
-
-/// Whether to believe the figures, and what speaks for or against it, the gravest first.
-fn trust(result: &ResultFolder, group: &Group) -> (Trust, Vec<String>) {
-    let counted: usize = group.cases.iter().map(|case| case.counted().count()).sum();
-    let runs: usize = group.cases.iter().map(|case| case.runs.len()).sum();
-    let mut trust = Trust::Sound;
-    let mut reasons = Vec::new();
-    let mut lower = |to: Trust, reason: String| {
-        trust = if trust == Trust::NotToQuote { trust } else { to };
-        reasons.push(reason);
-    };
-    if counted == 0 {
-        lower(Trust::NotToQuote, "no run counts".to_owned());
-    }
-    for objection in group.all_objections() {
-        lower(Trust::NotToQuote, objection.reason);
-    }
-    if group.conditions.recorded.is_none() {
-        lower(Trust::WithCare, "logs without records: nothing but speed can be judged".to_owned());
-    }
-    if runs > counted {
-        lower(Trust::WithCare, format!("{} left out", count(runs - counted, "run")));
-    }
-    // A run that was left out is a problem too, and reported already.
-    let others = result.problems.len().saturating_sub(runs - counted);
-    if others > 0 {
-        lower(Trust::WithCare, format!("{} in the folder", count(others, "other problem")));
-    }
-    let warnings = group.warnings.len() + group.with_baselines().map(|case| case.warnings.len()).sum::<usize>();
-    if warnings > 0 {
-        lower(Trust::WithCare, count(warnings, "warning"));
-    }
-    let cases = || group.cases.iter().filter(|case| case.figures.is_some());
-    if counted > 0 && cases().any(|case| case.counted().count() == 1) {
-        lower(Trust::WithCare, "one run of a case has no spread".to_owned());
-    }
-    let spread = cases().filter_map(|case| case.figures.as_ref()?.cv).fold(f64::NAN, f64::max);
-    if spread > WIDE_SPREAD {
-        lower(Trust::WithCare, format!("runs differ by {} %, which is much", percent(spread)));
-    } else if spread.is_finite() {
-        reasons.push(format!("runs differ by {} %", percent(spread)));
-    }
-    if counted > 0 {
-        reasons.push(match (counted, runs) {
-            (1, 1) => "the one run counts".to_owned(),
-            (counted, runs) if counted == runs => format!("all {runs} runs count"),
-            (counted, runs) => format!("{counted} of {runs} runs count"),
-        });
-    }
-    (trust, reasons)
 }

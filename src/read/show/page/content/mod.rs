@@ -3,9 +3,13 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`series`] | which groups of runs may stand in one chart |
-//! | [`headline`] | the first screen: big figures, and whether to believe them |
+//! | [`headline`] | the first screen: big figures |
+//! | [`trust`] | whether to believe them, and why |
 //! | [`scaling`] | throughput, speedup, efficiency |
 //! | [`scaling_charts`] | their charts: lines over ranks, or bars of one case or two |
+//! | [`batch_sizes`] | speed and memory by batch size, of training and of scoring |
+//! | [`batch_size_charts`] | their charts: lines over batch sizes, or bars |
+//! | [`published_scores`] | what MXNet published of scored networks, beside them |
 //! | [`split`] | where the time of a step goes |
 //! | [`scaling_loss`] | where the scaling loss goes |
 //! | [`iterations`] | every iteration of every run |
@@ -15,16 +19,20 @@
 //! | [`numbers`] | numbers as a reader wants them |
 
 pub mod bandwidth;
+pub mod batch_size_charts;
+pub mod batch_sizes;
 pub mod environment;
 pub mod headline;
 pub mod iterations;
 pub mod numbers;
+pub mod published_scores;
 pub mod ranks;
 pub mod scaling;
 pub mod scaling_charts;
 pub mod scaling_loss;
 pub mod series;
 pub mod split;
+pub mod trust;
 
 use std::collections::BTreeSet;
 
@@ -34,20 +42,32 @@ use crate::read::analyse::figures::Group;
 use crate::read::analyse::quotable;
 use crate::read::analyse::results::ResultFolder;
 use crate::read::load::environment::moment;
+use crate::read::score::figures::ScoreTable;
+use crate::read::show::page::content::batch_sizes::{Done, PageTable};
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::{Document, Findings, Link, Section, Subject};
 
 /// The whole report; with rows that others published under the same conditions where `published`.
 pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Document {
     let settings = series::settings(results);
-    let mut sections: Vec<Section> = settings.iter().map(|setting| section(setting, published)).collect();
+    let by_size = batch_sizes::tables(results);
+    let trained = batch_sizes::sections(Done::Training, &by_size, published);
+    let scored = batch_sizes::sections(Done::Inference, &by_size, published);
+    let of_settings = settings.iter().map(|setting| section(setting, published));
+    // What a sweep varied comes first.
+    let is_scaling = by_size.iter().any(PageTable::is_scaling);
+    let mut sections: Vec<Section> = match is_scaling {
+        true => of_settings.chain(trained).collect(),
+        false => trained.into_iter().chain(of_settings).collect(),
+    };
+    sections.extend(scored);
     sections.extend(bandwidth::section(results));
     sections.extend(environment::section(results));
     Document {
         title: results.iter().map(|result| result.name.as_str()).collect::<Vec<_>>().join(", "),
         provenance: results.iter().filter_map(|result| provenance(result, results.len() > 1)).collect(),
         links: links.to_vec(),
-        headlines: headline::headlines(results, &settings),
+        headlines: headline::headlines(results, &settings, &by_size),
         findings: findings(results),
         sections,
     }
@@ -57,7 +77,8 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Do
 fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
     let runs = || result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| &case.runs);
     let recorded = || runs().filter_map(|run| run.recorded.as_ref());
-    let moments = recorded().map(|recorded| recorded.started);
+    let scored = || result.scoring.iter().flat_map(ScoreTable::recorded);
+    let moments = recorded().map(|recorded| recorded.started).chain(scored().map(|recorded| recorded.started));
     let moments = moments.chain(result.bandwidth.iter().map(|(_, record)| record.started));
     let moments: BTreeSet<String> = moments.filter_map(moment).collect();
     let begun = match (moments.first(), moments.last()) {
@@ -68,6 +89,7 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
     let places = runs().filter_map(|run| run.outcome.as_ref().ok()).flat_map(|run| &run.ranks);
     let hosts: BTreeSet<&str> = places
         .map(|rank| rank.place.host.as_str())
+        .chain(scored().flat_map(|recorded| &recorded.ranks).map(|rank| rank.host.as_str()))
         .chain(result.bandwidth.iter().flat_map(|(_, record)| record.ranks.iter().map(|rank| rank.host.as_str())))
         .collect();
     let hosts = match hosts.len() {
@@ -75,8 +97,10 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
         1 => Some(format!("host {}", hosts.first().copied().unwrap_or_default())),
         _ => Some(format!("hosts {}", hosts.into_iter().collect::<Vec<_>>().join(", "))),
     };
-    let versions: BTreeSet<&str> =
-        recorded().map(|recorded| recorded.environment.ringmark_version.as_str()).filter(|it| !it.is_empty()).collect();
+    let environments = recorded().map(|recorded| &recorded.environment);
+    let environments = environments.chain(scored().map(|recorded| &recorded.environment));
+    let versions = environments.map(|environment| environment.ringmark_version.as_str());
+    let versions: BTreeSet<&str> = versions.filter(|version| !version.is_empty()).collect();
     let version = versions.into_iter().map(|version| format!("ringmark {version}"));
     let name = several.then(|| result.name.clone());
     let parts = name.into_iter().chain([begun]).chain(hosts).chain(version).chain(result.command.clone());
@@ -116,7 +140,8 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
         let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| {
             record.warnings.iter().map(move |warning| format!("bandwidth of {case}: {}", warning.text))
         });
-        let warnings = warnings.chain(of_bandwidth);
+        let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_warnings).cloned();
+        let warnings = warnings.chain(of_scoring).chain(of_bandwidth);
         let objections = result.groups.iter().flat_map(|group| {
             group
                 .all_objections()
@@ -125,7 +150,9 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
                 .collect::<Vec<_>>()
         });
         let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| quotable::to_bandwidth(*case, record));
-        let objections = objections.chain(of_bandwidth.map(|objection| objection.to_string())).collect();
+        let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_objections);
+        let others = of_scoring.chain(of_bandwidth).map(|objection| objection.to_string());
+        let objections = objections.chain(others).collect();
         findings.push(Findings { title: of_result("Not to be quoted"), lines: objections, is_grave: true });
         findings.push(Findings { title: of_result("Not in the figures"), lines: problems, is_grave: true });
         findings.push(Findings { title: of_result("Warnings"), lines: warnings.collect(), is_grave: false });

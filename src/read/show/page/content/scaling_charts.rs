@@ -248,6 +248,7 @@ fn lines(series: &[Measurements], quantity: &Quantity) -> Chart {
         ideal_name: IDEAL,
         shades: Vec::new(),
         shade_name: "",
+        are_named_at_their_ends: false,
     })
 }
 
@@ -264,6 +265,7 @@ fn bars(series: &[Measurements], quantity: &Quantity) -> Chart {
         description: tips.collect::<Vec<_>>().join("; "),
         axis: quantity.unit.to_owned(),
         end: quantity.ends[1],
+        across: "case".to_owned(),
         cases: names,
         series,
         ideal_name: IDEAL,
@@ -339,5 +341,6 @@ fn by_run(series: &[Measurements]) -> Chart {
         ideal_name: "median",
         shades: Vec::new(),
         shade_name: "",
+        are_named_at_their_ends: false,
     })
 }

@@ -108,20 +108,23 @@ fn title(group: &Group) -> String {
     let mut title = format!("{model}, {}, batch size {} per {process}", conditions.dtype, conditions.batch_size);
     match &conditions.recorded {
         Some(recorded) => {
-            title.push_str(&format!(", {} pixels, {}", recorded.config.image_size(), device_kind(recorded.device)))
+            let device = device_title(Some(recorded.device));
+            title.push_str(&format!(", {} pixels, {device}", recorded.config.image_size()))
         }
         None => match group.asked_device {
             Some(device) => title.push_str(&format!(", device {device}")),
-            None => title.push_str(", device unknown"),
+            None => title.push_str(&format!(", {}", device_title(None))),
         },
     }
     title
 }
 
-fn device_kind(device: DeviceKind) -> &'static str {
+/// A kind of device, in a heading.
+pub fn device_title(device: Option<DeviceKind>) -> &'static str {
     match device {
-        DeviceKind::Cpu => "CPU",
-        DeviceKind::Cuda => "GPU",
+        Some(DeviceKind::Cpu) => "CPU",
+        Some(DeviceKind::Cuda) => "GPU",
+        None => "device unknown",
     }
 }
 

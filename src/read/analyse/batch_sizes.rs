@@ -1,0 +1,298 @@
+//! Speed and memory by batch size, whatever was measured: a line of points for each network, precision and case. Runs of
+//! training become lines here, scoring runs in [`crate::read::score::batch_sizes`]. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
+use serde_json::Value;
+
+use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::grouping::{self, Conditions};
+use crate::read::analyse::title;
+use crate::read::analyse::utilisation::{self, Utilisation};
+use crate::read::load::folder::Shortage;
+use crate::read::load::record::RecordedConditions;
+
+/// Lines of equal conditions: they differ in network, precision and case alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchTable {
+    /// Kind of every rank's device; `None` where no record says it.
+    pub device: Option<DeviceKind>,
+    /// Names of the devices, with their threads.
+    pub devices: String,
+    /// Height and width of all images in pixels; `None` is each network's own size.
+    pub image_size: Option<u32>,
+    /// Whether its runs were a first look and not a measurement.
+    pub is_quick: bool,
+    /// The options that its runs share.
+    pub settings: BTreeMap<String, Value>,
+    /// By network, precision, ranks, then nodes.
+    pub series: Vec<BatchSeries>,
+    /// Batches that were tried and have no memory.
+    pub shortages: Vec<Shortage>,
+}
+
+/// One network in one precision on one case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchSeries {
+    /// Network.
+    pub model: Model,
+    /// Precision.
+    pub dtype: Dtype,
+    /// Nodes and ranks a node.
+    pub case: Case,
+    /// By batch size.
+    pub points: Vec<BatchPoint>,
+}
+
+/// One batch size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchPoint {
+    /// Images of a rank.
+    pub batch_size: u32,
+    /// What was measured, or why nothing was.
+    pub outcome: Result<BatchFigures, Missing>,
+    /// Whether its runs have warnings.
+    pub is_warned: bool,
+    /// Whether its speed is not to be quoted.
+    pub is_doubtful: bool,
+}
+
+/// Figures of a point over its counted runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchFigures {
+    /// Of all ranks, median over runs.
+    pub speed: ImagesPerSecond,
+    /// Coefficient of variation of the runs' images/s; `None` for one run.
+    pub cv: Option<f64>,
+    /// Every counted run's number and images/s.
+    pub runs: Vec<(u32, f64)>,
+    /// Memory of the rank that held most, in any run; `None` without records that tell.
+    pub peak_memory: Option<Bytes>,
+    /// What it takes of the devices; `None` without records.
+    pub utilisation: Option<Utilisation>,
+}
+
+/// Why a point has no figures, as far as a few words say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// The batch takes more memory than there is, which is a result too.
+    OutOfMemory,
+    /// No run counts, or there is none.
+    NoRun,
+}
+
+impl Missing {
+    /// In the cell of a table.
+    pub fn text(self) -> &'static str {
+        match self {
+            Missing::OutOfMemory => "out of memory",
+            Missing::NoRun => "-",
+        }
+    }
+}
+
+impl BatchSeries {
+    /// Those of its points that have figures.
+    pub fn measured(&self) -> impl Iterator<Item = (&BatchPoint, &BatchFigures)> {
+        self.points.iter().filter_map(|point| Some((point, point.outcome.as_ref().ok()?)))
+    }
+}
+
+impl BatchTable {
+    /// All batch sizes of its lines, upwards.
+    pub fn batch_sizes(&self) -> Vec<u32> {
+        batch_sizes(self.series.iter())
+    }
+
+    /// Height and width of the images: `224 pixels`, or `224 to 299 pixels, each network's own`.
+    pub fn pixels(&self) -> String {
+        let sizes: BTreeSet<u32> = self.series.iter().map(|series| series.model.image_size(self.image_size)).collect();
+        match (sizes.first(), sizes.last()) {
+            (Some(least), Some(most)) if least != most => format!("{least} to {most} pixels, each network's own"),
+            (Some(size), _) => format!("{size} pixels"),
+            _ => "no images".to_owned(),
+        }
+    }
+}
+
+/// All batch sizes of these lines, upwards.
+pub fn batch_sizes<'a>(series: impl Iterator<Item = &'a BatchSeries>) -> Vec<u32> {
+    let sizes: BTreeSet<u32> = series.flat_map(|series| &series.points).map(|point| point.batch_size).collect();
+    sizes.into_iter().collect()
+}
+
+/// Training where a network was trained with several batch sizes: every such table, and the groups that it is of. A group of
+/// which no run counts makes no table of its own while there is another: its runs may have failed before they could record
+/// their conditions.
+pub fn of_training<'a>(groups: &'a [Group], shortages: &[Shortage]) -> Vec<(BatchTable, Vec<&'a Group>)> {
+    let mut tables: Vec<(Conditions, Vec<&Group>)> = Vec::new();
+    let (counted, failed): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|group| group.base.is_some());
+    for group in counted.into_iter().chain(failed) {
+        let shared = without_axes(&group.conditions);
+        let has_line = |groups: &[&Group]| groups.iter().any(|other| line_of(other) == line_of(group));
+        let index = tables.iter().position(|(known, _)| *known == shared).or_else(|| match group.base {
+            Some(_) => None,
+            None => {
+                let alike = tables.iter().position(|(_, groups)| has_line(groups));
+                alike.or((!tables.is_empty()).then_some(0))
+            }
+        });
+        match index {
+            Some(index) => tables[index].1.push(group),
+            None => tables.push((shared, vec![group])),
+        }
+    }
+    let tables = tables.into_iter().map(|(shared, groups)| (table(&shared, &groups), groups));
+    let (mut tables, groups): (Vec<BatchTable>, Vec<Vec<&Group>>) = tables.unzip();
+    add_shortages(&mut tables, shortages);
+    let tables = tables.into_iter().zip(groups);
+    tables.filter(|(table, _)| table.series.iter().any(|series| series.points.len() > 1)).collect()
+}
+
+/// Adds batches without memory as points to the table that has their line, or to the first; those of baselines are in no
+/// table of speeds.
+pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
+    for shortage in shortages.iter().filter(|shortage| !shortage.is_baseline) {
+        let Shortage { model, dtype, case, batch_size, tried_batch_size, .. } = *shortage;
+        let is_line = |series: &BatchSeries| (series.model, series.dtype, series.case) == (model, dtype, case);
+        let index = tables.iter().position(|table| table.series.iter().any(is_line)).unwrap_or(0);
+        let Some(table) = tables.get_mut(index) else { return };
+        let line = table.series.iter().position(is_line).unwrap_or_else(|| {
+            table.series.push(BatchSeries { model, dtype, case, points: Vec::new() });
+            table.series.sort_by_key(|series| (series.model, series.dtype, series.case.ranks(), series.case));
+            table.series.iter().position(is_line).unwrap_or_default()
+        });
+        let points = &mut table.series[line].points;
+        let outcome = Err(Missing::OutOfMemory);
+        match points.iter_mut().find(|point| point.batch_size == batch_size) {
+            // Some of its runs had memory, and count.
+            Some(point) if point.outcome.is_ok() => continue,
+            Some(point) => point.outcome = outcome,
+            None => points.push(BatchPoint { batch_size, outcome, is_warned: false, is_doubtful: false }),
+        }
+        points.sort_by_key(|point| point.batch_size);
+        if batch_size == tried_batch_size {
+            table.shortages.push(*shortage);
+        }
+    }
+}
+
+fn line_of(group: &Group) -> (Model, Dtype) {
+    (group.conditions.model, group.conditions.dtype)
+}
+
+/// With what may differ between the lines of a table at its default.
+fn without_axes(conditions: &Conditions) -> Conditions {
+    let defaults = TrainConfig::default();
+    let recorded = conditions.recorded.as_ref().map(|recorded| RecordedConditions {
+        config: TrainConfig {
+            model: defaults.model,
+            dtype: defaults.dtype,
+            batch_size: defaults.batch_size,
+            // Each network's own size is one condition, whatever it is.
+            image_size: recorded.config.image_size.filter(|size| *size != conditions.model.image_size(None)),
+            ..recorded.config.clone()
+        },
+        ..recorded.clone()
+    });
+    let TrainConfig { model, dtype, batch_size, .. } = defaults;
+    Conditions { model, dtype, batch_size, recorded, tool: conditions.tool }
+}
+
+fn table(shared: &Conditions, groups: &[&Group]) -> BatchTable {
+    let mut series: BTreeMap<(Model, Dtype, u32, Case), Vec<BatchPoint>> = BTreeMap::new();
+    for group in groups {
+        let Conditions { model, dtype, batch_size, .. } = group.conditions;
+        for case in &group.cases {
+            let points = series.entry((model, dtype, case.case.ranks(), case.case)).or_default();
+            points.push(point(group, case, batch_size));
+        }
+    }
+    let line = |((model, dtype, _, case), mut points): (_, Vec<BatchPoint>)| {
+        points.sort_by_key(|point| point.batch_size);
+        BatchSeries { model, dtype, case, points }
+    };
+    let mut settings = grouping::settings(shared);
+    grouping::AXES.iter().for_each(|axis| drop(settings.remove(*axis)));
+    let recorded = shared.recorded.as_ref();
+    let device = recorded.map(|recorded| recorded.device);
+    let names = groups.iter().flat_map(|group| group.device_names.iter().cloned()).collect();
+    let threads = groups.iter().flat_map(|group| group.cases.iter().flat_map(CaseRuns::threads)).collect();
+    BatchTable {
+        device,
+        devices: title::devices_text(&names, &threads, device),
+        image_size: recorded.and_then(|recorded| recorded.config.image_size),
+        is_quick: recorded.is_some_and(|recorded| recorded.profile == Profile::Quick),
+        settings,
+        series: series.into_iter().map(line).collect(),
+        shortages: Vec::new(),
+    }
+}
+
+fn point(group: &Group, case: &CaseRuns, batch_size: u32) -> BatchPoint {
+    let counted = case.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
+    let figures = case.figures.as_ref().map(|figures| BatchFigures {
+        speed: figures.speed,
+        cv: figures.cv,
+        runs: counted.map(|(run, measured)| (run, measured.speed.0)).collect(),
+        peak_memory: case.peak_memory(),
+        utilisation: utilisation::of_training(group, case),
+    });
+    BatchPoint {
+        batch_size,
+        outcome: figures.ok_or(Missing::NoRun),
+        is_warned: !case.warnings.is_empty(),
+        is_doubtful: group.speed_objections(case).next().is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringmark_record::host::memory_shortage::MemoryShortage;
+
+    #[test]
+    fn a_batch_without_memory_stands_in_its_line() {
+        let point =
+            |batch_size| BatchPoint { batch_size, outcome: Err(Missing::NoRun), is_warned: false, is_doubtful: false };
+        let series =
+            BatchSeries { model: Model::Resnet18, dtype: Dtype::Fp32, case: Case::SINGLE, points: vec![point(8)] };
+        let table = |series| BatchTable {
+            device: None,
+            devices: String::new(),
+            image_size: None,
+            is_quick: false,
+            settings: BTreeMap::new(),
+            series,
+            shortages: Vec::new(),
+        };
+        let memory = MemoryShortage { taken: Bytes(15), total: Bytes(16) };
+        let shortage = |model, batch_size| Shortage {
+            model,
+            dtype: Dtype::Fp32,
+            case: Case::SINGLE,
+            is_baseline: false,
+            batch_size,
+            tried_batch_size: 64,
+            memory,
+        };
+        let mut tables = [table(Vec::new()), table(vec![series])];
+        let baseline = Shortage { is_baseline: true, ..shortage(Model::Resnet18, 32) };
+        let shortages =
+            [shortage(Model::Resnet18, 128), shortage(Model::Resnet18, 64), shortage(Model::Resnet50V1b, 64), baseline];
+        add_shortages(&mut tables, &shortages);
+        let sizes: Vec<u32> = tables[1].series[0].points.iter().map(|point| point.batch_size).collect();
+        assert_eq!(sizes, [8, 64, 128]);
+        assert_eq!(tables[1].series[0].points[2].outcome, Err(Missing::OutOfMemory));
+        assert_eq!(tables[1].shortages, [shortage(Model::Resnet18, 64)], "128 was not tried");
+        // A network of which nothing fits.
+        assert_eq!((tables[0].series.len(), tables[0].series[0].model), (1, Model::Resnet50V1b));
+    }
+}

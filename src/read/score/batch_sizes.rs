@@ -1,0 +1,54 @@
+//! Scoring runs as lines by batch size, beside those of training.
+
+use crate::read::analyse::batch_sizes::{self, BatchFigures, BatchPoint, BatchSeries, BatchTable, Missing};
+use crate::read::analyse::grouping;
+use crate::read::analyse::title::devices_text;
+use crate::read::load::folder::Shortage;
+use crate::read::score::figures::{ScorePoint, ScoreTable};
+
+/// All points of each table, with the batches that have no memory.
+pub fn tables(tables: &[ScoreTable], shortages: &[Shortage]) -> Vec<BatchTable> {
+    let mut tables: Vec<BatchTable> = tables.iter().map(table).collect();
+    batch_sizes::add_shortages(&mut tables, shortages);
+    tables
+}
+
+/// All points of a table.
+pub fn table(table: &ScoreTable) -> BatchTable {
+    let lines = table.points.chunk_by(|one, other| one.key.shares_row(&other.key));
+    let line = |points: &[ScorePoint]| BatchSeries {
+        model: points[0].key.model,
+        dtype: points[0].key.dtype,
+        case: points[0].key.case,
+        points: points.iter().map(|point| self::point(table, point)).collect(),
+    };
+    let conditions = table.conditions.as_ref();
+    let mut settings = conditions.map(|conditions| grouping::fields(&conditions.config)).unwrap_or_default();
+    grouping::AXES.iter().for_each(|axis| drop(settings.remove(*axis)));
+    BatchTable {
+        device: table.device(),
+        devices: devices_text(&table.device_names(), &table.threads(), table.device()),
+        image_size: conditions.and_then(|conditions| conditions.config.image_size),
+        is_quick: table.is_quick(),
+        settings,
+        series: lines.map(line).collect(),
+        shortages: Vec::new(),
+    }
+}
+
+fn point(table: &ScoreTable, point: &ScorePoint) -> BatchPoint {
+    let counted = point.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?.speed.0)));
+    let figures = point.figures.map(|figures| BatchFigures {
+        speed: figures.speed,
+        cv: figures.cv,
+        runs: counted.collect(),
+        peak_memory: point.peak_memory(),
+        utilisation: table.utilisation(point),
+    });
+    BatchPoint {
+        batch_size: point.key.batch_size,
+        outcome: figures.ok_or(Missing::NoRun),
+        is_warned: !point.warnings.is_empty(),
+        is_doubtful: table.is_doubtful(point),
+    }
+}

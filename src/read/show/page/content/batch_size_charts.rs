@@ -1,0 +1,241 @@
+//! Charts by batch size: images/s and memory as lines, or as bars where no line has more than two batch sizes. What has no
+//! figures is in the table alone.
+
+use ringmark_record::dimension::device::DeviceKind;
+
+use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
+use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, far_apart};
+use crate::read::show::page::charts::scale::{ScaleKind, extent};
+use crate::read::show::page::charts::style::Style;
+use crate::read::show::page::content::numbers::count;
+
+/// Batch sizes of a line up to which it says little as a line.
+const FEW: usize = 2;
+
+/// Lines of a chart that can be told apart, and its bars.
+const LINES: usize = 8;
+
+/// Marks of batch sizes that a chart has space for.
+const MARKS: usize = 8;
+
+const ACROSS: &str = "batch size per rank";
+
+const OF_LINES: &str = "A line is the median of the runs, a small circle is one run. Batch sizes stand at equal distances for \
+                        equal factors; so do images/s where the highest are more than four times the lowest, and otherwise they \
+                        begin at 0, as memory does.";
+
+const OF_BARS: &str = "A bar is the median of the runs, a small circle is one run, in the order of the runs.";
+
+/// One line, with the name of its result where there are several.
+pub struct ChartLine<'a> {
+    /// Name of its result.
+    pub result: Option<String>,
+    /// Of the line.
+    pub style: Style,
+    /// What was measured.
+    pub series: &'a BatchSeries,
+}
+
+/// What a chart shows of a point.
+struct Quantity {
+    title: &'static str,
+    unit: &'static str,
+    value: fn(&BatchFigures) -> Option<f64>,
+    /// In images/s; none of what is the same in all of them.
+    runs: fn(&BatchFigures) -> &[(u32, f64)],
+    text: fn(f64) -> String,
+    is_doubtful: fn(&BatchPoint) -> bool,
+    /// Times that the highest is the lowest, from which equal factors are equally high.
+    wide: f64,
+}
+
+const SPEED: Quantity = Quantity {
+    title: "Images/s by batch size",
+    unit: "images/s",
+    value: |figures| Some(figures.speed.0),
+    runs: |figures| &figures.runs,
+    text: |speed| format!("{speed:.2} images/s"),
+    is_doubtful: |point| point.is_doubtful,
+    wide: 4.0,
+};
+
+/// Of the fullest rank, whatever disturbed its speed.
+const MEMORY: Quantity = Quantity {
+    title: "Peak memory by batch size",
+    unit: "GB",
+    value: |figures| Some(figures.peak_memory?.0 as f64 / 1e9),
+    runs: |_| &[],
+    text: |memory| format!("{memory:.3} GB"),
+    is_doubtful: |_| false,
+    wide: f64::INFINITY,
+};
+
+/// How the charts are read, and a row of them: speed, then memory where records tell of it.
+pub fn charts(lines: &[ChartLine], device: Option<DeviceKind>) -> (&'static str, Vec<Vec<Chart>>) {
+    let measured: Vec<&ChartLine> = lines.iter().filter(|line| line.series.measured().next().is_some()).collect();
+    if measured.is_empty() {
+        return ("", Vec::new());
+    }
+    let are_bars = measured.iter().all(|line| line.series.measured().count() <= FEW);
+    let parts = parts(&measured);
+    let row = |quantity: &Quantity| {
+        let chart = |(part, lines): &(String, Vec<&ChartLine>)| {
+            let title = format!("{}{part}", quantity.title);
+            if are_bars { bars(title, lines, quantity, device) } else { self::lines(title, lines, quantity, device) }
+        };
+        parts.iter().map(chart).collect::<Vec<_>>()
+    };
+    let has_memory = measured.iter().any(|line| line.series.measured().any(|(_, it)| it.peak_memory.is_some()));
+    let memory = if has_memory { row(&MEMORY) } else { Vec::new() };
+    let rows = match parts.len() {
+        1 => vec![row(&SPEED).into_iter().chain(memory).collect()],
+        _ => vec![row(&SPEED), memory],
+    };
+    (if are_bars { OF_BARS } else { OF_LINES }, rows.into_iter().filter(|row: &Vec<Chart>| !row.is_empty()).collect())
+}
+
+/// Lines that one chart has space for, each part with the end of its title: all of them, or precision by precision.
+fn parts<'a, 'b>(lines: &[&'b ChartLine<'a>]) -> Vec<(String, Vec<&'b ChartLine<'a>>)> {
+    if lines.len() <= LINES {
+        return vec![(String::new(), lines.to_vec())];
+    }
+    let mut by_precision: Vec<&ChartLine> = lines.to_vec();
+    by_precision.sort_by_key(|line| line.series.dtype);
+    let of_precision = by_precision.chunk_by(|one, other| one.series.dtype == other.series.dtype);
+    let parts = of_precision.flat_map(|lines| {
+        let several = lines.len() > LINES;
+        lines.chunks(LINES).enumerate().map(move |(number, lines)| {
+            let number = if several { format!(" ({})", number + 1) } else { String::new() };
+            (format!(", {}{number}", lines[0].series.dtype), lines.to_vec())
+        })
+    });
+    parts.collect()
+}
+
+/// What tells each line from the others of its chart.
+fn names(lines: &[&ChartLine]) -> Vec<String> {
+    let has_several = |differs: &dyn Fn(&BatchSeries) -> bool| lines.iter().any(|line| differs(line.series));
+    let first = lines[0].series;
+    let has_dtypes = has_several(&|series| series.dtype != first.dtype);
+    let has_models = has_several(&|series| series.model != first.model);
+    let name = |line: &&ChartLine| {
+        let model = (has_models || !has_dtypes && line.result.is_none()).then(|| title(line.series));
+        let parts =
+            line.result.clone().into_iter().chain(model).chain(has_dtypes.then(|| line.series.dtype.to_string()));
+        parts.collect::<Vec<_>>().join(", ")
+    };
+    lines.iter().map(name).collect()
+}
+
+fn title(series: &BatchSeries) -> String {
+    series.model.facts().title.to_owned()
+}
+
+/// What is shown under the pointer.
+fn tip(line: &ChartLine, point: &BatchPoint, quantity: &Quantity, value: f64, what: &str) -> String {
+    let BatchSeries { dtype, case, .. } = line.series;
+    let result = line.result.as_ref().map(|result| format!("{result}, ")).unwrap_or_default();
+    let doubt = if (quantity.is_doubtful)(point) { ", not to be quoted" } else { "" };
+    let (model, text, size) = (title(line.series), (quantity.text)(value), point.batch_size);
+    format!("{result}{model}, {dtype}, {case}, batch size {size}{what}: {text}{doubt}")
+}
+
+fn tip_of_all(line: &ChartLine, point: &BatchPoint, figures: &BatchFigures, quantity: &Quantity, value: f64) -> String {
+    let runs = (quantity.runs)(figures);
+    let what = match runs.len() {
+        0 => String::new(),
+        number => format!(", median of {}", count(number, "run")),
+    };
+    tip(line, point, quantity, value, &what)
+}
+
+fn lines(title: String, lines: &[&ChartLine], quantity: &Quantity, device: Option<DeviceKind>) -> Chart {
+    let line = |(line, name): (&&ChartLine, String)| {
+        let at = |point: &BatchPoint, y: f64, tip: String| Point {
+            x: f64::from(point.batch_size),
+            y,
+            tip,
+            is_doubtful: (quantity.is_doubtful)(point),
+        };
+        let of_all = |(point, figures): (&BatchPoint, &BatchFigures)| {
+            let value = (quantity.value)(figures)?;
+            Some(at(point, value, tip_of_all(line, point, figures, quantity, value)))
+        };
+        let of_runs =
+            line.series.measured().filter(|(_, figures)| figures.runs.len() > 1).flat_map(|(point, figures)| {
+                let run = move |(run, speed): &(u32, f64)| {
+                    at(point, *speed, tip(line, point, quantity, *speed, &format!(", run {run}")))
+                };
+                (quantity.runs)(figures).iter().map(run)
+            });
+        LineSeries {
+            name,
+            style: line.style,
+            points: line.series.measured().filter_map(of_all).collect(),
+            dots: of_runs.collect(),
+            ideal: Vec::new(),
+            is_reference: false,
+        }
+    };
+    let series: Vec<LineSeries> = lines.iter().zip(names(lines)).map(line).collect();
+    let values = extent(series.iter().flat_map(|series| &series.points).map(|point| point.y));
+    let is_wide = values.is_some_and(|[low, high]| high > quantity.wide * low);
+    let kind = if is_wide { ScaleKind::Logarithmic } else { ScaleKind::Linear };
+    let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
+    Chart::Lines(LineChart {
+        title,
+        description: series.iter().filter_map(last).collect::<Vec<_>>().join("; "),
+        x: Axis { marks: marks(lines), ..Axis::new(across(device), ScaleKind::Logarithmic) },
+        y: Axis::new(quantity.unit, kind),
+        series,
+        y_ends: [Some(0.0), None],
+        ideal_name: "",
+        shades: Vec::new(),
+        shade_name: "",
+        are_named_at_their_ends: true,
+    })
+}
+
+fn across(device: Option<DeviceKind>) -> String {
+    if device == Some(DeviceKind::Cpu) { ACROSS.to_owned() } else { ACROSS.replace("rank", "GPU") }
+}
+
+/// Some of the batch sizes that occur.
+fn marks(lines: &[&ChartLine]) -> Vec<(f64, String, String)> {
+    let sizes = batch_sizes(lines.iter().map(|line| line.series)).into_iter().map(f64::from).collect::<Vec<_>>();
+    far_apart(&sizes, MARKS).into_iter().map(|size| (size, size.to_string(), String::new())).collect()
+}
+
+fn bars(title: String, lines: &[&ChartLine], quantity: &Quantity, device: Option<DeviceKind>) -> Chart {
+    let sizes = batch_sizes(lines.iter().map(|line| line.series));
+    let series = lines.iter().zip(names(lines)).map(|(line, name)| {
+        let bar = |(point, figures): (&BatchPoint, &BatchFigures)| {
+            let value = (quantity.value)(figures)?;
+            let run = |(run, speed): &(u32, f64)| (*speed, tip(line, point, quantity, *speed, &format!(", run {run}")));
+            Some(Bar {
+                case: sizes.iter().position(|size| *size == point.batch_size)?,
+                value,
+                ideal: None,
+                runs: (quantity.runs)(figures).iter().map(run).collect(),
+                tip: tip_of_all(line, point, figures, quantity, value),
+                is_doubtful: (quantity.is_doubtful)(point),
+            })
+        };
+        let bars = line.series.measured().filter_map(bar).collect();
+        BarSeries { name, style: line.style, bars, is_reference: false }
+    });
+    let series: Vec<BarSeries> = series.collect();
+    let tips = series.iter().flat_map(|series| series.bars.iter().map(|bar| bar.tip.clone()));
+    Chart::Bars(BarChart {
+        title,
+        description: tips.collect::<Vec<_>>().join("; "),
+        axis: quantity.unit.to_owned(),
+        end: None,
+        across: across(device),
+        cases: sizes.iter().map(|size| (size.to_string(), String::new())).collect(),
+        series,
+        ideal_name: "",
+    })
+}

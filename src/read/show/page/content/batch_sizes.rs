@@ -1,0 +1,227 @@
+//! Speed and memory by batch size, of training with several batch sizes and of scoring: a block a case, its networks and
+//! precisions as lines of a chart and rows of a table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::model::Model;
+use serde_json::Value;
+
+use crate::read::analyse::batch_sizes::{self, BatchSeries, BatchTable};
+use crate::read::analyse::figures::Group;
+use crate::read::analyse::grouping;
+use crate::read::analyse::results::ResultFolder;
+use crate::read::score;
+use crate::read::score::published;
+use crate::read::show::batch_sizes::{Below, Grid, Line};
+use crate::read::show::page::charts::style::Style;
+use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
+use crate::read::show::page::content::published_scores;
+use crate::read::show::page::content::series::device_title;
+use crate::read::show::page::content::trust::Evidence;
+use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
+
+const NOTE: &str = "Images/s are of all ranks, the median over runs; CV is the runs' standard deviation by their mean; peak GB is the \
+                    memory of the fullest rank: on a GPU what tensors held, on the CPU what was resident. Runs of a figure with ! have \
+                    warnings; one in parentheses is not to be quoted.";
+
+/// What was done with the images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// By `ringmark sweep`.
+    Training,
+    /// By `ringmark score`.
+    Inference,
+}
+
+impl Done {
+    /// In a heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Done::Training => "Training by batch size",
+            Done::Inference => "Inference",
+        }
+    }
+}
+
+/// The lines of one result whose conditions are equal.
+pub struct PageTable<'a> {
+    /// Number of its result.
+    pub result: usize,
+    /// Name of its result, with what tells it from others of that.
+    pub name: String,
+    /// What was done.
+    pub done: Done,
+    /// What was measured.
+    pub table: BatchTable,
+    /// For or against its figures.
+    pub evidence: Evidence,
+    /// The groups that it is of; none of scoring.
+    pub groups: Vec<&'a Group>,
+    /// How its passes were made; empty of training, where each group says it.
+    how: String,
+}
+
+impl PageTable<'_> {
+    /// `AMD EPYC, 1 thread a rank; 224 pixels`.
+    pub fn conditions(&self) -> String {
+        let devices = if self.table.devices.is_empty() { "no records beside the logs" } else { &self.table.devices };
+        let how = if self.how.is_empty() { self.table.pixels() } else { self.how.clone() };
+        format!("{devices}; {how}")
+    }
+
+    /// Whether one of its groups has several cases: then its scaling is what the report is about first.
+    pub fn is_scaling(&self) -> bool {
+        self.groups.iter().any(|group| group.cases.iter().filter(|case| case.figures.is_some()).count() > 1)
+    }
+}
+
+/// Those of all results, training first.
+pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
+    let numbered = || results.iter().enumerate();
+    let training = numbered().flat_map(|(number, result)| {
+        batch_sizes::of_training(&result.groups, &result.shortages).into_iter().map(move |(table, groups)| PageTable {
+            result: number,
+            name: result.name.clone(),
+            done: Done::Training,
+            table,
+            evidence: Evidence::of_groups(&groups),
+            groups,
+            how: String::new(),
+        })
+    });
+    let scoring = numbered().flat_map(|(number, result)| {
+        let tables = score::batch_sizes::tables(&result.scoring, &result.shortages);
+        result.scoring.iter().zip(tables).map(move |(table, by_size)| PageTable {
+            result: number,
+            name: result.name.clone(),
+            done: Done::Inference,
+            table: by_size,
+            evidence: Evidence::of_scoring(table),
+            groups: Vec::new(),
+            how: score::text::how(table),
+        })
+    });
+    let mut tables: Vec<PageTable> = training.chain(scoring).collect();
+    let labels = labels(&tables);
+    tables.iter_mut().zip(labels).for_each(|(table, label)| table.name.push_str(&label));
+    tables
+}
+
+/// What tells each from other tables of its result: ` (fold=off)`, ` (quick)`, or nothing.
+fn labels(tables: &[PageTable]) -> Vec<String> {
+    let label = |own: &PageTable| {
+        let is_other = |other: &&PageTable| (other.result, other.done) == (own.result, own.done);
+        let settings: Vec<&BTreeMap<String, Value>> =
+            tables.iter().filter(is_other).map(|other| &other.table.settings).collect();
+        let differing = grouping::differing(&own.table.settings, &settings);
+        let words = differing.into_iter().chain(own.table.is_quick.then(|| "quick".to_owned()));
+        let words = words.collect::<Vec<_>>().join(", ");
+        if words.is_empty() { words } else { format!(" ({words})") }
+    };
+    tables.iter().map(label).collect()
+}
+
+/// A section for each kind of device and size of image; with what others published of scored networks where `published`.
+pub fn sections(done: Done, tables: &[PageTable], published: bool) -> Vec<Section> {
+    let key = |table: &PageTable| (table.table.device.map(|device| device.to_string()), table.table.image_size);
+    let of_kind = || tables.iter().filter(|table| table.done == done);
+    let keys: BTreeSet<_> = of_kind().map(key).collect();
+    keys.into_iter()
+        .map(|wanted| section(done, &of_kind().filter(|it| key(it) == wanted).collect::<Vec<_>>(), published))
+        .collect()
+}
+
+fn section(done: Done, tables: &[&PageTable], published: bool) -> Section {
+    let BatchTable { device, image_size, .. } = tables[0].table;
+    let pixels = image_size.map(|size| format!(", {size} pixels")).unwrap_or_default();
+    let several = tables.len() > 1;
+    let conditions = tables.iter().map(|table| match several {
+        true => format!("{}: {}", table.name, table.conditions()),
+        false => table.conditions(),
+    });
+    let series = || tables.iter().flat_map(|table| &table.table.series);
+    let cases: BTreeSet<(u32, Case)> = series().map(|series| (series.case.ranks(), series.case)).collect();
+    let mut blocks: Vec<Block> = cases.into_iter().map(|(_, case)| block(tables, case, device)).collect();
+    // How they are read is the same in all.
+    for block in blocks.iter_mut().skip(1) {
+        (block.note, block.reading) = (String::new(), String::new());
+    }
+    let shortages: Vec<String> =
+        tables.iter().flat_map(|table| &table.table.shortages).map(|shortage| format!(" {shortage}.")).collect();
+    if let Some(first) = blocks.first_mut() {
+        first.note.push_str(&shortages.concat());
+    }
+    if published && done == Done::Inference {
+        let named =
+            tables.iter().flat_map(|table| table.table.series.iter().map(|series| (table.name.as_str(), series)));
+        match (published_scores::block(&named.collect::<Vec<_>>()), blocks.last_mut()) {
+            (Some(block), _) => blocks.push(block),
+            (None, Some(last)) => last.note.push_str(&format!(" {}.", published::nothing())),
+            (None, None) => {}
+        }
+    }
+    Section {
+        subject: Subject::BatchSizes,
+        title: format!("{}{pixels}, {}", done.title(), device_title(device)),
+        note: conditions.collect::<Vec<_>>().join("; "),
+        blocks,
+    }
+}
+
+/// The lines of one case.
+fn block(tables: &[&PageTable], case: Case, device: Option<DeviceKind>) -> Block {
+    let of_case = tables.iter().flat_map(|table| table.table.series.iter().map(move |series| (*table, series)));
+    let lines: Vec<(&PageTable, &BatchSeries)> = of_case.filter(|(_, series)| series.case == case).collect();
+    let styles = styles(&lines);
+    let name = |table: &PageTable| (tables.len() > 1).then(|| table.name.clone());
+    let in_charts = lines.iter().zip(&styles).map(|((table, series), style)| ChartLine {
+        result: name(table),
+        style: *style,
+        series,
+    });
+    let (reading, charts) = batch_size_charts::charts(&in_charts.collect::<Vec<_>>(), device);
+    let in_table: Vec<Line> = lines.iter().map(|(table, series)| Line { result: name(table), series }).collect();
+    Block {
+        charts,
+        reading: reading.to_owned(),
+        table: Some(table(&in_table, &styles)),
+        ..Block::new(format!("Images/s by batch size, {case}"), NOTE)
+    }
+}
+
+/// The colour of a line is its result's. One result alone has its colours for its networks, and shapes for its precisions.
+fn styles(lines: &[(&PageTable, &BatchSeries)]) -> Vec<Style> {
+    let place = |models: &BTreeSet<Model>, model: Model| models.iter().position(|known| *known == model).unwrap_or(0);
+    let models: BTreeSet<Model> = lines.iter().map(|(_, series)| series.model).collect();
+    let dtypes: BTreeSet<_> = lines.iter().map(|(_, series)| series.dtype).collect();
+    let is_one_result = lines.iter().all(|(table, _)| table.result == lines[0].0.result);
+    let is_one_table = is_one_result && lines.iter().all(|(table, _)| table.name == lines[0].0.name);
+    let style = |(number, (table, series)): (usize, &(&PageTable, &BatchSeries))| {
+        let own = place(&models, series.model);
+        let precision = dtypes.iter().position(|known| *known == series.dtype).unwrap_or(0);
+        match (is_one_table, is_one_result) {
+            (true, _) if dtypes.len() > 1 => Style { colour: own, shape: precision },
+            (true, _) => Style { colour: own, shape: own },
+            (false, true) => Style { colour: number, shape: number },
+            (false, false) => Style { colour: table.result, shape: number },
+        }
+    };
+    lines.iter().enumerate().map(style).collect()
+}
+
+fn table(lines: &[Line], styles: &[Style]) -> Table {
+    let batch_sizes = batch_sizes::batch_sizes(lines.iter().map(|line| line.series));
+    // Pages and Markdown make one space of several.
+    let Grid { names, rows } = Grid::new(lines, &batch_sizes, Below::SpreadAndMemory, "\u{2003}");
+    let numbers = batch_sizes.iter().map(|size| Column::numbers(size.to_string(), ""));
+    let columns = names.into_iter().map(Column::text).chain(numbers).collect();
+    let row = |row: crate::read::show::batch_sizes::GridRow| Row {
+        cells: row.names.into_iter().chain(row.cells).collect(),
+        style: Some(styles[row.line]),
+        is_doubtful: row.is_doubtful,
+        ..Row::default()
+    };
+    Table { columns, rows: rows.into_iter().map(row).collect(), bars: None }
+}

@@ -1,0 +1,50 @@
+//! What MXNet's performance page published of inference, beside what was measured of the same networks.
+
+use std::collections::BTreeSet;
+
+use ringmark_record::dimension::model::Model;
+
+use crate::read::analyse::batch_sizes::BatchSeries;
+use crate::read::score::published::{self, BATCH_SIZES, PublishedRow, SOURCE};
+use crate::read::show::page::document::{Block, Column, Row, Table};
+use crate::read::show::sections::marked;
+
+/// For each network what was `scored`, each line with the name of its result, then what was published; `None` where there is
+/// nothing.
+pub fn block(scored: &[(&str, &BatchSeries)]) -> Option<Block> {
+    let models: BTreeSet<Model> = scored.iter().map(|(_, series)| series.model).collect();
+    let rows = published::rows(&models);
+    let mut shown = Vec::new();
+    for model in models.into_iter().filter(|model| rows.iter().any(|row| row.model == *model)) {
+        let own = scored.iter().filter(|(_, series)| series.model == model);
+        shown.extend(own.map(|(name, series)| measured(name, series)));
+        shown.extend(rows.iter().filter(|row| row.model == model).map(published_row));
+    }
+    let numbers = BATCH_SIZES.iter().map(|size| Column::numbers(size.to_string(), ""));
+    let columns = ["network", "measured on"].map(Column::text).into_iter().chain(numbers).collect();
+    let mut hardware: Vec<String> = rows.iter().map(|row| format!("{}: {}", row.short, row.hardware)).collect();
+    hardware.dedup();
+    let hardware = hardware.join("; ");
+    let note = format!("Images/s by batch size, not measured by ringmark: {SOURCE}. {hardware}.");
+    let table = Table { columns, rows: shown, bars: None };
+    (!rows.is_empty()).then(|| Block { table: Some(table), ..Block::new("Published by MXNet", note) })
+}
+
+fn measured(name: &str, series: &BatchSeries) -> Row {
+    let rate = |size: &u32| {
+        let (point, figures) = series.measured().find(|(point, _)| point.batch_size == *size)?;
+        Some(marked(format!("{:.2}", figures.speed.0), point.is_doubtful))
+    };
+    let place = format!("{name}, {}, {}", series.case, series.dtype);
+    row(series.model, place, BATCH_SIZES.iter().map(|size| rate(size).unwrap_or_else(|| "-".to_owned())))
+}
+
+fn published_row(published: &PublishedRow) -> Row {
+    let rates = published.rates.iter().map(|rate| format!("{rate:.2}"));
+    row(published.model, published.short.to_owned(), rates)
+}
+
+fn row(model: Model, place: String, rates: impl Iterator<Item = String>) -> Row {
+    let cells = [model.facts().title.to_owned(), place].into_iter().chain(rates).collect();
+    Row { cells, ..Row::default() }
+}
