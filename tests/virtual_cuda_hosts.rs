@@ -179,7 +179,7 @@ fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_me
 
     let examine = |starter: &str| {
         let line = format!("run {starter} {} doctor --quick {}", env!("CARGO_BIN_EXE_ringmark"), slots(8));
-        doctor(&mut hosts.cluster.command(&words(&line)))
+        doctor(&mut hosts.cluster.command(&words(&line).collect::<Vec<_>>()))
     };
     let closed = format!(
         "warning: {}, IB: no program can open its InfiniBand and RoCE ports (mlx5_0:1 ACTIVE): NCCL will use TCP",
@@ -187,12 +187,17 @@ fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_me
     );
     let (status, text) = examine("");
     assert_eq!((status, findings(&text)), (Some(0), vec![closed.as_str()]), "{text}");
+    // The look made nothing.
+    hosts.on(2, &format!("! test -e {devices}/uverbs0"));
 
     // Root's CAP_IPC_LOCK lifts any limit; ssh gives it back on the other host.
     let limit = "prlimit --memlock=4194304:4194304";
     assert_eq!(findings(&examine(limit).1), [closed.as_str()]);
     let (status, text) = examine(&format!("setpriv --bounding-set -ipc_lock {limit}"));
-    let limited = format!("warning: {}, memlock: a process may lock 4 MB of memory only, and InfiniBand needs all of it", host(1));
+    let limited = format!(
+        "warning: {}, memlock: a process may lock 4 MB of memory only, and InfiniBand needs all of it",
+        host(1)
+    );
     let found = findings(&text);
     assert!(status == Some(0) && found.len() == 2 && found.contains(&limited.as_str()), "{text}");
     if is_made {

@@ -54,7 +54,9 @@ for port in /sys/class/infiniband/*/ports/*; do
     opened=closed
     for verbs in /sys/class/infiniband_verbs/uverbs*; do
         [ "$(cat "$verbs/ibdev" 2>/dev/null)" = "${device##*/}" ] || continue
-        if (exec 3<>"/dev/infiniband/${verbs##*/}") 2>/dev/null; then opened=open; fi
+        node=/dev/infiniband/${verbs##*/}
+        # What is not there, opening would make.
+        if [ -c "$node" ] && (exec 3<>"$node") 2>/dev/null; then opened=open; fi
     done
     echo "port=$line|$opened"
 done
