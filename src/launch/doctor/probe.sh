@@ -7,8 +7,8 @@ echo "clock=$(date +%s.%N)"
 echo "name=$(hostname 2>/dev/null || uname -n)"
 echo "kernel=$(uname -sr)"
 echo "load=$(cut -d ' ' -f 1 /proc/loadavg 2>/dev/null)"
-# The limit is not in every shell; then nothing is known of it. It does not hold for who has CAP_IPC_LOCK (bit 14) on the
-# machine itself, and not in a user namespace alone.
+# The limit is not in every shell; then nothing is known of it. It does not bind who has CAP_IPC_LOCK (bit 14) on the
+# machine itself; in a user namespace it binds all the same.
 capabilities=$(sed -n 's/^CapEff:[[:space:]]*/0x/p' /proc/self/status 2>/dev/null)
 users=$(tr -s ' ' </proc/self/uid_map 2>/dev/null)
 if [ "${users# }" = "0 0 4294967295" ] && [ $((${capabilities:-0} >> 14 & 1)) = 1 ]; then echo "memlock_kib=unlimited"
