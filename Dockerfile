@@ -2,11 +2,11 @@
 # starts ranks in other containers of this image without a password. scripts/build_image.sh builds it.
 #
 #   every host:  docker run -d --name ringmark --gpus all --network host --ipc host --ulimit memlock=-1 \
-#                    --device=/dev/infiniband --cap-add=IPC_LOCK ringmark:cu130
+#                    --device=/dev/infiniband --cap-add=IPC_LOCK --volume "$PWD/results:/workspace/results" ringmark:cu130
 #   one of them: docker exec ringmark ringmark sweep --hosts a:8,b:8 --ssh-port 2222 --out results/first
 #
-# The second line is for InfiniBand and RoCE: their devices, and memory that they may lock. Without it NCCL uses TCP and says
-# nothing; leave it out where a host has no /dev/infiniband.
+# --device and --cap-add are for InfiniBand and RoCE: their devices, and memory that they may lock. Without them NCCL uses TCP
+# and says nothing (`ringmark doctor` does); leave them out where a host has no /dev/infiniband.
 #
 # The build makes the key pair that lets its containers into one another. Whoever has the image has the key: keep the
 # image in a registry of your own, or mount another pair over /root/.ssh (as the MPI operator of Kubernetes does).

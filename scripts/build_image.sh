@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the image of the Dockerfile with docker, podman or buildah, whichever answers first.
+# Builds the image of the Dockerfile with docker, podman or buildah, whichever answers first or --engine names.
 #
-#   scripts/build_image.sh [--variant cu130|cu126|cpu] [--tag NAME] [--ssh-port PORT] [--check]
+#   scripts/build_image.sh [--variant cu130|cu126|cpu] [--tag NAME] [--ssh-port PORT] [--engine NAME] [--check]
 #
-# --check trains in the finished image: one rank, two ranks under mpirun, and a login through its sshd.
+# --check runs scripts/check_image.sh on the finished image.
 #
 # buildah needs no daemon. Where it cannot pull the base images it makes them: Debian by debootstrap, and Rust by adding
 # the toolchain of this machine. STORAGE_DRIVER=vfs helps it where overlays are forbidden, as in some containers.
@@ -14,31 +14,35 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-variant=cu130 tag='' port=2222 check=no
+variant=cu130 tag='' port=2222 engine='' check=no
 while (($#)); do
     case $1 in
         --variant) variant=${2:?--variant needs cu130, cu126 or cpu}; shift 2 ;;
         --tag) tag=${2:?--tag needs a name}; shift 2 ;;
         --ssh-port) port=${2:?--ssh-port needs a number}; shift 2 ;;
+        --engine) engine=${2:?--engine needs docker, podman or buildah}; shift 2 ;;
         --check) check=yes; shift ;;
         --help | -h) usage 0 ;;
-        *) fail "what is $1? Options: --variant cu130|cu126|cpu, --tag NAME, --ssh-port PORT, --check" ;;
+        *) fail "what is $1? Options: --variant cu130|cu126|cpu, --tag NAME, --ssh-port PORT, \
+--engine docker|podman|buildah, --check" ;;
     esac
 done
 [[ $variant =~ ^(cu130|cu126|cpu)$ ]] || fail "--variant $variant: it can be cu130, cu126 or cpu"
 tag=${tag:-ringmark:$variant}
 
-engine=
-for candidate in docker podman; do
-    if "$candidate" info >/dev/null 2>&1; then engine=$candidate && break; fi
-done
-if [[ -z $engine ]]; then
-    command -v buildah >/dev/null || fail "neither docker nor podman answers, and there is no buildah: start one of them, \
-or: apt-get install -y --no-install-recommends buildah debootstrap"
-    engine=buildah
-    # What works without a daemon, inside another container too.
-    export BUILDAH_ISOLATION=chroot
+answers() { "$1" info >/dev/null 2>&1; }
+if [[ -n $engine ]]; then
+    [[ $engine =~ ^(docker|podman|buildah)$ ]] || fail "--engine $engine: it can be docker, podman or buildah"
+    answers "$engine" || fail "$engine does not answer: does \`$engine info\` work?"
+else
+    for engine in docker podman buildah none; do
+        if answers "$engine"; then break; fi
+    done
+    [[ $engine != none ]] || fail "neither docker, podman nor buildah answers: start one of them, or: \
+apt-get install -y --no-install-recommends buildah debootstrap"
 fi
+# What works without a daemon, inside another container too.
+if [[ $engine == buildah ]]; then export BUILDAH_ISOLATION=chroot; fi
 
 scratch=$(mktemp -d)
 container=
@@ -96,28 +100,4 @@ else
 fi
 say "built $tag"
 
-# --- --check -------------------------------------------------------------------------------------------------------
-
-# Runs shell commands $1 in the image.
-in_image() {
-    if [[ $engine != buildah ]]; then
-        "$engine" run --rm --shm-size 1g "$tag" bash -euo pipefail -c "$1"
-        return
-    fi
-    [[ -n $container ]] || container=$(buildah from --pull-never "$tag")
-    buildah run "$container" -- bash -euo pipefail -c "$1"
-}
-
-if [[ $check == yes ]]; then
-    train='ringmark-worker train --batch-size 2 --image-size 64 --iters 4 --warmup 1'
-    say "one rank"
-    in_image "$train"
-    say "two ranks"
-    in_image "mpirun -np 2 --oversubscribe --bind-to none $train --threads 1"
-    say "a login without a password"
-    # shellcheck disable=SC2016 # expanded in the container
-    in_image '/usr/sbin/sshd -De & sshd=$!; trap "kill $sshd" EXIT
-        for try in 1 2 3 4 5 6 7 8 9 10; do ssh -o BatchMode=yes localhost ringmark --version && exit; sleep 0.5; done
-        exit 1'
-    say "$tag works"
-fi
+if [[ $check == yes ]]; then scripts/check_image.sh "$tag"; fi

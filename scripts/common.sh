@@ -50,8 +50,9 @@ install_packages() {
             trap 'rm -f "$policy"' EXIT
             install -m 755 <(printf '#!/bin/sh\nexit 101\n') "$policy"
         fi
+        # A system that updates itself holds dpkg's lock for minutes.
         # shellcheck disable=SC2086 # split into arguments
-        apt-get update && DEBIAN_FRONTEND=noninteractive $command || exit 1
+        apt-get update && DEBIAN_FRONTEND=noninteractive $command -o DPkg::Lock::Timeout=600 || exit 1
         for service in "${new_services[@]}"; do systemctl disable "$service" || true; done
     ) </dev/null >"$log" 2>&1 || worked=no
     if [[ $worked == no ]]; then tail -n 20 "$log" >&2; fi

@@ -116,9 +116,10 @@ install_packages() {
     say "installing $missing"
     local log
     log=$(mktemp)
+    # A system that updates itself holds dpkg's lock for minutes.
     # shellcheck disable=SC2086 # split into arguments
     if ! { "${as_root[@]}" apt-get update &&
-        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $command; } </dev/null >"$log" 2>&1; then
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $command -o DPkg::Lock::Timeout=600; } </dev/null >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         rm "$log"
         fail "that did not work. As root: apt-get update && $command"

@@ -153,6 +153,58 @@ fn the_doctor_names_the_gpu_that_is_wrong_and_its_host() {
     }
 }
 
+/// A port as the kernel shows it, to containers too, and a device of its name that programs of the first host alone can open.
+#[test]
+fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_memory() {
+    let _turn = turn();
+    let Some(hosts) = Hosts::up() else { return };
+    let class = hosts.folder.path().join("class");
+    for (file, text) in [
+        ("infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
+        ("infiniband/mlx5_0/ports/1/phys_state", "5: LinkUp"),
+        ("infiniband/mlx5_0/ports/1/link_layer", "InfiniBand"),
+        ("infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)"),
+        ("infiniband_verbs/uverbs0/ibdev", "mlx5_0"),
+    ] {
+        let file = class.join(file);
+        fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+        fs::write(file, format!("{text}\n")).expect("written");
+    }
+    // All hosts share this machine's /dev; what is mounted there is the host's own.
+    let devices = "/dev/infiniband";
+    let is_made = fs::create_dir(devices).is_ok();
+    let mounts = format!("mount -t tmpfs none {devices} && mount --bind {} /sys/class", class.display());
+    (1..=2).for_each(|number| hosts.on(number, &mounts));
+    hosts.on(1, &format!("ln -s /dev/null {devices}/uverbs0"));
+
+    let examine = |starter: &str| {
+        let line = format!("run {starter} {} doctor --quick {}", env!("CARGO_BIN_EXE_ringmark"), slots(8));
+        doctor(&mut hosts.cluster.command(&words(&line).collect::<Vec<_>>()))
+    };
+    let closed = format!(
+        "warning: {}, IB: no program can open its InfiniBand and RoCE ports (mlx5_0:1 ACTIVE): NCCL will use TCP",
+        host(2)
+    );
+    let (status, text) = examine("");
+    assert_eq!((status, findings(&text)), (Some(0), vec![closed.as_str()]), "{text}");
+    // The look made nothing.
+    hosts.on(2, &format!("! test -e {devices}/uverbs0"));
+
+    // Root's CAP_IPC_LOCK lifts any limit; ssh gives it back on the other host.
+    let limit = "prlimit --memlock=4194304:4194304";
+    assert_eq!(findings(&examine(limit).1), [closed.as_str()]);
+    let (status, text) = examine(&format!("setpriv --bounding-set -ipc_lock {limit}"));
+    let limited = format!(
+        "warning: {}, memlock: a process may lock 4 MB of memory only, and InfiniBand needs all of it",
+        host(1)
+    );
+    let found = findings(&text);
+    assert!(status == Some(0) && found.len() == 2 && found.contains(&limited.as_str()), "{text}");
+    if is_made {
+        fs::remove_dir(devices).expect("empty");
+    }
+}
+
 // --- a sweep ------------------------------------------------------------------------------------------------------------
 
 const KERNEL_NS: u64 = 10_000;

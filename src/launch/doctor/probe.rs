@@ -27,7 +27,7 @@ pub struct Probe {
     pub load: Option<f64>,
     /// The address that we came from and the one that we came to, where we came by ssh.
     pub connection: Option<(IpAddr, IpAddr)>,
-    /// Memory that a process may lock; `None` for any amount.
+    /// Memory that a process may lock; `None` for any amount, by its limit or by CAP_IPC_LOCK.
     #[serde(rename = "memlock_bytes")]
     pub memlock: Option<Bytes>,
     /// The program that is to be started.
@@ -96,6 +96,8 @@ pub struct Port {
     pub layer: String,
     /// `400 Gb/sec (4X NDR)`.
     pub rate: String,
+    /// Whether a program can open its device in `/dev/infiniband`: a container sees the port without.
+    pub can_be_opened: bool,
 }
 
 impl Port {
@@ -236,7 +238,7 @@ fn space(text: &str) -> Option<Space> {
     Some(Space { size: kibibytes(size.parse().ok()?), free: kibibytes(free.parse().ok()?) })
 }
 
-/// `mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)`.
+/// `mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)|open`.
 fn port(text: &str) -> Option<Port> {
     let mut fields = text.split('|');
     let mut next = || fields.next().map(str::trim);
@@ -248,6 +250,7 @@ fn port(text: &str) -> Option<Port> {
         physical: word(next()?),
         layer: next()?.to_owned(),
         rate: next()?.to_owned(),
+        can_be_opened: next()? == "open",
     })
 }
 
@@ -327,8 +330,8 @@ mod tests {
             results_present=1\n\
             results_writable=1\n\
             results_kib=2000 1000\n\
-            port=mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)\n\
-            port=mlx5_1:1|1: DOWN|3: Disabled|Ethernet|40 Gb/sec (4X QDR)\n\
+            port=mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)|open\n\
+            port=mlx5_1:1|1: DOWN|3: Disabled|Ethernet|40 Gb/sec (4X QDR)|closed\n\
             gpus=none\n\
             end=1\n";
         let probe = Probe::parse(text).expect("it began");
@@ -337,8 +340,10 @@ mod tests {
         assert_eq!((probe.worker, probe.orted), (WorkerFile::Hash("0b98".to_owned()), true));
         assert_eq!(probe.shared_memory, Some(Space { size: Bytes(67_108_864), free: Bytes(66_560_000) }));
         assert_eq!((probe.results_folder, probe.temporary), (Some(true), None));
-        let ports: Vec<(&str, bool)> = probe.ports.iter().map(|port| (port.rate.as_str(), port.is_up())).collect();
-        assert_eq!(ports, [("400 Gb/sec (4X NDR)", true), ("40 Gb/sec (4X QDR)", false)]);
+        let port = |port: &Port| (port.rate.clone(), port.is_up(), port.can_be_opened);
+        let ports: Vec<(String, bool, bool)> = probe.ports.iter().map(port).collect();
+        let rates = ["400 Gb/sec (4X NDR)".to_owned(), "40 Gb/sec (4X QDR)".to_owned()];
+        assert_eq!(ports, [(rates[0].clone(), true, true), (rates[1].clone(), false, false)]);
         assert_eq!((probe.gpus, probe.stopped_after), (Gpus::None, None));
     }
 

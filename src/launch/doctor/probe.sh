@@ -7,8 +7,13 @@ echo "clock=$(date +%s.%N)"
 echo "name=$(hostname 2>/dev/null || uname -n)"
 echo "kernel=$(uname -sr)"
 echo "load=$(cut -d ' ' -f 1 /proc/loadavg 2>/dev/null)"
-# Not in every shell; then nothing is known of it.
-echo "memlock_kib=$(ulimit -l 2>/dev/null)"
+# The limit is not in every shell; then nothing is known of it. It does not bind who has CAP_IPC_LOCK (bit 14) on the
+# machine itself; in a user namespace it binds all the same.
+capabilities=$(sed -n 's/^CapEff:[[:space:]]*/0x/p' /proc/self/status 2>/dev/null)
+users=$(tr -s ' ' </proc/self/uid_map 2>/dev/null)
+if [ "${users# }" = "0 0 4294967295" ] && [ $((${capabilities:-0} >> 14 & 1)) = 1 ]; then echo "memlock_kib=unlimited"
+else echo "memlock_kib=$(ulimit -l 2>/dev/null)"
+fi
 
 limited() {
     if command -v timeout >/dev/null; then timeout -k 1 "$@"; else shift && "$@"; fi
@@ -45,7 +50,15 @@ for port in /sys/class/infiniband/*/ports/*; do
     device=${port%/ports/*}
     line="${device##*/}:${port##*/}"
     for file in state phys_state link_layer rate; do line="$line|$(cat "$port/$file")"; done
-    echo "port=$line"
+    # The kernel shows a container the port, and not the device that programs open, unless it was given.
+    opened=closed
+    for verbs in /sys/class/infiniband_verbs/uverbs*; do
+        [ "$(cat "$verbs/ibdev" 2>/dev/null)" = "${device##*/}" ] || continue
+        node=/dev/infiniband/${verbs##*/}
+        # What is not there, opening would make.
+        if [ -c "$node" ] && (exec 3<>"$node") 2>/dev/null; then opened=open; fi
+    done
+    echo "port=$line|$opened"
 done
 
 command -v nvidia-smi >/dev/null || { echo "gpus=none" && echo "end=1" && exit 0; }

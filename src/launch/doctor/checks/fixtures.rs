@@ -116,6 +116,7 @@ pub fn port(number: u32, state: &str, physical: &str) -> Port {
         physical: physical.to_owned(),
         layer: "InfiniBand".to_owned(),
         rate: "400 Gb/sec (4X NDR)".to_owned(),
+        can_be_opened: true,
     }
 }
 

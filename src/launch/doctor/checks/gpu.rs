@@ -48,7 +48,8 @@ pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
             }
             Gpus::None if needed => {
                 let what = if somewhere { "it has no GPU, other hosts have" } else { "it has no GPU" };
-                let fix = "take it out of --hosts, install the NVIDIA driver, or choose --device cpu";
+                let fix = "take it out of --hosts, install the NVIDIA driver, start its container with --gpus all, \
+                        or choose --device cpu";
                 findings.error(number, Check::Gpus, what, fix);
                 continue;
             }

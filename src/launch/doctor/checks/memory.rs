@@ -31,7 +31,7 @@ pub fn check_memory(findings: &mut Findings) {
             let what =
                 format!("a process may lock {} of memory only, and InfiniBand needs all of it", megabytes(limit));
             let fix = "raise memlock to unlimited in /etc/security/limits.conf and for sshd's service; \
-                        in a container: --ulimit memlock=-1";
+                        in a container: --ulimit memlock=-1 or --cap-add=IPC_LOCK";
             findings.warning(number, Check::Memlock, what, fix);
         }
         let a_rank = if probe.gpus.list().is_empty() { SHARED_MEMORY.1 } else { SHARED_MEMORY.0 };

@@ -8,7 +8,7 @@ use crate::launch::doctor::host::HostFacts;
 use crate::launch::doctor::links::{self, Link, LinkState};
 use crate::launch::doctor::probe::{Port, Probe};
 
-/// Whether InfiniBand and RoCE ports are up, and the same everywhere.
+/// Whether InfiniBand and RoCE ports are up, usable, and the same everywhere.
 pub fn check_infiniband(findings: &mut Findings) {
     const FIX: &str = "see ibstat and ibv_devinfo: cable, switch port, subnet manager (opensm), openibd";
     for (number, host) in findings.hosts.iter().enumerate() {
@@ -16,6 +16,16 @@ pub fn check_infiniband(findings: &mut Findings) {
         if !ports.is_empty() && !ports.iter().any(Port::is_up) {
             let what = format!("none of its InfiniBand and RoCE ports is up: {}", described(ports));
             findings.warning(number, Check::Infiniband, what, FIX);
+        }
+        // Of the machine's ports a container may be meant to use some.
+        let has_gpus = host.probe.as_ref().is_some_and(|probe| !probe.gpus.list().is_empty());
+        let mut up = ports.iter().filter(|port| port.is_up()).peekable();
+        if has_gpus && up.peek().is_some() && !up.any(|port| port.can_be_opened) {
+            let what =
+                format!("no program can open its InfiniBand and RoCE ports ({}): NCCL will use TCP", described(ports));
+            let fix = "in a container: --device=/dev/infiniband, or on Kubernetes the cluster's rdma resource; \
+                        elsewhere: modprobe ib_uverbs, and see who may open /dev/infiniband/uverbs*";
+            findings.warning(number, Check::Infiniband, what, fix);
         }
     }
     let active = values(findings.hosts, |host| {
@@ -153,6 +163,19 @@ mod tests {
         let findings = found_for(&hosts, DeviceChoice::Auto);
         assert_eq!(findings.len(), 3);
         assert_eq!(findings[0].what, "none of its InfiniBand and RoCE ports is up: mlx5_1:1 INIT (LinkUp)");
+    }
+
+    #[test]
+    fn infiniband_that_no_program_can_open_is_named_where_nccl_would_use_it() {
+        let mut hosts = gpu_hosts(2);
+        probe(&mut hosts, 1).ports[0].can_be_opened = false;
+        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        probe(&mut hosts, 1).ports[1].can_be_opened = false;
+        let text = "can open its InfiniBand and RoCE ports (mlx5_1:1 ACTIVE, mlx5_2:1 ACTIVE): NCCL will use TCP";
+        finds(&hosts, "b", Check::Infiniband, Severity::Warning, text);
+        probe(&mut hosts, 1).gpus = Gpus::None;
+        let infiniband = |finding: &Finding| finding.check == Check::Infiniband;
+        assert!(!found_for(&hosts, DeviceChoice::Auto).iter().any(infiniband));
     }
 
     fn of(hosts: &[HostFacts], links: &[Link]) -> Vec<(String, Check, Severity, String)> {
