@@ -10,7 +10,7 @@ use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord, SCHEMA};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::phase::{Phase, Phases};
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds, TeraflopsPerSecond};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::host::environment::{Environment, RankPlace};
 use ringmark_record::line::dlperf;
@@ -186,7 +186,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             wall,
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1_000_000); ranks as usize],
-            matrix_product: Vec::new(),
+            matrix_product: vec![TeraflopsPerSecond(0.05); ranks as usize],
             nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

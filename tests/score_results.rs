@@ -9,9 +9,10 @@ use ringmark_record::benchmark::{BenchmarkKind, Profile, Record};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::units::{Bytes, Seconds, TeraflopsPerSecond};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::host::environment::Environment;
+use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
@@ -47,7 +48,7 @@ pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
         ranks: runs::places(ranks),
         seconds: vec![passes.collect(); ranks as usize],
         peak_memory: vec![Bytes(200_000_000 + 30_000_000 * u64::from(name.batch_size)); ranks as usize],
-        matrix_product: Vec::new(),
+        matrix_product: vec![TeraflopsPerSecond(0.25); ranks as usize],
         host_use: Vec::new(),
         rank_use: Vec::new(),
         warnings: Vec::new(),
@@ -202,10 +203,15 @@ fn every_figure_of_the_table_is_in_the_json() {
         .iter()
         .flat_map(|row| [(&row["images_per_second"], 1.0), (&row["cv"], 100.0)])
         .map(|(value, unit)| format!("{:.2}", value.as_f64().expect("a number") * unit))
+        .chain(rows.iter().flat_map(|row| {
+            let number = |key: &str| row["arithmetic"][key].as_f64().expect("a number");
+            let share = format!("{:.1}", 100.0 * number("share_of_matrix_product"));
+            [format!("{:.3}", number("teraflops_per_second")), share]
+        }))
         .collect();
     let cells: Vec<&str> =
         stdout.split_whitespace().filter(|word| word.contains('.') && word.parse::<f64>().is_ok()).collect();
-    assert_eq!(cells.len(), 2 * rows.len(), "{stdout}");
+    assert_eq!(cells.len(), 4 * rows.len(), "{stdout}");
     cells.iter().for_each(|cell| assert!(shown.contains(&(*cell).to_owned()), "{cell}"));
 }
 
@@ -324,21 +330,31 @@ fn runs_that_do_not_count_are_named_and_the_others_shown() {
 #[test]
 fn a_point_without_a_sound_run_says_why_and_a_missing_run_is_named_by_the_manifest() {
     let folder = Folder::new();
+    let memory = MemoryShortage { taken: Bytes(15_100_000_000), total: Bytes(16_000_000_000) };
     folder.score(&record("1n1g/rn50_b1_fp32", 1, 0.5));
-    folder.write("1n1g/rn50_b2_fp32_1.log", "ringmark: run failed: out of memory\n");
+    folder.write("1n1g/rn50_b2_fp32_1.log", "ringmark: run failed: a rank died\n");
+    folder.write("1n1g/rn50_b64_fp32_1.log", "ringmark: run failed: out of memory at batch 64: 15.1 of 16.0 GB\n");
     folder.manifest(&[
         ("1n1g/rn50_b1_fp32_1.log", RunState::Finished),
-        ("1n1g/rn50_b2_fp32_1.log", RunState::Failed { reason: "out of memory".to_owned() }),
+        ("1n1g/rn50_b2_fp32_1.log", RunState::Failed { reason: "a rank died".to_owned() }),
         ("1n1g/rn50_b4_fp32_1.log", RunState::Planned),
+        ("1n1g/rn50_b64_fp32_1.log", RunState::OutOfMemory { memory }),
+        ("1n1g/rn50_b64_fp32_2.log", RunState::Planned),
+        ("1n1g/rn50_b128_fp32_1.log", RunState::Planned),
     ]);
     let (status, stdout, stderr) = folder.ringmark("extract", &[]);
     assert_eq!(status, Some(1));
-    // What the batch lacked is said; a run that is not yet made has no column.
-    assert!(stdout.lines().any(|line| line.split_whitespace().eq(["ResNet50-v1b", "1.91", "out", "of", "memory"])));
+    // A batch without memory is a result, and so are the larger ones; a run that is not yet made has no column.
+    let cells = ["ResNet50-v1b", "1.91", "-", "out", "of", "memory", "out", "of", "memory"];
+    assert!(stdout.lines().any(|line| line.split_whitespace().eq(cells)), "{stdout}");
+    assert!(
+        stdout.contains("NOTE: ResNet50-v1b, fp32, 1n1g: out of memory at batch 64: 15.1 of 16.0 GB\n"),
+        "{stdout}"
+    );
     for expected in [
         "not in the figures: 1n1g/rn50_b4_fp32_1.log: not yet run\n",
         "not in the figures: sweep.json: 2 runs are missing: go on with: ringmark score --resume\n",
-        "not in the figures: 1n1g/rn50_b2_fp32_1.log:1: the run failed: out of memory: repeat it\n",
+        "not in the figures: 1n1g/rn50_b2_fp32_1.log:1: the run failed: a rank died: repeat it\n",
     ] {
         assert!(stderr.contains(expected), "{expected}{stderr}");
     }

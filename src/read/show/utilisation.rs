@@ -23,7 +23,7 @@ pub fn percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
 
-/// `None` where no case has a record; columns that no case fills are left out.
+/// `None` where no record tells what the devices can do; columns that no case fills are left out.
 pub fn columns(group: &Group) -> Option<Columns> {
     let rows: Vec<(&CaseRuns, Utilisation)> =
         group.cases.iter().filter_map(|case| Some((case, utilisation::of_training(group, case)?))).collect();
@@ -43,7 +43,7 @@ pub fn columns(group: &Group) -> Option<Columns> {
         let products = products.into_iter().filter(|_| has_products);
         own.into_iter().chain(products).chain(peak.into_iter().filter(|_| has_peak)).collect()
     };
-    (!rows.is_empty()).then(|| Columns::new(&headers, rows.iter().map(row).collect()))
+    (has_products || has_peak).then(|| Columns::new(&headers, rows.iter().map(row).collect()))
 }
 
 #[cfg(test)]

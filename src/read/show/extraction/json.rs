@@ -43,7 +43,6 @@ pub struct JsonResult {
     /// In the order of the tables.
     rows: Vec<JsonRow>,
     /// Batches that the device has no memory for, in a sweep of several.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     out_of_memory: Vec<Shortage>,
     /// What is not in the figures, and why, with its file.
     left_out: Vec<String>,
