@@ -28,7 +28,8 @@ use crate::launch::sweep::plan::{Axes, BatchSizes};
 #[derive(Debug, Args)]
 pub struct AxesOptions {
     /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g
-    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts; of scoring 1n1g, one rank with all cores]
+    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts, on several hosts of fewer slots all slots of 1,
+    /// 2, 4, .. of them; of scoring 1n1g, one rank with all cores]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
     /// Networks, instead of --model: each runs with every precision, batch size and case

@@ -50,9 +50,19 @@ Examples:
 
 Exit status 1 says that a run failed or that the doctor found an error, 2 a usage error or that --out is in use.";
 
-/// DLPerf's cases that fit.
+/// DLPerf's cases that fit. Where none of them takes several hosts, all slots of 1, 2, 4, .. hosts besides.
 fn dlperf_cases(hosts: &Hosts) -> Vec<Case> {
-    Case::DLPERF.into_iter().filter(|case| hosts.fit(*case)).collect()
+    let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| hosts.fit(*case)).collect();
+    let all = hosts.all();
+    if all.len() > 1 && cases.iter().all(|case| case.nodes == 1) {
+        let slots = hosts.whole().gpus_per_node;
+        let nodes = (0..).map(|power| 1_u32 << power).take_while(|nodes| *nodes as usize <= all.len());
+        let more = nodes.map(|nodes| Case { nodes, gpus_per_node: slots });
+        cases.extend(more.filter(|case| hosts.fit(*case)).collect::<Vec<Case>>());
+        cases.sort_by_key(|case| (case.ranks(), case.nodes));
+        cases.dedup();
+    }
+    cases
 }
 
 /// Options of `ringmark sweep`.
@@ -129,4 +139,23 @@ impl SweepOptions {
 fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
     let absolute = |file: Option<PathBuf>| file.map(path::absolute).transpose();
     Ok(TrainConfig { data: absolute(train.data)?, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_hosts_are_used_whatever_their_slots() {
+        let cases = |hosts: &str| {
+            let cases = dlperf_cases(&Hosts::parse_list(hosts).expect("a list"));
+            cases.iter().map(Case::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(cases("a:8,b:8,c:8,d:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g");
+        assert_eq!(cases("a:8,b:8,c:8"), "1n1g 1n2g 1n4g 1n8g 2n8g");
+        assert_eq!(cases("localhost:16"), "1n1g 1n2g 1n4g 1n8g");
+        assert_eq!(cases("a:1,b:1"), "1n1g 2n1g");
+        assert_eq!(cases("a:4,b:4,c:4,d:4,e:4"), "1n1g 1n2g 1n4g 2n4g 4n4g");
+        assert_eq!(cases("a:6,b:6"), "1n1g 1n2g 1n4g 1n6g 2n6g");
+    }
 }

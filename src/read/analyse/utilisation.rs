@@ -52,11 +52,11 @@ impl Utilisation {
         }
     }
 
-    /// `38.5 % of what its matrix products reach`, or of the published peak where there is one.
+    /// `38.5 % of the matrix-product rate`, or of the published peak where there is one.
     pub fn share_text(&self) -> Option<String> {
         let text = |share: f64, of: &str| format!("{:.1} % of {of}", 100.0 * share);
         let of_peak = self.share_of_published_peak.map(|share| text(share, "the published peak"));
-        of_peak.or(self.share_of_matrix_product.map(|share| text(share, "its plain matrix products")))
+        of_peak.or(self.share_of_matrix_product.map(|share| text(share, "the matrix-product rate")))
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
         let utilisation = of(&runs);
         assert!((utilisation.teraflops_per_second.0 - 2.4534).abs() < 1e-9, "{utilisation:?}");
         assert!(utilisation.share_of_matrix_product.is_some_and(|share| (share - 0.8178).abs() < 1e-9));
-        assert_eq!(utilisation.share_text().as_deref(), Some("81.8 % of its plain matrix products"));
+        assert_eq!(utilisation.share_text().as_deref(), Some("81.8 % of the matrix-product rate"));
         // One run that does not say it leaves the others without.
         let partly = of(&[rates(3.0), DeviceRates::default()]);
         assert_eq!((partly.share_of_matrix_product, partly.share_text()), (None, None));

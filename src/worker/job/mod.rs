@@ -1,4 +1,5 @@
-//! This rank among the others: MPI, the device and the cores that it has, and where it is, for the launcher to see.
+//! This rank among the others: MPI, the device, the cores and the memory that it has, and where it is, for the launcher to
+//! see.
 
 pub mod cores;
 pub mod device;
