@@ -65,9 +65,9 @@ pub fn resolved<R: Record>(sweep: &AxesSweep, kind: BenchmarkKind, job: JobOfTri
         if found.contains_key(&(model, dtype)) {
             continue;
         }
-        let point =
-            Point::<R> { sweep, kind, job, model, dtype, case: case_of(&sweep.axes.cases), record: PhantomData };
-        let batch_size = point.search(first, &mut is_first, printer)?;
+        let search =
+            BatchSearch::<R> { sweep, kind, job, model, dtype, case: case_of(&sweep.axes.cases), record: PhantomData };
+        let batch_size = search.run(first, &mut is_first, printer)?;
         found.insert((model, dtype), batch_size);
     }
     let mut sweep = sweep.clone();
@@ -81,8 +81,8 @@ fn case_of(cases: &[Case]) -> Case {
     densest.copied().unwrap_or(Case::SINGLE)
 }
 
-/// One network and precision.
-struct Point<'a, R> {
+/// Of one network and precision.
+struct BatchSearch<'a, R> {
     sweep: &'a AxesSweep,
     kind: BenchmarkKind,
     job: JobOfTrial<'a>,
@@ -92,8 +92,8 @@ struct Point<'a, R> {
     record: PhantomData<R>,
 }
 
-impl<R: Record> Point<'_, R> {
-    fn search(&self, first: u32, is_first: &mut bool, printer: Printer) -> anyhow::Result<u32> {
+impl<R: Record> BatchSearch<'_, R> {
+    fn run(&self, first: u32, is_first: &mut bool, printer: Printer) -> anyhow::Result<u32> {
         let title = format!("{} {} {}", self.case, self.model, self.dtype);
         printer.line(&format!("{title}: looking for the largest batch size that fits"));
         let mut bisection = Bisection::default();
@@ -116,7 +116,7 @@ impl<R: Record> Point<'_, R> {
     /// Whether a job with this batch size has enough memory.
     fn fits(&self, batch_size: u32, doctor: bool) -> anyhow::Result<bool> {
         let out = self.sweep.out.join(TRIALS);
-        let Point { case, model, dtype, .. } = *self;
+        let BatchSearch { case, model, dtype, .. } = *self;
         let run = RunName { baseline: false, case, model, batch_size, dtype, run: 1 };
         let files = JobFiles { log: run.log(&out), record: run.record(&absolute_out(&out)?) };
         folder::put_aside(&[run_name::under_way(&files.log), files.log.clone(), files.record.clone()])?;

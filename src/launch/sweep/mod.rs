@@ -5,6 +5,7 @@
 //! | [`benchmark`] | what is a benchmark's own: `train`, `bandwidth` |
 //! | [`plan`] | axes turned into runs; a rank's part of the cores; pure |
 //! | [`session`] | what surrounds the jobs of every benchmark |
+//! | [`agenda`] | which jobs of a plan are to run; pure |
 //! | [`batch_search`] | `--batch-size auto`: the largest batch that fits, by trials |
 //! | [`conditions`] | what figures depend on and is known before a run |
 //! | [`ledger`] | a sweep's manifest while it runs, and what of an earlier sweep still counts |
@@ -14,6 +15,7 @@
 //! | [`progress`] | what is shown of a run while it goes |
 //! | [`suite`] | PyTorch's DDP suite: its cases, the runs without communication, its lines |
 
+pub mod agenda;
 pub mod batch_search;
 pub mod benchmark;
 pub mod conditions;

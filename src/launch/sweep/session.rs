@@ -27,6 +27,7 @@ use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_error, print_line};
+use crate::launch::sweep::agenda::Agenda;
 use crate::launch::sweep::benchmark::{
     Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
 };
@@ -66,50 +67,6 @@ struct Session<'a, B: Benchmark> {
     benchmark: &'a B,
     launcher: Launcher<'a>,
     printer: Printer,
-}
-
-/// What is to be done.
-struct Agenda {
-    /// Every job of the plan, finished or not.
-    plan: Vec<JobPlan>,
-    /// Of a benchmark that keeps a manifest.
-    ledger: Option<Ledger>,
-    /// Lines before the first job.
-    start: Vec<String>,
-    /// After them, what the jobs that are missing will take.
-    estimate: Vec<String>,
-    /// After these, what of an earlier session does not count.
-    notes: Vec<String>,
-}
-
-impl Agenda {
-    fn is_finished(&self, job: &JobPlan) -> bool {
-        self.ledger.as_ref().zip(job.run).is_some_and(|(ledger, run)| ledger.is_finished(run))
-    }
-
-    /// Whether its batch, or a smaller one, had no memory.
-    fn lacks_memory(&self, job: &JobPlan) -> bool {
-        let shortage = |(ledger, run): (&Ledger, RunName)| ledger.shortage(run);
-        !self.is_finished(job) && self.ledger.as_ref().zip(job.run).and_then(shortage).is_some()
-    }
-
-    /// Jobs that are to run.
-    fn missing(&self) -> impl Iterator<Item = &JobPlan> + Clone {
-        self.plan.iter().filter(|job| !self.is_finished(job) && !self.lacks_memory(job))
-    }
-
-    /// Those of them that there must be memory for: where a batch without memory is a result, the smallest of each network
-    /// and precision.
-    fn must_fit(&self, expects_shortage: bool) -> impl Iterator<Item = &JobPlan> + Clone {
-        let is_smallest = move |job: &&JobPlan| {
-            let alike = |run: &RunName, other: &RunName| (run.model, run.dtype) == (other.model, other.dtype);
-            let others = self.plan.iter().filter_map(|job| job.run);
-            job.run.is_none_or(|run| {
-                others.filter(|other| alike(&run, other)).all(|other| run.batch_size <= other.batch_size)
-            })
-        };
-        self.missing().filter(move |job| !expects_shortage || is_smallest(job))
-    }
 }
 
 impl<B: Benchmark> Session<'_, B> {

@@ -19,6 +19,7 @@ use tch::{Kind, Tensor};
 
 use crate::data;
 use crate::data::batch::BatchRequest;
+use crate::ffi::shim::InferenceMode;
 use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::session::{AskedLabel, Request, Session};
@@ -41,6 +42,7 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
     let _no_gradients = tch::no_grad_guard();
     let config = &config.on(session.own.kind);
     let inference = Inference::new(config, session)?;
+    let _mode = InferenceMode::begin();
     let mut record = empty_record(config, label, session)?;
     session.print(&header(&record));
     measure(&inference, &mut record, session)?;

@@ -8,6 +8,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -93,6 +94,10 @@ char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* 
     }
   });
 }
+
+void* ringmark_begin_inference() { return new c10::InferenceMode(); }
+
+void ringmark_end_inference(void* mode) { delete static_cast<c10::InferenceMode*>(mode); }
 
 // --- convolutions of inference -----------------------------------------------------------------------------------
 //

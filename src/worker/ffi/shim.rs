@@ -83,6 +83,8 @@ unsafe extern "C" {
     fn ringmark_destroy_event(event: *mut c_void, device: i64);
     fn ringmark_peak_memory(device: i64, bytes: *mut u64) -> *mut c_char;
     fn ringmark_reset_peak_memory(device: i64) -> *mut c_char;
+    fn ringmark_begin_inference() -> *mut c_void;
+    fn ringmark_end_inference(mode: *mut c_void);
     fn ringmark_device_memory(device: i64, free: *mut u64, total: *mut u64) -> *mut c_char;
 }
 
@@ -293,6 +295,25 @@ pub fn pinned_floats(count: usize) -> Result<Tensor> {
 pub fn copy_without_waiting(destination: &Tensor, source: &Tensor) -> Result<()> {
     // SAFETY: both tensors are alive.
     check(unsafe { ringmark_copy_without_waiting(raw(destination), raw(source)) })
+}
+
+/// While it lives, operations of this thread keep nothing that gradients would need, and no versions of tensors that they
+/// make: PyTorch's `inference_mode`.
+pub struct InferenceMode(*mut c_void);
+
+impl InferenceMode {
+    /// Begins now.
+    pub fn begin() -> InferenceMode {
+        // SAFETY: it remembers this thread's state and changes it; the pointer keeps it on this thread.
+        InferenceMode(unsafe { ringmark_begin_inference() })
+    }
+}
+
+impl Drop for InferenceMode {
+    fn drop(&mut self) {
+        // SAFETY: made by `begin`, on this thread, and ended once.
+        unsafe { ringmark_end_inference(self.0) }
+    }
 }
 
 /// Type that autocast computes in.

@@ -200,7 +200,7 @@ fn figures(group: &Group) -> Vec<Figure> {
     }
     if let Some(it) = utilisation::of_training(group, case) {
         let rate = teraflops(it.teraflops_per_second);
-        let share = it.share_text().unwrap_or_else(|| "of the network's own arithmetic".to_owned());
+        let share = it.share_text().unwrap_or_else(|| "no matrix products in these records".to_owned());
         shown.push(of_speed(figure(format!("Arithmetic of {name}"), rate, "TFLOP/s", share)));
     }
     let base = group.base.unwrap_or(Case::SINGLE);
