@@ -183,6 +183,16 @@ status=0
 run speed --device cuda --dtype fp16 --batch-size 128 --image-size 224 --iters 120 --warmup 20 || status=$?
 check "speed in fp16, batch size 128" $status speed speed "$capability"
 
+# 65,536 images take 39 GB, and what the first convolution makes of them another 210 GB.
+status=0
+run too_large --device cuda --batch-size 65536 --image-size 224 --iters 2 --warmup 0 || status=$?
+if [[ $status == 1 ]] && said=$(grep -m 1 'out of memory: .* GB are taken' too_large.log); then
+    pass "a batch without memory: $said"
+else
+    fail "a batch without memory: exit status $status, see below"
+    tail_of too_large
+fi
+
 # Starts a training without end as $1, and waits until it is in its fourth iteration; $training is its process number.
 train_on() {
     local name=$1 second

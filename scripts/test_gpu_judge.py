@@ -250,7 +250,11 @@ def speed(name, capability):
     expect(images > floor, f"{images:.0f} images/s, compute capability {capability} has at least {floor}")
     apart = sum(steps) / end["wall"] - 1
     expect(abs(apart) < 0.02, f"the steps add up to {sum(steps):.3f} s, the wall clock says {end['wall']:.3f} s")
-    print(f"{images:.0f} images/s (floor {floor}), steps and wall clock {apart:+.2%} apart")
+    # 4.089 GMAC forward, and backward twice that.
+    network, products = images * 6 * 4.089e-3, end["matrix_product"][0]
+    expect(network < products, f"the network has {network:.1f} TFLOP/s, and plain matrix products {products:.1f}")
+    share = f"{network:.1f} of {products:.1f} TFLOP/s of matrix products"
+    print(f"{images:.0f} images/s (floor {floor}), {share}, steps and wall clock {apart:+.2%} apart")
 
 
 checks = [losses, differ, device, times, skips, equal_ranks, autotuned, exact, exposed, prepare, gradients, speed]
