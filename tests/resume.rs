@@ -351,7 +351,7 @@ fn a_suite_over_axes_has_a_block_for_each_point() {
     assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1", "1n2g_1", "none_1n2g_1"]);
     assert!(stdout.contains("\n1n2g b16 without communication, run 1 of 1: 64.00 images/s"), "{stdout}");
     for (batch, rate) in [(8, 16), (16, 32)] {
-        let block = stdout.split("fp32:\nBenchmark: ").find(|block| block.starts_with(&title(batch))).expect(&stdout);
+        let block = stdout.split("\nBenchmark: ").find(|block| block.starts_with(&title(batch))).expect(&stdout);
         let lines: Vec<&str> = block.lines().filter(|line| line.contains("GPUs --")).collect();
         assert_eq!(lines.len(), 2, "{block}");
         assert!(lines.iter().all(|line| line.ends_with(&format!("p95:  0.500s  {rate:>6}/s"))), "{block}");

@@ -54,8 +54,8 @@ pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
     (!is_alone).then(|| TrainConfig { exchange, save: None, ..train.clone() })
 }
 
-/// PyTorch's lines of these runs, all of them finished: its head, then a block for each precision and batch size, in it a line for each
-/// case, and above it the one without communication where there is one. Percentiles are over the iterations after the
+/// PyTorch's lines of these runs, all of them finished: its head, then a block for each network, precision and batch size, in it a line
+/// for each case, and above it the one without communication where there is one. Percentiles are over the iterations after the
 /// first `warmup` of all ranks and runs.
 pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<String>> {
     let mut lines = match runs.iter().max_by_key(|run| (run.case.ranks(), !run.baseline)) {
@@ -74,6 +74,7 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
     let point = |group: &RunName| (group.model, group.dtype, group.batch_size);
     let mut points: Vec<(Model, Dtype, u32)> = groups.iter().map(|(group, _)| point(group)).collect();
     points.dedup();
+    let has_several_dtypes = points.iter().any(|(_, dtype, _)| *dtype != points[0].1);
     for (index, &(model, dtype, batch_size)) in points.iter().enumerate() {
         let mut of_point: Vec<&(RunName, Vec<f64>)> =
             groups.iter().filter(|(group, _)| point(group) == (model, dtype, batch_size)).collect();
@@ -87,7 +88,7 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
             lines.push(String::new());
         }
         // PyTorch's title names network and batch size alone.
-        lines.extend((points.len() > 1).then(|| format!("{dtype}:")));
+        lines.extend(has_several_dtypes.then(|| format!("{dtype}:")));
         lines.extend(pytorch_ddp::block(model, batch_size, block));
     }
     Ok(lines)
