@@ -54,9 +54,9 @@ pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
     (!is_alone).then(|| TrainConfig { exchange, save: None, ..train.clone() })
 }
 
-/// PyTorch's lines of these runs, all of them finished: its head, then a block for each network, precision and batch size, in it a line
-/// for each case, and above it the one without communication where there is one. Percentiles are over the iterations after the
-/// first `warmup` of all ranks and runs.
+/// PyTorch's lines of these runs, all of them finished: its head, then a block for each network, precision and batch size,
+/// in it a line for each case, and above it the one without communication where there is one. Percentiles are over the
+/// iterations after the first `warmup` of all ranks and runs.
 pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<String>> {
     let mut lines = match runs.iter().max_by_key(|run| (run.case.ranks(), !run.baseline)) {
         Some(largest) => head(&read(&largest.record(out))?),
