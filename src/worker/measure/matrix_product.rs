@@ -20,6 +20,9 @@ const LAST: i64 = 8192;
 /// Seconds of a product whose time is known well.
 const LONG_ENOUGH: f64 = 5e-3;
 
+/// Products that are timed at least, however long the first of them takes to choose and load its kernel.
+const FEWEST: u32 = 3;
+
 /// Wall time that is spent, but for the last product.
 const BUDGET: Duration = Duration::from_millis(200);
 
@@ -43,17 +46,21 @@ fn rate(device: Device, dtype: Dtype) -> Result<f64> {
     let _no_gradient = tch::no_grad_guard();
     // Random: constant numbers cost a GPU less power, and it would run faster than with a network's.
     let random = |size| Tensor::f_rand([size, size], (Kind::Float, device))?.f_to_kind(kind);
-    let (begun, mut size, mut best) = (Instant::now(), FIRST, 0.0_f64);
+    let seconds_of = |matrix: &Tensor| -> Result<f64> {
+        let start = Mark::set(device)?;
+        let _ = matrix.f_matmul(matrix)?;
+        let end = Mark::set(device)?;
+        end.wait(|| Ok(()))?;
+        end.seconds_since(&start)
+    };
+    let (begun, mut size, mut best, mut timed) = (Instant::now(), FIRST, 0.0_f64, 0);
     let mut matrix = random(size)?;
     loop {
         let wall = Instant::now();
-        let start = Mark::set(device)?;
-        let _ = matrix.f_matmul(&matrix)?;
-        let end = Mark::set(device)?;
-        end.wait(|| Ok(()))?;
-        let seconds = end.seconds_since(&start)?;
+        let seconds = seconds_of(&matrix)?;
         best = best.max(2.0 * (size as f64).powi(3) / seconds / 1e12);
-        if begun.elapsed() >= BUDGET {
+        timed += 1;
+        if begun.elapsed() >= BUDGET && timed >= FEWEST {
             return Ok(best);
         }
         // Eight times the operations of this one.
