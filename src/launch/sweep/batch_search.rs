@@ -15,9 +15,8 @@ use ringmark_record::file::run_name::{self, RunName, TRIALS};
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
-use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::Printer;
-use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
+use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, files_in};
 use crate::launch::sweep::benchmark::{
     Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
 };
@@ -118,7 +117,7 @@ impl<R: Record> BatchSearch<'_, R> {
         let out = self.sweep.out.join(TRIALS);
         let BatchSearch { case, model, dtype, .. } = *self;
         let run = RunName { baseline: false, case, model, batch_size, dtype, run: 1 };
-        let files = JobFiles { log: run.log(&out), record: run.record(&absolute_out(&out)?) };
+        let files = files_in(&out, run)?;
         folder::put_aside(&[run_name::under_way(&files.log), files.log.clone(), files.record.clone()])?;
         let launch = LaunchConfig { doctor, ..self.sweep.launch.clone() };
         let session = SessionConfig {

@@ -58,10 +58,8 @@ pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
 /// in it a line for each case, and above it the one without communication where there is one. Percentiles are over the
 /// iterations after the first `warmup` of all ranks and runs.
 pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<String>> {
-    let mut lines = match runs.iter().max_by_key(|run| (run.case.ranks(), !run.baseline)) {
-        Some(largest) => head(&read(&largest.record(out))?),
-        None => Vec::new(),
-    };
+    let largest = runs.iter().max_by_key(|run| (run.case.ranks(), !run.baseline));
+    let mut lines = Vec::new();
     let mut groups: Vec<(RunName, Vec<f64>)> = Vec::new();
     for run in runs {
         let of_group = RunName { run: 0, ..*run };
@@ -69,7 +67,11 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
             groups.push((of_group, Vec::new()));
             groups.len() - 1
         });
-        groups[index].1.extend(steps(&run.record(out), warmup)?);
+        let record = read(&run.record(out))?;
+        if Some(run) == largest {
+            lines = head(&record);
+        }
+        groups[index].1.extend(steps(&record, warmup));
     }
     let point = |group: &RunName| (group.model, group.dtype, group.batch_size);
     let mut points: Vec<(Model, Dtype, u32)> = groups.iter().map(|(group, _)| point(group)).collect();
@@ -96,16 +98,9 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
 
 /// What PyTorch's benchmark says first.
 fn head(RunRecord { header, .. }: &RunRecord) -> Vec<String> {
-    let environment = &header.environment;
-    let is_on_cuda = header.ranks.iter().any(|rank| rank.device == DeviceKind::Cuda);
-    let head = pytorch_ddp::Head {
-        pytorch_version: &environment.libtorch_version,
-        cuda_version: environment.cuda_version.as_deref().filter(|_| is_on_cuda),
-        backend: &header.backend,
-        bucket: header.config.exchange.bucket(),
-        topology: &environment.topology,
-    };
-    head.lines()
+    let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
+    let bucket = header.config.exchange.bucket();
+    pytorch_ddp::Head::new(&header.environment, device, &header.backend, bucket).lines()
 }
 
 fn read(record: &Path) -> anyhow::Result<RunRecord> {
@@ -114,10 +109,9 @@ fn read(record: &Path) -> anyhow::Result<RunRecord> {
 }
 
 /// After warm-up, of all ranks, in seconds.
-fn steps(record: &Path, warmup: u32) -> anyhow::Result<Vec<f64>> {
-    let record = read(record)?;
+fn steps(record: &RunRecord, warmup: u32) -> impl Iterator<Item = f64> {
     let counted = record.iterations.iter().skip(warmup as usize);
-    Ok(counted.flat_map(|iteration| &iteration.step).map(|step| step.0).collect())
+    counted.flat_map(|iteration| &iteration.step).map(|step| step.0)
 }
 
 #[cfg(test)]

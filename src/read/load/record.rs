@@ -8,9 +8,9 @@ use ringmark_record::benchmark::train::record::{RunHeader, RunRecord};
 use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::benchmark::{Profile, SweepRecord};
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
-use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds, TeraflopsPerSecond};
+use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
 use ringmark_record::file::run_name::RunName;
-use ringmark_record::host::environment::{Environment, RankPlace};
+use ringmark_record::host::environment::Environment;
 use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::line::log::Log;
 use ringmark_record::line::other_tool::tool::{Tool, Windows};
@@ -207,8 +207,6 @@ fn measure(
         };
         let times = IterationTimes::of_ranks(&ranks);
         let end = record.as_ref().and_then(|record| record.end.as_ref());
-        let places: Vec<RankPlace> = ranks.iter().map(|rank| rank.place.clone()).collect();
-        let device_rates = |rates: &[TeraflopsPerSecond]| DeviceRates::new(&places, rates, found.name.dtype);
         Some(Measured {
             timed,
             warmup,
@@ -225,7 +223,9 @@ fn measure(
             steps,
             ranks,
             peak_memory: end.and_then(|end| every_record::peak_memory(&end.peak_memory)),
-            device_rates: end.map(|end| device_rates(&end.matrix_product)).unwrap_or_default(),
+            device_rates: record.as_ref().zip(end).map_or_else(DeviceRates::default, |(record, end)| {
+                DeviceRates::new(&record.header.ranks, &end.matrix_product, found.name.dtype)
+            }),
             host_use: end.map(|end| end.host_use.clone()).unwrap_or_default(),
             foreign_load: record.as_ref().and_then(|record| validity::foreign_load(&Observed::of_training(record)?)),
             last_loss: match &record {

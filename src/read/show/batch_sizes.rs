@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries};
-use crate::read::show::columns::Columns;
+use crate::read::show::columns::{Columns, percent};
 use crate::read::show::sections::{MARK, marked};
-use crate::read::show::utilisation::{percent, teraflops};
+use crate::read::show::utilisation::teraflops;
 
 /// Batch sizes that stand side by side in 80 columns; more of them are a second table.
 pub const SIDE_BY_SIDE: usize = 6;

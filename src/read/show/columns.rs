@@ -29,6 +29,11 @@ impl Columns {
     }
 }
 
+/// `92.0`, of 0.92.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
+}
+
 /// For a terminal: units below the names, numbers to the right.
 pub fn aligned(columns: &Columns) -> String {
     let has_units = columns.headers.iter().any(|(_, unit)| !unit.is_empty());

@@ -4,7 +4,7 @@ use ringmark_record::dimension::units::TeraflopsPerSecond;
 
 use crate::read::analyse::figures::{CaseRuns, Group};
 use crate::read::analyse::utilisation::{self, Utilisation};
-use crate::read::show::columns::Columns;
+use crate::read::show::columns::{Columns, percent};
 use crate::read::show::sections::marked;
 
 /// In 1e12 operations a second: three digits, and no more than three decimals.
@@ -16,11 +16,6 @@ pub fn teraflops(rate: TeraflopsPerSecond) -> String {
         _ => 0,
     };
     format!("{:.decimals$}", rate.0)
-}
-
-/// `38.5`, of 0.385.
-pub fn percent(share: f64) -> String {
-    format!("{:.1}", 100.0 * share)
 }
 
 /// `None` where no record tells what the devices can do; columns that no case fills are left out.

@@ -2,8 +2,10 @@
 //! and the images a second of one rank, a line for each group of ranks. Character for character as its writer has them.
 
 use crate::dimension::case::Case;
+use crate::dimension::device::DeviceKind;
 use crate::dimension::model::Model;
 use crate::dimension::units::Bytes;
+use crate::host::environment::Environment;
 use crate::stats::summary::{STEP_PERCENTS, percentile};
 
 /// What PyTorch's benchmark says before its first block.
@@ -24,7 +26,19 @@ pub struct Head<'a> {
 /// PyTorch counts a bucket in MiB (`bucket_cap_mb * 1024 * 1024` bytes), we do in MB.
 pub const MEBIBYTE: f64 = 1_048_576.0;
 
-impl Head<'_> {
+impl<'a> Head<'a> {
+    /// Of ranks that compute on such a device, as the record of one of their runs has it. libtorch's build has a version of
+    /// CUDA also where nothing ran on it.
+    pub fn new(environment: &'a Environment, device: DeviceKind, backend: &'a str, bucket: Bytes) -> Head<'a> {
+        Head {
+            pytorch_version: &environment.libtorch_version,
+            cuda_version: environment.cuda_version.as_deref().filter(|_| device == DeviceKind::Cuda),
+            backend,
+            bucket,
+            topology: &environment.topology,
+        }
+    }
+
     /// Line by line, with an empty one at the end.
     pub fn lines(&self) -> Vec<String> {
         const RULE: &str = "-----------------------------------";

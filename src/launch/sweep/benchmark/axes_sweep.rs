@@ -129,7 +129,7 @@ impl AxesSweep {
 
     /// What `run` leaves.
     pub fn files(&self, run: RunName) -> anyhow::Result<JobFiles> {
-        Ok(JobFiles { log: run.log(&self.out), record: run.record(&absolute_out(&self.out)?) })
+        files_in(&self.out, run)
     }
 
     /// The conditions of a resume: a benchmark's own `settings` by the names of their options, and those of the sweep.
@@ -249,6 +249,11 @@ impl AxesSweep {
             format!("{title:width$}  {:>10.2}  {speedup:>7}  {efficiency:>10}  {seconds:>6.0}  {verdict}", speed.0);
         if ended.len() == 1 { vec![head, row] } else { vec![row] }
     }
+}
+
+/// What `run` leaves in the folder `out`.
+pub fn files_in(out: &Path, run: RunName) -> anyhow::Result<JobFiles> {
+    Ok(JobFiles { log: run.log(out), record: run.record(&absolute_out(out)?) })
 }
 
 /// A path as a shell takes it.

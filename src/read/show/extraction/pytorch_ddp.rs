@@ -113,10 +113,7 @@ fn head(extraction: &Extraction) -> Vec<String> {
     let with_records = cases.filter_map(|case| Some((case.case.ranks(), recorded(case).next()?)));
     let Some((_, largest)) = with_records.max_by_key(|(ranks, _)| *ranks) else { return Vec::new() };
     let Recorded { conditions, environment, backend, .. } = largest;
-    let cuda_version = environment.cuda_version.as_deref().filter(|_| conditions.device == DeviceKind::Cuda);
-    let (pytorch_version, topology) = (environment.libtorch_version.as_str(), environment.topology.as_slice());
-    let bucket = conditions.config.exchange.bucket();
-    pytorch_ddp::Head { pytorch_version, cuda_version, backend, bucket, topology }.lines()
+    pytorch_ddp::Head::new(environment, conditions.device, backend, conditions.config.exchange.bucket()).lines()
 }
 
 /// The lines that PyTorch's benchmark prints, a block for each group; ranks without communication are its `no ddp`.

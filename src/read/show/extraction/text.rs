@@ -27,17 +27,19 @@ const PEAK_LEGEND: &str = "peak GB: on a GPU what tensors held, on the CPU what 
 
 /// Every group as aligned columns, made for 80 of them.
 pub fn terminal(extraction: &Extraction) -> String {
-    sections::terminal(&all(extraction, SIDE_BY_SIDE), &legend(extraction, "WARNING"))
+    let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
+    let sections = all(extraction, &by_size, SIDE_BY_SIDE);
+    sections::terminal(&sections, &legend(extraction, !by_size.is_empty(), "WARNING"))
 }
 
 /// Every group as a section, then what was left out.
 pub fn markdown(extraction: &Extraction) -> String {
-    let legend = legend(extraction, "Warning");
-    sections::markdown(&extraction.name, &all(extraction, usize::MAX), &legend, &extraction.problems)
+    let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
+    let legend = legend(extraction, !by_size.is_empty(), "Warning");
+    sections::markdown(&extraction.name, &all(extraction, &by_size, usize::MAX), &legend, &extraction.problems)
 }
 
-fn all(extraction: &Extraction, side_by_side: usize) -> Vec<Section> {
-    let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
+fn all(extraction: &Extraction, by_size: &[(BatchTable, Vec<&Group>)], side_by_side: usize) -> Vec<Section> {
     let by_size = by_size.iter().map(|(table, _)| section_by_batch_size(table, side_by_side));
     extraction.groups.iter().map(section).chain(by_size).collect()
 }
@@ -98,12 +100,11 @@ fn warnings(group: &Group) -> impl Iterator<Item = &String> {
 }
 
 /// `word` is what the warnings of the runs begin with.
-fn legend(extraction: &Extraction, word: &str) -> Vec<String> {
+fn legend(extraction: &Extraction, has_sizes: bool, word: &str) -> Vec<String> {
     let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
     let mark = extraction.groups.iter().any(is_marked).then(|| sections::mark_legend(word));
     let is_doubtful = extraction.groups.iter().any(|group| !group.all_objections().is_empty());
     let doubtful = is_doubtful.then(|| sections::doubtful_legend("above"));
-    let has_sizes = !batch_sizes::of_training(&extraction.groups, &extraction.shortages).is_empty();
     let peak = has_sizes.then(|| PEAK_LEGEND.to_owned());
     LEGEND.map(str::to_owned).into_iter().chain(peak).chain(mark).chain(doubtful).collect()
 }

@@ -14,7 +14,8 @@ use crate::read::load::record::Recorded;
 use crate::read::score;
 use crate::read::score::figures::{ScorePoint, ScoreTable};
 use crate::read::score::run::ScoreRecorded;
-use crate::read::show::page::content::numbers::{list, percent};
+use crate::read::show::columns::percent;
+use crate::read::show::page::content::numbers::list;
 use crate::read::show::page::document::{Block, Column, Row, Section, Subject, Table};
 
 /// A fact's name and every value that it has in one result.

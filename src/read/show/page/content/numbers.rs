@@ -8,11 +8,6 @@ pub fn milliseconds(time: Seconds) -> String {
     if text == "-0.00" { "0.00".to_owned() } else { text }
 }
 
-/// `92.0`, of 0.92.
-pub fn percent(share: f64) -> String {
-    format!("{:.1}", share * 100.0)
-}
-
 /// For a big figure: four digits at most, thousands apart.
 pub fn big(value: f64) -> String {
     match value.abs() {

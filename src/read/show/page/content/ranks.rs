@@ -11,9 +11,10 @@ use ringmark_record::stats::summary::{Spread, median};
 
 use crate::read::analyse::figures::CaseRuns;
 use crate::read::load::iteration_times::RankTimes;
+use crate::read::show::columns::percent;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::ranks::{HostOfRanks, RankChart, RankSpread};
-use crate::read::show::page::content::numbers::{count, list, percent};
+use crate::read::show::page::content::numbers::{count, list};
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::{Block, Column, Row, Table};
 

@@ -6,10 +6,11 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::figures::{CaseRuns, Figures};
 use crate::read::load::iteration_times::IterationTimes;
+use crate::read::show::columns::percent;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup, short};
 use crate::read::show::page::charts::style::phase_class;
-use crate::read::show::page::content::numbers::{milliseconds, percent};
+use crate::read::show::page::content::numbers::milliseconds;
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::{Block, Column, Row, Table};
 
