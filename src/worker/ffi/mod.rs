@@ -8,6 +8,7 @@ mod driver;
 pub mod libraries;
 pub mod mpi;
 pub mod nccl;
+pub mod packed;
 pub mod shared_window;
 pub mod shim;
 mod streaming;

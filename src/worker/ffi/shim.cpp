@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/Stream.h>
@@ -98,61 +97,6 @@ char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* 
 void* ringmark_begin_inference() { return new c10::InferenceMode(); }
 
 void ringmark_end_inference(void* mode) { delete static_cast<c10::InferenceMode*>(mode); }
-
-// --- convolutions of inference -----------------------------------------------------------------------------------
-//
-// oneDNN's, with the weight in the kernel's own order and ReLU or a sum on the way out: the operators that torch.compile
-// puts in the place of a convolution. They have no C++ header and are found by name.
-
-// For images of the shape of `images`, which the order depends on.
-char* ringmark_pack_convolution(
-    at::Tensor* weight, at::Tensor* images, const int64_t* padding, int64_t stride, int64_t groups, at::Tensor** result) {
-  return guarded([&] {
-    using Sizes = at::IntArrayRef;
-    static const auto pack =
-        c10::Dispatcher::singleton()
-            .findSchemaOrThrow("mkldnn::_reorder_convolution_weight", "")
-            .typed<at::Tensor(const at::Tensor&, Sizes, Sizes, Sizes, int64_t, at::OptionalIntArrayRef)>();
-    *result = new at::Tensor(
-        pack.call(*weight, {padding, 2}, {stride, stride}, {1, 1}, groups, at::OptionalIntArrayRef(images->sizes())));
-  });
-}
-
-// With `sum`, the result is added to it and is in its place.
-char* ringmark_packed_convolution(
-    at::Tensor* images, at::Tensor* weight, at::Tensor* bias, at::Tensor* sum, const int64_t* padding, int64_t stride,
-    int64_t groups, int relu, at::Tensor** result) {
-  return guarded([&] {
-    using Sizes = at::IntArrayRef;
-    using Scalars = c10::List<std::optional<at::Scalar>>;
-    using Text = std::optional<std::string_view>;
-    using Bias = std::optional<at::Tensor>;
-    static const auto alone =
-        c10::Dispatcher::singleton()
-            .findSchemaOrThrow("mkldnn::_convolution_pointwise", "")
-            .typed<at::Tensor(
-                const at::Tensor&, const at::Tensor&, const Bias&, Sizes, Sizes, Sizes, int64_t, std::string_view,
-                Scalars, Text)>();
-    static const auto added =
-        c10::Dispatcher::singleton()
-            .findSchemaOrThrow("mkldnn::_convolution_pointwise_", "binary")
-            .typed<at::Tensor&(
-                at::Tensor&, const at::Tensor&, const at::Tensor&, const Bias&, Sizes, Sizes, Sizes, int64_t,
-                std::string_view, std::optional<at::Scalar>, Text, Scalars, Text)>();
-    const Bias added_bias = bias == nullptr ? Bias() : Bias(*bias);
-    const Sizes paddings(padding, 2);
-    if (sum == nullptr) {
-      *result = new at::Tensor(alone.call(
-          *images, *weight, added_bias, paddings, {stride, stride}, {1, 1}, groups, relu ? "relu" : "none",
-          Scalars(), ""));
-    } else {
-      const Text after = relu ? Text("relu") : Text();
-      *result = new at::Tensor(added.call(
-          *sum, *images, *weight, added_bias, paddings, {stride, stride}, {1, 1}, groups, "add", 1.0, after,
-          Scalars(), ""));
-    }
-  });
-}
 
 // --- arithmetic -------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null_mut};
 use anyhow::{Result, anyhow};
 use tch::Tensor;
 
-type RawTensor = *mut c_void;
+pub(super) type RawTensor = *mut c_void;
 
 unsafe extern "C" {
     fn ringmark_free_message(message: *mut c_char);
@@ -43,25 +43,6 @@ unsafe extern "C" {
         relu: c_int,
         momentum: f64,
         epsilon: f64,
-        result: *mut RawTensor,
-    ) -> *mut c_char;
-    fn ringmark_pack_convolution(
-        weight: RawTensor,
-        images: RawTensor,
-        padding: *const i64,
-        stride: i64,
-        groups: i64,
-        result: *mut RawTensor,
-    ) -> *mut c_char;
-    fn ringmark_packed_convolution(
-        images: RawTensor,
-        weight: RawTensor,
-        bias: RawTensor,
-        sum: RawTensor,
-        padding: *const i64,
-        stride: i64,
-        groups: i64,
-        relu: c_int,
         result: *mut RawTensor,
     ) -> *mut c_char;
     fn ringmark_pinned_floats(count: usize, result: *mut RawTensor) -> *mut c_char;
@@ -108,14 +89,14 @@ pub fn libtorch_version() -> String {
 }
 
 /// The tensor that a call of the shim leaves where it is told to, unless it returns a message.
-fn made(call: impl FnOnce(*mut RawTensor) -> *mut c_char) -> Result<Tensor> {
+pub(super) fn made(call: impl FnOnce(*mut RawTensor) -> *mut c_char) -> Result<Tensor> {
     let mut result = null_mut();
     check(call(&mut result))?;
     // SAFETY: a tensor on the heap that nobody else owns.
     Ok(unsafe { Tensor::from_ptr(result.cast()) })
 }
 
-fn raw(tensor: &Tensor) -> RawTensor {
+pub(super) fn raw(tensor: &Tensor) -> RawTensor {
     tensor.as_ptr().cast_mut().cast()
 }
 
@@ -235,51 +216,6 @@ pub fn batch_norm(
             relu.into(),
             vectors.momentum,
             vectors.epsilon,
-            result,
-        )
-    })
-}
-
-/// How the kernel of a convolution moves.
-#[derive(Debug, Clone, Copy)]
-pub struct Moves {
-    /// Above and below, left and right.
-    pub padding: [i64; 2],
-    pub stride: i64,
-    pub groups: i64,
-}
-
-/// `weight` in the order that oneDNN's kernel for images of this shape wants: for [`packed_convolution`] alone.
-pub fn pack_convolution(weight: &Tensor, images: &Tensor, moves: Moves) -> Result<Tensor> {
-    let Moves { padding, stride, groups } = moves;
-    // SAFETY: both tensors are alive, and the padding is two numbers.
-    made(|result| unsafe {
-        ringmark_pack_convolution(raw(weight), raw(images), padding.as_ptr(), stride, groups, result)
-    })
-}
-
-/// Convolution, bias, the sum with `sum`, in whose memory the result then is, and ReLU if `relu`: one pass. Knows no
-/// gradients.
-pub fn packed_convolution(
-    images: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-    moves: Moves,
-    sum: Option<&Tensor>,
-    relu: bool,
-) -> Result<Tensor> {
-    let Moves { padding, stride, groups } = moves;
-    // SAFETY: all tensors are alive, and the padding is two numbers.
-    made(|result| unsafe {
-        ringmark_packed_convolution(
-            raw(images),
-            raw(weight),
-            bias.map_or(null_mut(), raw),
-            sum.map_or(null_mut(), raw),
-            padding.as_ptr(),
-            stride,
-            groups,
-            relu.into(),
             result,
         )
     })

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::shim::Moves;
+use crate::ffi::packed::Moves;
 use crate::model::layers::batch_norm::{BatchNorm, BatchNormKind};
 use crate::model::layers::packed::PackedConvolution;
 use crate::model::named_tensors::{Draws, NamedTensors};

@@ -1,21 +1,27 @@
 //! Linear layers.
 
+use std::cell::OnceCell;
+
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::ffi::packed::After;
+use crate::model::layers::packed::PackedLinear;
 use crate::model::named_tensors::{Draws, NamedTensors};
+use crate::model::network::Mode;
 
 /// A linear layer.
 pub struct Linear {
     weight: Tensor,
     bias: Option<Tensor>,
+    packed: OnceCell<PackedLinear>,
 }
 
 impl Linear {
     /// Makes its tensors, under `name`.
     pub fn new(tensors: &mut NamedTensors, name: &str, [input, output]: [i64; 2], draws: Draws) -> Linear {
         let (weight, bias) = tensors.weight_and_bias(name, &[output, input], draws);
-        Linear { weight, bias }
+        Linear { weight, bias, packed: OnceCell::new() }
     }
 
     /// The same under names of their own.
@@ -26,11 +32,60 @@ impl Linear {
         draws: Draws,
     ) -> Linear {
         let (weight, bias) = tensors.weight_and_bias_as(names, &[output, input], draws);
-        Linear { weight, bias }
+        Linear { weight, bias, packed: OnceCell::new() }
     }
 
     /// Of features `[.., input]`.
-    pub fn forward(&self, features: &Tensor) -> Result<Tensor> {
-        Ok(features.f_linear(&self.weight, self.bias.as_ref())?)
+    pub fn forward(&self, features: &Tensor, mode: Mode) -> Result<Tensor> {
+        self.followed(features, After::Nothing, mode)
+    }
+
+    /// With what comes after it.
+    pub fn followed(&self, features: &Tensor, after: After, mode: Mode) -> Result<Tensor> {
+        if mode == Mode::Folded {
+            return self.packed(features)?.forward(features, after);
+        }
+        after.of(features.f_linear(&self.weight, self.bias.as_ref())?)
+    }
+
+    /// For features of this shape. Made once.
+    fn packed(&self, features: &Tensor) -> Result<&PackedLinear> {
+        if let Some(packed) = self.packed.get() {
+            return Ok(packed);
+        }
+        let _no_gradient = tch::no_grad_guard();
+        let packed = PackedLinear::new(&self.weight, self.bias.as_ref(), features)?;
+        Ok(self.packed.get_or_init(|| packed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::dimension::model_facts::Source;
+    use tch::{Device, Kind};
+
+    use super::*;
+    use crate::testing::seeded;
+
+    #[test]
+    fn a_packed_layer_computes_what_the_plain_one_does() {
+        let _generator = seeded(4);
+        let mut tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);
+        let _no_gradient = tch::no_grad_guard();
+        for (kind, most) in [(Kind::Float, 1e-5), (Kind::BFloat16, 0.05)] {
+            let random = |shape: &[i64]| Tensor::randn(shape, (kind, Device::Cpu));
+            let mut linear = Linear::new(&mut tensors, "linear", [48, 32], Draws::PYTORCH);
+            (linear.weight, linear.bias) = (random(&[32, 48]) / 7.0, Some(random(&[32])));
+            let features = random(&[3, 5, 48]);
+            // Where the kernel adds its own type, and where another.
+            let (sum, wider) = (random(&[3, 5, 32]), Tensor::randn([3, 5, 32], (Kind::Float, Device::Cpu)));
+            for after in [After::Nothing, After::Gelu, After::Add(&sum), After::Add(&wider)] {
+                let plain = linear.followed(&features, after, Mode::Inference).expect("a result");
+                let packed = linear.followed(&features, after, Mode::Folded).expect("a result");
+                assert_eq!((packed.kind(), packed.size()), (plain.kind(), plain.size()), "{after:?} in {kind:?}");
+                let difference = (plain - packed).abs().max().double_value(&[]);
+                assert!(difference < most, "{after:?} in {kind:?}: {difference}");
+            }
+        }
     }
 }

@@ -42,7 +42,7 @@ impl Layer {
             Layer::Convolution(convolution) => convolution.forward(input, mode)?,
             Layer::Rectified(convolution) => convolution.rectified(input, mode)?,
             Layer::Unit(unit) => unit.rectified(input, mode)?,
-            Layer::Linear(linear) => linear.forward(input)?,
+            Layer::Linear(linear) => linear.forward(input, mode)?,
             // In place: no layer before it needs what it gave.
             Layer::Relu => input.shallow_clone().f_relu_()?,
             Layer::Tanh => input.f_tanh()?,

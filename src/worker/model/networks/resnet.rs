@@ -183,6 +183,6 @@ impl Network for ResNet {
             features = block.forward(&features, mode)?;
         }
         let pooled = features.f_adaptive_avg_pool2d([1, 1])?.f_flatten(1, -1)?;
-        self.fc.forward(&pooled)
+        self.fc.forward(&pooled, mode)
     }
 }

@@ -106,6 +106,6 @@ impl Network for ResNetV2 {
             features = unit.forward(&features, mode)?;
         }
         let normalized = self.norm.forward(&features, None, true, mode)?;
-        self.classifier.forward(&normalized.f_adaptive_avg_pool2d([1, 1])?.f_flatten(1, -1)?)
+        self.classifier.forward(&normalized.f_adaptive_avg_pool2d([1, 1])?.f_flatten(1, -1)?, mode)
     }
 }

@@ -1,0 +1,90 @@
+// Convolutions and linear layers of inference: oneDNN's, with the weight in the kernel's own order, and what follows them
+// done on the way out. The operators that torch.compile puts in the place of the layers; they have no C++ header and are
+// found by name.
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "guarded.h"
+
+namespace {
+
+using Sizes = at::IntArrayRef;
+using Scalars = c10::List<std::optional<at::Scalar>>;
+using Text = std::optional<std::string_view>;
+using Bias = std::optional<at::Tensor>;
+
+Bias optional(at::Tensor* bias) { return bias == nullptr ? Bias() : Bias(*bias); }
+
+template <typename Signature>
+auto operation(const char* name, const char* overload = "") {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).typed<Signature>();
+}
+
+}  // namespace
+
+extern "C" {
+
+// For images of the shape of `images`, which the order depends on.
+char* ringmark_pack_convolution(
+    at::Tensor* weight, at::Tensor* images, const int64_t* padding, int64_t stride, int64_t groups, at::Tensor** result) {
+  return guarded([&] {
+    static const auto pack =
+        operation<at::Tensor(const at::Tensor&, Sizes, Sizes, Sizes, int64_t, at::OptionalIntArrayRef)>(
+            "mkldnn::_reorder_convolution_weight");
+    *result = new at::Tensor(
+        pack.call(*weight, {padding, 2}, {stride, stride}, {1, 1}, groups, at::OptionalIntArrayRef(images->sizes())));
+  });
+}
+
+// With `sum`, the result is added to it and is in its place.
+char* ringmark_packed_convolution(
+    at::Tensor* images, at::Tensor* weight, at::Tensor* bias, at::Tensor* sum, const int64_t* padding, int64_t stride,
+    int64_t groups, int relu, at::Tensor** result) {
+  return guarded([&] {
+    static const auto alone = operation<at::Tensor(
+        const at::Tensor&, const at::Tensor&, const Bias&, Sizes, Sizes, Sizes, int64_t, std::string_view, Scalars, Text)>(
+        "mkldnn::_convolution_pointwise");
+    static const auto added = operation<at::Tensor&(
+        at::Tensor&, const at::Tensor&, const at::Tensor&, const Bias&, Sizes, Sizes, Sizes, int64_t, std::string_view,
+        std::optional<at::Scalar>, Text, Scalars, Text)>("mkldnn::_convolution_pointwise_", "binary");
+    const Sizes paddings(padding, 2);
+    if (sum == nullptr) {
+      *result = new at::Tensor(alone.call(
+          *images, *weight, optional(bias), paddings, {stride, stride}, {1, 1}, groups, relu ? "relu" : "none",
+          Scalars(), ""));
+    } else {
+      const Text after = relu ? Text("relu") : Text();
+      *result = new at::Tensor(added.call(
+          *sum, *images, *weight, optional(bias), paddings, {stride, stride}, {1, 1}, groups, "add", 1.0, after,
+          Scalars(), ""));
+    }
+  });
+}
+
+// For so many rows of features, which the order depends on.
+char* ringmark_pack_linear(at::Tensor* weight, int64_t rows, at::Tensor** result) {
+  return guarded([&] {
+    static const auto pack =
+        operation<at::Tensor(const at::Tensor&, std::optional<int64_t>)>("mkldnn::_reorder_linear_weight");
+    *result = new at::Tensor(pack.call(*weight, rows));
+  });
+}
+
+// With `sum` added, otherwise with GELU where `gelu`.
+char* ringmark_packed_linear(
+    at::Tensor* features, at::Tensor* weight, at::Tensor* bias, at::Tensor* sum, int gelu, at::Tensor** result) {
+  return guarded([&] {
+    static const auto alone = operation<at::Tensor(
+        const at::Tensor&, const at::Tensor&, const Bias&, std::string_view, Scalars, Text)>(
+        "mkldnn::_linear_pointwise");
+    static const auto added = operation<at::Tensor(
+        const at::Tensor&, const at::Tensor&, const at::Tensor&, const Bias&, std::string_view)>(
+        "mkldnn::_linear_pointwise", "binary");
+    *result = new at::Tensor(
+        sum == nullptr ? alone.call(*features, *weight, optional(bias), gelu ? "gelu" : "none", Scalars(), "none")
+                       : added.call(*features, *sum, *weight, optional(bias), "add"));
+  });
+}
+
+}  // extern "C"

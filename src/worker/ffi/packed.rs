@@ -1,0 +1,122 @@
+//! oneDNN's layers of inference, of `packed.cpp`: weights in the kernel's own order. Know no gradients.
+
+use std::ffi::{c_char, c_int};
+use std::ptr::null_mut;
+
+use anyhow::Result;
+use tch::Tensor;
+
+use crate::ffi::shim::{RawTensor, made, raw};
+
+unsafe extern "C" {
+    fn ringmark_pack_convolution(
+        weight: RawTensor,
+        images: RawTensor,
+        padding: *const i64,
+        stride: i64,
+        groups: i64,
+        result: *mut RawTensor,
+    ) -> *mut c_char;
+    fn ringmark_packed_convolution(
+        images: RawTensor,
+        weight: RawTensor,
+        bias: RawTensor,
+        sum: RawTensor,
+        padding: *const i64,
+        stride: i64,
+        groups: i64,
+        relu: c_int,
+        result: *mut RawTensor,
+    ) -> *mut c_char;
+    fn ringmark_pack_linear(weight: RawTensor, rows: i64, result: *mut RawTensor) -> *mut c_char;
+    fn ringmark_packed_linear(
+        features: RawTensor,
+        weight: RawTensor,
+        bias: RawTensor,
+        sum: RawTensor,
+        gelu: c_int,
+        result: *mut RawTensor,
+    ) -> *mut c_char;
+}
+
+/// How the kernel of a convolution moves.
+#[derive(Debug, Clone, Copy)]
+pub struct Moves {
+    /// Above and below, left and right.
+    pub padding: [i64; 2],
+    pub stride: i64,
+    pub groups: i64,
+}
+
+/// `weight` in the order that oneDNN's kernel for images of this shape wants: for [`packed_convolution`] alone.
+pub fn pack_convolution(weight: &Tensor, images: &Tensor, moves: Moves) -> Result<Tensor> {
+    let Moves { padding, stride, groups } = moves;
+    // SAFETY: both tensors are alive, and the padding is two numbers.
+    made(|result| unsafe {
+        ringmark_pack_convolution(raw(weight), raw(images), padding.as_ptr(), stride, groups, result)
+    })
+}
+
+/// Convolution, bias, the sum with `sum`, in whose memory the result then is, and ReLU if `relu`: one pass.
+pub fn packed_convolution(
+    images: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    moves: Moves,
+    sum: Option<&Tensor>,
+    relu: bool,
+) -> Result<Tensor> {
+    let Moves { padding, stride, groups } = moves;
+    // SAFETY: all tensors are alive, and the padding is two numbers.
+    made(|result| unsafe {
+        ringmark_packed_convolution(
+            raw(images),
+            raw(weight),
+            bias.map_or(null_mut(), raw),
+            sum.map_or(null_mut(), raw),
+            padding.as_ptr(),
+            stride,
+            groups,
+            relu.into(),
+            result,
+        )
+    })
+}
+
+/// What a linear layer does with its result, in the same pass.
+#[derive(Debug, Clone, Copy)]
+pub enum After<'sum> {
+    Nothing,
+    /// The Gaussian error linear unit.
+    Gelu,
+    /// The sum with this.
+    Add(&'sum Tensor),
+}
+
+impl After<'_> {
+    /// Done to `result`, in a pass of its own.
+    pub fn of(self, result: Tensor) -> Result<Tensor> {
+        Ok(match self {
+            After::Nothing => result,
+            After::Gelu => result.f_gelu("none")?,
+            After::Add(sum) => result.f_add(sum)?,
+        })
+    }
+}
+
+/// `weight`, `[output, input]`, in the order that oneDNN's kernel for so many rows of features wants: for
+/// [`packed_linear`] alone.
+pub fn pack_linear(weight: &Tensor, rows: i64) -> Result<Tensor> {
+    // SAFETY: the tensor is alive.
+    made(|result| unsafe { ringmark_pack_linear(raw(weight), rows, result) })
+}
+
+/// Linear layer of `features`, `[.., input]`, bias and what comes after: one pass.
+pub fn packed_linear(features: &Tensor, weight: &Tensor, bias: Option<&Tensor>, after: After) -> Result<Tensor> {
+    let sum = if let After::Add(sum) = after { raw(sum) } else { null_mut() };
+    let gelu = c_int::from(matches!(after, After::Gelu));
+    // SAFETY: all tensors are alive.
+    made(|result| unsafe {
+        ringmark_packed_linear(raw(features), raw(weight), bias.map_or(null_mut(), raw), sum, gelu, result)
+    })
+}
