@@ -172,12 +172,14 @@ process_of() {
     echo "$sshd"
 }
 
-# Becomes the command on host $1, in the folder and environment of this process.
+# Becomes the command on host $1, in the folder and environment of this process. Each host takes all processors for its own,
+# and a rank that waits would keep one from the ranks that it waits for: it yields.
 on_host() {
     local folder=$STATE/$NAME-$1 process
     process=$(process_of "$1") || exit
     exec nsenter --target "$process" --net --uts --ipc --mount -- env --chdir "$PWD" \
-        TMPDIR="$folder/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "${@:2}"
+        TMPDIR="$folder/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        OMPI_MCA_mpi_yield_when_idle=1 "${@:2}"
 }
 
 # A control group of host $1's sshd and all that it starts from now on; version 1 or 2, as the machine has it.

@@ -15,7 +15,7 @@ use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use ringmark_record::host::environment::Environment;
 
 use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
-use crate::{processes_of, turn};
+use crate::{processes_of, turn, turn_of};
 
 /// Rank 0 of a job that leaves the record beside the worker: of its case, where there is one.
 const RECORDING: &str = "
@@ -468,7 +468,7 @@ fn cloudai(output: &str) -> Vec<&str> {
 
 #[test]
 fn a_worker_alone_is_one_rank() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let mut command = Command::new(sandbox.worker());
     let (status, stdout, stderr) = run(command.args(words("bandwidth --device cpu -b 8 -e 64 -f 8 -n 2 -w 0")));

@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use ringmark_record::manifest::{Manifest, RunState};
 
 use crate::sandbox::{Sandbox, ringmark, run, words};
-use crate::turn;
+use crate::{turn, turn_of};
 
 /// A network of next to no arithmetic: a batch that fills memory takes no time.
-const SMALL: &str = "--device cpu --model mxnet-lenet --iters 3 --warmup 1 --no-doctor";
+const SMALL: &str = "--device cpu --model mxnet-lenet --iters 3 --warmup 1 --threads 1 --no-doctor";
 
 /// What a process may take in private memory: enough for the program, libtorch and a small batch.
 const BYTES: u64 = 1_300_000_000;
@@ -30,7 +30,7 @@ fn manifest(folder: &Path) -> Manifest {
 
 #[test]
 fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let options = "sweep --batch-sizes 65536,2,32768 --cases 1n1g --runs 2";
     let (status, stdout, stderr) = run(&mut within(&sandbox, BYTES, options));
@@ -92,7 +92,7 @@ fn without_a_smaller_batch_it_is_an_error_that_names_the_rank() {
 
 #[test]
 fn the_largest_batch_that_fits_is_found_and_kept() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     // Trials begin at the profile's 128.
     let options = "sweep --profile dlperf --batch-size auto --cases 1n1g --runs 1";

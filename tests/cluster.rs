@@ -3,10 +3,12 @@
 pub mod faults;
 mod sweep;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
@@ -18,10 +20,15 @@ use crate::sandbox::{Sandbox, wait_until, words};
 use crate::worker::{AT_ONCE, apart};
 use crate::{processes_of, safetensors, turn, worker};
 
-/// Hosts that are taken down when the test ends, however it ends.
+/// Names of the clusters that are up, beside each other where tests run at the same time.
+static NAMES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Hosts that are taken down when the test ends, however it ends. A test makes them before its [`turn`]: they take seconds,
+/// but no core.
 pub struct Cluster {
     /// The script that makes them and runs commands on the first.
     script: &'static str,
+    name: String,
 }
 
 impl Cluster {
@@ -32,20 +39,37 @@ impl Cluster {
 
     /// `None`, with a word of why, where this user may not make hosts.
     pub fn made_by(script: &'static str, hosts: u32) -> Option<Cluster> {
+        // One at a time: the first may have to install what it needs.
+        static MAKING: Mutex<()> = Mutex::new(());
         if !Uid::effective().is_root() {
             eprintln!("not tested: hosts on one machine are made by root alone");
             return None;
         }
-        let cluster = Cluster { script };
+        let first = std::env::var("CLUSTER_NAME").unwrap_or_else(|_| "ringmark".to_owned());
+        let others = ('b'..='z').map(|letter| format!("{first}-{letter}"));
+        let is_new = |name: &String| NAMES.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        let name = [first.clone()].into_iter().chain(others).find(is_new).expect("fewer tests than letters");
+        let cluster = Cluster { script, name };
+        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         succeed(&cluster.call(&["down"]));
         succeed(&cluster.call(&["up", &hosts.to_string()]));
         Some(cluster)
     }
 
+    /// Name of host `number`, from 1 on.
+    pub fn host(&self, number: usize) -> String {
+        format!("{}-{number}", self.name)
+    }
+
+    /// Where the scripts keep all that they make.
+    pub fn state(&self) -> PathBuf {
+        Path::new("/run").join(format!("{}-cluster", self.name))
+    }
+
     /// The script, called with `words`.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(self.script));
-        command.args(words);
+        command.args(words).env("CLUSTER_NAME", &self.name);
         command
     }
 
@@ -56,7 +80,7 @@ impl Cluster {
 
     /// Runs workers with so many ranks on each host, with `words`.
     fn worker(&self, ranks: &[u32], words: &[&str]) -> Output {
-        let host = |(index, ranks): (usize, &u32)| format!("{}:{ranks}", host(index + 1));
+        let host = |(index, ranks): (usize, &u32)| format!("{}:{ranks}", self.host(index + 1));
         let hosts = ranks.iter().enumerate().map(host).collect::<Vec<_>>().join(",");
         let (all, program) = (ranks.iter().sum::<u32>().to_string(), worker());
         let mut command =
@@ -71,12 +95,8 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.call(&["down"]);
+        NAMES.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
     }
-}
-
-/// Name of host `number`, from 1 on.
-pub fn host(number: usize) -> String {
-    format!("{}-{number}", std::env::var("CLUSTER_NAME").as_deref().unwrap_or("ringmark"))
 }
 
 /// Shows what `output` says where it is a failure.
@@ -87,8 +107,8 @@ pub fn succeed(output: &Output) {
 
 #[test]
 fn two_hosts_sum_exactly_and_train_as_one_does() {
-    let _turn = turn();
     let Some(cluster) = Cluster::up(2) else { return };
+    let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
 
@@ -104,7 +124,7 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
         succeed(&cluster.worker(ranks, &words));
         let record = BandwidthRecord::read(BufReader::new(File::open(&json).expect("written"))).expect("a record");
         let hosts: Vec<&str> = record.ranks.iter().map(|place| place.host.as_str()).collect();
-        assert!([1, 2].iter().all(|number| hosts.contains(&host(*number).as_str())), "{hosts:?}");
+        assert!([1, 2].iter().all(|number| hosts.contains(&cluster.host(*number).as_str())), "{hosts:?}");
         assert_eq!((record.backend.as_str(), record.failure), ("shared-memory", None));
         for result in &record.results {
             for (side, timing) in result.sides() {
@@ -135,23 +155,24 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
 
 #[test]
 fn sums_between_hosts_are_added_in_fp32_and_rounded_once() {
-    let _turn = turn();
     let Some(cluster) = Cluster::up(4) else { return };
+    let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
-    let weights = |rate: &str, options: &str| {
+    let weights = |ranks: &[u32], rate: &str, options: &str| {
         let file = folder.path().join("weights").display().to_string();
         let all = format!(
             "train --device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 1 --warmup 0 --threads 1 \
              --freeze-batch-norm {AT_ONCE} --lr {rate} --save {file} {options}"
         );
-        let output = cluster.worker(&[1, 1, 1, 1], &words(&all).collect::<Vec<_>>());
+        let output = cluster.worker(ranks, &words(&all).collect::<Vec<_>>());
         succeed(&output);
         (safetensors::read(Path::new(&file)), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     // A rate that moves the weights far beyond the rounding of their own.
-    let ((start, _), (exact, _)) = (weights("0", ""), weights("1", ""));
+    let hosts = &[1, 1, 1, 1];
+    let ((start, _), (exact, _)) = (weights(&[1], "0", ""), weights(hosts, "1", ""));
     let error = |backend: &str, sums: &str| {
-        let (rounded, said) = weights("1", &format!("--wire fp16 --backend {backend}"));
+        let (rounded, said) = weights(hosts, "1", &format!("--wire fp16 --backend {backend}"));
         assert!(said.contains(&format!(" by {backend}, overlap on, wire fp16, added in {sums}\n")), "{said}");
         apart(&rounded, &exact, &start)
     };
@@ -163,10 +184,10 @@ fn sums_between_hosts_are_added_in_fp32_and_rounded_once() {
 
 #[test]
 fn a_copy_runs_where_nothing_is_installed() {
-    let _turn = turn();
     let Some(cluster) = Cluster::up(2) else { return };
+    let _turn = turn();
     let sandbox = Sandbox::real();
-    let (first, second) = (host(1), host(2));
+    let (first, second) = (cluster.host(1), cluster.host(2));
     let on = |host: &str, command: &str| succeed(&cluster.call(&["run", "ssh", host, command]));
     // The hosts share a disk: each gets its own folder for the copy, and the second loses libtorch and the program.
     let copy = sandbox.path("copy");

@@ -9,9 +9,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, host, succeed};
+use crate::cluster::{Cluster, succeed};
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
-use crate::turn;
+use crate::{turn, turn_of};
 
 impl Sandbox {
     /// `ringmark doctor` with this worker.
@@ -89,7 +89,7 @@ echo '1, GPU-bb, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 70500, 1200, 1980, 4, 
 
 #[test]
 fn gpus_are_seen_through_nvidia_smi_of_any_age() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     for old in ["", "old=yes"] {
         let sandbox = Sandbox::real();
         let (_, found) = sandbox.with_nvidia_smi(&format!("{old}\n{TWO_GPUS}"), "--hosts localhost:2 --quick");
@@ -111,7 +111,7 @@ fn gpus_are_seen_through_nvidia_smi_of_any_age() {
 
 #[test]
 fn a_driver_that_hangs_or_fails_is_told_in_time() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let start = Instant::now();
     let options = "--hosts localhost:1 --device cuda --quick";
@@ -154,7 +154,7 @@ fn a_host_that_cannot_be_asked_how_many_ranks_it_takes_has_its_row() {
 
 #[test]
 fn a_wrong_interface_is_told_with_those_that_there_are() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let (status, found) = sandbox.examination("--hosts localhost:1 --device cpu --quick --interface nosuch0");
     let told = told(&found);
@@ -201,7 +201,7 @@ fn a_doctor_that_is_ended_leaves_nobody() {
 
 #[test]
 fn an_agent_obeys_and_ends_with_its_input() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let mut agent = Command::new(sandbox.worker());
     agent.args(["agent", "--device", "cpu"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -265,6 +265,16 @@ impl Hospital {
         assert_eq!(text.matches("error: ").count(), 1, "{text}");
     }
 
+    fn host(&self, number: usize) -> String {
+        self.cluster.host(number)
+    }
+
+    /// As the options take them.
+    fn hosts(&self, numbers: &[usize]) -> String {
+        let hosts: Vec<String> = numbers.iter().map(|number| format!("{}:1", self.host(*number))).collect();
+        format!("--hosts {}", hosts.join(","))
+    }
+
     /// Runs a line of shell on a host, if it is one.
     fn on(&self, number: usize, line: &str) {
         if !line.is_empty() {
@@ -273,16 +283,11 @@ impl Hospital {
     }
 }
 
-fn hosts(numbers: &[usize]) -> String {
-    let hosts: Vec<String> = numbers.iter().map(|number| format!("{}:1", host(*number))).collect();
-    format!("--hosts {}", hosts.join(","))
-}
-
 #[test]
 fn four_hosts_that_are_well_reach_each_other() {
-    let _turn = turn();
     let Some(hospital) = Hospital::open() else { return };
-    let all = hosts(&[1, 2, 3, 4]);
+    let _turn = turn();
+    let all = hospital.hosts(&[1, 2, 3, 4]);
     // Every host has one, and nobody is reached there.
     let bridge = "ip link add docker0 type bridge; ip address add 172.17.0.1/16 dev docker0; ip link set docker0 up";
     (1..=4).for_each(|number| hospital.on(number, bridge));
@@ -291,13 +296,13 @@ fn four_hosts_that_are_well_reach_each_other() {
     let network = "interface: eth0, 10.77.0.0/24 (the hosts' names lead there); left out: docker0, inside each host\n";
     assert!(text.contains(network), "{text}");
     for number in 1..=4 {
-        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(&host(number))).collect();
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(&hospital.host(number))).collect();
         // Where a table is wider than the terminal, its last columns are below.
         let row = lines.join("  ");
         assert!(row.contains(&format!("eth0 10.77.0.{number} ")), "{text}");
         assert_eq!(words(&row).nth(1) == Some("here"), number == 1, "{text}");
         // What else the machine does may make a link slow, and then that is said.
-        let is_slow = text.contains(&format!("warning: {}, slowest link: its links are slow: ", host(number)));
+        let is_slow = text.contains(&format!("warning: {}, slowest link: its links are slow: ", hospital.host(number)));
         let speed = if is_slow { " warn " } else { " GB/s, " };
         assert!(row.contains("3 of 3") && row.contains(speed) && row.ends_with(" none"), "{text}");
         assert_eq!(row.matches("no GPU").count(), 3, "{text}");
@@ -328,7 +333,7 @@ fn four_hosts_that_are_well_reach_each_other() {
     let (status, text) = hospital.ringmark(&format!("sweep {all} {training} --out {}", out.path().display()));
     assert_eq!(status, Some(0), "{text}");
     let reason = "but Open MPI is not told so: it follows btl_tcp_if_exclude=lo,docker0 in ";
-    assert!(text.contains(&format!("{reason}{MPI_SETTINGS} on {}", host(2))), "{text}");
+    assert!(text.contains(&format!("{reason}{MPI_SETTINGS} on {}", hospital.host(2))), "{text}");
     let log = fs::read_to_string(out.path().join("2n1g/resnet18_b2_fp32_1.log")).expect("a log");
     assert!(!log.contains("btl_tcp_if_include"), "{log}");
     let (status, text) = hospital.ringmark(&format!("doctor --quick {all} --interface eth0"));
@@ -342,29 +347,30 @@ fn four_hosts_that_are_well_reach_each_other() {
     hospital.on(3, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 64k latency 50ms");
     let (status, text) = hospital.ringmark(&format!("doctor {all}"));
     assert_eq!(status, Some(0), "{text}");
-    let start = format!("warning: {}, slowest link: its links are slow: ", host(3));
+    let start = format!("warning: {}, slowest link: its links are slow: ", hospital.host(3));
     let line = text.lines().find(|line| line.starts_with(&start));
     println!("20 Mbit/s on host 3:\n    {}", line.expect(&text));
 }
 
 #[test]
 fn every_fault_of_a_host_is_told_with_its_fix() {
-    let _turn = turn();
     let Some(hospital) = Hospital::open() else { return };
-    let (all, pair) = (hosts(&[1, 2, 3, 4]), hosts(&[1, 2]));
+    // Nothing is measured: agents look, one after the other.
+    let _turn = turn_of(1);
+    let (all, pair) = (hospital.hosts(&[1, 2, 3, 4]), hospital.hosts(&[1, 2]));
     let worker = hospital.sandbox.worker().display().to_string();
-    let (two, three) = (host(2), host(3));
+    let (two, three) = (hospital.host(2), hospital.host(3));
 
     // The way there.
     let unknown = format!("{pair},no-such-host:1");
     hospital.fault(1, "", "", &unknown, "no-such-host, ssh: its name is unknown here (ssh: Could not resolve hostname");
     hospital.fault(1, "", "", &format!("{pair},10.77.0.99:1"), "10.77.0.99, ssh: it cannot be reached (ssh: connect");
     hospital.fault(1, "", "", &format!("{pair} --ssh-port 2222"), &format!("{two}, ssh: it is there, but no sshd"));
-    let keys = format!("{}/{three}/authorized_keys", state());
+    let keys = format!("{}/{three}/authorized_keys", hospital.cluster.state().display());
     let no_keys = format!("mount --bind /dev/null {keys}");
     let refused = format!("{three}, ssh: sshd does not take our key (root@{three}: Permission denied (publickey).)");
     hospital.fault(3, &no_keys, &format!("umount {keys}"), &all, &refused);
-    let sshd = format!("{}/{three}/sshd.pid", state());
+    let sshd = format!("{}/{three}/sshd.pid", hospital.cluster.state().display());
     let silent = format!("{three}, ssh: it takes the connection and does not answer");
     hospital.fault(3, &format!("kill -STOP $(cat {sshd})"), &format!("kill -CONT $(cat {sshd})"), &all, &silent);
     let orted =
@@ -401,7 +407,7 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
         hospital.on(2, "ip link add extra0 type bridge; ip address add 10.9.0.2/16 dev extra0; ip link set extra0 up");
         let (status, text) = hospital.ringmark(&format!("doctor --quick {pair} --interface {interface}"));
         hospital.on(2, "ip link delete extra0");
-        let message = format!("error: {}, interface: {words}eth0 10.77.0.1/24, lo 127.0.0.1/8", host(1));
+        let message = format!("error: {}, interface: {words}eth0 10.77.0.1/24, lo 127.0.0.1/8", hospital.host(1));
         assert!(status == Some(1) && text.contains(&message), "{text}");
     }
     let closed = format!("{three}, reaches: no connection on eth0, 10.77.0.0/24: {two} to {three} (No route to host");
@@ -411,7 +417,7 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
     // What is written.
     let full = hospital.sandbox.path("full").display().to_string();
     let breaking = format!("mkdir {full}; mount -t tmpfs -o size=1m none {full}");
-    let message = format!("{}, disk: 1 MB are free for the results in {full}", host(1));
+    let message = format!("{}, disk: 1 MB are free for the results in {full}", hospital.host(1));
     hospital.fault(1, &breaking, &format!("umount {full}"), &format!("{all} --out {full}"), &message);
     hospital.on(2, "mount -o remount,size=1m /dev/shm");
     let (status, text) = hospital.ringmark(&format!("doctor --quick {all}"));
@@ -430,12 +436,6 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
 
     // An agent needs a moment to leave.
     wait_until("no agent is left", || hospital.sandbox.left().is_empty());
-}
-
-/// Where the cluster's files are.
-fn state() -> String {
-    let name = host(1);
-    format!("/run/{}-cluster", name.strip_suffix("-1").expect("it ends so"))
 }
 
 /// Where the worker finds libtorch.

@@ -1,15 +1,14 @@
 //! Jobs in a real Grid Engine: sge_qmaster and sge_execd on hosts of this machine (scripts/gridengine_cluster.sh).
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::cluster::{Cluster, host, succeed};
+use crate::cluster::{Cluster, succeed};
 use crate::sandbox::{HANGING, Sandbox, wait_until};
-use crate::scheduler::{RINGMARK, SMALL, Scheduler, processes, record};
+use crate::scheduler::{RINGMARK, SMALL, Scheduler, processes};
 use crate::turn;
 
 /// The script to start from.
@@ -17,7 +16,6 @@ const SCRIPT: &str = "scripts/gridengine.sh";
 
 #[test]
 fn grid_engine_runs_the_sweep_and_leaves_no_process() {
-    let _turn = turn();
     let Some(cluster) = Cluster::made_by("gridengine_cluster.sh", 2) else { return };
     let grid_engine = Scheduler {
         cluster: &cluster,
@@ -32,14 +30,16 @@ fn grid_engine_runs_the_sweep_and_leaves_no_process() {
     a_deleted_job_ends_everywhere(&grid_engine);
     a_deleted_sweep_goes_on_in_another_job(&grid_engine);
 
+    let (first, state) = (cluster.host(1), cluster.state());
     drop(cluster);
-    assert!(!state().exists(), "{} is left", state().display());
+    assert!(!state.exists(), "{} is left", state.display());
     let namespaces = Command::new("ip").args(["netns", "list"]).output().expect("ip starts").stdout;
-    assert!(!String::from_utf8_lossy(&namespaces).contains(&host(1)), "a namespace is left");
+    assert!(!String::from_utf8_lossy(&namespaces).contains(&first), "a namespace is left");
 }
 
 /// The real worker.
 fn the_script_trains(grid_engine: &Scheduler) {
+    let _turn = turn();
     let sandbox = Sandbox::real();
     let options = format!("--cases 1n1g,1n2g,2n2g --iters 3 {SMALL}");
     let Output { status, stderr, .. } =
@@ -47,26 +47,28 @@ fn the_script_trains(grid_engine: &Scheduler) {
     let said = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
     assert!(status.success(), "{said}\n{}", String::from_utf8_lossy(&stderr));
     for (case, hosts) in [("1n1g", vec![1]), ("1n2g", vec![1, 1]), ("2n2g", vec![1, 1, 2, 2])] {
-        record(&sandbox, "results/gridengine-1", case, &hosts);
+        grid_engine.record(&sandbox, "results/gridengine-1", case, &hosts);
     }
     assert!(sandbox.path("results/gridengine-1/gridengine-1_result.json").exists(), "{said}");
-    nothing_is_left(&sandbox);
+    nothing_is_left(grid_engine, &sandbox);
 }
 
 fn a_stopped_rank_is_named(grid_engine: &Scheduler) {
     let sandbox = Sandbox::real();
+    let turn = turn();
     let options = format!("--cases 2n1g --iters 100000 --stall-timeout 10 {SMALL}");
     let sweep = grid_engine.sweep(&sandbox, &options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let rank = rank_in_the_loop(&sandbox, "out", 2);
+    let rank = rank_in_the_loop(grid_engine, &sandbox, "out", 2);
     kill(rank, Signal::SIGSTOP).expect("it runs");
+    drop(turn);
     let Output { status, stdout, stderr } = sweep.expect("starts").wait_with_output().expect("ended");
     let said = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
     assert_eq!(status.code(), Some(1), "{said}");
-    let named = format!("rank 1 of 2 on host {} (process {rank}) has not been heard for ", host(2));
+    let named = format!("rank 1 of 2 on host {} (process {rank}) has not been heard for ", grid_engine.cluster.host(2));
     let failure = sandbox.failure("2n1g/resnet18_b2_fp32_1.log");
     assert!(failure.contains(&named), "{failure}");
     assert!(said.contains("go on with: ") && said.contains(" --resume"), "{said}");
-    nothing_is_left(&sandbox);
+    nothing_is_left(grid_engine, &sandbox);
 }
 
 /// The script's ends with ranks that do not mind SIGTERM, too.
@@ -78,33 +80,38 @@ fn a_deleted_job_ends_everywhere(grid_engine: &Scheduler) {
 
     // Without a warning (-notify) Grid Engine kills the launcher at once; then ranks must see that it is gone.
     let sandbox = Sandbox::real();
+    let turn = turn();
     let batch = Scheduler { run: "qsub -terse -b y -j y -o /dev/null -cwd -V -pe mpi 4", ..*grid_engine };
     let options = format!("--cases 2n1g --iters 100000 --stall-timeout 10 {SMALL}");
     let job = number(batch.sweep(&sandbox, &options));
-    rank_in_the_loop(&sandbox, "out", 2);
+    rank_in_the_loop(grid_engine, &sandbox, "out", 2);
+    drop(turn);
     end_by_qdel(grid_engine, &sandbox, &job);
 }
 
 fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
     let sandbox = Sandbox::real();
+    let first_turn = turn();
     let job = submit(grid_engine, &sandbox, &format!("--cases 1n1g,2n1g --iters 40 {SMALL}"));
     let out = format!("results/gridengine-{job}");
     wait_until("the first case is finished", || sandbox.path(&format!("{out}/1n1g/resnet18_b2_fp32_1.log")).exists());
     // So that it cannot end before its job does.
-    kill(rank_in_the_loop(&sandbox, &out, 2), Signal::SIGSTOP).expect("it runs");
+    kill(rank_in_the_loop(grid_engine, &sandbox, &out, 2), Signal::SIGSTOP).expect("it runs");
+    drop(first_turn);
     let said = delete(grid_engine, &sandbox, &job);
 
     let line = said.lines().find_map(|line| line.split_once("go on with: ")).expect("it says how to go on").1;
     let command = shell_words::split(line).expect("a command line");
     let program = command.first().expect("a program");
     assert!(RINGMARK.ends_with(program), "{line}");
+    let _turn = turn();
     let mut again = grid_engine.in_a_job(RINGMARK);
     let output = again.args(&command[1..]).current_dir(sandbox.folder.path()).output().expect("starts");
     succeed(&output);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("1 of 2 runs are finished"), "{said}");
-    record(&sandbox, &out, "2n1g", &[1, 2]);
-    nothing_is_left(&sandbox);
+    grid_engine.record(&sandbox, &out, "2n1g", &[1, 2]);
+    nothing_is_left(grid_engine, &sandbox);
 }
 
 /// Submits the script for both hosts; the number of its job.
@@ -132,16 +139,16 @@ fn delete(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) -> String {
 fn end_by_qdel(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) {
     succeed(&grid_engine.cluster.call(&["run", "qdel", job]));
     wait_until("the job ends", || !grid_engine.cluster.call(&["run", "qstat", "-j", job]).status.success());
-    nothing_is_left(sandbox);
+    nothing_is_left(grid_engine, sandbox);
 }
 
 /// The rank of case 2n1g on host `number`, when the first has done a few iterations of the sweep in `out`.
-fn rank_in_the_loop(sandbox: &Sandbox, out: &str, number: usize) -> Pid {
+fn rank_in_the_loop(grid_engine: &Scheduler, sandbox: &Sandbox, out: &str, number: usize) -> Pid {
     let worker = sandbox.worker().display().to_string();
     let is_there = |process: &Pid| {
         let name = Command::new("ip").args(["netns", "identify", &process.to_string()]).output();
         let name = name.expect("ip starts").stdout;
-        String::from_utf8_lossy(&name).trim() == host(number)
+        String::from_utf8_lossy(&name).trim() == grid_engine.cluster.host(number)
     };
     let rank = || processes(sandbox, &worker).into_iter().find(is_there);
     let trains = || {
@@ -154,18 +161,13 @@ fn rank_in_the_loop(sandbox: &Sandbox, out: &str, number: usize) -> Pid {
 }
 
 /// No process of the sandbox, on any host, and nothing of its jobs in Grid Engine's folders.
-fn nothing_is_left(sandbox: &Sandbox) {
+fn nothing_is_left(grid_engine: &Scheduler, sandbox: &Sandbox) {
     wait_until("no process is left", || sandbox.left().is_empty());
     for number in [1, 2] {
-        for folder in [format!("gridengine/execd/{}/active_jobs", host(number)), format!("{}/tmp", host(number))] {
-            let folder = state().join(folder);
+        let host = grid_engine.cluster.host(number);
+        for folder in [format!("gridengine/execd/{host}/active_jobs"), format!("{host}/tmp")] {
+            let folder = grid_engine.cluster.state().join(folder);
             wait_until("no file is left", || fs::read_dir(&folder).expect("a folder").next().is_none());
         }
     }
-}
-
-/// Where scripts/cluster.sh and scripts/gridengine_cluster.sh keep all that they make.
-fn state() -> PathBuf {
-    let first = host(1);
-    Path::new("/run").join(format!("{}-cluster", first.trim_end_matches("-1")))
 }

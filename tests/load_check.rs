@@ -4,16 +4,16 @@
 use std::process::Command;
 
 use crate::sandbox::{run, words};
-use crate::{stub_driver, turn, worker};
+use crate::{stub_driver, turn_of, worker};
 
 fn train(options: &str, stub: &str) -> (Option<i32>, String, String) {
     let record = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(worker());
-    command.args(words("train --batch-size 2 --image-size 32 --iters 1 --warmup 0")).args(words(options));
+    command.args(words("train --batch-size 2 --image-size 32 --iters 1 --warmup 0 --threads 1")).args(words(options));
     command.arg("--record").arg(record.path().join("record.jsonl"));
     command.env("LD_LIBRARY_PATH", stub_driver::folder());
     command.envs(words(stub).filter_map(|variable| variable.split_once('=')));
-    let _turn = turn();
+    let _turn = turn_of(1);
     run(&mut command)
 }
 

@@ -39,6 +39,7 @@ mod sound_worker;
 mod stub_driver;
 mod suite;
 mod sweep;
+mod turn;
 mod virtual_cuda;
 mod virtual_cuda_hosts;
 mod virtual_cuda_time;
@@ -47,9 +48,11 @@ mod worker;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use nix::unistd::Pid;
+
+use turn::{turn, turn_of};
 
 /// The program `ringmark-worker`, built once, as this test binary is: same profile, same target folder.
 ///
@@ -72,13 +75,6 @@ fn worker() -> PathBuf {
         folder.join("ringmark-worker")
     };
     WORKER.get_or_init(build).clone()
-}
-
-/// Keeps other tests from running the real worker until it is dropped: runs that share cores are slow, and spin while
-/// they wait.
-fn turn() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Processes with `folder` in their command line, and that command line, words separated by NUL.

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::train::record::RunRecord;
 
-use crate::cluster::{Cluster, host};
+use crate::cluster::Cluster;
 use crate::sandbox::{HANGING, Sandbox, wait_until, words};
 use crate::{processes_of, worker};
 
@@ -81,7 +81,7 @@ impl Scheduler<'_> {
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        let slots = format!("case 2n4g needs 4 slots a host, {} has 2: ask ", host(1));
+        let slots = format!("case 2n4g needs 4 slots a host, {} has 2: ask ", self.cluster.host(1));
         assert!(said.contains(&slots), "{said}");
         log
     }
@@ -117,16 +117,16 @@ impl Scheduler<'_> {
             wait_until("no rank is left", || sandbox.left().is_empty());
         }
     }
-}
 
-/// The record of the first run of `case` below `out`; it has not failed, and its ranks ran on hosts of these numbers.
-pub fn record(sandbox: &Sandbox, out: &str, case: &str, hosts: &[usize]) -> RunRecord {
-    let path = sandbox.path(&format!("{out}/{case}/resnet18_b2_fp32_1.jsonl"));
-    let record = RunRecord::read(&fs::read(path).expect(case)[..]).expect("a record");
-    assert_eq!(record.failure(), None);
-    let places: Vec<&str> = record.header.ranks.iter().map(|place| place.host.as_str()).collect();
-    assert_eq!(places, hosts.iter().map(|number| host(*number)).collect::<Vec<_>>());
-    record
+    /// The record of the first run of `case` below `out`; it has not failed, and its ranks ran on hosts of these numbers.
+    pub fn record(&self, sandbox: &Sandbox, out: &str, case: &str, hosts: &[usize]) -> RunRecord {
+        let path = sandbox.path(&format!("{out}/{case}/resnet18_b2_fp32_1.jsonl"));
+        let record = RunRecord::read(&fs::read(path).expect(case)[..]).expect("a record");
+        assert_eq!(record.failure(), None);
+        let places: Vec<&str> = record.header.ranks.iter().map(|place| place.host.as_str()).collect();
+        assert_eq!(places, hosts.iter().map(|number| self.cluster.host(*number)).collect::<Vec<_>>());
+        record
+    }
 }
 
 /// Processes whose command line begins with `program` and names the sandbox.

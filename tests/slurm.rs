@@ -3,14 +3,13 @@
 use std::fs;
 use std::process::Output;
 
-use crate::cluster::{Cluster, host};
+use crate::cluster::Cluster;
 use crate::sandbox::Sandbox;
-use crate::scheduler::{SMALL, Scheduler, record};
+use crate::scheduler::{SMALL, Scheduler};
 use crate::turn;
 
 #[test]
 fn slurm_runs_the_sweep_and_leaves_no_process() {
-    let _turn = turn();
     let Some(cluster) = Cluster::made_by("slurm_cluster.sh", 2) else { return };
     let slurm = Scheduler {
         cluster: &cluster,
@@ -21,12 +20,13 @@ fn slurm_runs_the_sweep_and_leaves_no_process() {
     the_batch_script_trains(&slurm);
     // srun has the highest status of all ranks, those included that it ended because of this one; its words tell.
     let log = slurm.failures_are_named();
-    assert!(log.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", host(2))), "{log}");
+    assert!(log.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", cluster.host(2))), "{log}");
     slurm.no_rank_outlives_its_sweep();
 }
 
 /// The real worker, from the script that users start from.
 fn the_batch_script_trains(slurm: &Scheduler) {
+    let _turn = turn();
     let sandbox = Sandbox::real();
     let options = format!("--cases 1n1g,2n2g --iters 3 {SMALL}");
     let submit = "sbatch --wait --nodes=2 --gpus-per-node=2";
@@ -37,7 +37,7 @@ fn the_batch_script_trains(slurm: &Scheduler) {
 
     // Hosts in Slurm's order, as many GPUs as ranks, and the interface for MPI.
     for (case, hosts, gpus) in [("1n1g", vec![1], "0"), ("2n2g", vec![1, 1, 2, 2], "0,1")] {
-        let record = record(&sandbox, "results/slurm-1", case, &hosts);
+        let record = slurm.record(&sandbox, "results/slurm-1", case, &hosts);
         let variables = &record.header.environment.variables;
         assert_eq!(variables.get("CUDA_VISIBLE_DEVICES").map(String::as_str), Some(gpus), "{variables:?}");
         assert_eq!(variables.get("OMPI_MCA_btl_tcp_if_include").map(String::as_str), Some("eth0"), "{variables:?}");

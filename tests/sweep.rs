@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -484,11 +486,10 @@ fn an_mpirun_that_is_killed_leaves_no_rank() {
 
 #[test]
 fn a_rank_that_dies_or_stops_is_named_with_its_place() {
-    let _turn = crate::turn();
     let killed = (Signal::SIGKILL, "was killed by signal 9 (SIGKILL) in iteration ");
     let stopped = (Signal::SIGSTOP, "no progress for 30 s: rank 1 of 2 on host ");
     let (cpu, cuda) = (("cpu", None), ("cuda", Some(virtual_cuda::libraries())));
-    for ((signal, words), (device, libraries)) in [(killed, cpu), (stopped, cpu), (stopped, cuda)] {
+    let name = |(signal, words): (Signal, &str), (device, libraries): (&str, Option<&Path>)| {
         let sandbox = Sandbox::real();
         let options = "--cases 1n2g --runs 1 --hosts localhost:2 --stall-timeout 30";
         let training = format!(
@@ -497,6 +498,7 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
         let mut sweep = ringmark(&format!("sweep --no-doctor {options} {training}"));
         sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
         sweep.envs(libraries.map(|folder| ("LD_LIBRARY_PATH", folder)));
+        let turn = crate::turn();
         let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         let log = sandbox.path("out/1n2g/resnet18_b2_fp32_1.log.part");
         wait_until("iterations are done", || {
@@ -511,10 +513,17 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
         let ranks = crate::processes_of(sandbox.folder.path()).into_iter();
         let mut ranks = ranks.filter(|(_, line)| line.starts_with(&own)).map(|(process, _)| process);
         kill(ranks.find(is_rank_1).expect("rank 1"), signal).expect("it runs");
+        drop(turn);
         assert_eq!(sweep.wait().expect("ended").code(), Some(1));
         let reason = sandbox.failure("1n2g/resnet18_b2_fp32_1.log");
         assert!(reason.contains("rank 1 of 2 on host ") && reason.contains(words), "{reason}");
         assert!(signal == Signal::SIGKILL || reason.contains("; rank 0 waits for it in iteration "), "{reason}");
         assert_eq!(sandbox.left(), Vec::<String>::new());
-    }
+    };
+    // Beside each other: most of it is the wait for the time-out.
+    thread::scope(|scope| {
+        for (fault, device) in [(killed, cpu), (stopped, cpu), (stopped, cuda)] {
+            scope.spawn(move || name(fault, device));
+        }
+    });
 }

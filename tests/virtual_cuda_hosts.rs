@@ -15,13 +15,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cluster::faults::{self, Aftermath, Sweep};
-use crate::cluster::{Cluster, host, succeed};
+use crate::cluster::{Cluster, succeed};
 use crate::runs::rows_by_case;
-use crate::sandbox::{ringmark, run, words};
+use crate::sandbox::{ringmark, run, wait_until, words};
 use crate::virtual_cuda::{assert_near, libraries, program_path};
 use crate::virtual_cuda_time::{AFTER_SUMS, compute, wire};
 use crate::worker::checksum;
-use crate::{turn, worker};
+use crate::{turn, turn_of, worker};
 
 /// Two hosts of 8 virtual GPUs.
 struct Hosts {
@@ -48,13 +48,22 @@ impl Hosts {
         self.on(number, &format!("printf 'VIRTUAL_CUDA_%s\\n' {settings} >/dev/shm/virtual_cuda"));
     }
 
+    fn host(&self, number: usize) -> String {
+        self.cluster.host(number)
+    }
+
+    /// So many ranks on each, as the options take them.
+    fn slots(&self, ranks: u32) -> String {
+        format!("--hosts {}:{ranks},{}:{ranks}", self.host(1), self.host(2))
+    }
+
     fn out(&self) -> PathBuf {
         self.folder.path().join("out")
     }
 
     /// A sweep of `cases` to its end, and the record of each.
     fn sweep(&self, cases: &str, ranks: u32, options: &str) -> Vec<RunRecord> {
-        let options = format!("{} --device cuda {options}", slots(ranks));
+        let options = format!("{} --device cuda {options}", self.slots(ranks));
         succeed(&faults::command(&self.cluster, cases, &self.out(), &options).output().expect("starts"));
         let record = |case| {
             let file = fs::read(self.out().join(case).join("resnet18_b2_fp32_1.jsonl")).expect(case);
@@ -72,10 +81,6 @@ impl Hosts {
         let (_, stdout, stderr) = run(ringmark(command).current_dir(self.folder.path()).arg("out"));
         stdout + &stderr
     }
-}
-
-fn slots(ranks: u32) -> String {
-    format!("--hosts {}:{ranks},{}:{ranks}", host(1), host(2))
 }
 
 // --- doctor -------------------------------------------------------------------------------------------------------------
@@ -99,7 +104,7 @@ fn findings(text: &str) -> Vec<&str> {
 
 #[test]
 fn the_doctor_finds_this_host_s_virtual_gpus_well() {
-    let _turn = turn();
+    let _turn = turn_of(1);
     let (status, text) = doctor(ringmark("doctor --quick --hosts localhost:8").env("PATH", program_path()));
     assert_eq!((status, findings(&text)), (Some(0), Vec::new()), "{text}");
     assert!(text.contains("8 x Virtual GPU"), "{text}");
@@ -110,17 +115,17 @@ fn the_doctor_finds_this_host_s_virtual_gpus_well() {
 
 #[test]
 fn the_doctor_names_the_gpu_that_is_wrong_and_its_host() {
-    let _turn = turn();
     let Some(hosts) = Hosts::up() else { return };
+    let _turn = turn_of(1);
     let examine = |options: &str| {
-        let line = format!("doctor {} {options}", slots(8));
+        let line = format!("doctor {} {options}", hosts.slots(8));
         let line: Vec<&str> = ["run", env!("CARGO_BIN_EXE_ringmark")].into_iter().chain(words(&line)).collect();
         doctor(&mut hosts.cluster.command(&line))
     };
     let (status, text) = examine("");
     assert_eq!((status, findings(&text)), (Some(0), Vec::new()), "{text}");
     for number in 1..=2 {
-        let row = text.lines().find(|line| line.starts_with(&host(number))).expect("a row");
+        let row = text.lines().find(|line| line.starts_with(&hosts.host(number))).expect("a row");
         assert!(row.contains("  8 x Virtual GPU  ok "), "{text}");
     }
     for (settings, exit, words) in [
@@ -146,18 +151,18 @@ fn the_doctor_names_the_gpu_that_is_wrong_and_its_host() {
         let found = findings(&text);
         assert_eq!(status, Some(exit), "{settings}: {text}");
         let line = found.first().copied().unwrap_or_default();
-        assert!(line.contains(&format!(": {}, {words}", host(2))), "{settings}: {text}");
+        assert!(line.contains(&format!(": {}, {words}", hosts.host(2))), "{settings}: {text}");
         // A host with fewer GPUs has other lists of them as well.
         assert!(found.len() == 1 || settings == "DEVICES=7", "{settings}: {text}");
-        assert!(!found.iter().any(|line| line.contains(&format!(": {}, ", host(1)))), "{settings}: {text}");
+        assert!(!found.iter().any(|line| line.contains(&format!(": {}, ", hosts.host(1)))), "{settings}: {text}");
     }
 }
 
 /// A port as the kernel shows it, to containers too, and a device of its name that programs of the first host alone can open.
 #[test]
 fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_memory() {
-    let _turn = turn();
     let Some(hosts) = Hosts::up() else { return };
+    let _turn = turn_of(1);
     let class = hosts.folder.path().join("class");
     for (file, text) in [
         ("infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
@@ -178,12 +183,12 @@ fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_me
     hosts.on(1, &format!("ln -s /dev/null {devices}/uverbs0"));
 
     let examine = |starter: &str| {
-        let line = format!("run {starter} {} doctor --quick {}", env!("CARGO_BIN_EXE_ringmark"), slots(8));
+        let line = format!("run {starter} {} doctor --quick {}", env!("CARGO_BIN_EXE_ringmark"), hosts.slots(8));
         doctor(&mut hosts.cluster.command(&words(&line).collect::<Vec<_>>()))
     };
     let closed = format!(
         "warning: {}, IB: no program can open its InfiniBand and RoCE ports (mlx5_0:1 ACTIVE): NCCL will use TCP",
-        host(2)
+        hosts.host(2)
     );
     let (status, text) = examine("");
     assert_eq!((status, findings(&text)), (Some(0), vec![closed.as_str()]), "{text}");
@@ -196,7 +201,7 @@ fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_me
     let (status, text) = examine(&format!("setpriv --bounding-set -ipc_lock {limit}"));
     let limited = format!(
         "warning: {}, memlock: a process may lock 4 MB of memory only, and InfiniBand needs all of it",
-        host(1)
+        hosts.host(1)
     );
     let found = findings(&text);
     assert!(status == Some(0) && found.len() == 2 && found.contains(&limited.as_str()), "{text}");
@@ -223,8 +228,8 @@ fn seconds(kernels: u64) -> f64 {
 
 #[test]
 fn a_sweep_over_two_hosts_of_virtual_gpus_has_the_figures_worked_out_by_hand() {
-    let _turn = turn();
     let Some(hosts) = Hosts::up() else { return };
+    let _turn = turn();
     set_times(&hosts, "");
     let cases = [("1n1g", 1), ("1n2g", 2), ("1n4g", 4), ("2n1g", 2), ("2n2g", 4), ("2n4g", 8)];
     let names = cases.map(|(case, _)| case).join(",");
@@ -268,12 +273,12 @@ fn a_sweep_over_two_hosts_of_virtual_gpus_has_the_figures_worked_out_by_hand() {
 
 #[test]
 fn a_slow_gpu_of_the_second_host_is_named_by_log_extract_and_report() {
-    let _turn = turn();
     let Some(hosts) = Hosts::up() else { return };
+    let _turn = turn();
     set_times(&hosts, "FAULTY_DEVICE=1 SLOW_FACTOR=2");
     let records = hosts.sweep("1n1g,2n2g", 2, "--overlap off --iters 14 --warmup 2");
     let waited = seconds(compute(&records[1]) + AFTER_SUMS);
-    let named = format!("rank 3 on host {} is a straggler", host(2));
+    let named = format!("rank 3 on host {} is a straggler", hosts.host(2));
     let told = format!(
         "{named}: in 100.0 % of the iterations, 2.00 times the others' own compute time; each of these waited {:.1} ms for it",
         1e3 * waited
@@ -289,49 +294,53 @@ fn a_slow_gpu_of_the_second_host_is_named_by_log_extract_and_report() {
 
 // --- hang and death -----------------------------------------------------------------------------------------------------
 
-/// What comes of a sweep of 2n2g in which something breaks; no process is left.
-fn broken(hosts: &Hosts, fault: &str, breakage: impl FnOnce(&mut Sweep)) -> Aftermath {
+/// What comes of a sweep of 2n2g whose last rank gets `signal`, or whose GPU fails by itself; no process is left.
+fn broken(hosts: &Hosts, fault: &str, signal: Option<Signal>) -> Aftermath {
+    let turn = turn();
     let folder = hosts.folder.path().join(words(fault).collect::<String>());
     fs::create_dir(&folder).expect("made");
-    let options = format!("{} --device cuda --iters 100000 --stall-timeout 10", slots(2));
+    let options = format!("{} --device cuda --iters 100000 --stall-timeout 10", hosts.slots(2));
     let mut sweep = Sweep::start(&hosts.cluster, &folder, "2n2g", &options);
-    breakage(&mut sweep);
+    match signal {
+        Some(signal) => {
+            sweep.reach();
+            kill(faults::rank_on(&hosts.cluster, 2), signal).expect("it runs");
+        }
+        None => wait_until("it trains", || sweep.has_trained()),
+    }
+    // What is left is the wait for a time-out.
+    drop(turn);
     let outcome = sweep.end(Instant::now());
     faults::print(fault, &outcome);
-    faults::until_empty();
+    faults::until_empty(&hosts.cluster);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");
     outcome
 }
 
 #[test]
 fn a_rank_or_gpu_that_fails_is_named_with_its_host_and_nothing_is_left() {
-    let _turn = turn();
     let Some(hosts) = Hosts::up() else { return };
-    let rank = format!("rank 3 of 4 on host {}", host(2));
-    let signal = |sweep: &mut Sweep, signal: Signal| {
-        sweep.reach();
-        kill(faults::rank_on(2), signal).expect("it runs");
-    };
+    let rank = format!("rank 3 of 4 on host {}", hosts.host(2));
 
-    let killed = broken(&hosts, "rank of a GPU killed", |sweep| signal(sweep, Signal::SIGKILL)).last_line;
+    let killed = broken(&hosts, "rank of a GPU killed", Some(Signal::SIGKILL)).last_line;
     // mpirun alone knows the signal, and does not always tell it.
     let ends = ["was killed by signal 9 (SIGKILL) in iteration ", "died without a word in iteration "];
     assert!(ends.iter().any(|end| killed.contains(&format!("failed: {rank} {end}"))), "{killed}");
 
-    let stopped = broken(&hosts, "rank of a GPU stopped", |sweep| signal(sweep, Signal::SIGSTOP)).last_line;
+    let stopped = broken(&hosts, "rank of a GPU stopped", Some(Signal::SIGSTOP)).last_line;
     let words = format!("failed: no progress for 10 s: {rank} (process ");
     assert!(stopped.contains(&words) && stopped.contains(") has not been heard for "), "{stopped}");
     assert!(stopped.contains("; ranks 0-2 wait for it in iteration "), "{stopped}");
 
     hosts.set(2, "FAULTY_DEVICE=1 HANGING_SUM=20");
-    let hung = broken(&hosts, "sum of NCCL without an end", |_| ()).last_line;
+    let hung = broken(&hosts, "sum of NCCL without an end", None).last_line;
     let words =
         format!("all 4 ranks wait for each other in iteration 7, all-reduce of bucket 1, {rank} furthest behind: ");
-    assert!(hung.contains(&words) && hung.contains(&format!("(dmesg on {})", host(2))), "{hung}");
+    assert!(hung.contains(&words) && hung.contains(&format!("(dmesg on {})", hosts.host(2))), "{hung}");
     assert!(hung.contains("; ranks 0-2 wait for it in iteration 7, all-reduce of bucket 2"), "{hung}");
 
     hosts.set(2, "FAULTY_DEVICE=1 FAILING_KERNEL=3000");
-    let lost = broken(&hosts, "GPU lost", |_| ()).last_line;
+    let lost = broken(&hosts, "GPU lost", None).last_line;
     let words = format!("failed: {rank}: libtorch: CUDA error: unspecified launch failure: look for Xid in dmesg, ");
     assert!(lost.contains(&words), "{lost}");
 }

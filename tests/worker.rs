@@ -1,5 +1,5 @@
 //! `ringmark-worker` from the outside: real training of the real network under real mpirun, at sizes that take
-//! seconds. One run at a time, one thread a rank: runs that share cores are slow, and spin while they wait.
+//! seconds, with one thread a rank.
 //!
 //! What PyTorch computes for the same comes from `golden/ten_steps.json`, made by the Python beside it.
 
@@ -32,7 +32,7 @@ use tempfile::TempDir;
 use crate::runs::rows_by_case;
 use crate::safetensors::{self, Stored, Tensors};
 use crate::sandbox::wait_until;
-use crate::{extract, processes_of, turn, worker};
+use crate::{extract, processes_of, turn_of, worker};
 
 /// What a run takes where a test does not say otherwise.
 const DEFAULTS: [(&str, &str); 5] =
@@ -51,6 +51,8 @@ const NAP: Duration = Duration::from_millis(10);
 pub struct Run {
     command: Command,
     folder: TempDir,
+    /// Of one thread each.
+    ranks: u32,
 }
 
 /// What it left.
@@ -68,7 +70,7 @@ impl Run {
     /// Started without mpirun.
     pub fn alone(options: &str) -> Run {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut run = Run { command: Command::new(in_folder(&folder)), folder };
+        let mut run = Run { command: Command::new(in_folder(&folder)), folder, ranks: 1 };
         run.train(options);
         run
     }
@@ -79,7 +81,7 @@ impl Run {
         let mut command = Command::new("mpirun");
         command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np")).arg(ranks.to_string());
         command.arg(in_folder(&folder));
-        let mut run = Run { command, folder };
+        let mut run = Run { command, folder, ranks };
         run.train(options);
         run
     }
@@ -129,7 +131,7 @@ impl Run {
 
     /// `meanwhile` gets the path of standard output and the folder.
     fn finish_after(mut self, meanwhile: impl FnOnce(&Path, &Path)) -> Finished {
-        let _turn = turn();
+        let _turn = turn_of(self.ranks);
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
         let file = |path: &Path| File::create(path).expect("created");
         self.command.stdin(Stdio::null()).stdout(file(&stdout)).stderr(file(&stderr));
@@ -675,7 +677,7 @@ fn a_sweep_of_the_real_worker_comes_out_in_figures() {
                    --iters 4 --warmup 1 --threads 1";
     let mut sweep = ringmark(options);
     sweep.arg("--worker").arg(in_folder(&folder)).arg("--out").arg(&out).env("OMP_NUM_THREADS", "1");
-    let sweep = Run { command: sweep, folder }.finish();
+    let sweep = Run { command: sweep, folder, ranks: 2 }.finish();
     assert_eq!(sweep.status, Some(0), "{}", sweep.stderr);
     let extract = ringmark("extract").arg(&out).output().expect("starts");
     assert!(extract.status.success(), "{}", String::from_utf8_lossy(&extract.stderr));
@@ -733,7 +735,7 @@ fn a_straggler_is_named_in_log_record_and_table_and_its_victim_is_not() {
          --iters 24 --warmup 4 --threads 1 --inject slow:1:400",
     ));
     sweep.arg("--worker").arg(in_folder(&folder)).arg("--out").arg(&out).env("OMP_NUM_THREADS", "1");
-    let sweep = Run { command: sweep, folder }.finish();
+    let sweep = Run { command: sweep, folder, ranks: 2 }.finish();
     assert_eq!(sweep.status, Some(0), "{}", sweep.stderr);
 
     let path = out.join("1n2g/resnet18_b2_fp32_1");
@@ -783,9 +785,9 @@ fn another_network_trains_and_is_named_in_log_and_record() {
     assert!(error.contains("layer1.0.conv1.weight has shape [64, 64, 1, 1] in /"), "{error}");
 }
 
-/// Runs `score` and reads its record; `program` starts the worker.
-fn score(mut program: Command, folder: &TempDir, options: &str) -> (String, ScoreRecord) {
-    let _turn = turn();
+/// Runs `score` and reads its record; `program` starts so many ranks of the worker.
+fn score(mut program: Command, folder: &TempDir, ranks: u32, options: &str) -> (String, ScoreRecord) {
+    let _turn = turn_of(ranks);
     let path = folder.path().join("score.json");
     program.arg("score").args(words("--device cpu --threads 1 --image-size 32 --batch-size 2"));
     program.args(words(options)).arg("--record").arg(&path).env("OMP_NUM_THREADS", "1");
@@ -821,7 +823,7 @@ fn a_rank_takes_the_memory_that_the_launcher_expects() {
 fn scoring_prints_mxnet_s_line_and_records_every_pass() {
     let folder = tempfile::tempdir().expect("a folder");
     let (log, record) =
-        score(Command::new(in_folder(&folder)), &folder, "--model resnet18 --dtype bf16 --run 2 --quick");
+        score(Command::new(in_folder(&folder)), &folder, 1, "--model resnet18 --dtype bf16 --run 2 --quick");
     assert_eq!((record.failure(), record.label().run, record.label().profile), (None, 2, Profile::Quick));
     assert_eq!((record.config.iterations, record.config.warmup, record.config.model), (10, 5, Model::Resnet18));
     let [passes] = record.seconds.as_slice() else { panic!("{record:?}") };
@@ -840,7 +842,7 @@ fn ranks_score_beside_each_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut mpirun = Command::new("mpirun");
     mpirun.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(in_folder(&folder));
-    let (log, record) = score(mpirun, &folder, "--iters 3 --warmup 0 --case 1n2g");
+    let (log, record) = score(mpirun, &folder, 2, "--iters 3 --warmup 0 --case 1n2g");
     assert_eq!((record.failure(), record.ranks.len(), record.seconds.len()), (None, 2, 2));
     let of_rank = |rank: usize| record.seconds[rank].iter().map(|pass| pass.0).sum::<f64>();
     let speed = record.speed().expect("passes").0;

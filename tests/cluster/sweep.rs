@@ -3,33 +3,39 @@
 use std::fs;
 use std::process::Command;
 
-use crate::cluster::{Cluster, host, succeed};
+use crate::cluster::{Cluster, succeed};
 use crate::sandbox::{run, words};
 use crate::{turn, worker};
 
 #[test]
 fn a_sweep_from_a_hostfile_ends_in_a_table_of_efficiency() {
-    let _turn = turn();
     let Some(cluster) = Cluster::up(4) else { return };
+    let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
     let (hostfile, out) = (folder.path().join("hosts"), folder.path().join("out"));
-    let lines: Vec<String> = (1..=4).map(|number| format!("{} slots=2\n", host(number))).collect();
+    let lines: Vec<String> = (1..=4).map(|number| format!("{} slots=2\n", cluster.host(number))).collect();
     fs::write(&hostfile, lines.concat()).expect("written");
 
     // Hosts whose slots nobody said are asked: the first is where ringmark runs, the second answers by ssh.
     let options = folder.path().join("sweep.toml");
     let mut dry = cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--dry-run", "--cases", "2n1g"]);
-    dry.arg("--hosts").arg(format!("{},{}", host(1), host(2))).args(["--device", "cpu", "--worker"]).arg(worker());
+    dry.arg("--hosts")
+        .arg(format!("{},{}", cluster.host(1), cluster.host(2)))
+        .args(["--device", "cpu", "--worker"])
+        .arg(worker());
     succeed(&dry.arg("--out").arg(&out).arg("--save-config").arg(&options).output().expect("starts"));
     let cores = std::thread::available_parallelism().expect("Linux");
     let said = fs::read_to_string(&options).expect("written");
-    assert!(said.contains(&format!("\nhosts = \"{}:{cores},{}:{cores}\"\n", host(1), host(2))), "{said}");
+    assert!(
+        said.contains(&format!("\nhosts = \"{}:{cores},{}:{cores}\"\n", cluster.host(1), cluster.host(2))),
+        "{said}"
+    );
 
     let mut sweep =
         cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark"), "sweep", "--cases", "1n1g,1n2g,2n2g,4n2g"]);
     sweep.arg("--hostfile").arg(&hostfile).arg("--worker").arg(worker()).arg("--out").arg(&out);
     sweep.args(words(
-        "--runs 1 --device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 8 --warmup 2 --threads 1",
+        "--runs 1 --device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 5 --warmup 1 --threads 1",
     ));
     let output = sweep.output().expect("starts");
     succeed(&output);

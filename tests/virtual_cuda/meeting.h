@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
@@ -76,8 +77,8 @@ class Meeting {
       if (head_->is_over.load() && head_->round.load() == round) {
         return false;
       }
-      syscall(SYS_futex, &head_->round, FUTEX_WAIT, round, &LOOK, nullptr, 0);
-      for (int rank = 0; rank < ranks_; ++rank) {
+      const bool is_late = syscall(SYS_futex, &head_->round, FUTEX_WAIT, round, &LOOK, nullptr, 0) != 0 && errno == ETIMEDOUT;
+      for (int rank = 0; is_late && rank < ranks_; ++rank) {
         const pid_t process = head_->processes[rank].load();
         if (process != 0 && !goes_on(process) && head_->round.load() == round) {
           end();
