@@ -46,6 +46,9 @@ std::string last_error;
 // That were enqueued.
 std::uint64_t sums = 0;
 
+// The one of which a faulty GPU gets one wrong element, from 1; 0 is none.
+const std::uint64_t wrong_sum = virtual_cuda::count_of("VIRTUAL_CUDA_WRONG_SUM");
+
 Result refuse(Result result, const std::string& why) {
   last_error = why;
   return result;
@@ -226,7 +229,7 @@ Result enqueue(
       meeting->exchange(machine.now(*stream), [&](int, std::uint64_t now) { begin = std::max(begin, now); }) && body();
 
   const auto& settings = machine.settings();
-  if (sums == settings.wrong_sum && virtual_cuda::is_faulty(stream->device)) {
+  if (sums == wrong_sum && virtual_cuda::is_faulty(stream->device)) {
     const auto written =
         std::find_if(places.begin(), places.end(), [](const Place& place) { return place.writes && place.bytes > 0; });
     if (written != places.end()) {
