@@ -600,7 +600,7 @@ fn little_and_odd_results_have_a_page_too() {
         (&nothing_counts, &["no run counts", "Not to be quoted"]),
         (&quick, &["quick profile, a first look", "Not to be quoted"]),
         (&instant, &["Where the time of a step goes"]),
-        (&bandwidth_alone, &["Bus bandwidth by size", "every result is right", "1n4g/bandwidth.json"]),
+        (&bandwidth_alone, &["Bus bandwidth of all-reduce by size", "every result is right", "1n4g/bandwidth.json"]),
     ] {
         let page = page(&folder.path());
         for word in words {

@@ -77,7 +77,7 @@ pub enum Command {
     Sweep(Box<SweepOptions>),
     /// Run inference at every point several times through mpirun, Slurm or Grid Engine: images/s by network and batch size
     Score(Box<ScoreOptions>),
-    /// Measure all-reduce alone, by message size or with a network's gradients, through mpirun, Slurm or Grid Engine
+    /// Measure all-reduce or another operation alone, by message size or with a network's gradients, through mpirun, Slurm or Grid Engine
     Bandwidth(Box<BandwidthOptions>),
     /// Check every host: ssh, programs, devices, network; print what is wrong and how to fix it
     Doctor(DoctorOptions),
