@@ -5,6 +5,7 @@
 pub mod allocator;
 pub mod cuda;
 mod driver;
+pub mod host_array;
 pub mod libraries;
 pub mod mpi;
 pub mod nccl;

@@ -111,6 +111,8 @@ pub struct Window {
 
 // SAFETY: the mapping is this process's for good, and its counters are atomic.
 unsafe impl Send for Window {}
+// SAFETY: as above; who reads and writes what of the arrays when is promised by the callers of its methods, of any thread.
+unsafe impl Sync for Window {}
 
 impl Window {
     /// Makes a window, as rank 0 of the host; `mark` is its own.
@@ -194,13 +196,18 @@ impl Window {
 
     /// This rank's array as a tensor, `[elements]`. It lives as long as the process: the mapping is never undone.
     pub fn tensor(&self, array: Array) -> Tensor {
+        self.tensor_of(array, self.own)
+    }
+
+    /// The same of the array of rank `rank` of the host.
+    pub fn tensor_of(&self, array: Array, rank: usize) -> Tensor {
         let kind = match self.element(array) {
             Element::Float => Kind::Float,
             Element::Half => Kind::Half,
             Element::BFloat16 => Kind::BFloat16,
         };
         let length = self.layout.elements;
-        let data = self.address(array, self.own, 0..length);
+        let data = self.address(array, rank, 0..length);
         // SAFETY: `length` elements of `kind`, contiguous, mapped for the rest of the process's life.
         unsafe { Tensor::from_blob(data, &[length as i64], &[1], kind, Device::Cpu) }
     }

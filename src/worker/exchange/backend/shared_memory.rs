@@ -104,12 +104,7 @@ impl SharedMemory {
             sums: element(shape.sums),
             is_shared: shape.in_place,
         };
-        let joined = join(layout, world, may_watch);
-        let problem = joined.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
-        if let Some(problem) = world.gather_text(&problem).into_iter().find(|problem| !problem.is_empty()) {
-            bail!(problem);
-        }
-        let window = joined?;
+        let window = join_together(layout, world)?;
         let local_sizes = world.gather(&[ranks as f64]).concat();
         let shards = local_sizes.iter().copied().fold(f64::INFINITY, f64::min) as usize;
         let between_hosts = if world.ranks() as usize == ranks {
@@ -347,6 +342,16 @@ fn pause(may_watch: bool) {
     if may_watch { std::hint::spin_loop() } else { thread::sleep(PATIENCE) }
 }
 
+/// Makes the host's window, or opens it. All ranks call it together; all fail or none.
+pub fn join_together(layout: WindowLayout, world: &World) -> Result<Window> {
+    let joined = join(layout, world, world.has_own_cores());
+    let problem = joined.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
+    if let Some(problem) = world.gather_text(&problem).into_iter().find(|problem| !problem.is_empty()) {
+        bail!(problem);
+    }
+    joined
+}
+
 /// Makes the host's window, or opens it; every rank of the host calls this.
 fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> {
     let is_first = world.local_rank() == 0;
@@ -372,7 +377,8 @@ fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> 
     joined.with_context(|| format!("shared memory of host {} (choose --backend mpi to do without)", world.host()))
 }
 
-fn element(kind: Kind) -> Element {
+/// As sums know a type of libtorch.
+pub fn element(kind: Kind) -> Element {
     match kind {
         Kind::Half => Element::Half,
         Kind::BFloat16 => Element::BFloat16,
