@@ -7,6 +7,7 @@
 pub mod all_reduce;
 pub mod backend;
 pub mod bucket;
+pub mod collective;
 pub mod kv_store;
 pub mod loss_scaler;
 pub mod memory;

@@ -8,10 +8,11 @@ use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::Wire;
 use tch::Kind;
 
-use crate::exchange::backend::shared_memory;
-use crate::exchange::memory;
+use crate::exchange::backend::shared_memory::join;
+use crate::exchange::memory::{self, Shape};
 use crate::ffi::host_array::HostArray;
-use crate::ffi::shared_window::{Array, COUNTERS, Window, WindowLayout};
+use crate::ffi::shared_window::{Array, COUNTERS, Window};
+use crate::ffi::sums::Combination;
 use crate::job::world::World;
 
 /// The last counter: ranks that have come to the end of a round.
@@ -42,14 +43,8 @@ impl HostSum {
     /// call it together.
     pub fn join(elements: usize, wire: Wire, world: &World) -> Result<HostSum> {
         let (rank, ranks) = (world.local_rank() as usize, world.local_ranks() as usize);
-        let layout = WindowLayout {
-            ranks,
-            elements,
-            wire: shared_memory::element(memory::kind(wire)),
-            sums: shared_memory::element(Kind::Float),
-            is_shared: false,
-        };
-        let window = Arc::new(shared_memory::join_together(layout, world)?);
+        let shape = Shape { elements, wire: memory::kind(wire), sums: Kind::Float, in_place: false };
+        let window = Arc::new(join::window(shape, world, world.has_own_cores())?);
         Ok(HostSum { window, rank, ranks, targets: vec![0; COUNTERS], started: 0 })
     }
 
@@ -102,7 +97,8 @@ impl Meeting {
     pub fn sum(&self, elements: Range<usize>) -> bool {
         let is_filled = self.window.has_reached(self.counter, self.target);
         if is_filled {
-            self.window.sum(Array::Wire, Array::Wire, elements, self.rank..self.rank + 1, false);
+            let own = self.rank..self.rank + 1;
+            self.window.combine(Combination::SUM, (Array::Wire, Array::Wire), elements, own, false);
         }
         is_filled
     }
