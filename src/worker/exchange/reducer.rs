@@ -166,7 +166,8 @@ impl GradientReducer {
     }
 }
 
-fn plan(parameters: &[Tensor], sizes: &ExchangeConfig) -> BucketPlan {
+/// The buckets of parameters in the order of backward.
+pub fn plan(parameters: &[Tensor], sizes: &ExchangeConfig) -> BucketPlan {
     let lengths: Vec<usize> = parameters.iter().map(Tensor::numel).collect();
     BucketPlan::new(&lengths, sizes.bucket(), sizes.tail())
 }

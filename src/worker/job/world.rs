@@ -1,6 +1,7 @@
 //! Who is there: the ranks of this job as MPI knows them, and the few things they exchange outside the step.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub struct World {
     /// Every process of the job: the ranks, then the servers.
     all: SimpleCommunicator,
     host: String,
+    /// Whether some have died without which the others went on.
+    has_lost_some: Cell<bool>,
     /// Whether every rank has cores to itself, once that is known.
     has_own_cores: OnceLock<bool>,
     /// Dropped last: ends MPI, which waits for the others.
@@ -84,6 +87,7 @@ impl World {
             node,
             all,
             host,
+            has_lost_some: Cell::new(false),
             has_own_cores: OnceLock::new(),
             _universe: universe,
         };
@@ -108,6 +112,9 @@ impl World {
                 Message::Failed { reason: cuda::in_words(error), shortage }
             }
         });
+        if let (true, Ok(failure)) = (world.has_lost_some.get(), &ended) {
+            world.leave_at_once(failure.as_deref());
+        }
         match ended {
             Ok(None) => Ok(()),
             Ok(Some(failure)) => {
@@ -126,6 +133,16 @@ impl World {
         }
     }
 
+    /// Ends this process without MPI's farewell, which may wait for ranks that have died, and for ever.
+    fn leave_at_once(&self, failure: Option<&str>) -> ! {
+        if let (Some(failure), 0, Role::Worker) = (failure, self.communicator.borrow().rank(), self.role) {
+            standard_error::emit(&format!("ringmark-worker: the run failed: {failure}"));
+        }
+        // Nothing is lost if nobody reads it.
+        let _ = std::io::stdout().flush();
+        std::process::exit(i32::from(failure.is_some()))
+    }
+
     /// What this process is for.
     pub fn role(&self) -> Role {
         self.role
@@ -141,6 +158,11 @@ impl World {
         self.ranks
     }
 
+    /// Some ranks have died: the end must not wait for them.
+    pub fn note_loss(&self) {
+        self.has_lost_some.set(true);
+    }
+
     /// Goes on without the ranks `lost`, which have died: no call waits for them any more, and what is gathered is of the
     /// others. All that are left call it together.
     pub fn go_on_without(&self, lost: &[u32]) -> Result<()> {
@@ -148,6 +170,7 @@ impl World {
             return Ok(());
         }
         let lost: Vec<i32> = lost.iter().map(|rank| *rank as i32).collect();
+        self.note_loss();
         let left = self.communicator.borrow().group().exclude(&lost);
         let communicator = self.communicator.borrow().split_by_subgroup(&left);
         *self.communicator.borrow_mut() = communicator.context("MPI does not go on without the ranks that died")?;

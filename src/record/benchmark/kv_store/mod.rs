@@ -121,6 +121,16 @@ impl KvStoreConfig {
         ]
     }
 
+    /// Refuses servers whose number nobody says.
+    pub fn check_servers(&self) -> anyhow::Result<()> {
+        ensure!(
+            !self.kv_store.has_servers() || self.servers.is_some(),
+            "--kv-store {} needs --servers N: of the processes that mpirun starts the last N are servers, and the others ranks",
+            self.kv_store
+        );
+        Ok(())
+    }
+
     /// Refuses what does not go together.
     pub fn check(&self, exchange: &ExchangeConfig, dtype: Dtype, autotune: bool) -> anyhow::Result<()> {
         let KvStoreConfig { kv_store, servers, key_placement } = self;

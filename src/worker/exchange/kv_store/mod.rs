@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`server`] | a server process: sums, updates, answers; [`held_part`] is what it holds |
 //! | [`worker`] | a rank that trains with servers; [`links`] are its connections, [`host_sum`] what its host adds up first |
+//! | [`owners`] | the kv-stores without servers: a rank sums, updates and sends the weights |
 //! | [`meeting`] | how they find each other |
 //! | [`protocol`] | what they say |
 //! | [`plan`] | which server holds which values; pure |
@@ -17,23 +18,24 @@ mod held_part;
 mod host_sum;
 mod links;
 mod meeting;
+mod owners;
 mod plan;
 mod protocol;
 pub mod server;
 mod worker;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use ringmark_record::benchmark::train::config::TrainConfig;
 
+use crate::exchange::kv_store::owners::Owners;
 use crate::exchange::kv_store::worker::WithServers;
 use crate::exchange::{GradientExchange, Parameters};
 use crate::job::session::Session;
 
 /// The strategy of `config`, which is none of all-reduce; all ranks call it together.
 pub fn new(config: &TrainConfig, parameters: Parameters, session: &Session) -> Result<Box<dyn GradientExchange>> {
-    let kv_store = config.kv_store.kv_store;
-    if kv_store.has_servers() {
-        return Ok(Box::new(WithServers::new(config, parameters, session)?));
-    }
-    bail!("--kv-store {kv_store} is not there yet")
+    Ok(match config.kv_store.kv_store.has_servers() {
+        true => Box::new(WithServers::new(config, parameters, session)?),
+        false => Box::new(Owners::new(config, parameters, session)?),
+    })
 }

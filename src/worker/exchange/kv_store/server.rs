@@ -131,6 +131,9 @@ pub fn run(config: &TrainConfig, world: &World) -> Result<()> {
         }
         drop(sender);
         let served = server.serve(&heard);
+        if server.pushers.iter().any(|pusher| pusher.state == PusherState::Lost) {
+            world.note_loss();
+        }
         // Writers end when they have sent all; readers when their worker has read it, or when the server fails.
         server.pushers.clear();
         if served.is_err() {
