@@ -7,10 +7,11 @@ use std::ops::Range;
 use anyhow::{Result, bail, ensure};
 use mpi::ffi;
 use mpi::raw::AsRaw;
-use mpi::topology::SimpleCommunicator;
 use mpi::traits::Communicator;
 use tch::{Device, Kind, Tensor};
 
+use crate::ffi::mpi_calls::{Group, check, count, in_place, is_complete, start};
+use crate::ffi::mpi_halves::Halves;
 use crate::ffi::sums::{self, Combination, Element};
 
 /// The sums and maxima that MPI lacks: of fp16 and of bfloat16, added in fp32 and rounded after every addition.
@@ -165,26 +166,6 @@ impl Sums {
     }
 }
 
-/// As MPI counts.
-pub(super) fn count(elements: usize) -> Result<c_int> {
-    let Ok(count) = c_int::try_from(elements) else {
-        bail!("one MPI call reaches fewer than 2^31 elements, not {elements}: set --chunk-kb");
-    };
-    Ok(count)
-}
-
-/// Some of the ranks, as MPI knows them: twice, because what starts on a communicator must start in the same order on
-/// all of its ranks, and the second halves of sums begin when they can.
-pub struct Group {
-    /// For what is started.
-    pub first: SimpleCommunicator,
-    /// For what follows from it.
-    pub second: SimpleCommunicator,
-}
-
-// SAFETY: MPI handles may be used from any thread.
-unsafe impl Send for Group {}
-
 /// A sum on its way.
 pub struct Request {
     handle: ffi::MPI_Request,
@@ -220,167 +201,6 @@ impl Request {
         }
         Ok(self.is_done)
     }
-}
-
-/// The sum of values of half precision: one part of them for each rank of a group.
-struct Halves {
-    /// The first of them.
-    position: *mut c_void,
-    kind: ffi::MPI_Datatype,
-    element: Element,
-    /// Values of each part, and where it begins; MPI reads them until the requests are done.
-    counts: Vec<c_int>,
-    starts: Vec<c_int>,
-    own: usize,
-    /// The same of this rank's part, which comes from every rank.
-    received_counts: Vec<c_int>,
-    received_starts: Vec<c_int>,
-    received: Vec<u16>,
-    combination: Combination,
-    is_added: bool,
-    /// Who gets the sums, where not all do.
-    root: Option<c_int>,
-    first: ffi::MPI_Comm,
-    second: ffi::MPI_Comm,
-}
-
-impl Halves {
-    fn new(
-        position: *mut c_void,
-        length: usize,
-        (kind, element): (ffi::MPI_Datatype, Element),
-        combination: Combination,
-        ranks: &Group,
-        root: Option<c_int>,
-    ) -> Result<Halves> {
-        let (own, count) = (ranks.first.rank() as usize, ranks.first.size() as usize);
-        let borders: Vec<usize> = (0..=count).map(|part| length * part / count).collect();
-        let lengths: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let received_starts: Vec<usize> = (0..count).map(|rank| rank * lengths[own]).collect();
-        let of_mpi =
-            |numbers: &[usize]| numbers.iter().map(|number| c_int::try_from(*number)).collect::<Result<_, _>>();
-        Ok(Halves {
-            position,
-            kind,
-            element,
-            counts: of_mpi(&lengths)?,
-            starts: of_mpi(&borders[..count])?,
-            own,
-            received_counts: of_mpi(&vec![lengths[own]; count])?,
-            received_starts: of_mpi(&received_starts)?,
-            received: vec![0; lengths[own] * count],
-            combination,
-            is_added: false,
-            root,
-            first: ranks.first.as_raw(),
-            second: ranks.second.as_raw(),
-        })
-    }
-
-    /// Every part to its rank.
-    fn exchange(&mut self) -> Result<ffi::MPI_Request> {
-        let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
-        let (received_counts, received_starts) = (self.received_counts.as_ptr(), self.received_starts.as_ptr());
-        let received = self.received.as_mut_ptr().cast();
-        // SAFETY: the parts lie in the memory that the caller of `start_all_reduce` keeps, and in `received`, which has
-        // room for one from every rank; this value is boxed and lives as long as the request.
-        start("MPI_Ialltoallv", |request| unsafe {
-            ffi::MPI_Ialltoallv(
-                self.position.cast_const(),
-                counts,
-                starts,
-                self.kind,
-                received,
-                received_counts,
-                received_starts,
-                self.kind,
-                self.first,
-                request,
-            )
-        })
-    }
-
-    /// Adds this rank's part, in the order of the ranks, and leaves the sums in its place.
-    fn add(&mut self) {
-        let length = self.counts[self.own] as usize;
-        let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());
-        // `chunks` takes no length of 0.
-        let sources: Vec<*mut u8> =
-            self.received.chunks_mut(length.max(1)).map(|part| part.as_mut_ptr().cast()).collect();
-        // SAFETY: `received` holds `length` elements from every rank, `own` is the place of as many; they lie apart, and the
-        // exchange is done with both.
-        unsafe {
-            let element = self.element;
-            sums::combine(self.combination, &sources, element, &[own.cast()], element, length, false);
-        }
-        self.is_added = true;
-    }
-
-    /// Every rank's sums to all, or to the root.
-    fn gather(&self) -> Result<ffi::MPI_Request> {
-        let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
-        if let Some(root) = self.root {
-            let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());
-            let from = if root as usize == self.own { in_place() } else { own.cast_const() };
-            // SAFETY: as below; MPI writes on the root alone.
-            return start("MPI_Igatherv", |request| unsafe {
-                ffi::MPI_Igatherv(
-                    from,
-                    self.counts[self.own],
-                    self.kind,
-                    self.position,
-                    counts,
-                    starts,
-                    self.kind,
-                    root,
-                    self.second,
-                    request,
-                )
-            });
-        }
-        // SAFETY: as in `exchange`; every part has its own place.
-        start("MPI_Iallgatherv", |request| unsafe {
-            ffi::MPI_Iallgatherv(
-                in_place(),
-                0,
-                self.kind,
-                self.position,
-                counts,
-                starts,
-                self.kind,
-                self.second,
-                request,
-            )
-        })
-    }
-}
-
-/// What `call` starts without waiting.
-fn start(name: &str, call: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> Result<ffi::MPI_Request> {
-    // SAFETY: a null handle, overwritten by the call.
-    let mut request = unsafe { std::mem::zeroed() };
-    check(name, call(&mut request))?;
-    Ok(request)
-}
-
-fn is_complete(request: &mut ffi::MPI_Request) -> Result<bool> {
-    let mut flag: c_int = 0;
-    // SAFETY: a handle that MPI made; the status is not wanted.
-    let status = unsafe { ffi::MPI_Test(request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
-    check("MPI_Test", status)?;
-    Ok(flag != 0)
-}
-
-pub(super) fn check(call: &str, status: c_int) -> Result<()> {
-    ensure!(status == ffi::MPI_SUCCESS as c_int, "{call} returned {status}");
-    Ok(())
-}
-
-/// MPI_IN_PLACE is a cast in a C macro, which bindings do not carry over. 1 is Open MPI's value; another MPI library
-/// has another, and no constant of the name below, so that it is refused by the compiler.
-pub(super) fn in_place() -> *const c_void {
-    const _: u32 = ffi::OMPI_MAJOR_VERSION;
-    std::ptr::without_provenance(1)
 }
 
 /// What MPI calls for an operation of its own.

@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use mpi::ffi;
 use tch::Tensor;
 
-use crate::ffi::mpi::{Message, Sums, check, count, in_place};
+use crate::ffi::mpi::{Message, Sums};
+use crate::ffi::mpi_calls::{check, count, in_place};
 
 /// Parts of an array as MPI wants them, from the first of their elements on.
 struct Parts {

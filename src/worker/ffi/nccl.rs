@@ -6,19 +6,16 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 use libloading::os::unix::Library;
 use tch::{Kind, Tensor};
 
-use crate::ffi::nccl_collectives::Collectives;
+use crate::ffi::nccl_functions::{Collectives, Status, find};
 use crate::ffi::shim;
 
 /// Length of the identity that all ranks of a communicator share.
 pub const UNIQUE_ID_BYTES: usize = size_of::<ncclUniqueId>();
-
-/// ncclResult_t as an integer: a newer NCCL may return a code that is not in cudarc's enum, which no enum may hold.
-pub(super) type Status = c_int;
 
 const SUCCESS: Status = ncclResult_t::ncclSuccess as Status;
 const IN_PROGRESS: Status = ncclResult_t::ncclInProgress as Status;
@@ -75,13 +72,6 @@ impl Nccl {
             unsafe { (text((self.get_error_string)(result)), text((self.get_last_error)(communicator))) };
         bail!("{call}: {error}{}{last}", if last.is_empty() { "" } else { ": " })
     }
-}
-
-/// The function `name` of `library`; the caller's field has the type that nccl.h declares for it.
-pub(super) fn find<F: Copy>(library: &'static Library, name: &CStr) -> Result<F> {
-    // SAFETY: the caller's promise.
-    let symbol = unsafe { library.get::<F>(name) };
-    symbol.map(|symbol| *symbol).with_context(|| format!("NCCL lacks {name:?}: install NCCL 2.14 or later"))
 }
 
 /// # Safety

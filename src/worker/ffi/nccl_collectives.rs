@@ -4,68 +4,10 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
-use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t};
-use libloading::os::unix::Library;
+use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 use tch::Tensor;
 
-use crate::ffi::nccl::{Communicator, Status, find};
-
-/// Input, output, elements, type: then what differs, and communicator and stream.
-type Reduce = unsafe extern "C" fn(
-    *const c_void,
-    *mut c_void,
-    usize,
-    ncclDataType_t,
-    ncclRedOp_t,
-    ncclComm_t,
-    cudaStream_t,
-) -> Status;
-type ReduceToRoot = unsafe extern "C" fn(
-    *const c_void,
-    *mut c_void,
-    usize,
-    ncclDataType_t,
-    ncclRedOp_t,
-    c_int,
-    ncclComm_t,
-    cudaStream_t,
-) -> Status;
-type Gather =
-    unsafe extern "C" fn(*const c_void, *mut c_void, usize, ncclDataType_t, ncclComm_t, cudaStream_t) -> Status;
-type Broadcast =
-    unsafe extern "C" fn(*const c_void, *mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
-type Send = unsafe extern "C" fn(*const c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
-type Receive = unsafe extern "C" fn(*mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
-
-/// The functions used, by name.
-pub struct Collectives {
-    all_reduce: Reduce,
-    reduce: ReduceToRoot,
-    reduce_scatter: Reduce,
-    broadcast: Broadcast,
-    all_gather: Gather,
-    send: Send,
-    receive: Receive,
-    group_start: unsafe extern "C" fn() -> Status,
-    group_end: unsafe extern "C" fn() -> Status,
-}
-
-impl Collectives {
-    /// Finds every function in `library`.
-    pub fn new(library: &'static Library) -> Result<Collectives> {
-        Ok(Collectives {
-            all_reduce: find(library, c"ncclAllReduce")?,
-            reduce: find(library, c"ncclReduce")?,
-            reduce_scatter: find(library, c"ncclReduceScatter")?,
-            broadcast: find(library, c"ncclBroadcast")?,
-            all_gather: find(library, c"ncclAllGather")?,
-            send: find(library, c"ncclSend")?,
-            receive: find(library, c"ncclRecv")?,
-            group_start: find(library, c"ncclGroupStart")?,
-            group_end: find(library, c"ncclGroupEnd")?,
-        })
-    }
-}
+use crate::ffi::nccl::Communicator;
 
 /// How values come together, as NCCL has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

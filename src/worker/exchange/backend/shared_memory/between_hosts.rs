@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use anyhow::Result;
 
-use crate::ffi::mpi::{Group, Request, Sums};
+use crate::ffi::mpi::{Request, Sums};
+use crate::ffi::mpi_calls::Group;
 
 /// The exchange with the ranks on the other hosts.
 pub struct BetweenHosts {

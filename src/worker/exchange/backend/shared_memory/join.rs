@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use tch::Kind;
 
 use crate::exchange::memory::Shape;
-use crate::ffi::mpi::Group;
+use crate::ffi::mpi_calls::Group;
 use crate::ffi::shared_window::{Window, WindowLayout};
 use crate::ffi::sums::Element;
 use crate::host::facts;

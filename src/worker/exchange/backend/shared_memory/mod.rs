@@ -13,6 +13,7 @@ mod between_hosts;
 pub mod join;
 mod others;
 mod piece;
+mod work;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,7 +27,7 @@ use ringmark_record::host::heartbeat::Stage;
 use crate::exchange::backend::Backend;
 use crate::exchange::backend::mpi::chunks;
 use crate::exchange::backend::shared_memory::between_hosts::{BetweenHosts, Chunk, Then};
-use crate::exchange::backend::shared_memory::others::Work;
+use crate::exchange::backend::shared_memory::work::{PendingRange, Work};
 use crate::exchange::collective::Collective;
 use crate::exchange::memory::{Memory, Shape};
 use crate::ffi::shared_window::{Array, COUNTERS, SMALL_BYTES, Window};
@@ -71,12 +72,6 @@ pub struct SharedMemory {
     /// Whether this round has a range that others write to.
     is_shared: bool,
     may_watch: bool,
-}
-
-/// What is left to do of a range when all ranks are at its counter.
-struct PendingRange {
-    counter: usize,
-    work: Work,
 }
 
 impl SharedMemory {

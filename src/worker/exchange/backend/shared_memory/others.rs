@@ -12,24 +12,11 @@ use tch::Tensor;
 
 use crate::exchange::backend::shared_memory::between_hosts::Then;
 use crate::exchange::backend::shared_memory::piece::{self, Piece, number_in_group};
-use crate::exchange::backend::shared_memory::{PendingRange, SharedMemory, staged};
+use crate::exchange::backend::shared_memory::work::{PendingRange, Work};
+use crate::exchange::backend::shared_memory::{SharedMemory, staged};
 use crate::exchange::collective::{Collective, Place};
 use crate::ffi::shared_window::Array;
 use crate::job::world::Seat;
-
-/// What is done when all ranks of the host are at a range's counter.
-pub enum Work {
-    /// This rank's shard of an all-reduce.
-    Sum { elements: Range<usize>, small: Option<usize> },
-    /// This rank's pieces of a reduction.
-    Reduce { pieces: Vec<Piece> },
-    /// This rank's pieces go to the other hosts or come from there; it is counted at `received` when they have.
-    Send { pieces: Vec<Piece>, from: Array, received: usize },
-    /// Every piece is read; `None` is the sums.
-    Read { pieces: Vec<Piece>, from: Array, output: Option<Tensor> },
-    /// Each of these elements of a rank of this host comes to a place of the same length.
-    Fetch { from: Vec<(usize, Range<usize>, usize)> },
-}
 
 impl SharedMemory {
     fn own_seat(&self) -> Seat {

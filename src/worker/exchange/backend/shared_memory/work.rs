@@ -1,0 +1,28 @@
+//! What a rank has still to do of what was started.
+
+use std::ops::Range;
+
+use tch::Tensor;
+
+use crate::exchange::backend::shared_memory::piece::Piece;
+use crate::ffi::shared_window::Array;
+
+/// What is left to do of a range when all ranks are at its counter.
+pub struct PendingRange {
+    pub counter: usize,
+    pub work: Work,
+}
+
+/// What is done when all ranks of the host are at a range's counter.
+pub enum Work {
+    /// This rank's shard of an all-reduce.
+    Sum { elements: Range<usize>, small: Option<usize> },
+    /// This rank's pieces of a reduction.
+    Reduce { pieces: Vec<Piece> },
+    /// This rank's pieces go to the other hosts or come from there; it is counted at `received` when they have.
+    Send { pieces: Vec<Piece>, from: Array, received: usize },
+    /// Every piece is read; `None` is the sums.
+    Read { pieces: Vec<Piece>, from: Array, output: Option<Tensor> },
+    /// Each of these elements of a rank of this host comes to a place of the same length.
+    Fetch { from: Vec<(usize, Range<usize>, usize)> },
+}

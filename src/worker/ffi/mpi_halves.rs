@@ -1,0 +1,144 @@
+//! Sums of half precision between ranks, without waiting, added in fp32 and rounded once: MPI would round after every addition.
+
+use std::ffi::{c_int, c_void};
+
+use anyhow::Result;
+use mpi::ffi;
+use mpi::raw::AsRaw;
+use mpi::traits::Communicator;
+
+use crate::ffi::mpi_calls::{Group, in_place, start};
+use crate::ffi::sums::{self, Combination, Element};
+
+/// The sum of values of half precision: one part of them for each rank of a group.
+pub struct Halves {
+    /// The first of them.
+    position: *mut c_void,
+    kind: ffi::MPI_Datatype,
+    element: Element,
+    /// Values of each part, and where it begins; MPI reads them until the requests are done.
+    counts: Vec<c_int>,
+    starts: Vec<c_int>,
+    own: usize,
+    /// The same of this rank's part, which comes from every rank.
+    received_counts: Vec<c_int>,
+    received_starts: Vec<c_int>,
+    received: Vec<u16>,
+    combination: Combination,
+    pub(super) is_added: bool,
+    /// Who gets the sums, where not all do.
+    root: Option<c_int>,
+    first: ffi::MPI_Comm,
+    second: ffi::MPI_Comm,
+}
+
+impl Halves {
+    pub fn new(
+        position: *mut c_void,
+        length: usize,
+        (kind, element): (ffi::MPI_Datatype, Element),
+        combination: Combination,
+        ranks: &Group,
+        root: Option<c_int>,
+    ) -> Result<Halves> {
+        let (own, count) = (ranks.first.rank() as usize, ranks.first.size() as usize);
+        let borders: Vec<usize> = (0..=count).map(|part| length * part / count).collect();
+        let lengths: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let received_starts: Vec<usize> = (0..count).map(|rank| rank * lengths[own]).collect();
+        let of_mpi =
+            |numbers: &[usize]| numbers.iter().map(|number| c_int::try_from(*number)).collect::<Result<_, _>>();
+        Ok(Halves {
+            position,
+            kind,
+            element,
+            counts: of_mpi(&lengths)?,
+            starts: of_mpi(&borders[..count])?,
+            own,
+            received_counts: of_mpi(&vec![lengths[own]; count])?,
+            received_starts: of_mpi(&received_starts)?,
+            received: vec![0; lengths[own] * count],
+            combination,
+            is_added: false,
+            root,
+            first: ranks.first.as_raw(),
+            second: ranks.second.as_raw(),
+        })
+    }
+
+    /// Every part to its rank.
+    pub fn exchange(&mut self) -> Result<ffi::MPI_Request> {
+        let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
+        let (received_counts, received_starts) = (self.received_counts.as_ptr(), self.received_starts.as_ptr());
+        let received = self.received.as_mut_ptr().cast();
+        // SAFETY: the parts lie in the memory that the caller of `start_all_reduce` keeps, and in `received`, which has
+        // room for one from every rank; this value is boxed and lives as long as the request.
+        start("MPI_Ialltoallv", |request| unsafe {
+            ffi::MPI_Ialltoallv(
+                self.position.cast_const(),
+                counts,
+                starts,
+                self.kind,
+                received,
+                received_counts,
+                received_starts,
+                self.kind,
+                self.first,
+                request,
+            )
+        })
+    }
+
+    /// Adds this rank's part, in the order of the ranks, and leaves the sums in its place.
+    pub fn add(&mut self) {
+        let length = self.counts[self.own] as usize;
+        let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());
+        // `chunks` takes no length of 0.
+        let sources: Vec<*mut u8> =
+            self.received.chunks_mut(length.max(1)).map(|part| part.as_mut_ptr().cast()).collect();
+        // SAFETY: `received` holds `length` elements from every rank, `own` is the place of as many; they lie apart, and the
+        // exchange is done with both.
+        unsafe {
+            let element = self.element;
+            sums::combine(self.combination, &sources, element, &[own.cast()], element, length, false);
+        }
+        self.is_added = true;
+    }
+
+    /// Every rank's sums to all, or to the root.
+    pub fn gather(&self) -> Result<ffi::MPI_Request> {
+        let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
+        if let Some(root) = self.root {
+            let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());
+            let from = if root as usize == self.own { in_place() } else { own.cast_const() };
+            // SAFETY: as below; MPI writes on the root alone.
+            return start("MPI_Igatherv", |request| unsafe {
+                ffi::MPI_Igatherv(
+                    from,
+                    self.counts[self.own],
+                    self.kind,
+                    self.position,
+                    counts,
+                    starts,
+                    self.kind,
+                    root,
+                    self.second,
+                    request,
+                )
+            });
+        }
+        // SAFETY: as in `exchange`; every part has its own place.
+        start("MPI_Iallgatherv", |request| unsafe {
+            ffi::MPI_Iallgatherv(
+                in_place(),
+                0,
+                self.kind,
+                self.position,
+                counts,
+                starts,
+                self.kind,
+                self.second,
+                request,
+            )
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! NCCL's operations as function pointers, with cudarc's types. What they are called with is in [`nccl_collectives`].
+//!
+//! [`nccl_collectives`]: crate::ffi::nccl_collectives
+
+use std::ffi::{CStr, c_int, c_void};
+
+use anyhow::{Context, Result};
+use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t};
+use libloading::os::unix::Library;
+
+/// ncclResult_t as an integer: a newer NCCL may return a code that is not in cudarc's enum, which no enum may hold.
+pub type Status = c_int;
+
+/// Input, output, elements, type: then what differs, and communicator and stream.
+type Reduce = unsafe extern "C" fn(
+    *const c_void,
+    *mut c_void,
+    usize,
+    ncclDataType_t,
+    ncclRedOp_t,
+    ncclComm_t,
+    cudaStream_t,
+) -> Status;
+type ReduceToRoot = unsafe extern "C" fn(
+    *const c_void,
+    *mut c_void,
+    usize,
+    ncclDataType_t,
+    ncclRedOp_t,
+    c_int,
+    ncclComm_t,
+    cudaStream_t,
+) -> Status;
+type Gather =
+    unsafe extern "C" fn(*const c_void, *mut c_void, usize, ncclDataType_t, ncclComm_t, cudaStream_t) -> Status;
+type Broadcast =
+    unsafe extern "C" fn(*const c_void, *mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
+type Send = unsafe extern "C" fn(*const c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
+type Receive = unsafe extern "C" fn(*mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
+
+/// The functions used, by name.
+pub struct Collectives {
+    pub all_reduce: Reduce,
+    pub reduce: ReduceToRoot,
+    pub reduce_scatter: Reduce,
+    pub broadcast: Broadcast,
+    pub all_gather: Gather,
+    pub send: Send,
+    pub receive: Receive,
+    pub group_start: unsafe extern "C" fn() -> Status,
+    pub group_end: unsafe extern "C" fn() -> Status,
+}
+
+impl Collectives {
+    /// Finds every function in `library`.
+    pub fn new(library: &'static Library) -> Result<Collectives> {
+        Ok(Collectives {
+            all_reduce: find(library, c"ncclAllReduce")?,
+            reduce: find(library, c"ncclReduce")?,
+            reduce_scatter: find(library, c"ncclReduceScatter")?,
+            broadcast: find(library, c"ncclBroadcast")?,
+            all_gather: find(library, c"ncclAllGather")?,
+            send: find(library, c"ncclSend")?,
+            receive: find(library, c"ncclRecv")?,
+            group_start: find(library, c"ncclGroupStart")?,
+            group_end: find(library, c"ncclGroupEnd")?,
+        })
+    }
+}
+
+/// The function `name` of `library`; the caller's field has the type that nccl.h declares for it.
+pub fn find<F: Copy>(library: &'static Library, name: &CStr) -> Result<F> {
+    // SAFETY: the caller's promise.
+    let symbol = unsafe { library.get::<F>(name) };
+    symbol.map(|symbol| *symbol).with_context(|| format!("NCCL lacks {name:?}: install NCCL 2.14 or later"))
+}
