@@ -13,15 +13,14 @@ pub mod loss_scaler;
 pub mod memory;
 pub mod optimizer;
 pub mod reducer;
+pub mod strategy;
 
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse};
-use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::kv_store::KvStoreUse;
 use ringmark_record::dimension::units::Bytes;
 use tch::Tensor;
 
-use crate::exchange::all_reduce::AllReduce;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::job::session::Session;
 use crate::measure::step_timer::InBackward;
@@ -90,12 +89,4 @@ pub trait GradientExchange {
     fn end(&mut self, _session: &Session) -> Result<Option<KvStoreUse>> {
         Ok(None)
     }
-}
-
-/// The strategy that `config` asks for, hooked into backward of `parameters`; all ranks call it together.
-pub fn new(config: &TrainConfig, parameters: Parameters, session: &Session) -> Result<Box<dyn GradientExchange>> {
-    Ok(match config.kv_store.kv_store {
-        KvStore::Ring => Box::new(AllReduce::new(config, parameters, session)?),
-        _ => kv_store::new(config, parameters, session)?,
-    })
 }

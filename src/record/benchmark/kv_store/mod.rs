@@ -17,7 +17,7 @@ keyword_enum!(
     /// Where gradients are summed and weights updated, by MXNet's names.
     KvStore {
         /// All-reduce, and every rank does the same update.
-        Ring = "ring",
+        Ring = "ring" | "horovod",
         /// Each rank sums and updates its shard in host memory; one host.
         Local = "local" | "local_update_cpu" | "local_allreduce_cpu",
         /// Each bucket has an owner, balanced by size, that sums, updates and sends the weights.

@@ -20,7 +20,7 @@ use crate::benchmark::train::step::Step;
 use crate::data;
 use crate::data::batch::BatchRequest;
 use crate::exchange::kv_store::server;
-use crate::exchange::{self, Parameters};
+use crate::exchange::{Parameters, strategy};
 use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
 use crate::job::session::{AskedLabel, Request, ServerBody, Servers, Session};
@@ -79,7 +79,7 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
         weights: model.flat.weights.shallow_clone(),
         tensors: model.flat.parameters.iter().map(Tensor::shallow_clone).collect(),
     };
-    let exchange = exchange::new(config, parameters, session)?;
+    let exchange = strategy::new(config, parameters, session)?;
 
     heartbeat::enter(Stage::Data);
     let request = BatchRequest {

@@ -18,24 +18,8 @@ mod held_part;
 mod host_sum;
 mod links;
 mod meeting;
-mod owners;
+pub mod owners;
 mod plan;
 mod protocol;
 pub mod server;
-mod worker;
-
-use anyhow::Result;
-use ringmark_record::benchmark::train::config::TrainConfig;
-
-use crate::exchange::kv_store::owners::Owners;
-use crate::exchange::kv_store::worker::WithServers;
-use crate::exchange::{GradientExchange, Parameters};
-use crate::job::session::Session;
-
-/// The strategy of `config`, which is none of all-reduce; all ranks call it together.
-pub fn new(config: &TrainConfig, parameters: Parameters, session: &Session) -> Result<Box<dyn GradientExchange>> {
-    Ok(match config.kv_store.kv_store.has_servers() {
-        true => Box::new(WithServers::new(config, parameters, session)?),
-        false => Box::new(Owners::new(config, parameters, session)?),
-    })
-}
+pub mod worker;
