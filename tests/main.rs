@@ -21,6 +21,7 @@ mod generate;
 mod gridengine;
 mod habits;
 mod hostile;
+mod kv_store;
 mod load_check;
 mod operations;
 mod predict;

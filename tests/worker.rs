@@ -57,13 +57,13 @@ pub struct Run {
 
 /// What it left.
 pub struct Finished {
-    status: Option<i32>,
+    pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
     /// `None` where none was written.
     pub record: Option<RunRecord>,
     took: Duration,
-    folder: TempDir,
+    pub folder: TempDir,
 }
 
 impl Run {
@@ -77,11 +77,17 @@ impl Run {
 
     /// So many ranks under mpirun.
     pub fn ranks(ranks: u32, options: &str) -> Run {
+        Run::processes(ranks, "", options)
+    }
+
+    /// So many processes under mpirun with more options of it.
+    pub fn processes(number: u32, of_mpirun: &str, options: &str) -> Run {
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = Command::new("mpirun");
-        command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np")).arg(ranks.to_string());
+        command.args(words("--allow-run-as-root --oversubscribe --bind-to none")).args(words(of_mpirun));
+        command.arg("-np").arg(number.to_string());
         command.arg(in_folder(&folder));
-        let mut run = Run { command, folder, ranks };
+        let mut run = Run { command, folder, ranks: number };
         run.train(options);
         run
     }
@@ -109,7 +115,7 @@ impl Run {
         self
     }
 
-    fn file(mut self, option: &str, path: &Path) -> Run {
+    pub fn file(mut self, option: &str, path: &Path) -> Run {
         self.command.arg(option).arg(path);
         self
     }
@@ -130,7 +136,7 @@ impl Run {
     }
 
     /// `meanwhile` gets the path of standard output and the folder.
-    fn finish_after(mut self, meanwhile: impl FnOnce(&Path, &Path)) -> Finished {
+    pub fn finish_after(mut self, meanwhile: impl FnOnce(&Path, &Path)) -> Finished {
         let _turn = turn_of(self.ranks);
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
         let file = |path: &Path| File::create(path).expect("created");
@@ -209,7 +215,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
 }
 
-fn checksums(record: &RunRecord) -> &[String] {
+pub fn checksums(record: &RunRecord) -> &[String] {
     &record.end.as_ref().expect("an end").parameter_checksums
 }
 
@@ -222,7 +228,7 @@ pub fn checksum(record: &RunRecord) -> &str {
 }
 
 /// Rank 0's.
-fn losses(record: &RunRecord) -> Vec<f64> {
+pub fn losses(record: &RunRecord) -> Vec<f64> {
     record.iterations.iter().map(|iteration| iteration.loss[0]).collect()
 }
 
@@ -236,7 +242,7 @@ fn names() -> Vec<(String, Vec<usize>)> {
 }
 
 /// Weights that PyTorch has as well, in a file as torchvision would save it.
-fn init() -> &'static Path {
+pub fn init() -> &'static Path {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     FILE.get_or_init(|| {
         // No temporary folder: nothing that is static is ever removed, and 100 MB a call would stay.
@@ -263,7 +269,7 @@ pub fn apart(one: &Tensors, other: &Tensors, start: &Tensors) -> f64 {
 }
 
 /// A batch of `count` images of 32 pixels, all different.
-fn batch(count: usize) -> Tensors {
+pub fn batch(count: usize) -> Tensors {
     let images = (0..count as u64 * 3 * 32 * 32).map(|number| 1.7 * safetensors::unit(number));
     let labels: Vec<i64> = (0..count as i64).map(|number| 7 + 251 * number % 1000).collect();
     Tensors::from([
@@ -545,12 +551,7 @@ fn a_rank_that_is_killed_ends_the_job_with_its_name() {
         wait_until("the second iteration comes", || {
             fs::read_to_string(stdout).is_ok_and(|text| text.contains("Batch[2]"))
         });
-        let is_rank_1 = |(process, _): &(Pid, String)| {
-            let variables = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-            variables.split(|byte| *byte == 0).any(|variable| variable == b"OMPI_COMM_WORLD_RANK=1")
-        };
-        let (rank_1, _) = processes_of(folder).into_iter().find(is_rank_1).expect("rank 1 runs");
-        kill(rank_1, Signal::SIGKILL).expect("it runs");
+        kill(process_of_rank(folder, 1), Signal::SIGKILL).expect("it runs");
     });
     assert_ne!(finished.status, Some(0), "{}", finished.stderr);
     // It cannot speak for itself; mpirun does.
@@ -558,8 +559,18 @@ fn a_rank_that_is_killed_ends_the_job_with_its_name() {
     assert_nobody_left(finished.folder.path());
 }
 
+/// The process that mpirun started as number `rank`, of those whose program lies in `folder`.
+pub fn process_of_rank(folder: &Path, rank: u32) -> Pid {
+    let wanted = format!("OMPI_COMM_WORLD_RANK={rank}");
+    let is_wanted = |(process, _): &(Pid, String)| {
+        let variables = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        variables.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    };
+    processes_of(folder).into_iter().find(is_wanted).expect("it runs").0
+}
+
 /// A rank that mpirun has told to stop may need a moment.
-fn assert_nobody_left(folder: &Path) {
+pub fn assert_nobody_left(folder: &Path) {
     wait_until("no rank is left", || processes_of(folder).is_empty());
 }
 

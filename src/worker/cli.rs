@@ -91,6 +91,7 @@ impl TrainArguments {
     pub fn into_config(self) -> Result<(TrainConfig, AskedLabel)> {
         let config = self.options.apply(TrainConfig::default())?;
         config.validate()?;
+        config.kv_store.check_servers()?;
         Ok((config, self.label.into()))
     }
 }

@@ -15,7 +15,7 @@ use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::job::planned::{JobFiles, PlannedJob};
-use crate::launch::job::request::{JobRequest, StarterOptions};
+use crate::launch::job::request::{JobRequest, ServerRanks, StarterOptions};
 use crate::launch::job::starter::Starter;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
@@ -69,6 +69,8 @@ pub struct WorkerCall<'a> {
     pub case: Case,
     /// CPU threads of a rank, where they are known.
     pub threads: Option<u32>,
+    /// Processes beside the ranks.
+    pub servers: &'a ServerRanks,
     /// For the worker: its command and options, which send its record to that of `files`.
     pub arguments: &'a [String],
     /// What it leaves.
@@ -104,18 +106,19 @@ impl Launcher<'_> {
 
     /// The job that runs the worker as `call` says.
     pub fn plan(&self, call: WorkerCall) -> PlannedJob {
-        let WorkerCall { case, threads, arguments, files } = call;
+        let WorkerCall { case, threads, servers, arguments, files } = call;
         let mut program = vec![self.program().display().to_string()];
         program.extend_from_slice(arguments);
         // At least one: the case was found to fit.
         let hosts = self.config.hosts.of(case);
         let (options, ssh_port) = (&self.options, self.config.ssh.port);
-        let request = JobRequest { case, hosts, options, ssh_port, threads, program };
+        let request = JobRequest { case, hosts, options, ssh_port, threads, servers: servers.clone(), program };
         let starter = self.config.starter;
         PlannedJob {
             files: files.clone(),
             first_host: hosts[0].name.clone(),
             ranks: case.ranks(),
+            servers: servers.clone(),
             addresses: self.addresses_for(&request),
             starter,
             command: starter.command_line(&request, &self.environment),

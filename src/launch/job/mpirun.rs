@@ -1,7 +1,7 @@
 //! A job as mpirun's command line (Open MPI 4.1): DLPerf's options, and what a container or several threads a rank need
 //! besides. Starts nothing.
 
-use crate::launch::job::request::{JobRequest, nccl_interface};
+use crate::launch::job::request::{JobRequest, ServerRanks, nccl_interface};
 use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
 /// How mpirun starts its daemons on other hosts.
@@ -20,8 +20,20 @@ pub fn command_line(job: &JobRequest, shell: RemoteShell, environment: &LaunchEn
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
     let slots: Vec<String> = hosts.iter().map(|host| format!("{}:{}", host.name, case.gpus_per_node)).collect();
-    add(&["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", &case.ranks().to_string()]);
-    add(&["-H", &slots.join(","), "--bind-to", "none", "--map-by", "slot"]);
+    add(&["mpirun", "--allow-run-as-root", "--oversubscribe"]);
+    match &job.servers {
+        ServerRanks { number: 0, .. } => {
+            add(&["-np", &case.ranks().to_string(), "-H", &slots.join(","), "--bind-to", "none", "--map-by", "slot"]);
+        }
+        ServerRanks { number, may_lose_ranks, .. } => {
+            // Host by host: Open MPI would put servers on the ranks' hosts among these, and number them so.
+            add(&["-np", &(case.ranks() + number).to_string(), "-H", &job.hosts_of_all().join(",")]);
+            add(&["--bind-to", "none", "--map-by", "seq"]);
+            if *may_lose_ranks {
+                add(&["--continuous"]);
+            }
+        }
+    }
 
     // mpirun warns about a variable that is not set, and about one that is passed twice.
     for name in &environment.variables {
@@ -75,7 +87,15 @@ mod tests {
         change(&mut options);
         let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
         let hosts = hosts.of(case);
-        let job = JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, program };
+        let job = JobRequest {
+            case,
+            hosts,
+            options: &options,
+            ssh_port: 22,
+            threads: None,
+            servers: ServerRanks::default(),
+            program,
+        };
         command_line(&job, RemoteShell::Ssh, environment).join(" ")
     }
 
@@ -87,6 +107,23 @@ mod tests {
              -mca pml ob1 -mca btl ^openib -mca plm_rsh_args -p 22 -q -o StrictHostKeyChecking=no \
              /opt/worker train"
         );
+    }
+
+    #[test]
+    fn servers_follow_the_ranks_on_their_hosts_in_turn_or_on_hosts_of_their_own() {
+        let hosts = Hosts::parse_list("b:2,c:2").expect("hosts");
+        let case = "2n2g".parse().expect("a case");
+        let line = |servers: ServerRanks| {
+            let options = StarterOptions::default();
+            let (hosts, options, program) = (hosts.of(case), &options, vec!["/opt/worker".to_owned()]);
+            let job = JobRequest { case, hosts, options, ssh_port: 22, threads: None, servers, program };
+            command_line(&job, RemoteShell::Ssh, &environment()).join(" ")
+        };
+        let shared = line(ServerRanks { number: 3, ..ServerRanks::default() });
+        assert!(shared.contains(" -np 7 -H b,b,c,c,b,c,b --bind-to none --map-by seq -x PATH"), "{shared}");
+        let own = ["s".to_owned(), "t".to_owned()].to_vec();
+        let own = line(ServerRanks { number: 3, hosts: own, may_lose_ranks: true });
+        assert!(own.contains(" -np 7 -H b,b,c,c,s,t,s --bind-to none --map-by seq --continuous "), "{own}");
     }
 
     #[test]
@@ -112,7 +149,15 @@ mod tests {
         let hosts = [Host { name: "b".to_owned(), slots: 1 }];
         let (options, program) = (&options, Vec::new());
         let case = Case::SINGLE;
-        let job = JobRequest { case, hosts: &hosts, options, ssh_port: 22, threads: Some(3), program };
+        let job = JobRequest {
+            case,
+            hosts: &hosts,
+            options,
+            ssh_port: 22,
+            threads: Some(3),
+            servers: ServerRanks::default(),
+            program,
+        };
         assert!(command_line(&job, RemoteShell::Ssh, &environment()).contains(&"OMP_NUM_THREADS=3".to_owned()));
         let job = JobRequest { ssh_port: 2222, ..job };
         let line = command_line(&job, RemoteShell::Ssh, &environment()).join(" ");

@@ -14,6 +14,7 @@ use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::line::dlperf;
 
 use crate::launch::job::process::{self, Ended, Heard, Launch};
+use crate::launch::job::request::ServerRanks;
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::{Ask, Watch};
 use crate::launch::local::disk;
@@ -61,6 +62,8 @@ pub struct PlannedJob {
     pub first_host: String,
     /// Of all hosts together.
     pub ranks: u32,
+    /// Processes beside them.
+    pub servers: ServerRanks,
     /// This machine's, at which ranks on other hosts reach it; none where all run here.
     pub addresses: Vec<IpAddr>,
     /// What starts its ranks.
@@ -103,7 +106,7 @@ impl PlannedJob {
     ) -> anyhow::Result<JobEnd> {
         let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
         writeln!(log, "+ {}", self.command_line()).map_err(|error| self.log_not_written(error))?;
-        let mut watch = Watch::open(self.ranks, &self.addresses, limits.stall_timeout, ask)?;
+        let mut watch = Watch::open(self.ranks, &self.servers, &self.addresses, limits.stall_timeout, ask)?;
         let command = self.starter.passing(&self.command, LAUNCHER_VARIABLE);
         let launch = Launch { starter: self.starter, command: &command, timeout: limits.timeout };
         let ended = process::run(&launch, interrupt, &mut watch, |heard| {
@@ -188,6 +191,7 @@ mod tests {
             files,
             first_host: "a".to_owned(),
             ranks: 1,
+            servers: ServerRanks::default(),
             addresses: Vec::new(),
             starter: Starter::Mpirun,
             command: vec!["mpirun".to_owned(), "a b".to_owned()],

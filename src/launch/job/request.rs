@@ -17,6 +17,17 @@ pub struct StarterOptions {
     pub arguments: Vec<String>,
 }
 
+/// Processes of a job beside its ranks, which they serve (`--servers`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerRanks {
+    /// How many; their numbers follow the ranks'.
+    pub number: u32,
+    /// Where they run, in turn; those of the ranks where there are none.
+    pub hosts: Vec<String>,
+    /// Whether the others go on when a rank dies.
+    pub may_lose_ranks: bool,
+}
+
 /// One launch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobRequest<'a> {
@@ -30,14 +41,25 @@ pub struct JobRequest<'a> {
     pub ssh_port: u16,
     /// CPU threads of a rank, where they are known.
     pub threads: Option<u32>,
+    /// Processes beside the ranks.
+    pub servers: ServerRanks,
     /// What each rank runs: program and arguments.
     pub program: Vec<String>,
 }
 
 impl JobRequest<'_> {
-    /// Whether all ranks run on this machine.
+    /// The host of every process: the ranks, host by host, then the servers.
+    pub fn hosts_of_all(&self) -> Vec<&str> {
+        let names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+        let ServerRanks { number, hosts, .. } = &self.servers;
+        let of_servers = if hosts.is_empty() { names.clone() } else { hosts.iter().map(String::as_str).collect() };
+        let of_ranks = names.iter().flat_map(|name| (0..self.case.gpus_per_node).map(move |_| *name));
+        of_ranks.chain(of_servers.into_iter().cycle().take(*number as usize)).collect()
+    }
+
+    /// Whether all processes run on this machine.
     pub fn is_local(&self, environment: &LaunchEnvironment) -> bool {
-        self.hosts.iter().all(|host| environment.is_here(&host.name))
+        self.hosts_of_all().iter().all(|host| environment.is_here(host))
     }
 
     /// The threads that are asked for, or an equal part of this machine's cores; unknown where ranks run elsewhere.

@@ -228,6 +228,7 @@ fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::job::request::ServerRanks;
     use crate::launch::job::request::StarterOptions;
 
     /// What Slurm 22.05 printed of `salloc -N2 --gpus=3`, shortened.
@@ -266,7 +267,15 @@ mod tests {
         change(&mut options);
         let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
         let hosts = hosts.of(case);
-        let job = JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, program };
+        let job = JobRequest {
+            case,
+            hosts,
+            options: &options,
+            ssh_port: 22,
+            threads: None,
+            servers: ServerRanks::default(),
+            program,
+        };
         command_line(&job, gpus, environment).join(" ")
     }
 

@@ -141,12 +141,23 @@ mod tests {
 
     use super::*;
     use crate::launch::job::planned::JobFiles;
+    use crate::launch::job::request::ServerRanks;
     use crate::launch::sweep::cost::JobCost;
 
     fn job(case: &str, train: &TrainConfig) -> JobPlan {
         let files = JobFiles { log: "a.log".into(), record: "/a.jsonl".into() };
         let (case, cost): (Case, JobCost) = (case.parse().expect("a case"), JobCost::of_training(train));
-        JobPlan { title: case.to_string(), case, run: None, threads: Some(1), files, arguments: Vec::new(), cost }
+        let servers = ServerRanks::default();
+        JobPlan {
+            title: case.to_string(),
+            case,
+            run: None,
+            threads: Some(1),
+            servers,
+            files,
+            arguments: Vec::new(),
+            cost,
+        }
     }
 
     fn train(batch_size: u32) -> TrainConfig {

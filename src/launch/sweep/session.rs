@@ -196,8 +196,8 @@ impl<B: Benchmark> Session<'_, B> {
     }
 
     fn launch_of(&self, job: &JobPlan) -> PlannedJob {
-        let JobPlan { case, threads, arguments, files, .. } = job;
-        self.launcher.plan(WorkerCall { case: *case, threads: *threads, arguments, files })
+        let JobPlan { case, threads, servers, arguments, files, .. } = job;
+        self.launcher.plan(WorkerCall { case: *case, threads: *threads, servers, arguments, files })
     }
 
     /// Runs what is not finished; `ended` gets every job that ran.

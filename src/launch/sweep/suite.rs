@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, ensure};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use ringmark_record::benchmark::kv_store::KvStoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::case::Case;
@@ -51,7 +52,8 @@ pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
     let is_alone = case.ranks() == 1 && train.exchange.backend == BackendChoice::Auto;
     let exchange = ExchangeConfig { backend: BackendChoice::None, ..train.exchange };
     // The weights to keep are those of the run that exchanges gradients.
-    (!is_alone).then(|| TrainConfig { exchange, save: None, ..train.clone() })
+    let kv_store = KvStoreConfig::default();
+    (!is_alone).then(|| TrainConfig { exchange, kv_store, save: None, ..train.clone() })
 }
 
 /// PyTorch's lines of these runs, all of them finished: its head, then a block for each network, precision and batch size,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ringmark_record::benchmark::exchange::BackendChoice;
+use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::{DeviceChoice, DeviceKind};
@@ -41,8 +42,15 @@ pub fn title(group: &Group) -> Vec<String> {
                 BackendChoice::Auto => String::new(),
                 chosen => format!(", backend {chosen}"),
             };
+            let kv_store = match config.kv_store {
+                KvStoreConfig { kv_store: KvStore::Ring, .. } => String::new(),
+                KvStoreConfig { kv_store, servers: None, .. } => format!(", kv-store {kv_store}"),
+                KvStoreConfig { kv_store, servers: Some(servers), .. } => {
+                    format!(", kv-store {kv_store} with {servers} server{}", if servers == 1 { "" } else { "s" })
+                }
+            };
             let options = format!(
-                "{} pixels, {}, overlap {}, {} on the wire{backend}",
+                "{} pixels, {}, overlap {}, {} on the wire{backend}{kv_store}",
                 config.image_size(),
                 config.layout,
                 config.overlap,

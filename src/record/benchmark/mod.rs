@@ -6,11 +6,12 @@
 //! | [`score`] | inference alone |
 //! | [`bandwidth`] | the exchange alone |
 //!
-//! What they share: [`cores`], what a rank gets of its host; [`exchange`], how gradients are exchanged; [`warning`], what a reader of a record is warned of.
+//! What they share: [`cores`], what a rank gets of its host; [`exchange`], how gradients are exchanged; [`kv_store`], where they are summed and weights updated; [`warning`], what a reader of a record is warned of.
 
 pub mod bandwidth;
 pub mod cores;
 pub mod exchange;
+pub mod kv_store;
 pub mod score;
 pub mod train;
 pub mod warning;

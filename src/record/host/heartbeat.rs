@@ -157,8 +157,12 @@ pub enum Stage {
         /// Of the gradients, in the order of backward, from 0; of a bandwidth run, 0.
         bucket: u32,
     },
+    /// Waiting for the weights that servers have updated.
+    Pulling,
     /// Weight update.
     Optimizer,
+    /// Of a server: waiting for workers' pushes.
+    Serving,
     /// Bringing all ranks' results together.
     Finishing,
 }
@@ -175,7 +179,9 @@ impl fmt::Display for Stage {
             Stage::Forward => formatter.write_str("forward"),
             Stage::Backward => formatter.write_str("backward"),
             Stage::AllReduce { bucket } => write!(formatter, "all-reduce of bucket {bucket}"),
+            Stage::Pulling => formatter.write_str("waiting for weights of servers"),
             Stage::Optimizer => formatter.write_str("optimizer"),
+            Stage::Serving => formatter.write_str("waiting for pushes of workers"),
             Stage::Finishing => formatter.write_str("gathering the results"),
         }
     }

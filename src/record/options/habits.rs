@@ -40,7 +40,7 @@ pub const OF_LAUNCHER: &[Habit] = habits![
     "--no-stall-check" => "`--stall-timeout 0` waits for ever",
     "--timeline-filename" => "nothing to ask for: `ringmark report FOLDER -o report.html` draws every phase of every run",
     "--output-filename" | "--log-dir" | "--log_dir" => "`--out FOLDER` is for logs and records",
-    "--kv-store" | "--kvstore" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
+    "--kv-store" | "--kvstore" => "`--kv-store NAME` of `ringmark sweep` says where gradients are summed and weights updated",
 ];
 
 /// Of whoever types `ringmark-worker`.

@@ -32,7 +32,7 @@ use crate::model::prepared::{PreparedModel, Recipe};
 /// Runs one rank from start to end.
 pub fn run(config: &ScoreConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
     let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
-    let request = Request { device: config.device, threads, nccl: None, with_nccl_log: false, launcher };
+    let request = Request { device: config.device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
     Session::run(request, |session| score(config, label, session))
 }
 

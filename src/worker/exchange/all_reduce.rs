@@ -1,16 +1,19 @@
 //! All-reduce and local update: every rank gets the sum of all gradients, bucket by bucket while backward goes on, and
 //! does the same update of its own weights. As Horovod and PyTorch's DDP do.
 
+use std::ops::Range;
+
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::units::Bytes;
+use tch::Tensor;
 
-use crate::exchange::backend::select;
+use crate::exchange::backend::{Backend, select};
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::Shape;
 use crate::exchange::optimizer::{Optimizer, RankCounts};
-use crate::exchange::reducer::GradientReducer;
+use crate::exchange::reducer::{GradientReducer, GradientSink};
 use crate::exchange::{GradientExchange, Parameters};
 use crate::job::session::Session;
 use crate::measure::step_timer::InBackward;
@@ -35,7 +38,7 @@ impl AllReduce {
         let ranks = session.world.ranks();
         let counts = RankCounts { all: ranks, summed: if name == "none" { 1 } else { ranks } };
         let optimizer = Optimizer::new(config, counts, weights, backend.memory().sums.shallow_clone())?;
-        let reducer = GradientReducer::new(config.overlap, &config.exchange, tensors, backend)?;
+        let reducer = GradientReducer::new(config.overlap, &config.exchange, tensors, Box::new(Sums(backend)))?;
         Ok(AllReduce { reducer, optimizer, backend: name, sum_dtype, summed_ranks: counts.summed })
     }
 }
@@ -91,5 +94,38 @@ impl GradientExchange for AllReduce {
 
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {
         self.reducer.set_sizes(sizes)
+    }
+}
+
+/// Every bucket is summed over all ranks, and the sums lie where the optimizer reads.
+struct Sums(Box<dyn Backend>);
+
+impl GradientSink for Sums {
+    fn wire(&mut self) -> Tensor {
+        self.0.memory().wire.shallow_clone()
+    }
+
+    fn start(&mut self, elements: Range<usize>) -> Result<()> {
+        self.0.start(elements)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.0.finish()
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        self.0.is_asynchronous()
+    }
+
+    fn check(&mut self) -> Result<usize> {
+        self.0.check()
+    }
+
+    fn has_chunks(&self) -> bool {
+        self.0.has_chunks()
+    }
+
+    fn set_chunk(&mut self, kilobytes: u32) {
+        self.0.set_chunk(kilobytes);
     }
 }

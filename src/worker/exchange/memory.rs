@@ -50,7 +50,8 @@ impl Shape {
     }
 }
 
-fn kind(wire: Wire) -> Kind {
+/// As libtorch calls it.
+pub fn kind(wire: Wire) -> Kind {
     match wire {
         Wire::Fp32 => Kind::Float,
         Wire::Fp16 => Kind::Half,

@@ -1,23 +1,28 @@
 //! How the ranks' gradients become one update of the parameters. A strategy lies behind [`GradientExchange`]; the step
 //! knows nothing but that. Knows nothing of models; shapes are static, so there is no negotiation and no coordinator.
 //!
-//! [`all_reduce`] is the one strategy: every rank gets the sum and does the same update. Its [`backend`]s do the sums.
+//! [`all_reduce`] is the default: every rank gets the sum and does the same update. In [`kv_store`] an owner or a server updates,
+//! and the weights come back. The [`backend`]s do the sums between ranks.
 
 pub mod all_reduce;
 pub mod backend;
 pub mod bucket;
 pub mod collective;
+pub mod kv_store;
 pub mod loss_scaler;
 pub mod memory;
 pub mod optimizer;
 pub mod reducer;
+pub mod strategy;
 
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_record::benchmark::kv_store::KvStoreUse;
 use ringmark_record::dimension::units::Bytes;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;
+use crate::job::session::Session;
 use crate::measure::step_timer::InBackward;
 
 /// What is trained, as an exchange sees it.
@@ -78,4 +83,10 @@ pub trait GradientExchange {
 
     /// Takes bucket, tail and chunk size of `sizes` from the next step on; no step is under way.
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()>;
+
+    /// After the last step: brings weights of one moment to every rank, where ranks may have others, and says what was done
+    /// where; all ranks call it together.
+    fn end(&mut self, _session: &Session) -> Result<Option<KvStoreUse>> {
+        Ok(None)
+    }
 }

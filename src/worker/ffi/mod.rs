@@ -5,6 +5,7 @@
 pub mod allocator;
 pub mod cuda;
 mod driver;
+pub mod host_array;
 pub mod libraries;
 pub mod mpi;
 pub mod mpi_calls;
@@ -13,3 +14,8 @@ mod mpi_halves;
 pub mod nccl;
 pub mod nccl_collectives;
 mod nccl_functions;
+pub mod packed;
+pub mod shared_window;
+pub mod shim;
+mod streaming;
+pub mod sums;

@@ -111,6 +111,8 @@ pub struct Window {
 
 // SAFETY: the mapping is this process's for good, and its counters are atomic.
 unsafe impl Send for Window {}
+// SAFETY: as above; who reads and writes what of the arrays when is promised by the callers of its methods, of any thread.
+unsafe impl Sync for Window {}
 
 impl Window {
     /// Makes a window, as rank 0 of the host; `mark` is its own.

@@ -93,7 +93,8 @@ fn now() -> Heartbeat {
     Heartbeat {
         iteration,
         phase,
-        is_waiting: WAITS.load(Ordering::Relaxed) > 0 || matches!(phase, Stage::AllReduce { .. }),
+        is_waiting: WAITS.load(Ordering::Relaxed) > 0
+            || matches!(phase, Stage::AllReduce { .. } | Stage::Pulling | Stage::Serving),
         chunks: PROGRESS.load(Ordering::Relaxed),
         processor_time: Seconds(processor_time as f64 / 1e6),
         available_memory: memory::available(),

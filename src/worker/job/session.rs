@@ -27,7 +27,7 @@ use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::device::DeviceOfRank;
 use crate::job::host_watch::{CountersOfRun, HostWatch};
-use crate::job::world::World;
+use crate::job::world::{Role, World};
 use crate::job::{environment, heartbeat, memory};
 
 /// Gives each rank of a host an equal part of the memory that the host has left now that all have loaded their libraries.
@@ -39,7 +39,6 @@ fn limit_memory(world: &World) {
 }
 
 /// What a benchmark wants to find around it.
-#[derive(Debug)]
 pub struct Request {
     /// Where it computes.
     pub device: DeviceChoice,
@@ -51,7 +50,20 @@ pub struct Request {
     pub with_nccl_log: bool,
     /// Where the launcher listens, if one started this rank.
     pub launcher: Option<LauncherAddress>,
+    /// Processes of the job, its last ones, that do not run the benchmark but serve those that do.
+    pub servers: Option<Servers>,
 }
+
+/// Processes that serve the ranks.
+pub struct Servers {
+    /// How many.
+    pub number: u32,
+    /// What one does from start to end.
+    pub body: ServerBody,
+}
+
+/// What a server does.
+pub type ServerBody = Box<dyn FnOnce(&World) -> Result<()>>;
 
 /// What the user wants the run to be called.
 #[derive(Debug, Clone, Copy)]
@@ -80,13 +92,18 @@ impl Session<'_> {
     /// One rank from start to end: joins the others, runs `benchmark`, leaves. The benchmark returns why its run does not
     /// count, if it does not.
     pub fn run(request: Request, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
-        let Request { device, threads, nccl, with_nccl_log, launcher } = request;
+        let Request { device, threads, nccl, with_nccl_log, launcher, servers } = request;
         // Before anything else: NCCL and libtorch look at their environment only once.
         nccl.map_or(Ok(()), |algorithm| libraries::choose_algorithm(device, algorithm))?;
         let nccl_log = NcclLog::new(device, with_nccl_log);
         heartbeat::begin(launcher);
         let cuda = cuda::load(device);
-        World::run(|world| {
+        let number = servers.as_ref().map_or(0, |servers| servers.number);
+        World::run(number, |world| {
+            if let (Role::Server, Some(servers)) = (world.role(), servers) {
+                (servers.body)(world)?;
+                return Ok(None);
+            }
             let own = DeviceOfRank::choose(device, threads, world, cuda.as_ref())?;
             let nccl = own.nccl(cuda.as_ref())?;
             if own.kind == DeviceKind::Cpu {

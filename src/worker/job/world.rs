@@ -1,5 +1,7 @@
 //! Who is there: the ranks of this job as MPI knows them, and the few things they exchange outside the step.
 
+use std::cell::{Cell, RefCell};
+use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use mpi::Threading;
 use mpi::datatype::Equivalence;
 use mpi::environment::Universe;
 use mpi::topology::{Color, SimpleCommunicator};
-use mpi::traits::{Communicator, CommunicatorCollectives, Root};
+use mpi::traits::{Communicator, CommunicatorCollectives, Group, Root};
 
 use anyhow::{Context, Result, ensure};
 use ringmark_record::host::heartbeat::{Message, Stage};
@@ -19,6 +21,15 @@ use crate::job::{heartbeat, standard_error};
 /// How long a rank that shares its core sleeps between two questions to MPI.
 pub const PATIENCE: Duration = Duration::from_micros(50);
 
+/// Whether a process trains or serves those that do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A rank, as records count them.
+    Worker,
+    /// Holds weights for the ranks (`--servers`).
+    Server,
+}
+
 /// Where a rank is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
@@ -28,12 +39,20 @@ pub struct Seat {
     pub local_rank: usize,
 }
 
-/// This process among the others.
+/// This process among those of its role.
 pub struct World {
-    communicator: SimpleCommunicator,
-    /// The ranks of this host.
+    role: Role,
+    rank: u32,
+    ranks: u32,
+    /// Those of this role that are left.
+    communicator: RefCell<SimpleCommunicator>,
+    /// Those of them on this host.
     node: SimpleCommunicator,
+    /// Every process of the job: the ranks, then the servers.
+    all: SimpleCommunicator,
     host: String,
+    /// Whether some have died without which the others went on.
+    has_lost_some: Cell<bool>,
     /// Whether every rank has cores to itself, once that is known.
     has_own_cores: OnceLock<bool>,
     /// Dropped last: ends MPI, which waits for the others.
@@ -41,26 +60,47 @@ pub struct World {
 }
 
 impl World {
-    /// Joins the job that mpirun started, or makes one of a single rank.
-    fn join() -> Result<World> {
+    /// Joins the job that mpirun started, or makes one of a single rank. The last `servers` of its processes are servers.
+    fn join(servers: u32) -> Result<World> {
         // One thread at a time calls MPI, but not always the same one.
         let (universe, threading) =
             mpi::initialize_with_threading(Threading::Serialized).context("MPI is initialized already")?;
         ensure!(threading >= Threading::Serialized, "this MPI library allows calls from one thread only");
-        let communicator = universe.world();
+        let all = universe.world();
+        let (rank, size) = (all.rank() as u32, all.size() as u32);
+        ensure!(
+            servers < size,
+            "--servers {servers} leaves no rank to train: mpirun started {size} processes, start {servers} more than there are \
+             to be ranks"
+        );
+        let role = if rank < size - servers { Role::Worker } else { Role::Server };
+        let communicator = all
+            .split_by_color_with_key(Color::with_value(role as i32), all.rank())
+            .context("MPI does not tell ranks from servers")?;
         let node = communicator.split_shared(communicator.rank());
         let host = mpi::environment::processor_name().context("MPI does not know the host name")?;
-        let world = World { communicator, node, host, has_own_cores: OnceLock::new(), _universe: universe };
+        let world = World {
+            role,
+            rank: communicator.rank() as u32,
+            ranks: communicator.size() as u32,
+            communicator: RefCell::new(communicator),
+            node,
+            all,
+            host,
+            has_lost_some: Cell::new(false),
+            has_own_cores: OnceLock::new(),
+            _universe: universe,
+        };
         world.abort_on_panic();
         Ok(world)
     }
 
-    /// One rank from start to end: joins, runs `body`, leaves. A rank that fails where others would wait for it ends the whole job; a
+    /// One process from start to end: joins, runs `body`, leaves; the last `servers` processes of the job are servers. A rank that fails where others would wait for it ends the whole job; a
     /// run that does not count, for the reason that `body` returns, fails on every rank, and rank 0 says why.
-    pub fn run(body: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
+    pub fn run(servers: u32, body: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
         heartbeat::enter(Stage::Joining);
         let waiting = heartbeat::wait();
-        let world = World::join()?;
+        let world = World::join(servers)?;
         drop(waiting);
         heartbeat::enter(Stage::Preparing);
         let ended = body(&world);
@@ -72,32 +112,69 @@ impl World {
                 Message::Failed { reason: cuda::in_words(error), shortage }
             }
         });
+        if let (true, Ok(failure)) = (world.has_lost_some.get(), &ended) {
+            world.leave_at_once(failure.as_deref());
+        }
         match ended {
             Ok(None) => Ok(()),
             Ok(Some(failure)) => {
-                if world.rank() == 0 {
+                if world.rank() == 0 && world.role == Role::Worker {
                     standard_error::emit(&format!("ringmark-worker: the run failed: {failure}"));
                 }
                 // Waits for all: mpirun ends every rank when the first one fails, and rank 0 must have spoken by then.
                 drop(world);
                 std::process::exit(1)
             }
-            Err(error) if world.ranks() == 1 => Err(error),
+            Err(error) if world.all.size() == 1 => Err(error),
             Err(error) => {
                 standard_error::emit(&format!("{}: {}", world.name(), cuda::in_words(&error)));
-                world.communicator.abort(1)
+                world.all.abort(1)
             }
         }
     }
 
-    /// From 0.
-    pub fn rank(&self) -> u32 {
-        self.communicator.rank() as u32
+    /// Ends this process without MPI's farewell, which may wait for ranks that have died, and for ever.
+    fn leave_at_once(&self, failure: Option<&str>) -> ! {
+        if let (Some(failure), 0, Role::Worker) = (failure, self.communicator.borrow().rank(), self.role) {
+            standard_error::emit(&format!("ringmark-worker: the run failed: {failure}"));
+        }
+        // Nothing is lost if nobody reads it.
+        let _ = std::io::stdout().flush();
+        std::process::exit(i32::from(failure.is_some()))
     }
 
-    /// World size.
+    /// What this process is for.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Among those of its role, from 0.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many of its role were started.
     pub fn ranks(&self) -> u32 {
-        self.communicator.size() as u32
+        self.ranks
+    }
+
+    /// Some ranks have died: the end must not wait for them.
+    pub fn note_loss(&self) {
+        self.has_lost_some.set(true);
+    }
+
+    /// Goes on without the ranks `lost`, which have died: no call waits for them any more, and what is gathered is of the
+    /// others. All that are left call it together.
+    pub fn go_on_without(&self, lost: &[u32]) -> Result<()> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let lost: Vec<i32> = lost.iter().map(|rank| *rank as i32).collect();
+        self.note_loss();
+        let left = self.communicator.borrow().group().exclude(&lost);
+        let communicator = self.communicator.borrow().split_by_subgroup(&left);
+        *self.communicator.borrow_mut() = communicator.context("MPI does not go on without the ranks that died")?;
+        Ok(())
     }
 
     /// Rank among those of this host, from 0.
@@ -117,7 +194,11 @@ impl World {
 
     /// `rank 3 of 8 on host b`.
     pub fn name(&self) -> String {
-        format!("rank {} of {} on host {}", self.rank(), self.ranks(), self.host)
+        let role = match self.role {
+            Role::Worker => "rank",
+            Role::Server => "server",
+        };
+        format!("{role} {} of {} on host {}", self.rank, self.ranks, self.host)
     }
 
     /// Lets all ranks know whether each of them `has_own_cores`; all call it together, once.
@@ -134,13 +215,13 @@ impl World {
     /// Returns when every rank is here.
     pub fn barrier(&self) {
         let _waiting = heartbeat::wait();
-        self.communicator.barrier();
+        self.communicator.borrow().barrier();
     }
 
     /// As [`barrier`](World::barrier), for ranks that share their cores: who waits leaves the core to those that work.
     pub fn patient_barrier(&self) {
         let _waiting = heartbeat::wait();
-        let mut request = self.communicator.immediate_barrier();
+        let mut request = self.communicator.borrow().immediate_barrier();
         while let Err(waiting) = request.test() {
             request = waiting;
             std::thread::sleep(PATIENCE);
@@ -152,7 +233,7 @@ impl World {
         let _waiting = heartbeat::wait();
         // MPI counts in 32-bit integers.
         for chunk in values.chunks_mut(1 << 28) {
-            self.communicator.process_at_rank(0).broadcast_into(chunk);
+            self.communicator.borrow().process_at_rank(0).broadcast_into(chunk);
         }
     }
 
@@ -179,31 +260,33 @@ impl World {
     pub fn with_same_local_rank(&self, take_part: bool) -> Option<SimpleCommunicator> {
         let _waiting = heartbeat::wait();
         let color = if take_part { Color::with_value(self.node.rank()) } else { Color::undefined() };
-        self.communicator.split_by_color_with_key(color, self.rank() as i32)
+        self.communicator.borrow().split_by_color_with_key(color, self.rank() as i32)
     }
 
     /// Every rank's values, in rank order; as many from each.
     pub fn gather(&self, values: &[f64]) -> Vec<Vec<f64>> {
         if values.is_empty() {
-            return vec![Vec::new(); self.ranks() as usize];
+            return vec![Vec::new(); self.left()];
         }
         let _waiting = heartbeat::wait();
-        let mut all = vec![0.0; values.len() * self.ranks() as usize];
-        self.communicator.all_gather_into(values, &mut all[..]);
+        let mut all = vec![0.0; values.len() * self.left()];
+        self.communicator.borrow().all_gather_into(values, &mut all[..]);
         all.chunks(values.len()).map(<[f64]>::to_vec).collect()
     }
 
     /// Every rank's text, in rank order.
     pub fn gather_text(&self, text: &str) -> Vec<String> {
-        let lengths = self.gather(&[text.len() as f64]).concat();
-        let longest = lengths.iter().copied().fold(1.0, f64::max) as usize;
-        let _waiting = heartbeat::wait();
-        let mut padded = text.as_bytes().to_vec();
-        padded.resize(longest, 0);
-        let mut all = vec![0u8; longest * self.ranks() as usize];
-        self.communicator.all_gather_into(&padded[..], &mut all[..]);
-        let cut = |(bytes, length): (&[u8], &f64)| String::from_utf8_lossy(&bytes[..*length as usize]).into_owned();
-        all.chunks(longest).zip(&lengths).map(cut).collect()
+        texts(&self.communicator.borrow(), text)
+    }
+
+    /// The text of every process of the job: the ranks, then the servers.
+    pub fn gather_text_of_all(&self, text: &str) -> Vec<String> {
+        texts(&self.all, text)
+    }
+
+    /// How many of this role are left.
+    fn left(&self) -> usize {
+        self.communicator.borrow().size() as usize
     }
 
     /// A rank that panics must not leave the others waiting for it.
@@ -217,4 +300,18 @@ impl World {
             SimpleCommunicator::world().abort(1);
         }));
     }
+}
+
+/// The text of each of these processes, in their order.
+fn texts(communicator: &SimpleCommunicator, text: &str) -> Vec<String> {
+    let _waiting = heartbeat::wait();
+    let mut lengths = vec![0u64; communicator.size() as usize];
+    communicator.all_gather_into(&[text.len() as u64][..], &mut lengths[..]);
+    let longest = lengths.iter().copied().fold(1, u64::max) as usize;
+    let mut padded = text.as_bytes().to_vec();
+    padded.resize(longest, 0);
+    let mut all = vec![0u8; longest * lengths.len()];
+    communicator.all_gather_into(&padded[..], &mut all[..]);
+    let cut = |(bytes, length): (&[u8], &u64)| String::from_utf8_lossy(&bytes[..*length as usize]).into_owned();
+    all.chunks(longest).zip(&lengths).map(cut).collect()
 }

@@ -10,8 +10,10 @@ pub const NAMED: usize = 8;
 
 /// A job in which nobody makes progress.
 pub struct Hang<'a> {
-    /// Number of all ranks.
+    /// Number of all processes, servers included.
     pub ranks: u32,
+    /// The last of them.
+    pub servers: u32,
     /// Those that have reported and have not ended.
     pub live: BTreeMap<u32, &'a Rank>,
     /// Those that have never reported.
@@ -64,7 +66,7 @@ impl Hang<'_> {
                 ));
                 continue;
             };
-            let name = format!("{} (process {})", name(*number, self.ranks, Some(rank)), rank.process);
+            let name = format!("{} (process {})", name(*number, self.ranks, self.servers, Some(rank)), rank.process);
             if !rank.is_silent(self.now) {
                 let place = rank.place();
                 parts.push(format!(
@@ -99,7 +101,7 @@ impl Hang<'_> {
                 let rank = self.live.get(&one).copied();
                 let host = rank.map_or("its host", |rank| &rank.host);
                 let first = format!("look first at that rank's device and link (dmesg on {host}), then: ");
-                (format!(", {} furthest behind", name(one, self.ranks, rank)), first)
+                (format!(", {} furthest behind", name(one, self.ranks, self.servers, rank)), first)
             }
             _ => (format!(", {} furthest behind", ranks(&stuck)), String::new()),
         };
@@ -158,10 +160,14 @@ impl Hang<'_> {
     }
 }
 
-/// `rank 3 of 8 on host b`.
-pub fn name(number: u32, of: u32, rank: Option<&Rank>) -> String {
+/// `rank 3 of 8 on host b`; of the last processes `server 0 of 2 on host b`.
+pub fn name(number: u32, of: u32, servers: u32, rank: Option<&Rank>) -> String {
     let host = rank.map_or_else(String::new, |rank| format!(" on host {}", rank.host));
-    format!("rank {number} of {of}{host}")
+    let ranks = of - servers;
+    match number.checked_sub(ranks) {
+        Some(server) if servers > 0 => format!("server {server} of {servers}{host}"),
+        _ => format!("rank {number} of {ranks}{host}"),
+    }
 }
 
 /// `rank 3`, `ranks 0, 2-5`.

@@ -22,6 +22,7 @@ use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 use ringmark_record::host::memory_shortage::MemoryShortage;
 
+use crate::launch::job::request::ServerRanks;
 use crate::launch::job::watch::listener::{Listener, WAITING_EVENTS};
 use crate::launch::job::watch::watchdog::Watchdog;
 
@@ -46,18 +47,20 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Listens for `ranks` ranks, which reach this machine at `addresses`; none where all of them run on it. A job without
+    /// Listens for `ranks` ranks and their servers, which reach this machine at `addresses`; none where all of them run on it. A job without
     /// any progress for `stall_timeout` hangs. `ask` is how their hosts are asked of what has happened to them.
     pub fn open(
         ranks: u32,
+        servers: &ServerRanks,
         addresses: &[IpAddr],
         stall_timeout: Option<Duration>,
         ask: Ask<'a>,
     ) -> anyhow::Result<Watch<'a>> {
         let patience = Seconds(stall_timeout.unwrap_or(PATIENCE).as_secs_f64());
         let now = Instant::now();
-        let listener = Listener::open(ranks, addresses, patience)?;
-        Ok(Watch { ask, listener, watchdog: Watchdog::new(ranks, stall_timeout, now), looked: now, lost: None })
+        let listener = Listener::open(ranks + servers.number, addresses, patience)?;
+        let watchdog = Watchdog::with_servers(ranks, servers, stall_timeout, now);
+        Ok(Watch { ask, listener, watchdog, looked: now, lost: None })
     }
 
     /// What the ranks need to reach us.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ringmark_record::host::heartbeat::{OutOfMemory, OutOfMemoryCount, Stage};
 use ringmark_record::host::memory_shortage::MemoryShortage;
 
+use crate::launch::job::request::ServerRanks;
 use crate::launch::job::watch::hang::{Hang, NAMED, name};
 use crate::launch::job::watch::listener::{Event, Joined};
 use crate::launch::job::watch::rank::{Rank, RankEnd};
@@ -26,7 +27,12 @@ const SCARCE_MEMORY: u64 = 500_000_000;
 
 /// All that is known of one job's ranks.
 pub struct Watchdog {
+    /// Processes, servers included.
     ranks: u32,
+    /// The last of them.
+    servers: u32,
+    /// Whether the others go on when a rank dies that is no server.
+    may_lose_ranks: bool,
     limit: Option<Duration>,
     started: Instant,
     known: BTreeMap<u32, Rank>,
@@ -45,6 +51,8 @@ impl Watchdog {
     pub fn new(ranks: u32, limit: Option<Duration>, now: Instant) -> Watchdog {
         Watchdog {
             ranks,
+            servers: 0,
+            may_lose_ranks: false,
             limit,
             started: now,
             known: BTreeMap::new(),
@@ -54,6 +62,12 @@ impl Watchdog {
             first_end: None,
             out_of_memory: None,
         }
+    }
+
+    /// The same of ranks and of the servers that follow them.
+    pub fn with_servers(ranks: u32, servers: &ServerRanks, limit: Option<Duration>, now: Instant) -> Watchdog {
+        let ServerRanks { number, may_lose_ranks, .. } = *servers;
+        Watchdog { servers: number, may_lose_ranks, ..Watchdog::new(ranks + number, limit, now) }
     }
 
     /// Forgets how long nothing was heard: nobody listened.
@@ -121,7 +135,8 @@ impl Watchdog {
             Some((time, RankEnd::Failed(_) | RankEnd::Left)) => now - *time >= GRACE,
             _ => false,
         };
-        if self.known.values().any(is_overdue) {
+        let is_needed = |number: &u32| !self.may_lose_ranks || *number >= self.ranks - self.servers;
+        if self.known.iter().any(|(number, rank)| is_needed(number) && is_overdue(rank)) {
             return self.explanation(now);
         }
         self.hang(now)
@@ -273,13 +288,13 @@ impl Watchdog {
             return None;
         }
         let time = (now - moved).max(patience).as_secs();
-        let who = Hang { ranks: self.ranks, live, unheard, patience, now }.describe();
+        let who = Hang { ranks: self.ranks, servers: self.servers, live, unheard, patience, now }.describe();
         Some(format!("no progress for {time} s: {who} (if it is only slow, raise --stall-timeout)"))
     }
 
     /// `rank 3 of 8 on host b`.
     fn name(&self, number: u32) -> String {
-        name(number, self.ranks, self.known.get(&number))
+        name(number, self.ranks, self.servers, self.known.get(&number))
     }
 
     fn last_place(&self, number: u32) -> String {
@@ -543,6 +558,32 @@ mod tests {
             told("mpirun noticed that process rank 0 with PID 6 on node a exited on signal 15 (Terminated)."),
             None
         );
+    }
+
+    #[test]
+    fn servers_are_named_as_such_and_ranks_may_be_lost_where_others_go_on() {
+        let story_of = |may_lose_ranks| {
+            let mut story = Story::new(&["a", "b", "c"]);
+            let servers = ServerRanks { number: 1, may_lose_ranks, ..ServerRanks::default() };
+            story.watchdog = Watchdog::with_servers(2, &servers, Some(Duration::from_secs(60)), story.now());
+            for (rank, host) in [(0, "a"), (1, "b"), (2, "c")] {
+                story.say(rank, joined(0, host));
+            }
+            story.pass(3, &[(0, 2, BUCKET, 0.0), (1, 2, Stage::Forward, 1.0), (2, 2, Stage::Serving, 0.1)]);
+            story
+        };
+        let mut story = story_of(true);
+        story.say(1, Event::Left(0));
+        story.pass(6, &[(0, 3, Stage::Forward, 1.0), (2, 3, Stage::Serving, 0.1)]);
+        assert_eq!(story.verdict(), None);
+        story.say(2, Event::Left(0));
+        story.pass(6, &[(0, 3, Stage::Forward, 1.0)]);
+        assert!(story.verdict().is_some(), "without its server nobody goes on");
+        let mut story = story_of(false);
+        story.say(2, Event::Left(0));
+        story.pass(6, &[(0, 2, BUCKET, 0.0), (1, 2, BUCKET, 0.0)]);
+        let words = "server 0 of 1 on host c died without a word in iteration 2, waiting for pushes of workers";
+        assert_eq!(story.verdict().as_deref(), Some(words));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use ringmark_record::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
+use crate::launch::job::request::ServerRanks;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::cost::JobCost;
@@ -124,7 +125,8 @@ impl AxesSweep {
         }
         // Of the memory of a GPU, and of its speed, nothing was measured yet.
         let cost = if self.knows_cpu { cost } else { JobCost { on_cpu: None, ..cost } };
-        JobPlan { title: self.axes.title(run), case: run.case, run: Some(run), threads, files, arguments, cost }
+        let (title, case, servers) = (self.axes.title(run), run.case, ServerRanks::default());
+        JobPlan { title, case, run: Some(run), threads, servers, files, arguments, cost }
     }
 
     /// What `run` leaves.
@@ -306,6 +308,7 @@ mod tests {
                 case: run.case,
                 run: Some(run),
                 threads: None,
+                servers: ServerRanks::default(),
                 files,
                 arguments: vec![],
                 cost: JobCost::EQUAL,

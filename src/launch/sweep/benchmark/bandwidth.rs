@@ -29,6 +29,7 @@ use serde::Serialize;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
+use crate::launch::job::request::ServerRanks;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobPlan, PlanContext, SessionProgress};
@@ -124,6 +125,7 @@ impl Benchmark for BandwidthSweep {
                 case,
                 run: None,
                 threads: bandwidth.threads,
+                servers: ServerRanks::default(),
                 files,
                 arguments: worker,
                 cost: JobCost::EQUAL,

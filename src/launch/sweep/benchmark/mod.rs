@@ -25,6 +25,7 @@ use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::Conditions;
 
 use crate::launch::job::planned::JobFiles;
+use crate::launch::job::request::ServerRanks;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::cost::JobCost;
@@ -40,6 +41,8 @@ pub struct JobPlan {
     pub run: Option<RunName>,
     /// CPU threads of a rank, where they are known.
     pub threads: Option<u32>,
+    /// Processes beside the ranks.
+    pub servers: ServerRanks,
     /// What it leaves.
     pub files: JobFiles,
     /// The worker's command and options.

@@ -11,6 +11,7 @@ use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 
 use crate::launch::job::planned::JobFiles;
+use crate::launch::job::request::ServerRanks;
 use crate::launch::sweep::batch_search;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
@@ -29,6 +30,8 @@ pub struct TrainSweep {
     /// What each run is asked to do, but for the axes. Paths in it are absolute: ranks on other hosts start in another
     /// folder.
     pub train: TrainConfig,
+    /// Where servers run, in turn; on the ranks' hosts where there are none.
+    pub server_hosts: Vec<String>,
 }
 
 /// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
@@ -56,17 +59,26 @@ pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::R
 
 impl TrainSweep {
     /// What a rank of `run` is asked to do.
-    fn of_run(&self, RunName { model, batch_size, dtype, .. }: RunName, context: PlanContext) -> TrainConfig {
+    fn of_run(&self, RunName { case, model, batch_size, dtype, .. }: RunName, context: PlanContext) -> TrainConfig {
         let threads = self.sweep.threads(context);
         let cores_divided_by = self.sweep.cores_divided_by(context);
-        TrainConfig { model, batch_size, dtype, threads, cores_divided_by, ..self.train.clone() }
+        let mut kv_store = self.train.kv_store;
+        if kv_store.kv_store.has_servers() {
+            kv_store.servers.get_or_insert(case.nodes);
+        }
+        TrainConfig { model, batch_size, dtype, threads, cores_divided_by, kv_store, ..self.train.clone() }
     }
 
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> JobPlan {
-        let (threads, cost) = (train.threads, JobCost::of_training(&train));
+        let (threads, cost, kv_store) = (train.threads, JobCost::of_training(&train), train.kv_store);
         let mut arguments = vec![self.kind().to_string()];
         arguments.extend(option_table::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
-        self.sweep.job(run, files, arguments, threads, cost)
+        let servers = ServerRanks {
+            number: kv_store.server_ranks(),
+            hosts: self.server_hosts.clone(),
+            may_lose_ranks: kv_store.kv_store.is_asynchronous(),
+        };
+        JobPlan { servers, ..self.sweep.job(run, files, arguments, threads, cost) }
     }
 }
 

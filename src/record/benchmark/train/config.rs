@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::SweepProfile;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
+use crate::benchmark::kv_store::KvStoreConfig;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
 use crate::dimension::layout::LayoutChoice;
@@ -112,6 +113,9 @@ pub struct TrainConfig {
     /// How gradients are exchanged.
     #[serde(flatten)]
     pub exchange: ExchangeConfig,
+    /// Where gradients are summed and weights updated.
+    #[serde(flatten)]
+    pub kv_store: KvStoreConfig,
     /// Whether bucket and chunk size are chosen by a short search before the first iteration.
     #[serde(default)]
     pub autotune: bool,
@@ -163,6 +167,7 @@ impl Default for TrainConfig {
             image_size: None,
             overlap: Switch::On,
             exchange: ExchangeConfig::default(),
+            kv_store: KvStoreConfig::default(),
             autotune: false,
             threads: None,
             cores_divided_by: None,

@@ -4,6 +4,7 @@ use anyhow::ensure;
 
 use crate::benchmark::cores;
 use crate::benchmark::exchange::ExchangeConfig;
+use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::option;
 use crate::options::option_table::{
@@ -62,6 +63,11 @@ impl Options for TrainConfig {
         options.extend(
             exchange
                 .map(|option| option.within(|config: &TrainConfig| &config.exchange, |config| &mut config.exchange)),
+        );
+        let kv_store = KvStoreConfig::options().into_iter();
+        options.extend(
+            kv_store
+                .map(|option| option.within(|config: &TrainConfig| &config.kv_store, |config| &mut config.kv_store)),
         );
         options.push(option!(
             autotune,
@@ -136,7 +142,8 @@ impl TrainConfig {
                 self.iterations
             );
         }
-        self.exchange.check(self.device)
+        self.exchange.check(self.device)?;
+        self.kv_store.check(&self.exchange, self.dtype, self.autotune)
     }
 }
 
@@ -147,6 +154,7 @@ mod tests {
     use super::*;
     use crate::benchmark::SweepProfile;
     use crate::benchmark::exchange::{BackendChoice, NcclAlgorithm, Switch, Wire};
+    use crate::benchmark::kv_store::{KeyPlacement, KvStore};
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
     use crate::dimension::layout::LayoutChoice;
@@ -191,6 +199,11 @@ mod tests {
                 chunk_kb: 0,
                 tail_mb: 0.0,
                 nccl_algo: NcclAlgorithm::Tree,
+            },
+            kv_store: KvStoreConfig {
+                kv_store: KvStore::DistAsync,
+                servers: Some(3),
+                key_placement: KeyPlacement::Hash,
             },
             autotune: true,
             threads: Some(3),

@@ -9,6 +9,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::exchange::{BackendChoice, Wire};
+use crate::benchmark::kv_store::KvStoreUse;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::warning::Warning;
@@ -38,7 +39,7 @@ pub struct RunHeader {
     pub started: Seconds,
     /// What was asked.
     pub config: TrainConfig,
-    /// Backend that summed the gradients: `nccl`, `shared-memory`, `mpi`, `none`, or `solo` for one rank.
+    /// Backend that summed the gradients: `nccl`, `shared-memory`, `mpi`, `tcp` (to servers), `none`, or `solo` for one rank.
     #[serde(alias = "collective")]
     pub backend: String,
     /// Type in which the values of several ranks were added, one after the other: fp32, or the wire's where a library adds.
@@ -107,6 +108,9 @@ pub struct RunEnd {
     /// a rank had no memory for them, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
+    /// What servers or owners of weights did; `None` with `--kv-store ring`, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_store: Option<KvStoreUse>,
     /// What NCCL said that it used, line by line; empty without NCCL, where the user asked it for something else, and in
     /// older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -359,6 +363,7 @@ mod tests {
                 parameter_checksums: vec!["00ff".to_owned(); 2],
                 peak_memory: vec![Bytes(1); 2],
                 matrix_product: Vec::new(),
+                kv_store: None,
                 nccl: Vec::new(),
                 host_use: vec![HostUse { host: "a".to_owned(), cores: 2, ..HostUse::default() }],
                 rank_use: vec![RankUse { throttled: Some(Seconds(0.5)), ..RankUse::default() }; 2],

@@ -25,7 +25,7 @@ use crate::job::session::{Request, Session};
 pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Result<()> {
     let threads = AskedThreads { number: config.threads, cores_divided_by: None };
     let nccl = Some(config.exchange.nccl_algo);
-    let request = Request { device: config.device, threads, nccl, with_nccl_log: true, launcher };
+    let request = Request { device: config.device, threads, nccl, with_nccl_log: true, launcher, servers: None };
     Session::run(request, |session| measure(config, session))
 }
 

@@ -19,11 +19,11 @@ use crate::benchmark::train::record::Measured;
 use crate::benchmark::train::step::Step;
 use crate::data;
 use crate::data::batch::BatchRequest;
-use crate::exchange::Parameters;
-use crate::exchange::all_reduce::AllReduce;
+use crate::exchange::kv_store::server;
+use crate::exchange::{Parameters, strategy};
 use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
-use crate::job::session::{AskedLabel, Request, Session};
+use crate::job::session::{AskedLabel, Request, ServerBody, Servers, Session};
 use crate::job::world::World;
 use crate::measure::step_timer::StepTimer;
 use crate::model::checkpoint;
@@ -37,7 +37,10 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
     let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
     let nccl = Some(config.exchange.nccl_algo);
     let with_nccl_log = config.iterations <= MOST_LOGGED_ITERATIONS;
-    let request = Request { device: config.device, threads, nccl, with_nccl_log, launcher };
+    let of_servers = config.clone();
+    let body: ServerBody = Box::new(move |world| server::run(&of_servers, world));
+    let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
+    let request = Request { device: config.device, threads, nccl, with_nccl_log, launcher, servers };
     Session::run(request, |session| train(config, label, session))
 }
 
@@ -76,7 +79,7 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
         weights: model.flat.weights.shallow_clone(),
         tensors: model.flat.parameters.iter().map(Tensor::shallow_clone).collect(),
     };
-    let exchange = Box::new(AllReduce::new(config, parameters, session)?);
+    let exchange = strategy::new(config, parameters, session)?;
 
     heartbeat::enter(Stage::Data);
     let request = BatchRequest {
@@ -136,10 +139,12 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Mea
     let last = timer.begin()?;
     progress.show(timer.finished(Some(&last), || step.exchange.check())?, &mut samples);
     let wall = started.elapsed();
+    // Ranks that died among those that do not wait for each other are known from here on.
+    let kv_store = step.exchange.end(session)?;
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
     progress.end();
-    Ok(Measured { samples, counters, wall })
+    Ok(Measured { samples, counters, wall, kv_store })
 }
 
 fn fail_if_asked(config: &TrainConfig, world: &World, iteration: u32) -> Result<()> {

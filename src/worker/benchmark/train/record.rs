@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
 use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
 use ringmark_record::dimension::phase::{Phase, Phases};
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::environment::RankPlace;
 use ringmark_record::stats::summary;
 use ringmark_record::validity;
 use tch::{Device, Tensor};
@@ -27,12 +29,15 @@ pub struct Measured {
     pub counters: CountersOfRun,
     /// First iteration's start to the last one's end.
     pub wall: Duration,
+    /// What servers or owners of weights did.
+    pub kv_store: Option<KvStoreUse>,
 }
 
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, counters, wall } = measured;
+    let Measured { samples, counters, wall, kv_store } = measured;
     let world = session.world;
+    let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), ..header };
     let iterations = iterations(world, &samples);
     let checksums = world.gather_text(&checksum(weights)?);
     let peak_memory = session.peak_memory()?;
@@ -45,6 +50,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         parameter_checksums: checksums,
         peak_memory,
         matrix_product,
+        kv_store,
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
         rank_use: counters.ranks,
@@ -63,6 +69,12 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
     }
     world.barrier();
     Ok(failure)
+}
+
+/// Those whose samples can be had.
+fn ranks_left(header: &RunHeader, kv_store: Option<&KvStoreUse>) -> Vec<RankPlace> {
+    let lost = |place: &&RankPlace| kv_store.is_some_and(|of| of.lost.iter().any(|lost| lost.rank == place.rank));
+    header.ranks.iter().filter(|place| !lost(place)).cloned().collect()
 }
 
 fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
@@ -99,6 +111,13 @@ fn checksum(weights: &Tensor) -> Result<String> {
 
 /// The first reason why the run does not count.
 fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option<String> {
+    if let Some(LostRank { rank, host, iteration }) = end.kv_store.as_ref().and_then(|used| used.lost.first()) {
+        let store = header.config.kv_store.kv_store;
+        return Some(format!(
+            "rank {rank} on host {host} ended after its iteration {iteration}, and the others went on without it, as they do \
+             with --kv-store {store}: the figures are not those of all ranks"
+        ));
+    }
     let (wanted, done) = (header.config.iterations, end.iterations);
     if done != wanted {
         return Some(format!("{done} of {wanted} iterations were done"));
@@ -140,9 +159,10 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     );
     let speed = record.speed(config.warmup as usize);
     let speed = speed.map(|speed| format!("speed: {speed:.2}{}", rates(record)));
+    let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
     let nccl = end.nccl.iter().map(|line| format!("NCCL: {line}"));
     let warnings = end.warnings.iter().map(|warning| format!("warning: {}", warning.text));
-    [length].into_iter().chain(speed).chain(nccl).chain(warnings).collect()
+    [length].into_iter().chain(speed).chain(kv_store).chain(nccl).chain(warnings).collect()
 }
 
 /// How the rates of the iterations spread, as the log has them: all ranks' images over rank 0's time. Nothing of a single
@@ -154,4 +174,36 @@ fn rates(record: &RunRecord) -> String {
     let rates: Vec<f64> = counted.map(|iteration| images / iteration.step[0].0).collect();
     let text = |(mean, cv)| format!("; rates of its iterations: mean {mean:.2}, CV {:.2} %", 100.0 * cv);
     summary::mean(&rates).zip(summary::coefficient_of_variation(&rates)).map(text).unwrap_or_default()
+}
+
+/// What each server and rank held and moved, and how old weights were.
+fn kv_store_lines(store: KvStore, used: &KvStoreUse) -> Vec<String> {
+    let megabytes = |bytes: &Bytes| format!("{:.2} MB", bytes.0 as f64 / 1e6);
+    let each = |all: &[Bytes]| all.iter().map(megabytes).collect::<Vec<_>>().join(", ");
+    let mut lines = Vec::new();
+    for (number, server) in used.servers.iter().enumerate() {
+        let ServerUse { host, parts, weights, received, sent } = server;
+        lines.push(format!(
+            "server {number}: host {host}, {} of weights in {parts} parts; a step receives {} and sends {}",
+            megabytes(weights),
+            megabytes(received),
+            megabytes(sent)
+        ));
+    }
+    if !used.owned.is_empty() {
+        lines.push(format!("{store}: ranks update {}", each(&used.owned)));
+    }
+    if let Some(imbalance) = used.imbalance() {
+        lines.push(format!("{store}: the largest holds {imbalance:.3} times the mean"));
+    }
+    if !used.sent_by_rank.is_empty() {
+        let (sent, received) = (each(&used.sent_by_rank), each(&used.received_by_rank));
+        lines.push(format!("{store}: in a step ranks send {sent} and receive {received}"));
+    }
+    if let Some(Staleness { pushes, median, p95, maximum }) = used.staleness {
+        lines.push(format!(
+            "{store}: staleness of {pushes} pushes: median {median}, 95 % {p95}, maximum {maximum} updates by others"
+        ));
+    }
+    lines
 }

@@ -5,7 +5,7 @@ mod nccl;
 pub mod nccl_log;
 mod none;
 pub mod select;
-mod shared_memory;
+pub mod shared_memory;
 
 use std::ops::Range;
 

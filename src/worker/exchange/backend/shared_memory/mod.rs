@@ -10,7 +10,7 @@
 //! No rank waits before [`finish`](Backend::finish): a range that the others have not filled yet is left for later.
 
 mod between_hosts;
-mod join;
+pub mod join;
 mod others;
 mod piece;
 mod work;

@@ -1,0 +1,322 @@
+//! Where gradients are summed and weights updated: MXNet's kv-stores under their own names, beside the all-reduce that is
+//! the default. Configuration, options, and what a record says of it; [`placement`] says which server holds what.
+
+pub mod placement;
+
+use anyhow::ensure;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use crate::dimension::dtype::Dtype;
+use crate::dimension::units::Bytes;
+use crate::options::option_table::OptionSpec;
+use crate::{keyword_enum, option};
+
+keyword_enum!(
+    /// Where gradients are summed and weights updated, by MXNet's names.
+    KvStore {
+        /// All-reduce, and every rank does the same update.
+        Ring = "ring" | "horovod",
+        /// Each rank sums and updates its shard in host memory; one host.
+        Local = "local" | "local_update_cpu" | "local_allreduce_cpu",
+        /// Each bucket has an owner, balanced by size, that sums, updates and sends the weights.
+        Device = "device" | "local_allreduce_device",
+        /// Rank 0 sums, updates and sends the weights.
+        Nccl = "nccl",
+        /// Servers update once all workers have pushed.
+        DistSync = "dist_sync" | "dist",
+        /// The same; GPUs of a host sum by NCCL first.
+        DistDeviceSync = "dist_device_sync" | "dist_sync_device",
+        /// Servers update at every push.
+        DistAsync = "dist_async",
+        /// The same; GPUs of a host sum by NCCL first.
+        DistDeviceAsync = "dist_device_async" | "dist_async_device",
+    }
+);
+
+impl KvStore {
+    /// What results say that are older than the choice.
+    pub fn ring() -> KvStore {
+        KvStore::Ring
+    }
+
+    /// Whether processes of their own hold the weights.
+    pub fn has_servers(self) -> bool {
+        matches!(self, KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync)
+    }
+
+    /// Whether workers do not wait for each other: each may compute with weights of another moment.
+    pub fn is_asynchronous(self) -> bool {
+        matches!(self, KvStore::DistAsync | KvStore::DistDeviceAsync)
+    }
+}
+
+keyword_enum!(
+    /// Which server holds which array.
+    KeyPlacement {
+        /// By size: the largest first, each to the server that holds least.
+        Balanced = "balanced",
+        /// By MXNet's hash of the array's number.
+        Hash = "hash",
+    }
+);
+
+impl KeyPlacement {
+    /// The default.
+    pub fn balanced() -> KeyPlacement {
+        KeyPlacement::Balanced
+    }
+}
+
+/// Which kv-store, and its servers.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct KvStoreConfig {
+    /// Where gradients are summed and weights updated.
+    #[serde(default = "KvStore::ring")]
+    pub kv_store: KvStore,
+    /// Server processes beside the ranks; only those of `dist_*` have any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<u32>,
+    /// Which server holds which array.
+    #[serde(default = "KeyPlacement::balanced")]
+    pub key_placement: KeyPlacement,
+}
+
+impl Default for KvStoreConfig {
+    fn default() -> KvStoreConfig {
+        KvStoreConfig { kv_store: KvStore::Ring, servers: None, key_placement: KeyPlacement::Balanced }
+    }
+}
+
+impl KvStoreConfig {
+    /// Server processes of the job.
+    pub fn server_ranks(&self) -> u32 {
+        if self.kv_store.has_servers() { self.servers.unwrap_or_default() } else { 0 }
+    }
+
+    /// Its options.
+    pub fn options() -> Vec<OptionSpec<KvStoreConfig>> {
+        vec![
+            option!(
+                kv_store,
+                "kv-store",
+                "NAME",
+                "Where gradients are summed and weights updated, by MXNet's names; ring is all-reduce, then every rank updates"
+            ),
+            option!(
+                servers,
+                "servers",
+                "N",
+                "Server processes of --kv-store dist_*, beside the ranks: of those that mpirun starts the last N"
+            )
+            .range(1u32..=65_536)
+            .default_of_launcher("one for each host of the case"),
+            option!(
+                key_placement,
+                "key-placement",
+                "NAME",
+                "Which server holds which array: balanced by size, or MXNet's hash"
+            ),
+        ]
+    }
+
+    /// Refuses servers whose number nobody says.
+    pub fn check_servers(&self) -> anyhow::Result<()> {
+        ensure!(
+            !self.kv_store.has_servers() || self.servers.is_some(),
+            "--kv-store {} needs --servers N: of the processes that mpirun starts the last N are servers, and the others ranks",
+            self.kv_store
+        );
+        Ok(())
+    }
+
+    /// Refuses what does not go together.
+    pub fn check(&self, exchange: &ExchangeConfig, dtype: Dtype, autotune: bool) -> anyhow::Result<()> {
+        let KvStoreConfig { kv_store, servers, key_placement } = self;
+        if !kv_store.has_servers() {
+            ensure!(
+                servers.is_none(),
+                "--servers {} goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async, and \
+                 --kv-store is {kv_store}: leave --servers out, or choose one of these",
+                servers.unwrap_or_default()
+            );
+            ensure!(
+                *key_placement == KeyPlacement::Balanced,
+                "--key-placement {key_placement} places arrays on servers, and --kv-store {kv_store} has none: leave it out, or \
+                 choose --kv-store dist_sync"
+            );
+        }
+        if *kv_store == KvStore::Ring {
+            return Ok(());
+        }
+        ensure!(
+            exchange.backend != BackendChoice::None,
+            "--backend none exchanges nothing, and --kv-store {kv_store} says how to: leave one of them out"
+        );
+        ensure!(
+            dtype != Dtype::Fp16,
+            "--dtype fp16 skips an update where any gradient overflows, which no part of the weights can know alone with \
+             --kv-store {kv_store}: choose --dtype bf16, or --kv-store ring"
+        );
+        ensure!(
+            !autotune,
+            "--autotune searches the buckets of --kv-store ring, and --kv-store is {kv_store}: leave --autotune out"
+        );
+        Ok(())
+    }
+}
+
+/// What a kv-store other than `ring` did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct KvStoreUse {
+    /// fp32 bytes of weights that each rank updates; empty where servers do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owned: Vec<Bytes>,
+    /// Every server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerUse>,
+    /// What each rank sent to servers in a step, on average, headers included: 0 of a rank that another of its host sends for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sent_by_rank: Vec<Bytes>,
+    /// What each rank received from them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub received_by_rank: Vec<Bytes>,
+    /// Of the asynchronous ones: how old weights were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<Staleness>,
+    /// Ranks that ended before the others did, who went on without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<LostRank>,
+}
+
+impl KvStoreUse {
+    /// Bytes of the server or rank that holds most over the mean; 1 is even. `None` where nothing is held.
+    pub fn imbalance(&self) -> Option<f64> {
+        let held = self.owned.iter().copied().chain(self.servers.iter().map(|server| server.weights));
+        let held: Vec<f64> = held.map(|bytes| bytes.0 as f64).collect();
+        let mean = held.iter().sum::<f64>() / held.len() as f64;
+        (mean > 0.0).then(|| held.iter().copied().fold(0.0, f64::max) / mean)
+    }
+}
+
+/// One server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServerUse {
+    /// Name of its host.
+    pub host: String,
+    /// Arrays, or slices of them, that it holds.
+    pub parts: u32,
+    /// fp32 bytes of the weights that it holds.
+    pub weights: Bytes,
+    /// What it received in a step, on average, headers included.
+    pub received: Bytes,
+    /// What it sent in a step.
+    pub sent: Bytes,
+}
+
+/// Updates of an array by other workers between a worker's pull of it and its next push: over all pushes after the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Staleness {
+    /// Pushes that were counted.
+    pub pushes: u64,
+    /// Half of them were at most so stale.
+    pub median: u64,
+    /// 95 % of them were at most so stale.
+    pub p95: u64,
+    /// None was staler.
+    pub maximum: u64,
+}
+
+impl Staleness {
+    /// Of counted pushes: `counts[s]` had staleness `s`. `None` where there are none.
+    pub fn of(counts: &[u64]) -> Option<Staleness> {
+        let pushes: u64 = counts.iter().sum();
+        let at = |share: f64| {
+            let wanted = (share * pushes as f64).ceil().max(1.0) as u64;
+            let mut seen = 0;
+            let reached = |count: &u64| {
+                seen += count;
+                seen >= wanted
+            };
+            counts.iter().position(reached).map(|staleness| staleness as u64)
+        };
+        Some(Staleness {
+            pushes,
+            median: at(0.5)?,
+            p95: at(0.95)?,
+            maximum: counts.iter().rposition(|count| *count > 0)? as u64,
+        })
+    }
+}
+
+/// A rank that ended before the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LostRank {
+    /// Which one.
+    pub rank: u32,
+    /// Name of its host.
+    pub host: String,
+    /// The last iteration of which it pushed something; 0 where there is none.
+    pub iteration: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mxnet_s_names_are_understood() {
+        for (typed, store) in [
+            ("local_allreduce_cpu", KvStore::Local),
+            ("local_allreduce_device", KvStore::Device),
+            ("dist_sync_device", KvStore::DistDeviceSync),
+            ("dist_async_device", KvStore::DistDeviceAsync),
+        ] {
+            assert_eq!(typed.parse::<KvStore>().expect("an alias"), store);
+        }
+        assert!(KvStore::DistAsync.is_asynchronous() && !KvStore::DistDeviceSync.is_asynchronous());
+    }
+
+    #[test]
+    fn staleness_is_read_off_its_counts() {
+        // 10 pushes of 0, 8 of 1, 1 of 2, 1 of 7.
+        let staleness = Staleness::of(&[10, 8, 1, 0, 0, 0, 0, 1, 0]).expect("pushes");
+        assert_eq!(staleness, Staleness { pushes: 20, median: 0, p95: 2, maximum: 7 });
+        assert_eq!(Staleness::of(&[0, 0]), None);
+        assert_eq!(Staleness::of(&[0, 1]).expect("one").median, 1);
+    }
+
+    #[test]
+    fn imbalance_is_the_largest_over_the_mean() {
+        let server = |weights| ServerUse {
+            host: String::new(),
+            parts: 1,
+            weights: Bytes(weights),
+            received: Bytes(0),
+            sent: Bytes(0),
+        };
+        let of = |weights: &[u64]| KvStoreUse {
+            servers: weights.iter().map(|bytes| server(*bytes)).collect(),
+            ..KvStoreUse::default()
+        };
+        assert_eq!(of(&[30, 10]).imbalance(), Some(1.5));
+        assert_eq!(of(&[]).imbalance(), None);
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused_in_words() {
+        let refused = |change: fn(&mut KvStoreConfig, &mut ExchangeConfig, &mut Dtype)| {
+            let (mut kv, mut exchange, mut dtype) = (KvStoreConfig::default(), ExchangeConfig::default(), Dtype::Fp32);
+            change(&mut kv, &mut exchange, &mut dtype);
+            kv.check(&exchange, dtype, false).expect_err("refused").to_string()
+        };
+        assert!(refused(|kv, _, _| kv.servers = Some(2)).starts_with("--servers 2 goes with --kv-store dist_sync"));
+        assert!(refused(|kv, _, _| kv.key_placement = KeyPlacement::Hash).starts_with("--key-placement hash places"));
+        let none = refused(|kv, exchange, _| (kv.kv_store, exchange.backend) = (KvStore::Device, BackendChoice::None));
+        assert!(none.starts_with("--backend none exchanges nothing, and --kv-store device says how to"), "{none}");
+        let half = refused(|kv, _, dtype| (kv.kv_store, *dtype) = (KvStore::DistSync, Dtype::Fp16));
+        assert!(half.contains("choose --dtype bf16, or --kv-store ring"), "{half}");
+        KvStoreConfig::default().check(&ExchangeConfig::default(), Dtype::Fp16, true).expect("ring takes all");
+    }
+}

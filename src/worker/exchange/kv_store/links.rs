@@ -1,0 +1,249 @@
+//! A worker's connections to the servers: a thread that sends and one that receives for each, so that no part waits for
+//! another server's, and none for the step.
+
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::exchange::kv_store::meeting::{self, ServerFacts};
+use crate::exchange::kv_store::plan::PlannedPart;
+use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, ServerReport};
+use crate::ffi::host_array::HostArray;
+use crate::job::heartbeat;
+
+/// Between two questions whether a part's gradients are there to be sent.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// What a sender is asked to do.
+enum Order {
+    /// When its gradients are there.
+    Push {
+        part: u32,
+        iteration: u32,
+        is_there: IsThere,
+    },
+    End,
+}
+
+/// Says whether the gradients of these elements are on the wire now, and puts them there where that is asked of the sender.
+pub type IsThere = Box<dyn FnMut(Range<usize>) -> Result<bool> + Send>;
+
+/// What threads of all connections share.
+struct Shared {
+    parts: Vec<PlannedPart>,
+    /// Gradients, in the wire's type, and weights as they come back, fp32; each as long as all weights.
+    wire: Arc<HostArray>,
+    weights: Arc<HostArray>,
+    state: Mutex<State>,
+    /// Something in the state has changed.
+    changed: Condvar,
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Parts that have come back since the start.
+    arrived: usize,
+    /// Reports of servers, in their order.
+    reports: Vec<Option<ServerReport>>,
+    failure: Option<String>,
+}
+
+/// The connections.
+pub struct Links {
+    shared: Arc<Shared>,
+    orders: Vec<Sender<Order>>,
+    /// Parts that were pushed since the start.
+    pushed: usize,
+    /// Bytes of pushes and answers; what went before and after the loop does not count.
+    bytes_of_steps: [u64; 2],
+}
+
+impl Links {
+    /// Connects worker `pusher` of those that push with all `servers`; the first one sends `initial`, the first weights.
+    pub fn open(
+        servers: &[ServerFacts],
+        pusher: usize,
+        parts: Vec<PlannedPart>,
+        [wire, weights]: [Arc<HostArray>; 2],
+        initial: &HostArray,
+    ) -> Result<Links> {
+        let reports = servers.iter().map(|_| None).collect();
+        let shared = Arc::new(Shared {
+            parts,
+            wire,
+            weights,
+            state: Mutex::new(State { reports, ..State::default() }),
+            changed: Condvar::new(),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+        });
+        let connect = |(number, server): (usize, &ServerFacts)| meeting::connect(server, number, pusher);
+        let connections: Vec<TcpStream> = servers.iter().enumerate().map(connect).collect::<Result<_>>()?;
+        if pusher == 0 {
+            for (number, connection) in connections.iter().enumerate() {
+                send_initial(connection, number, &shared.parts, initial)
+                    .with_context(|| format!("the first weights did not reach server {number}"))?;
+            }
+        }
+        let mut orders = Vec::new();
+        for (number, (connection, server)) in connections.into_iter().zip(servers).enumerate() {
+            let name = format!("server {number} of {} on host {}", servers.len(), server.host);
+            let (sender, incoming) = mpsc::channel();
+            orders.push(sender);
+            let (sending, receiving) = (shared.clone(), shared.clone());
+            let (output, name_of_output) = (connection.try_clone()?, name.clone());
+            thread::Builder::new().spawn(move || sending.report(&name_of_output, sending.send(&output, &incoming)))?;
+            thread::Builder::new().spawn(move || receiving.report(&name, receiving.receive(&connection, number)))?;
+        }
+        Ok(Links { shared, orders, pushed: 0, bytes_of_steps: [0; 2] })
+    }
+
+    /// Pushes the parts of these elements when `is_there` says so of them: one question for all of a server's parts, in order.
+    pub fn push(&mut self, elements: &Range<usize>, iteration: u32, is_there: impl Fn() -> IsThere) -> Result<()> {
+        let first = self.shared.parts.partition_point(|part| part.elements.start < elements.start);
+        let of_elements = self.shared.parts[first..].iter().take_while(|part| part.elements.end <= elements.end);
+        for (number, part) in (first as u32..).zip(of_elements) {
+            let order = Order::Push { part: number, iteration, is_there: is_there() };
+            self.orders[part.server].send(order).ok().context("the thread that sends to a server has ended")?;
+            self.pushed += 1;
+        }
+        Ok(())
+    }
+
+    /// Returns when all that was pushed has come back.
+    pub fn wait(&self) -> Result<()> {
+        let done = self.shared.wait_until(|state| state.arrived >= self.pushed)?;
+        drop(done);
+        Ok(())
+    }
+
+    /// Parts that have come back since the start; fails with what failed on any connection.
+    pub fn check(&self) -> Result<usize> {
+        let state = self.shared.state();
+        match &state.failure {
+            Some(failure) => bail!("{failure}"),
+            None => Ok(state.arrived),
+        }
+    }
+
+    /// Says that this worker pushes no more and waits for the last weights, of one moment, and what each server did.
+    pub fn end(&mut self) -> Result<Vec<ServerReport>> {
+        self.wait()?;
+        self.bytes_of_steps = self.bytes();
+        for orders in &self.orders {
+            orders.send(Order::End).ok().context("the thread that sends to a server has ended")?;
+        }
+        let state = self.shared.wait_until(|state| state.reports.iter().all(Option::is_some))?;
+        Ok(state.reports.iter().flatten().cloned().collect())
+    }
+
+    /// Bytes sent and received by steps, headers included; once it has [ended](Links::end).
+    pub fn bytes_of_steps(&self) -> [u64; 2] {
+        self.bytes_of_steps
+    }
+
+    fn bytes(&self) -> [u64; 2] {
+        [&self.shared.sent, &self.shared.received].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+fn send_initial(mut connection: &TcpStream, number: usize, parts: &[PlannedPart], weights: &HostArray) -> Result<()> {
+    for (part, PlannedPart { elements, .. }) in (0..).zip(parts).filter(|(_, part)| part.server == number) {
+        let bytes = weights.bytes_of(elements.len()) as u64;
+        connection.write_all(&Header { part, bytes, ..Header::bare(FrameKind::Initial) }.encode())?;
+        weights.send(elements.clone(), &mut connection)?;
+        heartbeat::count_progress();
+    }
+    let answer = Header::read(&mut connection)?;
+    ensure!(answer.kind == FrameKind::Started, "it answered {:?}", answer.kind);
+    Ok(())
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns when the state `is` so.
+    fn wait_until(&self, is: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.state();
+        loop {
+            if let Some(failure) = &state.failure {
+                bail!("{failure}");
+            }
+            if is(&state) {
+                return Ok(state);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Keeps the first failure.
+    fn report(&self, server: &str, ended: Result<()>) {
+        if let Err(error) = ended {
+            let failure = format!(
+                "the connection to {server} broke ({error:#}): that process has ended, or its host or link is down"
+            );
+            self.state().failure.get_or_insert(failure);
+            self.changed.notify_all();
+        }
+    }
+
+    fn send(&self, mut output: &TcpStream, orders: &Receiver<Order>) -> Result<()> {
+        for order in orders {
+            match order {
+                Order::Push { part, iteration, mut is_there } => {
+                    let elements = self.parts[part as usize].elements.clone();
+                    while !is_there(elements.clone())? {
+                        thread::sleep(PAUSE);
+                    }
+                    let bytes = self.wire.bytes_of(elements.len());
+                    let header = Header { kind: FrameKind::Push, part, iteration, bytes: bytes as u64 };
+                    output.write_all(&header.encode())?;
+                    self.wire.send(elements, &mut output)?;
+                    self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
+                    heartbeat::count_progress();
+                }
+                Order::End => output.write_all(&Header::bare(FrameKind::End).encode())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Until the server has said what it did.
+    fn receive(&self, connection: &TcpStream, number: usize) -> Result<()> {
+        let mut input = BufReader::with_capacity(1 << 16, connection);
+        loop {
+            let header = Header::read(&mut input)?;
+            match header.kind {
+                FrameKind::Weights => {
+                    let part = self.parts.get(header.part as usize).filter(|part| part.server == number);
+                    let elements = part.with_context(|| format!("it sent part {}", header.part))?.elements.clone();
+                    let bytes = self.weights.bytes_of(elements.len());
+                    ensure!(header.bytes == bytes as u64, "part {} came in {} bytes", header.part, header.bytes);
+                    self.weights.receive(elements, &mut input)?;
+                    self.received.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
+                    heartbeat::count_progress();
+                    self.state().arrived += 1;
+                }
+                FrameKind::Report => {
+                    let report = protocol::read_message(&header, &mut input)?;
+                    self.state().reports[number] = Some(report);
+                    self.changed.notify_all();
+                    return Ok(());
+                }
+                other => bail!("it sent {other:?}"),
+            }
+            self.changed.notify_all();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! How workers and servers find each other: every rank says by MPI who it is, servers where they listen; then workers
+//! connect by TCP.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ringmark_record::host::inspection::Interface;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::kv_store::protocol::{self, FrameKind, Header, Hello};
+use crate::host::{facts, network};
+use crate::job::heartbeat;
+use crate::job::world::World;
+
+/// For one address of a server to answer.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// For a new connection to say who it is.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a rank says of itself before there is any connection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Announcement {
+    /// A worker.
+    Worker(WorkerFacts),
+    /// A server.
+    Server(ServerFacts),
+}
+
+/// A worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerFacts {
+    /// Name of its host.
+    pub host: String,
+    /// Ranks whose gradients its pushes hold the sum of; 0 of one that pushes nothing itself.
+    pub summed: u32,
+    /// Lengths of the parameters in the order of backward; rank 0 says it for all.
+    pub lengths: Vec<usize>,
+}
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServerFacts {
+    /// Name of its host.
+    pub host: String,
+    /// Known to this job alone.
+    pub token: u64,
+    /// Where it listens, in the order in which workers try it.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// Who there is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Roster {
+    /// In rank order.
+    pub workers: Vec<WorkerFacts>,
+    /// In their order.
+    pub servers: Vec<ServerFacts>,
+}
+
+impl Roster {
+    /// Tells all what `own` is; every worker and server calls this together.
+    pub fn meet(own: &Announcement, world: &World) -> Result<Roster> {
+        let mut roster = Roster { workers: Vec::new(), servers: Vec::new() };
+        for text in world.gather_text_of_all(&serde_json::to_string(own)?) {
+            match serde_json::from_str(&text).context("an announcement that is none of ours")? {
+                Announcement::Worker(worker) => roster.workers.push(worker),
+                Announcement::Server(server) => roster.servers.push(server),
+            }
+        }
+        Ok(roster)
+    }
+
+    /// Ranks of the workers that push, in their order.
+    pub fn pushers(&self) -> Vec<u32> {
+        (0..).zip(&self.workers).filter(|(_, worker)| worker.summed > 0).map(|(rank, _)| rank).collect()
+    }
+}
+
+/// A port that the kernel chooses, on every address of this host, and where workers find it.
+pub fn listen() -> Result<(TcpListener, Vec<SocketAddr>)> {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).context("this server has no port to listen on")?;
+    let port = listener.local_addr()?.port();
+    let addresses = addresses(&network::interfaces()?, facts::variable("NCCL_SOCKET_IFNAME").as_deref());
+    Ok((listener, addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect()))
+}
+
+/// Of the interface that was chosen for MPI and NCCL, else all but the loopback's, which comes last: it leads to this host only.
+fn addresses(interfaces: &[Interface], chosen: Option<&str>) -> Vec<IpAddr> {
+    let chosen = chosen.map(|name| name.trim_start_matches('='));
+    let is_chosen = |interface: &Interface| chosen == Some(&interface.name);
+    let has_chosen = interfaces.iter().any(|interface| is_chosen(interface) && !interface.addresses.is_empty());
+    let is_wanted =
+        |interface: &&Interface| interface.is_up && (interface.is_loopback || !has_chosen || is_chosen(interface));
+    let mut wanted: Vec<&Interface> = interfaces.iter().filter(is_wanted).collect();
+    wanted.sort_by_key(|interface| interface.is_loopback);
+    wanted.into_iter().flat_map(|interface| &interface.addresses).map(|address| IpAddr::V4(address.addr())).collect()
+}
+
+/// The connections of as many workers as push, in their order.
+pub fn accept(listener: &TcpListener, token: u64, pushers: usize) -> Result<Vec<TcpStream>> {
+    let _waiting = heartbeat::wait();
+    let mut connections: Vec<Option<TcpStream>> = (0..pushers).map(|_| None).collect();
+    while connections.iter().any(Option::is_none) {
+        let (stream, _) = listener.accept().context("workers cannot connect")?;
+        // Strangers, and workers that gave this address up, are left alone.
+        if let Ok(pusher) = welcome(&stream, token, pushers) {
+            connections[pusher] = Some(stream);
+        }
+    }
+    Ok(connections.into_iter().flatten().collect())
+}
+
+fn welcome(mut stream: &TcpStream, token: u64, pushers: usize) -> Result<usize> {
+    stream.set_read_timeout(Some(HELLO_PATIENCE))?;
+    let header = Header::read(&mut stream)?;
+    let hello: Hello = protocol::read_message(&header, &mut stream)?;
+    if header.kind != FrameKind::Hello || hello.token != token || hello.pusher >= pushers {
+        bail!("a stranger");
+    }
+    stream.set_read_timeout(None)?;
+    stream.set_nodelay(true)?;
+    protocol::send_message(&mut stream, FrameKind::Welcome, &())?;
+    Ok(hello.pusher)
+}
+
+/// A connection to `server` for worker `pusher` of those that push.
+pub fn connect(server: &ServerFacts, number: usize, pusher: usize) -> Result<TcpStream> {
+    let own_host = facts::host_name();
+    let mut addresses = server.addresses.clone();
+    // A host reaches itself by the loopback whatever its cards do; elsewhere that is another server, or nobody.
+    match server.host == own_host {
+        true => addresses.sort_by_key(|address| !address.ip().is_loopback()),
+        false => addresses.retain(|address| !address.ip().is_loopback()),
+    }
+    let mut problems = Vec::new();
+    for address in &addresses {
+        match greet(address, &Hello { token: server.token, pusher }) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => problems.push(format!("{address}: {error:#}")),
+        }
+    }
+    bail!(
+        "server {number} on host {} cannot be reached from host {own_host} by TCP ({}): choose a network that joins the hosts by \
+         --interface, or let its firewall pass",
+        server.host,
+        if problems.is_empty() { "it has no address".to_owned() } else { problems.join("; ") }
+    )
+}
+
+fn greet(address: &SocketAddr, hello: &Hello) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(address, CONNECT_PATIENCE)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(HELLO_PATIENCE))?;
+    protocol::send_message(&mut stream, FrameKind::Hello, hello)?;
+    let header = Header::read(&mut stream).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => anyhow::anyhow!("who listens there is no server of this job"),
+        _ => error.into(),
+    })?;
+    protocol::read_message::<()>(&header, &mut stream)?;
+    stream.set_read_timeout(None)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn interface(name: &str, address: &str, is_loopback: bool) -> Interface {
+        Interface {
+            name: name.to_owned(),
+            is_up: true,
+            is_loopback,
+            is_bridge: false,
+            link_megabits: None,
+            addresses: vec![address.parse().expect("an address")],
+        }
+    }
+
+    #[test]
+    fn the_chosen_interface_leads_to_a_server() {
+        let all = [
+            interface("lo", "127.0.0.1/8", true),
+            interface("a", "10.0.0.1/24", false),
+            interface("b", "10.1.0.1/24", false),
+        ];
+        let texts = |chosen| addresses(&all, chosen).iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" ");
+        assert_eq!(texts(None), "10.0.0.1 10.1.0.1 127.0.0.1");
+        assert_eq!(texts(Some("=b")), "10.1.0.1 127.0.0.1");
+        assert_eq!(texts(Some("ib0")), "10.0.0.1 10.1.0.1 127.0.0.1");
+    }
+
+    #[test]
+    fn workers_are_told_from_strangers() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let server = thread::spawn(move || accept(&listener, 5, 2));
+        drop(TcpStream::connect(address).expect("listens"));
+        assert!(greet(&address, &Hello { token: 4, pusher: 0 }).is_err(), "another job's token");
+        let facts = ServerFacts { host: facts::host_name(), token: 5, addresses: vec![address] };
+        let workers = [1, 0].map(|pusher| connect(&facts, 0, pusher).expect("expected"));
+        let accepted = server.join().expect("no panic").expect("both");
+        assert_eq!(accepted[0].peer_addr().expect("connected"), workers[1].local_addr().expect("connected"));
+        let nowhere = ServerFacts { addresses: Vec::new(), ..facts };
+        let error = connect(&nowhere, 3, 0).expect_err("nowhere").to_string();
+        assert!(error.starts_with("server 3 on host ") && error.contains("(it has no address)"), "{error}");
+    }
+}

@@ -1,0 +1,25 @@
+//! MXNet's kv-stores: gradients are summed and weights updated in one place, and the weights come back.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`server`] | a server process: sums, updates, answers; [`held_part`] is what it holds |
+//! | [`worker`] | a rank that trains with servers; [`links`] are its connections, [`host_sum`] what its host adds up first |
+//! | [`owners`] | the kv-stores without servers: a rank sums, updates and sends the weights |
+//! | [`meeting`] | how they find each other |
+//! | [`protocol`] | what they say |
+//! | [`plan`] | which server holds which values; pure |
+//!
+//! Between workers and servers goes TCP, as MXNet's ps-lite does, and not MPI. Open MPI ends every process that has a
+//! connection to one that died, and lets one thread at a time call it; here a worker may die and the others go on, and
+//! each connection has threads of its own, so that no array waits for another. MPI starts the processes, tells
+//! workers where servers listen, and brings the results together.
+
+mod held_part;
+mod host_sum;
+mod links;
+mod meeting;
+pub mod owners;
+mod plan;
+mod protocol;
+pub mod server;
+pub mod worker;

@@ -1,0 +1,309 @@
+//! Each part of the weights has an owner among the ranks: it gets the sum of the gradients, updates, and sends the weights to
+//! all. The optimizer's state is divided among the owners.
+//!
+//! | kv-store | parts and owners |
+//! |---|---|
+//! | `local` | every rank owns its shard of each bucket: reduce-scatter, update, all-gather, in host memory of one host |
+//! | `device` | every bucket has one owner, balanced by size: reduce, update, broadcast |
+//! | `nccl` | rank 0 owns all: reduce, update, broadcast |
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Result, ensure};
+use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_record::benchmark::kv_store::placement;
+use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::dimension::units::Bytes;
+use tch::{Device, Kind, Tensor};
+
+use crate::exchange::backend::shared_memory::SharedMemory;
+use crate::exchange::backend::{Backend, select};
+use crate::exchange::bucket::Bucket;
+use crate::exchange::collective::{Collective, Place, divided};
+use crate::exchange::loss_scaler::LossScaler;
+use crate::exchange::memory::{self, Shape};
+use crate::exchange::optimizer::{Optimizer, RankCounts};
+use crate::exchange::reducer::{self, GradientReducer, GradientSink};
+use crate::exchange::{GradientExchange, Parameters};
+use crate::job::session::Session;
+use crate::job::world::World;
+use crate::measure::step_timer::InBackward;
+
+/// Shards begin at multiples of so many elements, a cache line of fp32 and more.
+const GRAIN: usize = 64;
+
+/// The strategy.
+pub struct Owners {
+    reducer: &'static GradientReducer,
+    exchange: Arc<Mutex<Exchange>>,
+    /// One for each part that this rank owns.
+    optimizers: Vec<Optimizer>,
+    /// fp32 bytes of them.
+    owned: Bytes,
+    /// Of the model.
+    weights: Tensor,
+    backend: &'static str,
+    sum_dtype: Option<Wire>,
+    ranks: u32,
+}
+
+/// Who owns a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Ownership {
+    /// One rank all of it.
+    Whole(u32),
+    /// Each rank its part, in rank order.
+    Shards(Vec<Range<usize>>),
+}
+
+struct Exchange {
+    buckets: Vec<(Range<usize>, Ownership)>,
+    backend: Box<dyn Backend>,
+    /// The wire on a GPU whose gradients are summed in host memory.
+    device_wire: Option<Tensor>,
+    /// The weights where the owners update them.
+    weights: Tensor,
+}
+
+impl Owners {
+    /// Connects the ranks and hooks into backward; all ranks call it together.
+    pub fn new(config: &TrainConfig, parameters: Parameters, session: &Session) -> Result<Owners> {
+        let Parameters { weights, tensors } = parameters;
+        let (world, kv_store) = (session.world, config.kv_store.kv_store);
+        let shape = Shape::gradients(weights.numel(), config.exchange.wire);
+        let is_on_host = kv_store == KvStore::Local && session.device() != Device::Cpu;
+        let mut backend = match (kv_store, is_on_host) {
+            (KvStore::Local, true) => in_host_memory(config, shape, world)?,
+            _ => select::new(&config.exchange, shape, session)?,
+        };
+        ensure!(
+            kv_store != KvStore::Local || world.local_ranks() == world.ranks(),
+            "--kv-store local sums in the memory of one host, and the {} ranks are on several: choose --kv-store dist_sync, \
+             device or ring",
+            world.ranks()
+        );
+        let (name, sum_dtype) = (backend.name(), backend.sum_dtype(config.exchange.wire));
+        let ranks = world.ranks();
+        let buckets = reducer::plan(&tensors, &config.exchange).buckets;
+        let buckets = owned_buckets(&buckets, kv_store, ranks);
+
+        let sums = backend.memory().sums.shallow_clone();
+        let updated = if is_on_host { weights.f_to_device(Device::Cpu)? } else { weights.shallow_clone() };
+        let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
+        let counts = RankCounts { all: ranks, summed: ranks };
+        let range = |tensor: &Tensor, part: &Range<usize>| tensor.f_narrow(0, part.start as i64, part.len() as i64);
+        let optimizer =
+            |part: &Range<usize>| Optimizer::new(config, counts, range(&updated, part)?, range(&sums, part)?);
+        let optimizers = own.iter().map(optimizer).collect::<Result<_>>()?;
+        let owned: usize = own.iter().map(ExactSizeIterator::len).sum();
+
+        let wire = (memory::kind(config.exchange.wire), session.device());
+        let device_wire = is_on_host.then(|| Tensor::f_zeros([weights.numel() as i64], wire)).transpose()?;
+        let exchange = Arc::new(Mutex::new(Exchange { buckets, backend, device_wire, weights: updated }));
+        let sink = Box::new(Sink(exchange.clone()));
+        Ok(Owners {
+            reducer: GradientReducer::new(config.overlap, &config.exchange, tensors, sink)?,
+            exchange,
+            optimizers,
+            owned: Bytes((owned * Kind::Float.elt_size_in_bytes()) as u64),
+            weights,
+            backend: name,
+            sum_dtype,
+            ranks,
+        })
+    }
+}
+
+/// Sums in host memory what GPUs computed.
+fn in_host_memory(config: &TrainConfig, shape: Shape, world: &World) -> Result<Box<dyn Backend>> {
+    shape.check_fits(world)?;
+    world.barrier();
+    Ok(Box::new(SharedMemory::new(&config.exchange, shape, world)?))
+}
+
+/// Every bucket with its owners among so many ranks.
+fn owned_buckets(buckets: &[Bucket], kv_store: KvStore, ranks: u32) -> Vec<(Range<usize>, Ownership)> {
+    let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.elements.len()).collect();
+    let balanced = placement::owners(&lengths, ranks as usize);
+    let ownership = |(bucket, owner): (&Bucket, &usize)| {
+        let elements = bucket.elements.clone();
+        let ownership = match kv_store {
+            KvStore::Local => Ownership::Shards(divided(elements.clone(), ranks, GRAIN)),
+            KvStore::Nccl => Ownership::Whole(0),
+            _ => Ownership::Whole(*owner as u32),
+        };
+        (elements, ownership)
+    };
+    buckets.iter().zip(&balanced).map(ownership).collect()
+}
+
+/// What a rank owns of a bucket.
+fn part_of((elements, ownership): &(Range<usize>, Ownership), rank: u32) -> Option<Range<usize>> {
+    let part = match ownership {
+        Ownership::Whole(owner) => (*owner == rank).then(|| elements.clone()),
+        Ownership::Shards(parts) => parts.get(rank as usize).cloned(),
+    };
+    part.filter(|part| !part.is_empty())
+}
+
+impl Exchange {
+    /// The owners get the sums of a bucket.
+    fn start(&mut self, elements: &Range<usize>) -> Result<()> {
+        if let Some(device_wire) = &self.device_wire {
+            let range = |tensor: &Tensor| tensor.f_narrow(0, elements.start as i64, elements.len() as i64);
+            range(&self.backend.memory().wire)?.f_copy_(&range(device_wire)?)?;
+        }
+        let Some((_, ownership)) = self.buckets.iter().find(|(bucket, _)| bucket == elements) else {
+            anyhow::bail!("{elements:?} is no bucket");
+        };
+        let collective = match ownership {
+            Ownership::Whole(root) => Collective::Reduce { elements: elements.clone(), root: *root },
+            Ownership::Shards(parts) => Collective::ReduceScatter { parts: parts.clone() },
+        };
+        self.backend.start_collective(&collective)
+    }
+
+    /// All get the owners' weights.
+    fn share_weights(&mut self) -> Result<()> {
+        let place = Place::Tensor(&self.weights);
+        for (elements, ownership) in &self.buckets {
+            let collective = match ownership {
+                Ownership::Whole(root) => Collective::Broadcast { elements: elements.clone(), root: *root, place },
+                Ownership::Shards(parts) => Collective::AllGather { parts: parts.clone(), place },
+            };
+            self.backend.start_collective(&collective)?;
+        }
+        self.backend.finish()
+    }
+}
+
+impl GradientExchange for Owners {
+    fn begin(&mut self) {
+        self.reducer.begin();
+    }
+
+    fn in_backward(&mut self) -> InBackward {
+        self.reducer.in_backward()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.reducer.finish()
+    }
+
+    fn update(&mut self, update: u32) -> Result<()> {
+        self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.step(update))?;
+        let mut exchange = lock(&self.exchange);
+        exchange.share_weights()?;
+        if exchange.device_wire.is_some() {
+            self.weights.f_copy_(&exchange.weights)?;
+        }
+        Ok(())
+    }
+
+    fn loss_scaler(&self) -> Option<&LossScaler> {
+        None
+    }
+
+    fn check(&self) -> Result<u32> {
+        self.reducer.check()
+    }
+
+    fn name(&self) -> &'static str {
+        self.backend
+    }
+
+    fn sum_dtype(&self) -> Option<Wire> {
+        self.sum_dtype
+    }
+
+    fn summed_ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    fn bucket_sizes(&self) -> Vec<Bytes> {
+        self.reducer.bucket_sizes()
+    }
+
+    fn has_chunks(&self) -> bool {
+        self.reducer.has_chunks()
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        self.reducer.is_asynchronous()
+    }
+
+    /// Buckets have owners, who hold momenta of theirs.
+    fn set_sizes(&mut self, _sizes: &ExchangeConfig) -> Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
+        let owned = session.world.gather(&[self.owned.0 as f64]).concat();
+        let owned = owned.into_iter().map(|bytes| Bytes(bytes as u64)).collect();
+        Ok(Some(KvStoreUse { owned, ..KvStoreUse::default() }))
+    }
+}
+
+fn lock(exchange: &Mutex<Exchange>) -> MutexGuard<'_, Exchange> {
+    exchange.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Sink(Arc<Mutex<Exchange>>);
+
+impl GradientSink for Sink {
+    fn wire(&mut self) -> Tensor {
+        let mut exchange = lock(&self.0);
+        match &exchange.device_wire {
+            Some(wire) => wire.shallow_clone(),
+            None => exchange.backend.memory().wire.shallow_clone(),
+        }
+    }
+
+    fn start(&mut self, elements: Range<usize>) -> Result<()> {
+        lock(&self.0).start(&elements)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        lock(&self.0).backend.finish()
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        lock(&self.0).backend.is_asynchronous()
+    }
+
+    fn check(&mut self) -> Result<usize> {
+        lock(&self.0).backend.check()
+    }
+
+    fn has_chunks(&self) -> bool {
+        lock(&self.0).backend.has_chunks()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_has_one_owner() {
+        let bucket = |elements: Range<usize>| Bucket { parameters: 0..1, elements };
+        let buckets = [bucket(0..300), bucket(300..1000), bucket(1000..1010)];
+        for kv_store in [KvStore::Local, KvStore::Device, KvStore::Nccl] {
+            let owned = owned_buckets(&buckets, kv_store, 3);
+            let of_rank = |rank| owned.iter().filter_map(move |bucket| part_of(bucket, rank));
+            let mut parts: Vec<Range<usize>> = (0..3).flat_map(of_rank).collect();
+            parts.sort_by_key(|part| part.start);
+            assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start), "{kv_store}: {parts:?}");
+            assert_eq!((parts[0].start, parts[parts.len() - 1].end), (0, 1010), "{kv_store}");
+            let elements = |rank| of_rank(rank).map(|part| part.len()).sum::<usize>();
+            let of_ranks = [0, 1, 2].map(elements);
+            match kv_store {
+                KvStore::Nccl => assert_eq!(of_ranks, [1010, 0, 0]),
+                KvStore::Device => assert_eq!(of_ranks, [700, 300, 10]),
+                _ => assert!(of_ranks.iter().all(|elements| *elements >= 100), "{of_ranks:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! A server: holds parts of the weights, sums what workers push, updates, and sends the weights back.
+//!
+//! ```text
+//! reader of each worker --\                                    /--> writer of each worker
+//!                          >--> one thread that sums and updates
+//! reader of each worker --/      (libtorch: on all cores)      \--> writer of each worker
+//! ```
+//!
+//! One thread decides, so that an update is atomic. Readers leave gradients where nobody else writes, writers send a copy of
+//! the weights of one update: no worker waits for another's connection, and no part for another part.
+//!
+//! Synchronous: a part is updated when all have pushed it, by the sum in the order of the workers, which is the same in every
+//! run. Asynchronous: at every push; a worker that ends is no reason to stop.
+
+use std::collections::VecDeque;
+use std::io::BufReader;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use anyhow::{Context, Result, bail, ensure};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::host::heartbeat::Stage;
+
+use crate::exchange::kv_store::held_part::{HeldPart, PushedUpdate};
+use crate::exchange::kv_store::meeting::{self, Announcement, Roster, ServerFacts};
+use crate::exchange::kv_store::plan;
+use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, ServerReport};
+use crate::exchange::memory;
+use crate::ffi::host_array::HostArray;
+use crate::host::facts;
+use crate::job::heartbeat;
+use crate::job::world::World;
+
+/// Place of a part that another server holds.
+const NO_PART: u32 = u32::MAX;
+
+/// A worker that pushes.
+struct Pusher {
+    rank: u32,
+    host: String,
+    /// Ranks whose gradients its pushes hold.
+    summed: u32,
+    /// To its writer.
+    outgoing: Sender<Outgoing>,
+    /// The last iteration of which it pushed.
+    iteration: u32,
+    state: PusherState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PusherState {
+    Pushing,
+    Ended,
+    Lost,
+}
+
+/// What a writer sends.
+struct Outgoing {
+    header: Header,
+    payload: Payload,
+}
+
+enum Payload {
+    None,
+    Weights(Arc<HostArray>),
+    Report(ServerReport),
+}
+
+/// What a reader heard, and from which worker.
+enum Heard {
+    Initial,
+    Push {
+        part: u32,
+        iteration: u32,
+    },
+    End,
+    /// The connection broke, and how.
+    Lost(String),
+}
+
+/// Serves until no worker pushes any more. `world` is a server's.
+pub fn run(config: &TrainConfig, world: &World) -> Result<()> {
+    heartbeat::enter(Stage::Connecting);
+    let (listener, addresses) = meeting::listen()?;
+    let token = facts::random_id();
+    let own = ServerFacts { host: world.host().to_owned(), token, addresses };
+    let roster = Roster::meet(&Announcement::Server(own), world)?;
+    tch::set_num_threads(facts::cores() as i32);
+    let lengths = roster.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
+    let plan = plan::plan(&lengths, roster.servers.len(), config.kv_store.key_placement)?;
+    let pushers = roster.pushers();
+    let number = world.rank() as usize;
+    let wire = memory::kind(config.exchange.wire);
+    let held = |(part, planned): (usize, &plan::PlannedPart)| {
+        let is_held = planned.server == number;
+        is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), wire, pushers.len())?)))
+    };
+    let parts: Result<Vec<(u32, HeldPart)>> = plan.iter().enumerate().filter_map(held).collect();
+    let parts = Arc::new(Parts::new(plan.len(), parts?));
+
+    let connections = meeting::accept(&listener, token, pushers.len())?;
+    let (sender, heard) = mpsc::channel();
+    let mut server = Server {
+        config,
+        ranks: roster.workers.len() as u32,
+        parts: parts.clone(),
+        pushers: Vec::new(),
+        missing_initial: parts.held.len(),
+        received: 0,
+        sent: 0,
+        staleness: Vec::new(),
+        waiting: VecDeque::new(),
+    };
+    thread::scope(|scope| {
+        for (index, connection) in connections.iter().enumerate() {
+            let worker = &roster.workers[pushers[index] as usize];
+            let (outgoing, incoming) = mpsc::channel();
+            server.pushers.push(Pusher {
+                rank: pushers[index],
+                host: worker.host.clone(),
+                summed: worker.summed,
+                outgoing,
+                iteration: 0,
+                state: PusherState::Pushing,
+            });
+            let (parts, sender) = (parts.clone(), sender.clone());
+            scope.spawn(move || read(connection, index, &parts, &sender));
+            scope.spawn(move || write(connection, incoming));
+        }
+        drop(sender);
+        let served = server.serve(&heard);
+        if server.pushers.iter().any(|pusher| pusher.state == PusherState::Lost) {
+            world.note_loss();
+        }
+        // Writers end when they have sent all; readers when their worker has read it, or when the server fails.
+        server.pushers.clear();
+        if served.is_err() {
+            connections.iter().for_each(|connection| drop(connection.shutdown(std::net::Shutdown::Both)));
+        }
+        served
+    })
+}
+
+/// The parts of this server by their numbers.
+struct Parts {
+    /// Place in `held`, or [`NO_PART`].
+    places: Vec<u32>,
+    held: Vec<HeldPart>,
+    numbers: Vec<u32>,
+}
+
+impl Parts {
+    fn new(all: usize, held: Vec<(u32, HeldPart)>) -> Parts {
+        let mut places = vec![NO_PART; all];
+        let (numbers, held): (Vec<u32>, Vec<HeldPart>) = held.into_iter().unzip();
+        (0..).zip(&numbers).for_each(|(place, number)| places[*number as usize] = place);
+        Parts { places, held, numbers }
+    }
+
+    fn get(&self, number: u32) -> Result<&HeldPart> {
+        let place = self.places.get(number as usize).filter(|place| **place != NO_PART);
+        place.map(|place| &self.held[*place as usize]).with_context(|| format!("part {number} lies on another server"))
+    }
+}
+
+/// The thread that decides.
+struct Server<'a> {
+    config: &'a TrainConfig,
+    /// Workers of the job.
+    ranks: u32,
+    parts: Arc<Parts>,
+    pushers: Vec<Pusher>,
+    /// Parts whose first values have not come yet.
+    missing_initial: usize,
+    /// Bytes of pushes, and of the answers to them.
+    received: u64,
+    sent: u64,
+    /// Pushes by their staleness.
+    staleness: Vec<u64>,
+    /// Pushes that came before the last first value.
+    waiting: VecDeque<(usize, u32, u32)>,
+}
+
+impl Server<'_> {
+    fn serve(&mut self, heard: &Receiver<(usize, Heard)>) -> Result<()> {
+        heartbeat::enter(Stage::Serving);
+        while self.pushers.iter().any(|pusher| pusher.state == PusherState::Pushing) {
+            let (pusher, event) = heard.recv().context("no worker is connected any more")?;
+            match event {
+                Heard::Initial => self.take_initial()?,
+                Heard::Push { part, iteration } if self.missing_initial > 0 => {
+                    self.waiting.push_back((pusher, part, iteration));
+                }
+                Heard::Push { part, iteration } => self.take_push(pusher, part, iteration)?,
+                Heard::End => self.pushers[pusher].state = PusherState::Ended,
+                Heard::Lost(problem) => self.lose(pusher, &problem)?,
+            }
+        }
+        self.send_all()
+    }
+
+    fn take_initial(&mut self) -> Result<()> {
+        self.missing_initial -= 1;
+        heartbeat::count_progress();
+        if self.missing_initial == 0 {
+            // Worker 0 sent them, and lets the others go on.
+            self.send(0, Header::bare(FrameKind::Started), Payload::None);
+            while let Some((pusher, part, iteration)) = self.waiting.pop_front() {
+                self.take_push(pusher, part, iteration)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_push(&mut self, pusher: usize, number: u32, iteration: u32) -> Result<()> {
+        let parts = self.parts.clone();
+        let part = parts.get(number)?;
+        let pushed = &mut self.pushers[pusher];
+        if iteration > pushed.iteration {
+            pushed.iteration = iteration;
+            heartbeat::enter_in(iteration, Stage::Serving);
+        }
+        self.received += (HEADER_BYTES + part.pushed_bytes()) as u64;
+        let is_asynchronous = self.config.kv_store.kv_store.is_asynchronous();
+        let (summed, receivers) = if is_asynchronous {
+            let staleness = part.staleness(pusher);
+            if iteration > self.config.warmup {
+                if self.staleness.len() <= staleness as usize {
+                    self.staleness.resize(staleness as usize + 1, 0);
+                }
+                self.staleness[staleness as usize] += 1;
+            }
+            (pushed.summed, pusher..pusher + 1)
+        } else if part.count(pusher) == self.pushers.len() {
+            (self.ranks, 0..self.pushers.len())
+        } else {
+            return Ok(());
+        };
+        let rate = self.config.learning_rate_at(iteration, self.ranks) / f64::from(self.ranks);
+        let update = PushedUpdate {
+            learning_rate: rate,
+            momentum: self.config.momentum,
+            weight_decay: self.config.weight_decay * f64::from(summed),
+        };
+        let weights = Arc::new(part.update(receivers.clone(), update)?);
+        heartbeat::count_progress();
+        let bytes = part.weight_bytes() as u64;
+        for receiver in receivers {
+            part.pulled(receiver);
+            self.sent += HEADER_BYTES as u64 + bytes;
+            let header = Header { kind: FrameKind::Weights, part: number, iteration, bytes };
+            self.send(receiver, header, Payload::Weights(weights.clone()));
+        }
+        Ok(())
+    }
+
+    /// A worker's connection has broken.
+    fn lose(&mut self, pusher: usize, problem: &str) -> Result<()> {
+        let lost = &mut self.pushers[pusher];
+        if lost.state == PusherState::Ended {
+            return Ok(());
+        }
+        lost.state = PusherState::Lost;
+        let (kv_store, rank, iteration) = (self.config.kv_store.kv_store, lost.rank, lost.iteration);
+        let host = lost.host.clone();
+        let all_are_lost = self.pushers.iter().all(|pusher| pusher.state == PusherState::Lost);
+        let may_go_on = kv_store.is_asynchronous() && self.missing_initial == 0;
+        ensure!(
+            may_go_on && !all_are_lost,
+            "the connection of rank {rank} on host {host} broke after its pushes of iteration {iteration} ({problem}): that \
+             process has ended, or its host or link is down{}",
+            if kv_store.is_asynchronous() { "" } else { ", and the other workers wait for it" }
+        );
+        Ok(())
+    }
+
+    /// Every part as it is now that nobody pushes, to all that are left, and what was done.
+    fn send_all(&self) -> Result<()> {
+        let lost = (0..).zip(&self.pushers).filter(|(_, pusher)| pusher.state == PusherState::Lost);
+        let report = ServerReport {
+            received: self.received,
+            sent: self.sent,
+            staleness: self.staleness.clone(),
+            lost: lost.map(|(index, pusher)| (index, pusher.iteration)).collect(),
+        };
+        for (number, part) in self.parts.numbers.iter().zip(&self.parts.held) {
+            let weights = Arc::new(part.snapshot()?);
+            for receiver in 0..self.pushers.len() {
+                let bytes = part.weight_bytes() as u64;
+                let header = Header { kind: FrameKind::Weights, part: *number, iteration: 0, bytes };
+                self.send(receiver, header, Payload::Weights(weights.clone()));
+            }
+        }
+        for receiver in 0..self.pushers.len() {
+            self.send(receiver, Header::bare(FrameKind::Report), Payload::Report(report.clone()));
+        }
+        Ok(())
+    }
+
+    fn send(&self, pusher: usize, header: Header, payload: Payload) {
+        // A writer that has ended has lost its worker, of which its reader tells.
+        let _ = self.pushers[pusher].outgoing.send(Outgoing { header, payload });
+    }
+}
+
+/// Reads all that a worker sends.
+fn read(connection: &TcpStream, pusher: usize, parts: &Parts, heard: &Sender<(usize, Heard)>) {
+    let mut input = BufReader::with_capacity(1 << 16, connection);
+    loop {
+        let event = read_frame(&mut input, pusher, parts).unwrap_or_else(|error| Heard::Lost(format!("{error:#}")));
+        let is_last = matches!(event, Heard::Lost(_));
+        if heard.send((pusher, event)).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn read_frame(input: &mut BufReader<&TcpStream>, pusher: usize, parts: &Parts) -> Result<Heard> {
+    let header = Header::read(input)?;
+    let Header { kind, part, iteration, bytes } = header;
+    let expected = |expected: usize| -> Result<()> {
+        ensure!(bytes == expected as u64, "part {part} comes in {bytes} bytes, not {expected}");
+        Ok(())
+    };
+    match kind {
+        FrameKind::Initial => {
+            let held = parts.get(part)?;
+            expected(held.weight_bytes())?;
+            held.receive_weights(input)?;
+            Ok(Heard::Initial)
+        }
+        FrameKind::Push => {
+            let held = parts.get(part)?;
+            expected(held.pushed_bytes())?;
+            held.receive_push(pusher, input)?;
+            Ok(Heard::Push { part, iteration })
+        }
+        FrameKind::End => Ok(Heard::End),
+        other => bail!("a worker sent {other:?}"),
+    }
+}
+
+/// Sends all that is meant for a worker, until nothing more will be.
+fn write(mut connection: &TcpStream, incoming: Receiver<Outgoing>) {
+    for Outgoing { header, payload } in incoming {
+        let sent = match payload {
+            Payload::Report(report) => protocol::send_message(&mut connection, header.kind, &report),
+            Payload::None => std::io::Write::write_all(&mut connection, &header.encode()).map_err(Into::into),
+            Payload::Weights(weights) => std::io::Write::write_all(&mut connection, &header.encode())
+                .and_then(|()| weights.send(0..weights.tensor().numel(), &mut connection))
+                .map_err(anyhow::Error::from),
+        };
+        if sent.is_err() {
+            // The reader learns of it too, and says so.
+            return;
+        }
+    }
+}

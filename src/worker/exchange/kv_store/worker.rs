@@ -1,0 +1,336 @@
+//! A rank that trains with servers: pushes each parameter's gradient as soon as backward has it, and goes on with the weights
+//! that come back.
+//!
+//! The ranks of a host add up their gradients first, where they wait for each other anyway, and one of them pushes the
+//! sum. With `dist_async` they do not wait for each other, so each pushes its own; on GPUs too.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::dimension::units::Bytes;
+use ringmark_record::host::heartbeat::Stage;
+use tch::{Device, Kind, Tensor};
+
+use crate::exchange::kv_store::host_sum::HostSum;
+use crate::exchange::kv_store::links::{IsThere, Links};
+use crate::exchange::kv_store::meeting::{Announcement, Roster, WorkerFacts};
+use crate::exchange::kv_store::plan::{self, PlannedPart};
+use crate::exchange::kv_store::protocol::ServerReport;
+use crate::exchange::loss_scaler::LossScaler;
+use crate::exchange::memory;
+use crate::exchange::reducer::{GradientReducer, GradientSink};
+use crate::exchange::{GradientExchange, Parameters};
+use crate::ffi::host_array::HostArray;
+use crate::ffi::shim::{self, Event, Stream};
+use crate::job::heartbeat;
+use crate::job::session::Session;
+use crate::job::world::World;
+use crate::measure::step_timer::InBackward;
+
+/// The strategy.
+pub struct WithServers {
+    reducer: &'static GradientReducer,
+    pushes: Arc<Mutex<Pushes>>,
+    weights: Tensor,
+    roster: Roster,
+    parts: Vec<PlannedPart>,
+}
+
+impl WithServers {
+    /// Connects to the servers and hooks into backward; every worker and server of the job comes here together.
+    pub fn new(config: &TrainConfig, parameters: Parameters, session: &Session) -> Result<WithServers> {
+        let Parameters { weights, tensors } = parameters;
+        let (world, device) = (session.world, session.device());
+        let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
+        let host_sum = match sums_on_host(config.kv_store.kv_store, world, device) {
+            true => Some(HostSum::join(weights.numel(), config.exchange.wire, world)?),
+            false => None,
+        };
+        let is_pusher = host_sum.as_ref().is_none_or(HostSum::is_leader);
+        let own = WorkerFacts {
+            host: world.host().to_owned(),
+            summed: if is_pusher { host_sum.as_ref().map_or(1, HostSum::ranks) } else { 0 },
+            lengths: if world.rank() == 0 { lengths.clone() } else { Vec::new() },
+        };
+        let roster = Roster::meet(&Announcement::Worker(own), world)?;
+        let parts = plan::plan(&lengths, roster.servers.len(), config.kv_store.key_placement)?;
+        let [wire, pulled] = match &host_sum {
+            Some(sum) => sum.arrays()?,
+            None => arrays(weights.numel(), memory::kind(config.exchange.wire), device)?,
+        }
+        .map(Arc::new);
+        let links = match roster.pushers().iter().position(|rank| *rank == world.rank()) {
+            Some(pusher) => {
+                let initial = HostArray::of(weights.f_to_device(Device::Cpu)?)?;
+                let arrays = [wire.clone(), pulled.clone()];
+                Some(Links::open(&roster.servers, pusher, parts.clone(), arrays, &initial)?)
+            }
+            None => None,
+        };
+        // No push before every server has the first weights.
+        world.barrier();
+        let device_wire = match device {
+            Device::Cpu => None,
+            _ => Some(Tensor::f_zeros([weights.numel() as i64], (wire.tensor().kind(), device))?),
+        };
+        let pushes = Arc::new(Mutex::new(Pushes { links, host_sum, wire, pulled, device_wire, iteration: 1, done: 0 }));
+        // A bucket a parameter: each is a key, and leaves when backward has it.
+        let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..config.exchange };
+        let sink = Box::new(Sink(pushes.clone()));
+        let reducer = GradientReducer::new(config.overlap, &keys, tensors, sink)?;
+        Ok(WithServers { reducer, pushes, weights, roster, parts })
+    }
+
+    fn pushes(&self) -> MutexGuard<'_, Pushes> {
+        self.pushes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the ranks of this host add up first.
+fn sums_on_host(kv_store: KvStore, world: &World, device: Device) -> bool {
+    world.local_ranks() > 1 && kv_store != KvStore::DistAsync && device == Device::Cpu
+}
+
+/// Gradients on the wire, and weights that come back.
+fn arrays(elements: usize, wire: Kind, device: Device) -> Result<[HostArray; 2]> {
+    let new = if device == Device::Cpu { HostArray::zeros } else { HostArray::pinned };
+    Ok([new(elements, wire)?, new(elements, Kind::Float)?])
+}
+
+impl GradientExchange for WithServers {
+    fn begin(&mut self) {
+        self.reducer.begin();
+    }
+
+    fn in_backward(&mut self) -> InBackward {
+        self.reducer.in_backward()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.reducer.finish()
+    }
+
+    /// The servers have updated; their weights take the place of the old ones.
+    fn update(&mut self, _update: u32) -> Result<()> {
+        self.pushes().take_weights(&self.weights)
+    }
+
+    fn loss_scaler(&self) -> Option<&LossScaler> {
+        None
+    }
+
+    fn check(&self) -> Result<u32> {
+        self.reducer.check()
+    }
+
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn sum_dtype(&self) -> Option<Wire> {
+        Some(Wire::Fp32)
+    }
+
+    fn summed_ranks(&self) -> u32 {
+        self.roster.workers.len() as u32
+    }
+
+    fn bucket_sizes(&self) -> Vec<Bytes> {
+        self.reducer.bucket_sizes()
+    }
+
+    fn has_chunks(&self) -> bool {
+        false
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        self.reducer.is_asynchronous()
+    }
+
+    /// Keys are what they are.
+    fn set_sizes(&mut self, _sizes: &ExchangeConfig) -> Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
+        let (reports, iterations, bytes) = {
+            let mut pushes = self.pushes();
+            let reports = pushes.end()?;
+            pushes.take_weights(&self.weights)?;
+            let bytes = pushes.links.as_ref().map_or([0; 2], Links::bytes_of_steps);
+            (reports, f64::from(pushes.iteration - 1), bytes)
+        };
+        let lost = self.lost(&reports);
+        let ranks: Vec<u32> = lost.iter().map(|lost| lost.rank).collect();
+        session.world.go_on_without(&ranks)?;
+        let of_step = |bytes: f64| Bytes((bytes / iterations).round() as u64);
+        let all = session.world.gather(&bytes.map(|bytes| bytes as f64));
+        let of_ranks = |index: usize| all.iter().map(|rank| of_step(rank[index])).collect();
+        let counts = |mut sum: Vec<u64>, report: &ServerReport| {
+            sum.resize(sum.len().max(report.staleness.len()), 0);
+            sum.iter_mut().zip(&report.staleness).for_each(|(sum, count)| *sum += count);
+            sum
+        };
+        Ok(Some(KvStoreUse {
+            servers: self.servers(&reports, of_step),
+            sent_by_rank: of_ranks(0),
+            received_by_rank: of_ranks(1),
+            staleness: Staleness::of(&reports.iter().fold(Vec::new(), counts)),
+            lost,
+            ..KvStoreUse::default()
+        }))
+    }
+}
+
+impl WithServers {
+    /// What the servers did, by their reports: a rank that another sends for has none.
+    fn servers(&self, reports: &[ServerReport], of_step: impl Fn(f64) -> Bytes) -> Vec<ServerUse> {
+        let server = |(number, report): (usize, &ServerReport)| {
+            let held: Vec<usize> =
+                self.parts.iter().filter(|part| part.server == number).map(|part| part.elements.len()).collect();
+            ServerUse {
+                host: self.roster.servers[number].host.clone(),
+                parts: held.len() as u32,
+                weights: Bytes((held.iter().sum::<usize>() * size_of::<f32>()) as u64),
+                received: of_step(report.received as f64),
+                sent: of_step(report.sent as f64),
+            }
+        };
+        reports.iter().enumerate().map(server).collect()
+    }
+
+    /// Ranks that ended before the others, as the first server saw it.
+    fn lost(&self, reports: &[ServerReport]) -> Vec<LostRank> {
+        let pushers = self.roster.pushers();
+        let lost = |(pusher, iteration): &(usize, u32)| {
+            let rank = pushers[*pusher];
+            LostRank { rank, host: self.roster.workers[rank as usize].host.clone(), iteration: *iteration }
+        };
+        reports.first().map(|report| report.lost.iter().map(lost).collect()).unwrap_or_default()
+    }
+}
+
+/// What leaves and what comes back.
+struct Pushes {
+    /// `None` on a rank whose gradients another of its host sends.
+    links: Option<Links>,
+    host_sum: Option<HostSum>,
+    wire: Arc<HostArray>,
+    pulled: Arc<HostArray>,
+    /// The wire on a GPU.
+    device_wire: Option<Tensor>,
+    /// From 1.
+    iteration: u32,
+    /// Ranges that are done since the start.
+    done: usize,
+}
+
+impl Pushes {
+    fn start(&mut self, elements: Range<usize>) -> Result<()> {
+        let is_on_device = match &self.device_wire {
+            Some(device_wire) => Some(self.copy_to_host(device_wire, &elements)?),
+            None => None,
+        };
+        let is_summed = self.host_sum.as_mut().map(HostSum::arrive).transpose()?;
+        let is_there = || -> IsThere {
+            match (&is_on_device, &is_summed) {
+                (Some(event), _) => {
+                    let event = event.clone();
+                    Box::new(move |_| event.lock().unwrap_or_else(PoisonError::into_inner).is_done())
+                }
+                (None, Some(meeting)) => {
+                    let meeting = meeting.clone();
+                    Box::new(move |elements| Ok(meeting.sum(elements)))
+                }
+                (None, None) => Box::new(|_| Ok(true)),
+            }
+        };
+        self.done += 1;
+        match &mut self.links {
+            Some(links) => links.push(&elements, self.iteration, is_there),
+            None => Ok(()),
+        }
+    }
+
+    /// Without making the host wait for the device.
+    fn copy_to_host(&self, device_wire: &Tensor, elements: &Range<usize>) -> Result<Arc<Mutex<Event>>> {
+        let range = |tensor: &Tensor| tensor.f_narrow(0, elements.start as i64, elements.len() as i64);
+        shim::copy_without_waiting(&range(self.wire.tensor())?, &range(device_wire)?)?;
+        let Device::Cuda(device) = device_wire.device() else { anyhow::bail!("no GPU: {:?}", device_wire.device()) };
+        let mut event = Event::new(device);
+        event.record(Stream::current(device)?)?;
+        Ok(Arc::new(Mutex::new(event)))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        heartbeat::enter(Stage::Pulling);
+        if let Some(links) = &self.links {
+            links.wait()?;
+        }
+        if let Some(sum) = &mut self.host_sum {
+            sum.all_have_pulled();
+        }
+        self.iteration += 1;
+        Ok(())
+    }
+
+    fn take_weights(&self, weights: &Tensor) -> Result<()> {
+        match weights.device() {
+            Device::Cpu => weights.shallow_clone().f_copy_(self.pulled.tensor())?,
+            _ => return shim::copy_without_waiting(weights, self.pulled.tensor()),
+        };
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<Vec<ServerReport>> {
+        heartbeat::enter(Stage::Pulling);
+        if let Some(sum) = &mut self.host_sum {
+            // The others may still take what this one is to overwrite.
+            sum.meet();
+        }
+        let reports = self.links.as_mut().map_or(Ok(Vec::new()), Links::end)?;
+        if let Some(sum) = &mut self.host_sum {
+            sum.all_have_pulled();
+        }
+        Ok(reports)
+    }
+}
+
+struct Sink(Arc<Mutex<Pushes>>);
+
+impl Sink {
+    fn pushes(&self) -> MutexGuard<'_, Pushes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GradientSink for Sink {
+    fn wire(&mut self) -> Tensor {
+        let pushes = self.pushes();
+        pushes.device_wire.as_ref().unwrap_or(pushes.wire.tensor()).shallow_clone()
+    }
+
+    fn start(&mut self, elements: Range<usize>) -> Result<()> {
+        self.pushes().start(elements)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.pushes().finish()
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
+    fn check(&mut self) -> Result<usize> {
+        let pushes = self.pushes();
+        if let Some(links) = &pushes.links {
+            links.check()?;
+        }
+        Ok(pushes.done)
+    }
+}

@@ -1,0 +1,99 @@
+//! Values in host memory that libtorch knows as a tensor and sockets read and write as bytes, from several threads. Not for
+//! who touches which part when: that is the caller's promise, as in [`shared_window`](crate::ffi::shared_window).
+
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use anyhow::{Result, ensure};
+use tch::{Device, Kind, Tensor};
+
+use crate::ffi::shim;
+
+/// A flat tensor of one type in host memory, for several threads.
+pub struct HostArray {
+    tensor: Tensor,
+    base: NonNull<u8>,
+    elements: usize,
+    /// Bytes of one.
+    size: usize,
+}
+
+// SAFETY: the memory is the tensor's, which lives as long as this; its size and place never change, and what is in it is
+// read and written by callers who promise not to do both to one element at the same time.
+unsafe impl Send for HostArray {}
+// SAFETY: as above; `tensor` hands out references to one storage, whose count libtorch keeps atomically.
+unsafe impl Sync for HostArray {}
+
+impl HostArray {
+    /// The memory of `tensor`, which is flat and in host memory.
+    pub fn of(tensor: Tensor) -> Result<HostArray> {
+        ensure!(tensor.device() == Device::Cpu, "host memory, not {:?}", tensor.device());
+        ensure!(tensor.is_contiguous() && tensor.dim() == 1, "one contiguous row, not {:?}", tensor.size());
+        let (elements, size) = (tensor.numel(), tensor.kind().elt_size_in_bytes());
+        let base = NonNull::new(tensor.data_ptr().cast()).unwrap_or(NonNull::dangling());
+        Ok(HostArray { tensor, base, elements, size })
+    }
+
+    /// Zeros.
+    pub fn zeros(elements: usize, kind: Kind) -> Result<HostArray> {
+        HostArray::of(Tensor::f_zeros([elements as i64], (kind, Device::Cpu))?)
+    }
+
+    /// Memory that a CUDA device copies to and from by itself, zero.
+    pub fn pinned(elements: usize, kind: Kind) -> Result<HostArray> {
+        let floats = (elements * kind.elt_size_in_bytes()).div_ceil(size_of::<f32>());
+        let tensor = shim::pinned_floats(floats)?;
+        let _ = tensor.shallow_clone().f_zero_()?;
+        HostArray::of(tensor.f_view_dtype(kind)?.f_narrow(0, 0, elements as i64)?)
+    }
+
+    /// As libtorch knows it.
+    pub fn tensor(&self) -> &Tensor {
+        &self.tensor
+    }
+
+    /// Bytes of so many elements.
+    pub fn bytes_of(&self, elements: usize) -> usize {
+        elements * self.size
+    }
+
+    /// Writes the bytes of `elements`; nobody writes to these meanwhile.
+    pub fn send(&self, elements: Range<usize>, output: &mut impl Write) -> io::Result<()> {
+        let (start, length) = self.place(&elements);
+        // SAFETY: `place` checked the bounds; the caller's promise rules out writers.
+        output.write_all(unsafe { std::slice::from_raw_parts(start, length) })
+    }
+
+    /// Reads the bytes of `elements`; nobody touches these meanwhile.
+    pub fn receive(&self, elements: Range<usize>, input: &mut impl Read) -> io::Result<()> {
+        let (start, length) = self.place(&elements);
+        // SAFETY: `place` checked the bounds; the caller's promise rules out everybody else.
+        input.read_exact(unsafe { std::slice::from_raw_parts_mut(start, length) })
+    }
+
+    fn place(&self, elements: &Range<usize>) -> (*mut u8, usize) {
+        assert!(elements.start <= elements.end && elements.end <= self.elements, "{elements:?} of {}", self.elements);
+        (self.base.as_ptr().wrapping_add(elements.start * self.size), elements.len() * self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_received_and_seen_as_a_tensor() {
+        let from = HostArray::of(Tensor::arange(6, (Kind::Float, Device::Cpu))).expect("flat");
+        let to = HostArray::zeros(4, Kind::Float).expect("memory");
+        let mut wire = Vec::new();
+        from.send(2..5, &mut wire).expect("memory takes it");
+        assert_eq!(wire.len(), from.bytes_of(3));
+        to.receive(1..4, &mut &wire[..]).expect("as many");
+        assert_eq!(Vec::<f32>::try_from(to.tensor()).expect("fp32"), [0.0, 2.0, 3.0, 4.0]);
+        assert!(to.receive(0..4, &mut &wire[..]).is_err(), "too few bytes");
+        assert!(HostArray::of(Tensor::zeros([2, 2], (Kind::Float, Device::Cpu))).is_err());
+        let halves = HostArray::zeros(3, Kind::Half).expect("memory");
+        assert_eq!(halves.bytes_of(3), 6);
+    }
+}

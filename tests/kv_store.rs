@@ -1,0 +1,191 @@
+//! `ringmark-worker train --kv-store` with real servers: ranks and servers are processes of one mpirun, and what they compute is
+//! compared with all-reduce.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::kv_store::KvStoreUse;
+use ringmark_record::benchmark::train::record::RunRecord;
+
+use crate::safetensors;
+use crate::sandbox::wait_until;
+use crate::worker::{
+    AT_ONCE, Finished, Run, apart, assert_nobody_left, batch, checksum, init, losses, process_of_rank,
+};
+
+/// Small, with an update of full size and momentum.
+const TRAIN: &str = "--model resnet18 --iters 4 --lr 0.0005 --lr-warmup-iters 0";
+
+fn used(record: &RunRecord) -> &KvStoreUse {
+    record.end.as_ref().expect("an end").kv_store.as_ref().expect("what the kv-store did")
+}
+
+/// Bytes of ResNet-18's weights.
+const WEIGHTS: u64 = 4 * 11_689_512;
+
+#[test]
+fn every_synchronous_kv_store_trains_as_all_reduce_does() {
+    let ring = Run::ranks(2, TRAIN).finish().sound();
+    assert!(ring.end.as_ref().expect("an end").kv_store.is_none());
+    for (servers, kv_store) in [
+        (0, "local"),
+        (0, "device"),
+        (0, "nccl"),
+        (1, "dist_sync"),
+        (2, "dist_device_sync"),
+        (3, "dist_sync --key-placement hash"),
+    ] {
+        let servers_option = if servers > 0 { format!("--servers {servers}") } else { String::new() };
+        let record =
+            Run::ranks(2 + servers, &format!("{TRAIN} --kv-store {kv_store} {servers_option}")).finish().sound();
+        // Two gradients have one sum, in whatever order.
+        assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{kv_store}");
+        assert_eq!((record.header.ranks.len(), record.header.case.to_string().as_str()), (2, "1n2g"), "{kv_store}");
+        let used = used(&record);
+        assert_eq!((used.servers.len() as u32, used.staleness), (servers, None), "{kv_store}");
+        let held: Vec<u64> = match servers {
+            0 => used.owned.iter().map(|bytes| bytes.0).collect(),
+            _ => used.servers.iter().map(|server| server.weights.0).collect(),
+        };
+        assert_eq!(held.iter().sum::<u64>(), WEIGHTS, "{kv_store}");
+        match kv_store {
+            "nccl" => assert_eq!(held[1], 0),
+            "dist_sync --key-placement hash" => {}
+            // ResNet-18's buckets are few: 25 MB, the rest, and the tail.
+            "device" => assert!(held.iter().all(|held| *held > WEIGHTS / 4), "{held:?}"),
+            _ => assert!(used.imbalance().expect("something is held") < 1.01, "{kv_store}: {held:?}"),
+        }
+        if servers > 0 {
+            // The ranks of a host push once; what is beyond the weights are the headers of some 60 parts.
+            let (sent, received) = (&used.sent_by_rank, &used.received_by_rank);
+            assert_eq!((sent[1].0, received[1].0), (0, 0), "{kv_store}");
+            assert!((WEIGHTS..WEIGHTS + 5000).contains(&sent[0].0) && sent == received, "{kv_store}: {used:?}");
+            let of_servers = |bytes: fn(&ringmark_record::benchmark::kv_store::ServerUse) -> u64| {
+                used.servers.iter().map(bytes).sum::<u64>()
+            };
+            assert!(of_servers(|server| server.received.0).abs_diff(sent[0].0) <= 3, "{used:?}");
+            assert!(of_servers(|server| server.sent.0).abs_diff(received[0].0) <= 3, "{used:?}");
+        }
+    }
+}
+
+#[test]
+fn servers_give_the_gradient_of_the_joined_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("batch.safetensors");
+    safetensors::write(&data, &batch(3));
+    let run = |ranks: u32, images: u32, servers: u32, options: &str| {
+        let rate = 2f64.powi(-14) / f64::from(ranks);
+        let options = format!("--iters 1 --batch-size {images} --lr {rate} --freeze-batch-norm {AT_ONCE} {options}");
+        Run::ranks(ranks + servers, &options).file("--init", init()).file("--data", &data).save().finish().weights()
+    };
+    let start = safetensors::read(init());
+    let joined = run(1, 3, 0, "");
+    let difference = apart(&run(3, 1, 2, "--kv-store dist_sync --servers 2"), &joined, &start);
+    assert!(difference < 1e-4, "{difference}");
+    let halves = apart(&run(3, 1, 1, "--kv-store dist_sync --servers 1 --wire bf16"), &joined, &start);
+    assert!((1e-5..2e-2).contains(&halves), "{halves}");
+}
+
+#[test]
+fn asynchronous_workers_do_not_wait_and_learn() {
+    let options =
+        "--model resnet18 --iters 8 --warmup 2 --lr 0.0005 --lr-warmup-iters 0 --kv-store dist_async --servers 2";
+    // Rank 1 is slower: rank 0's weights go on without it.
+    let record = Run::ranks(4, &format!("{options} --inject slow:1:100")).finish().sound();
+    // Of one moment at the end, whatever they were on the way.
+    checksum(&record);
+    let losses = losses(&record);
+    assert!(losses[7] < 0.9 * losses[0], "{losses:?}");
+    let used = used(&record);
+    let staleness = used.staleness.expect("pushes");
+    // Parts of two servers, each pushed in six iterations by two workers.
+    let parts: u64 = used.servers.iter().map(|server| u64::from(server.parts)).sum();
+    assert_eq!(staleness.pushes, 12 * parts);
+    assert!(staleness.maximum >= 1 && staleness.median <= staleness.p95 && staleness.p95 <= staleness.maximum);
+    assert!(used.sent_by_rank.iter().all(|sent| (WEIGHTS..WEIGHTS + 5000).contains(&sent.0)), "{used:?}");
+    assert!(used.lost.is_empty());
+}
+
+/// Runs until rank 0 has done its second iteration, then sends `signal` to a process, and to its end.
+fn disturbed(run: Run, rank: u32, signal: Signal) -> Finished {
+    run.finish_after(|stdout, folder| {
+        wait_until("the second iteration comes", || has(stdout, "Batch[2]"));
+        kill(process_of_rank(folder, rank), signal).expect("it runs");
+    })
+}
+
+fn has(file: &Path, text: &str) -> bool {
+    fs::read_to_string(file).is_ok_and(|content| content.contains(text))
+}
+
+#[test]
+fn asynchronous_workers_go_on_without_one_that_is_killed() {
+    let options = "--model resnet18 --iters 12 --kv-store dist_async --servers 1";
+    let run = Run::processes(4, "--continuous", options);
+    let finished = disturbed(run, 1, Signal::SIGKILL);
+    assert!(finished.stdout.contains("Batch[12]"), "{}{}", finished.stdout, finished.stderr);
+    assert_nobody_left(finished.folder.path());
+    let record = finished.record.expect("a record of those that are left");
+    let failure = record.failure().expect("the figures are not those of all ranks");
+    assert!(failure.starts_with("rank 1 on host ") && failure.contains("the others went on without it"), "{failure}");
+    let ranks: Vec<u32> = record.header.ranks.iter().map(|place| place.rank).collect();
+    assert_eq!((ranks, record.iterations.len()), (vec![0, 2], 12));
+    let lost = &used(&record).lost;
+    assert_eq!((lost.len(), lost[0].rank), (1, 1));
+    assert!((1..12).contains(&lost[0].iteration), "{lost:?}");
+    assert!(finished.stderr.contains(&format!("the run failed: {failure}")), "{}", finished.stderr);
+}
+
+#[test]
+fn a_synchronous_job_ends_when_a_worker_or_a_server_is_killed() {
+    // A rank, then the server.
+    for rank in [1, 2] {
+        let run = Run::ranks(3, "--model resnet18 --iters 100000 --kv-store dist_sync --servers 1");
+        let finished = disturbed(run, rank, Signal::SIGKILL);
+        assert_ne!(finished.status, Some(0), "{}", finished.stderr);
+        assert_eq!(finished.record, None);
+        let by_mpirun = finished.stderr.contains(&format!("process rank {rank} with PID"));
+        let in_words = finished.stderr.contains("broke") && finished.stderr.contains("that process has ended");
+        assert!(by_mpirun || in_words, "{}", finished.stderr);
+        assert_nobody_left(finished.folder.path());
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    for (processes, options, status, message) in [
+        (
+            1,
+            "--servers 1",
+            2,
+            "--servers 1 goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async",
+        ),
+        (
+            2,
+            "--kv-store dist_sync",
+            2,
+            "--kv-store dist_sync needs --servers N: of the processes that mpirun starts the last N",
+        ),
+        (1, "--kv-store dist_sync --servers 1", 1, "--servers 1 leaves no rank to train: mpirun started 1 processes"),
+        (
+            1,
+            "--kv-store device --backend none",
+            2,
+            "--backend none exchanges nothing, and --kv-store device says how to",
+        ),
+        (1, "--kv-store nccl --dtype fp16", 2, "--dtype fp16 skips an update where any gradient overflows"),
+        (1, "--kv-store distributed", 2, "[possible values: ring, local, device, nccl, dist_sync"),
+    ] {
+        let error = Run::ranks(processes, options).refused(status);
+        assert!(error.contains(message), "{options}: {error}");
+    }
+    // LeNet has 8 arrays.
+    let error = Run::ranks(10, "--model lenet --image-size 28 --kv-store dist_sync --servers 9").refused(1);
+    assert!(
+        error.contains("--servers 9: the network has 8 arrays to share out, choose at most as many servers"),
+        "{error}"
+    );
+}
