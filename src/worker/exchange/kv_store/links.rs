@@ -213,7 +213,10 @@ impl Shared {
                     self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     heartbeat::count_progress();
                 }
-                Order::End => output.write_all(&Header::bare(FrameKind::End).encode())?,
+                Order::End => {
+                    output.write_all(&Header::bare(FrameKind::End).encode())?;
+                    return Ok(());
+                }
             }
         }
         Ok(())

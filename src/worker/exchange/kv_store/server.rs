@@ -134,7 +134,7 @@ pub fn run(config: &TrainConfig, world: &World) -> Result<()> {
         if server.pushers.iter().any(|pusher| pusher.state == PusherState::Lost) {
             world.note_loss();
         }
-        // Writers end when they have sent all; readers when their worker has read it, or when the server fails.
+        // Writers end when they have sent all; readers have ended with their workers, or do when the server fails.
         server.pushers.clear();
         if served.is_err() {
             connections.iter().for_each(|connection| drop(connection.shutdown(std::net::Shutdown::Both)));
@@ -305,12 +305,13 @@ impl Server<'_> {
     }
 }
 
-/// Reads all that a worker sends.
+/// Reads all that a worker sends, until it has ended.
 fn read(connection: &TcpStream, pusher: usize, parts: &Parts, heard: &Sender<(usize, Heard)>) {
     let mut input = BufReader::with_capacity(1 << 16, connection);
     loop {
         let event = read_frame(&mut input, pusher, parts).unwrap_or_else(|error| Heard::Lost(format!("{error:#}")));
-        let is_last = matches!(event, Heard::Lost(_));
+        // A worker that has ended says nothing more, and may wait for this process before it closes the connection.
+        let is_last = matches!(event, Heard::End | Heard::Lost(_));
         if heard.send((pusher, event)).is_err() || is_last {
             return;
         }
