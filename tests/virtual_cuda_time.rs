@@ -244,9 +244,14 @@ fn every_operation_of_nccl_is_right_and_as_fast_as_the_wire() {
                 assert_eq!(timing.expect("both sides").wrong, Some(0), "{options}: {side} of {}", result.bytes);
             }
             let timing = result.out_of_place.as_ref().expect("measured");
+            // Ranks that check more of their results are later on their virtual clocks, which no barrier makes equal: the last
+            // of them waits for none.
+            for (what, times) in [("a call", &timing.seconds.concat()), ("a call in a row", &timing.in_a_row)] {
+                let shortest = times.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
+                assert_near(shortest, each, 1e-9, &format!("{options}: {what} of {} bytes", result.bytes.0));
+            }
             let time = timing.mean().expect("samples").0;
-            assert_near(time, each, 1e-9, &format!("{options}: {} bytes", result.bytes.0));
-            let rate = format!("{:.2}", share * result.bytes.0 as f64 / each / 1e9);
+            let rate = format!("{:.2}", share * result.bytes.0 as f64 / time / 1e9);
             let row: Vec<&str> = row_of(&table, &format!(" {} ", result.bytes.0)).collect();
             assert_eq!(row[7], rate, "{options}: {table}");
         }
