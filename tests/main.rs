@@ -42,6 +42,7 @@ mod sweep;
 mod virtual_cuda;
 mod virtual_cuda_hosts;
 mod virtual_cuda_time;
+mod work_load;
 mod worker;
 
 use std::fs;

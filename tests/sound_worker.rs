@@ -107,6 +107,7 @@ fn record(ranks: u32) -> RunRecord {
             backend: "solo".to_owned(),
             sum_dtype: None,
             buckets: vec![Bytes(8)],
+            work_division: None,
             tuning: None,
             environment: Environment::default(),
             ranks: runs::places(ranks).into_iter().map(place).collect(),

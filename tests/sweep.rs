@@ -56,6 +56,7 @@ impl Sandbox {
             backend: "solo".to_owned(),
             sum_dtype: None,
             buckets: vec![Bytes(8)],
+            work_division: None,
             tuning: None,
             environment: Environment::default(),
             ranks: places(1),

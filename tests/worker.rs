@@ -107,7 +107,7 @@ impl Run {
         self
     }
 
-    fn file(mut self, option: &str, path: &Path) -> Run {
+    pub fn file(mut self, option: &str, path: &Path) -> Run {
         self.command.arg(option).arg(path);
         self
     }

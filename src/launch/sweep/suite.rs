@@ -42,6 +42,10 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
     let has_exchange = train.exchange.backend != BackendChoice::None;
     ensure!(has_exchange, "--suite ddp compares with --backend none by itself: leave --backend none out");
+    ensure!(
+        train.work_load.is_none(),
+        "--suite ddp is PyTorch's, whose ranks all have the same work: leave --work-load out"
+    );
     Ok(())
 }
 

@@ -48,7 +48,9 @@ pub fn title(group: &Group) -> Vec<String> {
                 config.overlap,
                 config.exchange.wire
             );
-            vec![what, format!("{}: {}", recorded.device, devices(group)), options, length]
+            let work_load = config.work_load.as_ref().map(|work_load| format!("work load {work_load}"));
+            let device = format!("{}: {}", recorded.device, devices(group));
+            [what, device, options].into_iter().chain(work_load).chain([length]).collect()
         }
     }
 }

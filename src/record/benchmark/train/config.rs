@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::SweepProfile;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
+use crate::benchmark::train::work_load::WorkLoad;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
 use crate::dimension::layout::LayoutChoice;
@@ -93,8 +94,11 @@ pub struct TrainConfig {
     /// Network.
     #[serde(default)]
     pub model: Model,
-    /// Images a rank and iteration.
+    /// Images a rank and iteration; their mean over the ranks where `work_load` divides them unevenly.
     pub batch_size: u32,
+    /// How the images of all ranks are divided among them; `None` gives each the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_load: Option<WorkLoad>,
     /// Precision of the step.
     pub dtype: Dtype,
     /// Where to train.
@@ -155,6 +159,7 @@ impl Default for TrainConfig {
         TrainConfig {
             model: Model::default(),
             batch_size: 128,
+            work_load: None,
             dtype: Dtype::Fp32,
             device: DeviceChoice::Auto,
             layout: LayoutChoice::Auto,

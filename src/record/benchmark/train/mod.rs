@@ -4,3 +4,4 @@ pub mod config;
 pub mod iteration;
 pub mod options;
 pub mod record;
+pub mod work_load;

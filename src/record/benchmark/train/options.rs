@@ -30,6 +30,14 @@ impl Options for TrainConfig {
                 .range(1u32..=65_536)
                 .keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
                 .default_of_launcher(OF_PROFILE),
+            option!(
+                work_load,
+                "work-load",
+                "WEIGHTS",
+                "Divide the images of all ranks (batch size x ranks) by these weights: one for each rank (3,1), or one for each \
+                 rank of a host (a=3,b=1); auto measures the speed of each rank first"
+            )
+            .default_is("the same for every rank"),
             option!(dtype, "dtype", "TYPE", "Precision of the step; fp32 is IEEE, tf32 only when asked for"),
             option!(
                 device,
@@ -177,6 +185,7 @@ mod tests {
         let config = TrainConfig {
             model: Model::Resnet18,
             batch_size: 2,
+            work_load: Some("a=3,b=0.5".parse().expect("weights")),
             dtype: Dtype::Bf16,
             device: DeviceChoice::Cpu,
             layout: LayoutChoice::Nchw,

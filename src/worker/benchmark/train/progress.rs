@@ -73,6 +73,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
     let label = RunLabel { case: header.case, run: header.run, profile: header.profile };
     let mut lines = environment::title_lines(environment, config.model.facts().title, label);
     lines.push(training(config));
+    lines.extend(header.work_division.as_ref().map(|division| format!("work load: {}", division.text())));
     let exchanged: u64 = header.buckets.iter().map(|bytes| bytes.0).sum();
     lines.push(format!(
         "gradients: {} bytes in {} buckets by {}, overlap {}, wire {}",

@@ -138,11 +138,15 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         end.skipped_steps,
         end.parameter_checksums[0]
     );
+    // What the lines of the iterations say is rank 0's.
+    let joined = record.header.work_division.as_ref().and(record.iterations.last());
+    let joined = joined.and_then(|last| record.header.joined_loss(&last.loss));
+    let joined = joined.map(|loss| format!("loss of the joined batch in the last iteration: {loss:.6}"));
     let speed = record.speed(config.warmup as usize);
     let speed = speed.map(|speed| format!("speed: {speed:.2}{}", rates(record)));
     let nccl = end.nccl.iter().map(|line| format!("NCCL: {line}"));
     let warnings = end.warnings.iter().map(|warning| format!("warning: {}", warning.text));
-    [length].into_iter().chain(speed).chain(nccl).chain(warnings).collect()
+    [length].into_iter().chain(joined).chain(speed).chain(nccl).chain(warnings).collect()
 }
 
 /// How the rates of the iterations spread, as the log has them: all ranks' images over rank 0's time. Nothing of a single
