@@ -1,4 +1,4 @@
-// libnccl.so.2: sums over the ranks of one machine, of all hosts that it plays, through shared memory, at a virtual time that all of them know.
+// libnccl.so.2: sums and copies over the ranks of one machine, of all hosts that it plays, through shared memory, at a virtual time that all of them know.
 //
 // A sum begins when the streams of all ranks are there, and takes what the wire takes. The host does it at once and waits
 // for the other ranks in the call, which NCCL does not: ranks must enqueue their sums in one order, and leave nothing that
@@ -17,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "machine.h"
 #include "meeting.h"
@@ -33,7 +34,8 @@ enum Result { SUCCESS = 0, CUDA_ERROR = 1, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 
 // ncclDataType_t.
 enum Type { HALF = 6, FLOAT = 7, BFLOAT16 = 9 };
 
-constexpr int SUM = 0;
+// ncclRedOp_t.
+enum Operation { SUM = 0, MAX = 2, AVG = 4 };
 
 struct UniqueId {
   char name[128];
@@ -51,53 +53,136 @@ Result refuse(Result result, const std::string& why) {
 
 std::size_t bytes_of(int type) { return type == FLOAT ? 4 : type == HALF || type == BFLOAT16 ? 2 : 0; }
 
-// Elements `first` to `end` of all ranks' chunks, in the order of the ranks, rounded after every addition.
+// Elements `first` to `end` of all ranks' chunks, in the order of the ranks, rounded after every addition, into the same
+// elements of `result`.
 template <typename Element>
-void add(const Meeting& meeting, std::size_t first, std::size_t end) {
-  auto* sums = reinterpret_cast<Element*>(meeting.sums());
-  std::copy_n(reinterpret_cast<const Element*>(meeting.chunk_of(0)) + first, end - first, sums + first);
+void combine(const Meeting& meeting, int operation, std::size_t first, std::size_t end, Element* result) {
+  std::copy_n(reinterpret_cast<const Element*>(meeting.chunk_of(0)) + first, end - first, result + first);
   for (int rank = 1; rank < meeting.ranks(); ++rank) {
-    const auto* addends = reinterpret_cast<const Element*>(meeting.chunk_of(rank));
+    const auto* others = reinterpret_cast<const Element*>(meeting.chunk_of(rank));
     for (std::size_t index = first; index < end; ++index) {
-      sums[index] = sums[index] + addends[index];
+      result[index] = operation == MAX ? std::max(result[index], others[index]) : Element(result[index] + others[index]);
+    }
+  }
+  if (operation == AVG) {
+    for (std::size_t index = first; index < end; ++index) {
+      result[index] = Element(float(result[index]) / static_cast<float>(meeting.ranks()));
     }
   }
 }
 
-void add(const Meeting& meeting, int type, std::size_t first, std::size_t end) {
+void combine(const Meeting& meeting, int type, int operation, std::size_t first, std::size_t end, char* result) {
   switch (type) {
-    case HALF: return add<c10::Half>(meeting, first, end);
-    case BFLOAT16: return add<c10::BFloat16>(meeting, first, end);
-    default: return add<float>(meeting, first, end);
+    case HALF: return combine(meeting, operation, first, end, reinterpret_cast<c10::Half*>(result));
+    case BFLOAT16: return combine(meeting, operation, first, end, reinterpret_cast<c10::BFloat16*>(result));
+    default: return combine(meeting, operation, first, end, reinterpret_cast<float*>(result));
   }
+}
+
+// `bytes` from some ranks to some, chunk by chunk: each writes its own where it has any, and `take` is given what is there,
+// from which byte on and how many of them. False where a rank will never come.
+template <typename Take>
+bool pass(Meeting& meeting, const char* own, std::size_t bytes, Take take) {
+  for (std::size_t done = 0; done < bytes; done += virtual_cuda::CHUNK_BYTES) {
+    const std::size_t length = std::min(virtual_cuda::CHUNK_BYTES, bytes - done);
+    if (own != nullptr) {
+      std::memcpy(meeting.chunk_of(meeting.rank()), own + done, length);
+    }
+    if (!meeting.wait_for_all()) {
+      return false;
+    }
+    take(done, length);
+    // No rank writes its next chunk where another still reads this one.
+    if (!meeting.wait_for_all()) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // Every rank adds its share of each chunk; false where one will never come.
-bool sum(Meeting& meeting, const char* input, char* output, std::size_t count, int type) {
-  if (meeting.ranks() == 1) {
-    std::memmove(output, input, count * bytes_of(type));
+bool all_reduce(Meeting& meeting, const char* input, char* output, std::size_t count, int type, int operation) {
+  const std::size_t element = bytes_of(type), rank = meeting.rank(), ranks = meeting.ranks();
+  if (ranks == 1) {
+    std::memmove(output, input, count * element);
     return true;
   }
-  const std::size_t element = bytes_of(type), chunk = virtual_cuda::CHUNK_BYTES / element;
-  for (std::size_t done = 0; done < count; done += chunk) {
-    const std::size_t length = std::min(chunk, count - done);
-    const std::size_t rank = meeting.rank(), ranks = meeting.ranks();
-    std::memcpy(meeting.chunk_of(meeting.rank()), input + done * element, length * element);
-    if (!meeting.wait_for_all()) {
-      return false;
+  bool ends = true;
+  return pass(meeting, input, count * element, [&](std::size_t done, std::size_t length) {
+    const std::size_t elements = length / element;
+    combine(meeting, type, operation, elements * rank / ranks, elements * (rank + 1) / ranks, meeting.sums());
+    ends &= meeting.wait_for_all();
+    std::memcpy(output + done, meeting.sums(), length);
+  }) && ends;
+}
+
+// As all_reduce, on the root alone.
+bool reduce(
+    Meeting& meeting, const char* input, char* output, std::size_t count, int type, int operation, int root) {
+  return pass(meeting, input, count * bytes_of(type), [&](std::size_t done, std::size_t length) {
+    if (meeting.rank() == root) {
+      combine(meeting, type, operation, 0, length / bytes_of(type), output + done);
     }
-    add(meeting, type, length * rank / ranks, length * (rank + 1) / ranks);
-    if (!meeting.wait_for_all()) {
-      return false;
+  });
+}
+
+bool broadcast(Meeting& meeting, const char* input, char* output, std::size_t bytes, int root) {
+  return pass(meeting, meeting.rank() == root ? input : nullptr, bytes, [&](std::size_t done, std::size_t length) {
+    std::memmove(output + done, meeting.chunk_of(root), length);
+  });
+}
+
+// What a group waits to send and receive; the elements have been turned into bytes.
+struct Message {
+  int peer;
+  const char* input;
+  char* output;
+  std::size_t bytes;
+};
+
+int open_groups = 0;
+std::vector<Message> sent, received;
+Meeting* group_meeting = nullptr;
+Stream* group_stream = nullptr;
+
+// One message after the other, from each rank to each.
+bool exchange_messages(Meeting& meeting) {
+  for (int from = 0; from < meeting.ranks(); ++from) {
+    for (int to = 0; to < meeting.ranks(); ++to) {
+      const auto of = [](std::vector<Message>& messages, int peer) {
+        return std::find_if(messages.begin(), messages.end(), [&](const Message& one) { return one.peer == peer; });
+      };
+      const auto out = meeting.rank() == from ? of(sent, to) : sent.end();
+      const auto in = meeting.rank() == to ? of(received, from) : received.end();
+      std::uint64_t bytes = 0;
+      const std::uint64_t own = out == sent.end() ? 0 : out->bytes;
+      if (!meeting.exchange(own, [&](int rank, std::uint64_t its) { bytes = rank == from ? its : bytes; })) {
+        return false;
+      }
+      if (bytes == 0 && in == received.end()) {
+        continue;
+      }
+      if (meeting.rank() == to && (in == received.end() || in->bytes != bytes)) {
+        // Nobody asked for it, or for another length: NCCL would wait for ever.
+        meeting.end();
+        return false;
+      }
+      const bool ends = pass(
+          meeting, out == sent.end() ? nullptr : out->input, bytes, [&](std::size_t done, std::size_t length) {
+            if (meeting.rank() == to) {
+              std::memcpy(in->output + done, meeting.chunk_of(from), length);
+            }
+          });
+      if (!ends) {
+        return false;
+      }
     }
-    std::memcpy(output + done * element, meeting.sums(), length * element);
   }
-  // No rank writes its next chunk's sums where another still reads these.
-  return meeting.wait_for_all();
+  return true;
 }
 
 // As rank 0 of NCCL 2.28 writes down what it chose; here what it is asked for, otherwise by size.
-void write_choice(const Meeting& meeting, std::size_t bytes) {
+void write_choice(const Meeting& meeting, const char* function, std::size_t bytes) {
   const char* path = std::getenv("NCCL_DEBUG_FILE");
   if (path == nullptr || meeting.rank() != 0 || meeting.ranks() == 1) {
     return;
@@ -108,10 +193,65 @@ void write_choice(const Meeting& meeting, std::size_t bytes) {
   for (char& letter : algorithm) {
     letter = static_cast<char>(std::toupper(letter));
   }
-  std::ofstream(path, std::ios::app) << "host:" << getpid() << ":1 [0] NCCL INFO AllReduce: " << bytes << " Bytes -> Algo "
+  std::ofstream(path, std::ios::app) << "host:" << getpid() << ":1 [0] NCCL INFO " << function << ": " << bytes << " Bytes -> Algo "
                                      << algorithm << " proto " << (is_small ? "LL" : "SIMPLE")
                                      << " channel{Lo..Hi}={0.." << (is_small ? 0 : 23) << "}\n";
 }
+
+// What a kernel of NCCL touches.
+struct Place {
+  const void* data;
+  std::size_t bytes;
+  bool writes;
+};
+
+// Enqueues what `body` does at once: it begins when the streams of all ranks are there, and takes what the wire takes for
+// `bytes`.
+template <typename Body>
+Result enqueue(
+    const char* name, const std::vector<Place>& places, std::size_t bytes, Meeting* meeting, Stream* stream, Body body) {
+  Machine& machine = Machine::get();
+  try {
+    machine.check(*stream);
+  } catch (const std::exception& error) {
+    return refuse(CUDA_ERROR, "Cuda failure 719 'unspecified launch failure'");
+  }
+  ++sums;
+  // Of messages from rank to rank NCCL writes none.
+  if (std::strcmp(name, "ncclSendRecv") != 0) {
+    write_choice(*meeting, name + std::strlen("nccl"), bytes);
+  }
+  std::uint64_t begin = 0;
+  const bool ends =
+      meeting->exchange(machine.now(*stream), [&](int, std::uint64_t now) { begin = std::max(begin, now); }) && body();
+
+  std::vector<Access> accesses;
+  for (const Place& place : places) {
+    const auto address = reinterpret_cast<std::uintptr_t>(place.data);
+    accesses.push_back(Access{address, address + place.bytes, place.writes});
+  }
+  const auto& settings = machine.settings();
+  auto wire = settings.wire_ns + static_cast<std::uint64_t>(std::llround(bytes * settings.wire_ns_per_byte));
+  if (settings.long_sum > 0 && sums % settings.long_sum == 0) {
+    wire *= 10;
+  }
+  machine.run_until(*stream, name, accesses, begin + wire);
+  const bool hangs = sums == settings.hanging_sum && virtual_cuda::is_faulty(stream->device);
+  if (hangs) {
+    // The others have what they need of this sum, and wait for ever in the next.
+    meeting->end();
+  }
+  if (hangs || !ends) {
+    machine.hang(*stream);
+  }
+  return SUCCESS;
+}
+
+bool is_known(int type, int operation) {
+  return bytes_of(type) > 0 && (operation == SUM || operation == MAX || operation == AVG);
+}
+
+Result unknown() { return refuse(INVALID_ARGUMENT, "virtual NCCL sums fp32, fp16 and bf16"); }
 
 std::uint64_t hash_of_host() {
   char name[256] = {};
@@ -169,44 +309,120 @@ Result ncclCommInitRank(Meeting** communicator, int ranks, UniqueId id, int rank
 }
 
 Result ncclAllReduce(
-    const void* input, void* output, std::size_t count, int type, int operation, Meeting* meeting, Stream* stream) {
-  if (bytes_of(type) == 0 || operation != SUM) {
-    return refuse(INVALID_ARGUMENT, "virtual NCCL sums fp32, fp16 and bf16");
+    const char* input, char* output, std::size_t count, int type, int operation, Meeting* meeting, Stream* stream) {
+  if (!is_known(type, operation)) {
+    return unknown();
   }
-  Machine& machine = Machine::get();
-  try {
-    machine.check(*stream);
-  } catch (const std::exception& error) {
-    return refuse(CUDA_ERROR, "Cuda failure 719 'unspecified launch failure'");
-  }
-  machine.log(
-      "sum %zu elements of type %d %s", count, type, input == output ? "in place" : "to another place");
-  ++sums;
+  Machine::get().log("sum %zu elements of type %d %s", count, type, input == output ? "in place" : "to another place");
   const std::size_t bytes = count * bytes_of(type);
-  write_choice(*meeting, bytes);
-  std::uint64_t begin = 0;
-  const bool ends =
-      meeting->exchange(machine.now(*stream), [&](int, std::uint64_t now) { begin = std::max(begin, now); }) &&
-      sum(*meeting, static_cast<const char*>(input), static_cast<char*>(output), count, type);
+  return enqueue("ncclAllReduce", {{input, bytes, false}, {output, bytes, true}}, bytes, meeting, stream, [&] {
+    return all_reduce(*meeting, input, output, count, type, operation);
+  });
+}
 
-  const auto access = [&](const void* data, bool writes) {
-    const auto address = reinterpret_cast<std::uintptr_t>(data);
-    return Access{address, address + bytes, writes};
-  };
-  const auto& settings = machine.settings();
-  auto wire = settings.wire_ns + static_cast<std::uint64_t>(std::llround(bytes * settings.wire_ns_per_byte));
-  if (settings.long_sum > 0 && sums % settings.long_sum == 0) {
-    wire *= 10;
+Result ncclReduce(
+    const char* input, char* output, std::size_t count, int type, int operation, int root, Meeting* meeting,
+    Stream* stream) {
+  if (!is_known(type, operation)) {
+    return unknown();
   }
-  machine.run_until(*stream, "ncclAllReduce", {access(input, false), access(output, true)}, begin + wire);
-  const bool hangs = sums == settings.hanging_sum && virtual_cuda::is_faulty(stream->device);
-  if (hangs) {
-    // The others have what they need of this sum, and wait for ever in the next.
-    meeting->end();
+  const std::size_t bytes = count * bytes_of(type);
+  std::vector<Place> places = {{input, bytes, false}};
+  if (meeting->rank() == root) {
+    places.push_back({output, bytes, true});
   }
-  if (hangs || !ends) {
-    machine.hang(*stream);
+  return enqueue("ncclReduce", places, bytes, meeting, stream, [&] {
+    return reduce(*meeting, input, output, count, type, operation, root);
+  });
+}
+
+Result ncclReduceScatter(
+    const char* input, char* output, std::size_t count, int type, int operation, Meeting* meeting, Stream* stream) {
+  if (!is_known(type, operation)) {
+    return unknown();
   }
+  const std::size_t part = count * bytes_of(type), bytes = part * meeting->ranks();
+  return enqueue("ncclReduceScatter", {{input, bytes, false}, {output, part, true}}, bytes, meeting, stream, [&] {
+    for (int rank = 0; rank < meeting->ranks(); ++rank) {
+      if (!reduce(*meeting, input + rank * part, output, count, type, operation, rank)) {
+        return false;
+      }
+    }
+    return true;
+  });
+}
+
+Result ncclBroadcast(
+    const char* input, char* output, std::size_t count, int type, int root, Meeting* meeting, Stream* stream) {
+  const std::size_t bytes = count * bytes_of(type);
+  std::vector<Place> places = {{output, bytes, true}};
+  if (meeting->rank() == root) {
+    places.push_back({input, bytes, false});
+  }
+  return enqueue("ncclBroadcast", places, bytes, meeting, stream, [&] {
+    return broadcast(*meeting, input, output, bytes, root);
+  });
+}
+
+Result ncclAllGather(
+    const char* input, char* output, std::size_t count, int type, Meeting* meeting, Stream* stream) {
+  const std::size_t part = count * bytes_of(type), bytes = part * meeting->ranks();
+  return enqueue("ncclAllGather", {{input, part, false}, {output, bytes, true}}, bytes, meeting, stream, [&] {
+    for (int rank = 0; rank < meeting->ranks(); ++rank) {
+      if (!broadcast(*meeting, input, output + rank * part, part, rank)) {
+        return false;
+      }
+    }
+    return true;
+  });
+}
+
+Result ncclGroupStart() {
+  ++open_groups;
+  return SUCCESS;
+}
+
+Result ncclGroupEnd() {
+  if (open_groups == 0) {
+    return refuse(INVALID_USAGE, "ncclGroupEnd: not in a group call.");
+  }
+  if (--open_groups > 0 || (sent.empty() && received.empty())) {
+    return SUCCESS;
+  }
+  std::vector<Place> places;
+  std::size_t bytes = 0;
+  for (const Message& message : sent) {
+    places.push_back({message.input, message.bytes, false});
+    bytes += message.bytes;
+  }
+  for (const Message& message : received) {
+    places.push_back({message.output, message.bytes, true});
+  }
+  const Result result = enqueue("ncclSendRecv", places, bytes, group_meeting, group_stream, [&] {
+    return exchange_messages(*group_meeting);
+  });
+  sent.clear();
+  received.clear();
+  return result;
+}
+
+Result ncclSend(const char* input, std::size_t count, int type, int peer, Meeting* meeting, Stream* stream) {
+  if (open_groups == 0) {
+    return refuse(INVALID_USAGE, "virtual NCCL sends and receives in groups");
+  }
+  sent.push_back({peer, input, nullptr, count * bytes_of(type)});
+  group_meeting = meeting;
+  group_stream = stream;
+  return SUCCESS;
+}
+
+Result ncclRecv(char* output, std::size_t count, int type, int peer, Meeting* meeting, Stream* stream) {
+  if (open_groups == 0) {
+    return refuse(INVALID_USAGE, "virtual NCCL sends and receives in groups");
+  }
+  received.push_back({peer, nullptr, output, count * bytes_of(type)});
+  group_meeting = meeting;
+  group_stream = stream;
   return SUCCESS;
 }
 

@@ -10,6 +10,7 @@
 //! | [`device`] | CPU or CUDA |
 //! | [`device_peak`] | what is published of a device's speed |
 //! | [`case`] | nodes and ranks a node: `1n8g` |
+//! | [`operation`] | what ranks do together with their arrays |
 //! | [`phase`] | the parts of an iteration |
 //! | [`units`] | bytes, seconds, images/s, GB/s, TFLOP/s |
 
@@ -20,6 +21,7 @@ pub mod dtype;
 pub mod layout;
 pub mod model;
 pub mod model_facts;
+pub mod operation;
 pub mod phase;
 pub mod rank_memory;
 pub mod units;

@@ -6,6 +6,7 @@
 pub mod all_reduce;
 pub mod backend;
 pub mod bucket;
+pub mod collective;
 pub mod loss_scaler;
 pub mod memory;
 pub mod optimizer;

@@ -1,4 +1,5 @@
-//! The MPI calls that rsmpi lacks: sums in place, without waiting, and of half precision.
+//! The MPI calls that rsmpi lacks: sums in place, without waiting, and of half precision. The calls that wait, of other
+//! operations than the all-reduce, are in `mpi_collectives`.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -10,23 +11,28 @@ use mpi::topology::SimpleCommunicator;
 use mpi::traits::Communicator;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::sums::{self, Element};
+use crate::ffi::sums::{self, Combination, Element};
 
-/// The sums that MPI lacks: of fp16 and of bfloat16, added in fp32 and rounded after every addition.
+/// The sums and maxima that MPI lacks: of fp16 and of bfloat16, added in fp32 and rounded after every addition.
 pub struct Sums {
     half: ffi::MPI_Op,
     bfloat: ffi::MPI_Op,
+    largest_half: ffi::MPI_Op,
+    largest_bfloat: ffi::MPI_Op,
+    /// Whether what comes out is the largest value, not the sum.
+    pub is_largest: bool,
 }
 
 // SAFETY: MPI handles may be used from any thread.
 unsafe impl Send for Sums {}
 
-/// What one call of MPI sums.
-struct Message {
-    position: *mut c_void,
-    count: c_int,
-    kind: ffi::MPI_Datatype,
-    operation: ffi::MPI_Op,
+/// What one call of MPI sums or moves.
+pub(super) struct Message {
+    pub position: *mut c_void,
+    pub count: c_int,
+    pub kind: ffi::MPI_Datatype,
+    pub operation: ffi::MPI_Op,
+    pub element: Element,
 }
 
 impl Sums {
@@ -35,11 +41,17 @@ impl Sums {
         let register = |function: ffi::MPI_User_function| -> Result<ffi::MPI_Op> {
             // SAFETY: a null handle, overwritten by MPI_Op_create.
             let mut operation = unsafe { std::mem::zeroed() };
-            // SAFETY: `function` has the right signature; its sum is commutative (1).
+            // SAFETY: `function` has the right signature; what it does is commutative (1).
             check("MPI_Op_create", unsafe { ffi::MPI_Op_create(function, 1, &mut operation) })?;
             Ok(operation)
         };
-        Ok(Sums { half: register(Some(add_halves))?, bfloat: register(Some(add_bfloats))? })
+        Ok(Sums {
+            half: register(Some(add_halves))?,
+            bfloat: register(Some(add_bfloats))?,
+            largest_half: register(Some(largest_halves))?,
+            largest_bfloat: register(Some(largest_bfloats))?,
+            is_largest: false,
+        })
     }
 
     /// Sums `elements` of `input` over all ranks into `output`, which may be `input`. Both lie contiguous in host memory,
@@ -49,7 +61,7 @@ impl Sums {
         let from = self.message(input, &elements)?.position.cast_const();
         let message = self.message(output, &elements)?;
         let from = if from == message.position.cast_const() { in_place() } else { from };
-        let Message { position, count, kind, operation } = message;
+        let Message { position, count, kind, operation, .. } = message;
         // SAFETY: `count` elements from both positions on belong to the tensors, and nobody else touches them now.
         let status = unsafe { ffi::MPI_Allreduce(from, position, count, kind, operation, ffi::RSMPI_COMM_WORLD) };
         check("MPI_Allreduce", status)
@@ -61,42 +73,106 @@ impl Sums {
     /// MPI_Iallreduce would round half precision after every addition. Instead each rank gets its part of the elements
     /// from all ranks, adds, rounds once, and gives the sums to all: as many bytes as a ring moves.
     pub fn start_all_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group) -> Result<Request> {
-        let Message { position, count, kind, operation } = self.message(tensor, &elements)?;
-        let element = match tensor.kind() {
-            Kind::Half => Element::Half,
-            Kind::BFloat16 => Element::BFloat16,
-            _ => {
-                let ranks = ranks.first.as_raw();
-                // SAFETY: as in `all_reduce`; the memory stays until the request is done by the caller's promise.
-                let handle = start("MPI_Iallreduce", |request| unsafe {
-                    ffi::MPI_Iallreduce(in_place(), position, count, kind, operation, ranks, request)
-                })?;
-                return Ok(Request { handle, halves: None, is_done: false });
-            }
-        };
-        let mut halves = Box::new(Halves::new(position, elements.len(), kind, element, ranks)?);
+        let Message { position, count, kind, operation, element } = self.message(tensor, &elements)?;
+        if element == Element::Float {
+            let ranks = ranks.first.as_raw();
+            // SAFETY: as in `all_reduce`; the memory stays until the request is done by the caller's promise.
+            return Request::start("MPI_Iallreduce", |request| unsafe {
+                ffi::MPI_Iallreduce(in_place(), position, count, kind, operation, ranks, request)
+            });
+        }
+        self.start_halves(position, elements.len(), (kind, element), ranks, None)
+    }
+
+    /// The same, with the sums on the rank `root` of the group alone; what the others have there is undefined afterwards.
+    pub fn start_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group, root: c_int) -> Result<Request> {
+        let Message { position, count, kind, operation, element } = self.message(tensor, &elements)?;
+        if element == Element::Float {
+            let is_root = ranks.first.rank() == root;
+            let ranks = ranks.first.as_raw();
+            let from = if is_root { in_place() } else { position.cast_const() };
+            // SAFETY: as in `start_all_reduce`; MPI writes on the root alone.
+            return Request::start("MPI_Ireduce", |request| unsafe {
+                ffi::MPI_Ireduce(from, position, count, kind, operation, root, ranks, request)
+            });
+        }
+        self.start_halves(position, elements.len(), (kind, element), ranks, Some(root))
+    }
+
+    /// Starts sending `elements` of the root's `tensor` to all ranks of the group. As for a sum, the tensor must live until
+    /// the request is done.
+    pub fn start_broadcast(
+        &self,
+        tensor: &Tensor,
+        elements: Range<usize>,
+        ranks: &Group,
+        root: c_int,
+    ) -> Result<Request> {
+        let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
+        let ranks = ranks.first.as_raw();
+        // SAFETY: `count` elements from the position on belong to the tensor, which stays by the caller's promise.
+        Request::start("MPI_Ibcast", |request| unsafe {
+            ffi::MPI_Ibcast(position, count, kind, root, ranks, request)
+        })
+    }
+
+    /// Starts sending `elements` of `tensor` to a rank of the job, which receives them under the same `tag`.
+    pub fn start_send(&self, tensor: &Tensor, elements: Range<usize>, to: c_int, tag: c_int) -> Result<Request> {
+        let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
+        // SAFETY: as in `start_broadcast`.
+        Request::start("MPI_Isend", |request| unsafe {
+            ffi::MPI_Isend(position.cast_const(), count, kind, to, tag, ffi::RSMPI_COMM_WORLD, request)
+        })
+    }
+
+    /// Starts receiving `elements` of `tensor` from a rank of the job.
+    pub fn start_receive(&self, tensor: &Tensor, elements: Range<usize>, from: c_int, tag: c_int) -> Result<Request> {
+        let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
+        // SAFETY: as in `start_broadcast`.
+        Request::start("MPI_Irecv", |request| unsafe {
+            ffi::MPI_Irecv(position, count, kind, from, tag, ffi::RSMPI_COMM_WORLD, request)
+        })
+    }
+
+    fn start_halves(
+        &self,
+        position: *mut c_void,
+        length: usize,
+        types: (ffi::MPI_Datatype, Element),
+        ranks: &Group,
+        root: Option<c_int>,
+    ) -> Result<Request> {
+        let combination = Combination { is_largest: self.is_largest, ..Combination::SUM };
+        let mut halves = Box::new(Halves::new(position, length, types, combination, ranks, root)?);
         let handle = halves.exchange()?;
         Ok(Request { handle, halves: Some(halves), is_done: false })
     }
 
-    fn message(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<Message> {
+    pub(super) fn message(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<Message> {
         ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
         ensure!(tensor.device() == Device::Cpu, "MPI sums host memory, not {:?}", tensor.device());
         ensure!(elements.start <= elements.end && elements.end <= tensor.numel(), "{elements:?} of {}", tensor.numel());
         // SAFETY: MPI is initialized; these are constants of it.
-        let (kind, operation, size) = unsafe {
+        let (kind, [sum, largest], element) = unsafe {
             match tensor.kind() {
-                Kind::Float => (ffi::RSMPI_FLOAT, ffi::RSMPI_SUM, 4),
-                Kind::Half => (ffi::RSMPI_UINT16_T, self.half, 2),
-                Kind::BFloat16 => (ffi::RSMPI_UINT16_T, self.bfloat, 2),
+                Kind::Float => (ffi::RSMPI_FLOAT, [ffi::RSMPI_SUM, ffi::RSMPI_MAX], Element::Float),
+                Kind::Half => (ffi::RSMPI_UINT16_T, [self.half, self.largest_half], Element::Half),
+                Kind::BFloat16 => (ffi::RSMPI_UINT16_T, [self.bfloat, self.largest_bfloat], Element::BFloat16),
                 other => bail!("MPI sums fp32, fp16 and bf16, not {other:?}"),
             }
         };
-        let Ok(count) = c_int::try_from(elements.len()) else {
-            bail!("one MPI call sums fewer than 2^31 elements, not {}: set --chunk-kb", elements.len());
-        };
-        Ok(Message { position: tensor.data_ptr().wrapping_byte_add(elements.start * size), count, kind, operation })
+        let position = tensor.data_ptr().wrapping_byte_add(elements.start * element.bytes());
+        let operation = if self.is_largest { largest } else { sum };
+        Ok(Message { position, count: count(elements.len())?, kind, operation, element })
     }
+}
+
+/// As MPI counts.
+pub(super) fn count(elements: usize) -> Result<c_int> {
+    let Ok(count) = c_int::try_from(elements) else {
+        bail!("one MPI call reaches fewer than 2^31 elements, not {elements}: set --chunk-kb");
+    };
+    Ok(count)
 }
 
 /// Some of the ranks, as MPI knows them: twice, because what starts on a communicator must start in the same order on
@@ -123,6 +199,10 @@ pub struct Request {
 unsafe impl Send for Request {}
 
 impl Request {
+    fn start(name: &str, call: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> Result<Request> {
+        Ok(Request { handle: start(name, call)?, halves: None, is_done: false })
+    }
+
     /// Whether this rank has added its part. To be asked of a group's requests in the order in which they were started, of
     /// none before the one that was started before it has said yes.
     pub fn is_added(&mut self) -> Result<bool> {
@@ -158,7 +238,10 @@ struct Halves {
     received_counts: Vec<c_int>,
     received_starts: Vec<c_int>,
     received: Vec<u16>,
+    combination: Combination,
     is_added: bool,
+    /// Who gets the sums, where not all do.
+    root: Option<c_int>,
     first: ffi::MPI_Comm,
     second: ffi::MPI_Comm,
 }
@@ -167,9 +250,10 @@ impl Halves {
     fn new(
         position: *mut c_void,
         length: usize,
-        kind: ffi::MPI_Datatype,
-        element: Element,
+        (kind, element): (ffi::MPI_Datatype, Element),
+        combination: Combination,
         ranks: &Group,
+        root: Option<c_int>,
     ) -> Result<Halves> {
         let (own, count) = (ranks.first.rank() as usize, ranks.first.size() as usize);
         let borders: Vec<usize> = (0..=count).map(|part| length * part / count).collect();
@@ -187,7 +271,9 @@ impl Halves {
             received_counts: of_mpi(&vec![lengths[own]; count])?,
             received_starts: of_mpi(&received_starts)?,
             received: vec![0; lengths[own] * count],
+            combination,
             is_added: false,
+            root,
             first: ranks.first.as_raw(),
             second: ranks.second.as_raw(),
         })
@@ -225,13 +311,35 @@ impl Halves {
             self.received.chunks_mut(length.max(1)).map(|part| part.as_mut_ptr().cast()).collect();
         // SAFETY: `received` holds `length` elements from every rank, `own` is the place of as many; they lie apart, and the
         // exchange is done with both.
-        unsafe { sums::sum(&sources, self.element, &[own.cast()], self.element, length, false) };
+        unsafe {
+            let element = self.element;
+            sums::combine(self.combination, &sources, element, &[own.cast()], element, length, false);
+        }
         self.is_added = true;
     }
 
-    /// Every rank's sums to all.
+    /// Every rank's sums to all, or to the root.
     fn gather(&self) -> Result<ffi::MPI_Request> {
         let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
+        if let Some(root) = self.root {
+            let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());
+            let from = if root as usize == self.own { in_place() } else { own.cast_const() };
+            // SAFETY: as below; MPI writes on the root alone.
+            return start("MPI_Igatherv", |request| unsafe {
+                ffi::MPI_Igatherv(
+                    from,
+                    self.counts[self.own],
+                    self.kind,
+                    self.position,
+                    counts,
+                    starts,
+                    self.kind,
+                    root,
+                    self.second,
+                    request,
+                )
+            });
+        }
         // SAFETY: as in `exchange`; every part has its own place.
         start("MPI_Iallgatherv", |request| unsafe {
             ffi::MPI_Iallgatherv(
@@ -265,41 +373,56 @@ fn is_complete(request: &mut ffi::MPI_Request) -> Result<bool> {
     Ok(flag != 0)
 }
 
-fn check(call: &str, status: c_int) -> Result<()> {
+pub(super) fn check(call: &str, status: c_int) -> Result<()> {
     ensure!(status == ffi::MPI_SUCCESS as c_int, "{call} returned {status}");
     Ok(())
 }
 
 /// MPI_IN_PLACE is a cast in a C macro, which bindings do not carry over. 1 is Open MPI's value; another MPI library
 /// has another, and no constant of the name below, so that it is refused by the compiler.
-fn in_place() -> *const c_void {
+pub(super) fn in_place() -> *const c_void {
     const _: u32 = ffi::OMPI_MAJOR_VERSION;
     std::ptr::without_provenance(1)
 }
 
-unsafe extern "C" fn add_halves(input: *mut c_void, inout: *mut c_void, length: *mut c_int, _: *mut ffi::MPI_Datatype) {
-    // SAFETY: MPI's promise, of fp16.
-    unsafe { add(Element::Half, input, inout, length) };
+/// What MPI calls for an operation of its own.
+macro_rules! operation {
+    ($name:ident, $element:expr, $is_largest:literal) => {
+        unsafe extern "C" fn $name(
+            input: *mut c_void,
+            inout: *mut c_void,
+            length: *mut c_int,
+            _: *mut ffi::MPI_Datatype,
+        ) {
+            let combination = Combination { is_largest: $is_largest, ..Combination::SUM };
+            // SAFETY: MPI's promise, of this type.
+            unsafe { combine(combination, $element, input, inout, length) };
+        }
+    };
 }
 
-unsafe extern "C" fn add_bfloats(
-    input: *mut c_void,
-    inout: *mut c_void,
-    length: *mut c_int,
-    _: *mut ffi::MPI_Datatype,
-) {
-    // SAFETY: MPI's promise, of bfloat16.
-    unsafe { add(Element::BFloat16, input, inout, length) };
-}
+operation!(add_halves, Element::Half, false);
+operation!(add_bfloats, Element::BFloat16, false);
+operation!(largest_halves, Element::Half, true);
+operation!(largest_bfloats, Element::BFloat16, true);
 
-/// `inout[i] += input[i]` for `*length` elements.
+/// Combines `input[i]` into `inout[i]` for `*length` elements.
 ///
 /// # Safety
 /// Two arrays of so many elements, as MPI passes them to an operation.
-unsafe fn add(element: Element, input: *mut c_void, inout: *mut c_void, length: *mut c_int) {
+unsafe fn combine(
+    combination: Combination,
+    element: Element,
+    input: *mut c_void,
+    inout: *mut c_void,
+    length: *mut c_int,
+) {
     let (input, inout) = (input.cast(), inout.cast());
     // SAFETY: the caller's promise; the receiver is one of the sources.
-    unsafe { sums::sum(&[inout, input], element, &[inout], element, usize::try_from(*length).unwrap_or(0), false) };
+    unsafe {
+        let length = usize::try_from(*length).unwrap_or(0);
+        sums::combine(combination, &[inout, input], element, &[inout], element, length, false);
+    }
 }
 
 #[cfg(test)]

@@ -11,13 +11,14 @@ use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, n
 use libloading::os::unix::Library;
 use tch::{Kind, Tensor};
 
+use crate::ffi::nccl_collectives::Collectives;
 use crate::ffi::shim;
 
 /// Length of the identity that all ranks of a communicator share.
 pub const UNIQUE_ID_BYTES: usize = size_of::<ncclUniqueId>();
 
 /// ncclResult_t as an integer: a newer NCCL may return a code that is not in cudarc's enum, which no enum may hold.
-type Status = c_int;
+pub(super) type Status = c_int;
 
 const SUCCESS: Status = ncclResult_t::ncclSuccess as Status;
 const IN_PROGRESS: Status = ncclResult_t::ncclInProgress as Status;
@@ -29,15 +30,7 @@ pub struct Nccl {
     comm_init_rank: unsafe extern "C" fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int) -> Status,
     comm_get_async_error: unsafe extern "C" fn(ncclComm_t, *mut Status) -> Status,
     comm_abort: unsafe extern "C" fn(ncclComm_t) -> Status,
-    all_reduce: unsafe extern "C" fn(
-        *const c_void,
-        *mut c_void,
-        usize,
-        ncclDataType_t,
-        ncclRedOp_t,
-        ncclComm_t,
-        cudaStream_t,
-    ) -> Status,
+    pub(super) collectives: Collectives,
     get_error_string: unsafe extern "C" fn(Status) -> *const c_char,
     get_last_error: unsafe extern "C" fn(ncclComm_t) -> *const c_char,
 }
@@ -45,18 +38,13 @@ pub struct Nccl {
 impl Nccl {
     /// Finds every function in `library`.
     pub fn new(library: &'static Library) -> Result<Nccl> {
-        fn find<F: Copy>(library: &'static Library, name: &CStr) -> Result<F> {
-            // SAFETY: the caller's field has the type that nccl.h declares for this name.
-            let symbol = unsafe { library.get::<F>(name) };
-            symbol.map(|symbol| *symbol).with_context(|| format!("NCCL lacks {name:?}: install NCCL 2.14 or later"))
-        }
         Ok(Nccl {
             get_version: find(library, c"ncclGetVersion")?,
             get_unique_id: find(library, c"ncclGetUniqueId")?,
             comm_init_rank: find(library, c"ncclCommInitRank")?,
             comm_get_async_error: find(library, c"ncclCommGetAsyncError")?,
             comm_abort: find(library, c"ncclCommAbort")?,
-            all_reduce: find(library, c"ncclAllReduce")?,
+            collectives: Collectives::new(library)?,
             get_error_string: find(library, c"ncclGetErrorString")?,
             get_last_error: find(library, c"ncclGetLastError")?,
         })
@@ -78,7 +66,7 @@ impl Nccl {
         Ok(id.internal.map(|byte| byte as u8))
     }
 
-    fn check(&self, result: Status, call: &str, communicator: ncclComm_t) -> Result<()> {
+    pub(super) fn check(&self, result: Status, call: &str, communicator: ncclComm_t) -> Result<()> {
         if result == SUCCESS {
             return Ok(());
         }
@@ -87,6 +75,13 @@ impl Nccl {
             unsafe { (text((self.get_error_string)(result)), text((self.get_last_error)(communicator))) };
         bail!("{call}: {error}{}{last}", if last.is_empty() { "" } else { ": " })
     }
+}
+
+/// The function `name` of `library`; the caller's field has the type that nccl.h declares for it.
+pub(super) fn find<F: Copy>(library: &'static Library, name: &CStr) -> Result<F> {
+    // SAFETY: the caller's promise.
+    let symbol = unsafe { library.get::<F>(name) };
+    symbol.map(|symbol| *symbol).with_context(|| format!("NCCL lacks {name:?}: install NCCL 2.14 or later"))
 }
 
 /// # Safety
@@ -101,11 +96,14 @@ unsafe fn text(string: *const c_char) -> String {
 
 /// The ranks of a job and the stream their sums run on.
 pub struct Communicator {
-    nccl: Arc<Nccl>,
-    handle: ncclComm_t,
+    pub(super) nccl: Arc<Nccl>,
+    pub(super) handle: ncclComm_t,
     stream: shim::Stream,
-    stream_handle: cudaStream_t,
+    pub(super) stream_handle: cudaStream_t,
     device: usize,
+    pub(super) rank: u32,
+    pub(super) ranks: u32,
+    pub(super) operation: ncclRedOp_t,
 }
 
 // SAFETY: NCCL allows a communicator in any thread, one call at a time, which `&mut self` sees to.
@@ -126,7 +124,8 @@ impl Communicator {
         // SAFETY: the id is rank 0's, rank < ranks by MPI, and the device was made current by the caller.
         let result = unsafe { (nccl.comm_init_rank)(&mut handle, ranks as c_int, id, rank as c_int) };
         nccl.check(result, "ncclCommInitRank", handle)?;
-        Ok(Communicator { nccl, handle, stream, stream_handle: stream_handle.cast(), device })
+        let (stream_handle, operation) = (stream_handle.cast(), ncclRedOp_t::ncclSum);
+        Ok(Communicator { nccl, handle, stream, stream_handle, device, rank, ranks, operation })
     }
 
     /// The stream of the sums.
@@ -134,29 +133,12 @@ impl Communicator {
         self.stream
     }
 
-    /// Enqueues the sum of `elements` of `input` over all ranks into the same elements of `output`, which may be
-    /// `input`: fp32, fp16 or bf16, one type for both. They must live until the stream is past it.
-    pub fn all_reduce_sum(&mut self, input: &Tensor, output: &Tensor, elements: Range<usize>) -> Result<()> {
-        let (kind, from) = self.position(input, &elements)?;
-        let (other, to) = self.position(output, &elements)?;
-        ensure!(kind == other, "NCCL sums one type, not {:?} to {:?}", input.kind(), output.kind());
-        // SAFETY: as many contiguous elements of `kind` on this communicator's device, alive by the caller's promise.
-        let result = unsafe {
-            (self.nccl.all_reduce)(
-                from,
-                to,
-                elements.len(),
-                kind,
-                ncclRedOp_t::ncclSum,
-                self.handle,
-                self.stream_handle,
-            )
-        };
-        self.nccl.check(result, "ncclAllReduce", self.handle)
-    }
-
     /// Type and first address of `elements`.
-    fn position(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<(ncclDataType_t, *mut c_void)> {
+    pub(super) fn position(
+        &self,
+        tensor: &Tensor,
+        elements: &Range<usize>,
+    ) -> Result<(ncclDataType_t, *mut c_void)> {
         ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
         ensure!(elements.start <= elements.end && elements.end <= tensor.numel(), "{elements:?} of {}", tensor.numel());
         ensure!(

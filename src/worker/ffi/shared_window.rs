@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::sums::{self, Element};
+use crate::ffi::sums::{self, Combination, Element};
 
 /// Counters that ranks can wait on.
 pub const COUNTERS: usize = 1024;
@@ -194,13 +194,14 @@ impl Window {
 
     /// This rank's array as a tensor, `[elements]`. It lives as long as the process: the mapping is never undone.
     pub fn tensor(&self, array: Array) -> Tensor {
-        let kind = match self.element(array) {
-            Element::Float => Kind::Float,
-            Element::Half => Kind::Half,
-            Element::BFloat16 => Kind::BFloat16,
-        };
+        self.tensor_of(array, self.own)
+    }
+
+    /// The same of another rank's array.
+    pub fn tensor_of(&self, array: Array, rank: usize) -> Tensor {
         let length = self.layout.elements;
-        let data = self.address(array, self.own, 0..length);
+        let kind = self.kind(array);
+        let data = self.address(array, rank, 0..length);
         // SAFETY: `length` elements of `kind`, contiguous, mapped for the rest of the process's life.
         unsafe { Tensor::from_blob(data, &[length as i64], &[1], kind, Device::Cpu) }
     }
@@ -251,11 +252,18 @@ impl Window {
         counter.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Sums `elements` of every rank's `from`, in the order of the ranks, into the same place of the `to` of each of
+    /// Combines `elements` of every rank's `from`, in the order of the ranks, into the same place of the `to` of each of
     /// the ranks `receivers`. `streaming` writes past the caches: for sums that are not read soon and memory that was not just read.
     ///
     /// The caller sees to it that no rank writes what is read here, or touches what is written, at the same time.
-    pub fn sum(&self, from: Array, to: Array, elements: Range<usize>, receivers: Range<usize>, streaming: bool) {
+    pub fn combine(
+        &self,
+        combination: Combination,
+        (from, to): (Array, Array),
+        elements: Range<usize>,
+        receivers: Range<usize>,
+        streaming: bool,
+    ) {
         let addresses = |array, ranks: Range<usize>| -> Vec<*mut u8> {
             ranks.map(|rank| self.address(array, rank, elements.clone()).cast_mut()).collect()
         };
@@ -263,22 +271,76 @@ impl Window {
         let receivers = addresses(to, receivers);
         // SAFETY: `address` checked the bounds of every array; concurrent use is the caller's promise.
         unsafe {
-            sums::sum(&sources, self.element(from), &receivers, self.element(to), elements.len(), streaming);
+            let (from, to) = (self.element(from), self.element(to));
+            sums::combine(combination, &sources, from, &receivers, to, elements.len(), streaming);
         }
     }
 
-    /// Copies `elements` of this rank's `from` to the `to` of each of the ranks `receivers`, as [`sum`](Window::sum) does.
-    pub fn spread(&self, from: Array, to: Array, elements: Range<usize>, receivers: &[usize]) {
+    /// Copies `elements` of this rank's `from`, times `factor`, to the `to` of each of the ranks `receivers`, as
+    /// [`combine`](Window::combine) does.
+    pub fn spread(
+        &self,
+        factor: f32,
+        (from, to): (Array, Array),
+        elements: Range<usize>,
+        receivers: &[usize],
+    ) {
         if receivers.is_empty() {
             return;
         }
+        let combination = Combination { factor, ..Combination::SUM };
         let source = self.address(from, self.own, elements.clone()).cast_mut();
         let receivers: Vec<*mut u8> =
             receivers.iter().map(|rank| self.address(to, *rank, elements.clone()).cast_mut()).collect();
-        // SAFETY: as in `sum`.
+        // SAFETY: as in `combine`.
         unsafe {
-            sums::sum(&[source], self.element(from), &receivers, self.element(to), elements.len(), false);
+            let (from, to) = (self.element(from), self.element(to));
+            sums::combine(combination, &[source], from, &receivers, to, elements.len(), false);
         }
+    }
+
+    /// Copies `elements` of the `from` of `rank` to this rank's `to`, from element `start` on. The caller's promise is that
+    /// of [`combine`](Window::combine).
+    pub fn fetch(&self, (from, rank): (Array, usize), elements: Range<usize>, to: Array, start: usize) {
+        assert_eq!(self.element(from), self.element(to), "a copy has one type");
+        let length = elements.len();
+        let source = self.address(from, rank, elements);
+        let target = self.address(to, self.own, start..start + length).cast_mut();
+        // SAFETY: `address` checked the bounds of both; they may be one place.
+        unsafe { std::ptr::copy(source, target, length * self.element(to).bytes()) };
+    }
+
+    /// Copies `elements` of the `from` of `rank` to the same place of `tensor`, which is as long and of the same type.
+    pub fn read(&self, (from, rank): (Array, usize), elements: Range<usize>, tensor: &Tensor) -> Result<()> {
+        let position = self.position(from, &elements, tensor)?;
+        let bytes = elements.len() * self.element(from).bytes();
+        let source = self.address(from, rank, elements);
+        // SAFETY: both were checked to hold the elements; they may be one place.
+        unsafe { std::ptr::copy(source, position, bytes) };
+        Ok(())
+    }
+
+    /// Copies `elements` of `tensor`, which is as long as this rank's `to` and of the same type, to the same place there.
+    pub fn write(&self, tensor: &Tensor, elements: Range<usize>, to: Array) -> Result<()> {
+        let position = self.position(to, &elements, tensor)?;
+        let bytes = elements.len() * self.element(to).bytes();
+        let target = self.address(to, self.own, elements).cast_mut();
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy(position.cast_const(), target, bytes) };
+        Ok(())
+    }
+
+    /// Where `elements` of a tensor begin that is like `array`.
+    fn position(&self, array: Array, elements: &Range<usize>, tensor: &Tensor) -> Result<*mut u8> {
+        let is_like = tensor.kind() == self.kind(array) && tensor.numel() == self.layout.elements;
+        ensure!(
+            is_like && tensor.is_contiguous() && tensor.device() == Device::Cpu,
+            "{tensor:?} is not like the {} elements of {:?} in the window",
+            self.layout.elements,
+            self.kind(array)
+        );
+        let offset = elements.start * self.element(array).bytes();
+        Ok(tensor.data_ptr().wrapping_byte_add(offset).cast())
     }
 
     /// Copies `elements` of this rank's `from` to its small messages, from byte `offset` on.
@@ -290,8 +352,14 @@ impl Window {
         unsafe { std::ptr::copy_nonoverlapping(source, target, bytes) };
     }
 
-    /// Sums what all ranks [posted](Window::post) at `offset` as `from`, into `elements` of this rank's `to`.
-    pub fn sum_posted(&self, from: Array, to: Array, elements: Range<usize>, offset: usize) {
+    /// Combines what all ranks [posted](Window::post) at `offset` as `from`, into `elements` of this rank's `to`.
+    pub fn combine_posted(
+        &self,
+        combination: Combination,
+        (from, to): (Array, Array),
+        elements: Range<usize>,
+        offset: usize,
+    ) {
         let bytes = elements.len() * self.element(from).bytes();
         let mut sources = [std::ptr::null_mut(); 64];
         let sources: &[*mut u8] = if self.layout.ranks <= sources.len() {
@@ -304,7 +372,18 @@ impl Window {
         };
         let receiver = [self.address(to, self.own, elements.clone()).cast_mut()];
         // SAFETY: `small` and `address` checked the bounds; concurrent use is the caller's promise.
-        unsafe { sums::sum(sources, self.element(from), &receiver, self.element(to), elements.len(), false) };
+        unsafe {
+            let (from, to) = (self.element(from), self.element(to));
+            sums::combine(combination, sources, from, &receiver, to, elements.len(), false);
+        }
+    }
+
+    fn kind(&self, array: Array) -> Kind {
+        match self.element(array) {
+            Element::Float => Kind::Float,
+            Element::Half => Kind::Half,
+            Element::BFloat16 => Kind::BFloat16,
+        }
     }
 
     fn element(&self, array: Array) -> Element {
@@ -365,13 +444,31 @@ mod tests {
         for (rank, window) in windows.iter().enumerate() {
             let _ = window.tensor(Array::Wire).fill_((rank + 1) as i64);
         }
-        windows[1].sum(Array::Wire, Array::Sums, 10..4990, 0..3, true);
+        windows[1].combine(Combination::SUM, (Array::Wire, Array::Sums), 10..4990, 0..3, true);
         for window in &windows {
             let sums = window.tensor(Array::Sums);
             assert_eq!([9, 10, 4989, 4990].map(|index| sums.double_value(&[index])), [0.0, 6.0, 6.0, 0.0]);
         }
-        windows[2].spread(Array::Wire, Array::Sums, 0..2, &[0]);
-        assert_eq!(windows[0].tensor(Array::Sums).double_value(&[1]), 3.0);
+        windows[2].spread(2.0, (Array::Wire, Array::Sums), 0..2, &[0]);
+        assert_eq!(windows[0].tensor(Array::Sums).double_value(&[1]), 6.0);
+    }
+
+    #[test]
+    fn ranks_copy_from_each_other_s_part() {
+        let windows = windows(WindowLayout { wire: Element::Float, ..LAYOUT });
+        for (rank, window) in windows.iter().enumerate() {
+            let _ = window.tensor(Array::Wire).fill_((rank + 1) as i64);
+        }
+        windows[0].fetch((Array::Wire, 2), 10..20, Array::Sums, 4000);
+        let sums = windows[0].tensor(Array::Sums);
+        assert_eq!([3999, 4000, 4009, 4010].map(|index| sums.double_value(&[index])), [0.0, 3.0, 3.0, 0.0]);
+        let weights = Tensor::zeros([5000], (Kind::Float, Device::Cpu));
+        windows[1].read((Array::Sums, 0), 4000..4005, &weights).expect("it is like the sums");
+        assert_eq!([3999, 4004, 4005].map(|index| weights.double_value(&[index])), [0.0, 3.0, 0.0]);
+        windows[1].write(&weights, 4004..4006, Array::Sums).expect("it is like the sums");
+        assert_eq!([4003, 4004].map(|index| windows[1].tensor(Array::Sums).double_value(&[index])), [0.0, 3.0]);
+        let shorter = weights.narrow(0, 0, 10);
+        assert!(windows[1].read((Array::Sums, 0), 0..5, &shorter).is_err());
     }
 
     #[test]
@@ -381,7 +478,7 @@ mod tests {
             let _ = window.tensor(Array::Sums).fill_((rank + 1) as i64);
             window.post(Array::Sums, 7..10, 128);
         }
-        windows[0].sum_posted(Array::Sums, Array::Sums, 7..10, 128);
+        windows[0].combine_posted(Combination::SUM, (Array::Sums, Array::Sums), 7..10, 128);
         let sums = windows[0].tensor(Array::Sums);
         assert_eq!([6, 7, 9, 10].map(|index| sums.double_value(&[index])), [1.0, 6.0, 6.0, 1.0]);
     }

@@ -1,4 +1,4 @@
-//! Sums of arrays in memory, rounded or not, block by block so that a block stays in the first cache.
+//! Sums (or maxima) of arrays in memory, rounded or not, block by block so that a block stays in the first cache.
 //!
 //! Additions are in fp32 and in the order of the sources: every caller gets the same bits.
 
@@ -30,11 +30,32 @@ impl Element {
     }
 }
 
-/// Writes the sum of the `sources` to each of the `receivers`, `count` elements each. `streaming` writes past the caches.
+/// How the values of several arrays become one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Combination {
+    /// The largest of them; otherwise their sum.
+    pub is_largest: bool,
+    /// What comes out is multiplied by this.
+    pub factor: f32,
+}
+
+impl Combination {
+    /// Their sum.
+    pub const SUM: Combination = Combination { is_largest: false, factor: 1.0 };
+
+    /// The same without its factor, for what is not the last step.
+    pub fn unscaled(self) -> Combination {
+        Combination { factor: 1.0, ..self }
+    }
+}
+
+/// Writes the combination of the `sources` to each of the `receivers`, `count` elements each. `streaming` writes past the
+/// caches.
 ///
 /// # Safety
 /// Every pointer is good for `count` elements of its type, aligned to them. A receiver is one of the sources, or apart from all.
-pub unsafe fn sum(
+pub unsafe fn combine(
+    combination: Combination,
     sources: &[*mut u8],
     source: Element,
     receivers: &[*mut u8],
@@ -45,6 +66,7 @@ pub unsafe fn sum(
     // Two ranks in single precision, the commonest case, need no block.
     if let (&[first, second], &[to_first, to_second]) = (sources, receivers)
         && (source, receiver) == (Element::Float, Element::Float)
+        && combination == Combination::SUM
     {
         // SAFETY: the caller's promise.
         unsafe {
@@ -65,6 +87,14 @@ pub unsafe fn sum(
         unsafe {
             let at = |pointer: &*mut u8| pointer.add(start * source.bytes()).cast_const();
             match sources {
+                [first, rest @ ..] if combination.is_largest => {
+                    widen(values, at(first), source);
+                    for pointer in rest {
+                        let mut other = Block([0.0; BLOCK]);
+                        widen(&mut other.0[..length], at(pointer), source);
+                        keep_larger(values, &other.0[..length]);
+                    }
+                }
                 [first, second, rest @ ..] if source == Element::Float => {
                     add_two(values, at(first).cast(), at(second).cast());
                     rest.iter().for_each(|pointer| add(values, at(pointer), source));
@@ -74,6 +104,9 @@ pub unsafe fn sum(
                     rest.iter().for_each(|pointer| add(values, at(pointer), source));
                 }
                 [] => values.fill(0.0),
+            }
+            if combination.factor != 1.0 {
+                scale(values, combination.factor);
             }
             for pointer in receivers {
                 store(values, pointer.add(start * receiver.bytes()), receiver, streaming);
@@ -131,6 +164,20 @@ vectorized! {
             // SAFETY: the caller's promise.
             *value = unsafe { *first.add(index) + *second.add(index) };
         }
+    }
+}
+
+vectorized! {
+    unsafe fn keep_larger(values: &mut [f32], others: &[f32]) {
+        for (value, other) in values.iter_mut().zip(others) {
+            *value = if *other > *value { *other } else { *value };
+        }
+    }
+}
+
+vectorized! {
+    unsafe fn scale(values: &mut [f32], factor: f32) {
+        values.iter_mut().for_each(|value| *value *= factor);
     }
 }
 
@@ -388,8 +435,14 @@ mod tests {
         (index % 97) as f32 - 40.0
     }
 
-    /// The bytes of `COUNT` elements, and those of their sum over `sources` arrays.
-    fn summed(element: Element, receiver: Element, sources: usize, streaming: bool) -> Vec<f32> {
+    /// What `sources` arrays of `COUNT` elements come to.
+    fn combined(
+        combination: Combination,
+        element: Element,
+        receiver: Element,
+        sources: usize,
+        streaming: bool,
+    ) -> Vec<f32> {
         let mut arrays: Vec<Vec<u8>> = (0..sources)
             .map(|source| {
                 let values = (0..COUNT).map(|index| value(index) + source as f32);
@@ -403,7 +456,7 @@ mod tests {
         let mut target = vec![0u8; COUNT * receiver.bytes()];
         let pointers: Vec<*mut u8> = arrays.iter_mut().map(|array| array.as_mut_ptr()).collect();
         // SAFETY: every array has `COUNT` elements, and the target is apart from them; the allocator aligns to 16 bytes.
-        unsafe { sum(&pointers, element, &[target.as_mut_ptr()], receiver, COUNT, streaming) };
+        unsafe { combine(combination, &pointers, element, &[target.as_mut_ptr()], receiver, COUNT, streaming) };
         let wide = |bytes: &[u8]| match (receiver, bytes) {
             (Element::Float, &[a, b, c, d]) => f32::from_ne_bytes([a, b, c, d]),
             (Element::Half, &[a, b]) => f16::from_ne_bytes([a, b]).to_f32(),
@@ -419,11 +472,27 @@ mod tests {
             for receiver in [element, Element::Float] {
                 for (sources, streaming) in [(1, false), (2, false), (2, true), (3, true)] {
                     let extra = (0..sources).sum::<usize>() as f32;
-                    let sums = summed(element, receiver, sources, streaming);
+                    let sums = combined(Combination::SUM, element, receiver, sources, streaming);
                     for (index, sum) in sums.iter().enumerate() {
                         let exact = value(index) * sources as f32 + extra;
                         assert_eq!(*sum, exact, "{element:?} to {receiver:?}, {sources} sources, element {index}");
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_and_the_mean_are_exact_in_every_type() {
+        let largest = Combination { is_largest: true, factor: 1.0 };
+        let half = Combination { is_largest: false, factor: 0.5 };
+        for element in [Element::Float, Element::Half, Element::BFloat16] {
+            for sources in [1, 2, 3] {
+                let all = |combination| combined(combination, element, element, sources, false);
+                let extra = (0..sources).sum::<usize>() as f32;
+                for (index, (largest, half)) in all(largest).into_iter().zip(all(half)).enumerate() {
+                    assert_eq!(largest, value(index) + (sources - 1) as f32, "{element:?}, {sources}, {index}");
+                    assert_eq!(half, (value(index) * sources as f32 + extra) / 2.0, "{element:?}, {sources}, {index}");
                 }
             }
         }
@@ -448,7 +517,9 @@ mod tests {
             let receivers =
                 if apart { [at(&mut to_first, offsets[0]), at(&mut to_second, offsets[1])] } else { sources };
             // SAFETY: `COUNT` elements from every offset on, and the receivers are the sources or other arrays.
-            unsafe { sum(&sources, Element::Float, &receivers, Element::Float, COUNT, streaming) };
+            unsafe {
+                combine(Combination::SUM, &sources, Element::Float, &receivers, Element::Float, COUNT, streaming);
+            }
             let (one, other) = if apart { (&to_first, &to_second) } else { (&first, &second) };
             let other_offset = if apart { offsets[1] } else { offsets[0] };
             for index in 0..COUNT {

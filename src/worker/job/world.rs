@@ -19,6 +19,15 @@ use crate::job::{heartbeat, standard_error};
 /// How long a rank that shares its core sleeps between two questions to MPI.
 pub const PATIENCE: Duration = Duration::from_micros(50);
 
+/// Where a rank is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seat {
+    /// Number of its host, in the order of the hosts' first ranks.
+    pub host: usize,
+    /// Rank among those of its host.
+    pub local_rank: usize,
+}
+
 /// This process among the others.
 pub struct World {
     communicator: SimpleCommunicator,
@@ -151,6 +160,18 @@ impl World {
     pub fn broadcast_on_host<T: Equivalence>(&self, values: &mut [T]) {
         let _waiting = heartbeat::wait();
         self.node.process_at_rank(0).broadcast_into(values);
+    }
+
+    /// Where every rank is, in rank order.
+    pub fn seats(&self) -> Vec<Seat> {
+        let mut first = [self.rank()];
+        self.broadcast_on_host(&mut first);
+        let all = self.gather(&[f64::from(first[0]), f64::from(self.local_rank())]);
+        let mut hosts: Vec<u64> = all.iter().map(|seat| seat[0] as u64).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        let host = |first: u64| hosts.iter().position(|other| *other == first).unwrap_or(0);
+        all.iter().map(|seat| Seat { host: host(seat[0] as u64), local_rank: seat[1] as usize }).collect()
     }
 
     /// The ranks that have this one's local rank on their hosts, for those that `take_part`; another communicator of them

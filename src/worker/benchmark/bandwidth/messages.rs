@@ -15,6 +15,7 @@ use tch::{Device, Kind, Tensor};
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::BucketPlan;
+use crate::exchange::collective::Collective;
 use crate::exchange::memory::Shape;
 use crate::ffi::shim::{self, SgdStep};
 use crate::job::heartbeat;
@@ -143,7 +144,7 @@ impl<'a> Bench<'a> {
         }
         let calls = self.config.iterations;
         let timed = Timed::begin(self.device, world)?;
-        self.backend.start_in_a_row(elements.clone(), calls)?;
+        self.backend.start_in_a_row(&Collective::AllReduce { elements: elements.clone() }, calls)?;
         self.backend.finish()?;
         let own = timed.end(|| self.backend.check().map(drop))? / f64::from(calls);
         let in_a_row = world.gather(&[own]).concat().into_iter().map(Seconds).collect();

@@ -1,4 +1,4 @@
-//! The backends that sum gradients over the ranks, behind one trait. Not for what is summed, or when.
+//! The backends that bring the ranks' values together, behind one trait. Not for what is summed, or when.
 
 mod mpi;
 mod nccl;
@@ -11,10 +11,12 @@ use std::ops::Range;
 
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::Wire;
+use ringmark_record::dimension::operation::Reduction;
 
+use crate::exchange::collective::Collective;
 use crate::exchange::memory::Memory;
 
-/// Sums ranges of its memory over all ranks.
+/// Sums ranges of its memory over all ranks, and moves them between the ranks.
 pub trait Backend: Send {
     /// As in the record.
     fn name(&self) -> &'static str;
@@ -28,21 +30,29 @@ pub trait Backend: Send {
     /// What is summed, and where the sums go.
     fn memory(&mut self) -> &mut Memory;
 
-    /// Starts the sum of these elements over all ranks. Every rank starts the same ranges in the same order, none twice
-    /// before [`finish`](Backend::finish), and leaves them alone until then.
-    fn start(&mut self, elements: Range<usize>) -> Result<()>;
+    /// How values come together, from the next start on: a sum, unless this was called.
+    fn set_reduction(&mut self, reduction: Reduction);
 
-    /// Starts the same sum `times` times, one after the other, as only a measurement does.
-    fn start_in_a_row(&mut self, elements: Range<usize>, times: u32) -> Result<()> {
-        (0..times).try_for_each(|_| self.start(elements.clone()))
+    /// Starts it on all ranks. Every rank starts the same in the same order, no element twice before
+    /// [`finish`](Backend::finish), and leaves the elements alone until then.
+    fn start_collective(&mut self, collective: &Collective) -> Result<()>;
+
+    /// Starts the sum of these elements over all ranks: an all-reduce.
+    fn start(&mut self, elements: Range<usize>) -> Result<()> {
+        self.start_collective(&Collective::AllReduce { elements })
     }
 
-    /// Orders every started sum before whatever the caller does next: on the CPU they are done when this returns, on
+    /// Starts the same `times` times, one after the other, as only a measurement does.
+    fn start_in_a_row(&mut self, collective: &Collective, times: u32) -> Result<()> {
+        (0..times).try_for_each(|_| self.start_collective(collective))
+    }
+
+    /// Orders everything started before whatever the caller does next: on the CPU they are done when this returns, on
     /// CUDA the caller's stream waits for them and the host does not.
     fn finish(&mut self) -> Result<()>;
 
-    /// Whether a started sum goes on beside its caller; otherwise it is over when [`start`](Backend::start) returns, on CUDA
-    /// when the caller's stream is past it.
+    /// Whether what was started goes on beside its caller; otherwise it is over when
+    /// [`start_collective`](Backend::start_collective) returns, on CUDA when the caller's stream is past it.
     fn is_asynchronous(&self) -> bool {
         false
     }

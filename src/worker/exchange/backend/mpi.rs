@@ -5,31 +5,111 @@
 
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use ringmark_record::dimension::operation::Reduction;
 use tch::{Device, Tensor};
 
 use crate::exchange::backend::Backend;
+use crate::exchange::collective::{Collective, Place};
 use crate::exchange::memory::Memory;
 use crate::ffi::mpi::Sums;
 use crate::job::heartbeat;
+use crate::job::world::World;
 
-/// Every range is done when [`start`](Backend::start) returns.
+/// Every range is done when [`start_collective`](Backend::start_collective) returns.
 pub struct Mpi {
     sums: Sums,
     chunk_kb: u32,
     memory: Memory,
+    rank: u32,
+    ranks: u32,
+    reduction: Reduction,
+    /// Whether sums lie on the wire that are not yet where they belong.
+    has_sums: bool,
 }
 
 impl Mpi {
-    pub fn new(chunk_kb: u32, memory: Memory) -> Result<Mpi> {
-        Ok(Mpi { sums: Sums::new()?, chunk_kb, memory })
+    pub fn new(chunk_kb: u32, memory: Memory, world: &World) -> Result<Mpi> {
+        Ok(Mpi {
+            sums: Sums::new()?,
+            chunk_kb,
+            memory,
+            rank: world.rank(),
+            ranks: world.ranks(),
+            reduction: Reduction::Sum,
+            has_sums: false,
+        })
     }
 
     /// In chunks: longer messages fall out of the caches of Open MPI's shared-memory transport, at half the speed.
-    fn all_reduce(&self, input: &Tensor, output: &Tensor, elements: Range<usize>) -> Result<()> {
-        chunks(elements, self.chunk_kb, input.kind().elt_size_in_bytes())
-            .try_for_each(|chunk| self.sums.all_reduce(input, output, chunk).inspect(|()| heartbeat::count_progress()))
+    /// The arrays are in host memory, and begin with element `first` of the backend's.
+    fn call(&self, collective: &Collective, arrays: (&Tensor, &Tensor), first: usize) -> Result<()> {
+        let (rank, ranks, bytes) = (self.rank, self.ranks, arrays.0.kind().elt_size_in_bytes());
+        let here = |elements: &Range<usize>| elements.start - first..elements.end - first;
+        let chunks = |elements: &Range<usize>| chunks(here(elements), self.chunk_kb, bytes);
+        let done = |result: Result<()>| result.inspect(|()| heartbeat::count_progress());
+        match collective {
+            Collective::AllReduce { elements } => chunks(elements)
+                .try_for_each(|chunk| done(self.sums.all_reduce(arrays.0, arrays.1, chunk)))?,
+            Collective::Reduce { elements, root } => {
+                chunks(elements).try_for_each(|chunk| done(self.sums.reduce(arrays, chunk, (rank, *root))))?;
+            }
+            Collective::ReduceScatter { parts } => slices(parts, self.chunk_kb, bytes)
+                .try_for_each(|slice| done(self.sums.reduce_scatter(arrays, &shifted(&slice, first), rank)))?,
+            Collective::Broadcast { elements, root, .. } => {
+                let tensor = if rank == *root { arrays.0 } else { arrays.1 };
+                chunks(elements).try_for_each(|chunk| done(self.sums.broadcast(tensor, chunk, *root)))?;
+                if rank == *root && arrays.0.data_ptr() != arrays.1.data_ptr() {
+                    let own = here(elements);
+                    narrow(arrays.1, &own)?.f_copy_(&narrow(arrays.0, &own)?)?;
+                }
+            }
+            Collective::AllGather { parts, .. } => slices(parts, self.chunk_kb, bytes)
+                .try_for_each(|slice| done(self.sums.all_gather(arrays, &shifted(&slice, first), rank)))?,
+            Collective::AllToAll { parts } => slices(parts, self.chunk_kb, bytes)
+                .try_for_each(|slice| done(self.sums.all_to_all(arrays, &shifted(&slice, first))))?,
+            Collective::SendReceive { elements } => {
+                let neighbours = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+                chunks(elements).try_for_each(|chunk| done(self.sums.send_receive(arrays, chunk, neighbours)))?;
+            }
+        }
+        self.divide(collective, arrays.1, first)
     }
+
+    /// Makes a mean of the sums that this rank got, where that was asked for.
+    fn divide(&self, collective: &Collective, output: &Tensor, first: usize) -> Result<()> {
+        if self.reduction != Reduction::Avg || !collective.reduces() {
+            return Ok(());
+        }
+        let own = match collective {
+            Collective::ReduceScatter { parts } => parts[self.rank as usize].clone(),
+            Collective::Reduce { root, .. } if *root != self.rank => return Ok(()),
+            _ => collective.span(),
+        };
+        let _ = narrow(output, &(own.start - first..own.end - first))?.f_mul_scalar_(1.0 / f64::from(self.ranks))?;
+        Ok(())
+    }
+}
+
+fn narrow(tensor: &Tensor, range: &Range<usize>) -> Result<Tensor> {
+    Ok(tensor.f_narrow(0, range.start as i64, range.len() as i64)?)
+}
+
+fn shifted(parts: &[Range<usize>], first: usize) -> Vec<Range<usize>> {
+    parts.iter().map(|part| part.start - first..part.end - first).collect()
+}
+
+/// As [`chunks`], of all parts at once: each chunk has a piece of every part, and some of them may be empty.
+fn slices(parts: &[Range<usize>], kilobytes: u32, bytes: usize) -> impl Iterator<Item = Vec<Range<usize>>> {
+    let longest = parts.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    let length = match kilobytes {
+        0 => longest.max(1),
+        _ => (kilobytes as usize * 1000 / bytes / parts.len().max(1)).max(1),
+    };
+    (0..longest).step_by(length).map(move |start| {
+        let within = |part: &Range<usize>, offset: usize| (part.start + offset).min(part.end);
+        parts.iter().map(|part| within(part, start)..within(part, start + length)).collect()
+    })
 }
 
 /// `elements` of `bytes` each in chunks of at most `kilobytes`; 0 is one chunk.
@@ -50,20 +130,35 @@ impl Backend for Mpi {
         &mut self.memory
     }
 
-    fn start(&mut self, elements: Range<usize>) -> Result<()> {
-        let (input, output) = self.memory.of_one_type();
+    fn set_reduction(&mut self, reduction: Reduction) {
+        self.reduction = reduction;
+        self.sums.is_largest = reduction == Reduction::Max;
+    }
+
+    fn start_collective(&mut self, collective: &Collective) -> Result<()> {
+        let is_only_apart = matches!(collective, Collective::AllToAll { .. } | Collective::SendReceive { .. });
+        ensure!(!is_only_apart || !self.memory.in_place, "what comes needs another place than what goes");
+        let (input, output) = match collective {
+            Collective::Broadcast { place: Place::Tensor(tensor), .. }
+            | Collective::AllGather { place: Place::Tensor(tensor), .. } => (*tensor, *tensor),
+            _ => self.memory.of_one_type(),
+        };
+        self.has_sums |= collective.reduces();
         if input.device() == Device::Cpu {
-            return self.all_reduce(input, output, elements);
+            return self.call(collective, (input, output), 0);
         }
-        let range = |tensor: &Tensor| tensor.f_narrow(0, elements.start as i64, elements.len() as i64);
-        let host = range(input)?.f_to_device(Device::Cpu)?;
-        self.all_reduce(&host, &host, 0..elements.len())?;
-        range(output)?.f_copy_(&host)?;
+        let span = collective.span();
+        let on_host = |tensor: &Tensor| Ok::<_, anyhow::Error>(narrow(tensor, &span)?.f_to_device(Device::Cpu)?);
+        let to = on_host(output)?;
+        let from = if input.data_ptr() == output.data_ptr() { to.shallow_clone() } else { on_host(input)? };
+        self.call(collective, (&from, &to), span.start)?;
+        narrow(output, &span)?.f_copy_(&to)?;
         Ok(())
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.memory.settle()
+        // What was only moved is where it belongs.
+        if std::mem::take(&mut self.has_sums) { self.memory.settle() } else { Ok(()) }
     }
 
     fn has_chunks(&self) -> bool {
@@ -85,5 +180,15 @@ mod tests {
         assert_eq!(list(100..1200, 1), [100..350, 350..600, 600..850, 850..1100, 1100..1200]);
         assert_eq!(list(100..1200, 0), [100..1200; 1]);
         assert_eq!(list(7..7, 0), [0..0; 0]);
+    }
+
+    #[test]
+    fn slices_have_a_piece_of_every_part() {
+        let list = |kilobytes| slices(&[0..200, 200..400, 400..450], kilobytes, 4).collect::<Vec<_>>();
+        assert_eq!(list(0), [[0..200, 200..400, 400..450]]);
+        assert_eq!(
+            list(1),
+            [[0..83, 200..283, 400..450], [83..166, 283..366, 450..450], [166..200, 366..400, 450..450]]
+        );
     }
 }

@@ -7,14 +7,17 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use ringmark_record::dimension::operation::Reduction;
+use tch::Tensor;
 
 use crate::exchange::backend::Backend;
+use crate::exchange::collective::{Collective, Place, are_even};
 use crate::exchange::memory::Memory;
 use crate::ffi::nccl::{Communicator, Nccl};
+use crate::ffi::nccl_collectives::Reduced;
 use crate::ffi::shim::{Event, Stream};
 use crate::job::heartbeat;
 use crate::job::world::World;
@@ -29,9 +32,11 @@ pub struct NcclRing {
     done: Event,
     /// Ends of the sums that are under way, oldest first.
     under_way: VecDeque<Event>,
-    /// Sums that are done.
+    /// Sums, and whatever else was started, that are done.
     sums: usize,
     memory: Memory,
+    /// Whether sums lie on the wire that are not yet where they belong.
+    has_sums: bool,
 }
 
 impl NcclRing {
@@ -52,7 +57,52 @@ impl NcclRing {
             under_way: VecDeque::new(),
             sums: 0,
             memory,
+            has_sums: false,
         })
+    }
+
+    /// Enqueues it once.
+    fn enqueue(&mut self, collective: &Collective) -> Result<()> {
+        let NcclRing { communicator, memory, .. } = self;
+        let of_one_type = memory.of_one_type();
+        let arrays = |place: &Place| -> (Tensor, Tensor) {
+            let (from, to) = match place {
+                Place::Memory => of_one_type,
+                Place::Tensor(tensor) => (*tensor, *tensor),
+            };
+            (from.shallow_clone(), to.shallow_clone())
+        };
+        match collective {
+            Collective::AllReduce { elements } => communicator.all_reduce(of_one_type, elements.clone()),
+            Collective::Reduce { elements, root } => communicator.reduce(of_one_type, elements.clone(), *root),
+            Collective::ReduceScatter { parts } if are_even(parts) => communicator.reduce_scatter(of_one_type, parts),
+            Collective::ReduceScatter { parts } => communicator.in_group(|communicator| {
+                let mut owned = parts.iter().zip(0..).filter(|(part, _)| !part.is_empty());
+                owned.try_for_each(|(part, owner)| communicator.reduce(of_one_type, part.clone(), owner))
+            }),
+            Collective::Broadcast { elements, root, place } => {
+                let (from, to) = arrays(place);
+                communicator.broadcast((&from, &to), elements.clone(), *root)
+            }
+            Collective::AllGather { parts, place } => {
+                let (from, to) = arrays(place);
+                if are_even(parts) {
+                    return communicator.all_gather((&from, &to), parts);
+                }
+                communicator.in_group(|communicator| {
+                    let mut owned = parts.iter().zip(0..).filter(|(part, _)| !part.is_empty());
+                    owned.try_for_each(|(part, owner)| communicator.broadcast((&from, &to), part.clone(), owner))
+                })
+            }
+            Collective::AllToAll { parts } => {
+                ensure!(!memory.in_place, "an all-to-all has another place for what comes");
+                communicator.all_to_all(of_one_type, parts)
+            }
+            Collective::SendReceive { elements } => {
+                ensure!(!memory.in_place, "a rank has another place for what it receives");
+                communicator.send_receive(of_one_type, elements.clone())
+            }
+        }
     }
 }
 
@@ -69,17 +119,25 @@ impl Backend for NcclRing {
         true
     }
 
-    fn start(&mut self, elements: Range<usize>) -> Result<()> {
-        self.start_in_a_row(elements, 1)
+    fn set_reduction(&mut self, reduction: Reduction) {
+        self.communicator.set_reduced(match reduction {
+            Reduction::Sum => Reduced::Sum,
+            Reduction::Max => Reduced::Largest,
+            Reduction::Avg => Reduced::Mean,
+        });
     }
 
-    fn start_in_a_row(&mut self, elements: Range<usize>, times: u32) -> Result<()> {
+    fn start_collective(&mut self, collective: &Collective) -> Result<()> {
+        self.start_in_a_row(collective, 1)
+    }
+
+    fn start_in_a_row(&mut self, collective: &Collective, times: u32) -> Result<()> {
         self.ready.record(Stream::current(self.device)?)?;
         self.communicator.stream().wait_for(&self.ready)?;
-        let (input, output) = self.memory.of_one_type();
         for _ in 0..times {
-            self.communicator.all_reduce_sum(input, output, elements.clone())?;
+            self.enqueue(collective)?;
         }
+        self.has_sums |= collective.reduces();
         let mut end = Event::new(self.device);
         end.record(self.communicator.stream())?;
         self.under_way.push_back(end);
@@ -99,6 +157,7 @@ impl Backend for NcclRing {
         self.check()?;
         self.done.record(self.communicator.stream())?;
         Stream::current(self.device)?.wait_for(&self.done)?;
-        self.memory.settle()
+        // What was only moved is where it belongs.
+        if std::mem::take(&mut self.has_sums) { self.memory.settle() } else { Ok(()) }
     }
 }

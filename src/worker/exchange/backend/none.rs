@@ -1,11 +1,11 @@
 //! No exchange: one rank alone, or the baseline of what communication costs.
 
-use std::ops::Range;
-
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::Wire;
+use ringmark_record::dimension::operation::Reduction;
 
 use crate::exchange::backend::Backend;
+use crate::exchange::collective::{Collective, Place};
 use crate::exchange::memory::Memory;
 
 /// Leaves every value as it is.
@@ -33,8 +33,16 @@ impl Backend for NoExchange {
         &mut self.memory
     }
 
-    fn start(&mut self, elements: Range<usize>) -> Result<()> {
-        let Memory { wire, sums, in_place } = &self.memory;
+    /// Of one rank the sum, the largest and the mean are its own values.
+    fn set_reduction(&mut self, _reduction: Reduction) {}
+
+    fn start_collective(&mut self, collective: &Collective) -> Result<()> {
+        if let Collective::Broadcast { place: Place::Tensor(_), .. } | Collective::AllGather { place: Place::Tensor(_), .. } =
+            collective
+        {
+            return Ok(());
+        }
+        let (elements, Memory { wire, sums, in_place }) = (collective.span(), &self.memory);
         if !in_place && wire.kind() == sums.kind() {
             let range = |tensor: &tch::Tensor| tensor.f_narrow(0, elements.start as i64, elements.len() as i64);
             range(sums)?.f_copy_(&range(wire)?)?;

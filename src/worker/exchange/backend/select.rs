@@ -37,6 +37,6 @@ pub fn new(config: &ExchangeConfig, shape: Shape, session: &Session) -> Result<B
         (BackendChoice::SharedMemory, _) => {
             bail!("--backend shared-memory sums host memory, this rank is on a GPU: choose nccl or auto")
         }
-        _ => Ok(Box::new(Mpi::new(config.chunk_kb, private()?)?)),
+        _ => Ok(Box::new(Mpi::new(config.chunk_kb, private()?, world)?)),
     }
 }

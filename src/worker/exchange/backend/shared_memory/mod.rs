@@ -1,5 +1,5 @@
 //! Sums over host memory as fast as it goes: the ranks of a host straight from each other's memory, hosts among each
-//! other by MPI.
+//! other by MPI. What is not an all-reduce is in [`others`].
 //!
 //! Every rank has its wire and its sums in a window that all ranks of its host can reach. A range is divided into
 //! shards, one a rank. When all have filled the range, each rank sums its shard over all ranks and writes the sums to
@@ -9,30 +9,33 @@
 //!
 //! No rank waits before [`finish`](Backend::finish): a range that the others have not filled yet is left for later.
 
+mod between_hosts;
+mod join;
+mod others;
+mod piece;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::thread;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_record::dimension::operation::Reduction;
 use ringmark_record::host::heartbeat::Stage;
-use tch::Kind;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::backend::mpi::chunks;
+use crate::exchange::backend::shared_memory::between_hosts::{BetweenHosts, Chunk, Then};
+use crate::exchange::backend::shared_memory::others::Work;
+use crate::exchange::collective::Collective;
 use crate::exchange::memory::{Memory, Shape};
-use crate::ffi::mpi::{Group, Request, Sums};
-use crate::ffi::shared_window::{Array, COUNTERS, SMALL_BYTES, Window, WindowLayout};
-use crate::ffi::sums::Element;
-use crate::host::facts;
+use crate::ffi::shared_window::{Array, COUNTERS, SMALL_BYTES, Window};
+use crate::ffi::sums::Combination;
 use crate::job::heartbeat;
-use crate::job::world::{PATIENCE, World};
+use crate::job::world::{PATIENCE, Seat, World};
 
 /// Longest message that every rank sums by itself, in bytes: beyond it two meetings cost less than the second reading.
 const SMALL_MESSAGE: usize = 1 << 10;
-
-/// Shards begin at multiples of this many elements: two ranks never write one cache line.
-const GRAIN: usize = 64;
 
 /// From this many bytes on, sums that go elsewhere than where they were read are written past the caches.
 const STREAMED_MESSAGE: usize = 8 << 20;
@@ -44,8 +47,13 @@ const DONE: usize = COUNTERS - 1;
 pub struct SharedMemory {
     window: Window,
     memory: Memory,
+    /// Of this host.
     rank: usize,
     ranks: usize,
+    /// Of the job, and where they all are.
+    global_rank: u32,
+    seats: Vec<Seat>,
+    combination: Combination,
     /// Ranks of this host that have a shard: those that have a counterpart on every host.
     shards: usize,
     between_hosts: Option<BetweenHosts>,
@@ -54,7 +62,7 @@ pub struct SharedMemory {
     targets: Vec<u32>,
     /// Ranges started in this round, which ends with `finish`.
     started: usize,
-    /// Those whose shard is not yet summed, oldest first.
+    /// Those of which something is left to do, oldest first.
     pending: VecDeque<PendingRange>,
     /// Bytes of this round's small messages.
     small: usize,
@@ -65,31 +73,10 @@ pub struct SharedMemory {
     may_watch: bool,
 }
 
-/// A range that this rank has filled.
+/// What is left to do of a range when all ranks are at its counter.
 struct PendingRange {
     counter: usize,
-    elements: Range<usize>,
-    /// Place of a small message.
-    small: Option<usize>,
-}
-
-/// The exchange with the ranks that have the same shard on the other hosts.
-struct BetweenHosts {
-    /// `None` on a rank without a shard.
-    same_local_rank: Option<Group>,
-    sums: Sums,
-    chunk_kb: u32,
-    /// Ranks of this host that a chunk is written to when it is back.
-    receivers: Vec<usize>,
-    in_flight: VecDeque<Chunk>,
-}
-
-/// A chunk on its way between the hosts.
-struct Chunk {
-    /// The range that it is of, as it was counted when it started.
-    counter: usize,
-    elements: Range<usize>,
-    request: Request,
+    work: Work,
 }
 
 impl SharedMemory {
@@ -97,33 +84,12 @@ impl SharedMemory {
     pub fn new(config: &ExchangeConfig, shape: Shape, world: &World) -> Result<SharedMemory> {
         let (rank, ranks) = (world.local_rank() as usize, world.local_ranks() as usize);
         let may_watch = world.has_own_cores();
-        let layout = WindowLayout {
-            ranks,
-            elements: shape.elements,
-            wire: element(shape.wire),
-            sums: element(shape.sums),
-            is_shared: shape.in_place,
-        };
-        let joined = join(layout, world, may_watch);
-        let problem = joined.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
-        if let Some(problem) = world.gather_text(&problem).into_iter().find(|problem| !problem.is_empty()) {
-            bail!(problem);
-        }
-        let window = joined?;
+        let window = join::window(shape, world, may_watch)?;
         let local_sizes = world.gather(&[ranks as f64]).concat();
         let shards = local_sizes.iter().copied().fold(f64::INFINITY, f64::min) as usize;
-        let between_hosts = if world.ranks() as usize == ranks {
-            None
-        } else {
-            // A shard that is summed where the sums go is there for this rank.
-            let is_there = shape.wire == shape.sums;
-            Some(BetweenHosts {
-                same_local_rank: group(world, rank < shards),
-                sums: Sums::new()?,
-                chunk_kb: config.chunk_kb,
-                receivers: (0..ranks).filter(|other| *other != rank || !is_there).collect(),
-                in_flight: VecDeque::new(),
-            })
+        let between_hosts = match world.ranks() as usize == ranks {
+            true => None,
+            false => Some(BetweenHosts::new(join::group(world, rank < shards), config.chunk_kb)?),
         };
         let wire = window.tensor(if shape.in_place { Array::Sums } else { Array::Wire });
         let sums = window.tensor(Array::Sums);
@@ -132,6 +98,9 @@ impl SharedMemory {
             window,
             rank,
             ranks,
+            global_rank: world.rank(),
+            seats: world.seats(),
+            combination: Combination::SUM,
             shards,
             between_hosts,
             targets: vec![0; COUNTERS],
@@ -153,17 +122,11 @@ impl SharedMemory {
         if self.memory.wire.kind() == self.memory.sums.kind() { Array::Sums } else { Array::Wire }
     }
 
-    /// This rank's shard of a range; empty for a rank that has none.
-    fn shard(&self, range: &Range<usize>) -> Range<usize> {
-        let border = |shard: usize| {
-            let even = range.start + range.len() * shard / self.shards;
-            if shard == self.shards { range.end } else { even.next_multiple_of(GRAIN).min(range.end) }
-        };
-        if self.rank >= self.shards {
-            return range.end..range.end;
-        }
-        let start = if self.rank == 0 { range.start } else { border(self.rank) };
-        start..border(self.rank + 1)
+    /// Who gets a chunk that is back from the other hosts, of those that are to have it: what is summed where the sums go is
+    /// there for this rank, where nothing is left to do with it.
+    fn receivers(&self, ranks: Range<usize>) -> Vec<usize> {
+        let is_there = self.stage() == Array::Sums && self.combination.factor == 1.0;
+        ranks.filter(|other| *other != self.rank || !is_there).collect()
     }
 
     /// Place for a message of `bytes` among the small ones, where it is one.
@@ -198,55 +161,65 @@ impl SharedMemory {
             } else if !self.window.has_reached(counter, target) {
                 break;
             }
-            if let Some(range) = self.pending.pop_front() {
-                self.sum(&range)?;
+            if let Some(PendingRange { counter, work }) = self.pending.pop_front() {
+                self.work(counter, work)?;
             }
         }
         self.take_what_is_back(false)
     }
 
-    fn sum(&mut self, range: &PendingRange) -> Result<()> {
-        let (input, elements) = (self.input(), range.elements.clone());
-        if let Some(place) = range.small {
-            self.window.sum_posted(input, Array::Sums, elements, place);
+    fn sum(&mut self, counter: usize, elements: &Range<usize>, small: Option<usize>) -> Result<()> {
+        let arrays = (self.input(), Array::Sums);
+        if let Some(place) = small {
+            self.window.combine_posted(self.combination, arrays, elements.clone(), place);
             return Ok(());
         }
-        let shard = self.shard(&elements);
+        let shard = piece::shard(elements, self.rank, self.shards);
         let streaming = self.streams(elements.len());
         if self.between_hosts.is_none() {
-            if self.ranks > 1 || input != Array::Sums {
-                self.window.sum(input, Array::Sums, shard, 0..self.ranks, streaming);
+            if self.ranks > 1 || arrays.0 != Array::Sums {
+                self.window.combine(self.combination, arrays, shard, 0..self.ranks, streaming);
             }
             return Ok(());
         }
-        self.send_shard(range.counter, shard)
+        self.send_shard(counter, shard)
     }
 
     /// Sums the shard chunk by chunk and hands each chunk to MPI.
     fn send_shard(&mut self, counter: usize, shard: Range<usize>) -> Result<()> {
-        let (input, stage, own) = (self.input(), self.stage(), self.rank..self.rank + 1);
-        let bytes = self.memory.wire.kind().elt_size_in_bytes();
-        let chunk_kb = self.between_hosts.as_ref().map_or(0, |between| between.chunk_kb);
-        for elements in chunks(shard, chunk_kb, bytes) {
-            if self.ranks > 1 || input != stage {
-                self.window.sum(input, stage, elements.clone(), own.clone(), false);
-            }
-            let staged = if stage == Array::Sums { &self.memory.sums } else { &self.memory.wire };
+        let receivers = self.receivers(0..self.ranks);
+        for elements in self.chunks(shard) {
+            self.stage_sum(elements.clone());
             if let Some(BetweenHosts { same_local_rank: Some(same_local_rank), sums, in_flight, .. }) =
                 &mut self.between_hosts
             {
-                let request = sums.start_all_reduce(staged, elements.clone(), same_local_rank)?;
-                in_flight.push_back(Chunk { counter, elements, request });
+                let request = sums.start_all_reduce(staged(&self.memory), elements.clone(), same_local_rank)?;
+                let then = Then::Spread { elements, receivers: receivers.clone() };
+                in_flight.push_back(Chunk { counter, request, then });
             }
             self.take_what_is_back(false)?;
         }
         Ok(())
     }
 
-    /// Writes every chunk that is back from the other hosts to the ranks of this one; with `wait`, all of them.
+    /// As long as what goes between the hosts at once.
+    fn chunks(&self, elements: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let bytes = self.memory.wire.kind().elt_size_in_bytes();
+        chunks(elements, self.between_hosts.as_ref().map_or(0, |between| between.chunk_kb), bytes)
+    }
+
+    /// Sums `elements` over this host to where they go between the hosts.
+    fn stage_sum(&self, elements: Range<usize>) {
+        let (arrays, own) = ((self.input(), self.stage()), self.rank..self.rank + 1);
+        if self.ranks > 1 || arrays.0 != arrays.1 {
+            self.window.combine(self.combination.unscaled(), arrays, elements, own, false);
+        }
+    }
+
+    /// Does what follows from every chunk that is back from the other hosts; with `wait`, all of them.
     fn take_what_is_back(&mut self, wait: bool) -> Result<()> {
-        let stage = self.stage();
-        let Some(BetweenHosts { receivers, in_flight, .. }) = &mut self.between_hosts else {
+        let (arrays, factor) = ((self.stage(), Array::Sums), self.combination.factor);
+        let Some(BetweenHosts { in_flight, .. }) = &mut self.between_hosts else {
             return Ok(());
         };
         // What this rank has to add goes to all as soon as it can.
@@ -255,9 +228,15 @@ impl SharedMemory {
                 break;
             }
         }
-        while let Some(Chunk { counter, elements, request }) = in_flight.front_mut() {
+        while let Some(Chunk { counter, request, then }) = in_flight.front_mut() {
             if request.is_done()? {
-                self.window.spread(stage, Array::Sums, elements.clone(), receivers);
+                match then {
+                    Then::Nothing => {}
+                    Then::Spread { elements, receivers } => {
+                        self.window.spread(factor, arrays, elements.clone(), receivers);
+                    }
+                    Then::Arrive { counter } => self.window.arrive(*counter, self.targets[*counter]),
+                }
                 heartbeat::count_progress();
                 in_flight.pop_front();
             } else if wait {
@@ -275,12 +254,30 @@ impl SharedMemory {
         !self.memory.in_place && bytes >= STREAMED_MESSAGE
     }
 
-    /// Counts this rank at `counter`, which all ranks of the host come to once a round.
-    fn arrive(&mut self, counter: usize) {
+    /// The next counter of this round, which all ranks of the host come to once.
+    fn next_counter(&mut self) -> Result<usize> {
+        let counter = self.started;
+        ensure!(counter < DONE, "at most {DONE} ranges are summed at once");
+        self.started += 1;
+        self.expect(counter);
+        Ok(counter)
+    }
+
+    /// From now on `counter` waits for all ranks of the host once more.
+    fn expect(&mut self, counter: usize) {
         let target = &mut self.targets[counter];
         *target = target.wrapping_add(self.ranks as u32);
-        self.window.arrive(counter, *target);
     }
+
+    /// Counts this rank.
+    fn arrive(&self, counter: usize) {
+        self.window.arrive(counter, self.targets[counter]);
+    }
+}
+
+/// Where what goes between the hosts lies.
+fn staged(memory: &Memory) -> &tch::Tensor {
+    if memory.wire.kind() == memory.sums.kind() { &memory.sums } else { &memory.wire }
 }
 
 impl Backend for SharedMemory {
@@ -296,18 +293,30 @@ impl Backend for SharedMemory {
         &mut self.memory
     }
 
-    fn start(&mut self, elements: Range<usize>) -> Result<()> {
-        let counter = self.started;
-        ensure!(counter < DONE, "at most {DONE} ranges are summed at once");
+    fn set_reduction(&mut self, reduction: Reduction) {
+        let mean = 1.0 / self.seats.len() as f32;
+        self.combination = Combination {
+            is_largest: reduction == Reduction::Max,
+            factor: if reduction == Reduction::Avg { mean } else { 1.0 },
+        };
+        if let Some(between) = &mut self.between_hosts {
+            between.sums.is_largest = self.combination.is_largest;
+        }
+    }
+
+    fn start_collective(&mut self, collective: &Collective) -> Result<()> {
+        let Collective::AllReduce { elements } = collective else {
+            return self.start_other(collective);
+        };
         let input = self.input();
         let small = self.place_for_small(elements.len() * self.memory.input().kind().elt_size_in_bytes());
+        let counter = self.next_counter()?;
         match small {
             Some(place) => self.window.post(input, elements.clone(), place),
             None => self.is_shared = true,
         }
-        self.started += 1;
         self.arrive(counter);
-        self.pending.push_back(PendingRange { counter, elements, small });
+        self.pending.push_back(PendingRange { counter, work: Work::Sum { elements: elements.clone(), small } });
         self.advance(false)
     }
 
@@ -316,6 +325,7 @@ impl Backend for SharedMemory {
         self.take_what_is_back(true)?;
         if self.is_shared {
             // Others may still read this rank's wire and write its sums.
+            self.expect(DONE);
             self.arrive(DONE);
             self.window.wait(DONE, self.targets[DONE]);
         }
@@ -336,46 +346,7 @@ impl Backend for SharedMemory {
     }
 }
 
-/// The ranks with this one's shard on the other hosts, where it has one; all ranks call it together.
-fn group(world: &World, has_shard: bool) -> Option<Group> {
-    let (first, second) = (world.with_same_local_rank(has_shard), world.with_same_local_rank(has_shard));
-    Some(Group { first: first?, second: second? })
-}
-
 /// Between two questions: a rank that shares its core leaves it to the others.
 fn pause(may_watch: bool) {
     if may_watch { std::hint::spin_loop() } else { thread::sleep(PATIENCE) }
-}
-
-/// Makes the host's window, or opens it; every rank of the host calls this.
-fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> {
-    let is_first = world.local_rank() == 0;
-    let mark = facts::random_id();
-    let mut created = Ok(None);
-    let mut identity = [0u64; 3];
-    if is_first {
-        created = Window::create(layout, mark, may_watch).map(Some);
-        if let Ok(Some(window)) = &created {
-            identity = [u64::from(std::process::id()), window.descriptor() as u64, mark];
-        }
-    }
-    world.broadcast_on_host(&mut identity);
-    let [process, descriptor, mark] = identity;
-    let joined = match created {
-        Ok(None) if process == 0 => Err(anyhow!("rank 0 of this host has no window")),
-        Ok(None) => {
-            Window::open(layout, (process as u32, descriptor as i32), mark, world.local_rank() as usize, may_watch)
-        }
-        Ok(Some(window)) => Ok(window),
-        Err(error) => Err(error),
-    };
-    joined.with_context(|| format!("shared memory of host {} (choose --backend mpi to do without)", world.host()))
-}
-
-fn element(kind: Kind) -> Element {
-    match kind {
-        Kind::Half => Element::Half,
-        Kind::BFloat16 => Element::BFloat16,
-        _ => Element::Float,
-    }
 }

@@ -1,0 +1,46 @@
+//! What goes over MPI to other hosts and comes from them, beside what the ranks of a host do with their window.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use anyhow::Result;
+
+use crate::ffi::mpi::{Group, Request, Sums};
+
+/// The exchange with the ranks on the other hosts.
+pub struct BetweenHosts {
+    /// Those with this one's shard; `None` on a rank without a shard.
+    pub same_local_rank: Option<Group>,
+    pub sums: Sums,
+    pub chunk_kb: u32,
+    /// In the order in which they were started.
+    pub in_flight: VecDeque<Chunk>,
+}
+
+/// A chunk on its way between the hosts.
+pub struct Chunk {
+    /// The range that it is of, as it was counted when it started.
+    pub counter: usize,
+    pub request: Request,
+    pub then: Then,
+}
+
+/// What follows when a chunk is there.
+pub enum Then {
+    /// Nothing: it is where it belongs.
+    Nothing,
+    /// These ranks of the host get it.
+    Spread { elements: Range<usize>, receivers: Vec<usize> },
+    /// This rank has all that it was to receive of a range: it is counted.
+    Arrive { counter: usize },
+}
+
+impl BetweenHosts {
+    pub fn new(same_local_rank: Option<Group>, chunk_kb: u32) -> Result<BetweenHosts> {
+        Ok(BetweenHosts { same_local_rank, sums: Sums::new()?, chunk_kb, in_flight: VecDeque::new() })
+    }
+
+    pub fn push(&mut self, counter: usize, request: Request, then: Then) {
+        self.in_flight.push_back(Chunk { counter, request, then });
+    }
+}

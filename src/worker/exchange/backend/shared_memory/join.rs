@@ -1,0 +1,66 @@
+//! How the ranks of a host come to one window, and those of several hosts to each other.
+
+use anyhow::{Context, Result, anyhow, bail};
+use tch::Kind;
+
+use crate::exchange::memory::Shape;
+use crate::ffi::mpi::Group;
+use crate::ffi::shared_window::{Window, WindowLayout};
+use crate::ffi::sums::Element;
+use crate::host::facts;
+use crate::job::world::World;
+
+/// Makes the host's window, or opens it; all ranks call it together, and all fail or none.
+pub fn window(shape: Shape, world: &World, may_watch: bool) -> Result<Window> {
+    let layout = WindowLayout {
+        ranks: world.local_ranks() as usize,
+        elements: shape.elements,
+        wire: element(shape.wire),
+        sums: element(shape.sums),
+        is_shared: shape.in_place,
+    };
+    let joined = join(layout, world, may_watch);
+    let problem = joined.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
+    if let Some(problem) = world.gather_text(&problem).into_iter().find(|problem| !problem.is_empty()) {
+        bail!(problem);
+    }
+    joined
+}
+
+fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> {
+    let is_first = world.local_rank() == 0;
+    let mark = facts::random_id();
+    let mut created = Ok(None);
+    let mut identity = [0u64; 3];
+    if is_first {
+        created = Window::create(layout, mark, may_watch).map(Some);
+        if let Ok(Some(window)) = &created {
+            identity = [u64::from(std::process::id()), window.descriptor() as u64, mark];
+        }
+    }
+    world.broadcast_on_host(&mut identity);
+    let [process, descriptor, mark] = identity;
+    let joined = match created {
+        Ok(None) if process == 0 => Err(anyhow!("rank 0 of this host has no window")),
+        Ok(None) => {
+            Window::open(layout, (process as u32, descriptor as i32), mark, world.local_rank() as usize, may_watch)
+        }
+        Ok(Some(window)) => Ok(window),
+        Err(error) => Err(error),
+    };
+    joined.with_context(|| format!("shared memory of host {} (choose --backend mpi to do without)", world.host()))
+}
+
+/// The ranks with this one's shard on the other hosts, where it has one; all ranks call it together.
+pub fn group(world: &World, has_shard: bool) -> Option<Group> {
+    let (first, second) = (world.with_same_local_rank(has_shard), world.with_same_local_rank(has_shard));
+    Some(Group { first: first?, second: second? })
+}
+
+fn element(kind: Kind) -> Element {
+    match kind {
+        Kind::Half => Element::Half,
+        Kind::BFloat16 => Element::BFloat16,
+        _ => Element::Float,
+    }
+}

@@ -1,0 +1,262 @@
+//! What else than an all-reduce goes through the window. Everything is made of pieces: one that is reduced is summed by its
+//! worker and written to its owner, one that is moved is read by every rank from its owner.
+//!
+//! With several hosts a piece's workers are the ranks of one number on every host. The sums that they have of it go by MPI
+//! to the worker on the owner's host, who writes them to the owner; or the worker there sends the owner's elements to the
+//! workers on the others, from which the ranks of their hosts read them. Single messages go from rank to rank by MPI.
+
+use std::ops::Range;
+
+use anyhow::{Result, ensure};
+use tch::Tensor;
+
+use crate::exchange::backend::shared_memory::between_hosts::Then;
+use crate::exchange::backend::shared_memory::piece::{self, Piece, number_in_group};
+use crate::exchange::backend::shared_memory::{PendingRange, SharedMemory, staged};
+use crate::exchange::collective::{Collective, Place};
+use crate::ffi::shared_window::Array;
+use crate::job::world::Seat;
+
+/// What is done when all ranks of the host are at a range's counter.
+pub enum Work {
+    /// This rank's shard of an all-reduce.
+    Sum { elements: Range<usize>, small: Option<usize> },
+    /// This rank's pieces of a reduction.
+    Reduce { pieces: Vec<Piece> },
+    /// This rank's pieces go to the other hosts or come from there; it is counted at `received` when they have.
+    Send { pieces: Vec<Piece>, from: Array, received: usize },
+    /// Every piece is read; `None` is the sums.
+    Read { pieces: Vec<Piece>, from: Array, output: Option<Tensor> },
+    /// Each of these elements of a rank of this host comes to a place of the same length.
+    Fetch { from: Vec<(usize, Range<usize>, usize)> },
+}
+
+impl SharedMemory {
+    fn own_seat(&self) -> Seat {
+        self.seats[self.global_rank as usize]
+    }
+
+    fn seat(&self, rank: u32) -> Result<Seat> {
+        ensure!((rank as usize) < self.seats.len(), "there is no rank {rank} among {}", self.seats.len());
+        Ok(self.seats[rank as usize])
+    }
+
+    /// What is no all-reduce.
+    pub(super) fn start_other(&mut self, collective: &Collective) -> Result<()> {
+        self.is_shared = true;
+        match collective {
+            Collective::AllReduce { elements } => {
+                let counter = self.next_counter()?;
+                self.meet(counter, Work::Sum { elements: elements.clone(), small: None });
+            }
+            Collective::Reduce { elements, root } => {
+                let pieces = piece::of_one_owner(elements, self.seat(*root)?, self.shards);
+                let counter = self.next_counter()?;
+                self.meet(counter, Work::Reduce { pieces });
+            }
+            Collective::ReduceScatter { parts } => {
+                let pieces = piece::of_every_owner(parts, &self.seats, self.shards);
+                let counter = self.next_counter()?;
+                self.meet(counter, Work::Reduce { pieces });
+            }
+            Collective::Broadcast { elements, root, place } => {
+                let pieces = piece::of_one_owner(elements, self.seat(*root)?, self.shards);
+                self.start_moving(pieces, place)?;
+            }
+            Collective::AllGather { parts, place } => {
+                let pieces = piece::of_every_owner(parts, &self.seats, self.shards);
+                self.start_moving(pieces, place)?;
+            }
+            Collective::AllToAll { parts } => self.start_all_to_all(parts)?,
+            Collective::SendReceive { elements } => self.start_send_receive(elements)?,
+        }
+        self.advance(false)
+    }
+
+    /// This rank is there; what follows waits for the others of its host.
+    fn meet(&mut self, counter: usize, work: Work) {
+        self.arrive(counter);
+        self.pending.push_back(PendingRange { counter, work });
+    }
+
+    fn start_moving(&mut self, pieces: Vec<Piece>, place: &Place) -> Result<()> {
+        let (from, output) = match place {
+            Place::Memory => (self.input(), None),
+            Place::Tensor(tensor) => {
+                // The other ranks reach the window alone.
+                let own = pieces.iter().filter(|piece| piece.owner == self.own_seat());
+                own.into_iter().try_for_each(|piece| self.window.write(tensor, piece.elements.clone(), Array::Sums))?;
+                (Array::Sums, Some(tensor.shallow_clone()))
+            }
+        };
+        ensure!(
+            from == Array::Sums || self.memory.wire.kind() == self.memory.sums.kind(),
+            "what is moved has one type, not {:?} and {:?}",
+            self.memory.wire.kind(),
+            self.memory.sums.kind()
+        );
+        let ready = self.next_counter()?;
+        if self.between_hosts.is_none() {
+            self.meet(ready, Work::Read { pieces, from, output });
+            return Ok(());
+        }
+        let received = self.next_counter()?;
+        self.meet(ready, Work::Send { pieces: pieces.clone(), from, received });
+        self.pending.push_back(PendingRange { counter: received, work: Work::Read { pieces, from, output } });
+        Ok(())
+    }
+
+    fn start_all_to_all(&mut self, parts: &[Range<usize>]) -> Result<()> {
+        ensure!(!self.memory.in_place, "an all-to-all has another place for what comes");
+        ensure!(parts.len() == self.seats.len(), "{} parts for {} ranks", parts.len(), self.seats.len());
+        let own = parts[self.global_rank as usize].clone();
+        ensure!(parts.iter().all(|part| part.len() == own.len()), "the parts of an all-to-all have one length");
+        let counter = self.next_counter()?;
+        let mut here = Vec::new();
+        for (rank, part) in (0..).zip(parts) {
+            let seat = self.seat(rank)?;
+            if seat.host == self.own_seat().host {
+                here.push((seat.local_rank, own.clone(), part.start));
+            } else {
+                self.send(counter, rank, part.clone())?;
+                self.receive(counter, rank, part.clone())?;
+            }
+        }
+        self.meet(counter, Work::Fetch { from: here });
+        Ok(())
+    }
+
+    fn start_send_receive(&mut self, elements: &Range<usize>) -> Result<()> {
+        ensure!(!self.memory.in_place, "a rank has another place for what it receives");
+        let (rank, ranks) = (self.global_rank, self.seats.len() as u32);
+        let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        let counter = self.next_counter()?;
+        let mut here = Vec::new();
+        if self.seat(next)?.host != self.own_seat().host {
+            self.send(counter, next, elements.clone())?;
+        }
+        let seat = self.seat(previous)?;
+        if seat.host == self.own_seat().host {
+            here.push((seat.local_rank, elements.clone(), elements.start));
+        } else {
+            self.receive(counter, previous, elements.clone())?;
+        }
+        self.meet(counter, Work::Fetch { from: here });
+        Ok(())
+    }
+
+    /// To another host.
+    fn send(&mut self, counter: usize, rank: u32, elements: Range<usize>) -> Result<()> {
+        let chunks = self.chunks(elements);
+        let Some(between) = &mut self.between_hosts else { return Ok(()) };
+        for chunk in chunks {
+            let request = between.sums.start_send(self.memory.input(), chunk, rank as i32, counter as i32)?;
+            between.push(counter, request, Then::Nothing);
+        }
+        Ok(())
+    }
+
+    /// From another host.
+    fn receive(&mut self, counter: usize, rank: u32, elements: Range<usize>) -> Result<()> {
+        let chunks = self.chunks(elements);
+        let Some(between) = &mut self.between_hosts else { return Ok(()) };
+        for chunk in chunks {
+            let request = between.sums.start_receive(&self.memory.sums, chunk, rank as i32, counter as i32)?;
+            between.push(counter, request, Then::Nothing);
+        }
+        Ok(())
+    }
+
+    /// All ranks of the host are there.
+    pub(super) fn work(&mut self, counter: usize, work: Work) -> Result<()> {
+        match work {
+            Work::Sum { elements, small } => self.sum(counter, &elements, small),
+            Work::Reduce { pieces } => {
+                self.own(pieces).into_iter().try_for_each(|piece| self.reduce(counter, piece))
+            }
+            Work::Send { pieces, from, received } => self.send_pieces(counter, pieces, from, received),
+            Work::Read { pieces, from, output } => {
+                pieces.into_iter().try_for_each(|piece| self.read(piece, from, output.as_ref()))
+            }
+            Work::Fetch { from } => {
+                for (rank, elements, start) in from {
+                    self.window.fetch((Array::Wire, rank), elements, Array::Sums, start);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Those that this rank works on.
+    fn own(&self, mut pieces: Vec<Piece>) -> Vec<Piece> {
+        pieces.retain(|piece| piece.worker == self.rank);
+        pieces
+    }
+
+    fn reduce(&mut self, counter: usize, piece: Piece) -> Result<()> {
+        let Piece { elements, owner, worker } = piece;
+        let receiver = owner.local_rank..owner.local_rank + 1;
+        let arrays = (self.input(), Array::Sums);
+        if self.between_hosts.is_none() {
+            let streaming = self.streams(elements.len());
+            if self.ranks > 1 || arrays.0 != arrays.1 {
+                self.window.combine(self.combination, arrays, elements, receiver, streaming);
+            }
+            return Ok(());
+        }
+        let is_here = owner.host == self.own_seat().host;
+        let receivers = if is_here { self.receivers(receiver) } else { Vec::new() };
+        let root = number_in_group(owner.host, worker, &self.seats) as i32;
+        for elements in self.chunks(elements) {
+            self.stage_sum(elements.clone());
+            if let Some(between) = &mut self.between_hosts
+                && let Some(group) = &between.same_local_rank
+            {
+                let request = between.sums.start_reduce(staged(&self.memory), elements.clone(), group, root)?;
+                between.push(counter, request, Then::Spread { elements, receivers: receivers.clone() });
+            }
+            self.take_what_is_back(false)?;
+        }
+        Ok(())
+    }
+
+    fn send_pieces(&mut self, counter: usize, pieces: Vec<Piece>, from: Array, received: usize) -> Result<()> {
+        let mut last = None;
+        for Piece { elements, owner, worker } in self.own(pieces) {
+            let is_here = owner.host == self.own_seat().host;
+            let (array, rank) = if is_here { (from, owner.local_rank) } else { (Array::Sums, self.rank) };
+            let tensor = self.window.tensor_of(array, rank);
+            let root = number_in_group(owner.host, worker, &self.seats) as i32;
+            for elements in self.chunks(elements) {
+                let Some(between) = &mut self.between_hosts else { continue };
+                let Some(group) = &between.same_local_rank else { continue };
+                let request = between.sums.start_broadcast(&tensor, elements, group, root)?;
+                if let Some(request) = last.replace(request) {
+                    between.push(counter, request, Then::Nothing);
+                }
+                self.take_what_is_back(false)?;
+            }
+        }
+        match (last, &mut self.between_hosts) {
+            (Some(request), Some(between)) => between.push(counter, request, Then::Arrive { counter: received }),
+            _ => self.arrive(received),
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, piece: Piece, from: Array, output: Option<&Tensor>) -> Result<()> {
+        let Piece { elements, owner, worker } = piece;
+        let is_here = owner.host == self.own_seat().host;
+        let source = if is_here { (from, owner.local_rank) } else { (Array::Sums, worker) };
+        match output {
+            Some(_) if owner == self.own_seat() => Ok(()),
+            Some(tensor) => self.window.read(source, elements, tensor),
+            None if source == (Array::Sums, self.rank) => Ok(()),
+            None => {
+                let start = elements.start;
+                self.window.fetch(source, elements, Array::Sums, start);
+                Ok(())
+            }
+        }
+    }
+}

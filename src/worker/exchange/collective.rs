@@ -1,0 +1,128 @@
+//! What a backend is asked to do with its memory, and the parts that an array is divided into.
+
+use std::ops::Range;
+
+use tch::Tensor;
+
+/// What starts. Every rank asks for the same, of the same elements; each element is in one at most of those that are under
+/// way at once.
+///
+/// The input is the backend's memory, and so is the output: [`Memory::input`] and its sums. Where they are one array, or
+/// a [`Place`] is one tensor, it is done in place.
+///
+/// [`Memory::input`]: crate::exchange::memory::Memory::input
+#[derive(Debug)]
+pub enum Collective<'a> {
+    /// Every rank gets the sums.
+    AllReduce {
+        /// Of what.
+        elements: Range<usize>,
+    },
+    /// The root gets the sums; the sums of the others are undefined afterwards.
+    Reduce {
+        /// Of what.
+        elements: Range<usize>,
+        /// Rank.
+        root: u32,
+    },
+    /// Every rank gets the sums of its part; its sums of the other parts are undefined afterwards.
+    ReduceScatter {
+        /// One a rank, in the order of the ranks; any of them may be empty.
+        parts: Vec<Range<usize>>,
+    },
+    /// Every rank gets the root's elements.
+    Broadcast {
+        /// Of what.
+        elements: Range<usize>,
+        /// Rank.
+        root: u32,
+        /// From where to where.
+        place: Place<'a>,
+    },
+    /// Every rank gets every rank's part.
+    AllGather {
+        /// One a rank, as those of a reduce-scatter.
+        parts: Vec<Range<usize>>,
+        /// From where to where.
+        place: Place<'a>,
+    },
+    /// Every rank gets, at the place of each rank's part, what that rank has at the place of this rank's part. Never in
+    /// place.
+    AllToAll {
+        /// One a rank, all of one length.
+        parts: Vec<Range<usize>>,
+    },
+    /// Every rank gets the elements of the rank before it, the first those of the last. Never in place.
+    SendReceive {
+        /// Of what.
+        elements: Range<usize>,
+    },
+}
+
+/// Between which arrays something goes that is not summed.
+#[derive(Debug, Clone, Copy)]
+pub enum Place<'a> {
+    /// From the memory's input to its sums, of one type.
+    Memory,
+    /// Within this tensor, which has the length and the type of the sums, as a model's flat weights have. The sums of the
+    /// same elements are undefined afterwards: a backend may send by them.
+    Tensor(&'a Tensor),
+}
+
+impl Collective<'_> {
+    /// Whether values of several ranks become one, so that what a library summed may have to be brought to another type.
+    pub fn reduces(&self) -> bool {
+        matches!(self, Collective::AllReduce { .. } | Collective::Reduce { .. } | Collective::ReduceScatter { .. })
+    }
+
+    /// What lies between its first and its last element.
+    pub fn span(&self) -> Range<usize> {
+        match self {
+            Collective::AllReduce { elements }
+            | Collective::Reduce { elements, .. }
+            | Collective::Broadcast { elements, .. }
+            | Collective::SendReceive { elements } => elements.clone(),
+            Collective::ReduceScatter { parts }
+            | Collective::AllGather { parts, .. }
+            | Collective::AllToAll { parts } => {
+                let start = parts.iter().map(|part| part.start).min().unwrap_or(0);
+                start..parts.iter().map(|part| part.end).max().unwrap_or(start).max(start)
+            }
+        }
+    }
+}
+
+/// `elements` divided among so many ranks, as evenly as multiples of `grain` elements allow: the last parts may be shorter,
+/// or empty.
+///
+/// `divided(10..30, 3, 4)` is 10..18, 18..26 and 26..30.
+pub fn divided(elements: Range<usize>, ranks: u32, grain: usize) -> Vec<Range<usize>> {
+    let length = elements.len().div_ceil(ranks as usize).next_multiple_of(grain);
+    let border = |rank: usize| (elements.start + rank * length).min(elements.end);
+    (0..ranks as usize).map(|rank| border(rank)..border(rank + 1)).collect()
+}
+
+/// Whether the parts lie one behind the other and are of one length, as libraries want them.
+pub fn are_even(parts: &[Range<usize>]) -> bool {
+    parts.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].len() == pair[1].len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_everything_once_in_whole_grains() {
+        assert_eq!(divided(10..30, 3, 4), [10..18, 18..26, 26..30]);
+        assert_eq!(divided(0..4, 3, 4), [0..4, 4..4, 4..4]);
+        assert_eq!(divided(0..12, 3, 1), [0..4, 4..8, 8..12]);
+        assert!(are_even(&divided(0..12, 3, 1)) && !are_even(&divided(0..13, 3, 1)));
+        assert!(are_even(&[5..9; 1]) && !are_even(&[0..2, 3..5]));
+    }
+
+    #[test]
+    fn the_span_holds_every_part() {
+        assert_eq!(Collective::AllToAll { parts: vec![4..6, 2..4, 9..9] }.span(), 2..9);
+        assert_eq!(Collective::Reduce { elements: 3..5, root: 1 }.span(), 3..5);
+    }
+}

@@ -1,0 +1,167 @@
+//! The collective operations of MPI over all ranks, each over when its call returns. The all-reduce is in
+//! [`mpi`](crate::ffi::mpi), with what both need.
+
+use std::ffi::c_int;
+use std::ops::Range;
+
+use anyhow::{Result, ensure};
+use mpi::ffi;
+use tch::Tensor;
+
+use crate::ffi::mpi::{Message, Sums, check, count, in_place};
+
+/// Parts of an array as MPI wants them, from the first of their elements on.
+struct Parts {
+    first: usize,
+    counts: Vec<c_int>,
+    starts: Vec<c_int>,
+}
+
+impl Parts {
+    fn new(parts: &[Range<usize>]) -> Result<Parts> {
+        let first = parts.iter().map(|part| part.start).min().unwrap_or(0);
+        Ok(Parts {
+            first,
+            counts: parts.iter().map(|part| count(part.len())).collect::<Result<_>>()?,
+            starts: parts.iter().map(|part| count(part.start - first)).collect::<Result<_>>()?,
+        })
+    }
+
+    /// From the first element of the parts to the last.
+    fn span(&self, parts: &[Range<usize>]) -> Range<usize> {
+        self.first..parts.iter().map(|part| part.end).max().unwrap_or(self.first)
+    }
+}
+
+/// Every tensor lies contiguous in host memory, input and output of one type, fp32, fp16 or bf16, and every rank makes the
+/// same calls with the same elements. Input and output may be one where nothing else is said.
+impl Sums {
+    /// Sums `elements` of every rank's `input` into the `output` of the rank `root`.
+    pub fn reduce(
+        &self,
+        (input, output): (&Tensor, &Tensor),
+        elements: Range<usize>,
+        (rank, root): (u32, u32),
+    ) -> Result<()> {
+        let (from, to) = self.between(input, output, &elements)?;
+        let is_in_place = rank == root && from.position == to.position;
+        let source = if is_in_place { in_place() } else { from.position.cast_const() };
+        let Message { position, count, kind, operation, .. } = to;
+        // SAFETY: `count` elements from both positions on belong to the tensors, and nobody else touches them now.
+        let status = unsafe {
+            ffi::MPI_Reduce(source, position, count, kind, operation, root as c_int, ffi::RSMPI_COMM_WORLD)
+        };
+        check("MPI_Reduce", status)
+    }
+
+    /// Sums every rank's `input`, of which the rank numbered `rank` gets its part into its `output`. The parts lie where
+    /// they will: MPI wants them one behind the other, and they are copied together first.
+    pub fn reduce_scatter(
+        &self,
+        (input, output): (&Tensor, &Tensor),
+        parts: &[Range<usize>],
+        rank: u32,
+    ) -> Result<()> {
+        let pieces: Vec<Tensor> = parts
+            .iter()
+            .map(|part| Ok(input.f_narrow(0, part.start as i64, part.len() as i64)?))
+            .collect::<Result<_>>()?;
+        let together = Tensor::f_cat(&pieces, 0)?;
+        let from = self.message(&together, &(0..together.numel()))?.position.cast_const();
+        let Message { position, kind, operation, .. } = self.message(output, &parts[rank as usize])?;
+        let counts = Parts::new(parts)?.counts;
+        // SAFETY: all parts' elements are in `together`, this rank's in `output`; there are as many parts as ranks.
+        let status = unsafe {
+            ffi::MPI_Reduce_scatter(from, position, counts.as_ptr(), kind, operation, ffi::RSMPI_COMM_WORLD)
+        };
+        check("MPI_Reduce_scatter", status)
+    }
+
+    /// Overwrites `elements` of every rank's `tensor` with those of the rank `root`.
+    pub fn broadcast(&self, tensor: &Tensor, elements: Range<usize>, root: u32) -> Result<()> {
+        let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
+        // SAFETY: as in `reduce`.
+        let status = unsafe { ffi::MPI_Bcast(position, count, kind, root as c_int, ffi::RSMPI_COMM_WORLD) };
+        check("MPI_Bcast", status)
+    }
+
+    /// Brings every rank's part of its `input` to every rank's `output`; this one is number `rank`.
+    pub fn all_gather(&self, (input, output): (&Tensor, &Tensor), parts: &[Range<usize>], rank: u32) -> Result<()> {
+        let of_mpi = Parts::new(parts)?;
+        let (from, to) = self.between(input, output, &parts[rank as usize])?;
+        let source = if from.position == to.position { in_place() } else { from.position.cast_const() };
+        let Message { position, kind, .. } = self.message(output, &of_mpi.span(parts))?;
+        let Parts { counts, starts, .. } = &of_mpi;
+        // SAFETY: every part lies in `output` from its start on, counted from the span's first element.
+        let status = unsafe {
+            ffi::MPI_Allgatherv(
+                source,
+                from.count,
+                kind,
+                position,
+                counts.as_ptr(),
+                starts.as_ptr(),
+                kind,
+                ffi::RSMPI_COMM_WORLD,
+            )
+        };
+        check("MPI_Allgatherv", status)
+    }
+
+    /// Sends every rank its part of `input`, and puts what comes from a rank where that rank's part is in `output`, which
+    /// is another tensor.
+    pub fn all_to_all(&self, (input, output): (&Tensor, &Tensor), parts: &[Range<usize>]) -> Result<()> {
+        let of_mpi = Parts::new(parts)?;
+        let (from, to) = self.between(input, output, &of_mpi.span(parts))?;
+        let Parts { counts, starts, .. } = &of_mpi;
+        // SAFETY: as in `all_gather`, of both tensors, which do not overlap by the caller's promise.
+        let status = unsafe {
+            ffi::MPI_Alltoallv(
+                from.position.cast_const(),
+                counts.as_ptr(),
+                starts.as_ptr(),
+                from.kind,
+                to.position,
+                counts.as_ptr(),
+                starts.as_ptr(),
+                to.kind,
+                ffi::RSMPI_COMM_WORLD,
+            )
+        };
+        check("MPI_Alltoallv", status)
+    }
+
+    /// Sends `elements` of `input` to one rank and receives as many from another into `output`, which is another tensor.
+    pub fn send_receive(
+        &self,
+        (input, output): (&Tensor, &Tensor),
+        elements: Range<usize>,
+        (to, from): (u32, u32),
+    ) -> Result<()> {
+        const TAG: c_int = 0;
+        let (sent, received) = self.between(input, output, &elements)?;
+        // SAFETY: as in `reduce`; the status is not wanted.
+        let status = unsafe {
+            ffi::MPI_Sendrecv(
+                sent.position.cast_const(),
+                sent.count,
+                sent.kind,
+                to as c_int,
+                TAG,
+                received.position,
+                received.count,
+                received.kind,
+                from as c_int,
+                TAG,
+                ffi::RSMPI_COMM_WORLD,
+                ffi::RSMPI_STATUS_IGNORE,
+            )
+        };
+        check("MPI_Sendrecv", status)
+    }
+
+    fn between(&self, input: &Tensor, output: &Tensor, elements: &Range<usize>) -> Result<(Message, Message)> {
+        ensure!(input.kind() == output.kind(), "MPI has one type, not {:?} to {:?}", input.kind(), output.kind());
+        Ok((self.message(input, elements)?, self.message(output, elements)?))
+    }
+}
