@@ -13,6 +13,7 @@ use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use ringmark_record::host::environment::Environment;
+use ringmark_record::stats::busbw::Bus;
 
 use crate::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, turn};
@@ -29,14 +30,14 @@ cp \"$folder/$case.json\" \"$record\"
 
 impl Sandbox {
     /// `ringmark bandwidth` with this worker on this machine's cores, into the folder `out`. One that hangs is ended.
-    fn bandwidth(&self, options: &str) -> Command {
+    pub fn bandwidth(&self, options: &str) -> Command {
         let mut command = ringmark("bandwidth --no-doctor --device cpu --timeout 60");
         command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
         command
     }
 
     /// `ringmark-worker bandwidth` with so many ranks.
-    fn worker_ranks(&self, ranks: u32, options: &str) -> Command {
+    pub fn worker_ranks(&self, ranks: u32, options: &str) -> Command {
         let mut command = Command::new("mpirun");
         command
             .args(words("--allow-run-as-root --oversubscribe --bind-to none --timeout 60 -np"))
@@ -54,7 +55,7 @@ impl Sandbox {
     }
 }
 
-fn read(path: &Path) -> BandwidthRecord {
+pub fn read(path: &Path) -> BandwidthRecord {
     BandwidthRecord::read(BufReader::new(File::open(path).expect("there is a record"))).expect("a record")
 }
 
@@ -83,12 +84,12 @@ fn record(failure: Option<String>) -> BandwidthRecord {
 }
 
 /// Rows of nccl-tests' table: every line whose first word is a number.
-fn rows(output: &str) -> Vec<Vec<&str>> {
+pub fn rows(output: &str) -> Vec<Vec<&str>> {
     let rows = output.lines().map(|line| words(line).collect::<Vec<_>>());
     rows.filter(|row| row.first().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit()))).collect()
 }
 
-fn number(word: &str) -> f64 {
+pub fn number(word: &str) -> f64 {
     word.parse().unwrap_or_else(|_| panic!("{word:?} is no number"))
 }
 
@@ -210,7 +211,8 @@ fn a_case_that_fails_stops_those_behind_it() {
 #[test]
 fn a_case_that_is_too_slow_lets_the_others_run() {
     let sandbox = Sandbox::new(&format!("{RECORDING}\n[ $OMPI_COMM_WORLD_SIZE = 2 ] && exit 1; exit 0"));
-    let miss = lines::below_minimum(&record(None).results, 2, GigabytesPerSecond(12.0)).expect("a miss");
+    let miss =
+        lines::below_minimum(&record(None).results, Bus::all_reduce(2), GigabytesPerSecond(12.0)).expect("a miss");
     sandbox.write_bandwidth_record("1n2g.json", &record(Some(miss.clone())));
     sandbox.write_bandwidth_record("any.json", &record(None));
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g,1n4g --min-busbw 12"));
@@ -402,7 +404,7 @@ fn a_gate_fails_by_exit_status_and_keeps_the_record() {
         "{stderr}"
     );
     let record = sandbox.bandwidth_record("1n2g");
-    assert_eq!(record.failure, lines::below_minimum(&record.results, 2, GigabytesPerSecond(1000.0)));
+    assert_eq!(record.failure, lines::below_minimum(&record.results, Bus::all_reduce(2), GigabytesPerSecond(1000.0)));
     assert_eq!(record.results.len(), 1);
 
     fs::remove_dir_all(sandbox.path("out")).expect("removed");
@@ -447,7 +449,7 @@ fn known_readers_find_the_bandwidths() {
 
 /// Out-of-place bus bandwidths as superbenchmark's nccl-bw reads them: the lines between the last `out-of-place` and the last
 /// `Out of bounds values`, by the place of the first such column, counted from the end of the head.
-fn superbenchmark(output: &str) -> Vec<&str> {
+pub fn superbenchmark(output: &str) -> Vec<&str> {
     let lines: Vec<&str> = output.lines().collect();
     let last = |mark: &str| lines.iter().rposition(|line| line.contains(mark)).expect("it is there");
     let table = &lines[last("out-of-place") + 1..last("Out of bounds values")];
@@ -460,7 +462,7 @@ fn superbenchmark(output: &str) -> Vec<&str> {
 }
 
 /// As CloudAI's report of an NCCL test: every line that begins with a number and has thirteen columns.
-fn cloudai(output: &str) -> Vec<&str> {
+pub fn cloudai(output: &str) -> Vec<&str> {
     let rows = output.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
     let is_row = |words: &Vec<&str>| words.len() == 13 && words[0].parse::<u64>().is_ok();
     rows.filter(is_row).map(|words| words[11]).collect()

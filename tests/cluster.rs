@@ -13,6 +13,8 @@ use nix::unistd::{Pid, Uid};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::dimension::operation::Operation;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::sandbox::{Sandbox, wait_until, words};
 use crate::worker::{AT_ONCE, apart};
@@ -131,6 +133,36 @@ fn two_hosts_sum_exactly_and_train_as_one_does() {
     command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2"]);
     let within = command.arg(worker()).args(train(&near, options)).output().expect("mpirun starts");
     assert_eq!(across, checksum(&near, &within));
+}
+
+/// Within the hosts through shared memory, between them over MPI; one case has ranks without a counterpart on the other
+/// host, and the root is there where there are fewer.
+#[test]
+fn every_operation_is_right_over_two_hosts() {
+    let _turn = turn();
+    let Some(cluster) = Cluster::up(2) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("bandwidth.json").display().to_string();
+    for operation in Operation::ALL {
+        for (ranks, wire, reduction) in [([2, 2], "fp32", "avg"), ([3, 1], "bf16", "max")] {
+            let mut all = format!("bandwidth --json {json} --op {operation} --wire {wire} --device cpu --chunk-kb 100");
+            all += " -b 64 -e 700100 -i 350000 -n 2 -w 1";
+            if operation.has_root() {
+                all += " --root 3";
+            }
+            if operation.reduces() {
+                all += &format!(" --redop {reduction}");
+            }
+            succeed(&cluster.worker(&ranks, &words(&all).collect::<Vec<_>>()));
+            let record = BandwidthRecord::read(BufReader::new(File::open(&json).expect("written"))).expect("a record");
+            assert_eq!((record.backend.as_str(), record.failure), ("shared-memory", None), "{all}");
+            for result in &record.results {
+                for (side, timing) in result.sides() {
+                    assert_eq!(timing.expect("both sides").wrong, Some(0), "{all}: {side} of {}", result.bytes);
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -775,6 +775,30 @@ fn bandwidth_records_are_compared_with_each_other_and_with_nccl_tests() {
     );
 }
 
+/// Of other operations too, by nccl-tests' names; and of two operations nothing is compared.
+#[test]
+fn operations_are_compared_with_themselves_alone() {
+    let (base, test) = (Folder::new(), Folder::new());
+    let of = |operation: &str, root: u32| {
+        let record = bandwidth(1e-3, DeviceKind::Cuda, None);
+        let record = record.replace("\"operation\":\"all_reduce\"", &format!("\"operation\":\"{operation}\""));
+        record.replace("\"root\":0", &format!("\"root\":{root}"))
+    };
+    base.write("1.json", of("all_gather", 0));
+    let gathered = nccl_tests("all_gather_perf", &[], &[(1 << 20, 900.0)], 0.0).replace("\"sum\"", "\"none\"");
+    test.write("1.json", gathered);
+    let across = diff(base.path(), test.path(), &[]);
+    // 2^20 bytes in 1 ms, of which each of two ranks has to get half: 0.52429 GB/s.
+    across.tells(&["all_gather, 2 ranks on one host, float, cuda", "0.5243", "1 MiB out", "1 MiB in"]);
+    test.write("1.json", of("broadcast", 1));
+    diff(base.path(), test.path(), &[])
+        .is_refused(&["BASE has all_gather, 2 ranks", "broadcast, 2 ranks on one host, root 1"]);
+    // Where the output cannot lie in the input's place, nccl-tests measures something else there.
+    base.write("1.json", of("sendrecv", 0));
+    test.write("1.json", nccl_tests("sendrecv_perf", &[], &[(1 << 20, 900.0)], 0.0).replace("0.58", "1.16"));
+    diff(base.path(), base.path(), &[]).tells(&["sendrecv sum, 2 ranks on one host", "1 MiB in, by a copy"]);
+}
+
 #[test]
 fn kinds_are_not_mixed() {
     let training = sweep(&["1n1g"], 0.5, |_| {});

@@ -22,6 +22,7 @@ mod gridengine;
 mod habits;
 mod hostile;
 mod load_check;
+mod operations;
 mod predict;
 #[path = "../src/record/stats/random.rs"]
 mod random;

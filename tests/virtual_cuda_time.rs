@@ -218,6 +218,60 @@ fn bandwidth_is_that_of_the_wire_in_table_and_record() {
     }
 }
 
+/// Every operation on the wire, which takes 5 us and half a nanosecond a byte of the array: two thirds of it count where
+/// each of three ranks has a part.
+#[test]
+fn every_operation_of_nccl_is_right_and_as_fast_as_the_wire() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (json, settings) = (folder.path().join("record.json"), [("WIRE_NS", "5000"), ("WIRE_NS_PER_BYTE", "0.5")]);
+    for (options, share) in [
+        ("all_reduce --redop avg", 4.0 / 3.0),
+        ("all_gather", 2.0 / 3.0),
+        ("reduce_scatter --redop max", 2.0 / 3.0),
+        ("reduce --root 2", 1.0),
+        ("reduce --redop avg --wire bf16", 1.0),
+        ("broadcast --root 1", 1.0),
+        ("alltoall --wire fp16", 2.0 / 3.0),
+        ("sendrecv", 1.0),
+    ] {
+        // Beyond what virtual NCCL passes at once, and no multiple of the ranks' shares.
+        let all = format!("--op {options} -b 1000 -e 3M -f 3000 -n 3 -w 1");
+        let (table, record) = bandwidth(3, &all, &settings, &json);
+        assert_eq!(record.results.len(), 2, "{options}");
+        for result in &record.results {
+            let each = wire(result.bytes, 5000, 0.5);
+            for (side, timing) in result.sides() {
+                assert_eq!(timing.expect("both sides").wrong, Some(0), "{options}: {side} of {}", result.bytes);
+            }
+            let timing = result.out_of_place.as_ref().expect("measured");
+            let time = timing.mean().expect("samples").0;
+            assert_near(time, each, 1e-9, &format!("{options}: {} bytes", result.bytes.0));
+            let rate = format!("{:.2}", share * result.bytes.0 as f64 / each / 1e9);
+            let row: Vec<&str> = row_of(&table, &format!(" {} ", result.bytes.0)).collect();
+            assert_eq!(row[7], rate, "{options}: {table}");
+        }
+    }
+}
+
+/// One bit of one element on one of three ranks, in one of six calls.
+#[test]
+fn one_wrong_element_of_any_operation_is_found() {
+    for operation in
+        ["all_reduce", "all_gather", "reduce_scatter", "reduce --root 1", "broadcast", "alltoall", "sendrecv"]
+    {
+        let _turn = turn();
+        let mut command = Command::new("mpirun");
+        command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 3")).arg(worker());
+        command.args(words("bandwidth --device cuda --threads 1 -b 48K -e 48K -n 2 -w 1 --op"));
+        command.args(words(operation)).stdin(Stdio::null()).env("LD_LIBRARY_PATH", libraries());
+        command.env("VIRTUAL_CUDA_WRONG_SUM", "2").env("VIRTUAL_CUDA_FAULTY_DEVICE", "1");
+        let (status, stdout, stderr) = run(&mut command);
+        let told = "the run failed: 1 wrong elements in results of 49152 bytes, out-of-place";
+        assert!(status == Some(1) && stderr.contains(told), "{operation}: {stderr}");
+        assert!(stdout.contains("# Out of bounds values : 1 FAILED"), "{operation}: {stdout}");
+    }
+}
+
 /// As nccl-tests writes a time of so many microseconds.
 fn three(microseconds: f64) -> String {
     if microseconds < 10_000.0 { format!("{microseconds:.2}") } else { format!("{microseconds:.1}") }

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::operation::Operation;
 
 use crate::output::{self, Json};
 use crate::read::analyse::prediction::evidence::Evidence;
@@ -60,8 +62,13 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     let extraction = extract::read(sweep, config.warmup)?;
     let mut problems = extraction.problems;
     let bandwidth = config.bandwidth.as_deref().map(bandwidth::read).transpose()?;
-    let (records, unsound) = bandwidth.map_or_else(Default::default, |result| (result.cases, result.problems));
+    let (mut records, unsound) = bandwidth.map_or_else(Default::default, |result| (result.cases, result.problems));
     problems.extend(unsound);
+    // Training exchanges by it: of other operations alone nothing follows, which is said below.
+    let is_all_reduce = |(_, record): &(Case, BandwidthRecord)| record.config.operation == Operation::AllReduce;
+    if records.iter().any(is_all_reduce) {
+        records.retain(is_all_reduce);
+    }
     problems.iter().for_each(|problem| eprintln!("not used: {problem}"));
     let evidence: Vec<Evidence> = extraction.groups.iter().filter_map(Evidence::of_group).collect();
     ensure!(!evidence.is_empty(), "no run of {} counts: see the messages above", sweep.display());

@@ -227,14 +227,14 @@ fn bandwidth(bytes: &[u8]) {
     let mut written = Vec::new();
     record.write(&mut written).expect("memory takes it");
     BandwidthRecord::read(&written[..]).expect("what is written can be read");
-    let (results, ranks) = (&record.results, record.ranks.len() as u32);
-    bandwidth_figures::best_busbw(results, ranks);
-    bandwidth_figures::largest_busbw(results, ranks);
+    let (results, bus) = (&record.results, record.bus());
+    bandwidth_figures::best_busbw(results, bus);
+    bandwidth_figures::largest_busbw(results, bus);
     bandwidth_figures::wrong(results);
-    lines::footer(results, ranks);
+    lines::footer(results, bus);
     lines::spread(results);
     for result in results {
-        lines::row(result, ranks);
+        lines::row(result, record.config.operands(), bus.ranks);
         for timing in result.sides().into_iter().filter_map(|(_, timing)| timing) {
             assert_eq!(timing.by_iteration().len() * timing.seconds.len(), timing.pooled().len());
         }

@@ -82,6 +82,8 @@ struct Settings {
   std::uint64_t ignored_wait = count_of("VIRTUAL_CUDA_IGNORED_WAIT");
   // The sum after which NCCL finds, by itself, that another rank is gone, from 1; 0 never.
   std::uint64_t failing_sum = count_of("VIRTUAL_CUDA_FAILING_SUM");
+  // The sum, or other operation of NCCL, of which a faulty GPU gets one wrong element, from 1; 0 is none.
+  std::uint64_t wrong_sum = count_of("VIRTUAL_CUDA_WRONG_SUM");
   // The sum that never ends on a faulty GPU, from 1; 0 is none.
   std::uint64_t hanging_sum = count_of("VIRTUAL_CUDA_HANGING_SUM");
   // The kernel from which on a faulty GPU answers nothing but an error, from 1; 0 is none.

@@ -1,6 +1,5 @@
 //! Options of `ringmark bandwidth`.
 
-use std::iter;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -8,6 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::operation::Operation;
 use ringmark_record::options::option_table::{self, Launched};
 use ringmark_record::options::usage::usage;
 
@@ -23,6 +23,8 @@ Examples:
       8 bytes to 128 MB on this machine, nccl-tests' table
   ringmark bandwidth --hosts a:8,b:8 --interface ib0 -b 1M -e 1G -f 4 --min-busbw 40
       1n2g to 2n8g; exit status 1 where a case's average is below 40 GB/s
+  ringmark bandwidth --op all_gather,reduce_scatter -b 1M -e 1G --cases 1n8g
+      the tables of all_gather_perf and reduce_scatter_perf
   ringmark bandwidth --cases 1n8g --json | jq '.cases[0].average_busbw'
       one figure for a program
   ringmark bandwidth --model resnet50_v1b --cases 1n2g --optimizer sgd
@@ -41,6 +43,10 @@ pub struct BandwidthOptions {
     /// that fit the hosts, and all slots of several hosts]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
+    /// What the ranks do, by the names of nccl-tests' programs, in the order it is measured: all_reduce, all_gather,
+    /// reduce_scatter, reduce, broadcast, alltoall, sendrecv [default: all_reduce]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    op: Option<Vec<Operation>>,
     /// Where and how.
     #[command(flatten)]
     launch: LaunchOptions,
@@ -62,12 +68,20 @@ impl BandwidthOptions {
         let mut launch = self.launch.into_config(&Machine::read(config.device))?;
         let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts));
         refuse_repeated("--cases", &cases, "").map_err(usage)?;
-        config.validate().map_err(usage)?;
+        let operations = self.op.unwrap_or_else(|| vec![config.operation]);
+        refuse_repeated("--op", &operations, "").map_err(usage)?;
         refuse_single_ranks(&cases).map_err(usage)?;
-        let filled_in = iter::once(("cases".to_owned(), texts(&cases))).chain(option_table::filled_in(&config));
+        for config in config.of_operations(&operations) {
+            config.validate().map_err(usage)?;
+            cases.iter().try_for_each(|case| config.validate_for(case.ranks())).map_err(usage)?;
+        }
+        let lists = [("cases", texts(&cases)), ("op", texts(&operations))];
+        let filled_in =
+            lists.into_iter().map(|(name, values)| (name.to_owned(), values)).chain(option_table::filled_in(&config));
         launch.save_config = self.config_file.into_saved("bandwidth", &launch.hosts, filled_in.collect());
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
-        Ok(BandwidthSweep { cases, launch, out, json: self.json.into_json(), bandwidth: config })
+        let json = self.json.into_json();
+        Ok(BandwidthSweep { cases, operations, launch, out, json, bandwidth: config })
     }
 }
 

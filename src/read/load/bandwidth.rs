@@ -1,4 +1,4 @@
-//! A folder of a bandwidth command: `<case>/bandwidth.json` of every case. Not for what follows from the times.
+//! A folder of a bandwidth command: `<case>/bandwidth.json` of every case, and those of other operations beside it. Not for what follows from the times.
 
 use std::fs;
 use std::io::BufReader;
@@ -9,8 +9,10 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::figures;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
-use ringmark_record::file::run_name::BANDWIDTH_RECORD;
+use ringmark_record::dimension::operation::Operation;
+use ringmark_record::file::run_name::{BANDWIDTH_RECORD, bandwidth_files};
 use ringmark_record::file::whole_file;
+use ringmark_record::options::keyword_enum::KeywordEnum;
 use ringmark_record::options::usage::usage;
 
 use crate::read::load::problem::Problem;
@@ -18,7 +20,7 @@ use crate::read::load::problem::Problem;
 /// What lies in a folder.
 #[derive(Debug, Default)]
 pub struct BandwidthResult {
-    /// By ranks, then nodes.
+    /// By ranks, then nodes, then operations.
     pub cases: Vec<(Case, BandwidthRecord)>,
     /// Records that say nothing, and why.
     pub problems: Vec<Problem>,
@@ -31,7 +33,10 @@ pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
     result.cases.retain(|(case, record)| match figures::wrong(&record.results) {
         None | Some(0) => true,
         Some(wrong) => {
-            problems.push(Problem::in_file(path(*case), format!("{wrong} elements are wrong: mend that first")));
+            problems.push(Problem::in_file(
+                path(*case, record.config.operation),
+                format!("{wrong} elements are wrong: mend that first"),
+            ));
             false
         }
     });
@@ -49,24 +54,31 @@ pub fn find(root: &Path) -> anyhow::Result<BandwidthResult> {
     let advice = || format!("{} cannot be read: give the folder that ringmark bandwidth wrote", root.display());
     let folders = fs::read_dir(root).with_context(advice).map_err(usage)?;
     let cases = folders.filter_map(|folder| folder.ok()?.file_name().to_str()?.parse::<Case>().ok());
-    let mut cases: Vec<Case> = cases.filter(|case| root.join(path(*case)).exists()).collect();
+    let mut cases: Vec<Case> = cases.collect();
     cases.sort_by_key(|case| (case.ranks(), *case));
     let mut result = BandwidthResult::default();
-    for case in cases {
-        match read_case(root, case) {
+    for (case, operation) in
+        cases.iter().flat_map(|case| Operation::ALL.iter().map(move |operation| (*case, *operation)))
+    {
+        let path = path(case, operation);
+        if !root.join(&path).exists() {
+            continue;
+        }
+        match read_case(&root.join(&path), case, operation) {
             Ok(record) => result.cases.push((case, record)),
-            Err(error) => result.problems.push(Problem::in_file(path(case), format!("{error:#}"))),
+            Err(error) => result.problems.push(Problem::in_file(path, format!("{error:#}"))),
         }
     }
     Ok(result)
 }
 
-fn path(case: Case) -> String {
-    format!("{case}/{BANDWIDTH_RECORD}")
+fn path(case: Case, operation: Operation) -> String {
+    let [_, record] = bandwidth_files(operation);
+    format!("{case}/{record}")
 }
 
-fn read_case(root: &Path, case: Case) -> anyhow::Result<BandwidthRecord> {
-    let file = whole_file::open(&root.join(path(case))).context("the record cannot be read")?;
+fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<BandwidthRecord> {
+    let file = whole_file::open(path).context("the record cannot be read")?;
     let record = BandwidthRecord::read(BufReader::new(file)).context("the record cannot be used")?;
     if let Some(failure) = &record.failure {
         anyhow::bail!("the run failed: {failure}: repeat it");
@@ -75,6 +87,11 @@ fn read_case(root: &Path, case: Case) -> anyhow::Result<BandwidthRecord> {
         record.ranks.len() == case.ranks() as usize,
         "holds {} ranks, and its folder says otherwise: give it its own name back",
         record.ranks.len()
+    );
+    ensure!(
+        record.config.operation == operation,
+        "holds the bandwidth of {}, and its name says otherwise: give it its own name back",
+        record.config.operation
     );
     Ok(record)
 }

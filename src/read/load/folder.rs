@@ -13,7 +13,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
-use ringmark_record::file::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, BASELINE, MANIFEST, RunName};
+use ringmark_record::file::run_name::{BASELINE, MANIFEST, RunName, bandwidth_operation};
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::{Manifest, RunState};
 use ringmark_record::options::usage::usage;
@@ -167,7 +167,7 @@ impl Found {
         match (file.extension().and_then(OsStr::to_str), name) {
             (Some("log"), Some(name)) => self.runs.push(FoundRun { name, log: path }),
             // Of `ringmark bandwidth`, which may share a folder with a sweep.
-            (Some("log"), None) if path.ends_with(BANDWIDTH_LOG) => {}
+            (Some("log"), None) if bandwidth_operation(Path::new(&path)).is_some() => {}
             (Some("log"), None) if in_case(&path) || is_named_like_a_run(&path) => {
                 self.problems.push(Problem::in_file(path, format!("the name is not that of a run, {}", pattern())));
             }
@@ -356,7 +356,7 @@ fn hint(root: &Path, problems: &[Problem]) -> String {
     if let Some(folder) = entries(root).ok().and_then(|folders| folders.into_iter().find(holds_cases)) {
         return format!("; did you mean {}?", folder.display());
     }
-    if files_below(root, 1).iter().any(|file| file.ends_with(BANDWIDTH_RECORD)) {
+    if files_below(root, 1).iter().any(|file| bandwidth_operation(file).is_some()) {
         return "; it holds results of `ringmark bandwidth`, which `ringmark report` shows and `ringmark diff` compares"
             .to_owned();
     }

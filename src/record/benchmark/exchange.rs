@@ -89,6 +89,14 @@ impl NcclAlgorithm {
 }
 
 impl Wire {
+    /// Size of one element.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Wire::Fp32 => 4,
+            Wire::Fp16 | Wire::Bf16 => 2,
+        }
+    }
+
     /// `fp16, added in fp32`; without the second half where nothing is rounded.
     pub fn with_sum(self, sum_dtype: Option<Wire>) -> String {
         match sum_dtype {

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::dimension::case::Case;
 use crate::dimension::dtype::Dtype;
 use crate::dimension::model::Model;
+use crate::dimension::operation::Operation;
+use crate::options::keyword_enum::KeywordEnum;
 
 /// Folder, in that of a sweep, of the same cases without any exchange of gradients. One level deeper than DLPerf's
 /// extractor looks.
@@ -22,11 +24,25 @@ pub const BASELINE: &str = "no-communication";
 /// Folder, in that of a sweep, of the trials that looked for the largest batch: none of them is a run.
 pub const TRIALS: &str = "batch-size-trials";
 
-/// Log of a case's bandwidth run, in the case's folder.
+/// Log of a case's bandwidth run of an all-reduce, in the case's folder.
 pub const BANDWIDTH_LOG: &str = "bandwidth.log";
 
-/// Record of a case's bandwidth run, beside its log.
+/// Record of a case's bandwidth run of an all-reduce, beside its log.
 pub const BANDWIDTH_RECORD: &str = "bandwidth.json";
+
+/// Log and record of a case's bandwidth run: `bandwidth_all_gather.log` and `.json` of what is no all-reduce.
+pub fn bandwidth_files(operation: Operation) -> [String; 2] {
+    match operation {
+        Operation::AllReduce => [BANDWIDTH_LOG, BANDWIDTH_RECORD].map(str::to_owned),
+        other => ["log", "json"].map(|ending| format!("bandwidth_{other}.{ending}")),
+    }
+}
+
+/// What a bandwidth run did, by the name of its log or record; `None` for any other file.
+pub fn bandwidth_operation(file: &Path) -> Option<Operation> {
+    let name = file.file_name()?.to_str()?;
+    Operation::ALL.iter().copied().find(|operation| bandwidth_files(*operation).iter().any(|file| file == name))
+}
 
 /// What a sweep was asked and how far it is, in its folder: see [`crate::manifest`].
 pub const MANIFEST: &str = "sweep.json";

@@ -52,9 +52,7 @@ pub const OF_WORKER: &[Habit] = habits![
 
 /// Of nccl-tests, which only `bandwidth` succeeds: short words that mean something else to others.
 pub const OF_BANDWIDTH: &[Habit] = habits![
-    "-d" => "`--wire fp32|fp16|bf16` is the type on the wire; float, half and bfloat16 are understood too",
     "-t" | "--nthreads" => "leave it out: one process of one thread drives one GPU, and a case says how many: `--cases 1n8g`",
-    "-o" | "--op" => "leave it out: an all-reduce adds up, and nothing else",
     "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
         => "leave it out: every rank times every all-reduce by itself, and the record has all of them",
     "-J" | "--output_file" => "`--json FILE`",

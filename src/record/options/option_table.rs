@@ -238,6 +238,11 @@ impl<C: 'static> OptionSpec<C> {
         OptionSpec { keyword_of_launcher: Some((keyword, meaning)), ..self }
     }
 
+    /// Without dashes.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Has a short name as well.
     pub fn short(self, short: char) -> OptionSpec<C> {
         OptionSpec { short: Some(short), ..self }

@@ -1,5 +1,9 @@
-//! Rates of an all-reduce. S = bytes of the reduced array, t = seconds, n = ranks, k = nodes; GB = 1e9 bytes.
+//! Rates of a collective operation. S = bytes of its array, t = seconds, n = ranks, k = nodes; GB = 1e9 bytes.
+//!
+//! S is what nccl-tests writes in its column `size`: the larger of what a rank sends and what it receives, which for a
+//! gather, a reduce-scatter and an all-to-all is all ranks' parts together.
 
+use crate::dimension::operation::Operation;
 use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 
 /// Algorithm bandwidth, `S / t`.
@@ -9,19 +13,57 @@ pub fn algbw(size: Bytes, time: Seconds) -> GigabytesPerSecond {
     GigabytesPerSecond(size.0 as f64 / time.0 / 1e9)
 }
 
-/// Bus bandwidth, `S / t x 2(n - 1) / n`: comparable over rank counts, and the speed of the wire where ranks form a
-/// ring: each sends `2(n - 1) / n x S` (nccl-tests, doc/PERFORMANCE.md). 0 for one rank.
-///
-/// `busbw(102.4 MB, 0.02 s, 4) = 5.12 x 1.5 = 7.68 GB/s`.
-pub fn busbw(size: Bytes, time: Seconds, ranks: u32) -> GigabytesPerSecond {
-    if ranks < 2 {
-        return GigabytesPerSecond(0.0);
-    }
-    let share = 2.0 * f64::from(ranks - 1) / f64::from(ranks);
-    GigabytesPerSecond(algbw(size, time).0 * share)
+/// An operation among so many ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bus {
+    /// What they do.
+    pub operation: Operation,
+    /// How many there are.
+    pub ranks: u32,
 }
 
-/// Highest bus bandwidth of n ranks, l of them on each host, whose memory moves `rate`, read and written: every rank's
+impl Bus {
+    /// Of an all-reduce.
+    pub fn all_reduce(ranks: u32) -> Bus {
+        Bus { operation: Operation::AllReduce, ranks }
+    }
+
+    /// Bytes that every rank has to send, or one of them to receive, for each byte of the array (nccl-tests,
+    /// doc/PERFORMANCE.md and `GetBw` of every program): `2(n - 1) / n` for an all-reduce, `(n - 1) / n` where every rank
+    /// has a part, 1 for the others. 0 for one rank.
+    ///
+    /// Of 4 ranks 1.5, 0.75 and 1.
+    pub fn share(self) -> f64 {
+        if self.ranks < 2 {
+            return 0.0;
+        }
+        let others = f64::from(self.ranks - 1) / f64::from(self.ranks);
+        match self.operation {
+            Operation::AllReduce => 2.0 * others,
+            Operation::AllGather | Operation::ReduceScatter | Operation::Alltoall => others,
+            Operation::Reduce | Operation::Broadcast | Operation::Sendrecv => 1.0,
+        }
+    }
+
+    /// [`share`](Bus::share) as a formula: empty where it is 1.
+    pub fn formula(self) -> &'static str {
+        match self.operation {
+            Operation::AllReduce => " x 2(n \u{2212} 1) / n",
+            Operation::AllGather | Operation::ReduceScatter | Operation::Alltoall => " x (n \u{2212} 1) / n",
+            Operation::Reduce | Operation::Broadcast | Operation::Sendrecv => "",
+        }
+    }
+}
+
+/// Bus bandwidth, `S / t` times the [share](Bus::share): comparable over rank counts, and the speed of the wire where
+/// ranks form a ring. 0 for one rank.
+///
+/// `busbw(102.4 MB, 0.02 s, all-reduce of 4) = 5.12 x 1.5 = 7.68 GB/s`.
+pub fn busbw(size: Bytes, time: Seconds, bus: Bus) -> GigabytesPerSecond {
+    GigabytesPerSecond(algbw(size, time).0 * bus.share())
+}
+
+/// Highest bus bandwidth of an all-reduce of n ranks, l of them on each host, whose memory moves `rate`, read and written: every rank's
 /// array is read once and written once, so that `t >= 2 l S / rate` and `busbw <= rate / l x (n - 1) / n`.
 ///
 /// `memory_bound(80 GB/s, 2, 2) = 20 GB/s`.
@@ -30,7 +72,7 @@ pub fn memory_bound(rate: GigabytesPerSecond, ranks_of_host: u32, ranks: u32) ->
     GigabytesPerSecond(rate.0 / local * (ranks - 1.0) / ranks)
 }
 
-/// What every node's network card carries of a ring over all ranks, `busbw x (k - 1) / (n - 1)`, one card a node.
+/// What every node's network card carries of a ring's all-reduce over all ranks, `busbw x (k - 1) / (n - 1)`, one card a node.
 ///
 /// `card_rate(30 GB/s, 2 nodes, 16 ranks) = 2 GB/s`.
 pub fn card_rate(busbw: GigabytesPerSecond, nodes: u32, ranks: u32) -> GigabytesPerSecond {
@@ -53,17 +95,34 @@ mod tests {
     #[test]
     fn the_worked_numbers_hold() {
         close(algbw(SIZE, Seconds(0.02)).0, 5.12);
-        close(busbw(SIZE, Seconds(0.02), 4).0, 7.68);
-        close(busbw(SIZE, Seconds(0.02), 1).0, 0.0);
+        close(busbw(SIZE, Seconds(0.02), Bus::all_reduce(4)).0, 7.68);
+        close(busbw(SIZE, Seconds(0.02), Bus::all_reduce(1)).0, 0.0);
         close(memory_bound(GigabytesPerSecond(80.0), 2, 2).0, 20.0);
         close(memory_bound(GigabytesPerSecond(80.0), 2, 4).0, 30.0);
         close(card_rate(GigabytesPerSecond(30.0), 2, 16).0, 2.0);
     }
 
+    /// 102.4 MB in 0.02 s, 5.12 GB/s, among 4 ranks.
+    #[test]
+    fn every_operation_has_nccl_tests_factor() {
+        for (operation, rate) in [
+            (Operation::AllReduce, 7.68),
+            (Operation::AllGather, 3.84),
+            (Operation::ReduceScatter, 3.84),
+            (Operation::Alltoall, 3.84),
+            (Operation::Reduce, 5.12),
+            (Operation::Broadcast, 5.12),
+            (Operation::Sendrecv, 5.12),
+        ] {
+            close(busbw(SIZE, Seconds(0.02), Bus { operation, ranks: 4 }).0, rate);
+            close(busbw(SIZE, Seconds(0.02), Bus { operation, ranks: 1 }).0, 0.0);
+        }
+    }
+
     /// `iter 1, 0.023242 sec, 11.100222 GB/sec per gpu` of 257.991328 MB: measure.py's printed line has two devices.
     #[test]
     fn measure_py_s_published_line_comes_out() {
-        let rate = busbw(Bytes(257_991_328), Seconds(0.023242), 2).0;
+        let rate = busbw(Bytes(257_991_328), Seconds(0.023242), Bus::all_reduce(2)).0;
         assert!((rate - 11.100222).abs() < 2e-4, "{rate}");
     }
 }

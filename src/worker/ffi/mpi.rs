@@ -111,9 +111,7 @@ impl Sums {
         let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
         let ranks = ranks.first.as_raw();
         // SAFETY: `count` elements from the position on belong to the tensor, which stays by the caller's promise.
-        Request::start("MPI_Ibcast", |request| unsafe {
-            ffi::MPI_Ibcast(position, count, kind, root, ranks, request)
-        })
+        Request::start("MPI_Ibcast", |request| unsafe { ffi::MPI_Ibcast(position, count, kind, root, ranks, request) })
     }
 
     /// Starts sending `elements` of `tensor` to a rank of the job, which receives them under the same `tag`.

@@ -48,20 +48,14 @@ impl Sums {
         let source = if is_in_place { in_place() } else { from.position.cast_const() };
         let Message { position, count, kind, operation, .. } = to;
         // SAFETY: `count` elements from both positions on belong to the tensors, and nobody else touches them now.
-        let status = unsafe {
-            ffi::MPI_Reduce(source, position, count, kind, operation, root as c_int, ffi::RSMPI_COMM_WORLD)
-        };
+        let status =
+            unsafe { ffi::MPI_Reduce(source, position, count, kind, operation, root as c_int, ffi::RSMPI_COMM_WORLD) };
         check("MPI_Reduce", status)
     }
 
     /// Sums every rank's `input`, of which the rank numbered `rank` gets its part into its `output`. The parts lie where
     /// they will: MPI wants them one behind the other, and they are copied together first.
-    pub fn reduce_scatter(
-        &self,
-        (input, output): (&Tensor, &Tensor),
-        parts: &[Range<usize>],
-        rank: u32,
-    ) -> Result<()> {
+    pub fn reduce_scatter(&self, (input, output): (&Tensor, &Tensor), parts: &[Range<usize>], rank: u32) -> Result<()> {
         let pieces: Vec<Tensor> = parts
             .iter()
             .map(|part| Ok(input.f_narrow(0, part.start as i64, part.len() as i64)?))
@@ -71,9 +65,8 @@ impl Sums {
         let Message { position, kind, operation, .. } = self.message(output, &parts[rank as usize])?;
         let counts = Parts::new(parts)?.counts;
         // SAFETY: all parts' elements are in `together`, this rank's in `output`; there are as many parts as ranks.
-        let status = unsafe {
-            ffi::MPI_Reduce_scatter(from, position, counts.as_ptr(), kind, operation, ffi::RSMPI_COMM_WORLD)
-        };
+        let status =
+            unsafe { ffi::MPI_Reduce_scatter(from, position, counts.as_ptr(), kind, operation, ffi::RSMPI_COMM_WORLD) };
         check("MPI_Reduce_scatter", status)
     }
 

@@ -134,11 +134,7 @@ impl Communicator {
     }
 
     /// Type and first address of `elements`.
-    pub(super) fn position(
-        &self,
-        tensor: &Tensor,
-        elements: &Range<usize>,
-    ) -> Result<(ncclDataType_t, *mut c_void)> {
+    pub(super) fn position(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<(ncclDataType_t, *mut c_void)> {
         ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
         ensure!(elements.start <= elements.end && elements.end <= tensor.numel(), "{elements:?} of {}", tensor.numel());
         ensure!(

@@ -140,9 +140,10 @@ impl Communicator {
     /// Sends each rank its part of `input`, and takes what comes from it to the same place of `output`, another tensor.
     pub fn all_to_all(&mut self, (input, output): (&Tensor, &Tensor), parts: &[Range<usize>]) -> Result<()> {
         self.in_group(|communicator| {
-            parts.iter().zip(0..).try_for_each(|(part, rank)| {
-                communicator.send_and_receive((input, output), part.clone(), (rank, rank))
-            })
+            parts
+                .iter()
+                .zip(0..)
+                .try_for_each(|(part, rank)| communicator.send_and_receive((input, output), part.clone(), (rank, rank)))
         })
     }
 

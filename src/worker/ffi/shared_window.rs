@@ -278,13 +278,7 @@ impl Window {
 
     /// Copies `elements` of this rank's `from`, times `factor`, to the `to` of each of the ranks `receivers`, as
     /// [`combine`](Window::combine) does.
-    pub fn spread(
-        &self,
-        factor: f32,
-        (from, to): (Array, Array),
-        elements: Range<usize>,
-        receivers: &[usize],
-    ) {
+    pub fn spread(&self, factor: f32, (from, to): (Array, Array), elements: Range<usize>, receivers: &[usize]) {
         if receivers.is_empty() {
             return;
         }

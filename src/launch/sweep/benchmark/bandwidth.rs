@@ -1,4 +1,4 @@
-//! The benchmark `bandwidth`: all-reduce alone, one job a case. A bus bandwidth below the minimum is a failure that lets
+//! The benchmark `bandwidth`: all-reduce alone, or another operation, one job a case and operation. A bus bandwidth below the minimum is a failure that lets
 //! the other cases run.
 //!
 //! Standard output is that of the jobs, and what is added begins with `#`: a program that reads nccl-tests' output can
@@ -16,9 +16,11 @@ use ringmark_record::benchmark::bandwidth::figures::{self, SizeFigures};
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::GigabytesPerSecond;
-use ringmark_record::file::run_name::{BANDWIDTH_LOG, BANDWIDTH_RECORD, RunName};
+use ringmark_record::file::run_name::{RunName, bandwidth_files, bandwidth_operation};
 use ringmark_record::options::option_table::arguments;
+use ringmark_record::stats::busbw::Bus;
 use ringmark_record::validity;
 use ringmark_record::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
@@ -39,6 +41,8 @@ use crate::output::Json;
 pub struct BandwidthSweep {
     /// In the order in which they run; none twice.
     pub cases: Vec<Case>,
+    /// What each case does, in this order; none twice.
+    pub operations: Vec<Operation>,
     /// Where and how.
     pub launch: LaunchConfig,
     /// Folder of the logs and records.
@@ -108,14 +112,15 @@ impl Benchmark for BandwidthSweep {
 
     fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
         let out_of_record = absolute_out(&self.out)?;
-        let job = |case: Case| {
+        let job = |case: Case, bandwidth: &BandwidthConfig| {
             let of = |out: &Path, name: &str| out.join(case.to_string()).join(name);
-            let files = JobFiles { log: of(&self.out, BANDWIDTH_LOG), record: of(&out_of_record, BANDWIDTH_RECORD) };
-            let bandwidth = BandwidthConfig { json: Some(files.record.clone()), ..self.bandwidth.clone() };
+            let [log, record] = bandwidth_files(bandwidth.operation);
+            let files = JobFiles { log: of(&self.out, &log), record: of(&out_of_record, &record) };
+            let bandwidth = BandwidthConfig { json: Some(files.record.clone()), ..bandwidth.clone() };
             let mut worker = vec![self.kind().to_string()];
             worker.extend(arguments(&bandwidth));
             JobPlan {
-                title: case.to_string(),
+                title: title(case, bandwidth.operation),
                 case,
                 run: None,
                 threads: bandwidth.threads,
@@ -124,7 +129,8 @@ impl Benchmark for BandwidthSweep {
                 cost: JobCost::EQUAL,
             }
         };
-        Ok(self.cases.iter().copied().map(job).collect())
+        let each = self.bandwidth.of_operations(&self.operations);
+        Ok(self.cases.iter().flat_map(|case| each.iter().map(|config| job(*case, config))).collect())
     }
 
     fn conditions(&self, _: PlanContext) -> Option<BTreeMap<String, String>> {
@@ -136,7 +142,7 @@ impl Benchmark for BandwidthSweep {
     }
 
     fn announce(&self, job: &JobPlan) -> Option<String> {
-        Some(format!("{}, ranks: {}, log: {}", job.case, job.case.ranks(), job.files.log.display()))
+        Some(format!("{}, ranks: {}, log: {}", job.title, job.case.ranks(), job.files.log.display()))
     }
 
     fn follow(&self, _: &JobPlan, _: SessionProgress) -> Echo {
@@ -152,7 +158,7 @@ impl Benchmark for BandwidthSweep {
     }
 
     fn is_miss(&self, job: &JobPlan, record: &BandwidthRecord, failure: &str) -> bool {
-        let below = |minimum| lines::below_minimum(&record.results, job.case.ranks(), minimum);
+        let below = |minimum| lines::below_minimum(&record.results, bus(job), minimum);
         // The worker takes its text from the same function, and any other failure goes before this one.
         self.bandwidth.min_busbw.and_then(below).as_deref() == Some(failure)
     }
@@ -173,6 +179,23 @@ impl Benchmark for BandwidthSweep {
     }
 }
 
+/// `1n2g`; `1n2g all_gather` of what is no all-reduce.
+fn title(case: Case, operation: Operation) -> String {
+    match operation {
+        Operation::AllReduce => case.to_string(),
+        other => format!("{case} {other}"),
+    }
+}
+
+fn operation_of(job: &JobPlan) -> Operation {
+    bandwidth_operation(&job.files.log).unwrap_or_default()
+}
+
+/// What a job's rates are of.
+fn bus(job: &JobPlan) -> Bus {
+    Bus { operation: operation_of(job), ranks: job.case.ranks() }
+}
+
 /// What the answer is, in its first field.
 const KIND: &str = "ringmark-bandwidth-figures";
 
@@ -190,10 +213,11 @@ pub struct Answer {
     cases: Vec<CaseAnswer>,
 }
 
-/// One case; its samples are in its record.
+/// One case and operation; its samples are in its record.
 #[derive(Debug, Serialize, JsonSchema)]
 struct CaseAnswer {
     case: Case,
+    operation: Operation,
     ranks: u32,
     /// Backend that summed; `null` where there are no figures.
     backend: Option<String>,
@@ -214,13 +238,14 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
         let (case, results) = (job.case, record.map(|record| record.results.as_slice()).unwrap_or_default());
         CaseAnswer {
             case,
+            operation: operation_of(job),
             ranks: case.ranks(),
             backend: record.map(|record| record.backend.clone()),
-            average_busbw: figures::average_busbw(results, case.ranks()),
+            average_busbw: figures::average_busbw(results, bus(job)),
             foreign_load: record.and_then(|record| Some(validity::foreign_load(&record.observed())?.share)),
             warnings: record.iter().flat_map(|record| &record.warnings).map(|warning| warning.text.clone()).collect(),
             failure: outcome.failure().map(str::to_owned),
-            sizes: results.iter().map(|result| SizeFigures::of(result, case.ranks())).collect(),
+            sizes: results.iter().map(|result| SizeFigures::of(result, bus(job))).collect(),
         }
     };
     Answer { kind: KIND, schema: SCHEMA, cases: ended.iter().map(of_case).collect() }
@@ -229,6 +254,8 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
 /// One row of the table.
 struct Row<'a> {
     case: &'a str,
+    /// `None` where all did an all-reduce.
+    operation: Option<&'a str>,
     ranks: &'a str,
     average: &'a str,
     best: &'a str,
@@ -239,16 +266,20 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn text(&self) -> String {
-        let Row { case, ranks, average, best, size, load, failure } = self;
-        let text = format!("{case:>8}  {ranks:>7}  {average:>9}  {best:>10}  {size:>12}  {load:>10}  {failure}");
+        let Row { case, operation, ranks, average, best, size, load, failure } = self;
+        let operation = operation.map_or(String::new(), |operation| format!("  {operation:>14}"));
+        let text =
+            format!("{case:>8}{operation}  {ranks:>7}  {average:>9}  {best:>10}  {size:>12}  {load:>10}  {failure}");
         text.trim_end().to_owned()
     }
 }
 
 /// One line a case that ran, in GB/s and bytes.
 fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
-    const HEAD: Row = Row {
+    let has_others = ended.iter().any(|ended| operation_of(&ended.job) != Operation::AllReduce);
+    let head = Row {
         case: "case",
+        operation: has_others.then_some("operation"),
         ranks: "ranks",
         average: "avg busbw",
         best: "best busbw",
@@ -256,15 +287,24 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
         load: "other load",
         failure: "failure",
     };
-    const UNITS: Row =
-        Row { case: "", ranks: "", average: "(GB/s)", best: "(GB/s)", size: "(B)", load: "(%)", failure: "" };
+    let units = Row {
+        case: "",
+        operation: has_others.then_some(""),
+        ranks: "",
+        average: "(GB/s)",
+        best: "(GB/s)",
+        size: "(B)",
+        load: "(%)",
+        failure: "",
+    };
     let mut has_doubtful = false;
-    let mut table = vec![String::new(), HEAD.text(), UNITS.text()];
+    let mut table = vec![String::new(), head.text(), units.text()];
     for EndedJob { job, outcome, .. } in ended {
         let results = outcome.figures().map(|record| record.results.as_slice()).unwrap_or_default();
         let (ranks, none) = (job.case.ranks(), || "-".to_owned());
-        let average = figures::average_busbw(results, ranks).map_or_else(none, |average| format!("{:.2}", average.0));
-        let (size, best) = figures::best_busbw(results, ranks)
+        let average =
+            figures::average_busbw(results, bus(job)).map_or_else(none, |average| format!("{:.2}", average.0));
+        let (size, best) = figures::best_busbw(results, bus(job))
             .map_or_else(|| (none(), none()), |(size, best)| (size.0.to_string(), format!("{:.2}", best.0)));
         let load = outcome.figures().and_then(|record| validity::foreign_load(&record.observed()));
         let is_doubtful = load.as_ref().is_some_and(|load| load.share > HEAVY_FOREIGN_LOAD);
@@ -272,9 +312,10 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
         has_doubtful |= is_doubtful;
         let load = load.map_or_else(none, |load| format!("{:.1}", load.share * 100.0));
         let failure = outcome.failure().unwrap_or("-").replace('\n', " ");
-        let (case, ranks) = (job.case.to_string(), ranks.to_string());
+        let (case, operation, ranks) = (job.case.to_string(), operation_of(job).to_string(), ranks.to_string());
         let row = Row {
             case: &case,
+            operation: has_others.then_some(&operation),
             ranks: &ranks,
             average: &average,
             best: &best,
@@ -338,6 +379,7 @@ mod tests {
         let environment = LaunchEnvironment::default();
         BandwidthSweep {
             cases: vec![CASE],
+            operations: vec![Operation::AllReduce],
             launch: LaunchConfig {
                 hosts: Hosts::this_machine(2),
                 timeout: None,
@@ -373,7 +415,7 @@ mod tests {
 
     /// The text of [`lines::below_minimum`].
     fn miss() -> String {
-        lines::below_minimum(&record(None).results, 2, GigabytesPerSecond(1000.0)).expect("a miss")
+        lines::below_minimum(&record(None).results, Bus::all_reduce(2), GigabytesPerSecond(1000.0)).expect("a miss")
     }
 
     fn failure(end: Ended, record: Result<BandwidthRecord, String>) -> Option<String> {
@@ -424,6 +466,32 @@ mod tests {
     2n8g       16      18.75       18.75    1000000000           -  too slow
     4n8g       32          -           -             -           -  mpirun ended with exit status 7
 in parentheses: not to be quoted, others took more than 25 %: stop them and measure again"
+        );
+    }
+
+    #[test]
+    fn every_operation_is_a_job_and_a_line_of_its_own() {
+        let environment = LaunchEnvironment::default();
+        let operations = vec![Operation::AllReduce, Operation::AllGather];
+        let sweep = BandwidthSweep { operations, ..sweep(None) };
+        let jobs = sweep.plan(PlanContext { environment: &environment, begun: None }).expect("a plan");
+        let titles: Vec<&str> = jobs.iter().map(|job| job.title.as_str()).collect();
+        assert_eq!(titles, ["1n2g", "1n2g all_gather"]);
+        let logs: Vec<String> = jobs.iter().map(|job| job.files.log.display().to_string()).collect();
+        assert_eq!(logs, ["out/1n2g/bandwidth.log", "out/1n2g/bandwidth_all_gather.log"]);
+        assert!(jobs[1].arguments.join(" ").contains("--op all_gather"), "{:?}", jobs[1].arguments);
+        let ended: Vec<_> = jobs
+            .into_iter()
+            .map(|job| EndedJob { job, took: Duration::ZERO, outcome: JobOutcome::Sound(record(None)) })
+            .collect();
+        // 10 GB/s of algbw, of which an all-gather of two counts half.
+        assert_eq!(
+            table(&ended),
+            "
+    case       operation    ranks  avg busbw  best busbw       of size  other load  failure
+                                      (GB/s)      (GB/s)           (B)         (%)
+    1n2g      all_reduce        2      10.00       10.00    1000000000           -  -
+    1n2g      all_gather        2       5.00        5.00    1000000000           -  -"
         );
     }
 

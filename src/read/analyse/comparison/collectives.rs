@@ -12,7 +12,7 @@ use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResu
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::{Bytes, Seconds};
-use ringmark_record::stats::busbw::{algbw, busbw};
+use ringmark_record::stats::busbw::{Bus, algbw, busbw};
 use ringmark_record::stats::summary::{mean, step_percentiles};
 use serde_json::Value;
 
@@ -28,6 +28,9 @@ pub const PROGRAM: &str = "program";
 /// Share by which a rate may differ from what its time makes of it: more than rounding ever does.
 const RATE_TOLERANCE: f64 = 0.02;
 
+/// Out of place and in place.
+const PLACES: [&str; 2] = ["out", "in"];
+
 /// Takes in one record of `ringmark bandwidth`.
 pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Result<()> {
     let record = BandwidthRecord::read(BufReader::new(input))?;
@@ -40,14 +43,14 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     let mut around = EnvironmentText::new();
     environment::add_environment(&mut around, &record.environment);
     environment::add_ranks(&mut around, &record.ranks);
-    environment::add(&mut around, "all-reduce by", &record.backend);
+    environment::add(&mut around, &format!("{} by", record.config.operation.text()), &record.backend);
     environment::add_nccl(&mut around, &record.nccl);
     side.started.extend(environment::moment(record.started));
 
     let mut settings = text_of_options(&serde_json::to_value(&record.config)?);
-    // Which messages there are is seen in their names; where files lie does not matter; what was left to the program is
+    // What is done and which messages there are is seen in their names; where files lie does not matter; what was left to the program is
     // told by what it chose.
-    for of_no_interest in ["messages", "json", "min_busbw", "device"] {
+    for of_no_interest in ["operation", "reduction", "root", "messages", "json", "min_busbw", "device"] {
         settings.remove(of_no_interest);
     }
     let optimizer = settings.remove("optimizer").filter(|optimizer| *optimizer != OptimizerChoice::None.to_string());
@@ -59,9 +62,16 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
         Messages::Sizes { .. } => String::new(),
         Messages::Gradients(model) => format!(" of {model}"),
     };
+    let operands = record.config.operands();
+    let mut what = name(&operands.operation.to_string(), &operands.reduction_name(), ranks, hosts.len());
+    if operands.root_number() >= 0 {
+        what += &of_root(&operands.root.to_string());
+    }
+    // Where nothing can lie in its place another number is measured than nccl-tests': see docs/bandwidth.md.
+    let places = if operands.operation.goes_in_place() { PLACES } else { ["out", "in, by a copy"] };
     for result in &record.results {
         let set = SideTable {
-            name: name("all_reduce", "sum", ranks, hosts.len()),
+            name: what.clone(),
             must: vec![
                 ("element type", Some(result.element.clone())),
                 ("device", Some(device.to_string())),
@@ -72,8 +82,9 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
         };
         let message = format!("{}{gradients}", size(result.bytes));
         let seen = Seen { environment: &around, warnings: &warnings, objections: &objections };
-        let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, ranks));
-        take_message(side, set, file, &message, [figures(&result.out_of_place), figures(&result.in_place)], seen);
+        let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, record.bus()));
+        let figures = [figures(&result.out_of_place), figures(&result.in_place)];
+        take_message(side, set, file, (&message, places), figures, seen);
     }
     Ok(())
 }
@@ -97,13 +108,13 @@ fn take_message(
     side: &mut Side,
     set: SideTable,
     file: &Path,
-    message: &str,
+    (message, places): (&str, [&str; 2]),
     figures: [Option<Result<RunFigures, String>>; 2],
     seen: Seen,
 ) {
     let set = side.set(set);
     let mut left_out = Vec::new();
-    for (place, figures) in ["out", "in"].into_iter().zip(figures) {
+    for (place, figures) in places.into_iter().zip(figures) {
         let message = format!("{message} {place}");
         match figures {
             None => {}
@@ -120,11 +131,11 @@ fn take_message(
     side.left_out.extend(left_out);
 }
 
-fn of_record(result: &MessageResult, timing: &Timing, ranks: u32) -> Result<RunFigures, String> {
+fn of_record(result: &MessageResult, timing: &Timing, bus: Bus) -> Result<RunFigures, String> {
     check_wrong(timing.wrong)?;
     let time = timing.mean().unwrap_or_default();
     // One rank has nothing to send, and no bus bandwidth.
-    let rate = if ranks > 1 { busbw(result.bytes, time, ranks) } else { algbw(result.bytes, time) };
+    let rate = if bus.ranks > 1 { busbw(result.bytes, time, bus) } else { algbw(result.bytes, time) };
     RunFigures::of(rate.0, time, step_percentiles(timing.pooled()))
         .ok_or_else(|| format!("a time that is none (their mean is {time})"))
 }
@@ -170,7 +181,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
             what += &format!(", {} groups at once", config.groups());
         }
         if message.root.trim() != "-1" {
-            what += &format!(", root {}", message.root.trim());
+            what += &of_root(message.root.trim());
         }
         let set = SideTable {
             name: what,
@@ -193,7 +204,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, input: impl Read) -> anyhow
             figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
         ];
         let seen = Seen { environment: &around, warnings: &notes, objections: &[] };
-        take_message(side, set, file, &size(Bytes(message.size)), figures, seen);
+        take_message(side, set, file, (&size(Bytes(message.size)), PLACES), figures, seen);
     }
     Ok(())
 }
@@ -269,6 +280,10 @@ fn check_wrong(wrong: Option<u64>) -> Result<(), String> {
         None | Some(0) => Ok(()),
         Some(wrong) => Err(format!("{wrong} wrong elements: what is not summed right has no speed")),
     }
+}
+
+fn of_root(root: &str) -> String {
+    format!(", root {root}")
 }
 
 fn name(collective: &str, operation: &str, ranks: u32, hosts: usize) -> String {

@@ -11,6 +11,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use ringmark_record::options::usage::usage;
@@ -172,8 +173,13 @@ impl Evidence {
         Ok(self)
     }
 
-    /// Refuses a record of another backend, device or wire, or of more than the all-reduce.
+    /// Refuses a record of another backend, device or wire, or of another operation or more than the all-reduce.
     fn check(&self, record: &BandwidthRecord) -> anyhow::Result<()> {
+        let operation = record.config.operation;
+        ensure!(
+            operation == Operation::AllReduce,
+            "it is of {operation}, and training exchanges by all_reduce: measure it without --op"
+        );
         let device = record.ranks.first().map(|rank| rank.device);
         if let (Some((expected, _)), Some(found)) = (self.conditions, device) {
             ensure!(expected == found, "it was measured on {found}, the runs on {expected}: measure both on the same");

@@ -2,6 +2,7 @@
 
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, Timing};
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use ringmark_record::stats::busbw::busbw;
 use schemars::JsonSchema;
@@ -46,11 +47,16 @@ struct OneResult<'a> {
     left_out: Vec<String>,
 }
 
-/// One case of a bandwidth run.
+/// One case and operation of a bandwidth run.
 #[derive(Serialize, JsonSchema)]
 struct Bandwidth<'a> {
     case: String,
     ranks: u32,
+    operation: Operation,
+    /// As nccl-tests has it: `none` where nothing is reduced.
+    reduction: String,
+    /// As nccl-tests has it: -1 where there is none.
+    root: i64,
     backend: &'a str,
     messages: Vec<Message<'a>>,
 }
@@ -84,7 +90,7 @@ pub fn of(results: &[ResultFolder], published: bool) -> Report<'_> {
 }
 
 fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
-    let ranks = case.ranks();
+    let (ranks, operands) = (case.ranks(), record.config.operands());
     let messages = record.results.iter().flat_map(|message| {
         let side = move |(side, timing): (&'static str, Option<&Timing>)| {
             let timing = timing?;
@@ -94,11 +100,19 @@ fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
                 element: &message.element,
                 side,
                 seconds,
-                busbw_gb_per_s: seconds.map(|seconds| busbw(message.bytes, seconds, ranks)),
+                busbw_gb_per_s: seconds.map(|seconds| busbw(message.bytes, seconds, record.bus())),
                 wrong: timing.wrong,
             })
         };
         message.sides().into_iter().filter_map(side)
     });
-    Bandwidth { case: case.to_string(), ranks, backend: &record.backend, messages: messages.collect() }
+    Bandwidth {
+        case: case.to_string(),
+        ranks,
+        operation: operands.operation,
+        reduction: operands.reduction_name(),
+        root: operands.root_number(),
+        backend: &record.backend,
+        messages: messages.collect(),
+    }
 }

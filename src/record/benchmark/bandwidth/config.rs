@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::dimension::device::DeviceChoice;
 use crate::dimension::model::Model;
+use crate::dimension::operation::{Operands, Operation, Reduction};
 use crate::dimension::units::{Bytes, GigabytesPerSecond};
 use crate::keyword_enum;
 
 keyword_enum!(
-    /// What follows the all-reduce inside the measured time.
+    /// What follows the exchange inside the measured time.
     OptimizerChoice {
         /// Nothing.
         None = "none",
@@ -53,7 +54,7 @@ pub enum Growth {
     Increment(Bytes),
 }
 
-/// What is reduced.
+/// What is exchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Messages {
@@ -73,7 +74,16 @@ pub enum Messages {
 /// One bandwidth run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BandwidthConfig {
-    /// What is reduced.
+    /// What the ranks do with it; older records have an all-reduce and do not say so.
+    #[serde(default)]
+    pub operation: Operation,
+    /// How values come together where they are reduced.
+    #[serde(default)]
+    pub reduction: Reduction,
+    /// Rank that is the root of a reduce or a broadcast.
+    #[serde(default)]
+    pub root: u32,
+    /// What is exchanged.
     pub messages: Messages,
     /// Of which arrays, where they are gradients.
     #[serde(default = "Arrays::all")]
@@ -91,7 +101,7 @@ pub struct BandwidthConfig {
     pub warmup: u32,
     /// Whether every rank checks every result.
     pub check: bool,
-    /// What follows the all-reduce inside the measured time.
+    /// What follows the exchange inside the measured time.
     pub optimizer: OptimizerChoice,
     /// Where rank 0 writes every sample.
     pub json: Option<PathBuf>,
@@ -102,6 +112,9 @@ pub struct BandwidthConfig {
 impl Default for BandwidthConfig {
     fn default() -> BandwidthConfig {
         BandwidthConfig {
+            operation: Operation::AllReduce,
+            reduction: Reduction::Sum,
+            root: 0,
             messages: Messages::Sizes { begin: Bytes(8), end: Bytes(128 << 20), growth: Growth::Factor(2) },
             arrays: Arrays::Weights,
             device: DeviceChoice::Auto,
@@ -131,6 +144,61 @@ impl BandwidthConfig {
         };
         std::iter::successors(Some(begin), next).take_while(|size| size.0 <= end.0).collect()
     }
+
+    /// What so many ranks exchange at each size, by nccl-tests' rule: where every rank has a part the parts are of one length
+    /// and a multiple of 16 bytes, and the array is what they come to. A size that makes no other array than the one before
+    /// is left out, and so is one that has no such part.
+    ///
+    /// All-gather of 8, 32 and 100 bytes of fp32 among 3 ranks: 96 bytes, 8 elements a rank.
+    pub fn arrays_among(&self, ranks: u32) -> Vec<ArraySize> {
+        const PART_BYTES: u64 = 16;
+        let element = self.exchange.wire.bytes();
+        let size = |size: Bytes| {
+            let elements = size.0 / element;
+            match self.operation.is_divided() {
+                false => ArraySize { bytes: Bytes(elements * element), count: elements, elements },
+                true => {
+                    let grain = PART_BYTES / element;
+                    let count = elements / u64::from(ranks) / grain * grain;
+                    let elements = count * u64::from(ranks);
+                    ArraySize { bytes: Bytes(elements * element), count, elements }
+                }
+            }
+        };
+        let mut sizes: Vec<ArraySize> = self.sizes().into_iter().map(size).filter(|size| size.count > 0).collect();
+        sizes.dedup();
+        sizes
+    }
+
+    /// One for each of `operations`. What only some of them have, a reduction or a root, the others are not given, where any
+    /// of them has it.
+    pub fn of_operations(&self, operations: &[Operation]) -> Vec<BandwidthConfig> {
+        let any = |has: fn(Operation) -> bool| operations.iter().any(|operation| has(*operation));
+        let (any_reduces, any_has_root) = (any(Operation::reduces), any(Operation::has_root));
+        let of = |operation: &Operation| BandwidthConfig {
+            operation: *operation,
+            reduction: if any_reduces && !operation.reduces() { Reduction::default() } else { self.reduction },
+            root: if any_has_root && !operation.has_root() { 0 } else { self.root },
+            ..self.clone()
+        };
+        operations.iter().map(of).collect()
+    }
+
+    /// What the table says of the operation.
+    pub fn operands(&self) -> Operands {
+        Operands { operation: self.operation, reduction: self.reduction, root: self.root }
+    }
+}
+
+/// One size of an operation's array.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ArraySize {
+    /// All ranks' parts together.
+    pub bytes: Bytes,
+    /// Elements of one rank's part; of the array where there are no parts.
+    pub count: u64,
+    /// Elements of the array.
+    pub elements: u64,
 }
 
 /// A size as nccl-tests takes it: bytes, or with K, M or G in steps of 1024.
@@ -160,6 +228,7 @@ impl FromStr for TypedSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmark::exchange::Wire;
 
     fn sizes(begin: u64, end: u64, growth: Growth) -> BandwidthConfig {
         let messages = Messages::Sizes { begin: Bytes(begin), end: Bytes(end), growth };
@@ -172,6 +241,36 @@ mod tests {
         assert_eq!(config.sizes(), [8, 16, 32, 64].map(Bytes));
         let config = sizes(100, 300, Growth::Increment(Bytes(100)));
         assert_eq!(config.sizes(), [100, 200, 300].map(Bytes));
+    }
+
+    #[test]
+    fn parts_are_nccl_tests_own() {
+        let arrays = |operation, begin, end, ranks| {
+            let config = BandwidthConfig { operation, ..sizes(begin, end, Growth::Factor(2)) };
+            let arrays = config.arrays_among(ranks).into_iter();
+            arrays.map(|size| (size.bytes.0, size.count, size.elements)).collect::<Vec<_>>()
+        };
+        // Three parts of 16 bytes need 48: of 64 bytes, and 128 has three of 32.
+        assert_eq!(arrays(Operation::AllGather, 8, 128, 3), [(48, 4, 12), (96, 8, 24)]);
+        assert_eq!(arrays(Operation::AllReduce, 8, 16, 3), [(8, 2, 2), (16, 4, 4)]);
+        assert_eq!(arrays(Operation::Sendrecv, 6, 6, 3), [(4, 1, 1)]);
+        let of_halves = BandwidthConfig {
+            exchange: ExchangeConfig { wire: Wire::Bf16, ..ExchangeConfig::default() },
+            operation: Operation::Alltoall,
+            ..sizes(100, 116, Growth::Increment(Bytes(8)))
+        };
+        let one = ArraySize { bytes: Bytes(96), count: 16, elements: 48 };
+        assert_eq!(of_halves.arrays_among(3), [one], "the same array once");
+    }
+
+    #[test]
+    fn operations_get_what_they_have() {
+        let asked = BandwidthConfig { reduction: Reduction::Max, root: 1, ..BandwidthConfig::default() };
+        let all = [Operation::AllReduce, Operation::Reduce, Operation::AllGather];
+        let given: Vec<_> = asked.of_operations(&all).iter().map(|config| (config.reduction, config.root)).collect();
+        assert_eq!(given, [(Reduction::Max, 0), (Reduction::Max, 1), (Reduction::Sum, 0)]);
+        let alone = &asked.of_operations(&[Operation::AllGather])[0];
+        assert_eq!((alone.reduction, alone.root), (Reduction::Max, 1), "to be refused in words");
     }
 
     #[test]

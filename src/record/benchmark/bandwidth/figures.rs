@@ -8,15 +8,15 @@ use serde::Serialize;
 
 use crate::benchmark::bandwidth::record::{MessageResult, Timing};
 use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
-use crate::stats::busbw::{algbw, busbw};
+use crate::stats::busbw::{Bus, algbw, busbw};
 use crate::stats::summary::{coefficient_of_variation, mean, percentile};
 
 /// One size for programs.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SizeFigures {
-    /// Size of the reduced array.
+    /// Size of the array, all ranks' parts together.
     pub bytes: Bytes,
-    /// Its elements.
+    /// Elements that the operation counts: those of one rank's part, where there are parts.
     pub count: u64,
     /// Element type as nccl-tests calls it.
     pub element: String,
@@ -35,7 +35,7 @@ pub struct SideFigures {
     pub algbw: GigabytesPerSecond,
     /// Of that mean.
     pub busbw: GigabytesPerSecond,
-    /// Elements that differ from the exact sum; `None` where nothing was checked.
+    /// Elements that differ from the exact result; `None` where nothing was checked.
     pub wrong: Option<u64>,
     /// How the times spread.
     #[serde(flatten)]
@@ -62,15 +62,15 @@ pub struct TimeSpread {
 }
 
 impl SizeFigures {
-    /// Of `result`, measured by so many ranks.
-    pub fn of(result: &MessageResult, ranks: u32) -> SizeFigures {
+    /// Of `result`, measured by these ranks.
+    pub fn of(result: &MessageResult, bus: Bus) -> SizeFigures {
         let side = |timing: Option<&Timing>| {
             let timing = timing?;
             let time = timing.mean()?;
             Some(SideFigures {
                 time,
                 algbw: algbw(result.bytes, time),
-                busbw: busbw(result.bytes, time, ranks),
+                busbw: busbw(result.bytes, time, bus),
                 wrong: timing.wrong,
                 spread: TimeSpread::of(timing)?,
             })
@@ -104,19 +104,19 @@ impl TimeSpread {
 
 /// Mean of every bus bandwidth in the table, both sides of all sizes: nccl-tests' `Avg bus bandwidth`. `None` without
 /// a sample.
-pub fn average_busbw(results: &[MessageResult], ranks: u32) -> Option<GigabytesPerSecond> {
-    let rates: Vec<f64> = rates(results, ranks).map(|(_, rate)| rate.0).collect();
+pub fn average_busbw(results: &[MessageResult], bus: Bus) -> Option<GigabytesPerSecond> {
+    let rates: Vec<f64> = rates(results, bus).map(|(_, rate)| rate.0).collect();
     mean(&rates).map(GigabytesPerSecond)
 }
 
 /// The size that went fastest on either side, and how fast.
-pub fn best_busbw(results: &[MessageResult], ranks: u32) -> Option<(Bytes, GigabytesPerSecond)> {
-    rates(results, ranks).max_by(|(_, one), (_, other)| one.0.total_cmp(&other.0))
+pub fn best_busbw(results: &[MessageResult], bus: Bus) -> Option<(Bytes, GigabytesPerSecond)> {
+    rates(results, bus).max_by(|(_, one), (_, other)| one.0.total_cmp(&other.0))
 }
 
 /// The largest size, and how fast it went on its faster side.
-pub fn largest_busbw(results: &[MessageResult], ranks: u32) -> Option<(Bytes, GigabytesPerSecond)> {
-    rates(results, ranks).max_by(|one, other| one.0.0.cmp(&other.0.0).then(one.1.0.total_cmp(&other.1.0)))
+pub fn largest_busbw(results: &[MessageResult], bus: Bus) -> Option<(Bytes, GigabytesPerSecond)> {
+    rates(results, bus).max_by(|one, other| one.0.0.cmp(&other.0.0).then(one.1.0.total_cmp(&other.1.0)))
 }
 
 /// Elements that differ from the exact sum, over all sizes and sides; `None` where nothing was checked.
@@ -124,8 +124,8 @@ pub fn wrong(results: &[MessageResult]) -> Option<u64> {
     timings(results).filter_map(|(_, timing)| timing.wrong).reduce(u64::saturating_add)
 }
 
-fn rates(results: &[MessageResult], ranks: u32) -> impl Iterator<Item = (Bytes, GigabytesPerSecond)> {
-    timings(results).filter_map(move |(bytes, timing)| Some((bytes, busbw(bytes, timing.mean()?, ranks))))
+fn rates(results: &[MessageResult], bus: Bus) -> impl Iterator<Item = (Bytes, GigabytesPerSecond)> {
+    timings(results).filter_map(move |(bytes, timing)| Some((bytes, busbw(bytes, timing.mean()?, bus))))
 }
 
 fn timings(results: &[MessageResult]) -> impl Iterator<Item = (Bytes, &Timing)> {
@@ -158,15 +158,15 @@ mod tests {
     fn the_average_is_over_every_printed_rate() {
         // 2, 1 and 4 GB/s.
         let results = [result(Some(1.0), Some(2.0), Some(1)), result(None, Some(0.5), Some(2))];
-        assert_eq!(average_busbw(&results, 2), Some(GigabytesPerSecond(7.0 / 3.0)));
-        assert_eq!(best_busbw(&results, 2), Some((Bytes(2_000_000_000), GigabytesPerSecond(4.0))));
+        assert_eq!(average_busbw(&results, Bus::all_reduce(2)), Some(GigabytesPerSecond(7.0 / 3.0)));
+        assert_eq!(best_busbw(&results, Bus::all_reduce(2)), Some((Bytes(2_000_000_000), GigabytesPerSecond(4.0))));
         assert_eq!(wrong(&results), Some(4));
-        assert_eq!(average_busbw(&results, 1), Some(GigabytesPerSecond(0.0)));
+        assert_eq!(average_busbw(&results, Bus::all_reduce(1)), Some(GigabytesPerSecond(0.0)));
     }
 
     #[test]
     fn a_size_has_its_rates_and_their_spread() {
-        let figures = SizeFigures::of(&result(None, Some(0.5), Some(2)), 2);
+        let figures = SizeFigures::of(&result(None, Some(0.5), Some(2)), Bus::all_reduce(2));
         let side = figures.in_place.expect("it was measured");
         assert_eq!((figures.out_of_place, side.wrong), (None, Some(2)));
         assert_eq!((side.algbw.0, side.busbw.0, side.spread.p99), (4.0, 4.0, Seconds(0.5)));
@@ -176,7 +176,10 @@ mod tests {
     #[test]
     fn nothing_measured_has_no_figure() {
         let results = [result(None, None, None)];
-        assert_eq!((average_busbw(&results, 2), best_busbw(&results, 2)), (None, None));
+        assert_eq!(
+            (average_busbw(&results, Bus::all_reduce(2)), best_busbw(&results, Bus::all_reduce(2))),
+            (None, None)
+        );
         assert_eq!((wrong(&results), wrong(&[result(None, Some(1.0), None)])), (None, None));
     }
 }

@@ -7,8 +7,9 @@
 use crate::benchmark::bandwidth::config::Arrays;
 use crate::benchmark::bandwidth::figures::{self, TimeSpread};
 use crate::benchmark::bandwidth::record::{MemoryLimit, MessageResult, Timing};
+use crate::dimension::operation::Operands;
 use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
-use crate::stats::busbw::{algbw, busbw, card_rate};
+use crate::stats::busbw::{Bus, algbw, busbw, card_rate};
 
 /// What stands in place of a figure that there is none of, as in nccl-tests.
 const NONE: &str = "N/A";
@@ -31,19 +32,20 @@ fn header_line(message: [&str; 5], side: [&str; 4]) -> String {
 }
 
 /// One size of nccl-tests' table: time is the mean over ranks and iterations, in us.
-pub fn row(result: &MessageResult, ranks: u32) -> String {
+pub fn row(result: &MessageResult, operands: Operands, ranks: u32) -> String {
     let MessageResult { bytes, count, element, .. } = result;
-    let sides = result.sides().map(|(_, timing)| side(*bytes, timing, ranks)).concat();
-    // The all-reduce is a sum and has no root.
-    format!("{:>12}  {count:>12}  {element:>8}  {:>6}  {:>6}{sides}", bytes.0, "sum", -1)
+    let bus = Bus { operation: operands.operation, ranks };
+    let sides = result.sides().map(|(_, timing)| side(*bytes, timing, bus)).concat();
+    let (reduction, root) = (operands.reduction_name(), operands.root_number());
+    format!("{:>12}  {count:>12}  {element:>8}  {reduction:>6}  {root:>6}{sides}", bytes.0)
 }
 
-fn side(bytes: Bytes, timing: Option<&Timing>, ranks: u32) -> String {
+fn side(bytes: Bytes, timing: Option<&Timing>, bus: Bus) -> String {
     let Some((timing, time)) = timing.and_then(|timing| Some((timing, timing.mean()?))) else {
         return side_columns([NONE; 4]);
     };
     let wrong = timing.wrong.map_or(NONE.to_owned(), |wrong| general(wrong as f64));
-    let (algbw, busbw) = (algbw(bytes, time), busbw(bytes, time, ranks));
+    let (algbw, busbw) = (algbw(bytes, time), busbw(bytes, time, bus));
     side_columns([&fitted(time.0 * 1e6, 7), &fitted(algbw.0, 6), &fitted(busbw.0, 6), &wrong])
 }
 
@@ -52,18 +54,18 @@ fn side_columns([time, algbw, busbw, wrong]: [&str; 4]) -> String {
 }
 
 /// Foot of nccl-tests' table: wrong elements of all sizes, and the mean of all bus bandwidths.
-pub fn footer(results: &[MessageResult], ranks: u32) -> String {
+pub fn footer(results: &[MessageResult], bus: Bus) -> String {
     // nccl-tests says 0 of results that it did not check as well; the column #wrong has N/A there.
     let wrong = match figures::wrong(results) {
         None | Some(0) => "0 OK".to_owned(),
         Some(wrong) => format!("{wrong} FAILED"),
     };
-    format!("# {:<20} : {wrong}\n{}", "Out of bounds values", average(results, ranks))
+    format!("# {:<20} : {wrong}\n{}", "Out of bounds values", average(results, bus))
 }
 
 /// The mean of all bus bandwidths, as nccl-tests has it under its table.
-pub fn average(results: &[MessageResult], ranks: u32) -> String {
-    let average = figures::average_busbw(results, ranks).map_or(NONE.to_owned(), |average| general(average.0));
+pub fn average(results: &[MessageResult], bus: Bus) -> String {
+    let average = figures::average_busbw(results, bus).map_or(NONE.to_owned(), |average| general(average.0));
     // Programs take the last word of the line for the number: nothing may follow it.
     format!("# {:<20} : {average}", "Avg bus bandwidth")
 }
@@ -117,7 +119,7 @@ pub fn trained_arrays(count: u32, size: Bytes, exchanged: Arrays) -> String {
 /// measure.py's line of an iteration, from 1: `time` is the mean over ranks, `error` the worst rank's; `None`, not
 /// checked, is -1 there.
 pub fn iteration(number: usize, size: Bytes, time: Seconds, ranks: u32, error: Option<f64>) -> String {
-    let rate = busbw(size, time, ranks).0;
+    let rate = busbw(size, time, Bus::all_reduce(ranks)).0;
     let error = error.unwrap_or(-1.0);
     format!("iter {number}, {:.6} sec, {rate:.6} GB/sec per gpu, error {error:.6}", time.0)
 }
@@ -141,14 +143,14 @@ pub fn memory(limit: &MemoryLimit, results: &[MessageResult], ranks: u32) -> Str
     if busbw.0 <= 0.0 {
         return line;
     }
-    let reached = figures::largest_busbw(results, ranks)
+    let reached = figures::largest_busbw(results, Bus::all_reduce(ranks))
         .map_or(String::new(), |(size, rate)| format!("; {size} reached {:.0} %", rate.0 / busbw.0 * 100.0));
     format!("{line}, allows {busbw:.1} busbw{reached}")
 }
 
-/// What every node's network card carried at the best size; `None` on one node, where nothing goes over a card.
+/// What every node's network card carried of an all-reduce at the best size; `None` on one node, where nothing goes over a card.
 pub fn network_card(results: &[MessageResult], nodes: u32, ranks: u32) -> Option<String> {
-    let (size, best) = figures::best_busbw(results, ranks).filter(|_| nodes > 1)?;
+    let (size, best) = figures::best_busbw(results, Bus::all_reduce(ranks)).filter(|_| nodes > 1)?;
     let rate = card_rate(best, nodes, ranks);
     Some(format!(
         "# network card of each node: {rate:.2} at the best size, {size}, of {best:.2} busbw over {nodes} nodes"
@@ -156,14 +158,14 @@ pub fn network_card(results: &[MessageResult], nodes: u32, ranks: u32) -> Option
 }
 
 /// Why a run misses `--min-busbw`; `None` where its average is no lower.
-pub fn below_minimum(results: &[MessageResult], ranks: u32, minimum: GigabytesPerSecond) -> Option<String> {
-    if ranks < 2 {
+pub fn below_minimum(results: &[MessageResult], bus: Bus, minimum: GigabytesPerSecond) -> Option<String> {
+    if bus.ranks < 2 {
         return Some(format!(
             "one rank has no bus bandwidth to compare with --min-busbw {}: start two or more",
             minimum.0
         ));
     }
-    let Some(average) = figures::average_busbw(results, ranks) else {
+    let Some(average) = figures::average_busbw(results, bus) else {
         return Some(format!("nothing was measured to compare with --min-busbw {}", minimum.0));
     };
     // NaN is no pass.
@@ -222,6 +224,7 @@ fn scientific(value: f64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dimension::operation::{Operation, Reduction};
 
     fn timing(seconds: &[&[f64]], wrong: Option<u64>, error: &[f64]) -> Timing {
         let rank = |times: &&[f64]| times.iter().copied().map(Seconds).collect();
@@ -240,6 +243,8 @@ mod tests {
         }
     }
 
+    const SUM: Operands = Operands { operation: Operation::AllReduce, reduction: Reduction::Sum, root: 0 };
+
     /// `seconds` on both of two ranks, checked and sound.
     fn sound(seconds: f64) -> Option<Timing> {
         Some(timing(&[&[seconds], &[seconds]], Some(0), &[0.0]))
@@ -254,9 +259,9 @@ mod tests {
     fn the_table_is_nccl_tests_own() {
         let lines = [
             table_header(),
-            row(&result(8, sound(0.000_012_344), sound(0.000_012)), 2),
-            row(&result(134_217_728, sound(0.001_211_2), Some(timing(&[&[12.5]], None, &[]))), 4),
-            row(&result(1_073_741_824, None, Some(timing(&[&[0.25], &[0.75]], Some(1_234_567), &[]))), 2),
+            row(&result(8, sound(0.000_012_344), sound(0.000_012)), SUM, 2),
+            row(&result(134_217_728, sound(0.001_211_2), Some(timing(&[&[12.5]], None, &[]))), SUM, 4),
+            row(&result(1_073_741_824, None, Some(timing(&[&[0.25], &[0.75]], Some(1_234_567), &[]))), SUM, 2),
         ];
         assert_eq!(
             lines.join("\n"),
@@ -271,13 +276,36 @@ mod tests {
         );
     }
 
+    /// nccl-tests' all_gather_perf, reduce_perf -r 1 -o max and sendrecv_perf, of 1 GB in 0.1 s.
+    #[test]
+    fn other_operations_have_nccl_tests_columns() {
+        let row_of = |operation, reduction, root, ranks| {
+            let row = row(&gigabyte(), Operands { operation, reduction, root }, ranks);
+            row.split_whitespace().map(str::to_owned).collect::<Vec<_>>()[3..8].join(" ")
+        };
+        assert_eq!(row_of(Operation::AllGather, Reduction::Sum, 0, 4), "none -1 100000 10.00 7.50");
+        assert_eq!(row_of(Operation::Reduce, Reduction::Max, 1, 4), "max 1 100000 10.00 10.00");
+        assert_eq!(row_of(Operation::Broadcast, Reduction::Sum, 0, 4), "none 0 100000 10.00 10.00");
+        assert_eq!(row_of(Operation::Sendrecv, Reduction::Sum, 0, 4), "sum -1 100000 10.00 10.00");
+        assert_eq!(row_of(Operation::ReduceScatter, Reduction::Avg, 0, 2), "avg -1 100000 10.00 5.00");
+    }
+
     #[test]
     fn the_footer_is_nccl_tests_own() {
-        assert_eq!(footer(&[gigabyte()], 2), "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 7.5");
+        assert_eq!(
+            footer(&[gigabyte()], Bus::all_reduce(2)),
+            "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 7.5"
+        );
         let wrong = result(8, Some(timing(&[&[1e-6]], Some(3), &[])), None);
-        assert_eq!(footer(&[wrong], 2), "# Out of bounds values : 3 FAILED\n# Avg bus bandwidth    : 0.008");
+        assert_eq!(
+            footer(&[wrong], Bus::all_reduce(2)),
+            "# Out of bounds values : 3 FAILED\n# Avg bus bandwidth    : 0.008"
+        );
         let not_checked = result(1 << 30, None, Some(timing(&[&[0.03], &[0.03]], None, &[])));
-        assert_eq!(footer(&[not_checked], 2), "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 35.7914");
+        assert_eq!(
+            footer(&[not_checked], Bus::all_reduce(2)),
+            "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 35.7914"
+        );
     }
 
     #[test]
@@ -347,7 +375,7 @@ mod tests {
     #[test]
     fn a_miss_of_the_minimum_tells_value_and_cure() {
         let results = [gigabyte()];
-        let missed = |ranks, minimum| below_minimum(&results, ranks, GigabytesPerSecond(minimum));
+        let missed = |ranks, minimum| below_minimum(&results, Bus::all_reduce(ranks), GigabytesPerSecond(minimum));
         assert_eq!(missed(2, 7.5), None);
         assert_eq!(
             missed(2, 1000.0).as_deref(),
@@ -357,7 +385,7 @@ mod tests {
             )
         );
         assert!(missed(1, 1.0).is_some_and(|message| message.contains("start two or more")));
-        let nothing = below_minimum(&[], 2, GigabytesPerSecond(1.0));
+        let nothing = below_minimum(&[], Bus::all_reduce(2), GigabytesPerSecond(1.0));
         assert_eq!(nothing.as_deref(), Some("nothing was measured to compare with --min-busbw 1"));
     }
 

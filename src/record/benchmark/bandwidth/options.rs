@@ -9,6 +9,7 @@ use crate::benchmark::bandwidth::config::{
 };
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use crate::dimension::model::Model;
+use crate::dimension::operation::{Operation, Reduction};
 use crate::dimension::units::{Bytes, GigabytesPerSecond};
 use crate::option;
 use crate::options::option_table::{OptionSpec, OptionValue, Options, check_ranges};
@@ -24,10 +25,15 @@ const SIZE_OPTIONS: &[&str] = &["begin", "end", "factor", "increment"];
 const NETWORK_OPTIONS: &[&str] = &["model", "begin", "end", "factor", "increment"];
 
 impl Options for BandwidthConfig {
-    const HEADING: &'static str = "All-reduce";
+    const HEADING: &'static str = "Exchange";
 
     fn options() -> Vec<OptionSpec<BandwidthConfig>> {
         let mut options = vec![
+            option!(operation, "op", "NAME", "What the ranks do, as nccl-tests' programs are called").for_worker(),
+            option!(reduction, "redop", "NAME", "How values come together in an operation that reduces").short('o'),
+            option!(root, "root", "RANK", "Rank that a reduce or a broadcast has for its root")
+                .short('r')
+                .range(0u32..=1_000_000),
             OptionSpec::of(
                 "begin",
                 "SIZE",
@@ -89,7 +95,7 @@ impl Options for BandwidthConfig {
                 optimizer,
                 "optimizer",
                 "NAME",
-                "What follows the all-reduce inside the measured time; sgd updates the weights of --model"
+                "What follows the exchange inside the measured time; sgd updates the weights of --model"
             ),
             option!(
                 device,
@@ -110,11 +116,11 @@ impl Options for BandwidthConfig {
             option!(json, "json", "FILE", "Where rank 0 writes every sample (JSON)").for_worker(),
         ];
         let exchange = ExchangeConfig::options().into_iter();
-        options.extend(
-            exchange.map(|option| {
-                option.within(|config: &BandwidthConfig| &config.exchange, |config| &mut config.exchange)
-            }),
-        );
+        options.extend(exchange.map(|option| {
+            let option = option.within(|config: &BandwidthConfig| &config.exchange, |config| &mut config.exchange);
+            // Here it is the only type.
+            if option.name() == "wire" { option.aliases(&["datatype", "dtype"]).short('d') } else { option }
+        }));
         options
     }
 }
@@ -234,7 +240,27 @@ impl BandwidthConfig {
             self.min_busbw.is_none() || self.exchange.backend != BackendChoice::None,
             "--min-busbw needs an exchange to measure: leave --backend none out"
         );
-        let Messages::Sizes { begin, end, growth } = self.messages else { return Ok(()) };
+        ensure!(
+            self.reduction == Reduction::default() || self.operation.reduces(),
+            "--redop {} needs values that come together, --op {} only moves them: leave --redop out, or choose --op \
+             all_reduce, reduce or reduce_scatter",
+            self.reduction,
+            self.operation
+        );
+        ensure!(
+            self.root == 0 || self.operation.has_root(),
+            "--root {}: --op {} has no root: leave --root out, or choose --op reduce or broadcast",
+            self.root,
+            self.operation
+        );
+        let Messages::Sizes { begin, end, growth } = self.messages else {
+            ensure!(
+                self.operation == Operation::AllReduce && self.reduction == Reduction::Sum,
+                "--model exchanges gradients as training does, by an all-reduce that sums: leave --op and --redop out, or \
+                 choose sizes (-b, -e) in the place of --model"
+            );
+            return Ok(());
+        };
         let in_range = |name: &str, size: Bytes| {
             let (low, high) = (SIZES.start(), SIZES.end());
             ensure!(SIZES.contains(&size.0), "--{name} {} is out of range: choose {low} to {high} bytes", size.0);
@@ -256,6 +282,23 @@ impl BandwidthConfig {
             "--optimizer {} needs weights to update: choose --model {}",
             self.optimizer,
             Model::default()
+        );
+        Ok(())
+    }
+
+    /// Refuses what so many ranks cannot do; the message says what to choose.
+    pub fn validate_for(&self, ranks: u32) -> anyhow::Result<()> {
+        ensure!(
+            self.root < ranks,
+            "--root {} is none of {ranks} ranks: choose 0 to {}",
+            self.root,
+            ranks.saturating_sub(1)
+        );
+        ensure!(
+            matches!(self.messages, Messages::Gradients(_)) || !self.arrays_among(ranks).is_empty(),
+            "--op {} gives each of {ranks} ranks a part of a multiple of 16 bytes: choose --end {} or more",
+            self.operation,
+            u64::from(ranks) * 16
         );
         Ok(())
     }
@@ -292,6 +335,9 @@ mod tests {
     #[test]
     fn every_field_survives_the_way_to_the_worker() {
         let sizes = BandwidthConfig {
+            operation: Operation::Reduce,
+            reduction: Reduction::Max,
+            root: 1,
             messages: Messages::Sizes { begin: Bytes(64), end: Bytes(640), growth: Growth::Increment(Bytes(64)) },
             arrays: Arrays::All,
             device: DeviceChoice::Cpu,
@@ -366,5 +412,23 @@ mod tests {
         assert!(error(sizes(4, 1 << 40, Growth::Increment(Bytes(4)))).contains("makes"));
         let optimizer = BandwidthConfig { optimizer: OptimizerChoice::Sgd, ..BandwidthConfig::default() };
         assert!(error(optimizer).contains("--model"));
+        let of = |operation, reduction, root| BandwidthConfig {
+            operation,
+            reduction,
+            root,
+            ..sizes(8, 64, Growth::Factor(2))
+        };
+        assert!(error(of(Operation::Broadcast, Reduction::Max, 0)).contains("--op broadcast only moves them"));
+        assert!(error(of(Operation::AllGather, Reduction::Sum, 1)).contains("--op all_gather has no root"));
+        of(Operation::Reduce, Reduction::Avg, 1).validate().expect("they go together");
+        let gradients = Messages::Gradients(Model::Resnet50V1b);
+        let gathered = BandwidthConfig { messages: gradients, ..of(Operation::AllGather, Reduction::Sum, 0) };
+        assert!(error(gathered).contains("by an all-reduce that sums"));
+        let among = |config: BandwidthConfig, ranks| config.validate_for(ranks).expect_err("refused").to_string();
+        assert!(
+            among(of(Operation::Reduce, Reduction::Sum, 2), 2).contains("--root 2 is none of 2 ranks: choose 0 to 1")
+        );
+        assert!(among(of(Operation::AllGather, Reduction::Sum, 0), 8).contains("choose --end 128 or more"));
+        of(Operation::AllGather, Reduction::Sum, 0).validate_for(4).expect("16 bytes each");
     }
 }

@@ -14,6 +14,7 @@ use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
 use crate::host::resource_use::{HostUse, RankUse};
+use crate::stats::busbw::Bus;
 use crate::stats::summary;
 use crate::validity::observed::Observed;
 
@@ -75,9 +76,9 @@ pub struct MemoryLimit {
 /// One size, or the gradients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MessageResult {
-    /// Size of the reduced array.
+    /// Size of the array, all ranks' parts together.
     pub bytes: Bytes,
-    /// Its elements.
+    /// Elements that the operation counts: those of one rank's part, where there are parts.
     pub count: u64,
     /// Element type as nccl-tests calls it: `float`, `half`, `bfloat16`.
     pub element: String,
@@ -98,7 +99,7 @@ pub struct Timing {
     /// where a call returns only when it is over, of gradients, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_a_row: Vec<Seconds>,
-    /// Elements that differ from the exact sum, over all ranks and iterations; `None` where nothing was checked.
+    /// Elements that differ from the exact result, over all ranks and iterations; `None` where nothing was checked.
     pub wrong: Option<u64>,
     /// `sum |got - expected| / sum |expected|` of each iteration, the worst rank's (MXNet, tools/bandwidth/measure.py);
     /// `null` in the file where it is not finite.
@@ -192,6 +193,11 @@ impl BandwidthRecord {
             warnings: Vec::new(),
             failure: None,
         }
+    }
+
+    /// What its rates are of.
+    pub fn bus(&self) -> Bus {
+        Bus { operation: self.config.operation, ranks: self.ranks.len() as u32 }
     }
 
     /// What warnings are judged by.

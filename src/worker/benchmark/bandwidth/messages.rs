@@ -1,9 +1,7 @@
-//! The measured loop: fill, poison, meet, sum, check; for a size or for a model's gradients.
+//! The measured loop: fill, poison, meet, exchange, check; for a size or for a model's gradients.
 
-use std::ops::Range;
-
-use anyhow::Result;
-use ringmark_record::benchmark::bandwidth::config::{Arrays, BandwidthConfig, Messages, OptimizerChoice};
+use anyhow::{Result, bail};
+use ringmark_record::benchmark::bandwidth::config::{ArraySize, Arrays, BandwidthConfig, Messages, OptimizerChoice};
 use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
 use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::config::TrainConfig;
@@ -12,11 +10,12 @@ use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Tensor};
 
-use crate::benchmark::bandwidth::values::{self, Deviation, Values};
+use crate::benchmark::bandwidth::moved::Moved;
+use crate::benchmark::bandwidth::task::{Comes, Task};
+use crate::benchmark::bandwidth::values::{self, Compared, Deviation, Values};
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::BucketPlan;
-use crate::exchange::collective::Collective;
-use crate::exchange::memory::Shape;
+use crate::exchange::memory::{Memory, Shape};
 use crate::ffi::shim::{self, SgdStep};
 use crate::job::heartbeat;
 use crate::job::session::Session;
@@ -30,11 +29,21 @@ pub struct Bench<'a> {
     config: &'a BandwidthConfig,
     device: Device,
     backend: Box<dyn Backend>,
-    values: Values,
+    content: Content,
+    /// This rank among those that exchange: ranks that exchange nothing are each alone.
+    place: (u32, u32),
     /// Ranges of the gradients; empty for sizes.
     plan: BucketPlan,
     arrays: usize,
     update: Option<WeightUpdate>,
+}
+
+/// What is exchanged, and what must come of it.
+enum Content {
+    /// Values that are summed, or brought together in another way.
+    Reduced(Values),
+    /// Values that only change places.
+    Moved(Moved),
 }
 
 /// The update of training, with training's constants.
@@ -49,10 +58,13 @@ impl<'a> Bench<'a> {
     pub fn new(config: &'a BandwidthConfig, session: &Session) -> Result<Bench<'a>> {
         let (world, device) = (session.world, session.device());
         let wire = config.exchange.wire;
+        let place = match config.exchange.backend {
+            BackendChoice::None => (0, 1),
+            _ => (world.rank(), world.ranks()),
+        };
         let (lengths, shape) = match config.messages {
             Messages::Sizes { .. } => {
-                let bytes = Shape::array(1, wire).wire.elt_size_in_bytes() as u64;
-                let largest = config.sizes().iter().map(|size| size.0 / bytes).max().unwrap_or(0);
+                let largest = config.arrays_among(place.1).iter().map(|size| size.elements).max().unwrap_or(0);
                 (Vec::new(), Shape::array(largest as usize, wire))
             }
             Messages::Gradients(model) => {
@@ -61,25 +73,25 @@ impl<'a> Bench<'a> {
                 (lengths, Shape::gradients(elements, wire))
             }
         };
-        let backend = select::new(&config.exchange, shape, session)?;
-        // Ranks that exchange nothing have sums over themselves alone.
-        let summed = match config.exchange.backend {
-            BackendChoice::None => (0, 1),
-            _ => (world.rank(), world.ranks()),
-        };
-        let values = match config.messages {
-            Messages::Sizes { .. } => Values::whole(shape.elements, summed, shape.wire, device, config.check)?,
-            Messages::Gradients(_) => Values::random(shape.elements, summed, shape.wire, device)?,
+        let mut backend = select::new(&config.exchange, shape, session)?;
+        backend.set_reduction(config.reduction);
+        let content = match config.messages {
+            Messages::Gradients(_) => Content::Reduced(Values::random(shape.elements, place, shape.wire, device)?),
+            Messages::Sizes { .. } if config.operation.reduces() => {
+                let types = (shape.wire, config.reduction);
+                Content::Reduced(Values::whole(shape.elements, place, types, device, config.check)?)
+            }
+            Messages::Sizes { .. } => Content::Moved(Moved::new(shape.wire, device)?),
         };
         let update = match config.optimizer {
             OptimizerChoice::None => None,
             OptimizerChoice::Sgd => Some(WeightUpdate::new(shape.elements, device)?),
         };
         let plan = BucketPlan::new(&lengths, config.exchange.bucket(), config.exchange.tail());
-        Ok(Bench { config, device, backend, values, plan, arrays: lengths.len(), update })
+        Ok(Bench { config, device, backend, content, place, plan, arrays: lengths.len(), update })
     }
 
-    /// What sums.
+    /// What exchanges.
     pub fn backend(&self) -> &dyn Backend {
         &*self.backend
     }
@@ -90,45 +102,44 @@ impl<'a> Bench<'a> {
     }
 
     /// One size, out of place and in place.
-    pub fn size(&mut self, size: Bytes, world: &World) -> Result<MessageResult> {
-        let bytes = self.backend.memory().wire.kind().elt_size_in_bytes();
-        let elements = size.0 as usize / bytes;
-        let whole = 0..elements;
-        let out_of_place = self.measure_size(&whole, world)?;
-        self.backend.memory().in_place = true;
-        let in_place = self.measure_size(&whole, world)?;
-        self.backend.memory().in_place = false;
-        let size = Bytes((elements * bytes) as u64);
-        Ok(self.result(elements, vec![size], Some(out_of_place), Some(in_place)))
+    pub fn size(&mut self, size: ArraySize, world: &World) -> Result<MessageResult> {
+        let task = Task::new(self.config.operands(), size, self.place);
+        let out_of_place = self.measure_size(&task, false, world)?;
+        let in_place = self.measure_size(&task, true, world)?;
+        Ok(self.result(size, vec![size.bytes], Some(out_of_place), Some(in_place)))
+    }
+
+    /// Every size in turn.
+    pub fn sizes(&self) -> Vec<ArraySize> {
+        self.config.arrays_among(self.place.1)
     }
 
     /// The gradients, in their buckets.
     pub fn gradients(&mut self, world: &World) -> Result<MessageResult> {
-        let ranges: Vec<Range<usize>> = self.plan.buckets.iter().map(|bucket| bucket.elements.clone()).collect();
-        let elements = ranges.last().map_or(0, |range| range.end);
-        let timing = self.measure(&ranges, world)?;
+        let task = Task::all_reduces(self.plan.buckets.iter().map(|bucket| bucket.elements.clone()));
+        let timing = self.measure(&task, false, world)?;
         let sides = if self.backend.memory().in_place { (None, Some(timing)) } else { (Some(timing), None) };
-        Ok(self.result(elements, self.plan.sizes(), sides.0, sides.1))
+        // A bandwidth of gradients counts them as fp32, whatever the wire carries: that is what training waits for.
+        let elements = task.elements as u64;
+        let bytes = Bytes(elements * Kind::Float.elt_size_in_bytes() as u64);
+        Ok(self.result(ArraySize { bytes, count: elements, elements }, self.plan.sizes(), sides.0, sides.1))
     }
 
     fn result(
         &mut self,
-        elements: usize,
+        size: ArraySize,
         buckets: Vec<Bytes>,
         out_of_place: Option<Timing>,
         in_place: Option<Timing>,
     ) -> MessageResult {
-        let kind = self.backend.memory().wire.kind();
-        // A bandwidth of gradients counts them as fp32, whatever the wire carries: that is what training waits for.
-        let bytes = if self.arrays > 0 { Kind::Float } else { kind }.elt_size_in_bytes();
-        let element = match kind {
+        let element = match self.backend.memory().wire.kind() {
             Kind::Half => "half",
             Kind::BFloat16 => "bfloat16",
             _ => "float",
         };
         MessageResult {
-            bytes: Bytes((elements * bytes) as u64),
-            count: elements as u64,
+            bytes: size.bytes,
+            count: size.count,
             element: element.to_owned(),
             buckets,
             out_of_place,
@@ -136,49 +147,84 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Sums `elements` as often as was asked, call by call, and in a row where calls can be enqueued.
-    fn measure_size(&mut self, elements: &Range<usize>, world: &World) -> Result<Timing> {
-        let timing = self.measure(std::slice::from_ref(elements), world)?;
-        if !self.backend.is_asynchronous() {
-            return Ok(timing);
+    /// Does it as often as was asked, call by call, and in a row where calls can be enqueued.
+    fn measure_size(&mut self, task: &Task, in_place: bool, world: &World) -> Result<Timing> {
+        let copies = in_place && !self.config.operation.goes_in_place();
+        self.backend.memory().in_place = in_place && !copies;
+        let mut timing = self.measure(task, copies, world)?;
+        if self.backend.is_asynchronous() {
+            let calls = self.config.iterations;
+            let timed = Timed::begin(self.device, world)?;
+            if copies {
+                for _ in 0..calls {
+                    self.start(task, copies)?;
+                    // The next copy goes where this one is sent from.
+                    self.backend.finish()?;
+                }
+            } else {
+                task.collectives.iter().try_for_each(|collective| self.backend.start_in_a_row(collective, calls))?;
+                self.backend.finish()?;
+            }
+            let own = timed.end(|| self.backend.check().map(drop))? / f64::from(calls);
+            timing.in_a_row = world.gather(&[own]).concat().into_iter().map(Seconds).collect();
         }
-        let calls = self.config.iterations;
-        let timed = Timed::begin(self.device, world)?;
-        self.backend.start_in_a_row(&Collective::AllReduce { elements: elements.clone() }, calls)?;
-        self.backend.finish()?;
-        let own = timed.end(|| self.backend.check().map(drop))? / f64::from(calls);
-        let in_a_row = world.gather(&[own]).concat().into_iter().map(Seconds).collect();
-        Ok(Timing { in_a_row, ..timing })
+        self.backend.memory().in_place = false;
+        Ok(timing)
     }
 
-    /// Sums `ranges`, which lie one after the other from 0 on, as often as was asked.
-    fn measure(&mut self, ranges: &[Range<usize>], world: &World) -> Result<Timing> {
-        let elements = ranges.last().map_or(0, |range| range.end);
+    /// Starts it; with `copies`, from a copy of what lies where the output goes, made first.
+    fn start(&mut self, task: &Task, copies: bool) -> Result<()> {
+        if copies {
+            let Memory { wire, sums, .. } = self.backend.memory();
+            let all = 0..task.elements;
+            values::narrow(wire, &all)?.f_copy_(&values::narrow(sums, &all)?)?;
+        }
+        task.collectives.iter().try_for_each(|collective| self.backend.start_collective(collective))
+    }
+
+    /// Does it as often as was asked.
+    fn measure(&mut self, task: &Task, copies: bool, world: &World) -> Result<Timing> {
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
         for iteration in 0..self.config.warmup + self.config.iterations {
             heartbeat::enter_in(iteration + 1, Stage::Data);
-            let memory = self.backend.memory();
-            let (is_apart, sums) = (!memory.in_place, memory.sums.shallow_clone());
-            self.values.fill(memory.input(), elements, iteration as usize)?;
-            if is_apart {
-                values::poison(&sums, elements)?;
-            }
+            self.fill(task, copies, iteration as usize)?;
             heartbeat::enter(Stage::AllReduce { bucket: 0 });
             let timed = Timed::begin(self.device, world)?;
-            ranges.iter().try_for_each(|range| self.backend.start(range.clone()))?;
+            self.start(task, copies)?;
             self.backend.finish()?;
             if let Some(update) = &self.update {
-                update.run(&sums)?;
+                update.run(&self.backend.memory().sums)?;
             }
             let time = timed.end(|| self.backend.check().map(drop))?;
             if iteration >= self.config.warmup {
                 seconds.push(time);
                 if self.config.check {
-                    deviations.push(self.values.check(&sums, elements, iteration as usize)?);
+                    deviations.push(self.check(task, iteration as usize)?.deviation());
                 }
             }
         }
         Ok(self.timing(&seconds, &deviations, world))
+    }
+
+    /// Puts this rank's values where they are exchanged from, and destroys what was there and where the results go: what
+    /// never came must not look like what came the last time.
+    fn fill(&mut self, task: &Task, copies: bool, iteration: usize) -> Result<()> {
+        let memory = self.backend.memory();
+        let input = if copies { &memory.sums } else { memory.input() };
+        values::poison(&memory.sums, task.elements)?;
+        match &self.content {
+            Content::Reduced(values) => values.fill(input, task.elements, iteration),
+            Content::Moved(moved) => moved.fill(input, task.own.clone(), self.place.0, iteration),
+        }
+    }
+
+    fn check(&mut self, task: &Task, iteration: usize) -> Result<Compared> {
+        let sums = &self.backend.memory().sums;
+        match (&self.content, &task.comes) {
+            (Content::Reduced(values), Comes::Reduced(elements)) => values.check(sums, elements.clone(), iteration),
+            (Content::Moved(moved), Comes::Moved(origins)) => moved.check(sums, origins, iteration),
+            _ => bail!("values that are summed and values that are moved are not checked alike"),
+        }
     }
 
     /// Brings all ranks' samples together.

@@ -1,15 +1,18 @@
-//! All-reduce alone, under mpirun: growing sizes as nccl-tests has them, or a model's gradients as MXNet's measure.py
+//! All-reduce alone, or another operation, under mpirun: growing sizes as nccl-tests has them, or a model's gradients as MXNet's measure.py
 //! has them. Reads top to bottom; not for the backends, which are training's own.
 
 mod memory_limit;
 mod messages;
+mod moved;
+mod task;
 mod values;
 
 use anyhow::Result;
 use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::lines;
-use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
+use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::benchmark::measured_and_warmup;
+use ringmark_record::dimension::operation::Operation;
 use ringmark_record::host::heartbeat::LauncherAddress;
 use ringmark_record::validity;
 
@@ -29,6 +32,7 @@ pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Resul
 /// Measures, prints and writes; why the run does not count, if it does not.
 fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>> {
     let world = session.world;
+    config.validate_for(world.ranks())?;
     let ranks = session.places();
     let mut record = BandwidthRecord::new(facts::now(), config.clone(), session.environment()?, ranks);
     let mut bench = messages::Bench::new(config, session)?;
@@ -40,12 +44,12 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     match config.messages {
         Messages::Sizes { .. } => {
             session.print(&[lines::table_header()]);
-            for size in config.sizes() {
+            for size in bench.sizes() {
                 let result = bench.size(size, world)?;
-                session.print(&[lines::row(&result, world.ranks())]);
+                session.print(&[lines::row(&result, config.operands(), world.ranks())]);
                 record.results.push(result);
             }
-            session.print(&[lines::footer(&record.results, world.ranks())]);
+            session.print(&[lines::footer(&record.results, record.bus())]);
         }
         Messages::Gradients(model) => {
             let result = bench.gradients(world)?;
@@ -56,17 +60,18 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
             ]);
             session.print(&lines::iterations(&result, world.ranks()));
             record.results.push(result);
-            session.print(&[lines::average(&record.results, world.ranks())]);
+            session.print(&[lines::average(&record.results, record.bus())]);
         }
     }
     let counters = session.end_counters(watch)?;
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
     record.warnings = validity::host_warnings(&record.observed());
-    if session.device() == tch::Device::Cpu && world.ranks() > 1 {
+    // What the memory allows is known of an all-reduce alone.
+    if session.device() == tch::Device::Cpu && world.ranks() > 1 && config.operation == Operation::AllReduce {
         record.memory = Some(memory_limit::measure(&record.results, world));
     }
     record.nccl = session.nccl_lines();
-    record.failure = failure(config, &record.results, world.ranks());
+    record.failure = failure(&record);
     session.print(&closing(&record));
 
     session.write(config.json.as_deref(), |output| record.write(output))?;
@@ -78,7 +83,12 @@ fn header(record: &BandwidthRecord) -> Vec<String> {
     let exchange = &config.exchange;
     let check = if config.check { "checked" } else { "not checked" };
     let mut lines = vec![
-        format!("ringmark {} all-reduce over {} ranks by {backend}", environment.ringmark_version, ranks.len()),
+        format!(
+            "ringmark {} {} over {} ranks by {backend}",
+            environment.ringmark_version,
+            config.operands().text(),
+            ranks.len()
+        ),
         format!(
             "{} iterations, wire {}, results {check}, optimizer {}",
             measured_and_warmup(config.iterations, config.warmup),
@@ -95,13 +105,16 @@ fn closing(record: &BandwidthRecord) -> Vec<String> {
     let nodes = record.ranks.iter().filter(|place| place.local_rank == 0).count() as u32;
     let mut closing = vec![lines::spread(&record.results)];
     closing.extend(record.memory.as_ref().map(|limit| lines::memory(limit, &record.results, ranks)));
-    closing.extend(lines::network_card(&record.results, nodes, ranks));
+    if record.config.operation == Operation::AllReduce {
+        closing.extend(lines::network_card(&record.results, nodes, ranks));
+    }
     closing.extend(record.nccl.iter().map(|line| format!("# NCCL: {line}")));
     closing.extend(record.warnings.iter().map(|warning| format!("# warning: {}", warning.text)));
     closing
 }
 
 /// The first reason why the run does not count.
-fn failure(config: &BandwidthConfig, results: &[MessageResult], ranks: u32) -> Option<String> {
-    results.iter().find_map(values::failure).or_else(|| lines::below_minimum(results, ranks, config.min_busbw?))
+fn failure(record: &BandwidthRecord) -> Option<String> {
+    let below = || lines::below_minimum(&record.results, record.bus(), record.config.min_busbw?);
+    record.results.iter().find_map(values::failure).or_else(below)
 }

@@ -1,10 +1,11 @@
-//! What the ranks add up, and whether it came out. Values repeat with a period that no power of two divides, so that an
+//! What the ranks add up (or take the largest or the mean of), and whether it came out. Values repeat with a period that no power of two divides, so that an
 //! element in a wrong place is seen, and that a large array needs no second one to compare with. They differ by rank.
 
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::bandwidth::record::MessageResult;
+use ringmark_record::dimension::operation::Reduction;
 use tch::{Device, Kind, Tensor};
 
 /// A prime near 2^20.
@@ -12,13 +13,13 @@ const PERIOD: usize = 1_048_573;
 
 /// Places by which the values of one iteration are shifted against those of the next, in turn: what is left over from
 /// the iteration before is not taken for this one's.
-const SHIFTS: usize = 8;
+pub const SHIFTS: usize = 8;
 
-/// One rank's values, and their sum over all ranks.
+/// One rank's values, and what they come to over all ranks.
 pub struct Values {
     /// `[period + shifts]` of the wire's type.
     own: Tensor,
-    /// `[period + shifts]` of the sums' type.
+    /// `[period + shifts]` of fp32.
     expected: Tensor,
     /// Largest difference of an element that rounding explains.
     tolerance: f64,
@@ -39,7 +40,7 @@ impl Values {
     pub fn whole(
         elements: usize,
         (rank, ranks): (u32, u32),
-        wire: Kind,
+        (wire, reduction): (Kind, Reduction),
         device: Device,
         check: bool,
     ) -> Result<Values> {
@@ -55,49 +56,86 @@ impl Values {
         );
         let step = u64::from((exact / ranks + 1).min(8));
         let value = |index, rank| (random_bits(index, rank) % step) as u32;
-        let sum = |index| (0..ranks).map(|rank| value(index, rank)).sum::<u32>();
+        let all = |index| (0..ranks).map(move |rank| value(index, rank));
+        let expected = |index| match reduction {
+            Reduction::Sum => all(index).sum::<u32>() as f32,
+            Reduction::Max => all(index).max().unwrap_or(0) as f32,
+            Reduction::Avg => all(index).sum::<u32>() as f32 / ranks as f32,
+        };
         let own = array(elements, wire, device, |index| value(index, rank) as f32)?;
-        Ok(Values { own, expected: array(elements, wire, device, |index| sum(index) as f32)?, tolerance: 0.0 })
+        // A library may divide before it adds, and round after every step.
+        let largest = (step - 1) as f64;
+        let tolerance = if reduction == Reduction::Avg { f64::from(ranks + 2) * rounding(wire) * largest } else { 0.0 };
+        Ok(Values { own, expected: array(elements, Kind::Float, device, expected)?, tolerance })
     }
 
     /// Numbers between -1 and 1, summed to fp32.
     pub fn random(elements: usize, (rank, ranks): (u32, u32), wire: Kind, device: Device) -> Result<Values> {
         let value = |index, rank| (random_bits(index, rank) >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
         let sum = |index| (0..ranks).map(|rank| f64::from(value(index, rank))).sum::<f64>();
-        let rounding = match wire {
-            Kind::BFloat16 => 2f64.powi(-8),
-            Kind::Half => 2f64.powi(-11),
-            _ => 2f64.powi(-24),
-        };
         Ok(Values {
             own: array(elements, wire, device, |index| value(index, rank))?,
             expected: array(elements, Kind::Float, device, |index| sum(index) as f32)?,
             // Every value is rounded once and every addition of up to `ranks` of them once more.
-            tolerance: f64::from(ranks * (ranks + 1)) * rounding,
+            tolerance: f64::from(ranks * (ranks + 1)) * rounding(wire),
         })
     }
 
     /// Writes this rank's values of `iteration` to the first `elements` of `array`.
     pub fn fill(&self, array: &Tensor, elements: usize, iteration: usize) -> Result<()> {
-        for (place, part) in periods(elements, iteration) {
+        for (place, part) in periods(0..elements, iteration) {
             narrow(array, &place)?.f_copy_(&narrow(&self.own, &part)?)?;
         }
         Ok(())
     }
 
-    /// Compares the first `elements` of `sums` with those of `iteration`.
-    pub fn check(&self, sums: &Tensor, elements: usize, iteration: usize) -> Result<Deviation> {
-        let (mut wrong, mut distance, mut whole) = (0, 0.0, 0.0);
+    /// Compares these elements of `sums` with those of `iteration`.
+    pub fn check(&self, sums: &Tensor, elements: Range<usize>, iteration: usize) -> Result<Compared> {
+        let mut compared = Compared::default();
         for (place, part) in periods(elements, iteration) {
-            let expected = narrow(&self.expected, &part)?.f_to_kind(Kind::Float)?;
-            let apart = (narrow(sums, &place)?.f_to_kind(Kind::Float)? - &expected).f_abs()?;
-            // NaN is not close.
-            let close = apart.f_le(self.tolerance)?.f_sum(Kind::Int64)?.f_int64_value(&[])?;
-            wrong += part.len() as u64 - close as u64;
-            distance += apart.f_sum(Kind::Double)?.f_double_value(&[])?;
-            whole += expected.f_abs()?.f_sum(Kind::Double)?.f_double_value(&[])?;
+            compared.add(&narrow(sums, &place)?, &narrow(&self.expected, &part)?, self.tolerance)?;
         }
-        Ok(Deviation { wrong, error: if whole == 0.0 { distance } else { distance / whole } })
+        Ok(compared)
+    }
+}
+
+/// What a comparison has found so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Compared {
+    /// Elements that are not close.
+    pub wrong: u64,
+    /// `sum |got - expected|`.
+    distance: f64,
+    /// `sum |expected|`.
+    whole: f64,
+}
+
+impl Compared {
+    /// Compares two arrays of one length.
+    pub fn add(&mut self, got: &Tensor, expected: &Tensor, tolerance: f64) -> Result<()> {
+        let expected = expected.f_to_kind(Kind::Float)?;
+        let apart = (got.f_to_kind(Kind::Float)? - &expected).f_abs()?;
+        // NaN is not close.
+        let close = apart.f_le(tolerance)?.f_sum(Kind::Int64)?.f_int64_value(&[])?;
+        self.wrong += expected.numel() as u64 - close as u64;
+        self.distance += apart.f_sum(Kind::Double)?.f_double_value(&[])?;
+        self.whole += expected.f_abs()?.f_sum(Kind::Double)?.f_double_value(&[])?;
+        Ok(())
+    }
+
+    /// What it comes to.
+    pub fn deviation(self) -> Deviation {
+        let Compared { wrong, distance, whole } = self;
+        Deviation { wrong, error: if whole == 0.0 { distance } else { distance / whole } }
+    }
+}
+
+/// Half of what lies between 1 and the next number that `kind` has.
+fn rounding(kind: Kind) -> f64 {
+    match kind {
+        Kind::BFloat16 => 2f64.powi(-8),
+        Kind::Half => 2f64.powi(-11),
+        _ => 2f64.powi(-24),
     }
 }
 
@@ -117,20 +155,22 @@ pub fn poison(array: &Tensor, elements: usize) -> Result<()> {
 pub fn failure(result: &MessageResult) -> Option<String> {
     result.sides().into_iter().find_map(|(side, timing)| {
         let wrong = timing?.wrong.filter(|wrong| *wrong > 0)?;
-        Some(format!("{wrong} wrong elements in sums of {}, {side}", result.bytes))
+        Some(format!("{wrong} wrong elements in results of {}, {side}", result.bytes))
     })
 }
 
-fn narrow(tensor: &Tensor, range: &Range<usize>) -> Result<Tensor> {
+pub fn narrow(tensor: &Tensor, range: &Range<usize>) -> Result<Tensor> {
     Ok(tensor.f_narrow(0, range.start as i64, range.len() as i64)?)
 }
 
 /// Each range of `elements` with its part of the period in `iteration`.
-fn periods(elements: usize, iteration: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+fn periods(elements: Range<usize>, iteration: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
     let shift = iteration % SHIFTS;
-    (0..elements).step_by(PERIOD).map(move |start| {
-        let length = (elements - start).min(PERIOD);
-        (start..start + length, shift..shift + length)
+    let first = elements.start / PERIOD * PERIOD;
+    (first..elements.end).step_by(PERIOD).map(move |start| {
+        let place = start.max(elements.start)..elements.end.min(start + PERIOD);
+        let part = shift + place.start - start..shift + place.end - start;
+        (place, part)
     })
 }
 
@@ -140,7 +180,7 @@ fn random_bits(index: usize, rank: u32) -> u64 {
 }
 
 /// Bits that look random: the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-fn mixed(value: u64) -> u64 {
+pub fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -155,14 +195,18 @@ mod tests {
     fn what_is_summed_right_is_found_right_and_one_wrong_element_is_found() {
         let elements = PERIOD + 1000;
         for kind in [Kind::Float, Kind::Half, Kind::BFloat16] {
-            let values = |rank| Values::whole(elements, (rank, 8), kind, Device::Cpu, true).expect("exact");
+            let values =
+                |rank| Values::whole(elements, (rank, 8), (kind, Reduction::Sum), Device::Cpu, true).expect("exact");
             let sums = Tensor::zeros([elements as i64], (kind, Device::Cpu));
             let own = sums.zeros_like();
             for rank in 0..8 {
                 values(rank).fill(&own, elements, 3).expect("filled");
                 let _ = sums.shallow_clone().g_add_(&own);
             }
-            let check = |iteration| values(0).check(&sums, elements, iteration).expect("compared");
+            let check = |iteration| {
+                let compared = values(0).check(&sums, 0..elements, iteration).expect("compared");
+                compared.deviation()
+            };
             assert_eq!(check(3), Deviation { wrong: 0, error: 0.0 });
             // Another iteration's sums, or those of other places, are wrong nearly everywhere.
             assert!(check(4).wrong as usize > elements / 2, "{kind:?}");
@@ -171,8 +215,33 @@ mod tests {
             poison(&sums, 10).expect("poisoned");
             assert!(check(3).wrong == 11 && check(3).error.is_nan());
         }
-        assert!(Values::whole(1, (0, 300), Kind::BFloat16, Device::Cpu, true).is_err());
-        assert!(Values::whole(1, (0, 300), Kind::BFloat16, Device::Cpu, false).is_ok());
+        assert!(Values::whole(1, (0, 300), (Kind::BFloat16, Reduction::Sum), Device::Cpu, true).is_err());
+        assert!(Values::whole(1, (0, 300), (Kind::BFloat16, Reduction::Sum), Device::Cpu, false).is_ok());
+    }
+
+    #[test]
+    fn a_part_and_the_largest_and_the_mean_are_checked() {
+        let elements = PERIOD + 1000;
+        for (kind, reduction) in
+            [(Kind::Float, Reduction::Max), (Kind::BFloat16, Reduction::Avg), (Kind::Float, Reduction::Avg)]
+        {
+            let of = |rank| {
+                let values = Values::whole(elements, (rank, 3), (kind, reduction), Device::Cpu, true).expect("exact");
+                let own = Tensor::zeros([elements as i64], (kind, Device::Cpu));
+                values.fill(&own, elements, 5).expect("filled");
+                own
+            };
+            let [first, second, third] = [0, 1, 2].map(of);
+            let result = match reduction {
+                Reduction::Max => first.maximum(&second).maximum(&third),
+                _ => (first + second + third) / 3.0,
+            };
+            let values = Values::whole(elements, (0, 3), (kind, reduction), Device::Cpu, true).expect("exact");
+            let wrong = |part| values.check(&result, part, 5).expect("compared").wrong;
+            assert_eq!(wrong(0..elements), 0, "{kind:?} {reduction}");
+            let _ = result.narrow(0, PERIOD as i64 + 2, 1).fill_(99.0);
+            assert_eq!([wrong(0..PERIOD), wrong(7..PERIOD + 3), wrong(PERIOD + 3..elements)], [0, 1, 0]);
+        }
     }
 
     #[test]
@@ -182,8 +251,8 @@ mod tests {
         assert!(first.own.mean(Kind::Float).double_value(&[]).abs() < 0.02);
         assert!((first.own.std(true).double_value(&[]) - 1.0 / 3f64.sqrt()).abs() < 0.02);
         let sum = &first.own + &second.own;
-        let sound = first.check(&sum, 10_000, 0).expect("compared");
+        let sound = first.check(&sum, 0..10_000, 0).expect("compared").deviation();
         assert!(sound.wrong == 0 && sound.error < 1e-6, "{sound:?}");
-        assert!(first.check(&first.own, 10_000, 0).expect("compared").wrong > 9000);
+        assert!(first.check(&first.own, 0..10_000, 0).expect("compared").wrong > 9000);
     }
 }

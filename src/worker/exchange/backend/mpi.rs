@@ -49,8 +49,9 @@ impl Mpi {
         let chunks = |elements: &Range<usize>| chunks(here(elements), self.chunk_kb, bytes);
         let done = |result: Result<()>| result.inspect(|()| heartbeat::count_progress());
         match collective {
-            Collective::AllReduce { elements } => chunks(elements)
-                .try_for_each(|chunk| done(self.sums.all_reduce(arrays.0, arrays.1, chunk)))?,
+            Collective::AllReduce { elements } => {
+                chunks(elements).try_for_each(|chunk| done(self.sums.all_reduce(arrays.0, arrays.1, chunk)))?
+            }
             Collective::Reduce { elements, root } => {
                 chunks(elements).try_for_each(|chunk| done(self.sums.reduce(arrays, chunk, (rank, *root))))?;
             }

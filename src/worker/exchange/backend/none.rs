@@ -37,8 +37,8 @@ impl Backend for NoExchange {
     fn set_reduction(&mut self, _reduction: Reduction) {}
 
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {
-        if let Collective::Broadcast { place: Place::Tensor(_), .. } | Collective::AllGather { place: Place::Tensor(_), .. } =
-            collective
+        if let Collective::Broadcast { place: Place::Tensor(_), .. }
+        | Collective::AllGather { place: Place::Tensor(_), .. } = collective
         {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! All-reduce alone: bus bandwidth and time by message size, of the folders that hold bandwidth runs.
+//! All-reduce alone, and other operations: bus bandwidth and time by message size, of the folders that hold bandwidth runs.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,9 @@ use ringmark_record::benchmark::bandwidth::config::Messages;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::operation::Operands;
 use ringmark_record::dimension::units::{Bytes, Seconds};
-use ringmark_record::stats::busbw::busbw;
+use ringmark_record::stats::busbw::{Bus, busbw};
 use ringmark_record::stats::summary::percentile;
 
 use crate::read::analyse::quotable;
@@ -28,14 +29,19 @@ const IN_CACHE: &str = "in cache: above the memory limit";
 const READING: &str = "Shaded sizes are faster than the host's memory allows: the array is in the caches, and the figure says \
                        nothing of memory or network.";
 
-const NOTE: &str = "Bus bandwidth is size / time x 2(n \u{2212} 1) / n of the mean time over ranks and iterations, as nccl-tests has it: where ranks \
-                    form a ring it is the speed of the wire. Small messages are a matter of latency: see the time.";
+/// How its bus bandwidth comes about.
+fn note(bus: Bus) -> String {
+    format!(
+        "Bus bandwidth is size / time{} of the mean time over ranks and iterations, as nccl-tests has it: where ranks \
+         form a ring it is the speed of the wire. Small messages are a matter of latency: see the time.",
+        bus.formula()
+    )
+}
 
 /// One line: a case of a result, in place or not.
 struct Line<'a> {
     name: String,
     style: Style,
-    case: Case,
     record: &'a BandwidthRecord,
     side: &'static str,
     is_doubtful: bool,
@@ -48,7 +54,7 @@ impl Line<'_> {
     fn is_in_cache(&self, size: Bytes) -> bool {
         let limit = self.record.memory.as_ref().map(|memory| memory.busbw.0).filter(|limit| *limit > 0.0);
         let of_size = self.messages.iter().filter(|(message, _)| message.bytes == size);
-        let mut rates = of_size.filter_map(|(_, timing)| Some(rate(self.case, size, timing.mean()?.0)));
+        let mut rates = of_size.filter_map(|(_, timing)| Some(rate(self.record.bus(), size, timing.mean()?.0)));
         limit.is_some_and(|limit| rates.any(|rate| rate > limit))
     }
 }
@@ -62,9 +68,18 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
     };
     runs().next()?;
     let mut blocks = Vec::new();
-    for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
+    // In the order in which they first come, which is that of the operations.
+    let mut all: Vec<Operands> = Vec::new();
+    for (.., record) in runs() {
+        if !all.contains(&record.config.operands()) {
+            all.push(record.config.operands());
+        }
+    }
+    let of_devices = [DeviceKind::Cpu, DeviceKind::Cuda].into_iter();
+    for (device, operands) in of_devices.flat_map(|device| all.iter().map(move |operands| (device, *operands))) {
         let mut lines: Vec<Line> = Vec::new();
-        for (number, result, case, record) in runs().filter(|(.., record)| device_of(record) == device) {
+        let is_of = |record: &BandwidthRecord| device_of(record) == device && record.config.operands() == operands;
+        for (number, result, case, record) in runs().filter(|(.., record)| is_of(record)) {
             let name = if results.len() > 1 { format!("{}, {case}", result.name) } else { case.to_string() };
             lines.extend(sides(number, &name, case, record));
         }
@@ -76,11 +91,15 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
             lines.iter_mut().enumerate().for_each(|(index, line)| line.style.colour = index);
         }
         if !lines.is_empty() {
-            blocks.push(block(device, &lines));
+            blocks.push(block(device, operands, &lines));
         }
     }
     let note = runs().filter_map(|(_, result, case, record)| limit(result, case, record)).collect::<Vec<_>>().join(" ");
-    Some(Section { subject: Subject::Bandwidth, title: "All-reduce alone".to_owned(), note, blocks })
+    let title = match &all[..] {
+        [one] => format!("{} alone", one.operation.title()),
+        _ => "Collective operations alone".to_owned(),
+    };
+    Some(Section { subject: Subject::Bandwidth, title, note, blocks })
 }
 
 fn device_of(record: &BandwidthRecord) -> DeviceKind {
@@ -98,7 +117,6 @@ fn sides<'a>(colour: usize, name: &str, case: Case, record: &'a BandwidthRecord)
                 None => lines.push(Line {
                     name: format!("{name}, {side}"),
                     style: Style { colour, shape: 0 },
-                    case,
                     record,
                     side,
                     is_doubtful,
@@ -120,17 +138,19 @@ fn limit(result: &ResultFolder, case: Case, record: &BandwidthRecord) -> Option<
 }
 
 /// Bus bandwidth in GB/s of a time in seconds.
-fn rate(case: Case, bytes: Bytes, seconds: f64) -> f64 {
-    busbw(bytes, Seconds(seconds), case.ranks()).0
+fn rate(bus: Bus, bytes: Bytes, seconds: f64) -> f64 {
+    busbw(bytes, Seconds(seconds), bus).0
 }
 
-fn block(device: DeviceKind, lines: &[Line]) -> Block {
+fn block(device: DeviceKind, operands: Operands, lines: &[Line]) -> Block {
     let point =
-        |line: &Line, (message, timing): &(&MessageResult, &Timing), value: fn(Case, Bytes, f64) -> f64, unit: &str| {
+        |line: &Line, (message, timing): &(&MessageResult, &Timing), value: fn(Bus, Bytes, f64) -> f64, unit: &str| {
             let pooled = timing.pooled();
-            let time = |percent: f64| value(line.case, message.bytes, percentile(&pooled, percent).unwrap_or(f64::NAN));
+            let time = |percent: f64| {
+                value(line.record.bus(), message.bytes, percentile(&pooled, percent).unwrap_or(f64::NAN))
+            };
             let [low, high] = [time(5.0).min(time(95.0)), time(5.0).max(time(95.0))];
-            let y = value(line.case, message.bytes, timing.mean().map_or(f64::NAN, |mean| mean.0));
+            let y = value(line.record.bus(), message.bytes, timing.mean().map_or(f64::NAN, |mean| mean.0));
             let doubt = if line.is_doubtful { ", not to be quoted" } else { "" };
             let tip = format!(
                 "{}, {}: {y:.3} {unit}, nine tenths of the samples {low:.3} to {high:.3}{doubt}",
@@ -139,7 +159,7 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
             );
             Point { x: message.bytes.0 as f64, y, tip, is_doubtful: line.is_doubtful }
         };
-    let series = |line: &Line, value: fn(Case, Bytes, f64) -> f64, unit: &str, limit: bool| LineSeries {
+    let series = |line: &Line, value: fn(Bus, Bytes, f64) -> f64, unit: &str, limit: bool| LineSeries {
         name: line.name.clone(),
         style: line.style,
         points: line.messages.iter().map(|message| point(line, message, value, unit)).collect(),
@@ -165,14 +185,20 @@ fn block(device: DeviceKind, lines: &[Line]) -> Block {
     };
     let rates = lines.iter().map(|line| series(line, rate, "GB/s", true)).collect();
     let times = lines.iter().map(|line| series(line, |_, _, seconds| seconds * 1e6, "\u{b5}s", false)).collect();
-    let shades = in_cache(lines);
+    let (shades, operation) = (in_cache(lines), operands.text());
     let reading = if shades.is_empty() { "" } else { READING };
     let charts = vec![
-        chart("Bus bandwidth by size", Axis::new("GB/s", ScaleKind::Linear), rates, shades),
-        chart("Time by size", Axis::new("\u{b5}s", ScaleKind::Logarithmic), times, Vec::new()),
+        chart(&format!("Bus bandwidth of {operation} by size"), Axis::new("GB/s", ScaleKind::Linear), rates, shades),
+        chart(&format!("Time of {operation} by size"), Axis::new("\u{b5}s", ScaleKind::Logarithmic), times, Vec::new()),
     ];
-    let title = format!("Bandwidth on {}", if device == DeviceKind::Cpu { "CPUs" } else { "GPUs" });
-    Block { charts: vec![charts], table: Some(table(lines)), reading: reading.to_owned(), ..Block::new(title, NOTE) }
+    let title = format!("Bandwidth of {operation} on {}", if device == DeviceKind::Cpu { "CPUs" } else { "GPUs" });
+    let bus = Bus { operation: operands.operation, ranks: 0 };
+    Block {
+        charts: vec![charts],
+        table: Some(table(lines)),
+        reading: reading.to_owned(),
+        ..Block::new(title, note(bus))
+    }
 }
 
 /// Sizes at which a line is above what the memory of its host allows: each from half way to the size before it to half way
@@ -248,7 +274,7 @@ fn table(lines: &[Line]) -> Table {
     let rows = lines.iter().flat_map(|line| {
         line.messages.iter().map(move |(message, timing)| {
             let mean = timing.mean().map_or(f64::NAN, |mean| mean.0);
-            let rate = rate(line.case, message.bytes, mean);
+            let rate = rate(line.record.bus(), message.bytes, mean);
             let memory = line.record.memory.as_ref().map(|memory| percent(rate / memory.busbw.0));
             let is_wrong = timing.wrong.is_some_and(|wrong| wrong > 0);
             let cells = vec![

@@ -108,7 +108,9 @@ fn gain(table: &BatchTable) -> Option<String> {
 
 /// Of a result that holds bandwidth runs alone: its largest case.
 fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
-    let (case, record) = result.bandwidth.last()?;
+    let (largest_case, _) = result.bandwidth.last()?;
+    // Of its operations the first, which is the all-reduce where that was measured.
+    let (case, record) = result.bandwidth.iter().find(|(case, _)| case == largest_case)?;
     let objections: Vec<Objection> =
         result.bandwidth.iter().flat_map(|(case, record)| quotable::to_bandwidth(*case, record)).collect();
     let is_doubtful = !objections.is_empty();
@@ -120,8 +122,8 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
         parts: Vec::new(),
         is_doubtful,
     };
-    let best = best_busbw(&record.results, case.ranks()).map(|best| figure("Fastest message", best));
-    let largest = largest_busbw(&record.results, case.ranks()).map(|largest| figure("Largest message", largest));
+    let best = best_busbw(&record.results, record.bus()).map(|best| figure("Fastest message", best));
+    let largest = largest_busbw(&record.results, record.bus()).map(|largest| figure("Largest message", largest));
     let wrong = result.bandwidth.iter().filter_map(|(_, record)| wrong(&record.results)).reduce(u64::saturating_add);
     let mut reasons = vec![match wrong {
         None => "results were not checked".to_owned(),
@@ -143,7 +145,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     Some(Headline {
         style: Style { colour: number, shape: 0 },
         name: result.name.clone(),
-        what: format!("All-reduce by {}: {devices}", record.backend),
+        what: format!("{} by {}: {devices}", record.config.operation.title(), record.backend),
         trust,
         reasons,
         conclusion: None,

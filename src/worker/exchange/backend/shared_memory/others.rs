@@ -171,9 +171,7 @@ impl SharedMemory {
     pub(super) fn work(&mut self, counter: usize, work: Work) -> Result<()> {
         match work {
             Work::Sum { elements, small } => self.sum(counter, &elements, small),
-            Work::Reduce { pieces } => {
-                self.own(pieces).into_iter().try_for_each(|piece| self.reduce(counter, piece))
-            }
+            Work::Reduce { pieces } => self.own(pieces).into_iter().try_for_each(|piece| self.reduce(counter, piece)),
             Work::Send { pieces, from, received } => self.send_pieces(counter, pieces, from, received),
             Work::Read { pieces, from, output } => {
                 pieces.into_iter().try_for_each(|piece| self.read(piece, from, output.as_ref()))

@@ -1,0 +1,107 @@
+//! What ranks send each other where nothing is summed, and whether it came from the right rank and place. Values repeat
+//! with a period that no power of two divides; those of a rank begin elsewhere in it than those of the others.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use crate::benchmark::bandwidth::values::{Compared, SHIFTS, mixed, narrow};
+
+/// A prime near 2^20.
+const PERIOD: usize = 1_048_573;
+
+/// By how much a rank's values are shifted against those of the rank before: more than those of two iterations.
+const STEP: usize = 7919;
+
+/// Values are whole numbers below this, which every type on the wire has exactly.
+const VALUES: u64 = 256;
+
+/// Elements that come from a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Where they come to lie.
+    pub place: Range<usize>,
+    /// Whose they are.
+    pub rank: u32,
+    /// Where the first of them lies there.
+    pub first: usize,
+}
+
+/// The values of all ranks.
+pub struct Moved {
+    /// One period, of the wire's type.
+    values: Tensor,
+}
+
+impl Moved {
+    pub fn new(wire: Kind, device: Device) -> Result<Moved> {
+        let values: Vec<f32> = (0..PERIOD as u64).map(|index| (mixed(index) % VALUES) as f32).collect();
+        Ok(Moved { values: Tensor::from_slice(&values).f_to_kind(wire)?.f_to_device(device)? })
+    }
+
+    /// Writes the values that `rank` has in `iteration` at `range` of `array`.
+    pub fn fill(&self, array: &Tensor, range: Range<usize>, rank: u32, iteration: usize) -> Result<()> {
+        let origin = Origin { first: range.start, place: range, rank };
+        for (place, part) in periods(&origin, iteration) {
+            narrow(array, &place)?.f_copy_(&narrow(&self.values, &part)?)?;
+        }
+        Ok(())
+    }
+
+    /// Compares what came with what its origin has.
+    pub fn check(&self, array: &Tensor, origins: &[Origin], iteration: usize) -> Result<Compared> {
+        let mut compared = Compared::default();
+        for (place, part) in origins.iter().flat_map(|origin| periods(origin, iteration)) {
+            compared.add(&narrow(array, &place)?, &narrow(&self.values, &part)?, 0.0)?;
+        }
+        Ok(compared)
+    }
+}
+
+/// Each range of the origin's place with its part of the period.
+fn periods(origin: &Origin, iteration: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + use<> {
+    let (place, from) = (origin.place.clone(), origin.first + origin.rank as usize * STEP + iteration % SHIFTS);
+    let mut done = place.start;
+    std::iter::from_fn(move || {
+        let start = (from + done - place.start) % PERIOD;
+        let length = (place.end - done).min(PERIOD - start);
+        let piece = (done..done + length, start..start + length);
+        done += length;
+        (length > 0).then_some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(place: Range<usize>, rank: u32, first: usize) -> Vec<Origin> {
+        vec![Origin { place, rank, first }]
+    }
+
+    #[test]
+    fn what_came_from_the_right_place_is_right_and_one_wrong_element_is_found() {
+        let elements = PERIOD + 1000;
+        for kind in [Kind::Float, Kind::Half, Kind::BFloat16] {
+            let moved = Moved::new(kind, Device::Cpu).expect("made");
+            let array = Tensor::zeros([elements as i64], (kind, Device::Cpu));
+            moved.fill(&array, 10..elements, 3, 2).expect("filled");
+            let wrong =
+                |origins: &[Origin], iteration| moved.check(&array, origins, iteration).expect("compared").wrong;
+            assert_eq!(wrong(&origin(10..elements, 3, 10), 2), 0);
+            // What came lies elsewhere than at home.
+            let other = array.zeros_like();
+            other.narrow(0, 0, 500).copy_(&array.narrow(0, 600, 500));
+            assert_eq!(moved.check(&other, &origin(0..500, 3, 600), 2).expect("compared").wrong, 0);
+            // Another rank's, another place's or another iteration's are wrong nearly everywhere.
+            for (rank, first, iteration) in [(2, 10, 2), (3, 11, 2), (3, 10, 3)] {
+                assert!(wrong(&origin(10..elements, rank, first), iteration) as usize > elements / 2, "{kind:?}");
+            }
+            let _ = array.narrow(0, PERIOD as i64, 1).fill_(999.0);
+            assert_eq!(wrong(&origin(10..elements, 3, 10), 2), 1);
+            let _ = array.narrow(0, 10, 5).fill_(f64::NAN);
+            assert_eq!(wrong(&origin(10..elements, 3, 10), 2), 6);
+        }
+    }
+}

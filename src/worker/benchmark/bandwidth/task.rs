@@ -1,0 +1,128 @@
+//! One operation on one array, as a rank sees it: what starts, what it has to fill in before, and what must be there
+//! afterwards. Pure.
+
+use std::ops::Range;
+
+use ringmark_record::benchmark::bandwidth::config::ArraySize;
+use ringmark_record::dimension::operation::{Operands, Operation};
+
+use crate::benchmark::bandwidth::moved::Origin;
+use crate::exchange::collective::{Collective, Place, divided};
+
+/// What is measured.
+#[derive(Debug)]
+pub struct Task {
+    /// One after the other.
+    pub collectives: Vec<Collective<'static>>,
+    /// Of the array.
+    pub elements: usize,
+    /// What this rank brings.
+    pub own: Range<usize>,
+    pub comes: Comes,
+}
+
+/// What this rank has afterwards.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Comes {
+    /// The sums, or what else the values of all ranks come to, here.
+    Reduced(Range<usize>),
+    /// What others had.
+    Moved(Vec<Origin>),
+}
+
+impl Task {
+    /// All-reduces of ranges that lie one after the other from 0 on.
+    pub fn all_reduces(ranges: impl IntoIterator<Item = Range<usize>>) -> Task {
+        let collectives: Vec<Collective> =
+            ranges.into_iter().map(|elements| Collective::AllReduce { elements }).collect();
+        let elements = collectives.last().map_or(0, |last| last.span().end);
+        Task { collectives, elements, own: 0..elements, comes: Comes::Reduced(0..elements) }
+    }
+
+    /// The operation on an array of this size, by rank number `rank` of `ranks`.
+    pub fn new(operands: Operands, size: ArraySize, (rank, ranks): (u32, u32)) -> Task {
+        let elements = size.elements as usize;
+        let (all, root, place) = (0..elements, operands.root, Place::Memory);
+        let parts = divided(0..elements, ranks, 1);
+        let part = parts[rank as usize].clone();
+        let every_part = |first: fn(&Range<usize>, usize) -> usize| -> Comes {
+            let origin = |(place, rank): (&Range<usize>, u32)| Origin {
+                place: place.clone(),
+                rank,
+                first: first(place, part.start),
+            };
+            Comes::Moved(parts.iter().zip(0..).map(origin).collect())
+        };
+        let whole = |rank: u32| Comes::Moved(vec![Origin { place: 0..elements, rank, first: 0 }]);
+        let nothing = 0..0;
+        let (own, comes) = match operands.operation {
+            Operation::AllReduce => (all.clone(), Comes::Reduced(all.clone())),
+            Operation::Reduce if rank == root => (all.clone(), Comes::Reduced(all.clone())),
+            Operation::Reduce => (all.clone(), Comes::Reduced(nothing)),
+            Operation::ReduceScatter => (all.clone(), Comes::Reduced(part.clone())),
+            Operation::Broadcast => (if rank == root { all.clone() } else { nothing }, whole(root)),
+            Operation::AllGather => (part.clone(), every_part(|place, _| place.start)),
+            Operation::Alltoall => (all.clone(), every_part(|_, own| own)),
+            Operation::Sendrecv => (all.clone(), whole((rank + ranks - 1) % ranks)),
+        };
+        let collective = match operands.operation {
+            Operation::AllReduce => Collective::AllReduce { elements: all },
+            Operation::Reduce => Collective::Reduce { elements: all, root },
+            Operation::ReduceScatter => Collective::ReduceScatter { parts },
+            Operation::Broadcast => Collective::Broadcast { elements: all, root, place },
+            Operation::AllGather => Collective::AllGather { parts, place },
+            Operation::Alltoall => Collective::AllToAll { parts },
+            Operation::Sendrecv => Collective::SendReceive { elements: all },
+        };
+        Task { collectives: vec![collective], elements, own, comes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::dimension::operation::Reduction;
+    use ringmark_record::dimension::units::Bytes;
+
+    use super::*;
+
+    fn task(operation: Operation, rank: u32) -> Task {
+        let operands = Operands { operation, reduction: Reduction::Sum, root: 2 };
+        let count = if operation.is_divided() { 4 } else { 12 };
+        Task::new(operands, ArraySize { bytes: Bytes(48), count, elements: 12 }, (rank, 3))
+    }
+
+    /// Of three ranks rank 1, and root 2.
+    #[test]
+    fn every_rank_brings_and_gets_what_the_operation_says() {
+        let origin = |place, rank, first| Origin { place, rank, first };
+        for (operation, own, comes) in [
+            (Operation::AllReduce, 0..12, Comes::Reduced(0..12)),
+            (Operation::Reduce, 0..12, Comes::Reduced(0..0)),
+            (Operation::ReduceScatter, 0..12, Comes::Reduced(4..8)),
+            (Operation::Broadcast, 0..0, Comes::Moved(vec![origin(0..12, 2, 0)])),
+            (Operation::Sendrecv, 0..12, Comes::Moved(vec![origin(0..12, 0, 0)])),
+            (
+                Operation::AllGather,
+                4..8,
+                Comes::Moved(vec![origin(0..4, 0, 0), origin(4..8, 1, 4), origin(8..12, 2, 8)]),
+            ),
+            (
+                Operation::Alltoall,
+                0..12,
+                Comes::Moved(vec![origin(0..4, 0, 4), origin(4..8, 1, 4), origin(8..12, 2, 4)]),
+            ),
+        ] {
+            let task = task(operation, 1);
+            assert_eq!((task.own, task.comes, task.collectives[0].span()), (own, comes, 0..12), "{operation}");
+        }
+        assert_eq!(task(Operation::Reduce, 2).comes, Comes::Reduced(0..12));
+        assert_eq!(task(Operation::Broadcast, 2).own, 0..12);
+        assert!(matches!(&task(Operation::Sendrecv, 0).comes, Comes::Moved(from) if from[0].rank == 2), "a ring");
+    }
+
+    #[test]
+    fn buckets_are_one_task() {
+        let task = Task::all_reduces([0..5, 5..9]);
+        assert_eq!((task.elements, task.collectives.len(), task.comes), (9, 2, Comes::Reduced(0..9)));
+    }
+}
