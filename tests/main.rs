@@ -8,6 +8,7 @@ mod broken_input;
 mod browser;
 mod check;
 mod cluster;
+mod compression;
 mod conclusion;
 mod config_file;
 mod diff;

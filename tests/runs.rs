@@ -188,6 +188,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1_000_000); ranks as usize],
             matrix_product: vec![TeraflopsPerSecond(0.05); ranks as usize],
+            compression: None,
             nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

@@ -121,6 +121,7 @@ fn record(ranks: u32) -> RunRecord {
             parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
             peak_memory: vec![Bytes(1); ranks as usize],
             matrix_product: Vec::new(),
+            compression: None,
             nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

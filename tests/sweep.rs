@@ -69,6 +69,7 @@ impl Sandbox {
             parameter_checksums: vec!["00ff".to_owned()],
             peak_memory: Vec::new(),
             matrix_product: Vec::new(),
+            compression: None,
             nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

@@ -46,7 +46,7 @@ pub fn title(group: &Group) -> Vec<String> {
                 config.image_size(),
                 config.layout,
                 config.overlap,
-                config.exchange.wire
+                config.wire_text()
             );
             let work_load = config.work_load.as_ref().map(|work_load| format!("work load {work_load}"));
             let device = format!("{}: {}", recorded.device, devices(group));

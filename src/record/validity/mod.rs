@@ -132,6 +132,7 @@ mod tests {
                 parameter_checksums: vec!["00ff".to_owned(); ranks.len()],
                 peak_memory: vec![Bytes(1); ranks.len()],
                 matrix_product: Vec::new(),
+                compression: None,
                 nccl: Vec::new(),
                 host_use: hosts.iter().map(host_use).collect(),
                 rank_use: vec![RankUse { core_time: Seconds(elapsed), ..RankUse::default() }; ranks.len()],

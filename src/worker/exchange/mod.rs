@@ -1,11 +1,14 @@
 //! How the ranks' gradients become one update of the parameters. A strategy lies behind [`GradientExchange`]; the step
 //! knows nothing but that. Knows nothing of models; shapes are static, so there is no negotiation and no coordinator.
 //!
-//! [`all_reduce`] is the one strategy: every rank gets the sum and does the same update. Its [`backend`]s do the sums.
+//! [`all_reduce`] is the one strategy: every rank gets the sum and does the same update. Its [`backend`]s do the sums; with a
+//! [`codec`] they move codes, and every rank adds up what these say.
 
 pub mod all_reduce;
 pub mod backend;
 pub mod bucket;
+pub mod codec;
+mod coded_sums;
 pub mod collective;
 pub mod loss_scaler;
 pub mod memory;
@@ -18,6 +21,7 @@ use ringmark_record::dimension::units::Bytes;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;
+use crate::exchange::reducer::Coded;
 use crate::measure::step_timer::InBackward;
 
 /// What is trained, as an exchange sees it.
@@ -75,6 +79,11 @@ pub trait GradientExchange {
 
     /// Whether the exchange goes on beside backward, so that the length of its last bucket matters.
     fn is_asynchronous(&self) -> bool;
+
+    /// What a code did, where gradients are exchanged by one.
+    fn coded(&self) -> Option<Coded> {
+        None
+    }
 
     /// Takes bucket, tail and chunk size of `sizes` from the next step on; no step is under way.
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()>;

@@ -11,12 +11,54 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
 use tch::Tensor;
 
-use crate::exchange::backend::Backend;
 use crate::exchange::bucket::{Bucket, BucketPlan};
 use crate::ffi::shim::{self, GradientObserver};
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
 use crate::measure::step_timer::InBackward;
+
+/// Where the gradients of a bucket go when all of them are there: the sum over the ranks, whatever comes of it.
+pub trait GradientSink: Send {
+    /// Every parameter's place one after the other, flat, into which gradients are copied.
+    fn wire(&mut self) -> Tensor;
+
+    /// Takes these elements of the wire, which are filled now and left alone until the next step. Every rank starts the same
+    /// ranges in the same order.
+    fn start(&mut self, elements: Range<usize>) -> Result<()>;
+
+    /// Orders what was started before whatever the caller does next: on the CPU it is done when this returns.
+    fn finish(&mut self) -> Result<()>;
+
+    /// Whether what was started goes on beside its caller.
+    fn is_asynchronous(&self) -> bool;
+
+    /// Looks for errors of what is under way, without waiting; how many ranges are done since the start.
+    fn check(&mut self) -> Result<usize>;
+
+    /// Whether the length of an MPI call matters.
+    fn has_chunks(&self) -> bool {
+        false
+    }
+
+    /// Sets it, in kB.
+    fn set_chunk(&mut self, _kilobytes: u32) {}
+
+    /// What a code did, where it goes by one.
+    fn coded(&self) -> Option<Coded> {
+        None
+    }
+}
+
+/// What a code did on this rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Coded {
+    /// Euclidean norm of what it has left out until now.
+    pub residual_norm: f64,
+    /// Of one step.
+    pub code: Bytes,
+    /// Gradients of a step.
+    pub elements: usize,
+}
 
 /// What is reduced, by what, and how far the current step is.
 pub struct GradientReducer {
@@ -29,7 +71,7 @@ struct State {
     parameters: Vec<Tensor>,
     /// Every parameter's place in the wire.
     destinations: Vec<Tensor>,
-    backend: Box<dyn Backend>,
+    sink: Box<dyn GradientSink>,
     /// Sums that were done when the plan was made.
     earlier_sums: usize,
     overlap: bool,
@@ -45,15 +87,14 @@ struct State {
 }
 
 impl GradientReducer {
-    /// Sums the gradients of `parameters`, in the buckets of `sizes`, by `backend`, which leaves the sums where the
-    /// optimizer reads. Lives as long as the process, because backward calls it.
+    /// Hands the gradients of `parameters` to `sink`, in the buckets of `sizes`. Lives as long as the process, because backward calls it.
     pub fn new(
         overlap: Switch,
         sizes: &ExchangeConfig,
         parameters: Vec<Tensor>,
-        mut backend: Box<dyn Backend>,
+        mut sink: Box<dyn GradientSink>,
     ) -> Result<&'static GradientReducer> {
-        let destinations = places(&parameters, &backend.memory().wire)?;
+        let destinations = places(&parameters, &sink.wire())?;
         let state = State {
             missing: Vec::new(),
             filled: 0,
@@ -63,7 +104,7 @@ impl GradientReducer {
             plan: plan(&parameters, sizes),
             parameters,
             destinations,
-            backend,
+            sink,
             earlier_sums: 0,
         };
         let reducer: &'static GradientReducer = Box::leak(Box::new(GradientReducer { state: Mutex::new(state) }));
@@ -74,9 +115,9 @@ impl GradientReducer {
     /// Reduces in other buckets, and other chunks of MPI calls, from the next step on; none is under way.
     pub fn set_sizes(&self, sizes: &ExchangeConfig) -> Result<()> {
         let state = &mut *self.state();
-        state.earlier_sums = state.backend.check()?;
+        state.earlier_sums = state.sink.check()?;
         state.plan = plan(&state.parameters, sizes);
-        state.backend.set_chunk(sizes.chunk_kb);
+        state.sink.set_chunk(sizes.chunk_kb);
         Ok(())
     }
 
@@ -87,18 +128,23 @@ impl GradientReducer {
 
     /// Whether the length of an MPI call matters.
     pub fn has_chunks(&self) -> bool {
-        self.state().backend.has_chunks()
+        self.state().sink.has_chunks()
     }
 
     /// Whether the sums go on beside backward.
     pub fn is_asynchronous(&self) -> bool {
-        self.state().backend.is_asynchronous()
+        self.state().sink.is_asynchronous()
+    }
+
+    /// What a code did, where gradients go by one.
+    pub fn coded(&self) -> Option<Coded> {
+        self.state().sink.coded()
     }
 
     /// Looks for errors of sums that are under way; the bucket that is being summed.
     pub fn check(&self) -> Result<u32> {
         let state = &mut *self.state();
-        let done = state.backend.check()? - state.earlier_sums;
+        let done = state.sink.check()? - state.earlier_sums;
         Ok((done % state.plan.buckets.len().max(1)) as u32)
     }
 
@@ -115,7 +161,7 @@ impl GradientReducer {
         std::mem::take(&mut self.state().in_backward)
     }
 
-    /// Starts what has not been started, waits as [`Backend::finish`] does.
+    /// Starts what has not been started, waits as [`GradientSink::finish`] does.
     pub fn finish(&self) -> Result<()> {
         let state = &mut *self.state();
         if let Some(failure) = state.failure.take() {
@@ -128,12 +174,12 @@ impl GradientReducer {
         if !state.overlap {
             for (number, bucket) in buckets.iter().enumerate() {
                 heartbeat::enter(Stage::AllReduce { bucket: number as u32 });
-                state.backend.start(bucket.elements.clone())?;
+                state.sink.start(bucket.elements.clone())?;
             }
         }
-        // A backend that knows better which one it waits for says so.
+        // A sink that knows better which one it waits for says so.
         heartbeat::enter(Stage::AllReduce { bucket: buckets.len().saturating_sub(1) as u32 });
-        state.backend.finish()
+        state.sink.finish()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -141,7 +187,8 @@ impl GradientReducer {
     }
 }
 
-fn plan(parameters: &[Tensor], sizes: &ExchangeConfig) -> BucketPlan {
+/// The buckets of these parameters.
+pub fn plan(parameters: &[Tensor], sizes: &ExchangeConfig) -> BucketPlan {
     let lengths: Vec<usize> = parameters.iter().map(Tensor::numel).collect();
     BucketPlan::new(&lengths, sizes.bucket(), sizes.tail())
 }
@@ -192,12 +239,12 @@ impl State {
     /// backend has its sum wait for: what the host needs to enqueue the sum is no part of it.
     fn start(&mut self, elements: Range<usize>) -> Result<()> {
         let device = self.destinations[0].device();
-        let is_asynchronous = self.backend.is_asynchronous();
+        let is_asynchronous = self.sink.is_asynchronous();
         if is_asynchronous && self.in_backward.first_sum.is_some() {
-            return self.backend.start(elements);
+            return self.sink.start(elements);
         }
         let before = Mark::set(device)?;
-        self.backend.start(elements)?;
+        self.sink.start(elements)?;
         if is_asynchronous {
             self.in_backward.first_sum = Some(before);
         } else {

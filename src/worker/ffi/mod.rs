@@ -5,6 +5,7 @@
 pub mod allocator;
 pub mod cuda;
 mod driver;
+pub mod host_values;
 pub mod libraries;
 pub mod mpi;
 mod mpi_collectives;

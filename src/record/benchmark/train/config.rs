@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::SweepProfile;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
+use crate::benchmark::train::compression::GradientCompression;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
@@ -116,6 +117,9 @@ pub struct TrainConfig {
     /// How gradients are exchanged.
     #[serde(flatten)]
     pub exchange: ExchangeConfig,
+    /// The code that gradients are exchanged by.
+    #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
+    pub gradient_compression: GradientCompression,
     /// Whether bucket and chunk size are chosen by a short search before the first iteration.
     #[serde(default)]
     pub autotune: bool,
@@ -168,6 +172,7 @@ impl Default for TrainConfig {
             image_size: None,
             overlap: Switch::On,
             exchange: ExchangeConfig::default(),
+            gradient_compression: GradientCompression::None,
             autotune: false,
             threads: None,
             cores_divided_by: None,

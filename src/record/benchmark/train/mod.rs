@@ -1,5 +1,7 @@
 //! Training: what is asked, what may be typed, what is written down.
 
+pub mod compression;
+mod compression_options;
 pub mod config;
 pub mod iteration;
 pub mod options;

@@ -4,6 +4,7 @@ use anyhow::ensure;
 
 use crate::benchmark::cores;
 use crate::benchmark::exchange::ExchangeConfig;
+use crate::benchmark::train::compression_options;
 use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::option;
 use crate::options::option_table::{
@@ -70,6 +71,17 @@ impl Options for TrainConfig {
         options.extend(
             exchange
                 .map(|option| option.within(|config: &TrainConfig| &config.exchange, |config| &mut config.exchange)),
+        );
+        options.push(
+            OptionSpec::of(
+                "gradient-compression",
+                "CODE",
+                "Form in which gradients are exchanged: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD (MXNet's), or \
+                 topk:RATIO of each bucket's values; codes keep what they leave out for the next step",
+                compression_options::text,
+                compression_options::set,
+            )
+            .default_is("none"),
         );
         options.push(option!(
             autotune,
@@ -144,7 +156,8 @@ impl TrainConfig {
                 self.iterations
             );
         }
-        self.exchange.check(self.device)
+        self.exchange.check(self.device)?;
+        compression_options::check(self)
     }
 }
 
@@ -155,6 +168,7 @@ mod tests {
     use super::*;
     use crate::benchmark::SweepProfile;
     use crate::benchmark::exchange::{BackendChoice, NcclAlgorithm, Switch, Wire};
+    use crate::benchmark::train::compression::GradientCompression;
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
     use crate::dimension::layout::LayoutChoice;
@@ -201,6 +215,7 @@ mod tests {
                 tail_mb: 0.0,
                 nccl_algo: NcclAlgorithm::Tree,
             },
+            gradient_compression: GradientCompression::None,
             autotune: true,
             threads: Some(3),
             cores_divided_by: Some(8),
@@ -219,6 +234,30 @@ mod tests {
             inject: Some(Fault::Fail { rank: 1, iteration: 2 }),
         };
         assert_eq!(parse(&arguments(&config)), config);
+        // A code is not exchanged in half precision.
+        let exchange = ExchangeConfig { wire: Wire::Fp32, ..config.exchange };
+        let coded = TrainConfig { gradient_compression: "topk:0.125".parse().expect("a code"), exchange, ..config };
+        assert_eq!(parse(&arguments(&coded)), coded);
+    }
+
+    #[test]
+    fn two_options_that_contradict_each_other_are_refused_whichever_comes_first() {
+        let refused = |text: &str| {
+            let typed =
+                Typed::try_parse_from(std::iter::once("worker").chain(text.split(' '))).expect("valid arguments");
+            let applied = typed.options.apply(TrainConfig::default());
+            format!("{:#}", applied.and_then(|config| config.validate()).expect_err(text))
+        };
+        for text in ["--gradient-compression fp16 --wire fp32", "--wire fp32 --gradient-compression fp16"] {
+            let expected =
+                "--wire fp32 and another option contradict each other, which makes it fp16: give one of them";
+            assert_eq!(refused(text), expected);
+        }
+        let error = refused("--wire fp16 --gradient-compression bf16");
+        assert_eq!(error, "--gradient-compression bf16: contradicts --wire fp16: give one of them");
+        assert!(refused("--wire fp16 --gradient-compression 2bit").contains("2bit:0.5 and --wire fp16 contradict"));
+        assert!(refused("--backend none --gradient-compression topk:0.1").contains("--backend none exchanges nothing"));
+        assert_eq!(parse(&["--gradient-compression".to_owned(), "bf16".to_owned()]).exchange.wire, Wire::Bf16);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::exchange::{BackendChoice, Wire};
+use crate::benchmark::train::compression::CompressionUse;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::work_load::WorkDivision;
@@ -134,6 +135,9 @@ pub struct RunEnd {
     /// a rank had no memory for them, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
+    /// What `--gradient-compression` did; `None` without a code, and of one rank, which sends nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionUse>,
     /// What NCCL said that it used, line by line; empty without NCCL, where the user asked it for something else, and in
     /// older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -407,6 +411,7 @@ mod tests {
                 parameter_checksums: vec!["00ff".to_owned(); 2],
                 peak_memory: vec![Bytes(1); 2],
                 matrix_product: Vec::new(),
+                compression: None,
                 nccl: Vec::new(),
                 host_use: vec![HostUse { host: "a".to_owned(), cores: 2, ..HostUse::default() }],
                 rank_use: vec![RankUse { throttled: Some(Seconds(0.5)), ..RankUse::default() }; 2],

@@ -134,7 +134,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Mea
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
     progress.end();
-    Ok(Measured { samples, counters, wall })
+    Ok(Measured { samples, counters, wall, coded: step.exchange.coded() })
 }
 
 fn fail_if_asked(config: &TrainConfig, world: &World, iteration: u32) -> Result<()> {

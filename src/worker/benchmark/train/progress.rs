@@ -81,7 +81,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
         header.buckets.len(),
         header.backend,
         config.overlap,
-        config.exchange.wire.with_sum(header.sum_dtype)
+        wire(header)
     ));
     if let Some(Tuning { trials, chosen }) = &header.tuning {
         for (index, Trial { bucket_mb, chunk_kb, tail_mb, step }) in trials.iter().enumerate() {
@@ -94,6 +94,17 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
     }
     lines.extend(environment::lines(environment, ranks));
     lines
+}
+
+/// `fp16, added in fp32`, `2bit:0.5, added in fp32`.
+fn wire(header: &RunHeader) -> String {
+    let RunHeader { config, sum_dtype, .. } = header;
+    match sum_dtype {
+        Some(sum_dtype) if !config.gradient_compression.is_none() => {
+            format!("{}, added in {sum_dtype}", config.wire_text())
+        }
+        _ => config.exchange.wire.with_sum(*sum_dtype),
+    }
 }
 
 fn training(config: &TrainConfig) -> String {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ringmark_record::benchmark::measured_and_warmup;
+use ringmark_record::benchmark::train::compression::CompressionUse;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
 use ringmark_record::dimension::phase::{Phase, Phases};
@@ -13,6 +14,7 @@ use ringmark_record::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::exchange::reducer::Coded;
 use crate::job::host_watch::CountersOfRun;
 use crate::job::session::Session;
 use crate::job::world::World;
@@ -27,11 +29,13 @@ pub struct Measured {
     pub counters: CountersOfRun,
     /// First iteration's start to the last one's end.
     pub wall: Duration,
+    /// What a code did, where gradients were exchanged by one.
+    pub coded: Option<Coded>,
 }
 
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, counters, wall } = measured;
+    let Measured { samples, counters, wall, coded } = measured;
     let world = session.world;
     let iterations = iterations(world, &samples);
     let checksums = world.gather_text(&checksum(weights)?);
@@ -45,6 +49,9 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         parameter_checksums: checksums,
         peak_memory,
         matrix_product,
+        compression: coded.map(|Coded { residual_norm, code, elements }| {
+            CompressionUse::new(world.gather(&[residual_norm]).concat(), code, elements)
+        }),
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
         rank_use: counters.ranks,
@@ -144,9 +151,10 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let joined = joined.map(|loss| format!("loss of the joined batch in the last iteration: {loss:.6}"));
     let speed = record.speed(config.warmup as usize);
     let speed = speed.map(|speed| format!("speed: {speed:.2}{}", rates(record)));
+    let coded = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
     let nccl = end.nccl.iter().map(|line| format!("NCCL: {line}"));
     let warnings = end.warnings.iter().map(|warning| format!("warning: {}", warning.text));
-    [length].into_iter().chain(joined).chain(speed).chain(nccl).chain(warnings).collect()
+    [length].into_iter().chain(joined).chain(speed).chain(coded).chain(nccl).chain(warnings).collect()
 }
 
 /// How the rates of the iterations spread, as the log has them: all ranks' images over rank 0's time. Nothing of a single
