@@ -4,16 +4,17 @@
 //!
 //! | module | what it is for |
 //! |---|---|
+//! | [`finite`] | what no code can hold |
 //! | [`two_bit`] | MXNet's: +threshold, -threshold or 0 |
 //! | [`top_k`] | the largest values with their places |
 
+pub mod finite;
 pub mod top_k;
 pub mod two_bit;
 
-use std::fmt;
-
 use ringmark_record::benchmark::train::compression::GradientCompression;
 
+use crate::exchange::codec::finite::NotFinite;
 use crate::exchange::codec::top_k::TopK;
 use crate::exchange::codec::two_bit::TwoBit;
 
@@ -25,21 +26,6 @@ pub enum Codec {
     /// Few values with their places.
     TopK(TopK),
 }
-
-/// A value that no code can hold: the sum of gradient and residual is NaN or infinite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotFinite {
-    /// The first of them, in the slice that was to be coded.
-    pub index: usize,
-}
-
-impl fmt::Display for NotFinite {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "value {} is not finite", self.index)
-    }
-}
-
-impl std::error::Error for NotFinite {}
 
 impl Codec {
     /// What was asked for; `None` where values go as they are.
@@ -78,17 +64,6 @@ impl Codec {
             Codec::TopK(_) => TopK::decode_and_add(code, sum),
         }
     }
-}
-
-/// Bits of an fp32 number without its sign: in the order of magnitudes, and from here on not finite.
-const INFINITE: u32 = 0x7f80_0000;
-
-fn magnitude(value: f32) -> u32 {
-    value.to_bits() & 0x7fff_ffff
-}
-
-fn first_not_finite(residual: &[f32]) -> NotFinite {
-    NotFinite { index: residual.iter().position(|value| !value.is_finite()).unwrap_or_default() }
 }
 
 #[cfg(test)]
