@@ -8,6 +8,7 @@ mod broken_input;
 mod browser;
 mod check;
 mod cluster;
+mod compression;
 mod conclusion;
 mod config_file;
 mod diff;
@@ -45,6 +46,7 @@ mod turn;
 mod virtual_cuda;
 mod virtual_cuda_hosts;
 mod virtual_cuda_time;
+mod work_load;
 mod worker;
 
 use std::fs;

@@ -170,6 +170,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             backend: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
             sum_dtype: None,
             buckets: vec![Bytes(102_228_128)],
+            work_division: None,
             tuning: None,
             environment: Environment {
                 ringmark_version: "0.1.0".to_owned(),
@@ -188,6 +189,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             peak_memory: vec![Bytes(1_000_000); ranks as usize],
             matrix_product: vec![TeraflopsPerSecond(0.05); ranks as usize],
             kv_store: None,
+            compression: None,
             nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

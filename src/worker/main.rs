@@ -23,6 +23,9 @@ mod job;
 mod measure;
 mod model;
 #[cfg(test)]
+#[path = "../record/stats/random.rs"]
+mod random;
+#[cfg(test)]
 mod testing;
 
 use std::process::ExitCode;

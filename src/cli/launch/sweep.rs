@@ -135,6 +135,11 @@ impl SweepOptions {
             TrainConfig { model, dtype, batch_size, ..train.clone() }.validate().map_err(usage)?;
         }
         check_kv_store(&train, &self.server_hosts, &sweep).map_err(usage)?;
+        if let Some(work_load) = &train.work_load {
+            for RunName { case, batch_size, .. } in sweep.axes.runs() {
+                work_load.check(case.ranks(), batch_size).map_err(usage)?;
+            }
+        }
         if ddp_suite {
             suite::check(&train).map_err(usage)?;
         }

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_record::benchmark::Record;
-use ringmark_record::benchmark::exchange::{BackendChoice, ExchangeConfig};
-use ringmark_record::benchmark::kv_store::KvStoreConfig;
+use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::case::Case;
@@ -43,6 +42,10 @@ pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
 pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
     let has_exchange = train.exchange.backend != BackendChoice::None;
     ensure!(has_exchange, "--suite ddp compares with --backend none by itself: leave --backend none out");
+    ensure!(
+        train.work_load.is_none(),
+        "--suite ddp is PyTorch's, whose ranks all have the same work: leave --work-load out"
+    );
     Ok(())
 }
 
@@ -50,10 +53,8 @@ pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
 /// which no backend was chosen exchanges nothing anyway.
 pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
     let is_alone = case.ranks() == 1 && train.exchange.backend == BackendChoice::Auto;
-    let exchange = ExchangeConfig { backend: BackendChoice::None, ..train.exchange };
     // The weights to keep are those of the run that exchanges gradients.
-    let kv_store = KvStoreConfig::default();
-    (!is_alone).then(|| TrainConfig { exchange, kv_store, save: None, ..train.clone() })
+    (!is_alone).then(|| TrainConfig { save: None, ..train.without_exchange() })
 }
 
 /// PyTorch's lines of these runs, all of them finished: its head, then a block for each network, precision and batch size,
@@ -118,6 +119,8 @@ fn steps(record: &RunRecord, warmup: u32) -> impl Iterator<Item = f64> {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_record::benchmark::exchange::ExchangeConfig;
+
     use super::*;
 
     fn cases(hosts: &str) -> String {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::exchange::BackendChoice;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::line::other_tool::tool::Tool;
@@ -36,7 +35,7 @@ impl Conditions {
     fn without_exchange(&self) -> Conditions {
         let mut conditions = self.clone();
         if let Some(recorded) = &mut conditions.recorded {
-            recorded.config.exchange.backend = BackendChoice::None;
+            recorded.config = recorded.config.without_exchange();
         }
         conditions
     }

@@ -11,6 +11,7 @@
 //! | [`checks`] | whether a result holds: complete, unedited, by the rules, quotable |
 //! | [`title`] | what a group of runs measured, on what and how, in a few lines |
 //! | [`utilisation`] | how much of a device a network's arithmetic takes |
+//! | [`work_load`] | what the division of the batch among ranks cost |
 //! | [`scaling_loss`] | where the time of larger cases goes |
 //! | [`comparison`] | two results against each other |
 //! | [`prediction`] | larger cases from measured ones, as a band |
@@ -31,3 +32,4 @@ pub mod results;
 pub mod scaling_loss;
 pub mod title;
 pub mod utilisation;
+pub mod work_load;

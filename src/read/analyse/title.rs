@@ -54,9 +54,11 @@ pub fn title(group: &Group) -> Vec<String> {
                 config.image_size(),
                 config.layout,
                 config.overlap,
-                config.exchange.wire
+                config.wire_text()
             );
-            vec![what, format!("{}: {}", recorded.device, devices(group)), options, length]
+            let work_load = config.work_load.as_ref().map(|work_load| format!("work load {work_load}"));
+            let device = format!("{}: {}", recorded.device, devices(group));
+            [what, device, options].into_iter().chain(work_load).chain([length]).collect()
         }
     }
 }

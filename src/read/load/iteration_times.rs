@@ -23,6 +23,8 @@ pub struct IterationTimes {
 pub struct RankTimes {
     /// Where it ran.
     pub place: RankPlace,
+    /// Its images in an iteration.
+    pub images: u32,
     /// Means over its iterations.
     pub times: IterationTimes,
     /// Own compute time over its iterations, in seconds: until it joins its first all-reduce. `None` in records that were
@@ -58,6 +60,11 @@ impl IterationTimes {
         })
     }
 
+    /// Forward and backward.
+    pub fn compute(&self) -> Seconds {
+        Seconds(self.phases[Phase::Forward].0 + self.phases[Phase::Backward].0)
+    }
+
     /// What lies in the step and in none of its phases: what the loop, timing and recording cost. Below zero where the
     /// phases are longer than the step.
     pub fn other(&self) -> Seconds {
@@ -75,13 +82,13 @@ impl IterationTimes {
     }
 }
 
-/// Every rank's times over these iterations, of which each has the same ranks.
-pub fn rank_times(places: &[RankPlace], iterations: &[Iteration]) -> Vec<RankTimes> {
+/// Every rank's times over these iterations, of which each has the same ranks; `images` are each rank's.
+pub fn rank_times(places: &[RankPlace], images: &[u32], iterations: &[Iteration]) -> Vec<RankTimes> {
     const EXPOSED: Phase = Phase::ExposedAllreduce;
     let shortest = |list: &[Seconds]| list.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
     let shortest: Vec<f64> = iterations.iter().map(|iteration| shortest(&iteration.phases[EXPOSED])).collect();
     let shortest = mean(&shortest);
-    let of_rank = |(rank, place): (usize, &RankPlace)| {
+    let of_rank = |(rank, (place, images)): (usize, (&RankPlace, &u32))| {
         let average = |list: &dyn Fn(&Iteration) -> &[Seconds]| {
             let values: Vec<f64> = iterations.iter().map(|iteration| list(iteration)[rank].0).collect();
             mean(&values).map(Seconds)
@@ -94,9 +101,10 @@ pub fn rank_times(places: &[RankPlace], iterations: &[Iteration]) -> Vec<RankTim
             waiting: Seconds((phases[EXPOSED].0 - shortest?).max(0.0)),
         };
         let own = iterations.iter().filter_map(|iteration| Some(iteration.before_allreduce.get(rank)?.0));
-        Some(RankTimes { place: place.clone(), times, own_compute: Spread::of(&own.collect::<Vec<f64>>()) })
+        let own_compute = Spread::of(&own.collect::<Vec<f64>>());
+        Some(RankTimes { place: place.clone(), images: *images, times, own_compute })
     };
-    places.iter().enumerate().filter_map(of_rank).collect()
+    places.iter().zip(images).enumerate().filter_map(of_rank).collect()
 }
 
 /// By rank, then by iteration.

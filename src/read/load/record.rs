@@ -98,7 +98,7 @@ pub struct Measured {
     pub host_use: Vec<HostUse>,
     /// What others took of the hosts' core time; `None` without a record that tells.
     pub foreign_load: Option<ForeignLoad>,
-    /// Mean loss over ranks in the last iteration.
+    /// Mean loss over the joined batch of all ranks in the last iteration.
     pub last_loss: Option<f64>,
     /// Updates skipped for a gradient that was not finite.
     pub skipped_steps: Option<u32>,
@@ -199,9 +199,10 @@ fn measure(
     let (of_rates, over_time) = (mean(&log.speeds[warmup..]), harmonic_mean(&log.speeds[warmup..]));
     let measured = || {
         let (ranks, steps) = match &record {
-            Some(RunRecord { header, iterations, .. }) => {
-                (rank_times(&header.ranks, &iterations[warmup..]), steps(header.ranks.len(), iterations))
-            }
+            Some(RunRecord { header, iterations, .. }) => (
+                rank_times(&header.ranks, &header.images(), &iterations[warmup..]),
+                steps(header.ranks.len(), iterations),
+            ),
             None if log.windows.is_some() => (Vec::new(), Vec::new()),
             None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
         };
@@ -216,7 +217,7 @@ fn measure(
                 None => ImagesPerSecond(over_time?),
             },
             dlperf_speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
-                true => alone(found.name.batch_size, &steps, warmup)?,
+                true => alone(&ranks, &steps, warmup)?,
                 false => of_rates?,
             })),
             times,
@@ -229,7 +230,7 @@ fn measure(
             host_use: end.map(|end| end.host_use.clone()).unwrap_or_default(),
             foreign_load: record.as_ref().and_then(|record| validity::foreign_load(&Observed::of_training(record)?)),
             last_loss: match &record {
-                Some(record) => mean(&record.iterations.last()?.loss),
+                Some(record) => record.header.joined_loss(&record.iterations.last()?.loss),
                 None => log.last_loss,
             },
             skipped_steps: end.map(|end| end.skipped_steps),
@@ -246,9 +247,11 @@ fn measure(
 }
 
 /// Mean of rates of ranks that do not wait for each other: the sum of their own, where a log counts on rank 0 alone.
-fn alone(batch_size: u32, steps: &[Vec<Seconds>], warmup: usize) -> Option<f64> {
-    let rate = |step: &Seconds| f64::from(batch_size) / step.0;
-    steps.iter().map(|steps| mean(&steps[warmup..].iter().map(rate).collect::<Vec<f64>>())).sum()
+fn alone(ranks: &[RankTimes], steps: &[Vec<Seconds>], warmup: usize) -> Option<f64> {
+    let of_rank = |(rank, steps): (&RankTimes, &Vec<Seconds>)| {
+        mean(&steps[warmup..].iter().map(|step| f64::from(rank.images) / step.0).collect::<Vec<f64>>())
+    };
+    ranks.iter().zip(steps).map(of_rank).sum()
 }
 
 /// First iterations to leave out: as typed, else as the run was configured, else DLPerf's 20.

@@ -12,8 +12,8 @@ use ringmark_record::options::option_table::{self, AUTO_BATCH_SIZE, Unlike};
 
 use crate::read::load::every_record;
 
-/// The option that the sweep itself sets in a baseline.
-const SET_IN_BASELINES: &str = "--backend";
+/// The options that the sweep itself sets in a baseline.
+const SET_IN_BASELINES: [&str; 2] = ["--backend", "--gradient-compression"];
 
 /// Options, and their values, that a record has what they came to of.
 const CHOSEN_LATER: [(&str, &str); 3] = [("--layout", "auto"), ("--image-size", ""), ("--batch-size", AUTO_BATCH_SIZE)];
@@ -40,7 +40,7 @@ impl SweepRun {
         let mut unlike = option_table::unlike(record.config(), asked);
         unlike.retain(|Unlike { name: option, asked, .. }| {
             let is_chosen = CHOSEN_LATER.contains(&(option.as_str(), asked.as_str()));
-            !(name.baseline && option == SET_IN_BASELINES || is_chosen)
+            !(name.baseline && SET_IN_BASELINES.contains(&option.as_str()) || is_chosen)
         });
         let is_kept = |attempt: &u32| run_name::of_attempt(&name.log(root), *attempt).exists();
         Some(SweepRun {

@@ -6,6 +6,7 @@
 //! | [`sections`] | titles, tables, notes and warnings, for a terminal and in Markdown |
 //! | [`batch_sizes`] | figures by batch size as the cells of a table |
 //! | [`utilisation`] | what a network's arithmetic takes of the devices |
+//! | [`work_load`] | what the division of the batch among ranks cost |
 //! | [`extraction`] | the figures of a folder |
 //! | [`check`] | the checks of a result |
 //! | [`comparison`] | a comparison of two results |
@@ -21,3 +22,4 @@ pub mod page;
 pub mod prediction;
 pub mod sections;
 pub mod utilisation;
+pub mod work_load;

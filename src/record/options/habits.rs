@@ -71,6 +71,7 @@ pub const OF_BOTH: &[Habit] = habits![
     "--num-epochs" | "--epochs" => "`--iters N`: a run is so many iterations of one synthetic batch",
     "--disp-batches" | "--log-interval" => "leave it out: every iteration has its line",
     "--network" | "--num-layers" | "--arch" => "`--model NAME`",
+    "--gc-type" | "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size 224`",
     "--no-cuda" => "`--device cpu`",
     "--test-results" => "`--check 0|1`",

@@ -17,6 +17,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::options::keyword_enum::KeywordEnum;
+use crate::options::usage::usage;
 
 /// A value that can be typed.
 pub trait OptionValue: Sized {
@@ -407,7 +408,17 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
             let is_keyword = |text: &str| option.keyword_of_launcher.is_some_and(|(keyword, _)| keyword == text);
             let typed = self.values.iter().find(|(name, text)| *name == option.name && !is_keyword(text));
             if let Some((name, text)) = typed {
-                (option.set)(&mut config, text).with_context(|| format!("--{name} {text}"))?;
+                (option.set)(&mut config, text).with_context(|| format!("--{name} {text}")).map_err(usage)?;
+            }
+        }
+        // Two options may be of one field; the later one was heard.
+        for option in C::options() {
+            let Some(text) = self.typed(option.name) else { continue };
+            let (mut again, value) = (config.clone(), (option.get)(&config));
+            if (option.set)(&mut again, text).is_ok() && (option.get)(&again) != value {
+                let name = option.name;
+                let what = format!("--{name} {text} and another option contradict each other, which makes it {value}");
+                bail!(usage(anyhow!("{what}: give one of them")));
             }
         }
         Ok(config)

@@ -4,9 +4,10 @@ pub mod allreduce_model;
 pub mod busbw;
 pub mod comparison;
 #[cfg(test)]
-mod random;
+pub(crate) mod random;
 pub mod scaling;
 pub mod scaling_loss;
 pub mod straggler;
 pub mod summary;
 pub mod welch;
+pub mod work_split;

@@ -16,7 +16,7 @@
 //! computing costs while gradients move). A part below zero is a gain. All parts of a case are of one run, its
 //! median run (of an even number of runs the mean of the two), so that they add up. `other` is never spread over the rest.
 //!
-//! Every rank has the same batch in every case, so that efficiency (by images over time) `= t(0) / t(N)` and
+//! A rank has the same batch in every case (with uneven work, on average), so that efficiency (by images over time) `= t(0) / t(N)` and
 //! `1 - efficiency = (t(N) - t(0)) / t(N)`: a part p costs `p / t(N)` of the efficiency, and of the images/s that N ideal
 //! ranks would do the same share. Both add up as the parts do.
 //!

@@ -66,6 +66,7 @@ mod tests {
     use crate::benchmark::train::config::TrainConfig;
     use crate::benchmark::train::iteration::Iteration;
     use crate::benchmark::train::record::{RunEnd, RunHeader, SCHEMA};
+    use crate::benchmark::train::work_load::WorkDivision;
     use crate::benchmark::warning::WarningKind;
     use crate::dimension::device::DeviceKind;
     use crate::dimension::phase::{Phase, Phases};
@@ -132,6 +133,7 @@ mod tests {
                 peak_memory: vec![Bytes(1); ranks.len()],
                 matrix_product: Vec::new(),
                 kv_store: None,
+                compression: None,
                 nccl: Vec::new(),
                 host_use: hosts.iter().map(host_use).collect(),
                 rank_use: vec![RankUse { core_time: Seconds(elapsed), ..RankUse::default() }; ranks.len()],
@@ -147,6 +149,7 @@ mod tests {
                 backend: "mpi".to_owned(),
                 sum_dtype: None,
                 buckets: vec![Bytes(8)],
+                work_division: None,
                 tuning: None,
                 environment: Environment::default(),
                 ranks,
@@ -272,6 +275,30 @@ mod tests {
         let mut early = record(&TWO);
         slow_down(&mut early, &[1], 10.0, |iteration| iteration <= 10);
         assert_eq!(warnings(&early, 10), []);
+    }
+
+    /// Twice the images in twice the time are no slowness, and a slow rank that was given less holds nobody up.
+    #[test]
+    fn ranks_with_uneven_work_are_judged_by_the_time_of_an_image() {
+        let divided = |images: [u32; 4], slower: &[usize], times: f64| {
+            let mut record = record(&TWO);
+            let even = images.iter().sum::<u32>() / 4;
+            record.header.config.batch_size = even;
+            record.header.work_division =
+                Some(WorkDivision { weights: images.map(f64::from).to_vec(), images: images.to_vec() });
+            for (rank, images) in images.into_iter().enumerate() {
+                slow_down(&mut record, &[rank], f64::from(images) / f64::from(even), |_| true);
+            }
+            slow_down(&mut record, slower, times, |_| true);
+            record
+        };
+        assert_eq!(warnings(&divided([16, 8, 4, 4], &[], 1.0), 10), []);
+        // Half as fast, with half the images.
+        assert_eq!(warnings(&divided([10, 10, 10, 5], &[3], 2.0), 10), []);
+        let too_slow = divided([10, 10, 10, 5], &[3], 3.0);
+        let text = "rank 3 on host d is a straggler: in 100.0 % of the iterations, 3.00 times the others' own compute time of \
+                    an image; each of these waited ";
+        expect(&too_slow, WarningKind::Straggler, "rank 3 on host d", text);
     }
 
     #[test]

@@ -15,14 +15,15 @@ use crate::validity::observed::Observed;
 use crate::validity::subject::{milliseconds, percent, subjects, warning};
 
 /// Stragglers by own compute time alone, among the ranks whose hosts are not crowded. Where the ranks exchange nothing
-/// nobody waits for them.
+/// nobody waits for them. Of ranks with uneven work the time of an image is compared, and only those are named that the
+/// others also wait for: a slow rank that was given less work for it holds nobody up.
 pub(super) fn slow_ranks(
     record: &RunRecord,
     counted: &[Iteration],
     seen: &Observed,
     is_crowded: impl Fn(&str) -> bool,
 ) -> Vec<Warning> {
-    let (ranks, exchanges) = (seen.ranks, record.header.exchanges());
+    let ranks = seen.ranks;
     let is_judged = |place: &RankPlace| place.device == DeviceKind::Cuda || !is_crowded(&place.host);
     let judged: Vec<usize> = (0..ranks.len()).filter(|rank| is_judged(&ranks[*rank])).collect();
     if counted.iter().any(|iteration| iteration.before_allreduce.len() != ranks.len()) {
@@ -33,7 +34,21 @@ pub(super) fn slow_ranks(
     };
     let own = of_judged(|iteration| &iteration.before_allreduce);
     let exposed = of_judged(|iteration| &iteration.phases[Phase::ExposedAllreduce]);
-    let mut found = straggler::stragglers(&own, &exposed, &steps(counted));
+    let steps = steps(counted);
+    let mut found = match &record.header.work_division {
+        None => straggler::stragglers(&own, &exposed, &steps),
+        Some(division) => {
+            let even = f64::from(record.header.config.batch_size);
+            let of_even_part = |(rank, times): (&usize, &Vec<f64>)| -> Vec<f64> {
+                times.iter().map(|time| time * even / f64::from(division.images[*rank])).collect()
+            };
+            let of_even_parts: Vec<Vec<f64>> = judged.iter().zip(&own).map(of_even_part).collect();
+            let waited_for = straggler::stragglers(&own, &exposed, &steps);
+            let mut found = straggler::stragglers(&of_even_parts, &exposed, &steps);
+            found.retain(|straggler| waited_for.iter().any(|other| other.rank == straggler.rank));
+            found
+        }
+    };
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
     // Single slow iterations on a host with other load are that load's doing, and it is named.
     found.retain(|straggler| straggler.kind == Kind::Chronic || !is_loaded(&ranks[straggler.rank], seen));
@@ -43,14 +58,19 @@ pub(super) fn slow_ranks(
     for kind in [Kind::Chronic, Kind::Occasional, Kind::Once] {
         for (about, members) in subjects(ranks, |rank| of_kind(kind, rank).is_some()) {
             let members: Vec<&Straggler> = members.into_iter().filter_map(|rank| of_kind(kind, rank)).collect();
-            warnings.push(slow(kind, about, &members, counted, exchanges));
+            warnings.push(slow(record, kind, about, &members, counted));
         }
     }
     warnings
 }
 
 /// One warning for a rank, or for all ranks of a host.
-fn slow(kind: Kind, about: String, members: &[&Straggler], counted: &[Iteration], exchanges: bool) -> Warning {
+fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], counted: &[Iteration]) -> Warning {
+    let exchanges = record.header.exchanges();
+    let (whose, instead) = match record.header.work_division {
+        Some(_) => ("own compute time of an image", "give it less (--work-load)"),
+        None => ("own compute time", "leave it out"),
+    };
     let average = |part: fn(&Straggler) -> f64| {
         mean(&members.iter().map(|straggler| part(straggler)).collect::<Vec<f64>>()).unwrap_or_default()
     };
@@ -63,7 +83,7 @@ fn slow(kind: Kind, about: String, members: &[&Straggler], counted: &[Iteration]
         }
     };
     let iterations = members.first().map(|first| ranges(&first.iterations, counted)).unwrap_or_default();
-    let times = format!("{factor:.2} times the others' own compute time");
+    let times = format!("{factor:.2} times the others' {whose}");
     let waited = |who: &str, wait: Seconds| match exchanges {
         true => format!("; {who} waited {} for it", milliseconds(wait)),
         false => String::new(),
@@ -73,7 +93,7 @@ fn slow(kind: Kind, about: String, members: &[&Straggler], counted: &[Iteration]
             WarningKind::Straggler,
             format!(
                 "{about} is a straggler{several}: in {} of the iterations, {times}{}: look for other processes, a CPU \
-                 quota, heat or a low clock there, or leave it out",
+                 quota, heat or a low clock there, or {instead}",
                 percent(share),
                 waited("each of these", wait)
             ),

@@ -85,6 +85,7 @@ impl Inference {
             file: None,
             seed: config.seed,
             images: config.batch_size,
+            first: session.world.rank() * config.batch_size,
             image_size: config.image_size(),
             model: config.model,
             layout,

@@ -15,6 +15,8 @@ pub struct BatchRequest<'a> {
     pub seed: i64,
     /// Images of a rank.
     pub images: u32,
+    /// Number of the rank's first image in the joined batch of all ranks: where its part of a file begins.
+    pub first: u32,
     /// Height and width of an image in pixels.
     pub image_size: u32,
     /// Whose images and classes.

@@ -9,7 +9,7 @@ use tch::{Device, Kind};
 use crate::data::batch::{Batch, BatchRequest};
 use crate::model::checkpoint;
 
-/// `images` and `labels` numbers `rank x batch` to `(rank + 1) x batch` of the file.
+/// `images` and `labels` of the file, as many as the rank has from the number of its first on.
 pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> Result<Batch> {
     let mut file = checkpoint::read(path)?;
     let mut take = |wanted: &str| {
@@ -22,7 +22,7 @@ pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> 
     let (count, size) = (i64::from(request.images), i64::from(request.image_size));
     let ImageRule { channels, classes, .. } = request.model.facts().images;
     let (channels, classes) = (i64::from(channels), i64::from(classes));
-    let first = i64::from(rank) * count;
+    let first = i64::from(request.first);
     let shape = images.size();
     ensure!(
         shape.len() == 4 && shape[1..] == [channels, size, size] && labels.size() == [shape[0]],

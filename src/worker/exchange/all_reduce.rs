@@ -3,17 +3,19 @@
 
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::units::Bytes;
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::exchange::backend::{Backend, select};
+use crate::exchange::codec::Codec;
+use crate::exchange::coded_sums::CodedSums;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::Shape;
 use crate::exchange::optimizer::{Optimizer, RankCounts};
-use crate::exchange::reducer::{GradientReducer, GradientSink};
+use crate::exchange::reducer::{self, Coded, GradientReducer, GradientSink};
 use crate::exchange::{GradientExchange, Parameters};
 use crate::job::session::Session;
 use crate::measure::step_timer::InBackward;
@@ -32,15 +34,47 @@ impl AllReduce {
     /// memory of the gradients, because where it lies decides how fast it is.
     pub fn new(config: &TrainConfig, parameters: Parameters, session: &Session) -> Result<AllReduce> {
         let Parameters { weights, tensors } = parameters;
-        let shape = Shape::gradients(weights.numel(), config.exchange.wire);
-        let mut backend = select::new(&config.exchange, shape, session)?;
-        let (name, sum_dtype) = (backend.name(), backend.sum_dtype(config.exchange.wire));
+        let Path { name, sum_dtype, sums, sink } = path(config, &weights, &tensors, session)?;
         let ranks = session.world.ranks();
         let counts = RankCounts { all: ranks, summed: if name == "none" { 1 } else { ranks } };
-        let optimizer = Optimizer::new(config, counts, weights, backend.memory().sums.shallow_clone())?;
-        let reducer = GradientReducer::new(config.overlap, &config.exchange, tensors, Box::new(Sums(backend)))?;
+        let optimizer = Optimizer::new(config, counts, weights, sums)?;
+        let reducer = GradientReducer::new(config.overlap, &config.exchange, tensors, sink)?;
         Ok(AllReduce { reducer, optimizer, backend: name, sum_dtype, summed_ranks: counts.summed })
     }
+}
+
+/// How gradients become sums.
+struct Path {
+    name: &'static str,
+    sum_dtype: Option<Wire>,
+    /// Where they come to lie.
+    sums: Tensor,
+    sink: Box<dyn GradientSink>,
+}
+
+/// By values, or by codes where these were asked for; one rank alone sends neither.
+fn path(config: &TrainConfig, weights: &Tensor, tensors: &[Tensor], session: &Session) -> Result<Path> {
+    let (exchange, elements) = (&config.exchange, weights.numel());
+    if let Some(codec) = Codec::new(config.gradient_compression).filter(|_| session.world.ranks() > 1) {
+        ensure!(
+            session.device() == Device::Cpu,
+            "--gradient-compression {} codes in host memory, and this rank is on a GPU: there are no kernels for it yet, \
+             choose --gradient-compression fp16 or bf16, or --device cpu",
+            config.gradient_compression
+        );
+        let buckets = reducer::plan(tensors, exchange).buckets;
+        let buckets: Vec<Range<usize>> = buckets.into_iter().map(|bucket| bucket.elements).collect();
+        let sink = CodedSums::new(codec, exchange, &buckets, elements, session)?;
+        let (name, sums) = (sink.name(), sink.sums());
+        return Ok(Path { name, sum_dtype: Some(Wire::Fp32), sums, sink: Box::new(sink) });
+    }
+    let mut backend = select::new(exchange, Shape::gradients(elements, exchange.wire), session)?;
+    Ok(Path {
+        name: backend.name(),
+        sum_dtype: backend.sum_dtype(exchange.wire),
+        sums: backend.memory().sums.shallow_clone(),
+        sink: Box::new(Sums(backend)),
+    })
 }
 
 impl GradientExchange for AllReduce {
@@ -90,6 +124,10 @@ impl GradientExchange for AllReduce {
 
     fn is_asynchronous(&self) -> bool {
         self.reducer.is_asynchronous()
+    }
+
+    fn coded(&self) -> Option<Coded> {
+        self.reducer.coded()
     }
 
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {

@@ -2,11 +2,14 @@
 //! knows nothing but that. Knows nothing of models; shapes are static, so there is no negotiation and no coordinator.
 //!
 //! [`all_reduce`] is the default: every rank gets the sum and does the same update. In [`kv_store`] an owner or a server updates,
-//! and the weights come back. The [`backend`]s do the sums between ranks.
+//! and the weights come back. The [`backend`]s do the sums between ranks. With a
+//! [`codec`] they move codes, and every rank adds up what these say.
 
 pub mod all_reduce;
 pub mod backend;
 pub mod bucket;
+pub mod codec;
+mod coded_sums;
 pub mod collective;
 pub mod kv_store;
 pub mod loss_scaler;
@@ -22,6 +25,7 @@ use ringmark_record::dimension::units::Bytes;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;
+use crate::exchange::reducer::Coded;
 use crate::job::session::Session;
 use crate::measure::step_timer::InBackward;
 
@@ -80,6 +84,11 @@ pub trait GradientExchange {
 
     /// Whether the exchange goes on beside backward, so that the length of its last bucket matters.
     fn is_asynchronous(&self) -> bool;
+
+    /// What a code did, where gradients are exchanged by one.
+    fn coded(&self) -> Option<Coded> {
+        None
+    }
 
     /// Takes bucket, tail and chunk size of `sizes` from the next step on; no step is under way.
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()>;

@@ -42,6 +42,22 @@ pub trait GradientSink: Send {
 
     /// Sets it, in kB.
     fn set_chunk(&mut self, _kilobytes: u32) {}
+
+    /// What a code did, where it goes by one.
+    fn coded(&self) -> Option<Coded> {
+        None
+    }
+}
+
+/// What a code did on this rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Coded {
+    /// Euclidean norm of what it has left out until now.
+    pub residual_norm: f64,
+    /// Of one step.
+    pub code: Bytes,
+    /// Gradients of a step.
+    pub elements: usize,
 }
 
 /// What is reduced, by what, and how far the current step is.
@@ -120,6 +136,11 @@ impl GradientReducer {
         self.state().sink.is_asynchronous()
     }
 
+    /// What a code did, where gradients go by one.
+    pub fn coded(&self) -> Option<Coded> {
+        self.state().sink.coded()
+    }
+
     /// Looks for errors of sums that are under way; the bucket that is being summed.
     pub fn check(&self) -> Result<u32> {
         let state = &mut *self.state();
@@ -166,7 +187,7 @@ impl GradientReducer {
     }
 }
 
-/// The buckets of parameters in the order of backward.
+/// The buckets of these parameters.
 pub fn plan(parameters: &[Tensor], sizes: &ExchangeConfig) -> BucketPlan {
     let lengths: Vec<usize> = parameters.iter().map(Tensor::numel).collect();
     BucketPlan::new(&lengths, sizes.bucket(), sizes.tail())

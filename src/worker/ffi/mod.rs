@@ -6,6 +6,7 @@ pub mod allocator;
 pub mod cuda;
 mod driver;
 pub mod host_array;
+pub mod host_values;
 pub mod libraries;
 pub mod mpi;
 pub mod mpi_calls;

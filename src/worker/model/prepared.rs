@@ -62,6 +62,19 @@ impl PreparedModel {
         self.tensors.device()
     }
 
+    /// A copy of the running statistics, for steps that must leave them as they are.
+    pub fn statistics(&self) -> Vec<Tensor> {
+        self.tensors.buffers.iter().map(|named| named.tensor.copy()).collect()
+    }
+
+    /// Takes the running statistics back to what [`statistics`](PreparedModel::statistics) copied.
+    pub fn restore(&self, statistics: &[Tensor]) -> Result<()> {
+        for (named, before) in self.tensors.buffers.iter().zip(statistics) {
+            named.tensor.shallow_clone().f_copy_(before)?;
+        }
+        Ok(())
+    }
+
     /// Rounds the weights for the next forward passes, where they compute in another type than fp32: after every update.
     pub fn round(&self) -> Result<()> {
         self.flat.round()

@@ -21,6 +21,7 @@ use crate::read::analyse::grouping::settings;
 use crate::read::analyse::quotable::Objection;
 use crate::read::analyse::scaling_loss::{self, CaseLoss};
 use crate::read::analyse::utilisation::{self, Utilisation};
+use crate::read::analyse::work_load::{self, WorkCost};
 use crate::read::load::content::RESULT;
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::folder::Shortage;
@@ -89,6 +90,9 @@ pub struct JsonRow {
     objections: Vec<Objection>,
     runs_counted: usize,
     seconds_per_iteration: Option<JsonTimes>,
+    /// What `--work-load` cost and saved; not there without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work_load: Option<WorkCost>,
     /// `null` where no such run was found.
     without_communication: Option<JsonBaseline>,
     /// Against the base; `null` for the base itself.
@@ -244,6 +248,7 @@ fn row(group: &Group, case: &CaseRuns) -> JsonRow {
         objections: group.scaling_objections(case).cloned().collect(),
         runs_counted: case.counted().count(),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
+        work_load: work_load::of_case(group, case),
         without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
         scaling_loss: scaling_loss::of_case(group, case).as_ref().map(JsonLoss::from),
         dlperf: figures.map(|figures| JsonDlperf {

@@ -82,6 +82,7 @@ fn section(group: &Group) -> Section {
             ],
             show::utilisation::columns(group),
         ),
+        below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::columns(group)),
         below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::columns(group)),
     ];
     let speeds = Block::first(speeds(group));

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::SweepProfile;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
 use crate::benchmark::kv_store::KvStoreConfig;
+use crate::benchmark::train::compression::GradientCompression;
+use crate::benchmark::train::work_load::WorkLoad;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
 use crate::dimension::layout::LayoutChoice;
@@ -94,8 +96,11 @@ pub struct TrainConfig {
     /// Network.
     #[serde(default)]
     pub model: Model,
-    /// Images a rank and iteration.
+    /// Images a rank and iteration; their mean over the ranks where `work_load` divides them unevenly.
     pub batch_size: u32,
+    /// How the images of all ranks are divided among them; `None` gives each the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_load: Option<WorkLoad>,
     /// Precision of the step.
     pub dtype: Dtype,
     /// Where to train.
@@ -116,6 +121,9 @@ pub struct TrainConfig {
     /// Where gradients are summed and weights updated.
     #[serde(flatten)]
     pub kv_store: KvStoreConfig,
+    /// The code that gradients are exchanged by.
+    #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
+    pub gradient_compression: GradientCompression,
     /// Whether bucket and chunk size are chosen by a short search before the first iteration.
     #[serde(default)]
     pub autotune: bool,
@@ -159,6 +167,7 @@ impl Default for TrainConfig {
         TrainConfig {
             model: Model::default(),
             batch_size: 128,
+            work_load: None,
             dtype: Dtype::Fp32,
             device: DeviceChoice::Auto,
             layout: LayoutChoice::Auto,
@@ -168,6 +177,7 @@ impl Default for TrainConfig {
             overlap: Switch::On,
             exchange: ExchangeConfig::default(),
             kv_store: KvStoreConfig::default(),
+            gradient_compression: GradientCompression::None,
             autotune: false,
             threads: None,
             cores_divided_by: None,

@@ -1,6 +1,9 @@
 //! Training: what is asked, what may be typed, what is written down.
 
+pub mod compression;
+mod compression_options;
 pub mod config;
 pub mod iteration;
 pub mod options;
 pub mod record;
+pub mod work_load;

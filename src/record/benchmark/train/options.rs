@@ -5,6 +5,7 @@ use anyhow::ensure;
 use crate::benchmark::cores;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
+use crate::benchmark::train::compression_options;
 use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::option;
 use crate::options::option_table::{
@@ -31,6 +32,14 @@ impl Options for TrainConfig {
                 .range(1u32..=65_536)
                 .keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
                 .default_of_launcher(OF_PROFILE),
+            option!(
+                work_load,
+                "work-load",
+                "WEIGHTS",
+                "Divide the images of all ranks (batch size x ranks) by these weights: one for each rank (3,1), or one for each \
+                 rank of a host (a=3,b=1); auto measures the speed of each rank first"
+            )
+            .default_is("the same for every rank"),
             option!(dtype, "dtype", "TYPE", "Precision of the step; fp32 is IEEE, tf32 only when asked for"),
             option!(
                 device,
@@ -68,6 +77,17 @@ impl Options for TrainConfig {
         options.extend(
             kv_store
                 .map(|option| option.within(|config: &TrainConfig| &config.kv_store, |config| &mut config.kv_store)),
+        );
+        options.push(
+            OptionSpec::of(
+                "gradient-compression",
+                "CODE",
+                "Form in which gradients are exchanged: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD (MXNet's), or \
+                 topk:RATIO of each bucket's values; codes keep what they leave out for the next step",
+                compression_options::text,
+                compression_options::set,
+            )
+            .default_is("none"),
         );
         options.push(option!(
             autotune,
@@ -143,7 +163,8 @@ impl TrainConfig {
             );
         }
         self.exchange.check(self.device)?;
-        self.kv_store.check(&self.exchange, self.dtype, self.autotune)
+        self.kv_store.check(&self.exchange, self.dtype, self.autotune)?;
+        compression_options::check(self)
     }
 }
 
@@ -155,6 +176,7 @@ mod tests {
     use crate::benchmark::SweepProfile;
     use crate::benchmark::exchange::{BackendChoice, NcclAlgorithm, Switch, Wire};
     use crate::benchmark::kv_store::{KeyPlacement, KvStore};
+    use crate::benchmark::train::compression::GradientCompression;
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
     use crate::dimension::layout::LayoutChoice;
@@ -185,6 +207,7 @@ mod tests {
         let config = TrainConfig {
             model: Model::Resnet18,
             batch_size: 2,
+            work_load: Some("a=3,b=0.5".parse().expect("weights")),
             dtype: Dtype::Bf16,
             device: DeviceChoice::Cpu,
             layout: LayoutChoice::Nchw,
@@ -205,6 +228,7 @@ mod tests {
                 servers: Some(3),
                 key_placement: KeyPlacement::Hash,
             },
+            gradient_compression: GradientCompression::None,
             autotune: true,
             threads: Some(3),
             cores_divided_by: Some(8),
@@ -223,6 +247,30 @@ mod tests {
             inject: Some(Fault::Fail { rank: 1, iteration: 2 }),
         };
         assert_eq!(parse(&arguments(&config)), config);
+        // A code is not exchanged in half precision.
+        let exchange = ExchangeConfig { wire: Wire::Fp32, ..config.exchange };
+        let coded = TrainConfig { gradient_compression: "topk:0.125".parse().expect("a code"), exchange, ..config };
+        assert_eq!(parse(&arguments(&coded)), coded);
+    }
+
+    #[test]
+    fn two_options_that_contradict_each_other_are_refused_whichever_comes_first() {
+        let refused = |text: &str| {
+            let typed =
+                Typed::try_parse_from(std::iter::once("worker").chain(text.split(' '))).expect("valid arguments");
+            let applied = typed.options.apply(TrainConfig::default());
+            format!("{:#}", applied.and_then(|config| config.validate()).expect_err(text))
+        };
+        for text in ["--gradient-compression fp16 --wire fp32", "--wire fp32 --gradient-compression fp16"] {
+            let expected =
+                "--wire fp32 and another option contradict each other, which makes it fp16: give one of them";
+            assert_eq!(refused(text), expected);
+        }
+        let error = refused("--wire fp16 --gradient-compression bf16");
+        assert_eq!(error, "--gradient-compression bf16: contradicts --wire fp16: give one of them");
+        assert!(refused("--wire fp16 --gradient-compression 2bit").contains("2bit:0.5 and --wire fp16 contradict"));
+        assert!(refused("--backend none --gradient-compression topk:0.1").contains("--backend none exchanges nothing"));
+        assert_eq!(parse(&["--gradient-compression".to_owned(), "bf16".to_owned()]).exchange.wire, Wire::Bf16);
     }
 
     #[test]

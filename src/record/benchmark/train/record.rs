@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::exchange::{BackendChoice, Wire};
 use crate::benchmark::kv_store::KvStoreUse;
+use crate::benchmark::train::compression::CompressionUse;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
+use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
 use crate::dimension::case::Case;
@@ -20,6 +22,7 @@ use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::environment::{Environment, RankPlace};
 use crate::host::resource_use::{HostUse, RankUse};
+use crate::stats::summary::mean;
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is refused.
 pub const SCHEMA: u32 = 2;
@@ -48,6 +51,9 @@ pub struct RunHeader {
     pub sum_dtype: Option<Wire>,
     /// Sizes of the gradient buckets as fp32, in the order of backward.
     pub buckets: Vec<Bytes>,
+    /// How `--work-load` divided the images of an iteration; `None` where every rank has the same, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_division: Option<WorkDivision>,
     /// What `--autotune` tried and chose; `None` without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
@@ -61,6 +67,28 @@ impl RunHeader {
     /// Whether the ranks were asked to exchange gradients.
     pub fn exchanges(&self) -> bool {
         self.config.exchange.backend != BackendChoice::None
+    }
+
+    /// Images of every rank in an iteration.
+    pub fn images(&self) -> Vec<u32> {
+        match &self.work_division {
+            Some(division) => division.images.clone(),
+            None => vec![self.config.batch_size; self.ranks.len()],
+        }
+    }
+
+    /// Mean loss over the joined batch of all ranks, from each rank's own: `sum of images x loss / sum of images`. `None`
+    /// without a rank.
+    ///
+    /// 24 images of loss 2 and 8 of loss 4 are `(24 x 2 + 8 x 4) / 32 = 2.5`.
+    pub fn joined_loss(&self, losses: &[f64]) -> Option<f64> {
+        match &self.work_division {
+            None => mean(losses),
+            Some(WorkDivision { images, .. }) => {
+                let sum: f64 = images.iter().zip(losses).map(|(images, loss)| f64::from(*images) * loss).sum();
+                Some(sum / f64::from(images.iter().sum::<u32>()))
+            }
+        }
     }
 }
 
@@ -111,6 +139,9 @@ pub struct RunEnd {
     /// What servers or owners of weights did; `None` with `--kv-store ring`, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_store: Option<KvStoreUse>,
+    /// What `--gradient-compression` did; `None` without a code, and of one rank, which sends nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionUse>,
     /// What NCCL said that it used, line by line; empty without NCCL, where the user asked it for something else, and in
     /// older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -226,7 +257,10 @@ impl Record for RunRecord {
             };
             match line {
                 _ if end.is_some() => bail!("line {number}: follows the end of the run"),
-                Line::Run(line) if header.is_none() => header = Some(*line),
+                Line::Run(line) if header.is_none() => {
+                    check_division(&line).with_context(|| format!("line {number}"))?;
+                    header = Some(*line);
+                }
                 Line::Run(_) => bail!("line {number}: a second run in one file"),
                 Line::Iteration(_) if header.is_none() => bail!("line {number}: an iteration before its run"),
                 Line::Iteration(line) => {
@@ -297,6 +331,23 @@ impl SweepRecord for RunRecord {
     }
 }
 
+/// Refuses a division of other images than the run's, or among other ranks.
+fn check_division(header: &RunHeader) -> anyhow::Result<()> {
+    let Some(WorkDivision { weights, images }) = &header.work_division else { return Ok(()) };
+    let ranks = header.ranks.len();
+    ensure!(
+        images.len() == ranks && weights.len() == ranks && !images.contains(&0),
+        "work_division has {} weights and images {images:?} for {ranks} ranks",
+        weights.len()
+    );
+    let (sum, joined) = (
+        images.iter().map(|images| u64::from(*images)).sum::<u64>(),
+        u64::from(header.config.batch_size) * ranks as u64,
+    );
+    ensure!(sum == joined, "work_division has {sum} images, and {ranks} ranks of batch_size have {joined}");
+    Ok(())
+}
+
 /// The place is one in the line, which serde takes for a whole file.
 fn in_line(error: &anyhow::Error) -> anyhow::Error {
     anyhow!(format!("{error:#}").replace(" at line 1 column", " at column"))
@@ -347,6 +398,7 @@ mod tests {
                 backend: "mpi".to_owned(),
                 sum_dtype: None,
                 buckets: vec![Bytes(8)],
+                work_division: None,
                 tuning: Some(Tuning {
                     trials: vec![Trial { bucket_mb: 25.0, chunk_kb: 0, tail_mb: 1.0, step: Seconds(0.5) }],
                     chosen: 0,
@@ -364,6 +416,7 @@ mod tests {
                 peak_memory: vec![Bytes(1); 2],
                 matrix_product: Vec::new(),
                 kv_store: None,
+                compression: None,
                 nccl: Vec::new(),
                 host_use: vec![HostUse { host: "a".to_owned(), cores: 2, ..HostUse::default() }],
                 rank_use: vec![RankUse { throttled: Some(Seconds(0.5)), ..RankUse::default() }; 2],

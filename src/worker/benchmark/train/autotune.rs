@@ -7,7 +7,6 @@ use ringmark_record::benchmark::exchange::ExchangeConfig;
 use ringmark_record::benchmark::train::record::{Trial, Tuning};
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::stats::summary;
-use tch::Tensor;
 
 use crate::benchmark::train::step::Step;
 use crate::job::world::World;
@@ -31,7 +30,7 @@ const NOISE: f64 = 0.01;
 /// Tries bucket sizes, then with the best of them tails or chunk sizes, whichever matter, and leaves the exchange at the best of all. `asked` is what
 /// the user asked for. All ranks call this together and choose alike.
 pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tuning> {
-    let statistics: Vec<Tensor> = step.model.tensors.buffers.iter().map(|named| named.tensor.copy()).collect();
+    let statistics = step.model.statistics();
     // The first steps warm caches and clocks: what is measured in them loses.
     attempt(asked, world, step)?;
     let mut trials = vec![attempt(asked, world, step)?];
@@ -56,9 +55,7 @@ pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<T
     }
     let Trial { bucket_mb, chunk_kb, tail_mb, .. } = trials[chosen];
     step.exchange.set_sizes(&ExchangeConfig { bucket_mb, chunk_kb, tail_mb, ..asked })?;
-    for (named, before) in step.model.tensors.buffers.iter().zip(&statistics) {
-        named.tensor.shallow_clone().f_copy_(before)?;
-    }
+    step.model.restore(&statistics)?;
     Ok(Tuning { trials, chosen })
 }
 

@@ -4,6 +4,7 @@ use anyhow::Result;
 use ringmark_record::benchmark::RunLabel;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::{RunHeader, SCHEMA, Tuning};
+use ringmark_record::benchmark::train::work_load::WorkDivision;
 
 use crate::exchange::GradientExchange;
 use crate::host::facts;
@@ -15,6 +16,7 @@ pub fn header(
     label: AskedLabel,
     session: &Session,
     exchange: &dyn GradientExchange,
+    work_division: Option<WorkDivision>,
     tuning: Option<Tuning>,
 ) -> Result<RunHeader> {
     let ranks = session.places();
@@ -29,6 +31,7 @@ pub fn header(
         backend: exchange.name().to_owned(),
         sum_dtype: exchange.sum_dtype(),
         buckets: exchange.bucket_sizes(),
+        work_division,
         tuning,
         environment: session.environment()?,
         ranks,

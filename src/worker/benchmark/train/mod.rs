@@ -5,12 +5,14 @@ mod header;
 mod progress;
 mod record;
 mod step;
+mod work_load;
 
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
 use ringmark_record::benchmark::train::record::{RunHeader, Tuning};
+use ringmark_record::benchmark::train::work_load::WorkDivision;
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 use tch::Tensor;
 
@@ -18,7 +20,6 @@ use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::record::Measured;
 use crate::benchmark::train::step::Step;
 use crate::data;
-use crate::data::batch::BatchRequest;
 use crate::exchange::kv_store::server;
 use crate::exchange::{Parameters, strategy};
 use crate::job::cores::AskedThreads;
@@ -48,9 +49,9 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
 fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
     let config = &config.on(session.own.kind);
-    let mut step = prepare(config, session)?;
+    let (mut step, division) = prepare(config, session)?;
     let tuning = tune(config, session, &mut step)?;
-    let header = header::header(config, label, session, &*step.exchange, tuning)?;
+    let header = header::header(config, label, session, &*step.exchange, division, tuning)?;
     let measured = measure(session, &header, &mut step)?;
     if let (Some(path), 0) = (&config.save, session.world.rank()) {
         let seen = if config.freeze_batch_norm { 0 } else { i64::from(config.iterations) };
@@ -59,8 +60,8 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
     record::gather(session, header, &step.model.flat.weights, measured)
 }
 
-/// Model, exchange and batch of this rank.
-fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
+/// Model, exchange and batch of this rank, and how the images are divided where that is not evenly.
+fn prepare(config: &TrainConfig, session: &Session) -> Result<(Step, Option<WorkDivision>)> {
     let (world, device) = (session.world, session.device());
     let layout = config.layout.of(config.dtype, session.own.kind);
     let recipe = Recipe {
@@ -75,6 +76,7 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
 
     heartbeat::enter(Stage::Connecting);
     same_weights_everywhere(&model, world)?;
+    let division = work_load::divide(config, session, &model)?;
     let parameters = Parameters {
         weights: model.flat.weights.shallow_clone(),
         tensors: model.flat.parameters.iter().map(Tensor::shallow_clone).collect(),
@@ -82,16 +84,9 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<Step> {
     let exchange = strategy::new(config, parameters, session)?;
 
     heartbeat::enter(Stage::Data);
-    let request = BatchRequest {
-        file: config.data.as_deref(),
-        seed: config.seed,
-        images: config.batch_size,
-        image_size: config.image_size(),
-        model: config.model,
-        layout,
-    };
-    let batch = data::batch(&request, world.rank(), device)?;
-    Step::new(config, world.rank(), model, batch, exchange)
+    let part = work_load::part(config, division.as_ref(), world.rank());
+    let batch = data::batch(&work_load::request(config, layout, part), world.rank(), device)?;
+    Ok((Step::new(config, world.rank(), model, batch, exchange)?, division))
 }
 
 /// Every rank starts from rank 0's weights and running statistics.
@@ -144,7 +139,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Mea
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
     progress.end();
-    Ok(Measured { samples, counters, wall, kv_store })
+    Ok(Measured { samples, counters, wall, kv_store, coded: step.exchange.coded() })
 }
 
 fn fail_if_asked(config: &TrainConfig, world: &World, iteration: u32) -> Result<()> {

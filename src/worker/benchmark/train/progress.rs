@@ -74,6 +74,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
     let label = RunLabel { case: header.case, run: header.run, profile: header.profile };
     let mut lines = environment::title_lines(environment, config.model.facts().title, label);
     lines.push(training(config));
+    lines.extend(header.work_division.as_ref().map(|division| format!("work load: {}", division.text())));
     let exchanged: u64 = header.buckets.iter().map(|bytes| bytes.0).sum();
     lines.push(format!(
         "gradients: {} bytes in {} buckets by {}, overlap {}, wire {}",
@@ -81,7 +82,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
         header.buckets.len(),
         header.backend,
         config.overlap,
-        config.exchange.wire.with_sum(header.sum_dtype)
+        wire(header)
     ));
     let KvStoreConfig { kv_store, key_placement, .. } = config.kv_store;
     match config.kv_store.server_ranks() {
@@ -100,6 +101,17 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
     }
     lines.extend(environment::lines(environment, ranks));
     lines
+}
+
+/// `fp16, added in fp32`, `2bit:0.5, added in fp32`.
+fn wire(header: &RunHeader) -> String {
+    let RunHeader { config, sum_dtype, .. } = header;
+    match sum_dtype {
+        Some(sum_dtype) if !config.gradient_compression.is_none() => {
+            format!("{}, added in {sum_dtype}", config.wire_text())
+        }
+        _ => config.exchange.wire.with_sum(*sum_dtype),
+    }
 }
 
 fn training(config: &TrainConfig) -> String {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
 use ringmark_record::benchmark::measured_and_warmup;
+use ringmark_record::benchmark::train::compression::CompressionUse;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
 use ringmark_record::dimension::phase::{Phase, Phases};
@@ -15,6 +16,7 @@ use ringmark_record::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::exchange::reducer::Coded;
 use crate::job::host_watch::CountersOfRun;
 use crate::job::session::Session;
 use crate::job::world::World;
@@ -31,11 +33,13 @@ pub struct Measured {
     pub wall: Duration,
     /// What servers or owners of weights did.
     pub kv_store: Option<KvStoreUse>,
+    /// What a code did, where gradients were exchanged by one.
+    pub coded: Option<Coded>,
 }
 
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, counters, wall, kv_store } = measured;
+    let Measured { samples, counters, wall, kv_store, coded } = measured;
     let world = session.world;
     let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), ..header };
     let iterations = iterations(world, &samples);
@@ -51,6 +55,9 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         peak_memory,
         matrix_product,
         kv_store,
+        compression: coded.map(|Coded { residual_norm, code, elements }| {
+            CompressionUse::new(world.gather(&[residual_norm]).concat(), code, elements)
+        }),
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
         rank_use: counters.ranks,
@@ -157,12 +164,17 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         end.skipped_steps,
         end.parameter_checksums[0]
     );
+    // What the lines of the iterations say is rank 0's.
+    let joined = record.header.work_division.as_ref().and(record.iterations.last());
+    let joined = joined.and_then(|last| record.header.joined_loss(&last.loss));
+    let joined = joined.map(|loss| format!("loss of the joined batch in the last iteration: {loss:.6}"));
     let speed = record.speed(config.warmup as usize);
     let speed = speed.map(|speed| format!("speed: {speed:.2}{}", rates(record)));
     let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
+    let coded = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
     let nccl = end.nccl.iter().map(|line| format!("NCCL: {line}"));
     let warnings = end.warnings.iter().map(|warning| format!("warning: {}", warning.text));
-    [length].into_iter().chain(speed).chain(kv_store).chain(nccl).chain(warnings).collect()
+    [length].into_iter().chain(joined).chain(speed).chain(kv_store).chain(coded).chain(nccl).chain(warnings).collect()
 }
 
 /// How the rates of the iterations spread, as the log has them: all ranks' images over rank 0's time. Nothing of a single

@@ -10,7 +10,7 @@ use crate::data::batch::Batch;
 use crate::exchange::GradientExchange;
 use crate::ffi::shim;
 use crate::job::heartbeat;
-use crate::measure::step_timer::{DeviceValues, StepTimer};
+use crate::measure::step_timer::{DeviceValues, MarkSetter, StepTimer};
 use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
 
@@ -20,6 +20,8 @@ pub struct Step {
     pub exchange: Box<dyn GradientExchange>,
     batch: Batch,
     mode: Mode,
+    /// What the rank's gradient counts: its images over an even part. `None` where that is 1.
+    weight: Option<Tensor>,
     /// What stands in the timer's values where there is no loss scaler.
     one: Tensor,
     zero: Tensor,
@@ -27,7 +29,7 @@ pub struct Step {
 }
 
 /// Faults of `--inject` that are this rank's.
-struct Faults {
+pub struct Faults {
     /// Iteration whose gradient is to overflow.
     overflow: Option<u32>,
     /// What forward is to take longer, as a fraction of it.
@@ -43,14 +45,19 @@ impl Step {
         batch: Batch,
         exchange: Box<dyn GradientExchange>,
     ) -> Result<Step> {
+        let even = i64::from(config.batch_size);
+        // Where nothing is summed every rank trains alone, on its own batch.
+        let is_weighted = batch.images.size()[0] != even && exchange.summed_ranks() > 1;
+        let weight = is_weighted.then(|| batch.images.size()[0] as f64 / even as f64);
         let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, model.device()));
         Ok(Step {
             one: scalar(1.0)?,
             zero: scalar(0.0)?,
+            weight: weight.map(scalar).transpose()?,
             model,
             exchange,
             batch,
-            mode: if config.freeze_batch_norm { Mode::FrozenStatistics } else { Mode::Training },
+            mode: mode(config),
             faults: Faults::of(rank, config.inject),
         })
     }
@@ -65,9 +72,7 @@ impl Step {
         let mut marks = timer.begin()?;
         heartbeat::enter_in(iteration, Stage::Forward);
         let loss = self.forward()?;
-        if let Some(fraction) = self.faults.slower {
-            marks.spin(fraction)?;
-        }
+        self.faults.slow_down(&marks)?;
         marks.end_of(Phase::Forward)?;
 
         heartbeat::enter(Stage::Backward);
@@ -100,24 +105,43 @@ impl Step {
         self.exchange.finish()
     }
 
-    /// Mean cross entropy over the batch.
     fn forward(&self) -> Result<Tensor> {
-        self.model.round()?;
-        self.model.forward(&self.batch.images, self.mode, |scores| {
-            Ok(scores.f_cross_entropy_loss(&self.batch.labels, None::<&Tensor>, Reduction::Mean, -100, 0.0)?)
-        })
+        loss(&self.model, &self.batch, self.mode)
     }
 
     fn backward(&self, loss: &Tensor, iteration: u32) -> Result<()> {
         if self.faults.overflow == Some(iteration) {
             return shim::backward(loss, Some(&loss.f_full_like(f64::INFINITY)?));
         }
-        shim::backward(loss, self.exchange.loss_scaler().map(|scaler| &scaler.scale))
+        backward(loss, self.exchange.loss_scaler().map(|scaler| &scaler.scale), self.weight.as_ref())
+    }
+}
+
+/// How batch normalization computes.
+pub fn mode(config: &TrainConfig) -> Mode {
+    if config.freeze_batch_norm { Mode::FrozenStatistics } else { Mode::Training }
+}
+
+/// Mean cross entropy over the batch.
+pub fn loss(model: &PreparedModel, batch: &Batch, mode: Mode) -> Result<Tensor> {
+    model.round()?;
+    model.forward(&batch.images, mode, |scores| {
+        Ok(scores.f_cross_entropy_loss(&batch.labels, None::<&Tensor>, Reduction::Mean, -100, 0.0)?)
+    })
+}
+
+/// Backward of the loss times `scale` and `weight`, each 1 where there is none: the exchange sums the ranks' gradients and
+/// divides by their number, so that with weights of images over an even part the sum is the mean over the joined batch.
+pub fn backward(loss: &Tensor, scale: Option<&Tensor>, weight: Option<&Tensor>) -> Result<()> {
+    match (scale, weight) {
+        (Some(scale), Some(weight)) => shim::backward(loss, Some(&scale.f_mul(weight)?)),
+        (one, other) => shim::backward(loss, one.or(other)),
     }
 }
 
 impl Faults {
-    fn of(rank: u32, inject: Option<Fault>) -> Faults {
+    /// Those that are `rank`'s.
+    pub fn of(rank: u32, inject: Option<Fault>) -> Faults {
         let (mut overflow, mut slower) = (None, None);
         match inject {
             Some(Fault::Overflow { iteration }) if rank == 0 => overflow = Some(iteration),
@@ -125,5 +149,10 @@ impl Faults {
             _ => {}
         }
         Faults { overflow, slower }
+    }
+
+    /// After forward, which began with `marks`.
+    pub fn slow_down(&self, marks: &MarkSetter) -> Result<()> {
+        self.slower.map_or(Ok(()), |fraction| marks.spin(fraction))
     }
 }

@@ -11,6 +11,7 @@
 //! | [`batch_size_charts`] | their charts: lines over batch sizes, or bars |
 //! | [`published_scores`] | what MXNet published of scored networks, beside them |
 //! | [`split`] | where the time of a step goes |
+//! | [`work_load`] | what an uneven division of the batch cost |
 //! | [`scaling_loss`] | where the scaling loss goes |
 //! | [`iterations`] | every iteration of every run |
 //! | [`ranks`] | the spread of every rank |
@@ -33,6 +34,7 @@ pub mod scaling_loss;
 pub mod series;
 pub mod split;
 pub mod trust;
+pub mod work_load;
 
 use std::collections::BTreeSet;
 
@@ -111,6 +113,7 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
 fn section(setting: &Setting, published: bool) -> Section {
     let mut blocks = vec![scaling::block(setting, published)];
     blocks.extend(split::block(setting));
+    blocks.extend(work_load::blocks(setting));
     blocks.extend(scaling_loss::block(setting));
     blocks.extend(iterations::blocks(setting));
     blocks.extend(ranks::blocks(setting));

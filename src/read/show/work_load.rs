@@ -1,0 +1,86 @@
+//! What the division of the batch cost, as the cells of a table: for terminals, Markdown and the page.
+
+use ringmark_record::dimension::units::Seconds;
+
+use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::work_load::{self, WorkCost};
+use crate::read::show::columns::{Columns, percent};
+use crate::read::show::sections::marked;
+
+/// Over the table.
+pub const TITLE: &str = "Uneven work: what the division of the batch cost";
+
+/// Below the title.
+pub const LEGEND: [&str; 3] = [
+    "slowest: forward and backward of the slowest rank; even, balanced: the same with",
+    "even parts, and if all ranks finished together; saved: 1 - slowest / even; left:",
+    "1 - balanced / slowest; waited: for the slowest rank, mean over ranks.",
+];
+
+/// Names and units of the columns.
+pub const HEADERS: [(&str, &str); 9] = [
+    ("case", ""),
+    ("images", "a rank"),
+    ("an image", "ms"),
+    ("slowest", "ms"),
+    ("waited", "ms"),
+    ("even", "ms"),
+    ("balanced", "ms"),
+    ("saved", "%"),
+    ("left", "%"),
+];
+
+/// Of the cases of which it is known, with whether their speed is not to be quoted.
+pub fn rows(group: &Group) -> Vec<(Vec<String>, bool)> {
+    let row = |case: &CaseRuns| {
+        let cost = work_load::of_case(group, case)?;
+        let is_doubtful = group.speed_objections(case).next().is_some();
+        Some((cells(case, &cost, is_doubtful), is_doubtful))
+    };
+    group.cases.iter().filter_map(row).collect()
+}
+
+/// `None` where no case has several ranks with uneven work.
+pub fn columns(group: &Group) -> Option<Columns> {
+    let rows: Vec<Vec<String>> = rows(group).into_iter().map(|(cells, _)| cells).collect();
+    (!rows.is_empty()).then(|| Columns::new(&HEADERS, rows))
+}
+
+fn cells(case: &CaseRuns, cost: &WorkCost, is_doubtful: bool) -> Vec<String> {
+    let milliseconds = |time: Seconds| marked(format!("{:.2}", time.0 * 1e3), is_doubtful);
+    let share = |share: f64| marked(percent(share), is_doubtful);
+    let images: Vec<String> = cost.images.iter().map(u32::to_string).collect();
+    let each: Vec<String> = cost.seconds_per_image.iter().map(|time| format!("{:.2}", time.0 * 1e3)).collect();
+    vec![
+        case.case.to_string(),
+        by_rank(&images),
+        marked(by_rank(&each), is_doubtful),
+        milliseconds(cost.slowest_seconds),
+        milliseconds(cost.waiting_seconds),
+        milliseconds(cost.even_seconds),
+        milliseconds(cost.balanced_seconds),
+        share(cost.saved_of_even),
+        share(cost.left_to_gain),
+    ]
+}
+
+/// Few ranks each by itself, `24 8`; of many the first and how many more there are: the JSON has them all.
+fn by_rank(values: &[String]) -> String {
+    const SHOWN: usize = 4;
+    match values.len() {
+        ..=SHOWN => values.join(" "),
+        all => format!("{} .. {} more", values[..SHOWN - 1].join(" "), all - SHOWN + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_ranks_are_cut() {
+        let text = |ranks: usize| by_rank(&vec!["8".to_owned(); ranks]);
+        assert_eq!((text(2).as_str(), text(4).as_str()), ("8 8", "8 8 8 8"));
+        assert_eq!(text(32), "8 8 8 .. 29 more");
+    }
+}

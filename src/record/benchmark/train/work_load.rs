@@ -1,0 +1,306 @@
+//! How the images of an iteration are divided among ranks of different speed: MXNet's `work_load_list`
+//! (python/mxnet/executor_manager.py, `_split_input_slice`), by rank or by host. Not for measuring how fast a rank is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::host::environment::RankPlace;
+use crate::options::option_table::OptionValue;
+
+/// What each rank is to have of the batch. Numbers alone are of ranks, `name=number` of hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub enum WorkLoad {
+    /// In proportion to the speed of each rank, measured before the first iteration.
+    Auto,
+    /// A weight for each rank, in rank order; a run of fewer ranks takes the first of them.
+    Ranks(Vec<f64>),
+    /// A weight for each rank of a host.
+    Hosts(Vec<(String, f64)>),
+}
+
+/// How the images of an iteration were divided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkDivision {
+    /// What each rank's part is in proportion to: the weights that were asked for, or the images/s that `auto` measured.
+    pub weights: Vec<f64>,
+    /// Images of each rank in an iteration.
+    pub images: Vec<u32>,
+}
+
+impl WorkLoad {
+    /// The weight of every rank; `None` where they are to be measured.
+    pub fn weights(&self, ranks: &[RankPlace]) -> anyhow::Result<Option<Vec<f64>>> {
+        match self {
+            WorkLoad::Auto => Ok(None),
+            WorkLoad::Ranks(weights) => {
+                self.check_ranks(ranks.len())?;
+                Ok(Some(weights[..ranks.len()].to_vec()))
+            }
+            WorkLoad::Hosts(hosts) => {
+                let weight = |place: &RankPlace| {
+                    let found = hosts.iter().find(|(name, _)| names(name, &place.host));
+                    found.map(|(_, weight)| *weight).with_context(|| {
+                        format!(
+                            "--work-load {self} has no weight for host {host}, where rank {rank} is: add {host}=1",
+                            host = place.host,
+                            rank = place.rank
+                        )
+                    })
+                };
+                ranks.iter().map(weight).collect::<anyhow::Result<Vec<f64>>>().map(Some)
+            }
+        }
+    }
+
+    /// Refuses fewer weights than `ranks`, and weights that leave one of them nothing of `batch_size` images a rank; what
+    /// needs more than their number is not looked at.
+    pub fn check(&self, ranks: u32, batch_size: u32) -> anyhow::Result<()> {
+        self.check_ranks(ranks as usize)?;
+        match self {
+            WorkLoad::Ranks(weights) => {
+                WorkDivision::new(weights[..ranks as usize].to_vec(), batch_size, |rank| format!("rank {rank}"))
+                    .map(drop)
+            }
+            WorkLoad::Auto | WorkLoad::Hosts(_) => Ok(()),
+        }
+    }
+
+    fn check_ranks(&self, ranks: usize) -> anyhow::Result<()> {
+        match self {
+            WorkLoad::Ranks(weights) => ensure!(
+                weights.len() >= ranks,
+                "--work-load {self} has {} weights for {ranks} ranks: give one for each rank, or one for each host \
+                 (a=3,b=1), or auto",
+                weights.len()
+            ),
+            WorkLoad::Auto | WorkLoad::Hosts(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether `typed` is `host`, with its domain or without.
+fn names(typed: &str, host: &str) -> bool {
+    typed == host || host.split('.').next() == Some(typed)
+}
+
+impl WorkDivision {
+    /// Divides `batch_size` images a rank by `weights`. An empty part is an error, which calls a rank what `name` does.
+    pub fn new(weights: Vec<f64>, batch_size: u32, name: impl Fn(usize) -> String) -> anyhow::Result<WorkDivision> {
+        let joined = batch_size * weights.len() as u32;
+        let images = divide(&weights, joined);
+        if let Some(rank) = images.iter().position(|images| *images == 0) {
+            bail!(
+                "the weights {} leave {} nothing of {joined} images ({batch_size} a rank): choose a larger --batch-size, a \
+                 larger weight for it in --work-load, or leave it out",
+                joined_text(&weights),
+                name(rank)
+            );
+        }
+        Ok(WorkDivision { weights, images })
+    }
+
+    /// `24, 8 images by rank (weights 3, 1)`.
+    pub fn text(&self) -> String {
+        format!("{} images by rank (weights {})", joined_text(&self.images), joined_text(&self.weights))
+    }
+}
+
+fn joined_text(values: &[impl fmt::Display]) -> String {
+    values.iter().map(|value| format!("{value:.4}")).map(|text| shortened(&text)).collect::<Vec<_>>().join(", ")
+}
+
+/// Without zeros that say nothing: `3.0000` is `3`.
+fn shortened(text: &str) -> String {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text.to_owned() }
+}
+
+/// MXNet's rule: `round(weight x images / sum of weights)`, half to even, in order. What is left over goes to the last;
+/// where it is more than there is, the last are cut.
+///
+/// `divide([3, 1], 32) = [24, 8]`, `divide([1, 1, 1], 32) = [11, 11, 10]`, `divide([1, 2], 10) = [3, 7]`.
+pub fn divide(weights: &[f64], images: u32) -> Vec<u32> {
+    let total: f64 = weights.iter().sum();
+    let rounded = weights.iter().map(|weight| (weight * f64::from(images) / total).round_ties_even() as u32);
+    let mut left = images;
+    let mut parts: Vec<u32> = rounded
+        .map(|part| {
+            let part = part.min(left);
+            left -= part;
+            part
+        })
+        .collect();
+    if let Some(last) = parts.last_mut() {
+        *last += left;
+    }
+    parts
+}
+
+impl fmt::Display for WorkLoad {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = match self {
+            WorkLoad::Auto => vec!["auto".to_owned()],
+            WorkLoad::Ranks(weights) => weights.iter().map(f64::to_string).collect(),
+            WorkLoad::Hosts(hosts) => hosts.iter().map(|(host, weight)| format!("{host}={weight}")).collect(),
+        };
+        formatter.write_str(&list.join(","))
+    }
+}
+
+impl FromStr for WorkLoad {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<WorkLoad> {
+        if text == "auto" {
+            return Ok(WorkLoad::Auto);
+        }
+        let weight = |text: &str| -> anyhow::Result<f64> {
+            let weight = text.trim().parse::<f64>().ok().filter(|weight| weight.is_finite() && *weight > 0.0);
+            weight.with_context(|| format!("{text:?} is no weight: give numbers above 0"))
+        };
+        let parts: Vec<&str> = text.split(',').collect();
+        if !text.contains('=') {
+            return Ok(WorkLoad::Ranks(parts.into_iter().map(weight).collect::<anyhow::Result<Vec<f64>>>()?));
+        }
+        let mut hosts: Vec<(String, f64)> = Vec::new();
+        for part in parts {
+            let (host, number) = part.split_once('=').with_context(|| {
+                format!("{part:?} is not HOST=WEIGHT: give weights by rank (3,1) or by host (a=3,b=1), not both")
+            })?;
+            let host = host.trim();
+            ensure!(!host.is_empty(), "{part:?} names no host");
+            ensure!(hosts.iter().all(|(known, _)| known != host), "host {host} has two weights");
+            hosts.push((host.to_owned(), weight(number)?));
+        }
+        Ok(WorkLoad::Hosts(hosts))
+    }
+}
+
+impl TryFrom<String> for WorkLoad {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> anyhow::Result<WorkLoad> {
+        text.parse()
+    }
+}
+
+impl From<WorkLoad> for String {
+    fn from(work_load: WorkLoad) -> String {
+        work_load.to_string()
+    }
+}
+
+impl OptionValue for WorkLoad {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<WorkLoad> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dimension::device::DeviceKind;
+    use crate::stats::random::Random;
+
+    fn ranks(hosts: &[&str]) -> Vec<RankPlace> {
+        let place = |(rank, host): (usize, &&str)| RankPlace {
+            rank: rank as u32,
+            local_rank: 0,
+            host: (*host).to_owned(),
+            device: DeviceKind::Cpu,
+            device_name: "processor".to_owned(),
+            threads: 1,
+            process: 1,
+        };
+        hosts.iter().enumerate().map(place).collect()
+    }
+
+    fn parse(text: &str) -> WorkLoad {
+        text.parse().expect("a work load")
+    }
+
+    /// MXNet's own numbers, and what its rule makes of a half: 2.5 and 3.5 become 2 and 4.
+    #[test]
+    fn a_batch_is_divided_as_mxnet_divides_it() {
+        assert_eq!(divide(&[3.0, 1.0], 32), [24, 8]);
+        assert_eq!(divide(&[1.0, 1.0, 1.0], 32), [11, 11, 10]);
+        assert_eq!(divide(&[1.0, 2.0], 10), [3, 7]);
+        assert_eq!(divide(&[1.0, 3.0], 10), [2, 8]);
+        assert_eq!(divide(&[7.0, 13.0], 10), [4, 6]);
+        assert_eq!(divide(&[1.0, 1.0, 1.0, 1.0], 6), [2, 2, 2, 0], "1.5 is 2, and the last is cut");
+        assert_eq!(divide(&[1.0, 1.0, 1.0], 4), [1, 1, 2], "the last has what is left");
+        assert_eq!(divide(&[5.0], 7), [7]);
+        assert_eq!(divide(&[], 0), [0_u32; 0]);
+    }
+
+    #[test]
+    fn every_image_has_one_rank_whatever_the_weights() {
+        let mut random = Random(7);
+        for _ in 0..10_000 {
+            let weights: Vec<f64> =
+                (0..1 + (random.uniform() * 40.0) as usize).map(|_| 10f64.powf(6.0 * random.uniform() - 3.0)).collect();
+            let images = (random.uniform() * 5000.0) as u32;
+            let parts = divide(&weights, images);
+            assert_eq!((parts.len(), parts.iter().sum::<u32>()), (weights.len(), images), "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_of_ranks_and_names_of_hosts() {
+        let places = ranks(&["a", "a", "b.cluster"]);
+        assert_eq!(parse("3,1,2").weights(&places).expect("enough"), Some(vec![3.0, 1.0, 2.0]));
+        assert_eq!(parse("b=1,a=3").weights(&places).expect("both"), Some(vec![3.0, 3.0, 1.0]));
+        assert_eq!(parse("a=3,b.cluster=0.5").weights(&places).expect("both"), Some(vec![3.0, 3.0, 0.5]));
+        assert_eq!(parse("auto").weights(&places).expect("measured"), None);
+        // The smaller cases of a sweep take the first.
+        assert_eq!(parse("3,1,2,9").weights(&places[..1]).expect("enough"), Some(vec![3.0]));
+        let refusal = |text: &str| parse(text).weights(&places).expect_err("refused").to_string();
+        assert!(refusal("3,1").contains("has 2 weights for 3 ranks"), "{}", refusal("3,1"));
+        let message = "--work-load a=3 has no weight for host b.cluster, where rank 2 is: add b.cluster=1";
+        assert_eq!(refusal("a=3"), message);
+        for text in ["3,1", "a=3,b=0.5", "auto"] {
+            assert_eq!(parse(text).to_string(), text);
+        }
+        for (text, expected) in [
+            ("", "is no weight"),
+            ("3,,1", "is no weight"),
+            ("3,0", "\"0\" is no weight: give numbers above 0"),
+            ("3,-1", "is no weight"),
+            ("NaN", "is no weight"),
+            ("inf,1", "is no weight"),
+            ("a=3,1", "\"1\" is not HOST=WEIGHT"),
+            ("=3", "names no host"),
+            ("a=3,a=1", "host a has two weights"),
+            ("a=x", "\"x\" is no weight"),
+        ] {
+            let error = text.parse::<WorkLoad>().expect_err(text).to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_rank_without_an_image_is_refused_by_its_name() {
+        let error = parse("100,1").check(2, 4).expect_err("refused").to_string();
+        let expected = "the weights 100, 1 leave rank 1 nothing of 8 images (4 a rank): choose a larger --batch-size, a \
+                        larger weight for it in --work-load, or leave it out";
+        assert_eq!(error, expected);
+        parse("100,1").check(1, 4).expect("one rank has all of it");
+        parse("100,1").check(2, 100).expect("2 of 200");
+        assert!(parse("3,1").check(4, 4).is_err());
+        parse("auto").check(4, 4).expect("nothing is known yet");
+        let division = WorkDivision::new(vec![3.0, 1.0], 16, |rank| rank.to_string()).expect("an image each");
+        assert_eq!(division.text(), "24, 8 images by rank (weights 3, 1)");
+        let measured = WorkDivision { weights: vec![30.123_456, 10.0], ..division };
+        assert_eq!(measured.text(), "24, 8 images by rank (weights 30.1235, 10)");
+    }
+}

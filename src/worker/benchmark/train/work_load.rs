@@ -1,0 +1,90 @@
+//! `--work-load`: which images of the joined batch each rank has. `auto` measures first how fast each rank is alone: forward
+//! and backward without exchange, all ranks at once, so that ranks which share a host share it then too. Not for the rule
+//! by which images are divided.
+
+use anyhow::Result;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::work_load::WorkDivision;
+use ringmark_record::dimension::layout::Layout;
+use ringmark_record::stats::summary;
+use tch::Tensor;
+
+use crate::benchmark::train::step::{Faults, backward, loss, mode};
+use crate::data;
+use crate::data::batch::BatchRequest;
+use crate::ffi::shim;
+use crate::job::session::Session;
+use crate::measure::step_timer::StepTimer;
+use crate::measure::timed::Timed;
+use crate::model::prepared::PreparedModel;
+
+/// Steps that count, after one that does not.
+const STEPS: usize = 5;
+
+/// How the images of an iteration are divided; `None` where each rank has the same. All ranks call this together and come
+/// to the same.
+pub fn divide(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<Option<WorkDivision>> {
+    let Some(work_load) = &config.work_load else { return Ok(None) };
+    let places = session.places();
+    let weights = match work_load.weights(&places)? {
+        Some(weights) => weights,
+        None => session.world.gather(&[speed_alone(config, session, model)?]).concat(),
+    };
+    let name = |rank: usize| format!("rank {rank} on host {}", places[rank].host);
+    let division = WorkDivision::new(weights, config.batch_size, name)?;
+    if !config.freeze_batch_norm {
+        let fewest = division.images.iter().min().copied().unwrap_or_default();
+        config.model.check_statistics(fewest, config.image_size())?;
+    }
+    Ok(Some(division))
+}
+
+/// This rank's part of a batch: how many images, and the number of the first in the joined batch.
+pub fn part(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -> (u32, u32) {
+    match division {
+        None => (config.batch_size, rank * config.batch_size),
+        Some(WorkDivision { images, .. }) => {
+            let rank = rank as usize;
+            (images[rank], images[..rank].iter().sum())
+        }
+    }
+}
+
+/// What this rank trains with an even part, in images/s: the median over a few steps.
+fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<f64> {
+    let (world, device) = (session.world, session.device());
+    let (images, first) = part(config, None, world.rank());
+    let layout = config.layout.of(config.dtype, session.own.kind);
+    let batch = data::batch(&request(config, layout, (images, first)), world.rank(), device)?;
+    let (mode, faults) = (mode(config), Faults::of(world.rank(), config.inject));
+    let statistics = model.statistics();
+    let dropped: Vec<Tensor> = model.flat.parameters.iter().map(Tensor::f_empty_like).collect::<Result<_, _>>()?;
+    let mut times = Vec::new();
+    for number in 0..=STEPS {
+        let timed = Timed::begin(device, world)?;
+        let marks = StepTimer::new(device, 1.0).begin()?;
+        let loss = loss(model, &batch, mode)?;
+        faults.slow_down(&marks)?;
+        backward(&loss, None, None)?;
+        let own = timed.end(|| Ok(()))?;
+        shim::take_gradients(&model.flat.parameters, &dropped)?;
+        if number > 0 {
+            times.push(own);
+        }
+    }
+    model.restore(&statistics)?;
+    Ok(f64::from(images) / summary::median(&times).unwrap_or(f64::INFINITY))
+}
+
+/// What is asked of the data for `images` images from number `first` on.
+pub fn request(config: &TrainConfig, layout: Layout, (images, first): (u32, u32)) -> BatchRequest<'_> {
+    BatchRequest {
+        file: config.data.as_deref(),
+        seed: config.seed,
+        images,
+        first,
+        image_size: config.image_size(),
+        model: config.model,
+        layout,
+    }
+}

@@ -1,0 +1,142 @@
+//! Codes that are exchanged instead of gradients. A code leaves something out, and what it leaves out stays in a residual,
+//! which the next step's gradient is added to. Pure: slices in, slices out; whoever sends the bytes, and where to, is not
+//! known here. Codes have one length for so many values, so that nothing has to be agreed on.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`finite`] | what no code can hold |
+//! | [`two_bit`] | MXNet's: +threshold, -threshold or 0 |
+//! | [`top_k`] | the largest values with their places |
+
+pub mod finite;
+pub mod top_k;
+pub mod two_bit;
+
+use ringmark_record::benchmark::train::compression::GradientCompression;
+
+use crate::exchange::codec::finite::NotFinite;
+use crate::exchange::codec::top_k::TopK;
+use crate::exchange::codec::two_bit::TwoBit;
+
+/// A code.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Codec {
+    /// Two bits a value.
+    TwoBit(TwoBit),
+    /// Few values with their places.
+    TopK(TopK),
+}
+
+impl Codec {
+    /// What was asked for; `None` where values go as they are.
+    pub fn new(compression: GradientCompression) -> Option<Codec> {
+        match compression {
+            GradientCompression::None => None,
+            GradientCompression::TwoBit { threshold } => Some(Codec::TwoBit(TwoBit { threshold })),
+            GradientCompression::TopK { ratio } => Some(Codec::TopK(TopK { ratio })),
+        }
+    }
+
+    /// Bytes of the code of so many values: a multiple of 4.
+    pub fn code_bytes(&self, values: usize) -> usize {
+        match self {
+            Codec::TwoBit(_) => TwoBit::code_bytes(values),
+            Codec::TopK(code) => code.code_bytes(values),
+        }
+    }
+
+    /// Adds `gradient` to `residual`, writes the code of the sum to `code` and leaves in `residual` what the code leaves out.
+    /// Where a value is not finite the residual is spoilt, and the training with it.
+    pub fn encode(&self, residual: &mut [f32], gradient: &[f32], code: &mut [u8]) -> Result<(), NotFinite> {
+        assert_eq!(residual.len(), gradient.len(), "a residual for every value");
+        assert_eq!(code.len(), self.code_bytes(gradient.len()), "a code has one length");
+        match self {
+            Codec::TwoBit(two_bit) => two_bit.encode(residual, gradient, code),
+            Codec::TopK(_) => TopK::encode(residual, gradient, code),
+        }
+    }
+
+    /// Adds what `code` says to `sum`, in fp32.
+    pub fn decode_and_add(&self, code: &[u8], sum: &mut [f32]) {
+        assert_eq!(code.len(), self.code_bytes(sum.len()), "a code has one length");
+        match self {
+            Codec::TwoBit(two_bit) => two_bit.decode_and_add(code, sum),
+            Codec::TopK(_) => TopK::decode_and_add(code, sum),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    const CODECS: [Codec; 5] = [
+        Codec::TwoBit(TwoBit { threshold: 0.5 }),
+        Codec::TwoBit(TwoBit { threshold: 0.01 }),
+        Codec::TopK(TopK { ratio: 0.01 }),
+        Codec::TopK(TopK { ratio: 0.3 }),
+        Codec::TopK(TopK { ratio: 1.0 }),
+    ];
+
+    fn normal(random: &mut Random, count: usize, scale: f64) -> Vec<f32> {
+        (0..count).map(|_| (scale * random.normal()) as f32).collect()
+    }
+
+    #[test]
+    fn nothing_is_lost_between_code_and_residual() {
+        let mut random = Random(11);
+        for codec in CODECS {
+            for count in [1, 2, 15, 16, 17, 63, 64, 65, 1000, 4097] {
+                let mut residual = vec![0.0; count];
+                for _ in 0..5 {
+                    let (before, gradient) = (residual.clone(), normal(&mut random, count, 0.4));
+                    let mut code = vec![0; codec.code_bytes(count)];
+                    codec.encode(&mut residual, &gradient, &mut code).expect("finite");
+                    let mut decoded = vec![0.0; count];
+                    codec.decode_and_add(&code, &mut decoded);
+                    for index in 0..count {
+                        let (whole, parts) = (gradient[index] + before[index], decoded[index] + residual[index]);
+                        assert!(
+                            (whole - parts).abs() <= 1e-6 * whole.abs().max(1.0),
+                            "{codec:?}, {count}: {whole}, {parts}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn codes_add_to_what_is_there() {
+        let mut random = Random(5);
+        for codec in CODECS {
+            let count = 333;
+            let (mut residual, gradient) = (vec![0.0; count], normal(&mut random, count, 1.0));
+            let mut code = vec![0; codec.code_bytes(count)];
+            codec.encode(&mut residual, &gradient, &mut code).expect("finite");
+            let (mut once, mut thrice) = (vec![0.0; count], vec![2.0; count]);
+            codec.decode_and_add(&code, &mut once);
+            (0..3).for_each(|_| codec.decode_and_add(&code, &mut thrice));
+            for (once, thrice) in once.iter().zip(&thrice) {
+                assert!((2.0 + 3.0 * once - thrice).abs() < 1e-5, "{codec:?}: {once} {thrice}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_refused_with_its_place() {
+        for codec in CODECS {
+            for (value, place) in [(f32::NAN, 70), (f32::INFINITY, 0), (f32::NEG_INFINITY, 99)] {
+                let (mut residual, mut gradient) = (vec![0.25; 100], vec![0.125; 100]);
+                gradient[place] = value;
+                let mut code = vec![0; codec.code_bytes(100)];
+                let refused = codec.encode(&mut residual, &gradient, &mut code);
+                assert_eq!(refused, Err(NotFinite { index: place }), "{codec:?}, {value}");
+            }
+            // Two finite numbers may have a sum that is not.
+            let mut code = vec![0; codec.code_bytes(1)];
+            assert!(codec.encode(&mut [f32::MAX], &[f32::MAX], &mut code).is_err(), "{codec:?}");
+        }
+    }
+}

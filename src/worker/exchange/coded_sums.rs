@@ -1,0 +1,156 @@
+//! The exchange of codes: every rank codes a bucket of its gradients, all ranks get the codes of all, and each adds up what
+//! they say, in fp32 and in the order of the ranks: the same bits on every rank. Codes themselves are never added.
+
+use std::ops::Range;
+
+use anyhow::{Result, bail};
+use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
+use ringmark_record::dimension::units::Bytes;
+use tch::{Device, Kind, Tensor};
+
+use crate::exchange::backend::{Backend, select};
+use crate::exchange::codec::Codec;
+use crate::exchange::collective::{Collective, Place};
+use crate::exchange::memory::Shape;
+use crate::exchange::reducer::{Coded, GradientSink};
+use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
+use crate::job::session::Session;
+
+/// Bytes of an element of the backend's memory, in which the codes lie: it moves fp32 as it finds it.
+const WORD: usize = size_of::<f32>();
+
+/// A bucket whose codes are on their way.
+struct Sent {
+    elements: Range<usize>,
+    /// Codes of every rank, in words.
+    parts: Vec<Range<usize>>,
+}
+
+/// One rank's side.
+pub struct CodedSums {
+    codec: Codec,
+    /// Holds the codes of all ranks and moves them.
+    backend: Box<dyn Backend>,
+    rank: u32,
+    ranks: u32,
+    /// What this rank adds.
+    wire: Tensor,
+    sums: Tensor,
+    /// What this rank has left out so far, of every gradient.
+    residual: Vec<f32>,
+    /// In the order in which they were started.
+    sent: Vec<Sent>,
+    /// Steps that are over.
+    steps: u32,
+    /// Of this rank in the last whole step.
+    code: Bytes,
+}
+
+impl CodedSums {
+    /// Of `elements` gradients in these `buckets`; called by all ranks together.
+    pub fn new(
+        codec: Codec,
+        config: &ExchangeConfig,
+        buckets: &[Range<usize>],
+        elements: usize,
+        session: &Session,
+    ) -> Result<CodedSums> {
+        let (rank, ranks) = (session.world.rank(), session.world.ranks());
+        let words: usize = buckets.iter().map(|bucket| codec.code_bytes(bucket.len()) / WORD).sum();
+        let shape = Shape::gradients(words * ranks as usize, Wire::Fp32);
+        let zeros = || Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu));
+        Ok(CodedSums {
+            codec,
+            backend: select::new(config, shape, session)?,
+            rank,
+            ranks,
+            wire: zeros()?,
+            sums: zeros()?,
+            residual: vec![0.0; elements],
+            sent: Vec::new(),
+            steps: 0,
+            code: Bytes(0),
+        })
+    }
+
+    /// Where the sums go.
+    pub fn sums(&self) -> Tensor {
+        self.sums.shallow_clone()
+    }
+
+    /// What moves the codes, as in the record.
+    pub fn name(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    /// Places of the codes of the next bucket, which has so many gradients.
+    fn next_parts(&self, gradients: usize) -> Vec<Range<usize>> {
+        let first = self.sent.last().and_then(|sent| sent.parts.last()).map_or(0, |part| part.end);
+        let words = self.codec.code_bytes(gradients) / WORD;
+        (0..self.ranks as usize).map(|rank| first + rank * words..first + (rank + 1) * words).collect()
+    }
+}
+
+impl GradientSink for CodedSums {
+    fn wire(&mut self) -> Tensor {
+        self.wire.shallow_clone()
+    }
+
+    fn start(&mut self, elements: Range<usize>) -> Result<()> {
+        let parts = self.next_parts(elements.len());
+        let gradient = floats(&self.wire, &elements)?;
+        let code = bytes_mut(&mut self.backend.memory().sums, &parts[self.rank as usize])?;
+        if let Err(value) = self.codec.encode(&mut self.residual[elements.clone()], gradient, code) {
+            bail!(
+                "the gradient of rank {} is not finite in bucket {} of iteration {} (value {} of the bucket's {}): lower --lr, \
+                 or look for the cause without --gradient-compression",
+                self.rank,
+                self.sent.len(),
+                self.steps + 1,
+                value.index,
+                elements.len()
+            );
+        }
+        self.backend.start_collective(&Collective::AllGather { parts: parts.clone(), place: Place::Memory })?;
+        self.sent.push(Sent { elements, parts });
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.backend.finish()?;
+        let codes = self.backend.memory().sums.shallow_clone();
+        let mut words = 0;
+        for Sent { elements, parts } in std::mem::take(&mut self.sent) {
+            let sum = floats_mut(&mut self.sums, &elements)?;
+            sum.fill(0.0);
+            for part in &parts {
+                self.codec.decode_and_add(bytes(&codes, part)?, sum);
+            }
+            words += parts[self.rank as usize].len();
+        }
+        self.code = Bytes((words * WORD) as u64);
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        self.backend.is_asynchronous()
+    }
+
+    fn check(&mut self) -> Result<usize> {
+        self.backend.check()
+    }
+
+    fn has_chunks(&self) -> bool {
+        self.backend.has_chunks()
+    }
+
+    fn set_chunk(&mut self, kilobytes: u32) {
+        self.backend.set_chunk(kilobytes);
+    }
+
+    fn coded(&self) -> Option<Coded> {
+        let squares: f64 = self.residual.iter().map(|value| f64::from(*value).powi(2)).sum();
+        Some(Coded { residual_norm: squares.sqrt(), code: self.code, elements: self.residual.len() })
+    }
+}

@@ -1,0 +1,65 @@
+//! Values of a flat fp32 tensor in host memory as slices, for loops that libtorch does not have. The tensor shares its
+//! memory with others, as all tensors do: that nobody else touches these elements while the slice lives is the caller's
+//! promise, as in [`shared_window`](crate::ffi::shared_window).
+
+use std::ops::Range;
+
+use anyhow::{Result, ensure};
+use tch::{Device, Kind, Tensor};
+
+/// `elements` of `tensor`.
+pub fn floats<'a>(tensor: &'a Tensor, elements: &Range<usize>) -> Result<&'a [f32]> {
+    let start = place(tensor, elements)?;
+    // SAFETY: `place` checked type and bounds; the tensor outlives the slice, and nobody writes to it meanwhile.
+    Ok(unsafe { std::slice::from_raw_parts(start, elements.len()) })
+}
+
+/// The same to write to.
+pub fn floats_mut<'a>(tensor: &'a mut Tensor, elements: &Range<usize>) -> Result<&'a mut [f32]> {
+    let start = place(tensor, elements)?;
+    // SAFETY: as in `floats`, and nobody reads it either.
+    Ok(unsafe { std::slice::from_raw_parts_mut(start, elements.len()) })
+}
+
+/// The bytes of `elements`.
+pub fn bytes<'a>(tensor: &'a Tensor, elements: &Range<usize>) -> Result<&'a [u8]> {
+    let floats = floats(tensor, elements)?;
+    // SAFETY: every byte of a number is one.
+    Ok(unsafe { std::slice::from_raw_parts(floats.as_ptr().cast(), size_of_val(floats)) })
+}
+
+/// The same to write to.
+pub fn bytes_mut<'a>(tensor: &'a mut Tensor, elements: &Range<usize>) -> Result<&'a mut [u8]> {
+    let floats = floats_mut(tensor, elements)?;
+    // SAFETY: every byte of a number is one, and any four bytes are a number.
+    Ok(unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), size_of_val(floats)) })
+}
+
+fn place(tensor: &Tensor, elements: &Range<usize>) -> Result<*mut f32> {
+    let is_flat = tensor.dim() == 1 && tensor.is_contiguous();
+    ensure!(
+        tensor.device() == Device::Cpu && tensor.kind() == Kind::Float && is_flat,
+        "one contiguous row of fp32 in host memory, not {tensor:?}"
+    );
+    let count = tensor.numel();
+    ensure!(elements.start <= elements.end && elements.end <= count, "elements {elements:?} of {count}");
+    Ok(tensor.data_ptr().cast::<f32>().wrapping_add(elements.start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_the_tensor_s_own_memory() {
+        let mut tensor = Tensor::arange(6, (Kind::Float, Device::Cpu));
+        assert_eq!(floats(&tensor, &(2..5)).expect("in it"), [2.0, 3.0, 4.0]);
+        floats_mut(&mut tensor, &(2..4)).expect("in it").fill(7.5);
+        bytes_mut(&mut tensor, &(0..1)).expect("in it").copy_from_slice(&1.5f32.to_ne_bytes());
+        assert_eq!(Vec::<f32>::try_from(&tensor).expect("fp32"), [1.5, 1.0, 7.5, 7.5, 4.0, 5.0]);
+        assert_eq!(bytes(&tensor, &(5..6)).expect("in it"), 5.0f32.to_ne_bytes());
+        assert!(floats(&tensor, &(5..7)).is_err());
+        assert!(floats(&Tensor::zeros([2, 2], (Kind::Float, Device::Cpu)), &(0..1)).is_err());
+        assert!(floats(&Tensor::zeros([4], (Kind::Half, Device::Cpu)), &(0..1)).is_err());
+    }
+}
