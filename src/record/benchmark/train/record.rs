@@ -163,7 +163,7 @@ pub struct RunEnd {
 enum Line {
     Run(Box<RunHeader>),
     Iteration(Iteration),
-    End(RunEnd),
+    End(Box<RunEnd>),
 }
 
 /// The JSON Schema of every line of the file.
@@ -219,7 +219,7 @@ impl RunRecord {
             line(&Line::Iteration(iteration.clone()))?;
         }
         if let Some(end) = &self.end {
-            line(&Line::End(end.clone()))?;
+            line(&Line::End(Box::new(end.clone())))?;
         }
         output.flush()?;
         Ok(())
@@ -271,7 +271,7 @@ impl Record for RunRecord {
                 Line::End(line) => {
                     let (hosts, ranks) = (line.host_use.len(), header.as_ref().map_or(0, |header| header.ranks.len()));
                     ensure!(hosts <= ranks, "line {number}: host_use has {hosts} hosts for {ranks} ranks");
-                    end = Some(line);
+                    end = Some(*line);
                 }
             }
         }
