@@ -6,6 +6,7 @@ use std::io::Read;
 use anyhow::{Context, ensure};
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::exchange::NcclAlgorithm;
+use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
@@ -161,7 +162,12 @@ fn renamed<T>(old: BTreeMap<String, T>) -> BTreeMap<String, T> {
 /// With what the exchange did before there was an option for it.
 fn completed(mut settings: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     if settings.contains_key("bucket_mb") {
-        for (option, value) in [("tail_mb", Value::from(0)), ("nccl_algo", NcclAlgorithm::default().keyword().into())] {
+        let ring = KvStore::Ring.keyword();
+        for (option, value) in [
+            ("tail_mb", Value::from(0)),
+            ("nccl_algo", NcclAlgorithm::default().keyword().into()),
+            ("kv_store", ring.into()),
+        ] {
             settings.entry(option.to_owned()).or_insert(value);
         }
     }

@@ -67,6 +67,11 @@ impl KeyPlacement {
     pub fn balanced() -> KeyPlacement {
         KeyPlacement::Balanced
     }
+
+    /// Whether it is the default, of which records say nothing.
+    pub fn is_balanced(&self) -> bool {
+        *self == KeyPlacement::Balanced
+    }
 }
 
 /// Which kv-store, and its servers.
@@ -79,7 +84,7 @@ pub struct KvStoreConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub servers: Option<u32>,
     /// Which server holds which array.
-    #[serde(default = "KeyPlacement::balanced")]
+    #[serde(default = "KeyPlacement::balanced", skip_serializing_if = "KeyPlacement::is_balanced")]
     pub key_placement: KeyPlacement,
 }
 
