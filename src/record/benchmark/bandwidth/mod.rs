@@ -4,6 +4,7 @@
 
 pub mod config;
 pub mod figures;
+pub mod gradients_use;
 pub mod lines;
 pub mod options;
 pub mod record;
