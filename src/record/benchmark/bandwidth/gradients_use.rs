@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::bandwidth::record::nullable;
+use crate::benchmark::bandwidth::nullable;
 use crate::benchmark::kv_store::{KvStore, KvStoreUse, ServerUse};
 use crate::dimension::units::Bytes;
 

@@ -6,5 +6,6 @@ pub mod config;
 pub mod figures;
 pub mod gradients_use;
 pub mod lines;
+mod nullable;
 pub mod options;
 pub mod record;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::Record;
 use crate::benchmark::bandwidth::config::BandwidthConfig;
 use crate::benchmark::bandwidth::gradients_use::GradientsUse;
+use crate::benchmark::bandwidth::nullable;
 use crate::benchmark::exchange::Wire;
 use crate::benchmark::warning::Warning;
 use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
@@ -110,20 +111,6 @@ pub struct Timing {
     #[serde(with = "nullable")]
     #[schemars(with = "Vec<Option<f64>>")]
     pub error: Vec<f64>,
-}
-
-/// JSON has no NaN: what is not finite is written as `null` and read as NaN.
-pub(super) mod nullable {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(values.iter().map(|value| value.is_finite().then_some(*value)))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
-        let values = Vec::<Option<f64>>::deserialize(deserializer)?;
-        Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
-    }
 }
 
 impl Timing {
