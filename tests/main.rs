@@ -2,6 +2,7 @@
 
 mod architecture;
 mod bandwidth;
+mod bandwidth_kv_store;
 mod batch_sizes;
 mod batch_without_memory;
 mod broken_input;

@@ -126,6 +126,7 @@ impl BandwidthArguments {
     pub fn into_config(self) -> Result<BandwidthConfig> {
         let config = self.options.apply(BandwidthConfig::default())?;
         config.validate()?;
+        config.kv_store.check_servers()?;
         Ok(config)
     }
 }

@@ -15,6 +15,7 @@ use crate::cli::json::JsonOption;
 use crate::cli::launch::axes::{refuse_repeated, texts};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
+use crate::cli::launch::servers::ServerOptions;
 use crate::launch::sweep::benchmark::bandwidth::{self, BandwidthSweep};
 
 const BANDWIDTH_EXAMPLES: &str = "\
@@ -29,6 +30,8 @@ Examples:
       one figure for a program
   ringmark bandwidth --model resnet50_v1b --cases 1n2g --optimizer sgd
       the gradients of ResNet50-v1b in training's buckets, and the update: MXNet's measure.py
+  ringmark bandwidth --network resnet --num-layers 200 --hosts a:8,b:8 --kv-store dist_sync --servers 2
+      the same by servers that sum and answer: bytes on every link, errors by rank
 
 Exit status 1 says that a case failed or was too slow, 2 a usage error.";
 
@@ -53,6 +56,9 @@ pub struct BandwidthOptions {
     /// Folder for CASE/bandwidth.log and CASE/bandwidth.json [default: results/TIME_bandwidth]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Where servers run.
+    #[command(flatten)]
+    servers: ServerOptions,
     /// For programs.
     #[command(flatten)]
     json: JsonOption,
@@ -70,7 +76,10 @@ impl BandwidthOptions {
         refuse_repeated("--cases", &cases, "").map_err(usage)?;
         let operations = self.op.unwrap_or_else(|| vec![config.operation]);
         refuse_repeated("--op", &operations, "").map_err(usage)?;
-        refuse_single_ranks(&cases).map_err(usage)?;
+        if !config.kv_store.kv_store.has_servers() {
+            refuse_single_ranks(&cases).map_err(usage)?;
+        }
+        self.servers.check(config.kv_store.kv_store, &cases, launch.starter).map_err(usage)?;
         for config in config.of_operations(&operations) {
             config.validate().map_err(usage)?;
             cases.iter().try_for_each(|case| config.validate_for(case.ranks())).map_err(usage)?;
@@ -81,7 +90,15 @@ impl BandwidthOptions {
         launch.save_config = self.config_file.into_saved("bandwidth", &launch.hosts, filled_in.collect());
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         let json = self.json.into_json();
-        Ok(BandwidthSweep { cases, operations, launch, out, json, bandwidth: config })
+        Ok(BandwidthSweep {
+            cases,
+            operations,
+            launch,
+            out,
+            json,
+            bandwidth: config,
+            server_hosts: self.servers.server_hosts,
+        })
     }
 }
 

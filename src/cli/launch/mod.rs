@@ -13,4 +13,5 @@ pub mod config_file;
 pub mod doctor;
 pub mod hosts;
 pub mod score;
+pub mod servers;
 pub mod sweep;

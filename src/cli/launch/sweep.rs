@@ -2,10 +2,8 @@
 
 use std::path::{self, PathBuf};
 
-use anyhow::{bail, ensure};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
@@ -16,9 +14,8 @@ use ringmark_record::options::usage::usage;
 use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
+use crate::cli::launch::servers::ServerOptions;
 use crate::launch::cluster::hosts::Hosts;
-use crate::launch::job::starter::Starter;
-use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::train::TrainSweep;
 use crate::launch::sweep::suite;
 
@@ -87,10 +84,9 @@ pub struct SweepOptions {
     /// they fit the hosts]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
     suite: Option<String>,
-    /// Hosts of the servers of --kv-store dist_*, in turn; they need ringmark-worker at the same path as the others [default:
-    /// the ranks' hosts, in turn]
-    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
-    server_hosts: Vec<String>,
+    /// Where servers run.
+    #[command(flatten)]
+    servers: ServerOptions,
     /// What every rank is asked to do.
     #[command(flatten)]
     train: Launched<TrainConfig>,
@@ -134,7 +130,7 @@ impl SweepOptions {
         for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {
             TrainConfig { model, dtype, batch_size, ..train.clone() }.validate().map_err(usage)?;
         }
-        check_kv_store(&train, &self.server_hosts, &sweep).map_err(usage)?;
+        self.servers.check(train.kv_store.kv_store, &sweep.axes.cases, sweep.launch.starter).map_err(usage)?;
         if let Some(work_load) = &train.work_load {
             for RunName { case, batch_size, .. } in sweep.axes.runs() {
                 work_load.check(case.ranks(), batch_size).map_err(usage)?;
@@ -145,31 +141,8 @@ impl SweepOptions {
         }
         let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&train));
         sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
-        Ok(TrainSweep { sweep, ddp_suite, train, server_hosts: self.server_hosts })
+        Ok(TrainSweep { sweep, ddp_suite, train, server_hosts: self.servers.server_hosts })
     }
-}
-
-/// Refuses a kv-store that cannot be on these hosts.
-fn check_kv_store(train: &TrainConfig, server_hosts: &[String], sweep: &AxesSweep) -> anyhow::Result<()> {
-    let kv_store = train.kv_store.kv_store;
-    let (cases, starter) = (&sweep.axes.cases, sweep.launch.starter);
-    ensure!(
-        server_hosts.is_empty() || kv_store.has_servers(),
-        "--server-hosts {} places the servers of --kv-store dist_*, and --kv-store is {kv_store}: leave --server-hosts out",
-        server_hosts.join(",")
-    );
-    if let Some(case) = cases.iter().find(|case| kv_store == KvStore::Local && case.nodes > 1) {
-        bail!(
-            "--kv-store local sums in the memory of one host, and case {case} has {}: choose --kv-store dist_sync, device or \
-             ring, or --cases of one host",
-            case.nodes
-        );
-    }
-    ensure!(
-        !(kv_store.has_servers() && matches!(starter, Starter::Slurm(_))),
-        "--launcher slurm starts no servers for --kv-store {kv_store}: choose --launcher mpirun with --hosts of the allocation"
-    );
-    Ok(())
 }
 
 /// Ranks on other hosts start in another folder.

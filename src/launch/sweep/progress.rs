@@ -169,7 +169,7 @@ impl Follower for RunProgress {
 /// What a rank does; the number of a bucket would change faster than it can be read.
 fn name(stage: Stage) -> String {
     match stage {
-        Stage::AllReduce { .. } => "all-reduce".to_owned(),
+        Stage::Exchange { operation, .. } => operation.text().to_owned(),
         stage => stage.to_string(),
     }
 }
@@ -229,7 +229,7 @@ mod tests {
             "run 2/10 - 1n2g - backward - 3/12 - 20.0 images/s (warm-up) - run 0:06 - sweep about 5:50 left"
         );
         assert_eq!(
-            shown(3, 20.0, Stage::AllReduce { bucket: 3 }),
+            shown(3, 20.0, Stage::all_reduce(3)),
             "run 2/10 - 1n2g - all-reduce - 4/12 - 20.0 images/s - run 0:09 - sweep about 5:47 left"
         );
         // Of 20 and 22 the mean is 21, the standard error 1, and Student's t of one degree of freedom 12.7.

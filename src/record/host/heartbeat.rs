@@ -8,6 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::dimension::operation::Operation;
 use crate::dimension::units::{Bytes, Seconds};
 use crate::host::memory_shortage::MemoryShortage;
 
@@ -152,15 +153,19 @@ pub enum Stage {
     Forward,
     /// Backward.
     Backward,
-    /// Waiting for a sum over the ranks.
-    AllReduce {
-        /// Of the gradients, in the order of backward, from 0; of a bandwidth run, 0.
-        bucket: u32,
+    /// Waiting for other ranks in an operation of all of them.
+    Exchange {
+        /// Which.
+        operation: Operation,
+        /// Of the gradients, in the order of backward, from 0; `None` of a bandwidth run by sizes.
+        bucket: Option<u32>,
     },
     /// Waiting for the weights that servers have updated.
     Pulling,
     /// Weight update.
     Optimizer,
+    /// Waiting for the weights that other ranks have updated.
+    Sharing,
     /// Of a server: waiting for workers' pushes.
     Serving,
     /// Bringing all ranks' results together.
@@ -178,12 +183,28 @@ impl fmt::Display for Stage {
             Stage::Ready => formatter.write_str("the barrier before the first iteration"),
             Stage::Forward => formatter.write_str("forward"),
             Stage::Backward => formatter.write_str("backward"),
-            Stage::AllReduce { bucket } => write!(formatter, "all-reduce of bucket {bucket}"),
+            Stage::Exchange { operation, bucket: Some(bucket) } => {
+                write!(formatter, "{} of bucket {bucket}", operation.text())
+            }
+            Stage::Exchange { operation, bucket: None } => formatter.write_str(operation.text()),
             Stage::Pulling => formatter.write_str("waiting for weights of servers"),
             Stage::Optimizer => formatter.write_str("optimizer"),
+            Stage::Sharing => formatter.write_str("waiting for weights of other ranks"),
             Stage::Serving => formatter.write_str("waiting for pushes of workers"),
             Stage::Finishing => formatter.write_str("gathering the results"),
         }
+    }
+}
+
+impl Stage {
+    /// All-reduce of a bucket of gradients.
+    pub const fn all_reduce(bucket: u32) -> Stage {
+        Stage::Exchange { operation: Operation::AllReduce, bucket: Some(bucket) }
+    }
+
+    /// Whether whoever is there waits for others.
+    pub fn waits(self) -> bool {
+        matches!(self, Stage::Exchange { .. } | Stage::Pulling | Stage::Sharing | Stage::Serving)
     }
 }
 
@@ -209,7 +230,7 @@ mod tests {
     fn a_message_is_read_as_it_was_written() {
         let heartbeat = Heartbeat {
             iteration: 7,
-            phase: Stage::AllReduce { bucket: 2 },
+            phase: Stage::all_reduce(2),
             is_waiting: true,
             chunks: 12,
             processor_time: Seconds(1.5),
@@ -244,6 +265,14 @@ mod tests {
 
     #[test]
     fn phases_are_in_their_order() {
-        assert!(Stage::AllReduce { bucket: 0 } < Stage::AllReduce { bucket: 1 });
+        assert!(Stage::all_reduce(0) < Stage::all_reduce(1));
+    }
+
+    #[test]
+    fn an_operation_is_called_by_its_name() {
+        let of = |operation, bucket| Stage::Exchange { operation, bucket }.to_string();
+        assert_eq!(Stage::all_reduce(3).to_string(), "all-reduce of bucket 3");
+        assert_eq!(of(Operation::Reduce, Some(0)), "reduce of bucket 0");
+        assert_eq!(of(Operation::AllGather, None), "all-gather");
     }
 }

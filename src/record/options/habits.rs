@@ -40,7 +40,7 @@ pub const OF_LAUNCHER: &[Habit] = habits![
     "--no-stall-check" => "`--stall-timeout 0` waits for ever",
     "--timeline-filename" => "nothing to ask for: `ringmark report FOLDER -o report.html` draws every phase of every run",
     "--output-filename" | "--log-dir" | "--log_dir" => "`--out FOLDER` is for logs and records",
-    "--kv-store" | "--kvstore" => "`--kv-store NAME` of `ringmark sweep` says where gradients are summed and weights updated",
+    "--kv-store" | "--kvstore" => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` says where gradients are summed and weights updated",
 ];
 
 /// Of whoever types `ringmark-worker`.
@@ -74,7 +74,7 @@ pub const OF_BOTH: &[Habit] = habits![
     "--gc-type" | "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size 224`",
     "--no-cuda" => "`--device cpu`",
-    "--test-results" => "`--check 0|1`",
+    "--test-results" => "`ringmark bandwidth --check 0|1`",
     "--data-dir" | "--data_dir" | "--use-rec" | "--rec-train" => "images are synthetic; `--data FILE` takes one batch",
     "--distributed-backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
 ];

@@ -5,41 +5,65 @@ use std::ops::Range;
 
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::units::Bytes;
+use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Tensor};
 
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::codec::Codec;
 use crate::exchange::coded_sums::CodedSums;
+use crate::exchange::collective::Collective;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::Shape;
-use crate::exchange::optimizer::{Optimizer, RankCounts};
+use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, Coded, GradientReducer, GradientSink};
-use crate::exchange::{GradientExchange, Parameters};
+use crate::exchange::request::{ExchangeRequest, RankCounts};
+use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
+use crate::ffi::shim::GradientObserver;
 use crate::job::session::Session;
 use crate::measure::step_timer::InBackward;
 
 /// The strategy.
 pub struct AllReduce {
     reducer: &'static GradientReducer,
-    optimizer: Optimizer,
+    /// `None` where the sums are all that is wanted: they stay where they are.
+    optimizer: Option<Optimizer>,
+    /// What the update leaves.
+    result: Tensor,
+    in_place: bool,
+    wire: Wire,
     backend: &'static str,
     sum_dtype: Option<Wire>,
     summed_ranks: u32,
+    rank: u32,
 }
 
 impl AllReduce {
     /// Connects the ranks and hooks into backward of `parameters`; called by all ranks together. The backend makes the
     /// memory of the gradients, because where it lies decides how fast it is.
-    pub fn new(config: &TrainConfig, parameters: Parameters, session: &Session) -> Result<AllReduce> {
-        let Parameters { weights, tensors } = parameters;
-        let Path { name, sum_dtype, sums, sink } = path(config, &weights, &tensors, session)?;
+    pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<AllReduce> {
+        let Parameters { weights, tensors, gradients } = parameters;
+        let Path { name, sum_dtype, sums, in_place, sink } = path(request, &weights, &tensors, session)?;
         let ranks = session.world.ranks();
-        let counts = RankCounts { all: ranks, summed: if name == "none" { 1 } else { ranks } };
-        let optimizer = Optimizer::new(config, counts, weights, sums)?;
-        let reducer = GradientReducer::new(config.overlap, &config.exchange, tensors, sink)?;
-        Ok(AllReduce { reducer, optimizer, backend: name, sum_dtype, summed_ranks: counts.summed })
+        let summed = if name == "none" { 1 } else { ranks };
+        let counts = RankCounts { all: ranks, summed, averaged: summed };
+        let (result, optimizer) = match request.rule.assigns() {
+            true => (sums, None),
+            false => (weights.shallow_clone(), Some(Optimizer::new(&request.rule, counts, weights, sums)?)),
+        };
+        let reducer = GradientReducer::new(request.overlap, &request.exchange, (tensors, gradients), sink)?;
+        let (wire, rank) = (request.exchange.wire, session.world.rank());
+        Ok(AllReduce {
+            reducer,
+            optimizer,
+            result,
+            in_place,
+            wire,
+            backend: name,
+            sum_dtype,
+            summed_ranks: summed,
+            rank,
+        })
     }
 }
 
@@ -49,30 +73,33 @@ struct Path {
     sum_dtype: Option<Wire>,
     /// Where they come to lie.
     sums: Tensor,
+    /// Whether they are where the gradients were.
+    in_place: bool,
     sink: Box<dyn GradientSink>,
 }
 
 /// By values, or by codes where these were asked for; one rank alone sends neither.
-fn path(config: &TrainConfig, weights: &Tensor, tensors: &[Tensor], session: &Session) -> Result<Path> {
-    let (exchange, elements) = (&config.exchange, weights.numel());
-    if let Some(codec) = Codec::new(config.gradient_compression).filter(|_| session.world.ranks() > 1) {
+fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session: &Session) -> Result<Path> {
+    let (exchange, elements) = (&request.exchange, weights.numel());
+    if let Some(codec) = Codec::new(request.compression).filter(|_| session.world.ranks() > 1) {
         ensure!(
             session.device() == Device::Cpu,
             "--gradient-compression {} codes in host memory, and this rank is on a GPU: there are no kernels for it yet, \
              choose --gradient-compression fp16 or bf16, or --device cpu",
-            config.gradient_compression
+            request.compression
         );
         let buckets = reducer::plan(tensors, exchange).buckets;
         let buckets: Vec<Range<usize>> = buckets.into_iter().map(|bucket| bucket.elements).collect();
         let sink = CodedSums::new(codec, exchange, &buckets, elements, session)?;
         let (name, sums) = (sink.name(), sink.sums());
-        return Ok(Path { name, sum_dtype: Some(Wire::Fp32), sums, sink: Box::new(sink) });
+        return Ok(Path { name, sum_dtype: Some(Wire::Fp32), sums, in_place: false, sink: Box::new(sink) });
     }
     let mut backend = select::new(exchange, Shape::gradients(elements, exchange.wire), session)?;
     Ok(Path {
         name: backend.name(),
         sum_dtype: backend.sum_dtype(exchange.wire),
         sums: backend.memory().sums.shallow_clone(),
+        in_place: backend.memory().in_place,
         sink: Box::new(Sums(backend)),
     })
 }
@@ -80,6 +107,23 @@ fn path(config: &TrainConfig, weights: &Tensor, tensors: &[Tensor], session: &Se
 impl GradientExchange for AllReduce {
     fn begin(&mut self) {
         self.reducer.begin();
+    }
+
+    fn gradient_ready(&mut self, parameter: usize) {
+        self.reducer.gradient_ready(parameter);
+    }
+
+    fn arrays(&mut self) -> ExchangeArrays {
+        let result = self.result.shallow_clone();
+        ExchangeArrays { wire: self.reducer.wire(), result, in_place: self.in_place }
+    }
+
+    /// Of values, not of codes, which have their own count.
+    fn asked_bytes(&self) -> Option<[u64; 2]> {
+        let bytes =
+            |elements| Collective::AllReduce { elements }.bytes(self.rank, self.summed_ranks, self.wire.bytes());
+        let buckets = self.reducer.buckets().into_iter();
+        Some(buckets.map(bytes).fold([0; 2], |[out, into], bucket| [out + bucket[0], into + bucket[1]]))
     }
 
     fn in_backward(&mut self) -> InBackward {
@@ -91,14 +135,14 @@ impl GradientExchange for AllReduce {
     }
 
     fn update(&mut self, update: u32) -> Result<()> {
-        self.optimizer.step(update)
+        self.optimizer.as_mut().map_or(Ok(()), |optimizer| optimizer.step(update))
     }
 
     fn loss_scaler(&self) -> Option<&LossScaler> {
-        self.optimizer.loss_scaler()
+        self.optimizer.as_ref()?.loss_scaler()
     }
 
-    fn check(&self) -> Result<u32> {
+    fn check(&self) -> Result<Stage> {
         self.reducer.check()
     }
 

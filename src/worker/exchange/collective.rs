@@ -76,6 +76,40 @@ impl Collective<'_> {
         matches!(self, Collective::AllReduce { .. } | Collective::Reduce { .. } | Collective::ReduceScatter { .. })
     }
 
+    /// Bytes that `rank` of `ranks` sends and receives at the least, its elements being of so many bytes: an all-reduce in a
+    /// ring, anything else straight from who has it to who gets it. Formula, not a measurement: within a host ranks read each
+    /// other's memory, and a library may send in chains.
+    pub fn bytes(&self, rank: u32, ranks: u32, of_element: u64) -> [u64; 2] {
+        let others = u64::from(ranks) - 1;
+        let length = |elements: &Range<usize>| elements.len() as u64;
+        let all = |parts: &[Range<usize>]| parts.iter().map(length).sum::<u64>();
+        let (out, into) = match self {
+            Collective::AllReduce { elements } => {
+                let each = 2 * others * length(elements) / u64::from(ranks);
+                (each, each)
+            }
+            _ if others == 0 => (0, 0),
+            Collective::Reduce { elements, root } if *root == rank => (0, others * length(elements)),
+            Collective::Reduce { elements, .. } => (length(elements), 0),
+            Collective::Broadcast { elements, root, .. } if *root == rank => (others * length(elements), 0),
+            Collective::Broadcast { elements, .. } => (0, length(elements)),
+            Collective::ReduceScatter { parts } => {
+                let own = length(&parts[rank as usize]);
+                (all(parts) - own, others * own)
+            }
+            Collective::AllGather { parts, .. } => {
+                let own = length(&parts[rank as usize]);
+                (others * own, all(parts) - own)
+            }
+            Collective::AllToAll { parts } => {
+                let others_parts = all(parts) - length(&parts[rank as usize]);
+                (others_parts, others_parts)
+            }
+            Collective::SendReceive { elements } => (length(elements), length(elements)),
+        };
+        [out * of_element, into * of_element]
+    }
+
     /// What lies between its first and its last element.
     pub fn span(&self) -> Range<usize> {
         match self {
@@ -119,6 +153,27 @@ mod tests {
         assert_eq!(divided(0..12, 3, 1), [0..4, 4..8, 8..12]);
         assert!(are_even(&divided(0..12, 3, 1)) && !are_even(&divided(0..13, 3, 1)));
         assert!(are_even(&[5..9; 1]) && !are_even(&[0..2, 3..5]));
+    }
+
+    /// What one sends another receives, and each operation moves what it has to.
+    #[test]
+    fn bytes_of_all_ranks_add_up() {
+        let parts = || vec![0..5, 5..10, 10..12];
+        let (all, place) = (0..12, Place::Memory);
+        for (collective, of_ranks) in [
+            (Collective::AllReduce { elements: all.clone() }, [[64, 64]; 3]),
+            (Collective::Reduce { elements: all.clone(), root: 1 }, [[48, 0], [0, 96], [48, 0]]),
+            (Collective::Broadcast { elements: all.clone(), root: 1, place }, [[0, 48], [96, 0], [0, 48]]),
+            (Collective::ReduceScatter { parts: parts() }, [[28, 40], [28, 40], [40, 16]]),
+            (Collective::AllGather { parts: parts(), place }, [[40, 28], [40, 28], [16, 40]]),
+            (Collective::SendReceive { elements: all }, [[48, 48]; 3]),
+        ] {
+            let bytes = [0, 1, 2].map(|rank| collective.bytes(rank, 3, 4));
+            assert_eq!(bytes, of_ranks, "{collective:?}");
+            let sum = |index: usize| bytes.iter().map(|rank| rank[index]).sum::<u64>();
+            assert_eq!(sum(0), sum(1), "{collective:?}");
+        }
+        assert_eq!(Collective::Reduce { elements: 0..12, root: 0 }.bytes(0, 1, 4), [0, 0]);
     }
 
     #[test]

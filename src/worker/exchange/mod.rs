@@ -16,16 +16,18 @@ pub mod loss_scaler;
 pub mod memory;
 pub mod optimizer;
 pub mod reducer;
+pub mod request;
 pub mod strategy;
 
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::benchmark::kv_store::KvStoreUse;
 use ringmark_record::dimension::units::Bytes;
+use ringmark_record::host::heartbeat::Stage;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;
-use crate::exchange::reducer::Coded;
+use crate::exchange::reducer::{Coded, Gradients};
 use crate::job::session::Session;
 use crate::measure::step_timer::InBackward;
 
@@ -35,6 +37,18 @@ pub struct Parameters {
     pub weights: Tensor,
     /// The model's own tensors in that order: leaves of autograd, one after the other in flat memory of their own type.
     pub tensors: Vec<Tensor>,
+    /// Who says that a gradient is ready.
+    pub gradients: Gradients,
+}
+
+/// Where a strategy's values lie, for one who hands over gradients without backward.
+pub struct ExchangeArrays {
+    /// Every gradient one after the other, in the wire's type.
+    pub wire: Tensor,
+    /// What the update leaves, fp32: the weights, or where these become the sum, the sum.
+    pub result: Tensor,
+    /// Whether what is summed lies where the sums go.
+    pub in_place: bool,
 }
 
 /// Brings the ranks' gradients together and updates the parameters with them, in each step: [`begin`], backward, whose
@@ -51,6 +65,13 @@ pub trait GradientExchange {
     /// Before backward.
     fn begin(&mut self);
 
+    /// The caller has put this gradient, counted in the order of backward, on the [wire](ExchangeArrays::wire):
+    /// [`Gradients::OnWire`].
+    fn gradient_ready(&mut self, parameter: usize);
+
+    /// Where the values lie.
+    fn arrays(&mut self) -> ExchangeArrays;
+
     /// After backward, before [`finish`](GradientExchange::finish): what the exchange did in the meantime.
     fn in_backward(&mut self) -> InBackward;
 
@@ -64,8 +85,8 @@ pub trait GradientExchange {
     /// What the loss is multiplied by before backward, where that is not 1.
     fn loss_scaler(&self) -> Option<&LossScaler>;
 
-    /// Looks for errors of what is under way, without waiting; the bucket that is being exchanged.
-    fn check(&self) -> Result<u32>;
+    /// Looks for errors of what is under way, without waiting; what is waited for.
+    fn check(&self) -> Result<Stage>;
 
     /// What exchanges, as in the record.
     fn name(&self) -> &'static str;
@@ -88,6 +109,15 @@ pub trait GradientExchange {
     /// What a code did, where gradients are exchanged by one.
     fn coded(&self) -> Option<Coded> {
         None
+    }
+
+    /// Bytes that this rank sends and receives in a step by what the backend is asked to do, as
+    /// [`Collective::bytes`](collective::Collective::bytes) counts them; `None` where connections count them.
+    fn asked_bytes(&self) -> Option<[u64; 2]>;
+
+    /// Whether [`finish`](GradientExchange::finish) leaves every rank with weights that hold all of this step, and only that.
+    fn is_in_step(&self) -> bool {
+        true
     }
 
     /// Takes bucket, tail and chunk size of `sizes` from the next step on; no step is under way.

@@ -6,16 +6,15 @@
 //! momentum x M)`. The flat momenta hold M, and nobody has to divide the gradients, which would write all of them again.
 
 use anyhow::{Result, ensure};
-use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::dimension::dtype::Dtype;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;
-use crate::ffi::shim::{self, SgdStep};
+use crate::exchange::request::{RankCounts, UpdateRule};
+use crate::ffi::shim;
 
 /// The flat tensors of the update, all fp32 and of equal length, and its constants.
 pub struct Optimizer {
-    config: TrainConfig,
+    rule: UpdateRule,
     ranks: RankCounts,
     weights: Tensor,
     /// Summed over the ranks.
@@ -26,38 +25,26 @@ pub struct Optimizer {
     loss_scaler: Option<LossScaler>,
 }
 
-/// How many ranks there are.
-#[derive(Debug, Clone, Copy)]
-pub struct RankCounts {
-    /// In the job: the learning rate goes with them.
-    pub all: u32,
-    /// Those whose gradients are summed.
-    pub summed: u32,
-}
-
 impl Optimizer {
     /// Updates `weights` by `gradients`.
-    pub fn new(config: &TrainConfig, ranks: RankCounts, weights: Tensor, gradients: Tensor) -> Result<Optimizer> {
+    pub fn new(rule: &UpdateRule, ranks: RankCounts, weights: Tensor, gradients: Tensor) -> Result<Optimizer> {
         let (length, wanted) = (gradients.numel(), weights.numel());
         ensure!(length == wanted, "{length} gradients for {wanted} parameters");
-        let has_scaler = config.dtype == Dtype::Fp16;
         Ok(Optimizer {
-            config: config.clone(),
+            rule: rule.clone(),
             ranks,
             momenta: weights.f_zeros_like()?,
-            loss_scaler: has_scaler.then(|| LossScaler::new(config.loss_scale, weights.device())).transpose()?,
+            loss_scaler: rule.loss_scale().map(|scale| LossScaler::new(scale, weights.device())).transpose()?,
             weights,
             gradients,
         })
     }
 
-    /// Update number `update`, from 1; skipped on the device where the loss scaler found an overflow.
+    /// Update number `update`, from 1, or the assignment that stands in its place; skipped on the device where the loss scaler found an overflow.
     pub fn step(&mut self, update: u32) -> Result<()> {
-        let summed = f64::from(self.ranks.summed);
-        let step = SgdStep {
-            learning_rate: self.config.learning_rate_at(update, self.ranks.all) / summed,
-            momentum: self.config.momentum,
-            weight_decay: self.config.weight_decay * summed,
+        let Some(step) = self.rule.step(update, self.ranks) else {
+            self.weights.f_copy_(&self.gradients)?;
+            return Ok(());
         };
         if let Some(scaler) = &mut self.loss_scaler {
             scaler.unscale(&self.gradients)?;

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
+use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
 use tch::Tensor;
@@ -29,6 +30,11 @@ pub trait GradientSink: Send {
     /// Orders what was started before whatever the caller does next: on the CPU it is done when this returns.
     fn finish(&mut self) -> Result<()>;
 
+    /// What ranks do together with a bucket; `None` where they do not wait for each other.
+    fn operation(&self) -> Option<Operation> {
+        Some(Operation::AllReduce)
+    }
+
     /// Whether what was started goes on beside its caller.
     fn is_asynchronous(&self) -> bool;
 
@@ -47,6 +53,15 @@ pub trait GradientSink: Send {
     fn coded(&self) -> Option<Coded> {
         None
     }
+}
+
+/// Who says that a gradient is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gradients {
+    /// Backward; they are copied from the parameters to the wire.
+    OfBackward,
+    /// The caller, who has put them on the wire.
+    OnWire,
 }
 
 /// What a code did on this rank.
@@ -71,6 +86,7 @@ struct State {
     parameters: Vec<Tensor>,
     /// Every parameter's place in the wire.
     destinations: Vec<Tensor>,
+    gradients: Gradients,
     sink: Box<dyn GradientSink>,
     /// Sums that were done when the plan was made.
     earlier_sums: usize,
@@ -87,11 +103,12 @@ struct State {
 }
 
 impl GradientReducer {
-    /// Hands the gradients of `parameters` to `sink`, in the buckets of `sizes`. Lives as long as the process, because backward calls it.
+    /// Hands the gradients of `parameters` to `sink`, in the buckets of `sizes`. Lives as long as the process, because backward
+    /// calls it.
     pub fn new(
         overlap: Switch,
         sizes: &ExchangeConfig,
-        parameters: Vec<Tensor>,
+        (parameters, gradients): (Vec<Tensor>, Gradients),
         mut sink: Box<dyn GradientSink>,
     ) -> Result<&'static GradientReducer> {
         let destinations = places(&parameters, &sink.wire())?;
@@ -104,11 +121,14 @@ impl GradientReducer {
             plan: plan(&parameters, sizes),
             parameters,
             destinations,
+            gradients,
             sink,
             earlier_sums: 0,
         };
         let reducer: &'static GradientReducer = Box::leak(Box::new(GradientReducer { state: Mutex::new(state) }));
-        shim::observe_gradients(&reducer.state().parameters, reducer)?;
+        if gradients == Gradients::OfBackward {
+            shim::observe_gradients(&reducer.state().parameters, reducer)?;
+        }
         Ok(reducer)
     }
 
@@ -119,6 +139,16 @@ impl GradientReducer {
         state.plan = plan(&state.parameters, sizes);
         state.sink.set_chunk(sizes.chunk_kb);
         Ok(())
+    }
+
+    /// Where gradients lie that are put there without backward.
+    pub fn wire(&self) -> Tensor {
+        self.state().sink.wire()
+    }
+
+    /// Every bucket's elements.
+    pub fn buckets(&self) -> Vec<Range<usize>> {
+        self.state().plan.buckets.iter().map(|bucket| bucket.elements.clone()).collect()
     }
 
     /// Sizes of the buckets as fp32, in the order of backward.
@@ -141,11 +171,11 @@ impl GradientReducer {
         self.state().sink.coded()
     }
 
-    /// Looks for errors of sums that are under way; the bucket that is being summed.
-    pub fn check(&self) -> Result<u32> {
+    /// Looks for errors of sums that are under way; what is waited for.
+    pub fn check(&self) -> Result<Stage> {
         let state = &mut *self.state();
         let done = state.sink.check()? - state.earlier_sums;
-        Ok((done % state.plan.buckets.len().max(1)) as u32)
+        Ok(state.stage(done % state.plan.buckets.len().max(1)).unwrap_or(Stage::Pulling))
     }
 
     /// Before backward.
@@ -173,12 +203,12 @@ impl GradientReducer {
         }
         if !state.overlap {
             for (number, bucket) in buckets.iter().enumerate() {
-                heartbeat::enter(Stage::AllReduce { bucket: number as u32 });
+                state.enter(number);
                 state.sink.start(bucket.elements.clone())?;
             }
         }
         // A sink that knows better which one it waits for says so.
-        heartbeat::enter(Stage::AllReduce { bucket: buckets.len().saturating_sub(1) as u32 });
+        state.enter(buckets.len().saturating_sub(1));
         state.sink.finish()
     }
 
@@ -215,6 +245,18 @@ impl GradientObserver for GradientReducer {
 }
 
 impl State {
+    /// What is waited for in the exchange of this bucket.
+    fn stage(&self, bucket: usize) -> Option<Stage> {
+        let operation = self.sink.operation()?;
+        Some(Stage::Exchange { operation, bucket: Some(bucket as u32) })
+    }
+
+    fn enter(&self, bucket: usize) {
+        if let Some(stage) = self.stage(bucket) {
+            heartbeat::enter(stage);
+        }
+    }
+
     fn gradient_ready(&mut self, parameter: usize) -> Result<()> {
         let holds = |bucket: &Bucket| bucket.parameters.contains(&parameter);
         let Some(bucket) = self.plan.buckets.iter().position(holds) else {
@@ -224,11 +266,15 @@ impl State {
         self.missing[bucket] -= 1;
         while self.missing.get(self.filled) == Some(&0) {
             let Bucket { parameters, elements } = self.plan.buckets[self.filled].clone();
-            shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
+            if self.gradients == Gradients::OfBackward {
+                shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
+            }
             if self.overlap {
-                heartbeat::enter(Stage::AllReduce { bucket: self.filled as u32 });
+                self.enter(self.filled);
                 self.start(elements)?;
-                heartbeat::enter(Stage::Backward);
+                if self.gradients == Gradients::OfBackward {
+                    heartbeat::enter(Stage::Backward);
+                }
             }
             self.filled += 1;
         }

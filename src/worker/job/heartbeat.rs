@@ -61,6 +61,13 @@ pub fn enter_in(iteration: u32, phase: Stage) {
     *position() = (iteration, phase);
 }
 
+/// The exchange of gradients has come to this bucket; nothing where another operation is under way, or none.
+pub fn enter_bucket(number: u32) {
+    if let (_, Stage::Exchange { bucket: Some(bucket), .. }) = &mut *position() {
+        *bucket = number;
+    }
+}
+
 /// The other side holds it for no longer than a copy takes.
 fn position() -> MutexGuard<'static, (u32, Stage)> {
     POSITION.lock().unwrap_or_else(PoisonError::into_inner)
@@ -74,7 +81,7 @@ pub fn count_progress() {
 /// This rank waits for others until the value is dropped.
 pub struct Waiting(());
 
-/// From here on this rank waits for others; besides, it does so in every [`Stage::AllReduce`].
+/// From here on this rank waits for others; besides, it does so where [`Stage::waits`].
 pub fn wait() -> Waiting {
     WAITS.fetch_add(1, Ordering::Relaxed);
     Waiting(())
@@ -93,8 +100,7 @@ fn now() -> Heartbeat {
     Heartbeat {
         iteration,
         phase,
-        is_waiting: WAITS.load(Ordering::Relaxed) > 0
-            || matches!(phase, Stage::AllReduce { .. } | Stage::Pulling | Stage::Serving),
+        is_waiting: WAITS.load(Ordering::Relaxed) > 0 || phase.waits(),
         chunks: PROGRESS.load(Ordering::Relaxed),
         processor_time: Seconds(processor_time as f64 / 1e6),
         available_memory: memory::available(),
@@ -234,14 +240,16 @@ mod tests {
 
     #[test]
     fn a_position_is_read_as_it_was_set() {
-        for (iteration, phase) in
-            [(0, Stage::Starting), (7, Stage::AllReduce { bucket: 160 }), (u32::MAX, Stage::Finishing)]
-        {
+        for (iteration, phase) in [(0, Stage::Starting), (7, Stage::all_reduce(160)), (u32::MAX, Stage::Finishing)] {
             enter_in(iteration, phase);
             let heartbeat = now();
             assert_eq!((heartbeat.iteration, heartbeat.phase), (iteration, phase));
         }
+        enter(Stage::all_reduce(0));
+        enter_bucket(3);
+        assert_eq!(now().phase, Stage::all_reduce(3));
         enter(Stage::Backward);
+        enter_bucket(4);
         assert_eq!((now().iteration, now().phase), (u32::MAX, Stage::Backward));
         assert!(now().processor_time.0 > 0.0 && now().available_memory.0 > 0);
     }

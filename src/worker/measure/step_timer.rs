@@ -62,14 +62,14 @@ struct StepMarks {
 }
 
 impl StepMarks {
-    /// Where the device is in this iteration; `bucket` is the one that it sums.
-    fn stage(&self, bucket: u32) -> Result<Stage> {
+    /// Where the device is in this iteration; `exchange` is what it waits for in the exchange.
+    fn stage(&self, exchange: Stage) -> Result<Stage> {
         for (phase, end) in self.ends.iter() {
             if !end.is_done()? {
                 return Ok(match phase {
                     Phase::Forward => Stage::Forward,
                     Phase::Backward => Stage::Backward,
-                    Phase::ExposedAllreduce => Stage::AllReduce { bucket },
+                    Phase::ExposedAllreduce => exchange,
                     Phase::Optimizer => Stage::Optimizer,
                 });
             }
@@ -181,7 +181,7 @@ impl StepTimer {
     /// Without it this waits until the device has begun the newest iteration: a host that runs further ahead is held up
     /// inside a launch at last, where it can neither see an error nor say where the device is. While it waits,
     /// `check` looks for errors of the sums under way and returns which of them the device is at.
-    pub fn finished(&mut self, last: Option<&MarkSetter>, check: impl Fn() -> Result<u32>) -> Result<Vec<Sample>> {
+    pub fn finished(&mut self, last: Option<&MarkSetter>, check: impl Fn() -> Result<Stage>) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         while let Some(iteration) = self.pending.front() {
             let Some(next) = self.pending.get(1).map(|next| &next.start).or(last.map(|setter| &setter.start)) else {

@@ -361,7 +361,7 @@ mod tests {
                     let heartbeat = Heartbeat {
                         iteration: *iteration,
                         phase: *phase,
-                        is_waiting: matches!(phase, Stage::AllReduce { .. }) || waiting.contains(phase),
+                        is_waiting: phase.waits() || waiting.contains(phase),
                         chunks: 0,
                         processor_time,
                         available_memory: memory,
@@ -376,7 +376,7 @@ mod tests {
         }
     }
 
-    const BUCKET: Stage = Stage::AllReduce { bucket: 2 };
+    const BUCKET: Stage = Stage::all_reduce(2);
 
     #[test]
     fn the_place_of_a_job_is_that_of_the_rank_furthest_behind() {
@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn a_rank_behind_the_others_is_the_one_that_hangs() {
         let mut story = Story::new(&["a", "b", "c"]);
-        let early = Stage::AllReduce { bucket: 0 };
+        let early = Stage::all_reduce(0);
         story.pass(62, &[(0, 3, BUCKET, 0.0), (1, 3, early, 0.0), (2, 3, BUCKET, 0.0)]);
         let verdict = story.verdict().expect("it hangs");
         // It may be a victim of the network like the others: all of them wait.

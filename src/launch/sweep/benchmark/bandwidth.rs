@@ -52,6 +52,8 @@ pub struct BandwidthSweep {
     pub json: Json,
     /// What each job is asked to do, but for the place of its record.
     pub bandwidth: BandwidthConfig,
+    /// Where servers run, in turn; on the ranks' hosts where there are none.
+    pub server_hosts: Vec<String>,
 }
 
 /// `results/<UTC date>T<time>Z_bandwidth`, for a command that is given no folder.
@@ -117,7 +119,14 @@ impl Benchmark for BandwidthSweep {
             let of = |out: &Path, name: &str| out.join(case.to_string()).join(name);
             let [log, record] = bandwidth_files(bandwidth.operation);
             let files = JobFiles { log: of(&self.out, &log), record: of(&out_of_record, &record) };
-            let bandwidth = BandwidthConfig { json: Some(files.record.clone()), ..bandwidth.clone() };
+            let kv_store = bandwidth.kv_store.for_case(case);
+            let bandwidth = BandwidthConfig { json: Some(files.record.clone()), kv_store, ..bandwidth.clone() };
+            // All ranks meet before every iteration: none goes on without another.
+            let servers = ServerRanks {
+                number: kv_store.server_ranks(),
+                hosts: self.server_hosts.clone(),
+                may_lose_ranks: false,
+            };
             let mut worker = vec![self.kind().to_string()];
             worker.extend(arguments(&bandwidth));
             JobPlan {
@@ -125,7 +134,7 @@ impl Benchmark for BandwidthSweep {
                 case,
                 run: None,
                 threads: bandwidth.threads,
-                servers: ServerRanks::default(),
+                servers,
                 files,
                 arguments: worker,
                 cost: JobCost::EQUAL,
@@ -399,6 +408,7 @@ mod tests {
             out: "out".into(),
             json: Json::No,
             bandwidth: BandwidthConfig { min_busbw: minimum, ..BandwidthConfig::default() },
+            server_hosts: Vec::new(),
         }
     }
 

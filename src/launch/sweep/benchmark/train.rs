@@ -62,10 +62,7 @@ impl TrainSweep {
     fn of_run(&self, RunName { case, model, batch_size, dtype, .. }: RunName, context: PlanContext) -> TrainConfig {
         let threads = self.sweep.threads(context);
         let cores_divided_by = self.sweep.cores_divided_by(context);
-        let mut kv_store = self.train.kv_store;
-        if kv_store.kv_store.has_servers() {
-            kv_store.servers.get_or_insert(case.nodes);
-        }
+        let kv_store = self.train.kv_store.for_case(case);
         TrainConfig { model, batch_size, dtype, threads, cores_divided_by, kv_store, ..self.train.clone() }
     }
 

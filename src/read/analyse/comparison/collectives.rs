@@ -53,6 +53,12 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     for of_no_interest in ["operation", "reduction", "root", "messages", "json", "min_busbw", "device"] {
         settings.remove(of_no_interest);
     }
+    if matches!(record.config.messages, Messages::Sizes { .. }) {
+        // Which only gradients have.
+        for of_gradients in ["kv_store", "servers", "key_placement"] {
+            settings.remove(of_gradients);
+        }
+    }
     let optimizer = settings.remove("optimizer").filter(|optimizer| *optimizer != OptimizerChoice::None.to_string());
     settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
     settings.extend(nccl_variables(&record.environment.variables));

@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use ringmark_record::benchmark::bandwidth::config::OptimizerChoice;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult};
 use ringmark_record::benchmark::exchange::Wire;
+use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
@@ -191,6 +192,11 @@ impl Evidence {
         ensure!(
             record.config.optimizer == OptimizerChoice::None,
             "the weight update is in its times: measure it without --optimizer"
+        );
+        let kv_store = record.config.kv_store.kv_store;
+        ensure!(
+            kv_store == KvStore::Ring,
+            "it is of --kv-store {kv_store}, and a prediction takes an all-reduce: measure it without --kv-store"
         );
         match &self.backend {
             Some(backend) if *backend != record.backend => bail!(

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::exchange::ExchangeConfig;
+use crate::benchmark::kv_store::KvStoreConfig;
 use crate::dimension::device::DeviceChoice;
 use crate::dimension::model::Model;
 use crate::dimension::operation::{Operands, Operation, Reduction};
@@ -15,11 +16,11 @@ use crate::dimension::units::{Bytes, GigabytesPerSecond};
 use crate::keyword_enum;
 
 keyword_enum!(
-    /// What follows the exchange inside the measured time.
+    /// What becomes of the sums of a network's gradients inside the measured time.
     OptimizerChoice {
-        /// Nothing.
+        /// Nothing: every rank gets them.
         None = "none",
-        /// The weight update of training, as MXNet's measure.py has it with an optimizer.
+        /// Where the kv-store updates weights, `w -= 0.01 x sum`, as MXNet's measure.py creates it.
         Sgd = "sgd",
     }
 );
@@ -95,13 +96,16 @@ pub struct BandwidthConfig {
     /// How.
     #[serde(flatten)]
     pub exchange: ExchangeConfig,
+    /// Where a network's gradients are summed and weights updated.
+    #[serde(flatten)]
+    pub kv_store: KvStoreConfig,
     /// Measured iterations of each size.
     pub iterations: u32,
     /// Iterations before them that no figure holds.
     pub warmup: u32,
     /// Whether every rank checks every result.
     pub check: bool,
-    /// What follows the exchange inside the measured time.
+    /// What becomes of the sums of a network's gradients inside the measured time.
     pub optimizer: OptimizerChoice,
     /// Where rank 0 writes every sample.
     pub json: Option<PathBuf>,
@@ -120,6 +124,7 @@ impl Default for BandwidthConfig {
             device: DeviceChoice::Auto,
             threads: None,
             exchange: ExchangeConfig::default(),
+            kv_store: KvStoreConfig::default(),
             iterations: 20,
             warmup: 5,
             check: true,

@@ -117,11 +117,14 @@ pub fn trained_arrays(count: u32, size: Bytes, exchanged: Arrays) -> String {
 }
 
 /// measure.py's line of an iteration, from 1: `time` is the mean over ranks, `error` the worst rank's; `None`, not
-/// checked, is -1 there.
+/// checked, is -1 there. One rank has no rate, where measure.py prints 0.
 pub fn iteration(number: usize, size: Bytes, time: Seconds, ranks: u32, error: Option<f64>) -> String {
-    let rate = busbw(size, time, Bus::all_reduce(ranks)).0;
+    let rate = match ranks {
+        1 => "n/a".to_owned(),
+        _ => format!("{:.6}", busbw(size, time, Bus::all_reduce(ranks)).0),
+    };
     let error = error.unwrap_or(-1.0);
-    format!("iter {number}, {:.6} sec, {rate:.6} GB/sec per gpu, error {error:.6}", time.0)
+    format!("iter {number}, {:.6} sec, {rate} GB/sec per gpu, error {error:.6}", time.0)
 }
 
 /// measure.py's lines of every iteration of one result.
@@ -340,6 +343,26 @@ mod tests {
                 "iter 2, 0.020000 sec, 5.000000 GB/sec per gpu, error -1.000000"
             ]
         );
+    }
+
+    /// The first line of each of its six samples, of which the times are rounded: the rate says what they were.
+    #[test]
+    fn measure_py_s_published_lines_come_out() {
+        let (resnet_200, inception_v3) = (257_991_328, 95_200_544);
+        for (bytes, ranks, rate, line) in [
+            (resnet_200, 2, 11.100_222, "iter 1, 0.023242 sec, 11.100222 GB/sec per gpu, error 0.000000"),
+            (resnet_200, 8, 4.412_429, "iter 1, 0.102321 sec, 4.412429 GB/sec per gpu, error 0.000000"),
+            (resnet_200, 8, 1.555_964, "iter 1, 0.290164 sec, 1.555964 GB/sec per gpu, error 0.000000"),
+            (inception_v3, 8, 1.925_424, "iter 1, 0.086527 sec, 1.925424 GB/sec per gpu, error 0.000000"),
+            (resnet_200, 8, 1.528_395, "iter 1, 0.295398 sec, 1.528395 GB/sec per gpu, error 0.000000"),
+            (resnet_200, 8, 1.935_137, "iter 1, 0.233309 sec, 1.935137 GB/sec per gpu, error 0.000000"),
+        ] {
+            let share = 2.0 * f64::from(ranks - 1) / f64::from(ranks);
+            let seconds = Seconds(bytes as f64 * share / (rate * 1e9));
+            assert_eq!(iteration(1, Bytes(bytes), seconds, ranks, Some(0.0)), line);
+        }
+        let alone = iteration(1, Bytes(resnet_200), Seconds(0.5), 1, Some(0.0));
+        assert_eq!(alone, "iter 1, 0.500000 sec, n/a GB/sec per gpu, error 0.000000");
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 pub mod config;
 pub mod figures;
+pub mod gradients_use;
 pub mod lines;
+mod nullable;
 pub mod options;
 pub mod record;

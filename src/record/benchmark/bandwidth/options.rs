@@ -8,6 +8,8 @@ use crate::benchmark::bandwidth::config::{
     BandwidthConfig, Growth, MAXIMUM_SIZES, Messages, OptimizerChoice, TypedSize,
 };
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use crate::benchmark::kv_store::{KvStore, KvStoreConfig};
+use crate::dimension::dtype::Dtype;
 use crate::dimension::model::Model;
 use crate::dimension::operation::{Operation, Reduction};
 use crate::dimension::units::{Bytes, GigabytesPerSecond};
@@ -90,12 +92,13 @@ impl Options for BandwidthConfig {
                 .short('w')
                 .aliases(&["warmup_iters"]),
             OptionSpec::of("check", "0|1", "Check every result on every rank, 1, or none, 0", check, set_check)
-                .short('c'),
+                .short('c')
+                .aliases(&["test-results"]),
             option!(
                 optimizer,
                 "optimizer",
                 "NAME",
-                "What follows the exchange inside the measured time; sgd updates the weights of --model"
+                "What becomes of the gradients of --model: none, every rank gets their sum; sgd, measure.py's update of weights"
             ),
             option!(
                 device,
@@ -120,6 +123,11 @@ impl Options for BandwidthConfig {
             let option = option.within(|config: &BandwidthConfig| &config.exchange, |config| &mut config.exchange);
             // Here it is the only type.
             if option.name() == "wire" { option.aliases(&["datatype", "dtype"]).short('d') } else { option }
+        }));
+        let kv_store = KvStoreConfig::options().into_iter();
+        options.extend(kv_store.map(|option| {
+            let option = option.within(|config: &BandwidthConfig| &config.kv_store, |config| &mut config.kv_store);
+            if option.name() == "kv-store" { option.aliases(&["kvstore"]) } else { option }
         }));
         options
     }
@@ -253,14 +261,33 @@ impl BandwidthConfig {
             self.root,
             self.operation
         );
+        self.kv_store.check(&self.exchange, Dtype::Fp32, false)?;
+        let kv_store = self.kv_store.kv_store;
         let Messages::Sizes { begin, end, growth } = self.messages else {
+            ensure!(
+                self.operation == Operation::AllReduce || kv_store == KvStore::Ring,
+                "--op {} measures one operation, and --kv-store {kv_store} says which ones exchange gradients: leave one of them \
+                 out",
+                self.operation
+            );
             ensure!(
                 self.operation == Operation::AllReduce && self.reduction == Reduction::Sum,
                 "--model exchanges gradients as training does, by an all-reduce that sums: leave --op and --redop out, or \
                  choose sizes (-b, -e) in the place of --model"
             );
+            ensure!(
+                !kv_store.is_asynchronous() || self.optimizer != OptimizerChoice::None,
+                "--kv-store {kv_store} needs --optimizer sgd: its servers update weights at every push, and without an optimizer \
+                 there is nothing to do with one (MXNet: Updater needs to be set for async mode)"
+            );
             return Ok(());
         };
+        ensure!(
+            kv_store == KvStore::Ring,
+            "--kv-store {kv_store} exchanges the gradients of a network: give --model, as --model {}, or leave --kv-store out{}",
+            Model::default(),
+            if self.operation == Operation::AllReduce { "" } else { "; --op measures one operation by sizes" }
+        );
         let in_range = |name: &str, size: Bytes| {
             let (low, high) = (SIZES.start(), SIZES.end());
             ensure!(SIZES.contains(&size.0), "--{name} {} is out of range: choose {low} to {high} bytes", size.0);
@@ -311,6 +338,7 @@ mod tests {
     use super::*;
     use crate::benchmark::bandwidth::config::Arrays;
     use crate::benchmark::exchange::{NcclAlgorithm, Wire};
+    use crate::benchmark::kv_store::KeyPlacement;
     use crate::dimension::device::DeviceChoice;
     use crate::options::option_table::{Worker, arguments};
 
@@ -350,6 +378,7 @@ mod tests {
                 tail_mb: 0.5,
                 nccl_algo: NcclAlgorithm::Auto,
             },
+            kv_store: KvStoreConfig::default(),
             iterations: 7,
             warmup: 0,
             check: false,
@@ -359,7 +388,9 @@ mod tests {
         };
         assert_eq!(parse(&arguments(&sizes)), sizes);
         let messages = Messages::Gradients(Model::Resnet50V1b);
-        let gradients = BandwidthConfig { messages, optimizer: OptimizerChoice::Sgd, ..sizes };
+        let kv_store =
+            KvStoreConfig { kv_store: KvStore::DistAsync, servers: Some(2), key_placement: KeyPlacement::Hash };
+        let gradients = BandwidthConfig { messages, optimizer: OptimizerChoice::Sgd, kv_store, ..sizes };
         assert_eq!(parse(&arguments(&gradients)), gradients);
     }
 
@@ -424,6 +455,25 @@ mod tests {
         let gradients = Messages::Gradients(Model::Resnet50V1b);
         let gathered = BandwidthConfig { messages: gradients, ..of(Operation::AllGather, Reduction::Sum, 0) };
         assert!(error(gathered).contains("by an all-reduce that sums"));
+        let by = |kv_store, messages, optimizer, operation| BandwidthConfig {
+            kv_store: KvStoreConfig { kv_store, servers: None, key_placement: KeyPlacement::Balanced },
+            messages,
+            optimizer,
+            operation,
+            ..sizes(8, 64, Growth::Factor(2))
+        };
+        let (none, all_reduce) = (OptimizerChoice::None, Operation::AllReduce);
+        let of_sizes = sizes(8, 64, Growth::Factor(2)).messages;
+        let alone = error(by(KvStore::Device, of_sizes, none, all_reduce));
+        assert!(alone.contains("--kv-store device exchanges the gradients of a network: give --model"), "{alone}");
+        let operation = error(by(KvStore::Device, of_sizes, none, Operation::AllGather));
+        assert!(operation.contains("--op measures one operation by sizes"), "{operation}");
+        let operation = error(by(KvStore::Local, gradients, none, Operation::AllGather));
+        assert!(operation.contains("--op all_gather measures one operation, and --kv-store local"), "{operation}");
+        let asynchronous = error(by(KvStore::DistAsync, gradients, none, all_reduce));
+        assert!(asynchronous.contains("--kv-store dist_async needs --optimizer sgd"), "{asynchronous}");
+        assert!(asynchronous.contains("MXNet: Updater needs to be set for async mode"), "{asynchronous}");
+        by(KvStore::DistAsync, gradients, OptimizerChoice::Sgd, all_reduce).validate().expect("with an optimizer");
         let among = |config: BandwidthConfig, ranks| config.validate_for(ranks).expect_err("refused").to_string();
         assert!(
             among(of(Operation::Reduce, Reduction::Sum, 2), 2).contains("--root 2 is none of 2 ranks: choose 0 to 1")

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::Record;
 use crate::benchmark::bandwidth::config::BandwidthConfig;
+use crate::benchmark::bandwidth::gradients_use::GradientsUse;
+use crate::benchmark::bandwidth::nullable;
 use crate::benchmark::exchange::Wire;
 use crate::benchmark::warning::Warning;
 use crate::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
@@ -32,7 +34,7 @@ pub struct BandwidthRecord {
     pub started: Seconds,
     /// What was asked.
     pub config: BandwidthConfig,
-    /// Backend that summed: `nccl`, `shared-memory`, `mpi`, `none`, or `solo` for one rank.
+    /// Backend that summed: `nccl`, `shared-memory`, `mpi`, `none`, `solo` for one rank, or `tcp` between ranks and servers.
     #[serde(alias = "collective")]
     pub backend: String,
     /// Type in which the values of several ranks were added, one after the other: fp32, or the wire's where a library adds.
@@ -49,6 +51,9 @@ pub struct BandwidthRecord {
     pub nccl: Vec<String>,
     /// One of each size, or one for the gradients.
     pub results: Vec<MessageResult>,
+    /// What the gradients of a network moved and how they came out; `None` of sizes and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gradients: Option<GradientsUse>,
     /// What every host did meanwhile; empty in records that were written before it was counted.
     #[serde(default)]
     pub host_use: Vec<HostUse>,
@@ -106,20 +111,6 @@ pub struct Timing {
     #[serde(with = "nullable")]
     #[schemars(with = "Vec<Option<f64>>")]
     pub error: Vec<f64>,
-}
-
-/// JSON has no NaN: what is not finite is written as `null` and read as NaN.
-mod nullable {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(values.iter().map(|value| value.is_finite().then_some(*value)))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
-        let values = Vec::<Option<f64>>::deserialize(deserializer)?;
-        Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
-    }
 }
 
 impl Timing {
@@ -188,6 +179,7 @@ impl BandwidthRecord {
             memory: None,
             nccl: Vec::new(),
             results: Vec::new(),
+            gradients: None,
             host_use: Vec::new(),
             rank_use: Vec::new(),
             warnings: Vec::new(),

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use crate::dimension::case::Case;
 use crate::dimension::dtype::Dtype;
 use crate::dimension::units::Bytes;
 use crate::options::option_table::OptionSpec;
@@ -98,6 +99,22 @@ impl KvStoreConfig {
     /// Server processes of the job.
     pub fn server_ranks(&self) -> u32 {
         if self.kv_store.has_servers() { self.servers.unwrap_or_default() } else { 0 }
+    }
+
+    /// What a log says of it; nothing of `ring`.
+    pub fn line(&self) -> Option<String> {
+        let KvStoreConfig { kv_store, key_placement, .. } = self;
+        match self.server_ranks() {
+            0 if *kv_store == KvStore::Ring => None,
+            0 => Some(format!("kv-store {kv_store}")),
+            servers => Some(format!("kv-store {kv_store}: servers {servers}, arrays placed by {key_placement}")),
+        }
+    }
+
+    /// With one server for each host of the case where it has some and nobody says how many.
+    pub fn for_case(self, case: Case) -> KvStoreConfig {
+        let servers = self.kv_store.has_servers().then(|| self.servers.unwrap_or(case.nodes));
+        KvStoreConfig { servers, ..self }
     }
 
     /// Its options.

@@ -1,6 +1,8 @@
 //! All-reduce alone, or another operation, under mpirun: growing sizes as nccl-tests has them, or a model's gradients as MXNet's measure.py
 //! has them. Reads top to bottom; not for the backends, which are training's own.
 
+mod copied_weights;
+mod gradients;
 mod memory_limit;
 mod messages;
 mod moved;
@@ -11,21 +13,29 @@ use anyhow::Result;
 use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::measured_and_warmup;
+use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::host::heartbeat::LauncherAddress;
 use ringmark_record::validity;
 
+use crate::benchmark::bandwidth::gradients::GradientBench;
+use crate::exchange::kv_store::server;
 use crate::host::facts;
 use crate::job::cores::AskedThreads;
 use crate::job::environment;
-use crate::job::session::{Request, Session};
+use crate::job::host_watch::CountersOfRun;
+use crate::job::session::{Request, ServerBody, Servers, Session};
 
 /// Runs one rank from start to end.
 pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Result<()> {
     let threads = AskedThreads { number: config.threads, cores_divided_by: None };
     let nccl = Some(config.exchange.nccl_algo);
-    let request = Request { device: config.device, threads, nccl, with_nccl_log: true, launcher, servers: None };
+    let of_servers = gradients::request(config);
+    let body: ServerBody = Box::new(move |world| server::run(&of_servers, world));
+    let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
+    let request = Request { device: config.device, threads, nccl, with_nccl_log: true, launcher, servers };
     Session::run(request, |session| measure(config, session))
 }
 
@@ -35,39 +45,14 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     config.validate_for(world.ranks())?;
     let ranks = session.places();
     let mut record = BandwidthRecord::new(facts::now(), config.clone(), session.environment()?, ranks);
-    let mut bench = messages::Bench::new(config, session)?;
-    record.backend = bench.backend().name().to_owned();
-    record.sum_dtype = bench.backend().sum_dtype(config.exchange.wire);
-    session.print(&header(&record));
-
-    let watch = session.start_counters();
-    match config.messages {
-        Messages::Sizes { .. } => {
-            session.print(&[lines::table_header()]);
-            for size in bench.sizes() {
-                let result = bench.size(size, world)?;
-                session.print(&[lines::row(&result, config.operands(), world.ranks())]);
-                record.results.push(result);
-            }
-            session.print(&[lines::footer(&record.results, record.bus())]);
-        }
-        Messages::Gradients(model) => {
-            let result = bench.gradients(world)?;
-            let facts = model.facts();
-            session.print(&[
-                lines::arrays(bench.arrays(), result.bytes),
-                lines::trained_arrays(facts.arrays, facts.gradient_bytes(), config.arrays),
-            ]);
-            session.print(&lines::iterations(&result, world.ranks()));
-            record.results.push(result);
-            session.print(&[lines::average(&record.results, record.bus())]);
-        }
-    }
-    let counters = session.end_counters(watch)?;
+    let counters = match config.messages {
+        Messages::Sizes { .. } => sizes(config, session, &mut record)?,
+        Messages::Gradients(model) => network(config, model, session, &mut record)?,
+    };
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
     record.warnings = validity::host_warnings(&record.observed());
     // What the memory allows is known of an all-reduce alone.
-    if session.device() == tch::Device::Cpu && world.ranks() > 1 && config.operation == Operation::AllReduce {
+    if session.device() == tch::Device::Cpu && world.ranks() > 1 && is_all_reduce(config) {
         record.memory = Some(memory_limit::measure(&record.results, world));
     }
     record.nccl = session.nccl_lines();
@@ -76,6 +61,55 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
 
     session.write(config.json.as_deref(), |output| record.write(output))?;
     Ok(record.failure)
+}
+
+/// Growing sizes; what hosts and ranks did meanwhile.
+fn sizes(config: &BandwidthConfig, session: &Session, record: &mut BandwidthRecord) -> Result<CountersOfRun> {
+    let world = session.world;
+    let mut bench = messages::Bench::new(config, session)?;
+    record.backend = bench.backend().name().to_owned();
+    record.sum_dtype = bench.backend().sum_dtype(config.exchange.wire);
+    session.print(&header(record));
+    let watch = session.start_counters();
+    session.print(&[lines::table_header()]);
+    for size in bench.sizes() {
+        let result = bench.size(size, world)?;
+        session.print(&[lines::row(&result, config.operands(), world.ranks())]);
+        record.results.push(result);
+    }
+    session.print(&[lines::footer(&record.results, record.bus())]);
+    session.end_counters(watch)
+}
+
+/// The gradients of a network.
+fn network(
+    config: &BandwidthConfig,
+    model: Model,
+    session: &Session,
+    record: &mut BandwidthRecord,
+) -> Result<CountersOfRun> {
+    let bench = GradientBench::new(config, model, session)?;
+    record.backend = bench.exchange().name().to_owned();
+    record.sum_dtype = bench.exchange().sum_dtype();
+    session.print(&header(record));
+    let (arrays, facts) = (bench.arrays(), model.facts());
+    let watch = session.start_counters();
+    let (result, used) = bench.measure()?;
+    session.print(&[
+        lines::arrays(arrays, result.bytes),
+        lines::trained_arrays(facts.arrays, facts.gradient_bytes(), config.arrays),
+    ]);
+    session.print(&lines::iterations(&result, session.world.ranks()));
+    session.print(&used.lines(config.kv_store.kv_store));
+    record.results.push(result);
+    record.gradients = Some(used);
+    session.print(&[lines::average(&record.results, record.bus())]);
+    session.end_counters(watch)
+}
+
+/// Whether it is nothing but that.
+fn is_all_reduce(config: &BandwidthConfig) -> bool {
+    config.operation == Operation::AllReduce && config.kv_store.kv_store == KvStore::Ring
 }
 
 fn header(record: &BandwidthRecord) -> Vec<String> {
@@ -96,6 +130,7 @@ fn header(record: &BandwidthRecord) -> Vec<String> {
             config.optimizer
         ),
     ];
+    lines.extend(config.kv_store.line());
     lines.extend(environment::lines(environment, ranks));
     lines.iter().map(|line| format!("# {line}")).collect()
 }
@@ -105,7 +140,7 @@ fn closing(record: &BandwidthRecord) -> Vec<String> {
     let nodes = record.ranks.iter().filter(|place| place.local_rank == 0).count() as u32;
     let mut closing = vec![lines::spread(&record.results)];
     closing.extend(record.memory.as_ref().map(|limit| lines::memory(limit, &record.results, ranks)));
-    if record.config.operation == Operation::AllReduce {
+    if is_all_reduce(&record.config) {
         closing.extend(lines::network_card(&record.results, nodes, ranks));
     }
     closing.extend(record.nccl.iter().map(|line| format!("# NCCL: {line}")));

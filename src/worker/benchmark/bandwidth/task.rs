@@ -12,8 +12,8 @@ use crate::exchange::collective::{Collective, Place, divided};
 /// What is measured.
 #[derive(Debug)]
 pub struct Task {
-    /// One after the other.
-    pub collectives: Vec<Collective<'static>>,
+    /// The one operation.
+    pub collective: Collective<'static>,
     /// Of the array.
     pub elements: usize,
     /// What this rank brings.
@@ -31,14 +31,6 @@ pub enum Comes {
 }
 
 impl Task {
-    /// All-reduces of ranges that lie one after the other from 0 on.
-    pub fn all_reduces(ranges: impl IntoIterator<Item = Range<usize>>) -> Task {
-        let collectives: Vec<Collective> =
-            ranges.into_iter().map(|elements| Collective::AllReduce { elements }).collect();
-        let elements = collectives.last().map_or(0, |last| last.span().end);
-        Task { collectives, elements, own: 0..elements, comes: Comes::Reduced(0..elements) }
-    }
-
     /// The operation on an array of this size, by rank number `rank` of `ranks`.
     pub fn new(operands: Operands, size: ArraySize, (rank, ranks): (u32, u32)) -> Task {
         let elements = size.elements as usize;
@@ -74,7 +66,7 @@ impl Task {
             Operation::Alltoall => Collective::AllToAll { parts },
             Operation::Sendrecv => Collective::SendReceive { elements: all },
         };
-        Task { collectives: vec![collective], elements, own, comes }
+        Task { collective, elements, own, comes }
     }
 }
 
@@ -113,16 +105,10 @@ mod tests {
             ),
         ] {
             let task = task(operation, 1);
-            assert_eq!((task.own, task.comes, task.collectives[0].span()), (own, comes, 0..12), "{operation}");
+            assert_eq!((task.own, task.comes, task.collective.span()), (own, comes, 0..12), "{operation}");
         }
         assert_eq!(task(Operation::Reduce, 2).comes, Comes::Reduced(0..12));
         assert_eq!(task(Operation::Broadcast, 2).own, 0..12);
         assert!(matches!(&task(Operation::Sendrecv, 0).comes, Comes::Moved(from) if from[0].rank == 2), "a ring");
-    }
-
-    #[test]
-    fn buckets_are_one_task() {
-        let task = Task::all_reduces([0..5, 5..9]);
-        assert_eq!((task.elements, task.collectives.len(), task.comes), (9, 2, Comes::Reduced(0..9)));
     }
 }

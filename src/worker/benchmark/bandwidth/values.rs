@@ -89,6 +89,17 @@ impl Values {
         Ok(())
     }
 
+    /// What is expected of the first period of an array in `iteration`, or of all of a shorter one.
+    pub fn period(&self, iteration: usize) -> Result<Tensor> {
+        let shift = iteration % SHIFTS;
+        narrow(&self.expected, &(shift..shift + self.expected.numel() - SHIFTS))
+    }
+
+    /// Largest difference of an element that rounding explains.
+    pub fn tolerance(&self) -> f64 {
+        self.tolerance
+    }
+
     /// Compares these elements of `sums` with those of `iteration`.
     pub fn check(&self, sums: &Tensor, elements: Range<usize>, iteration: usize) -> Result<Compared> {
         let mut compared = Compared::default();
@@ -164,7 +175,7 @@ pub fn narrow(tensor: &Tensor, range: &Range<usize>) -> Result<Tensor> {
 }
 
 /// Each range of `elements` with its part of the period in `iteration`.
-fn periods(elements: Range<usize>, iteration: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+pub fn periods(elements: Range<usize>, iteration: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
     let shift = iteration % SHIFTS;
     let first = elements.start / PERIOD * PERIOD;
     (first..elements.end).step_by(PERIOD).map(move |start| {

@@ -21,6 +21,8 @@ use crate::benchmark::train::record::Measured;
 use crate::benchmark::train::step::Step;
 use crate::data;
 use crate::exchange::kv_store::server;
+use crate::exchange::reducer::Gradients;
+use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{Parameters, strategy};
 use crate::job::cores::AskedThreads;
 use crate::job::heartbeat;
@@ -38,7 +40,7 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
     let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
     let nccl = Some(config.exchange.nccl_algo);
     let with_nccl_log = config.iterations <= MOST_LOGGED_ITERATIONS;
-    let of_servers = config.clone();
+    let of_servers = ExchangeRequest::from(config);
     let body: ServerBody = Box::new(move |world| server::run(&of_servers, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
     let request = Request { device: config.device, threads, nccl, with_nccl_log, launcher, servers };
@@ -80,8 +82,9 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<(Step, Option<Work
     let parameters = Parameters {
         weights: model.flat.weights.shallow_clone(),
         tensors: model.flat.parameters.iter().map(Tensor::shallow_clone).collect(),
+        gradients: Gradients::OfBackward,
     };
-    let exchange = strategy::new(config, parameters, session)?;
+    let exchange = strategy::new(&ExchangeRequest::from(config), parameters, session)?;
 
     heartbeat::enter(Stage::Data);
     let part = work_load::part(config, division.as_ref(), world.rank());

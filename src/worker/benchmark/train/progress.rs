@@ -4,7 +4,6 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::{RunHeader, Trial, Tuning};
 use ringmark_record::benchmark::{RunLabel, measured_and_warmup};
@@ -84,12 +83,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
         config.overlap,
         wire(header)
     ));
-    let KvStoreConfig { kv_store, key_placement, .. } = config.kv_store;
-    match config.kv_store.server_ranks() {
-        0 if kv_store == KvStore::Ring => {}
-        0 => lines.push(format!("kv-store {kv_store}")),
-        servers => lines.push(format!("kv-store {kv_store}: servers {servers}, arrays placed by {key_placement}")),
-    }
+    lines.extend(config.kv_store.line());
     if let Some(Tuning { trials, chosen }) = &header.tuning {
         for (index, Trial { bucket_mb, chunk_kb, tail_mb, step }) in trials.iter().enumerate() {
             let mark = if index == *chosen { ", chosen" } else { "" };

@@ -11,9 +11,6 @@ use tch::{Device, Kind, Tensor};
 use crate::ffi::host_array::HostArray;
 use crate::ffi::shim::{self, SgdStep};
 
-/// Constants of one update, of a sum over several ranks.
-pub type PushedUpdate = SgdStep;
-
 /// Shared by the readers, each of which writes into its own worker's place, and the thread that updates.
 pub struct HeldPart {
     length: usize,
@@ -92,7 +89,8 @@ impl HeldPart {
     }
 
     /// Sums the pushes of these workers in their order, updates by the sum, and begins the next round; the weights after it.
-    pub fn update(&self, pushers: Range<usize>, step: PushedUpdate) -> Result<HostArray> {
+    /// Without a step they become the sum.
+    pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
         let own = &mut *self.own();
         let mut pushes = self.pushes[pushers].iter().map(HostArray::tensor);
         let Some(first) = pushes.next() else { return self.snapshot() };
@@ -100,7 +98,10 @@ impl HeldPart {
         for push in pushes {
             let _ = own.sum.f_add_(push)?;
         }
-        shim::sgd(self.weights.tensor(), &own.sum, &own.momenta, step, None)?;
+        match step {
+            Some(step) => shim::sgd(self.weights.tensor(), &own.sum, &own.momenta, step, None)?,
+            None => self.weights.tensor().shallow_clone().f_copy_(&own.sum).map(drop)?,
+        }
         own.updates += 1;
         own.is_there.fill(false);
         self.snapshot()
@@ -127,7 +128,7 @@ mod tests {
         part.receive_push(pusher, &mut &bytes[..]).expect("as many");
     }
 
-    const STEP: PushedUpdate = SgdStep { learning_rate: 0.5, momentum: 0.0, weight_decay: 0.0 };
+    const STEP: Option<SgdStep> = Some(SgdStep { learning_rate: 0.5, momentum: 0.0, weight_decay: 0.0 });
 
     fn values(array: HostArray) -> Vec<f32> {
         Vec::try_from(array.tensor()).expect("fp32")
@@ -142,6 +143,8 @@ mod tests {
         assert_eq!(part.count(0), 2);
         assert_eq!(values(part.update(0..2, STEP).expect("an update")), [-2.0, 0.0]);
         assert_eq!(part.count(1), 1, "the next round");
+        pushed(&part, 0, [3.0, 8.0]);
+        assert_eq!(values(part.update(0..2, None).expect("an assignment")), [4.0, 10.0]);
     }
 
     #[test]

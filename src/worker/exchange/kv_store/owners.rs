@@ -14,8 +14,9 @@ use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::benchmark::kv_store::placement;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse};
-use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::Bytes;
+use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::backend::shared_memory::SharedMemory;
@@ -24,9 +25,12 @@ use crate::exchange::bucket::Bucket;
 use crate::exchange::collective::{Collective, Place, divided};
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::{self, Shape};
-use crate::exchange::optimizer::{Optimizer, RankCounts};
+use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink};
-use crate::exchange::{GradientExchange, Parameters};
+use crate::exchange::request::{ExchangeRequest, RankCounts};
+use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
+use crate::ffi::shim::GradientObserver;
+use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::step_timer::InBackward;
@@ -46,7 +50,9 @@ pub struct Owners {
     weights: Tensor,
     backend: &'static str,
     sum_dtype: Option<Wire>,
+    rank: u32,
     ranks: u32,
+    wire: Wire,
 }
 
 /// Who owns a bucket.
@@ -56,6 +62,24 @@ enum Ownership {
     Whole(u32),
     /// Each rank its part, in rank order.
     Shards(Vec<Range<usize>>),
+}
+
+impl Ownership {
+    /// The owners get the sums of a bucket.
+    fn sum(&self, elements: &Range<usize>) -> Collective<'static> {
+        match self {
+            Ownership::Whole(root) => Collective::Reduce { elements: elements.clone(), root: *root },
+            Ownership::Shards(parts) => Collective::ReduceScatter { parts: parts.clone() },
+        }
+    }
+
+    /// All get its weights.
+    fn share<'a>(&self, elements: &Range<usize>, place: Place<'a>) -> Collective<'a> {
+        match self {
+            Ownership::Whole(root) => Collective::Broadcast { elements: elements.clone(), root: *root, place },
+            Ownership::Shards(parts) => Collective::AllGather { parts: parts.clone(), place },
+        }
+    }
 }
 
 struct Exchange {
@@ -69,14 +93,14 @@ struct Exchange {
 
 impl Owners {
     /// Connects the ranks and hooks into backward; all ranks call it together.
-    pub fn new(config: &TrainConfig, parameters: Parameters, session: &Session) -> Result<Owners> {
-        let Parameters { weights, tensors } = parameters;
-        let (world, kv_store) = (session.world, config.kv_store.kv_store);
-        let shape = Shape::gradients(weights.numel(), config.exchange.wire);
+    pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Owners> {
+        let Parameters { weights, tensors, gradients } = parameters;
+        let (world, kv_store) = (session.world, request.kv_store.kv_store);
+        let shape = Shape::gradients(weights.numel(), request.exchange.wire);
         let is_on_host = kv_store == KvStore::Local && session.device() != Device::Cpu;
         let mut backend = match (kv_store, is_on_host) {
-            (KvStore::Local, true) => in_host_memory(config, shape, world)?,
-            _ => select::new(&config.exchange, shape, session)?,
+            (KvStore::Local, true) => in_host_memory(&request.exchange, shape, world)?,
+            _ => select::new(&request.exchange, shape, session)?,
         };
         ensure!(
             kv_store != KvStore::Local || world.local_ranks() == world.ranks(),
@@ -84,43 +108,45 @@ impl Owners {
              device or ring",
             world.ranks()
         );
-        let (name, sum_dtype) = (backend.name(), backend.sum_dtype(config.exchange.wire));
+        let (name, sum_dtype) = (backend.name(), backend.sum_dtype(request.exchange.wire));
         let ranks = world.ranks();
-        let buckets = reducer::plan(&tensors, &config.exchange).buckets;
+        let buckets = reducer::plan(&tensors, &request.exchange).buckets;
         let buckets = owned_buckets(&buckets, kv_store, ranks);
 
         let sums = backend.memory().sums.shallow_clone();
         let updated = if is_on_host { weights.f_to_device(Device::Cpu)? } else { weights.shallow_clone() };
         let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
-        let counts = RankCounts { all: ranks, summed: ranks };
+        let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
         let range = |tensor: &Tensor, part: &Range<usize>| tensor.f_narrow(0, part.start as i64, part.len() as i64);
         let optimizer =
-            |part: &Range<usize>| Optimizer::new(config, counts, range(&updated, part)?, range(&sums, part)?);
+            |part: &Range<usize>| Optimizer::new(&request.rule, counts, range(&updated, part)?, range(&sums, part)?);
         let optimizers = own.iter().map(optimizer).collect::<Result<_>>()?;
         let owned: usize = own.iter().map(ExactSizeIterator::len).sum();
 
-        let wire = (memory::kind(config.exchange.wire), session.device());
+        let wire = (memory::kind(request.exchange.wire), session.device());
         let device_wire = is_on_host.then(|| Tensor::f_zeros([weights.numel() as i64], wire)).transpose()?;
         let exchange = Arc::new(Mutex::new(Exchange { buckets, backend, device_wire, weights: updated }));
         let sink = Box::new(Sink(exchange.clone()));
         Ok(Owners {
-            reducer: GradientReducer::new(config.overlap, &config.exchange, tensors, sink)?,
+            reducer: GradientReducer::new(request.overlap, &request.exchange, (tensors, gradients), sink)?,
             exchange,
             optimizers,
             owned: Bytes((owned * Kind::Float.elt_size_in_bytes()) as u64),
             weights,
             backend: name,
             sum_dtype,
+            rank: world.rank(),
             ranks,
+            wire: request.exchange.wire,
         })
     }
 }
 
 /// Sums in host memory what GPUs computed.
-fn in_host_memory(config: &TrainConfig, shape: Shape, world: &World) -> Result<Box<dyn Backend>> {
+fn in_host_memory(config: &ExchangeConfig, shape: Shape, world: &World) -> Result<Box<dyn Backend>> {
     shape.check_fits(world)?;
     world.barrier();
-    Ok(Box::new(SharedMemory::new(&config.exchange, shape, world)?))
+    Ok(Box::new(SharedMemory::new(config, shape, world)?))
 }
 
 /// Every bucket with its owners among so many ranks.
@@ -158,22 +184,14 @@ impl Exchange {
         let Some((_, ownership)) = self.buckets.iter().find(|(bucket, _)| bucket == elements) else {
             anyhow::bail!("{elements:?} is no bucket");
         };
-        let collective = match ownership {
-            Ownership::Whole(root) => Collective::Reduce { elements: elements.clone(), root: *root },
-            Ownership::Shards(parts) => Collective::ReduceScatter { parts: parts.clone() },
-        };
-        self.backend.start_collective(&collective)
+        self.backend.start_collective(&ownership.sum(elements))
     }
 
     /// All get the owners' weights.
     fn share_weights(&mut self) -> Result<()> {
         let place = Place::Tensor(&self.weights);
         for (elements, ownership) in &self.buckets {
-            let collective = match ownership {
-                Ownership::Whole(root) => Collective::Broadcast { elements: elements.clone(), root: *root, place },
-                Ownership::Shards(parts) => Collective::AllGather { parts: parts.clone(), place },
-            };
-            self.backend.start_collective(&collective)?;
+            self.backend.start_collective(&ownership.share(elements, place))?;
         }
         self.backend.finish()
     }
@@ -182,6 +200,25 @@ impl Exchange {
 impl GradientExchange for Owners {
     fn begin(&mut self) {
         self.reducer.begin();
+    }
+
+    fn gradient_ready(&mut self, parameter: usize) {
+        self.reducer.gradient_ready(parameter);
+    }
+
+    fn arrays(&mut self) -> ExchangeArrays {
+        let in_place = lock(&self.exchange).backend.memory().in_place;
+        ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place }
+    }
+
+    fn asked_bytes(&self) -> Option<[u64; 2]> {
+        let mut bytes = [0; 2];
+        for (elements, ownership) in &lock(&self.exchange).buckets {
+            let sum = ownership.sum(elements).bytes(self.rank, self.ranks, self.wire.bytes());
+            let share = ownership.share(elements, Place::Memory).bytes(self.rank, self.ranks, Wire::Fp32.bytes());
+            bytes.iter_mut().zip(sum).zip(share).for_each(|((all, sum), share)| *all += sum + share);
+        }
+        Some(bytes)
     }
 
     fn in_backward(&mut self) -> InBackward {
@@ -195,6 +232,7 @@ impl GradientExchange for Owners {
     fn update(&mut self, update: u32) -> Result<()> {
         self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.step(update))?;
         let mut exchange = lock(&self.exchange);
+        heartbeat::enter(Stage::Sharing);
         exchange.share_weights()?;
         if exchange.device_wire.is_some() {
             self.weights.f_copy_(&exchange.weights)?;
@@ -206,7 +244,7 @@ impl GradientExchange for Owners {
         None
     }
 
-    fn check(&self) -> Result<u32> {
+    fn check(&self) -> Result<Stage> {
         self.reducer.check()
     }
 
@@ -263,6 +301,12 @@ impl GradientSink for Sink {
 
     fn start(&mut self, elements: Range<usize>) -> Result<()> {
         lock(&self.0).start(&elements)
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        let exchange = lock(&self.0);
+        let is_whole = exchange.buckets.iter().any(|(_, ownership)| matches!(ownership, Ownership::Whole(_)));
+        Some(if is_whole { Operation::Reduce } else { Operation::ReduceScatter })
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -20,14 +20,14 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::host::heartbeat::Stage;
 
-use crate::exchange::kv_store::held_part::{HeldPart, PushedUpdate};
+use crate::exchange::kv_store::held_part::HeldPart;
 use crate::exchange::kv_store::meeting::{self, Announcement, Roster, ServerFacts};
 use crate::exchange::kv_store::plan;
 use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, ServerReport};
 use crate::exchange::memory;
+use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::ffi::host_array::HostArray;
 use crate::host::facts;
 use crate::job::heartbeat;
@@ -81,7 +81,7 @@ enum Heard {
 }
 
 /// Serves until no worker pushes any more. `world` is a server's.
-pub fn run(config: &TrainConfig, world: &World) -> Result<()> {
+pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     heartbeat::enter(Stage::Connecting);
     let (listener, addresses) = meeting::listen()?;
     let token = facts::random_id();
@@ -89,10 +89,10 @@ pub fn run(config: &TrainConfig, world: &World) -> Result<()> {
     let roster = Roster::meet(&Announcement::Server(own), world)?;
     tch::set_num_threads(facts::cores() as i32);
     let lengths = roster.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
-    let plan = plan::plan(&lengths, roster.servers.len(), config.kv_store.key_placement)?;
+    let plan = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
     let pushers = roster.pushers();
     let number = world.rank() as usize;
-    let wire = memory::kind(config.exchange.wire);
+    let wire = memory::kind(request.exchange.wire);
     let held = |(part, planned): (usize, &plan::PlannedPart)| {
         let is_held = planned.server == number;
         is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), wire, pushers.len())?)))
@@ -103,7 +103,7 @@ pub fn run(config: &TrainConfig, world: &World) -> Result<()> {
     let connections = meeting::accept(&listener, token, pushers.len())?;
     let (sender, heard) = mpsc::channel();
     let mut server = Server {
-        config,
+        request,
         ranks: roster.workers.len() as u32,
         parts: parts.clone(),
         pushers: Vec::new(),
@@ -167,7 +167,7 @@ impl Parts {
 
 /// The thread that decides.
 struct Server<'a> {
-    config: &'a TrainConfig,
+    request: &'a ExchangeRequest,
     /// Workers of the job.
     ranks: u32,
     parts: Arc<Parts>,
@@ -223,10 +223,10 @@ impl Server<'_> {
             heartbeat::enter_in(iteration, Stage::Serving);
         }
         self.received += (HEADER_BYTES + part.pushed_bytes()) as u64;
-        let is_asynchronous = self.config.kv_store.kv_store.is_asynchronous();
+        let is_asynchronous = self.request.kv_store.kv_store.is_asynchronous();
         let (summed, receivers) = if is_asynchronous {
             let staleness = part.staleness(pusher);
-            if iteration > self.config.warmup {
+            if iteration > self.request.warmup {
                 if self.staleness.len() <= staleness as usize {
                     self.staleness.resize(staleness as usize + 1, 0);
                 }
@@ -238,13 +238,9 @@ impl Server<'_> {
         } else {
             return Ok(());
         };
-        let rate = self.config.learning_rate_at(iteration, self.ranks) / f64::from(self.ranks);
-        let update = PushedUpdate {
-            learning_rate: rate,
-            momentum: self.config.momentum,
-            weight_decay: self.config.weight_decay * f64::from(summed),
-        };
-        let weights = Arc::new(part.update(receivers.clone(), update)?);
+        let counts = RankCounts { all: self.ranks, summed, averaged: self.ranks };
+        let step = self.request.rule.step(iteration, counts);
+        let weights = Arc::new(part.update(receivers.clone(), step)?);
         heartbeat::count_progress();
         let bytes = part.weight_bytes() as u64;
         for receiver in receivers {
@@ -263,7 +259,7 @@ impl Server<'_> {
             return Ok(());
         }
         lost.state = PusherState::Lost;
-        let (kv_store, rank, iteration) = (self.config.kv_store.kv_store, lost.rank, lost.iteration);
+        let (kv_store, rank, iteration) = (self.request.kv_store.kv_store, lost.rank, lost.iteration);
         let host = lost.host.clone();
         let all_are_lost = self.pushers.iter().all(|pusher| pusher.state == PusherState::Lost);
         let may_go_on = kv_store.is_asynchronous() && self.missing_initial == 0;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
-use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Tensor};
@@ -23,9 +23,10 @@ use crate::exchange::kv_store::protocol::ServerReport;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory;
 use crate::exchange::reducer::{GradientReducer, GradientSink};
-use crate::exchange::{GradientExchange, Parameters};
+use crate::exchange::request::ExchangeRequest;
+use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
 use crate::ffi::host_array::HostArray;
-use crate::ffi::shim::{self, Event, Stream};
+use crate::ffi::shim::{self, Event, GradientObserver, Stream};
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
@@ -38,16 +39,17 @@ pub struct WithServers {
     weights: Tensor,
     roster: Roster,
     parts: Vec<PlannedPart>,
+    is_asynchronous: bool,
 }
 
 impl WithServers {
     /// Connects to the servers and hooks into backward; every worker and server of the job comes here together.
-    pub fn new(config: &TrainConfig, parameters: Parameters, session: &Session) -> Result<WithServers> {
-        let Parameters { weights, tensors } = parameters;
+    pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<WithServers> {
+        let Parameters { weights, tensors, gradients } = parameters;
         let (world, device) = (session.world, session.device());
         let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
-        let host_sum = match sums_on_host(config.kv_store.kv_store, world, device) {
-            true => Some(HostSum::join(weights.numel(), config.exchange.wire, world)?),
+        let host_sum = match sums_on_host(request.kv_store.kv_store, world, device) {
+            true => Some(HostSum::join(weights.numel(), request.exchange.wire, world)?),
             false => None,
         };
         let is_pusher = host_sum.as_ref().is_none_or(HostSum::is_leader);
@@ -57,10 +59,10 @@ impl WithServers {
             lengths: if world.rank() == 0 { lengths.clone() } else { Vec::new() },
         };
         let roster = Roster::meet(&Announcement::Worker(own), world)?;
-        let parts = plan::plan(&lengths, roster.servers.len(), config.kv_store.key_placement)?;
+        let parts = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
         let [wire, pulled] = match &host_sum {
             Some(sum) => sum.arrays()?,
-            None => arrays(weights.numel(), memory::kind(config.exchange.wire), device)?,
+            None => arrays(weights.numel(), memory::kind(request.exchange.wire), device)?,
         }
         .map(Arc::new);
         let links = match roster.pushers().iter().position(|rank| *rank == world.rank()) {
@@ -79,10 +81,11 @@ impl WithServers {
         };
         let pushes = Arc::new(Mutex::new(Pushes { links, host_sum, wire, pulled, device_wire, iteration: 1, done: 0 }));
         // A bucket a parameter: each is a key, and leaves when backward has it.
-        let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..config.exchange };
+        let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..request.exchange };
         let sink = Box::new(Sink(pushes.clone()));
-        let reducer = GradientReducer::new(config.overlap, &keys, tensors, sink)?;
-        Ok(WithServers { reducer, pushes, weights, roster, parts })
+        let reducer = GradientReducer::new(request.overlap, &keys, (tensors, gradients), sink)?;
+        let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
+        Ok(WithServers { reducer, pushes, weights, roster, parts, is_asynchronous })
     }
 
     fn pushes(&self) -> MutexGuard<'_, Pushes> {
@@ -106,6 +109,23 @@ impl GradientExchange for WithServers {
         self.reducer.begin();
     }
 
+    fn gradient_ready(&mut self, parameter: usize) {
+        self.reducer.gradient_ready(parameter);
+    }
+
+    fn arrays(&mut self) -> ExchangeArrays {
+        ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place: false }
+    }
+
+    fn asked_bytes(&self) -> Option<[u64; 2]> {
+        None
+    }
+
+    /// Among several that push without waiting, each has what came before it.
+    fn is_in_step(&self) -> bool {
+        !self.is_asynchronous || self.roster.pushers().len() == 1
+    }
+
     fn in_backward(&mut self) -> InBackward {
         self.reducer.in_backward()
     }
@@ -123,7 +143,7 @@ impl GradientExchange for WithServers {
         None
     }
 
-    fn check(&self) -> Result<u32> {
+    fn check(&self) -> Result<Stage> {
         self.reducer.check()
     }
 
@@ -320,6 +340,10 @@ impl GradientSink for Sink {
 
     fn finish(&mut self) -> Result<()> {
         self.pushes().finish()
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        None
     }
 
     fn is_asynchronous(&self) -> bool {

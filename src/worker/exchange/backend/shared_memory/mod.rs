@@ -22,7 +22,6 @@ use std::thread;
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::dimension::operation::Reduction;
-use ringmark_record::host::heartbeat::Stage;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::backend::mpi::chunks;
@@ -143,7 +142,7 @@ impl SharedMemory {
             let target = self.targets[counter];
             if wait {
                 // In the order in which they were started, from the first counter on.
-                heartbeat::enter(Stage::AllReduce { bucket: counter as u32 });
+                heartbeat::enter_bucket(counter as u32);
             }
             if wait && self.between_hosts.is_some() {
                 // What is on its way between the hosts moves only while a rank asks for it.
@@ -235,7 +234,7 @@ impl SharedMemory {
                 heartbeat::count_progress();
                 in_flight.pop_front();
             } else if wait {
-                heartbeat::enter(Stage::AllReduce { bucket: *counter as u32 });
+                heartbeat::enter_bucket(*counter as u32);
                 pause(self.may_watch);
             } else {
                 break;

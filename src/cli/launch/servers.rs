@@ -1,0 +1,41 @@
+//! `--server-hosts`, of every command that starts servers, and what does not go with a kv-store.
+
+use anyhow::{bail, ensure};
+use clap::Args;
+use ringmark_record::benchmark::kv_store::KvStore;
+use ringmark_record::dimension::case::Case;
+
+use crate::launch::job::starter::Starter;
+
+/// Where servers run.
+#[derive(Debug, Args)]
+pub struct ServerOptions {
+    /// Hosts of the servers of --kv-store dist_*, in turn; they need ringmark-worker at the same path as the others [default:
+    /// the ranks' hosts, in turn]
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    pub server_hosts: Vec<String>,
+}
+
+impl ServerOptions {
+    /// Refuses a kv-store that cannot be on these hosts.
+    pub fn check(&self, kv_store: KvStore, cases: &[Case], starter: Starter) -> anyhow::Result<()> {
+        ensure!(
+            self.server_hosts.is_empty() || kv_store.has_servers(),
+            "--server-hosts {} places the servers of --kv-store dist_*, and --kv-store is {kv_store}: leave --server-hosts out",
+            self.server_hosts.join(",")
+        );
+        if let Some(case) = cases.iter().find(|case| kv_store == KvStore::Local && case.nodes > 1) {
+            bail!(
+                "--kv-store local sums in the memory of one host, and case {case} has {}: choose --kv-store dist_sync, device \
+                 or ring, or --cases of one host",
+                case.nodes
+            );
+        }
+        ensure!(
+            !(kv_store.has_servers() && matches!(starter, Starter::Slurm(_))),
+            "--launcher slurm starts no servers for --kv-store {kv_store}: choose --launcher mpirun with --hosts of the \
+             allocation"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,12 @@
+//! JSON has no NaN: what is not finite is written as `null` and read as NaN.
+
+use serde::{Deserialize, Deserializer, Serializer};
+
+pub fn serialize<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(values.iter().map(|value| value.is_finite().then_some(*value)))
+}
+
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+    let values = Vec::<Option<f64>>::deserialize(deserializer)?;
+    Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+}

@@ -1,0 +1,72 @@
+//! What weights must be after MXNet's `sgd`: measure.py's copy, which takes the same steps by the sums that are expected. As
+//! these repeat, so does it.
+
+use anyhow::Result;
+use tch::Tensor;
+
+use crate::benchmark::bandwidth::values::{Compared, Values, narrow, periods};
+
+/// One period of the weights.
+pub struct CopiedWeights {
+    copy: Tensor,
+    learning_rate: f64,
+    ranks: u32,
+    steps: u32,
+}
+
+impl CopiedWeights {
+    /// Zero, as the weights are at first.
+    pub fn new(values: &Values, learning_rate: f64, ranks: u32) -> Result<CopiedWeights> {
+        Ok(CopiedWeights { copy: values.period(0)?.f_zeros_like()?, learning_rate, ranks, steps: 0 })
+    }
+
+    /// Takes the step of `iteration`.
+    pub fn step(&mut self, values: &Values, iteration: usize) -> Result<()> {
+        let step = values.period(iteration)? * self.learning_rate;
+        let _ = self.copy.f_sub_(&step)?;
+        self.steps += 1;
+        Ok(())
+    }
+
+    /// Compares weights that have taken as many steps.
+    pub fn check(&self, values: &Values, weights: &Tensor) -> Result<Compared> {
+        let (steps, ranks) = (f64::from(self.steps), f64::from(self.ranks));
+        // In each step a sum is as near as sums are, and the weights, by then at most `rate x ranks x steps`, are rounded for
+        // every rank once where servers do not wait for all of them.
+        let rounded = 2f64.powi(-24) * ranks * ranks * (steps + 2.0);
+        let tolerance = steps * self.learning_rate * (values.tolerance() + rounded);
+        let mut compared = Compared::default();
+        for (place, part) in periods(0..weights.numel(), 0) {
+            compared.add(&narrow(weights, &place)?, &narrow(&self.copy, &part)?, tolerance)?;
+        }
+        Ok(compared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    #[test]
+    fn weights_that_miss_a_step_or_a_rank_are_found() {
+        let elements = 1_500_000;
+        let values = |rank| Values::random(elements, (rank, 2), Kind::Float, Device::Cpu).expect("made");
+        let mut copy = CopiedWeights::new(&values(0), 0.01, 2).expect("made");
+        let floats = || Tensor::zeros([elements as i64], (Kind::Float, Device::Cpu));
+        let (mut weights, gradient) = (floats(), floats());
+        for iteration in 0..10 {
+            copy.step(&values(0), iteration).expect("taken");
+            let check = |weights: &Tensor| copy.check(&values(0), weights).expect("compared").deviation();
+            assert!(check(&weights).wrong as usize > elements / 2, "a step is missing");
+            values(0).fill(&gradient, elements, iteration).expect("filled");
+            weights -= &gradient * 0.01;
+            assert!(check(&weights).wrong as usize > elements / 2, "a rank is missing");
+            values(1).fill(&gradient, elements, iteration).expect("filled");
+            weights -= &gradient * 0.01;
+            let sound = check(&weights);
+            assert!(sound.wrong == 0 && sound.error < 1e-6, "{sound:?}");
+        }
+    }
+}

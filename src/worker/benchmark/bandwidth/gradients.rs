@@ -1,0 +1,206 @@
+//! The measured loop of a network's gradients, as MXNet's measure.py has it: they are handed over in the order of backward to
+//! the strategy that trains, without a model, and what comes back is compared.
+
+use anyhow::Result;
+use ringmark_record::benchmark::bandwidth::config::{Arrays, BandwidthConfig, OptimizerChoice};
+use ringmark_record::benchmark::bandwidth::gradients_use::GradientsUse;
+use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
+use ringmark_record::benchmark::exchange::Switch;
+use ringmark_record::benchmark::train::compression::GradientCompression;
+use ringmark_record::dimension::model::Model;
+use ringmark_record::dimension::units::Bytes;
+use ringmark_record::host::heartbeat::Stage;
+use tch::{Kind, Tensor};
+
+use crate::benchmark::bandwidth::copied_weights::CopiedWeights;
+use crate::benchmark::bandwidth::messages::{element, place, timing, worse};
+use crate::benchmark::bandwidth::values::{self, Deviation, Values};
+use crate::exchange::memory;
+use crate::exchange::reducer::Gradients;
+use crate::exchange::request::{ExchangeRequest, UpdateRule};
+use crate::exchange::{ExchangeArrays, GradientExchange, Parameters, strategy};
+use crate::job::heartbeat;
+use crate::job::session::Session;
+use crate::measure::timed::Timed;
+use crate::model::named_tensors::{Named, Role};
+use crate::model::networks;
+
+/// Of MXNet's `sgd`, where measure.py names none.
+const LEARNING_RATE: f64 = 0.01;
+
+/// What ranks and servers are asked to do.
+pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
+    ExchangeRequest {
+        exchange: config.exchange,
+        kv_store: config.kv_store,
+        overlap: Switch::On,
+        compression: GradientCompression::None,
+        warmup: config.warmup,
+        rule: match config.optimizer {
+            OptimizerChoice::None => UpdateRule::Assign,
+            OptimizerChoice::Sgd => UpdateRule::Sgd { learning_rate: LEARNING_RATE },
+        },
+    }
+}
+
+/// A strategy, what is exchanged and what must come of it.
+pub struct GradientBench<'a> {
+    config: &'a BandwidthConfig,
+    session: &'a Session<'a>,
+    exchange: Box<dyn GradientExchange>,
+    arrays: usize,
+    elements: usize,
+    values: Values,
+    /// With an optimizer.
+    copy: Option<CopiedWeights>,
+}
+
+impl<'a> GradientBench<'a> {
+    /// Called by all ranks together.
+    pub fn new(config: &'a BandwidthConfig, model: Model, session: &'a Session<'a>) -> Result<GradientBench<'a>> {
+        let (world, device) = (session.world, session.device());
+        let lengths = gradients(model, config.arrays);
+        let elements = lengths.iter().sum();
+        let weights = Tensor::f_zeros([elements as i64], (Kind::Float, device))?;
+        let mut first = 0;
+        let tensor = |length: &usize| {
+            let range = first..first + length;
+            first = range.end;
+            values::narrow(&weights, &range)
+        };
+        let tensors = lengths.iter().map(tensor).collect::<Result<_>>()?;
+        let place = place(config, world);
+        let values = Values::random(elements, place, memory::kind(config.exchange.wire), device)?;
+        let copy = match config.optimizer {
+            OptimizerChoice::None => None,
+            OptimizerChoice::Sgd => Some(CopiedWeights::new(&values, LEARNING_RATE, place.1)?),
+        };
+        heartbeat::enter(Stage::Connecting);
+        let parameters = Parameters { weights, tensors, gradients: Gradients::OnWire };
+        let exchange = strategy::new(&request(config), parameters, session)?;
+        Ok(GradientBench { config, session, exchange, arrays: lengths.len(), elements, values, copy })
+    }
+
+    /// What exchanges.
+    pub fn exchange(&self) -> &dyn GradientExchange {
+        &*self.exchange
+    }
+
+    /// Number of the model's arrays.
+    pub fn arrays(&self) -> usize {
+        self.arrays
+    }
+
+    /// Exchanges as often as was asked.
+    pub fn measure(mut self) -> Result<(MessageResult, GradientsUse)> {
+        let (world, config) = (self.session.world, self.config);
+        let ExchangeArrays { wire, result, in_place } = self.exchange.arrays();
+        let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
+        let is_checked_each = config.check && self.exchange.is_in_step();
+        for iteration in 0..config.warmup + config.iterations {
+            heartbeat::enter_in(iteration + 1, Stage::Data);
+            if self.copy.is_none() {
+                // What never comes must not look like what came the last time.
+                values::poison(&result, self.elements)?;
+            }
+            self.values.fill(&wire, self.elements, iteration as usize)?;
+            let timed = Timed::begin(self.session.device(), world)?;
+            self.exchange.begin();
+            (0..self.arrays).for_each(|array| self.exchange.gradient_ready(array));
+            self.exchange.finish()?;
+            self.exchange.update(iteration + 1)?;
+            let time = timed.end(|| self.exchange.check().map(drop))?;
+            if config.check
+                && let Some(copy) = &mut self.copy
+            {
+                copy.step(&self.values, iteration as usize)?;
+            }
+            if iteration >= config.warmup {
+                seconds.push(time);
+                if is_checked_each {
+                    deviations.push(self.deviation(&result, iteration as usize)?);
+                }
+            }
+        }
+        let mut used = GradientsUse { kv_store: self.exchange.end(self.session)?, ..GradientsUse::default() };
+        if config.check && !is_checked_each {
+            let last = config.warmup + config.iterations - 1;
+            deviations.push(self.deviation(&result, last as usize)?);
+        }
+        if config.check {
+            let worst = deviations.iter().map(|deviation| deviation.error).fold(0.0, worse);
+            used.error_by_rank = world.gather(&[worst]).concat();
+        }
+        if let Some(asked) = self.exchange.asked_bytes() {
+            let asked = world.gather(&asked.map(|bytes| bytes as f64));
+            let of_ranks = |index: usize| asked.iter().map(|rank| Bytes(rank[index] as u64)).collect();
+            (used.asked_out_by_rank, used.asked_in_by_rank) = (of_ranks(0), of_ranks(1));
+        }
+        let mut timing = timing(&seconds, &deviations, config.check, world);
+        if !is_checked_each {
+            // That of the end is no iteration's.
+            timing.error.clear();
+        }
+        Ok((self.result(wire.kind(), timing, in_place), used))
+    }
+
+    /// Of the sums, or of the weights.
+    fn deviation(&self, result: &Tensor, iteration: usize) -> Result<Deviation> {
+        let compared = match &self.copy {
+            Some(copy) => copy.check(&self.values, result)?,
+            None => self.values.check(result, 0..self.elements, iteration)?,
+        };
+        Ok(compared.deviation())
+    }
+
+    fn result(&self, wire: Kind, timing: Timing, in_place: bool) -> MessageResult {
+        let sides = if in_place { (None, Some(timing)) } else { (Some(timing), None) };
+        MessageResult {
+            // A bandwidth of gradients counts them as fp32, whatever the wire carries: that is what training waits for.
+            bytes: Bytes((self.elements * Kind::Float.elt_size_in_bytes()) as u64),
+            count: self.elements as u64,
+            element: element(wire).to_owned(),
+            buckets: self.exchange.bucket_sizes(),
+            out_of_place: sides.0,
+            in_place: sides.1,
+        }
+    }
+}
+
+/// Lengths of these arrays of the model, in the order in which backward finishes them.
+fn gradients(model: Model, arrays: Arrays) -> Vec<usize> {
+    let tensors = networks::tensors(model);
+    let is_exchanged = |named: &&Named| match arrays {
+        Arrays::Weights => matches!(named.role, Role::Weight | Role::Bias),
+        Arrays::All => true,
+    };
+    tensors.parameters.iter().rev().filter(is_exchanged).map(|named| named.tensor.numel()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// measure.py's samples in MXNet's document, and what its rule counts of other networks.
+    #[test]
+    fn arrays_are_those_that_measure_py_counts() {
+        for (model, arrays, bytes) in [
+            (Model::MxnetResnet200, 205, 257_991_328),
+            (Model::MxnetInceptionV3, 96, 95_200_544),
+            (Model::MxnetResnet152, 157, 240_165_536),
+            (Model::MxnetResnet101, 106, 177_775_264),
+            (Model::MxnetResnet50, 55, 102_015_648),
+            (Model::MxnetInceptionBn, 140, 45_100_832),
+            (Model::MxnetAlexnet, 16, 203_376_032),
+            (Model::Vgg11, 22, 531_453_344),
+            (Model::Vgg16Bn, 32, 553_430_176),
+            (Model::MxnetLenet, 8, 1_724_320),
+            (Model::MxnetMlp, 6, 437_544),
+            (Model::Resnet50V1b, 55, 102_015_648),
+        ] {
+            let lengths = gradients(model, Arrays::Weights);
+            assert_eq!((lengths.len(), 4 * lengths.iter().sum::<usize>()), (arrays, bytes), "{model}");
+        }
+        assert_eq!(gradients(Model::MxnetResnet200, Arrays::All).len(), 607);
+    }
+}
