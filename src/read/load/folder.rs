@@ -12,6 +12,7 @@ use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::file::run_name::{BASELINE, MANIFEST, RunName, bandwidth_operation};
 use ringmark_record::host::memory_shortage::MemoryShortage;
@@ -31,6 +32,7 @@ fn pattern() -> String {
         model: Model::default(),
         batch_size: 128,
         dtype: Dtype::Fp32,
+        kv_store: KvStore::Ring,
         run: 1,
     };
     format!("<case>/<model>_b<batch>_<dtype>_<run>.log, for example {example}")
