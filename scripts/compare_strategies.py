@@ -68,7 +68,7 @@ def main():
     parser.add_argument("--servers", default="1,2,4", type=lambda text: [int(part) for part in text.split(",")])
     parser.add_argument("--rate", choices=list(RATES), default="1gbit")
     parser.add_argument("--model", default="resnet50_v1b")
-    parser.add_argument("--image-size", type=int, default=32)
+    parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--iters", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--ringmark", default=str(ROOT / "target/release/ringmark"))

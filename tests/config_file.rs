@@ -74,6 +74,22 @@ fn every_option_of_a_launch_is_saved() {
 }
 
 #[test]
+fn kv_stores_and_the_hosts_of_servers_are_saved() {
+    let sandbox = Sandbox::new("exit 1");
+    let options = "sweep --worker ./worker --hosts a:1,b:1 --cases 2n1g --runs 1 --kv-stores ring,dist_sync --servers 2 \
+                   --server-hosts s,t";
+    let typed = printed(&mut dry(&sandbox, options));
+    assert!(typed.contains(" -H a,b,s,t "), "{typed}");
+    printed(&mut dry(&sandbox, &format!("{options} --save-config sweep.toml")));
+    let text = fs::read_to_string(sandbox.path("sweep.toml")).expect("written");
+    for line in ["kv-stores = [\"ring\", \"dist_sync\"]", "servers = 2", "server-hosts = [\"s\", \"t\"]"] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    assert!(!text.contains("\nkv-store = "), "{text}");
+    assert_eq!(printed(&mut dry(&sandbox, "sweep --config sweep.toml")), typed);
+}
+
+#[test]
 fn what_is_typed_counts_more_than_the_file() {
     let sandbox = Sandbox::new("exit 1");
     let file = "hosts = \"localhost:1\"\nworker = \"./worker\"\ndevice = \"cpu\"\nruns = 2\ndtype = \"fp32\"\niters = 9\n\

@@ -261,6 +261,42 @@ fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
 }
 
 #[test]
+fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
+    let sandbox = Sandbox::sound();
+    let sweep = |options: &str| sandbox.short_sweep(&format!("--cases 1n1g,1n2g --runs 1 --batch-size 8 {options}"));
+    succeeds(&mut sweep(""));
+    let more = "--kv-stores ring,device,dist_sync --resume --dry-run";
+    let stdout = succeeds(&mut sweep(more));
+    let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
+    assert_eq!(commands.len(), 2, "{stdout}");
+    assert!(commands[0].contains(" --kv-store device ") && commands[0].contains("/1n2g/rn50_b8_fp32_device_1.jsonl"));
+    assert!(commands[1].contains(" --kv-store dist_sync --servers 1 "), "{stdout}");
+
+    let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
+    assert!(stdout.contains(": batch 8, fp32, kv-store ring device, "), "{stdout}");
+    assert!(
+        stdout.contains("\n1n1g runs for ring alone: one rank exchanges nothing, and is the base of every kv-store\n")
+    );
+    assert!(stdout.contains("\n2 of 3 runs are finished\n"), "{stdout}");
+    assert!(stdout.contains("\n1n2g device run 1 of 1: 32.00 images/s"), "{stdout}");
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
+    let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
+    assert!(manifest.contains(r#""--kv-store": "ring,device""#), "{manifest}");
+    let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
+    assert!(stdout.contains("\n3 of 3 runs are finished\n"), "{stdout}");
+
+    let error = refused(&mut sweep("--resume --kv-store device"), 2);
+    assert!(error.contains("\n--kv-store: ring,device then, device now\n"), "{error}");
+    // A record of another kv-store is none of this one.
+    let file = |name: &str| sandbox.path("out/1n2g").join(name);
+    fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
+    let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
+    let expected = "1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: is of case 1n2g, ResNet50-v1b, batch size 8, fp32, and its \
+                    name says otherwise";
+    assert!(stdout.contains(expected), "{stdout}");
+}
+
+#[test]
 fn the_files_decide_what_is_finished() {
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4"));

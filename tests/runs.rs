@@ -54,6 +54,7 @@ impl Folder {
             model: header.config.model,
             batch_size: header.config.batch_size,
             dtype: header.config.dtype,
+            kv_store: header.config.kv_store.kv_store,
             run: header.run,
         };
         let images = f64::from(name.batch_size * name.case.ranks());

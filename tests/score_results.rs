@@ -8,6 +8,7 @@ use ringmark_record::benchmark::score::record::{SCHEMA, ScoreRecord};
 use ringmark_record::benchmark::{BenchmarkKind, Profile, Record};
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{Bytes, Seconds, TeraflopsPerSecond};
 use ringmark_record::file::run_name::RunName;
@@ -58,7 +59,7 @@ pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
 
 fn name_of(record: &ScoreRecord) -> RunName {
     let ScoreConfig { model, dtype, batch_size, .. } = record.config;
-    RunName { baseline: false, case: record.case, model, batch_size, dtype, run: record.run }
+    RunName { baseline: false, case: record.case, model, batch_size, dtype, kv_store: KvStore::Ring, run: record.run }
 }
 
 pub trait Score {

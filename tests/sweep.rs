@@ -280,6 +280,20 @@ fn axes_make_their_product_in_order_and_one_value_changes_nothing() {
     assert!(last.contains(" train --batch-size 16 --dtype bf16 --device cpu "), "{last}");
     let (one, other) = ("--cases 1n1g --dtype bf16 --batch-size 16", "--cases 1n1g --dtypes bf16 --batch-sizes 16");
     assert_eq!(dry_run(one), dry_run(other));
+
+    // Servers are of those kv-stores alone that have any.
+    let stdout = dry_run("--cases 1n1g,1n2g --runs 1 --kv-stores ring,local,dist_sync --servers 3");
+    let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
+    let records: Vec<String> = commands.iter().map(|line| record(line)).collect();
+    let expected =
+        ["1n1g/rn50_b8_fp32_1", "1n2g/rn50_b8_fp32_1", "1n2g/rn50_b8_fp32_local_1", "1n2g/rn50_b8_fp32_dist-sync_1"];
+    assert_eq!(records, expected.map(|name| format!("{name}.jsonl")));
+    let with_servers: Vec<bool> = commands.iter().map(|line| line.contains(" --servers 3")).collect();
+    assert_eq!(with_servers, [false, false, false, true], "{stdout}");
+    assert_eq!(
+        dry_run("--cases 1n2g --kv-store device --runs 1"),
+        dry_run("--cases 1n2g --kv-stores local_allreduce_device --runs 1")
+    );
 }
 
 #[test]
@@ -329,6 +343,22 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("--cases 1n1g --dtypes fp32,fp8", "invalid value 'fp8' for '--dtypes <TYPE,..>'"),
         ("--cases 1n1g --dtypes fp32 --dtype bf16", "cannot be used with"),
         ("--cases 1n1g --batch-sizes 1 --batch-size 2", "cannot be used with"),
+        ("--cases 1n2g --kv-stores ring,ring", "--kv-stores has ring twice: name it once"),
+        ("--cases 1n2g --kv-stores ring --kv-store ring", "cannot be used with"),
+        ("--cases 1n2g --kv-stores ring,redis", "invalid value 'redis' for '--kv-stores <NAME,..>'"),
+        ("--cases 1n2g --kv-stores ring,device --servers 2", "--servers 2 goes with --kv-store dist_sync"),
+        (
+            "--cases 1n2g --kv-stores ring,device --server-hosts c",
+            "and --kv-store is ring,device: leave --server-hosts out",
+        ),
+        ("--cases 1n2g --kv-stores ring,device --dtypes fp32,fp16", "with --kv-store device: choose --dtype bf16"),
+        ("--cases 1n2g --kv-stores ring,device --batch-size auto", "looks for the largest batch of one kv-store"),
+        ("--cases 1n2g --kv-stores ring,device --suite ddp", "name one by --kv-store"),
+        ("--hosts a:1,b:1 --cases 2n1g --kv-stores ring,local", "and case 2n1g has 2: choose --kv-store dist_sync"),
+        (
+            "--cases 1n1g --kv-stores ring,nccl",
+            "one rank exchanges nothing, and its run is ring's, so that nccl has none: add a case of several ranks",
+        ),
         ("--batch-size 0", "--batch-size 0 is out of range: choose 1 to 65536"),
         ("--profile dlperf --warmup 120", "--warmup 120 leaves none of --iters 120 to measure"),
         ("--profile full", "invalid value 'full' for '--profile <NAME>'"),

@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
-use anyhow::{bail, ensure};
+use anyhow::{anyhow, bail, ensure};
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::operation::Operation;
+use ringmark_record::options::usage::usage;
 
 use crate::output::{self, Json};
+use crate::read::analyse::figures::Group;
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::outlook::Outlook;
 use crate::read::analyse::prediction::{model, search};
@@ -70,7 +72,24 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
         records.retain(is_all_reduce);
     }
     problems.iter().for_each(|problem| eprintln!("not used: {problem}"));
-    let evidence: Vec<Evidence> = extraction.groups.iter().filter_map(Evidence::of_group).collect();
+    let (of_ring, others): (Vec<&Group>, Vec<&Group>) =
+        extraction.groups.iter().partition(|group| group.conditions.kv_store.is_ring());
+    let unread = |group: &Group| {
+        let kv_store = group.conditions.kv_store;
+        format!("{}: predict reads kv-store ring alone, and these runs are {kv_store}", group.label)
+    };
+    if of_ring.is_empty()
+        && let Some(group) = others.first()
+    {
+        let what =
+            format!("{}: what its bytes cost on larger clusters the model of all-reduce does not say", unread(group));
+        bail!(usage(anyhow!(
+            "{what}: sweep these cases with --kv-store {}, or predict a sweep of ring",
+            group.conditions.kv_store
+        )));
+    }
+    others.iter().for_each(|group| eprintln!("not used: {}", unread(group)));
+    let evidence: Vec<Evidence> = of_ring.into_iter().filter_map(Evidence::of_group).collect();
     ensure!(!evidence.is_empty(), "no run of {} counts: see the messages above", sweep.display());
     evidence.into_iter().map(|evidence| Ok((evidence.with_bandwidth(&records)?, None))).collect()
 }

@@ -35,6 +35,7 @@ use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::file::run_name::RunName;
@@ -71,6 +72,7 @@ fn log(bytes: &[u8]) {
         model: Model::default(),
         batch_size: 8,
         dtype: Dtype::Fp32,
+        kv_store: KvStore::Ring,
         run: 1,
     });
     let runs = [None, Some(0), Some(u32::MAX)].map(|warmup| {
@@ -98,6 +100,7 @@ fn record(bytes: &[u8]) {
         model: config.model,
         batch_size: config.batch_size,
         dtype: config.dtype,
+        kv_store: config.kv_store.kv_store,
         run: header.run,
     };
     let found = found(name);
@@ -125,7 +128,8 @@ fn score(bytes: &[u8]) {
     record.write(&mut written).expect("memory takes it");
     assert_eq!(ScoreRecord::read(&written[..]).expect("what is written can be read"), record);
     let ScoreConfig { model, batch_size, dtype, .. } = record.config;
-    let found = found(RunName { baseline: false, case: record.case, model, batch_size, dtype, run: record.run });
+    let (kv_store, run) = (KvStore::Ring, record.run);
+    let found = found(RunName { baseline: false, case: record.case, model, batch_size, dtype, kv_store, run });
     let runs = vec![score::run::judge(&found, Ok(Log::default()), Ok(Some(record)))];
     let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [Format::Table, Format::Markdown, Format::Csv] {

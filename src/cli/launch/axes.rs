@@ -11,6 +11,7 @@ use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::manifest::Manifest;
 use ringmark_record::options::option_table::{AUTO_BATCH_SIZE, keyword};
@@ -89,6 +90,7 @@ pub(super) struct AxisDefaults {
     pub(super) models: Vec<Model>,
     pub(super) dtype: Dtype,
     pub(super) batch_sizes: BatchSizes,
+    pub(super) kv_stores: Vec<KvStore>,
     pub(super) threads: Option<u32>,
     pub(super) device: DeviceKind,
     pub(super) knows_cpu: bool,
@@ -125,6 +127,7 @@ impl AxesOptions {
             models: self.models.unwrap_or(defaults.models),
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
             batch_sizes: self.batch_sizes.map_or(defaults.batch_sizes, BatchSizes::Each),
+            kv_stores: defaults.kv_stores,
             cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts)),
             runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
@@ -155,24 +158,25 @@ impl AxesOptions {
 /// A rank's threads are in it where this machine decides them.
 pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Setting>) -> Vec<Setting> {
     let threads = sweep.threads(PlanContext { environment: &machine.environment, begun: None });
-    let Axes { models, dtypes, batch_sizes, cases, runs } = &sweep.axes;
+    let Axes { models, dtypes, batch_sizes, cases, runs, .. } = &sweep.axes;
     let mut settings = vec![
         ("profile".to_owned(), vec![sweep.profile.to_string()]),
         ("cases".to_owned(), texts(cases)),
         ("runs".to_owned(), vec![runs.to_string()]),
         ("threads".to_owned(), threads.iter().map(u32::to_string).collect()),
     ];
-    for (one, several, values) in [
-        ("model", "models", texts(models)),
-        ("dtype", "dtypes", texts(dtypes)),
-        ("batch-size", "batch-sizes", batch_sizes.texts()),
-    ] {
-        let (used, unused) = if values.len() == 1 { (one, several) } else { (several, one) };
-        settings.extend([(used.to_owned(), values), (unused.to_owned(), Vec::new())]);
-    }
+    settings.extend(one_or_several("model", "models", texts(models)));
+    settings.extend(one_or_several("dtype", "dtypes", texts(dtypes)));
+    settings.extend(one_or_several("batch-size", "batch-sizes", batch_sizes.texts()));
     let others = others.into_iter().filter(|(name, _)| settings.iter().all(|(axis, _)| axis != name));
     let others: Vec<Setting> = others.collect();
     settings.into_iter().chain(others).collect()
+}
+
+/// An axis under the name for one value or for several; the other name is not written.
+pub(super) fn one_or_several(one: &str, several: &str, values: Vec<String>) -> [Setting; 2] {
+    let (used, unused) = if values.len() == 1 { (one, several) } else { (several, one) };
+    [(used.to_owned(), values), (unused.to_owned(), Vec::new())]
 }
 
 /// Each as it is typed.

@@ -6,7 +6,8 @@ use clap::Args;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
-use ringmark_record::file::run_name::RunName;
+use ringmark_record::dimension::kv_store::KvStore;
+use ringmark_record::file::run_name::Point;
 use ringmark_record::options::option_table::{self, Launched};
 use ringmark_record::options::usage::usage;
 
@@ -66,13 +67,14 @@ impl ScoreOptions {
                 true => axes::one_batch_size(typed, score.batch_size),
                 false => BatchSizes::Each(MXNET_BATCH_SIZES.to_vec()),
             },
+            kv_stores: vec![KvStore::Ring],
             threads: score.threads,
             device: machine.kind(&launch),
             knows_cpu: machine.knows_cpu(&launch),
             profile,
         };
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Score, launch, defaults)?;
-        for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {
+        for Point { model, dtype, batch_size, .. } in sweep.axes.points() {
             ScoreConfig { model, dtype, batch_size, ..score.clone() }.validate().map_err(usage)?;
         }
         let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&score));

@@ -6,6 +6,7 @@ use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::dimension::case::Case;
 
 use crate::launch::job::starter::Starter;
+use crate::launch::sweep::plan::joined;
 
 /// Where servers run.
 #[derive(Debug, Args)]
@@ -17,25 +18,28 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Refuses a kv-store that cannot be on these hosts.
-    pub fn check(&self, kv_store: KvStore, cases: &[Case], starter: Starter) -> anyhow::Result<()> {
+    /// Refuses kv-stores that cannot be on these hosts.
+    pub fn check(&self, kv_stores: &[KvStore], cases: &[Case], starter: Starter) -> anyhow::Result<()> {
+        let with_servers = kv_stores.iter().find(|kv_store| kv_store.has_servers());
         ensure!(
-            self.server_hosts.is_empty() || kv_store.has_servers(),
-            "--server-hosts {} places the servers of --kv-store dist_*, and --kv-store is {kv_store}: leave --server-hosts out",
-            self.server_hosts.join(",")
+            self.server_hosts.is_empty() || with_servers.is_some(),
+            "--server-hosts {} places the servers of --kv-store dist_*, and --kv-store is {}: leave --server-hosts out",
+            self.server_hosts.join(","),
+            joined(kv_stores, ",")
         );
-        if let Some(case) = cases.iter().find(|case| kv_store == KvStore::Local && case.nodes > 1) {
+        if let Some(case) = cases.iter().find(|case| kv_stores.contains(&KvStore::Local) && case.nodes > 1) {
             bail!(
                 "--kv-store local sums in the memory of one host, and case {case} has {}: choose --kv-store dist_sync, device \
                  or ring, or --cases of one host",
                 case.nodes
             );
         }
-        ensure!(
-            !(kv_store.has_servers() && matches!(starter, Starter::Slurm(_))),
-            "--launcher slurm starts no servers for --kv-store {kv_store}: choose --launcher mpirun with --hosts of the \
-             allocation"
-        );
+        if let (Some(kv_store), Starter::Slurm(_)) = (with_servers, starter) {
+            bail!(
+                "--launcher slurm starts no servers for --kv-store {kv_store}: choose --launcher mpirun with --hosts of the \
+                 allocation"
+            );
+        }
         Ok(())
     }
 }

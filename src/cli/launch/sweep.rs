@@ -2,21 +2,25 @@
 
 use std::path::{self, PathBuf};
 
+use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
-use ringmark_record::file::run_name::RunName;
-use ringmark_record::options::option_table::{self, Launched};
+use ringmark_record::file::run_name::{Point, RunName};
+use ringmark_record::options::option_table::{self, Launched, keyword};
 use ringmark_record::options::usage::usage;
 
 use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
-use crate::cli::launch::config_file::ConfigFileOptions;
+use crate::cli::launch::config_file::{ConfigFileOptions, Setting};
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
 use crate::launch::cluster::hosts::Hosts;
+use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::train::TrainSweep;
+use crate::launch::sweep::plan::{Axes, BatchSizes, joined};
 use crate::launch::sweep::suite;
 
 const SWEEP_EXAMPLES: &str = "\
@@ -40,6 +44,8 @@ Examples:
       goes on with that sweep after it was interrupted or failed: only what is missing runs
   ringmark sweep --dtypes fp32,bf16 --batch-sizes 32,64,128 --cases 1n1g,1n8g
       every precision with every batch size and case
+  ringmark sweep --kv-stores ring,dist_sync --hosts a:8,b:8
+      all-reduce beside MXNet's servers: what each costs in every case
   ringmark sweep --suite ddp --hosts a:8,b:8
       PyTorch's DDP suite: four networks, every case with and without communication, percentiles in its lines
   ringmark sweep --hosts localhost:8 --dry-run
@@ -84,6 +90,11 @@ pub struct SweepOptions {
     /// they fit the hosts]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
     suite: Option<String>,
+    /// Kv-stores, instead of --kv-store: each runs with every network, precision, batch size and case; 1n1g runs for ring alone
+    /// where ring is one of them, as the base of all
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "kv-store")]
+    #[arg(value_parser = keyword::<KvStore>())]
+    kv_stores: Option<Vec<KvStore>>,
     /// Where servers run.
     #[command(flatten)]
     servers: ServerOptions,
@@ -121,16 +132,19 @@ impl SweepOptions {
             models,
             dtype: train.dtype,
             batch_sizes: axes::one_batch_size(self.train.typed("batch-size"), train.batch_size),
+            kv_stores: self.kv_stores.unwrap_or_else(|| vec![train.kv_store.kv_store]),
             threads: train.threads,
             device,
             knows_cpu,
             profile,
         };
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
-        for RunName { model, dtype, batch_size, .. } in sweep.axes.points() {
-            TrainConfig { model, dtype, batch_size, ..train.clone() }.validate().map_err(usage)?;
+        for Point { model, dtype, batch_size, kv_store } in sweep.axes.points() {
+            let kv_store = of_point(&train, &sweep.axes, kv_store);
+            TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
         }
-        self.servers.check(train.kv_store.kv_store, &sweep.axes.cases, sweep.launch.starter).map_err(usage)?;
+        self.servers.check(&sweep.axes.kv_stores, &sweep.axes.cases, sweep.launch.starter).map_err(usage)?;
+        check_kv_stores(&sweep).map_err(usage)?;
         if let Some(work_load) = &train.work_load {
             for RunName { case, batch_size, .. } in sweep.axes.runs() {
                 work_load.check(case.ranks(), batch_size).map_err(usage)?;
@@ -138,11 +152,50 @@ impl SweepOptions {
         }
         if ddp_suite {
             suite::check(&train).map_err(usage)?;
+            let several = sweep.axes.kv_stores.len() > 1;
+            let kv_stores = joined(&sweep.axes.kv_stores, ",");
+            let what = "--suite ddp is PyTorch's, which has one way to exchange";
+            ensure!(!several, usage(anyhow!("{what}, and --kv-stores has {kv_stores}: name one by --kv-store")));
         }
-        let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&train));
+        let kv_stores = axes::one_or_several("kv-store", "kv-stores", axes::texts(&sweep.axes.kv_stores));
+        let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&train)).into_iter();
+        let mut filled_in: Vec<Setting> = filled_in
+            .flat_map(|setting| if setting.0 == "kv-store" { kv_stores.to_vec() } else { vec![setting] })
+            .collect();
+        filled_in.push(("server-hosts".to_owned(), self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
         Ok(TrainSweep { sweep, ddp_suite, train, server_hosts: self.servers.server_hosts })
     }
+}
+
+/// What is checked of a point: of servers what was typed, where no kv-store of the sweep has any, so that it is refused.
+fn of_point(train: &TrainConfig, axes: &Axes, kv_store: KvStore) -> KvStoreConfig {
+    match axes.kv_stores.iter().any(|kv_store| kv_store.has_servers()) {
+        true => train.kv_store.of_axis(kv_store),
+        false => KvStoreConfig { kv_store, ..train.kv_store },
+    }
+}
+
+/// Refuses several kv-stores where one is meant, and one that would have no run.
+fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
+    let Axes { kv_stores, cases, batch_sizes, .. } = &sweep.axes;
+    axes::refuse_repeated("--kv-stores", kv_stores, "")?;
+    let has_runs = |kv_store: &KvStore| cases.iter().any(|case| !sweep.axes.is_left_to_ring(*kv_store, *case));
+    if let Some(kv_store) = kv_stores.iter().find(|kv_store| !has_runs(kv_store)) {
+        bail!(
+            "--kv-stores {} with --cases {}: one rank exchanges nothing, and its run is ring's, so that {kv_store} has none: add \
+             a case of several ranks, or leave ring out",
+            joined(kv_stores, ","),
+            joined(cases, ",")
+        );
+    }
+    ensure!(
+        kv_stores.len() == 1 || !matches!(batch_sizes, BatchSizes::Largest { .. }),
+        "--batch-size auto looks for the largest batch of one kv-store, and --kv-stores has {}: name one by --kv-store, or \
+         give --batch-size a number",
+        joined(kv_stores, ",")
+    );
+    Ok(())
 }
 
 /// Ranks on other hosts start in another folder.

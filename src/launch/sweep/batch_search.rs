@@ -10,6 +10,7 @@ use anyhow::bail;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::file::run_name::{self, RunName, TRIALS};
 
@@ -58,14 +59,16 @@ pub fn resolved<R: Record>(sweep: &AxesSweep, kind: BenchmarkKind, job: JobOfTri
             None => return Ok(sweep.clone()),
         },
     };
-    let points: BTreeSet<(Model, Dtype)> = sweep.axes.runs().iter().map(|run| (run.model, run.dtype)).collect();
+    let points: BTreeSet<(Model, Dtype)> = sweep.axes.points().iter().map(|point| (point.model, point.dtype)).collect();
+    // Of one alone, which `ringmark sweep` demands here.
+    let kv_store = sweep.axes.kv_stores.first().copied().unwrap_or(KvStore::Ring);
     let mut is_first = true;
     for (model, dtype) in points {
         if found.contains_key(&(model, dtype)) {
             continue;
         }
-        let search =
-            BatchSearch::<R> { sweep, kind, job, model, dtype, case: case_of(&sweep.axes.cases), record: PhantomData };
+        let case = case_of(&sweep.axes.cases);
+        let search = BatchSearch::<R> { sweep, kind, job, model, dtype, kv_store, case, record: PhantomData };
         let batch_size = search.run(first, &mut is_first, printer)?;
         found.insert((model, dtype), batch_size);
     }
@@ -87,6 +90,7 @@ struct BatchSearch<'a, R> {
     job: JobOfTrial<'a>,
     model: Model,
     dtype: Dtype,
+    kv_store: KvStore,
     case: Case,
     record: PhantomData<R>,
 }
@@ -115,8 +119,8 @@ impl<R: Record> BatchSearch<'_, R> {
     /// Whether a job with this batch size has enough memory.
     fn fits(&self, batch_size: u32, doctor: bool) -> anyhow::Result<bool> {
         let out = self.sweep.out.join(TRIALS);
-        let BatchSearch { case, model, dtype, .. } = *self;
-        let run = RunName { baseline: false, case, model, batch_size, dtype, run: 1 };
+        let BatchSearch { case, model, dtype, kv_store, .. } = *self;
+        let run = RunName { baseline: false, case, model, batch_size, dtype, kv_store, run: 1 };
         let files = files_in(&out, run)?;
         folder::put_aside(&[run_name::under_way(&files.log), files.log.clone(), files.record.clone()])?;
         let launch = LaunchConfig { doctor, ..self.sweep.launch.clone() };

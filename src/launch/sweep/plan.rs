@@ -7,15 +7,19 @@ use std::fmt::Display;
 use anyhow::anyhow;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
-use ringmark_record::file::run_name::RunName;
+use ringmark_record::file::run_name::{Point, RunName};
 use ringmark_record::options::option_table::AUTO_BATCH_SIZE;
 
 /// Options that hold an axis: a comma stands between its values.
-pub const AXIS_OPTIONS: [&str; 4] = [MODEL, DTYPE, BATCH_SIZE, BATCH_SIZES_THAT_FIT];
+pub const AXIS_OPTIONS: [&str; 5] = [MODEL, DTYPE, BATCH_SIZE, BATCH_SIZES_THAT_FIT, KV_STORE];
 
 /// The condition under which a sweep keeps the batch sizes that trials found.
 pub const BATCH_SIZES_THAT_FIT: &str = "batch sizes that fit";
+
+/// The axis that training alone has.
+pub const KV_STORE: &str = "--kv-store";
 
 const MODEL: &str = "--model";
 
@@ -86,6 +90,8 @@ pub struct Axes {
     pub dtypes: Vec<Dtype>,
     /// Images a rank and iteration.
     pub batch_sizes: BatchSizes,
+    /// Where gradients are summed and weights updated; `ring` alone of what trains nothing.
+    pub kv_stores: Vec<KvStore>,
     /// Shapes.
     pub cases: Vec<Case>,
     /// Runs of each point, at least 1.
@@ -93,23 +99,32 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// Every run of the first case, once: each network with every precision and every batch size.
-    pub fn points(&self) -> impl Iterator<Item = RunName> {
-        let case = self.cases.first().copied();
-        self.runs().into_iter().filter(move |run| run.run == 1 && Some(run.case) == case)
+    /// Each network with every precision, batch size and kv-store, in the order of the runs.
+    pub fn points(&self) -> Vec<Point> {
+        let mut points = Vec::new();
+        for &model in &self.models {
+            for &dtype in &self.dtypes {
+                for batch_size in self.batch_sizes.of(model, dtype) {
+                    points.extend(self.kv_stores.iter().map(|&kv_store| Point { model, batch_size, dtype, kv_store }));
+                }
+            }
+        }
+        points
+    }
+
+    /// Whether this is no run of its own: one rank has nobody to exchange with, so 1n1g of `ring` is the base of every
+    /// kv-store of the sweep.
+    pub fn is_left_to_ring(&self, kv_store: KvStore, case: Case) -> bool {
+        !kv_store.is_ring() && case.ranks() == 1 && self.kv_stores.contains(&KvStore::Ring)
     }
 
     /// Every run in order: a run is the innermost loop, the first field of this struct the outermost.
     pub fn runs(&self) -> Vec<RunName> {
         let mut runs = Vec::new();
-        for &model in &self.models {
-            for &dtype in &self.dtypes {
-                for batch_size in self.batch_sizes.of(model, dtype) {
-                    for &case in &self.cases {
-                        let name = |run| RunName { baseline: false, case, model, batch_size, dtype, run };
-                        runs.extend((1..=self.runs).map(name));
-                    }
-                }
+        for Point { model, batch_size, dtype, kv_store } in self.points() {
+            for &case in self.cases.iter().filter(|case| !self.is_left_to_ring(kv_store, **case)) {
+                let name = |run| RunName { baseline: false, case, model, batch_size, dtype, kv_store, run };
+                runs.extend((1..=self.runs).map(name));
             }
         }
         runs
@@ -133,6 +148,9 @@ impl Axes {
         if self.dtypes.len() > 1 {
             title += &format!(" {}", run.dtype);
         }
+        if self.kv_stores.len() > 1 {
+            title += &format!(" {}", run.kv_store);
+        }
         if run.baseline {
             title += " without communication";
         }
@@ -149,9 +167,14 @@ impl Axes {
         ]
     }
 
-    /// `b128_fp32`, `b1-2-4_fp32-bf16`, with other networks than DLPerf's before it: for the name of a folder.
+    /// `b128_fp32`, `b1-2-4_fp32-bf16`, with other networks than DLPerf's before it and other kv-stores than `ring` behind it:
+    /// for the name of a folder.
     pub fn short_name(&self) -> String {
-        let point = format!("b{}_{}", self.batch_sizes.texts().join("-"), joined(&self.dtypes, "-"));
+        let mut point = format!("b{}_{}", self.batch_sizes.texts().join("-"), joined(&self.dtypes, "-"));
+        if self.kv_stores != [KvStore::Ring] {
+            let kv_stores: Vec<_> = self.kv_stores.iter().map(|kv_store| kv_store.file_name()).collect();
+            point += &format!("_{}", kv_stores.join("-"));
+        }
         let models: Vec<&str> = self.models.iter().map(|model| model.facts().file_name).collect();
         if self.models == [Model::default()] { point } else { format!("{}_{point}", models.join("-")) }
     }
@@ -200,6 +223,7 @@ mod tests {
             models: vec![Model::Resnet50V1b],
             dtypes: dtypes.to_vec(),
             batch_sizes: BatchSizes::Each(batch_sizes.to_vec()),
+            kv_stores: vec![KvStore::Ring],
             cases: cases("1n1g,1n2g"),
             runs: 2,
         }
@@ -271,6 +295,34 @@ mod tests {
             ]
             .map(|(name, value)| (name, value.to_owned()))
         );
+    }
+
+    #[test]
+    fn kv_stores_are_an_axis_and_share_the_single_rank_of_ring() {
+        let kv_stores = |list: &[KvStore]| Axes { kv_stores: list.to_vec(), runs: 1, ..axes(&[Dtype::Fp32], &[8, 16]) };
+        let names = |axes: &Axes| axes.runs().iter().map(RunName::to_string).collect::<Vec<_>>();
+        let with_ring = kv_stores(&[KvStore::DistSync, KvStore::Ring]);
+        assert_eq!(
+            names(&with_ring),
+            [
+                "1n2g/rn50_b8_fp32_dist-sync_1.log",
+                "1n1g/rn50_b8_fp32_1.log",
+                "1n2g/rn50_b8_fp32_1.log",
+                "1n2g/rn50_b16_fp32_dist-sync_1.log",
+                "1n1g/rn50_b16_fp32_1.log",
+                "1n2g/rn50_b16_fp32_1.log",
+            ]
+        );
+        let points: Vec<KvStore> = with_ring.points().iter().map(|point| point.kv_store).collect();
+        assert_eq!(points, [KvStore::DistSync, KvStore::Ring, KvStore::DistSync, KvStore::Ring]);
+        let run: RunName = "1n2g/rn50_b16_fp32_dist-sync_1.log".parse().expect("a name");
+        assert_eq!(with_ring.title(run), "1n2g b16 dist_sync run 1 of 1");
+        assert_eq!(with_ring.short_name(), "b8-16_fp32_dist-sync-ring");
+        // Without ring each has its own base; one alone is named in the files and not in the titles.
+        let alone = kv_stores(&[KvStore::Device]);
+        assert_eq!(names(&alone)[..2], ["1n1g/rn50_b8_fp32_device_1.log", "1n2g/rn50_b8_fp32_device_1.log"]);
+        let run: RunName = "1n2g/rn50_b16_fp32_device_1.log".parse().expect("a name");
+        assert_eq!((alone.title(run), alone.short_name()), ("1n2g b16 run 1 of 1".into(), "b8-16_fp32_device".into()));
     }
 
     #[test]

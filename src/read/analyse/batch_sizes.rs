@@ -8,6 +8,7 @@ use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use serde_json::Value;
@@ -28,6 +29,8 @@ pub struct BatchTable {
     pub devices: String,
     /// Height and width of all images in pixels; `None` is each network's own size.
     pub image_size: Option<u32>,
+    /// Where gradients are summed and weights updated; `ring` of inference.
+    pub kv_store: KvStore,
     /// Whether its runs were a first look and not a measurement.
     pub is_quick: bool,
     /// The options that its runs share.
@@ -162,7 +165,11 @@ pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
     for shortage in shortages.iter().filter(|shortage| !shortage.is_baseline) {
         let Shortage { model, dtype, case, batch_size, tried_batch_size, .. } = *shortage;
         let is_line = |series: &BatchSeries| (series.model, series.dtype, series.case) == (model, dtype, case);
-        let index = tables.iter().position(|table| table.series.iter().any(is_line)).unwrap_or(0);
+        let has_line = |table: &BatchTable| table.series.iter().any(is_line);
+        let is_alike = |table: &BatchTable| table.kv_store == shortage.kv_store;
+        let index = tables.iter().position(|table| is_alike(table) && has_line(table));
+        let index = index.or_else(|| tables.iter().position(is_alike)).or_else(|| tables.iter().position(has_line));
+        let index = index.unwrap_or(0);
         let Some(table) = tables.get_mut(index) else { return };
         let line = table.series.iter().position(is_line).unwrap_or_else(|| {
             table.series.push(BatchSeries { model, dtype, case, points: Vec::new() });
@@ -184,8 +191,8 @@ pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
     }
 }
 
-fn line_of(group: &Group) -> (Model, Dtype) {
-    (group.conditions.model, group.conditions.dtype)
+fn line_of(group: &Group) -> (Model, Dtype, KvStore) {
+    (group.conditions.model, group.conditions.dtype, group.conditions.kv_store)
 }
 
 /// With what may differ between the lines of a table at its default.
@@ -203,7 +210,7 @@ fn without_axes(conditions: &Conditions) -> Conditions {
         ..recorded.clone()
     });
     let TrainConfig { model, dtype, batch_size, .. } = defaults;
-    Conditions { model, dtype, batch_size, recorded, tool: conditions.tool }
+    Conditions { model, dtype, batch_size, kv_store: conditions.kv_store, recorded, tool: conditions.tool }
 }
 
 fn table(shared: &Conditions, groups: &[&Group]) -> BatchTable {
@@ -229,6 +236,7 @@ fn table(shared: &Conditions, groups: &[&Group]) -> BatchTable {
         device,
         devices: title::devices_text(&names, &threads, device),
         image_size: recorded.and_then(|recorded| recorded.config.image_size),
+        kv_store: shared.kv_store,
         is_quick: recorded.is_some_and(|recorded| recorded.profile == Profile::Quick),
         settings,
         series: series.into_iter().map(line).collect(),
@@ -268,6 +276,7 @@ mod tests {
             device: None,
             devices: String::new(),
             image_size: None,
+            kv_store: KvStore::Ring,
             is_quick: false,
             settings: BTreeMap::new(),
             series,
@@ -277,6 +286,7 @@ mod tests {
         let shortage = |model, batch_size| Shortage {
             model,
             dtype: Dtype::Fp32,
+            kv_store: KvStore::Ring,
             case: Case::SINGLE,
             is_baseline: false,
             batch_size,

@@ -54,6 +54,8 @@ pub struct Group {
     pub warmup: BTreeSet<usize>,
     /// Case that speedup and efficiency are relative to; `None` where no run counts.
     pub base: Option<Case>,
+    /// The single rank of `ring`, which is the base where the group has none of its own: of another kv-store in the same sweep.
+    pub common_base: Option<Box<CaseRuns>>,
     /// By ranks, then nodes.
     pub cases: Vec<CaseRuns>,
     /// What a reader of the figures must know.
@@ -63,7 +65,7 @@ pub struct Group {
 }
 
 /// One case of a group.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CaseRuns {
     /// Nodes and ranks.
     pub case: Case,
@@ -175,6 +177,17 @@ impl Group {
         self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
     }
 
+    /// What speedup and efficiency are relative to; `None` where no run counts.
+    pub fn base_case(&self) -> Option<&CaseRuns> {
+        self.common_base.as_deref().or_else(|| self.case(self.base?))
+    }
+
+    /// Its name: `1n1g`, or `1n1g of ring` where that is another table's.
+    pub fn base_text(&self) -> Option<String> {
+        let of_ring = if self.common_base.is_some() { " of ring" } else { "" };
+        self.base.map(|base| format!("{base}{of_ring}"))
+    }
+
     /// The runs of a case.
     pub fn case(&self, wanted: Case) -> Option<&CaseRuns> {
         self.cases.iter().find(|case| case.case == wanted)
@@ -213,6 +226,27 @@ impl Group {
         self.cases.iter().flat_map(of_case).collect()
     }
 
+    /// Its figures, once it is known whether it has a single rank of its own; otherwise that of `ring` is its base.
+    fn settle(&mut self, of_ring: Option<CaseRuns>, asked: &SweepFacts) {
+        // Cases are in order of their ranks, so the first with a counted run is 1n1g where there is one.
+        let own = self.cases.iter().find_map(Base::of);
+        let of_ring = of_ring.filter(|_| own.is_some_and(|own| own.case != Case::SINGLE));
+        let base = of_ring.as_ref().and_then(Base::of).or(own);
+        self.common_base = of_ring.map(Box::new);
+        if let Some(base) = base {
+            for case in &mut self.cases {
+                case.figures = case_figures(case, base);
+                if let Some(baseline) = &mut case.baseline {
+                    baseline.figures = case_figures(baseline, base);
+                }
+            }
+        }
+        self.base = base.map(|base| base.case);
+        self.warnings.splice(0..0, self.base.and_then(missing_base));
+        self.asked_device = asked.device.filter(|_| self.conditions.recorded.is_none());
+        self.object(asked);
+    }
+
     /// Of all cases, once their figures are there.
     fn object(&mut self, asked: &SweepFacts) {
         self.objections.extend(self.is_quick().then(quotable::to_quick));
@@ -223,8 +257,7 @@ impl Group {
             case.baseline.iter_mut().for_each(|baseline| baseline.object_to_speed(asked));
         }
         let Some(base) = self.base else { return };
-        let is_base = |case: &&CaseRuns| case.case == base;
-        let is_base_quotable = self.cases.iter().find(is_base).is_none_or(|case| case.speed_objections.is_empty());
+        let is_base_quotable = self.base_case().is_none_or(|case| case.speed_objections.is_empty());
         for case in self.cases.iter_mut().filter(|case| case.case != base) {
             case.object_to_scaling(base, is_base_quotable, asked);
             case.baseline.iter_mut().for_each(|baseline| baseline.object_to_scaling(base, is_base_quotable, asked));
@@ -237,12 +270,17 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked
     leave_out_cut_off(&mut runs);
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
     let mut groups: Vec<Group> =
-        grouping::group(runs).into_iter().map(|(conditions, runs)| figures(conditions, runs)).collect();
-    for group in &mut groups {
-        problems.extend(base_problem(group));
-        group.asked_device = asked.device.filter(|_| group.conditions.recorded.is_none());
-        group.object(asked);
+        grouping::group(runs).into_iter().map(|(conditions, runs)| of_runs(conditions, runs)).collect();
+    groups.iter_mut().filter(|group| group.conditions.kv_store.is_ring()).for_each(|group| group.settle(None, asked));
+    for index in 0..groups.len() {
+        if !groups[index].conditions.kv_store.is_ring() {
+            let of_ring = groups[index].conditions.of_ring();
+            let ring = groups.iter().find(|group| group.conditions == of_ring);
+            let single = ring.and_then(|ring| ring.case(Case::SINGLE)).filter(|case| case.figures.is_some()).cloned();
+            groups[index].settle(single, asked);
+        }
     }
+    problems.extend(groups.iter().filter_map(base_problem));
     let conditions: Vec<&Conditions> = groups.iter().map(|group| &group.conditions).collect();
     let labels = grouping::labels(&conditions);
     groups.iter_mut().zip(labels).for_each(|(group, label)| group.label = label);
@@ -280,7 +318,8 @@ fn leave_out_cut_off(runs: &mut [Run]) {
     }
 }
 
-fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
+/// Without what is relative to a base.
+fn of_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
     let counted = || runs.iter().filter_map(|run| run.outcome.as_ref().ok());
     let timed = counted().map(|measured| measured.timed).collect();
     let warmup = counted().map(|measured| measured.warmup).collect();
@@ -296,7 +335,7 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
     for key in baselines.keys() {
         cases.entry(*key).or_default();
     }
-    let mut cases: Vec<CaseRuns> = cases
+    let cases: Vec<CaseRuns> = cases
         .into_iter()
         .map(|(key, runs)| {
             let (_, case) = key;
@@ -304,16 +343,6 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
             CaseRuns { baseline, ..CaseRuns::new(case, runs) }
         })
         .collect();
-    // Cases are in order of their ranks, so the first with a counted run is 1n1g where there is one.
-    let base = cases.iter().find_map(Base::of);
-    if let Some(base) = base {
-        for case in &mut cases {
-            case.figures = case_figures(case, base);
-            if let Some(baseline) = &mut case.baseline {
-                baseline.figures = case_figures(baseline, base);
-            }
-        }
-    }
     let mut group = Group {
         label: String::new(),
         conditions,
@@ -321,7 +350,8 @@ fn figures(conditions: Conditions, runs: Vec<Run>) -> Group {
         device_names,
         timed,
         warmup,
-        base: base.map(|base| base.case),
+        base: None,
+        common_base: None,
         cases,
         warnings: Vec::new(),
         objections: Vec::new(),
@@ -406,8 +436,7 @@ fn case_warnings(runs: &[Run]) -> Vec<String> {
 }
 
 fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
-    let mut warnings: Vec<String> = group.base.and_then(missing_base).into_iter().collect();
-    warnings.extend(caution::of_mixture(&group.device_names, software));
+    let mut warnings: Vec<String> = caution::of_mixture(&group.device_names, software).into_iter().collect();
     if group.timed.len() > 1 {
         let lengths: Vec<String> = group.timed.iter().map(usize::to_string).collect();
         let unit = unit(group.conditions.tool.is_some());

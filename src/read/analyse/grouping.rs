@@ -1,9 +1,11 @@
 //! Which runs may stand in one table: those of equal conditions; and what the tables are called. Not for figures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::Profile;
+use ringmark_record::benchmark::kv_store::KvStoreConfig;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::line::other_tool::tool::Tool;
 use ringmark_record::options::keyword_enum::KeywordEnum;
@@ -24,6 +26,8 @@ pub struct Conditions {
     pub dtype: Dtype,
     /// Images a rank and iteration.
     pub batch_size: u32,
+    /// Where gradients are summed and weights updated: as the record says, and without one as the name does.
+    pub kv_store: KvStore,
     /// What the records say; `None` for runs without one.
     pub recorded: Option<RecordedConditions>,
     /// The tool that wrote the logs, where they have rates of windows: none of its figures is one of single iterations.
@@ -36,28 +40,44 @@ impl Conditions {
         let mut conditions = self.clone();
         if let Some(recorded) = &mut conditions.recorded {
             recorded.config = recorded.config.without_exchange();
+            conditions.kv_store = recorded.config.kv_store.kv_store;
+        }
+        conditions
+    }
+
+    /// The same with `ring`.
+    pub fn of_ring(&self) -> Conditions {
+        let mut conditions = Conditions { kv_store: KvStore::Ring, ..self.clone() };
+        if let Some(recorded) = &mut conditions.recorded {
+            recorded.config.kv_store = KvStoreConfig::default();
         }
         conditions
     }
 }
 
 /// Sorts runs by their conditions; a baseline goes to the runs that it is the baseline of. A run that does not count makes
-/// no table of its own while there is one of its precision and batch size: it may have failed before it could record its
+/// no table of its own while there is one of its precision, batch size and kv-store: it may have failed before it could record its
 /// conditions.
 pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
     let mut groups: Vec<(Conditions, Vec<Run>)> = Vec::new();
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
+    settle_servers(&mut runs);
     for run in runs {
         let own = conditions(&run);
-        let alike =
-            |known: &Conditions| (known.model, known.dtype, known.batch_size) == (own.model, own.dtype, own.batch_size);
+        let point = |it: &Conditions| (it.model, it.dtype, it.batch_size);
+        let alike = |known: &Conditions| point(known) == point(&own) && known.kv_store == own.kv_store;
+        // The name of before kv-stores were part of names says nothing of them.
+        let may_be_alike = |known: &Conditions| point(known) == point(&own) && own.kv_store.is_ring();
         let belongs = |known: &Conditions| match run.found.name.baseline {
             true => *known == own || known.without_exchange() == own,
             false => *known == own,
         };
         let index = groups.iter().position(|(known, _)| belongs(known)).or_else(|| match run.outcome {
             Ok(_) => None,
-            Err(_) => groups.iter().position(|(known, _)| alike(known)),
+            Err(_) => {
+                let named = groups.iter().position(|(known, _)| alike(known));
+                named.or_else(|| groups.iter().position(|(known, _)| may_be_alike(known)))
+            }
         });
         match index {
             Some(index) => groups[index].1.push(run),
@@ -66,16 +86,38 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
     }
     groups.sort_by_key(|(conditions, _)| {
         let recorded = conditions.recorded.as_ref().map(|recorded| (recorded.device.to_string(), recorded.profile));
-        (conditions.model, conditions.dtype, conditions.batch_size, recorded, conditions.tool)
+        (conditions.model, conditions.dtype, conditions.batch_size, conditions.kv_store, recorded, conditions.tool)
     });
     groups
+}
+
+/// One server for each host of the case, which a sweep starts where nobody says how many, is one condition in all cases: then
+/// none says a number.
+fn settle_servers(runs: &mut [Run]) {
+    let with_servers = |run: &Run| {
+        let servers = run.recorded.as_ref()?.conditions.config.kv_store.servers?;
+        let mut without = conditions(run);
+        without.recorded.iter_mut().for_each(|recorded| recorded.config.kv_store.servers = None);
+        Some((without, servers, run.found.name.case.nodes))
+    };
+    let all: Vec<Option<(Conditions, u32, u32)>> = runs.iter().map(with_servers).collect();
+    for (run, own) in runs.iter_mut().zip(&all) {
+        let (Some((own, ..)), Some(recorded)) = (own, &mut run.recorded) else { continue };
+        let alike = || all.iter().flatten().filter(|(known, ..)| known == own);
+        let numbers: BTreeSet<u32> = alike().map(|(_, servers, _)| *servers).collect();
+        if numbers.len() > 1 && alike().all(|(_, servers, hosts)| servers == hosts) {
+            recorded.conditions.config.kv_store.servers = None;
+        }
+    }
 }
 
 fn conditions(run: &Run) -> Conditions {
     let name = run.found.name;
     let recorded = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
     let tool = run.outcome.as_ref().ok().and_then(|measured| Some(measured.windows?.tool));
-    Conditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, recorded, tool }
+    let in_record = run.recorded.as_ref().map(|recorded| recorded.conditions.config.kv_store.kv_store);
+    let kv_store = in_record.unwrap_or(name.kv_store);
+    Conditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, kv_store, recorded, tool }
 }
 
 /// A name for each group: the model's, as files have it, where there is one alone, otherwise what distinguishes
@@ -95,8 +137,9 @@ pub fn labels(groups: &[&Conditions]) -> Vec<String> {
 }
 
 fn plain_label(conditions: &Conditions) -> String {
-    let Conditions { model, dtype, batch_size, recorded, .. } = conditions;
-    let shared = format!("{}_b{batch_size}_{dtype}", model.facts().file_name);
+    let Conditions { model, dtype, batch_size, kv_store, recorded, .. } = conditions;
+    let kv_store = if kv_store.is_ring() { String::new() } else { format!("_{}", kv_store.file_name()) };
+    let shared = format!("{}_b{batch_size}_{dtype}{kv_store}", model.facts().file_name);
     match recorded {
         None => shared,
         Some(RecordedConditions { device, profile: Profile::Full, .. }) => format!("{shared}_{device}"),

@@ -36,7 +36,7 @@ pub struct CaseLoss {
 /// Of a case other than its group's base. `None` for the base, and where no run of either counts.
 pub fn of_case(group: &Group, case: &CaseRuns) -> Option<CaseLoss> {
     let base = group.base.filter(|base| *base != case.case)?;
-    let base_runs = group.cases.iter().find(|case| case.case == base)?;
+    let base_runs = group.base_case()?;
     let batch_size = group.conditions.batch_size;
     let alone = case.baseline.as_ref().map(|baseline| runs(baseline, batch_size)).unwrap_or_default();
     let loss = scaling_loss(&runs(base_runs, batch_size), &runs(case, batch_size), &alone)?;

@@ -43,14 +43,17 @@ pub fn title(group: &Group) -> Vec<String> {
                 chosen => format!(", backend {chosen}"),
             };
             let kv_store = match config.kv_store {
-                KvStoreConfig { kv_store: KvStore::Ring, .. } => String::new(),
-                KvStoreConfig { kv_store, servers: None, .. } => format!(", kv-store {kv_store}"),
+                KvStoreConfig { kv_store: KvStore::Ring, .. } => None,
+                KvStoreConfig { kv_store, servers: None, .. } if kv_store.has_servers() => {
+                    Some(format!("kv-store {kv_store} with a server a host"))
+                }
+                KvStoreConfig { kv_store, servers: None, .. } => Some(format!("kv-store {kv_store}")),
                 KvStoreConfig { kv_store, servers: Some(servers), .. } => {
-                    format!(", kv-store {kv_store} with {servers} server{}", if servers == 1 { "" } else { "s" })
+                    Some(format!("kv-store {kv_store} with {servers} server{}", if servers == 1 { "" } else { "s" }))
                 }
             };
             let options = format!(
-                "{} pixels, {}, overlap {}, {} on the wire{backend}{kv_store}",
+                "{} pixels, {}, overlap {}, {} on the wire{backend}",
                 config.image_size(),
                 config.layout,
                 config.overlap,
@@ -58,9 +61,18 @@ pub fn title(group: &Group) -> Vec<String> {
             );
             let work_load = config.work_load.as_ref().map(|work_load| format!("work load {work_load}"));
             let device = format!("{}: {}", recorded.device, devices(group));
-            [what, device, options].into_iter().chain(work_load).chain([length]).collect()
+            [what, device, options].into_iter().chain(kv_store).chain(work_load).chain([length]).collect()
         }
     }
+}
+
+/// What the figures are relative to where that is no case of the table; in two lines.
+pub fn common_base(group: &Group) -> Option<[String; 2]> {
+    let base = group.base_text().filter(|_| group.common_base.is_some())?;
+    Some([
+        format!("speedup, efficiency and loss are relative to {base}: one rank has"),
+        "nobody to exchange with, and a sweep runs it once for all kv-stores".to_owned(),
+    ])
 }
 
 /// Whose logs they are, and what is not in them.

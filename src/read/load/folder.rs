@@ -12,6 +12,7 @@ use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::file::run_name::{BASELINE, MANIFEST, RunName, bandwidth_operation};
 use ringmark_record::host::memory_shortage::MemoryShortage;
@@ -31,6 +32,7 @@ fn pattern() -> String {
         model: Model::default(),
         batch_size: 128,
         dtype: Dtype::Fp32,
+        kv_store: KvStore::Ring,
         run: 1,
     };
     format!("<case>/<model>_b<batch>_<dtype>_<run>.log, for example {example}")
@@ -52,6 +54,9 @@ pub struct Shortage {
     pub model: Model,
     /// Precision.
     pub dtype: Dtype,
+    /// Where gradients are summed and weights updated; not there for `ring`.
+    #[serde(default = "KvStore::ring", skip_serializing_if = "KvStore::is_ring")]
+    pub kv_store: KvStore,
     /// Nodes and ranks a node.
     pub case: Case,
     /// Whether its ranks were to exchange nothing.
@@ -67,10 +72,11 @@ pub struct Shortage {
 impl fmt::Display for Shortage {
     /// `ResNet-18, fp32, 1n1g: out of memory at batch 512: 1.4 of 1.5 GB`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shortage { model, dtype, case, is_baseline, .. } = self;
+        let Shortage { model, dtype, kv_store, case, is_baseline, .. } = self;
+        let kv_store = if kv_store.is_ring() { String::new() } else { format!(", {kv_store}") };
         let baseline = if *is_baseline { " without communication" } else { "" };
         let reason = self.memory.at_batch(self.tried_batch_size);
-        write!(formatter, "{}, {dtype}, {case}{baseline}: {reason}", model.facts().title)
+        write!(formatter, "{}, {dtype}{kv_store}, {case}{baseline}: {reason}", model.facts().title)
     }
 }
 
@@ -260,8 +266,9 @@ impl Found {
             if run.state != RunState::Finished
                 && let Some((tried_batch_size, memory)) = manifest.shortage(run.name)
             {
-                let RunName { model, dtype, case, baseline: is_baseline, batch_size, .. } = run.name;
-                let shortage = Shortage { model, dtype, case, is_baseline, batch_size, tried_batch_size, memory };
+                let RunName { model, dtype, kv_store, case, baseline: is_baseline, batch_size, .. } = run.name;
+                let shortage =
+                    Shortage { model, dtype, kv_store, case, is_baseline, batch_size, tried_batch_size, memory };
                 if !shortages.contains(&shortage) {
                     shortages.push(shortage);
                 }

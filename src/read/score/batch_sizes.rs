@@ -1,5 +1,7 @@
 //! Scoring runs as lines by batch size, beside those of training.
 
+use ringmark_record::dimension::kv_store::KvStore;
+
 use crate::read::analyse::batch_sizes::{self, BatchFigures, BatchPoint, BatchSeries, BatchTable, Missing};
 use crate::read::analyse::grouping;
 use crate::read::analyse::title::devices_text;
@@ -29,6 +31,7 @@ pub fn table(table: &ScoreTable) -> BatchTable {
         device: table.device(),
         devices: devices_text(&table.device_names(), &table.threads(), table.device()),
         image_size: conditions.and_then(|conditions| conditions.config.image_size),
+        kv_store: KvStore::Ring,
         is_quick: table.is_quick(),
         settings,
         series: lines.map(line).collect(),

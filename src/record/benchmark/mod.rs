@@ -143,7 +143,7 @@ pub trait SweepRecord: Record {
             return Err(format!("the run failed: {failure}: repeat it"));
         }
         let (case, point) = (self.label().case, self.point());
-        if (case, point) != (name.case, name.point()) {
+        if case != name.case || !point.is_named(name.point()) {
             return Err(format!("is of case {case}, {point}, and its name says otherwise: give it its own name back"));
         }
         let ranks = self.ranks();

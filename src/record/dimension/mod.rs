@@ -5,6 +5,7 @@
 //! | [`model`] | the network |
 //! | [`model_facts`] | what is known of each network |
 //! | [`rank_memory`] | the memory that a network takes |
+//! | [`kv_store`] | where gradients are summed and weights updated |
 //! | [`layout`] | where an image's channels are in memory |
 //! | [`dtype`] | the precision of a step |
 //! | [`device`] | CPU or CUDA |
@@ -18,6 +19,7 @@ pub mod case;
 pub mod device;
 pub mod device_peak;
 pub mod dtype;
+pub mod kv_store;
 pub mod layout;
 pub mod model;
 pub mod model_facts;

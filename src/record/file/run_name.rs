@@ -1,5 +1,5 @@
 //! Where a run's log and record lie: `<root>/<case>/<model>_b<batch>_<dtype>_<run>.log`, DLPerf's names, with the
-//! record beside the log under the same stem and `.jsonl`; the same below `<root>/no-communication` for baselines; those
+//! record beside the log under the same stem and `.jsonl`; `.._<dtype>_<kv-store>_<run>.log` where that is not `ring`; the same below `<root>/no-communication` for baselines; those
 //! of a bandwidth run, one a case; and what else a folder of results holds.
 
 use std::ffi::OsString;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dimension::case::Case;
 use crate::dimension::dtype::Dtype;
+use crate::dimension::kv_store::KvStore;
 use crate::dimension::model::Model;
 use crate::dimension::operation::Operation;
 use crate::options::keyword_enum::KeywordEnum;
@@ -75,12 +76,24 @@ pub struct Point {
     pub batch_size: u32,
     /// Precision.
     pub dtype: Dtype,
+    /// Where gradients are summed and weights updated; `ring` of what trains nothing.
+    pub kv_store: KvStore,
 }
 
 impl fmt::Display for Point {
-    /// `ResNet50-v1b, batch size 128, fp32`.
+    /// `ResNet50-v1b, batch size 128, fp32`, and behind it `kv-store dist_sync` where that is not `ring`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}, batch size {}, {}", self.model.facts().title, self.batch_size, self.dtype)
+        let Point { model, batch_size, dtype, kv_store } = self;
+        write!(formatter, "{}, batch size {batch_size}, {dtype}", model.facts().title)?;
+        if kv_store.is_ring() { Ok(()) } else { write!(formatter, ", kv-store {kv_store}") }
+    }
+}
+
+impl Point {
+    /// Whether a record of this point may lie under the name of a run of `named`. A name of before kv-stores were part of names
+    /// says nothing of them.
+    pub fn is_named(&self, named: Point) -> bool {
+        *self == named || (named.kv_store.is_ring() && Point { kv_store: KvStore::Ring, ..*self } == named)
     }
 }
 
@@ -99,6 +112,8 @@ pub struct RunName {
     pub batch_size: u32,
     /// Precision of the training step.
     pub dtype: Dtype,
+    /// Where gradients are summed and weights updated; its name is in that of the run where it is not `ring`.
+    pub kv_store: KvStore,
     /// Number of the run in its case, from 1.
     pub run: u32,
 }
@@ -106,8 +121,8 @@ pub struct RunName {
 impl RunName {
     /// What the run was asked, as far as the name says it.
     pub fn point(&self) -> Point {
-        let RunName { model, batch_size, dtype, .. } = *self;
-        Point { model, batch_size, dtype }
+        let RunName { model, batch_size, dtype, kv_store, .. } = *self;
+        Point { model, batch_size, dtype, kv_store }
     }
 
     /// The log's path below `root`.
@@ -126,27 +141,37 @@ impl RunName {
     }
 
     fn with_extension(&self, root: &Path, extension: &str) -> PathBuf {
-        let RunName { baseline, case, model, batch_size, dtype, run } = self;
+        let RunName { baseline, case, model, batch_size, dtype, kv_store, run } = self;
         let root = if *baseline { root.join(BASELINE) } else { root.to_owned() };
-        root.join(case.to_string()).join(format!("{}_b{batch_size}_{dtype}_{run}.{extension}", model.facts().file_name))
+        let kv_store = if kv_store.is_ring() { String::new() } else { format!("{}_", kv_store.file_name()) };
+        let model = model.facts().file_name;
+        root.join(case.to_string()).join(format!("{model}_b{batch_size}_{dtype}_{kv_store}{run}.{extension}"))
     }
 
-    /// Reads `.../<case>/<model>_b<batch>_<dtype>_<run>.<any extension>`; `None` for any other path. It is a baseline's where
-    /// the folder of the case lies in one that is called [`BASELINE`].
+    /// Reads `.../<case>/<model>_b<batch>_<dtype>_<run>.<any extension>`, with a kv-store before the run or none; `None` for any
+    /// other path. It is a baseline's where the folder of the case lies in one that is called [`BASELINE`].
     pub fn parse(path: &Path) -> Option<RunName> {
         let folder = path.parent()?;
         let case = folder.file_name()?.to_str()?.parse().ok()?;
         let (model, rest) = path.file_stem()?.to_str()?.split_once("_b")?;
-        let mut parts = rest.split('_');
+        let parts: Vec<&str> = rest.split('_').collect();
+        let (batch_size, dtype, kv_store, run) = match parts[..] {
+            [batch_size, dtype, run] => (batch_size, dtype, KvStore::Ring, run),
+            [batch_size, dtype, kv_store, run] => {
+                (batch_size, dtype, KvStore::of_file_name(kv_store).filter(|kv_store| !kv_store.is_ring())?, run)
+            }
+            _ => return None,
+        };
         let name = RunName {
             baseline: folder.parent().and_then(Path::file_name).is_some_and(|name| name == BASELINE),
             case,
             model: Model::of_file_name(model)?,
-            batch_size: parts.next()?.parse().ok()?,
-            dtype: parts.next()?.parse().ok()?,
-            run: parts.next()?.parse().ok()?,
+            batch_size: batch_size.parse().ok()?,
+            dtype: dtype.parse().ok()?,
+            kv_store,
+            run: run.parse().ok()?,
         };
-        (parts.next().is_none() && name.batch_size > 0).then_some(name)
+        (name.batch_size > 0).then_some(name)
     }
 }
 
@@ -188,8 +213,8 @@ mod tests {
     #[test]
     fn a_log_is_found_again_by_its_name() {
         let case = Case { nodes: 2, gpus_per_node: 8 };
-        let name =
-            RunName { baseline: false, case, model: Model::Resnet50V1b, batch_size: 128, dtype: Dtype::Fp16, run: 3 };
+        let (model, dtype, kv_store) = (Model::Resnet50V1b, Dtype::Fp16, KvStore::Ring);
+        let name = RunName { baseline: false, case, model, batch_size: 128, dtype, kv_store, run: 3 };
         let path = name.log(Path::new("results/a"));
         assert_eq!(path, Path::new("results/a/2n8g/rn50_b128_fp16_3.log"));
         assert_eq!(RunName::parse(&path), Some(name));
@@ -204,6 +229,37 @@ mod tests {
         assert_eq!((name.what(), baseline.what()), ("2n8g".to_owned(), "2n8g without communication".to_owned()));
         assert_eq!(baseline.to_string(), "no-communication/2n8g/rn50_b128_fp16_3.log");
         assert_eq!(baseline.to_string().parse::<RunName>().expect("a name"), baseline);
+    }
+
+    #[test]
+    fn every_name_is_read_back_and_ring_is_not_in_it() {
+        let mut names = std::collections::BTreeSet::new();
+        let case = Case { nodes: 2, gpus_per_node: 1 };
+        for (&model, &dtype) in Model::ALL.iter().zip(Dtype::ALL.iter().cycle()) {
+            for (&kv_store, baseline) in KvStore::ALL.iter().zip([false, true].into_iter().cycle()) {
+                let name = RunName { baseline, case, model, batch_size: 8, dtype, kv_store, run: 12 };
+                assert_eq!(name.to_string().parse::<RunName>().expect("a name"), name);
+                assert_eq!(RunName::parse(&name.record(Path::new("a/b"))), Some(name));
+                assert!(names.insert(name.to_string()), "{name} is two runs");
+                assert_eq!(
+                    name.to_string().split('_').count(),
+                    if kv_store == KvStore::Ring { 4 } else { 5 },
+                    "{name}"
+                );
+            }
+        }
+        let name: RunName = "1n2g/rn50_b8_fp32_dist-device-sync_1.log".parse().expect("a name");
+        assert_eq!(name.kv_store, KvStore::DistDeviceSync);
+        assert_eq!(name.point().to_string(), "ResNet50-v1b, batch size 8, fp32, kv-store dist_device_sync");
+    }
+
+    #[test]
+    fn a_name_without_a_kv_store_says_nothing_of_it() {
+        let point = |kv_store| Point { model: Model::Resnet18, batch_size: 8, dtype: Dtype::Fp32, kv_store };
+        let [ring, device, local] = [KvStore::Ring, KvStore::Device, KvStore::Local].map(point);
+        assert!(device.is_named(device) && device.is_named(ring) && ring.is_named(ring));
+        assert!(!ring.is_named(device) && !local.is_named(device));
+        assert!(!device.is_named(Point { batch_size: 9, ..ring }));
     }
 
     #[test]
@@ -222,6 +278,9 @@ mod tests {
             "2n8g/notes.log",
             "2n8g/rn50_b128_fp32.log",
             "2n8g/rn50_b128_fp32_1_2.log",
+            "2n8g/rn50_b128_fp32_ring_1.log",
+            "2n8g/rn50_b128_fp32_dist_sync_1.log",
+            "2n8g/rn50_b128_fp32_dist-sync.log",
             "2n8g/rn50_b0_fp32_1.log",
             "x/rn50_b128_fp32_1.log",
         ] {

@@ -11,6 +11,7 @@ use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::file::whole_file;
@@ -160,13 +161,18 @@ impl AxesSweep {
         self.core_share(context).map(|share| share.line()).or(self.cores_divided_by(context).map(divided))
     }
 
-    /// `ResNet50-v1b, 1n1g 1n2g, 5 runs each: batch 128, fp32`: the axes, for the first line.
+    /// `ResNet50-v1b, 1n1g 1n2g, 5 runs each: batch 128, fp32`, with kv-stores behind it unless `ring` is the one: the axes, for
+    /// the first line.
     pub fn describe_axes(&self) -> String {
-        let Axes { models, dtypes, batch_sizes, cases, runs } = &self.axes;
+        let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs } = &self.axes;
         let runs_each = if *runs == 1 { "run" } else { "runs" };
         let (cases, batch_sizes, dtypes) = (joined(cases, " "), batch_sizes.texts().join(" "), joined(dtypes, " "));
         let titles: Vec<&str> = models.iter().map(|model| model.facts().title).collect();
-        format!("{}, {cases}, {runs} {runs_each} each: batch {batch_sizes}, {dtypes}", titles.join(" "))
+        let kv_stores = match kv_stores[..] {
+            [KvStore::Ring] => String::new(),
+            _ => format!(", kv-store {}", joined(kv_stores, " ")),
+        };
+        format!("{}, {cases}, {runs} {runs_each} each: batch {batch_sizes}, {dtypes}{kv_stores}", titles.join(" "))
     }
 
     /// What is said before and after the runs of a quick profile.
@@ -263,16 +269,21 @@ pub fn quoted(path: &Path) -> String {
     shell_words::quote(&path.display().to_string()).into_owned()
 }
 
-/// Median speed of one rank, of the runs of 1n1g so far that differ from the last one in nothing else.
+/// Median speed of one rank, of the runs of 1n1g so far that differ from the last one in nothing else; of `ring` where the
+/// kv-store of the last one has none.
 fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
     let last = ended.last()?.job.run?;
-    let is_base = |run: RunName| RunName { baseline: false, case: Case::SINGLE, run: run.run, ..last } == run;
-    let speeds: Vec<f64> = ended
-        .iter()
-        .filter(|ended| ended.job.run.is_some_and(is_base))
-        .filter_map(|ended| Some(ended.outcome.figures()?.speed.0))
-        .collect();
-    summary::median(&speeds)
+    let of_kv_store = |kv_store: KvStore| {
+        let single = RunName { baseline: false, case: Case::SINGLE, kv_store, ..last };
+        let is_base = |run: RunName| RunName { run: run.run, ..single } == run;
+        let speeds: Vec<f64> = ended
+            .iter()
+            .filter(|ended| ended.job.run.is_some_and(is_base))
+            .filter_map(|ended| Some(ended.outcome.figures()?.speed.0))
+            .collect();
+        summary::median(&speeds)
+    };
+    of_kv_store(last.kv_store).or_else(|| of_kv_store(KvStore::Ring))
 }
 
 #[cfg(test)]
@@ -290,6 +301,7 @@ mod tests {
             models: vec![model],
             dtypes: vec![dtype],
             batch_sizes: BatchSizes::Each(vec![batch_size]),
+            kv_stores: vec![KvStore::Ring],
             cases: vec![Case::SINGLE],
             runs: 1,
         };
@@ -324,5 +336,9 @@ mod tests {
         assert_eq!(base_of(&all), Some(15.0));
         all.push(ended("no-communication/1n2g/rn50_b8_bf16_1.log", 190.0));
         assert_eq!(base_of(&all), Some(100.0));
+        all.push(ended("1n2g/rn50_b8_fp32_device_1.log", 26.0));
+        assert_eq!(base_of(&all), Some(15.0), "ring's");
+        all.push(ended("1n1g/rn50_b8_fp32_device_1.log", 14.0));
+        assert_eq!(base_of(&all), Some(14.0));
     }
 }

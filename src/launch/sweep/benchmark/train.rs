@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
@@ -16,6 +17,7 @@ use crate::launch::sweep::batch_search;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::cost::JobCost;
+use crate::launch::sweep::plan::{KV_STORE, joined};
 use crate::launch::sweep::progress::RunProgress;
 use crate::launch::sweep::session;
 use crate::launch::sweep::suite;
@@ -59,10 +61,11 @@ pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::R
 
 impl TrainSweep {
     /// What a rank of `run` is asked to do.
-    fn of_run(&self, RunName { case, model, batch_size, dtype, .. }: RunName, context: PlanContext) -> TrainConfig {
+    fn of_run(&self, run: RunName, context: PlanContext) -> TrainConfig {
+        let RunName { case, model, batch_size, dtype, kv_store, .. } = run;
         let threads = self.sweep.threads(context);
         let cores_divided_by = self.sweep.cores_divided_by(context);
-        let kv_store = self.train.kv_store.for_case(case);
+        let kv_store = self.train.kv_store.of_axis(kv_store).for_case(case);
         TrainConfig { model, batch_size, dtype, threads, cores_divided_by, kv_store, ..self.train.clone() }
     }
 
@@ -95,7 +98,7 @@ impl Benchmark for TrainSweep {
             let baseline = self.ddp_suite.then(|| suite::baseline(run.case, &train)).flatten();
             jobs.push(self.job(run, train, self.sweep.files(run)?));
             if let Some(train) = baseline {
-                let run = RunName { baseline: true, ..run };
+                let run = RunName { baseline: true, kv_store: train.kv_store.kv_store, ..run };
                 jobs.push(self.job(run, train, self.sweep.files(run)?));
             }
         }
@@ -104,7 +107,9 @@ impl Benchmark for TrainSweep {
 
     fn conditions(&self, context: PlanContext) -> Option<BTreeMap<String, String>> {
         let train = TrainConfig { save: None, record: None, ..self.train.clone() };
-        Some(self.sweep.conditions(context, option_table::settings(&train)))
+        let mut conditions = self.sweep.conditions(context, option_table::settings(&train));
+        conditions.insert(KV_STORE.to_owned(), joined(&self.sweep.axes.kv_stores, ","));
+        Some(conditions)
     }
 
     fn caution(&self) -> Option<&'static str> {
@@ -120,6 +125,13 @@ impl Benchmark for TrainSweep {
             measured_and_warmup(iterations - warmup, warmup)
         )];
         lines.extend(sweep.cores_line(context));
+        let axes = &sweep.axes;
+        let is_shared = |kv_store: &KvStore| axes.cases.iter().any(|case| axes.is_left_to_ring(*kv_store, *case));
+        if axes.kv_stores.iter().any(is_shared) {
+            lines.push(
+                "1n1g runs for ring alone: one rank exchanges nothing, and is the base of every kv-store".to_owned(),
+            );
+        }
         if self.ddp_suite {
             let is_alone = sweep.axes.cases.iter().any(|case| suite::baseline(*case, train).is_none());
             let alone = if is_alone { ", but for 1n1g, where one rank exchanges nothing anyway" } else { "" };

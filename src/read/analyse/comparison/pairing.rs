@@ -47,7 +47,10 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
     tables.take(|base, test| {
         base.name == test.name && in_the_way(base, test).is_empty() && base.settings == test.settings
     });
-    tables.take(|base, test| base.name == test.name && in_the_way(base, test).is_empty());
+    // Of one kv-store each, it may be what is compared; of several, each has its own partner or none.
+    let is_one_each = [base, test].iter().all(|side| kv_stores(side).len() <= 1);
+    let is_of_one = |base: &SideTable, test: &SideTable| is_one_each || kv_store(base) == kv_store(test);
+    tables.take(|base, test| base.name == test.name && in_the_way(base, test).is_empty() && is_of_one(base, test));
     if force {
         tables.take_nearest();
     }
@@ -80,6 +83,15 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
         return Err(usage(anyhow!("no case in common: BASE has {base}; TEST has {test}")));
     }
     Ok(pairing)
+}
+
+/// Where gradients are summed and weights updated; `None` of sides that do not say.
+fn kv_store(table: &SideTable) -> Option<&str> {
+    table.settings.get("kv_store").map(String::as_str)
+}
+
+fn kv_stores(side: &Side) -> BTreeSet<Option<&str>> {
+    side.sets.iter().map(kv_store).collect()
 }
 
 /// What must be equal and is not; what one side does not know is in nobody's way.

@@ -7,6 +7,7 @@ use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phases;
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond, Seconds};
@@ -62,6 +63,9 @@ pub struct JsonRow {
     model: Model,
     dtype: Dtype,
     batch_size_per_device: u32,
+    /// Where gradients are summed and weights updated; not there for `ring`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_store: Option<KvStore>,
     /// `null` where there is no record.
     device: Option<DeviceKind>,
     device_names: BTreeSet<String>,
@@ -74,6 +78,9 @@ pub struct JsonRow {
     images_per_second_per_rank: Option<ImagesPerSecond>,
     /// Case that the two next figures are relative to.
     base: Option<Case>,
+    /// `ring` where the base is of that kv-store and not of the row's own; otherwise not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base_kv_store: Option<KvStore>,
     speedup_over_base: Option<f64>,
     /// `speedup_over_base / (ranks / ranks of the base)`: 1 is perfect.
     efficiency: Option<f64>,
@@ -232,6 +239,7 @@ fn row(group: &Group, case: &CaseRuns) -> JsonRow {
         model: group.conditions.model,
         dtype: group.conditions.dtype,
         batch_size_per_device: group.conditions.batch_size,
+        kv_store: Some(group.conditions.kv_store).filter(|kv_store| !kv_store.is_ring()),
         device: recorded.map(|recorded| recorded.device),
         device_names: group.device_names.clone(),
         threads_per_rank: case.threads(),
@@ -239,6 +247,7 @@ fn row(group: &Group, case: &CaseRuns) -> JsonRow {
         images_per_second: figures.map(|figures| figures.speed),
         images_per_second_per_rank: figures.map(|figures| figures.per_rank),
         base: group.base,
+        base_kv_store: group.common_base.is_some().then_some(KvStore::Ring),
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
         cv: figures.and_then(|figures| figures.cv),

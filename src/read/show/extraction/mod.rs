@@ -12,6 +12,7 @@
 pub mod csv;
 pub mod dlperf;
 pub mod json;
+pub mod kv_stores;
 pub mod pytorch_ddp;
 pub mod scaling_loss;
 pub mod text;

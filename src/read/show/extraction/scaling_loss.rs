@@ -13,6 +13,7 @@ use crate::read::show::sections::marked;
 pub fn title(group: &Group) -> String {
     let base = group.base.unwrap_or(Case::SINGLE);
     let missing = if base == Case::SINGLE { "" } else { " (there is no 1n1g)" };
+    let base = group.base_text().unwrap_or_else(|| base.to_string());
     format!("Where the scaling loss goes: step of each case less that of {base}{missing}")
 }
 

@@ -7,11 +7,11 @@ use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::batch_sizes::{self, BatchTable};
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
-use crate::read::analyse::title::{process, title, unlike_devices};
+use crate::read::analyse::title::{common_base, process, title, unlike_devices};
 use crate::read::show;
 use crate::read::show::batch_sizes::{Below, SIDE_BY_SIDE, tables};
 use crate::read::show::columns::Columns;
-use crate::read::show::extraction::scaling_loss;
+use crate::read::show::extraction::{kv_stores, scaling_loss};
 use crate::read::show::sections::{self, Block, BlockTitle, MARK, Section, marked};
 
 const LEGEND: [&str; 4] = [
@@ -41,16 +41,18 @@ pub fn markdown(extraction: &Extraction) -> String {
 
 fn all(extraction: &Extraction, by_size: &[(BatchTable, Vec<&Group>)], side_by_side: usize) -> Vec<Section> {
     let by_size = by_size.iter().map(|(table, _)| section_by_batch_size(table, side_by_side));
-    extraction.groups.iter().map(section).chain(by_size).collect()
+    let by_kv_store = kv_stores::sections(&extraction.groups);
+    extraction.groups.iter().map(section).chain(by_kv_store).chain(by_size).collect()
 }
 
 /// Its objections and warnings stand above, with the tables of its groups.
 fn section_by_batch_size(table: &BatchTable, side_by_side: usize) -> Section {
     let quick = if table.is_quick { " - QUICK PROFILE" } else { "" };
     let device = table.device.map_or("device unknown".to_owned(), |device| format!("{device}: {}", table.devices));
+    let kv_store = if table.kv_store.is_ring() { String::new() } else { format!(", kv-store {}", table.kv_store) };
     let tables = tables(&table.series, &table.batch_sizes(), Below::SpreadAndMemory, side_by_side);
     Section {
-        title: vec![format!("{BY_BATCH_SIZE}{quick}"), device, table.pixels()],
+        title: vec![format!("{BY_BATCH_SIZE}{quick}"), device, table.pixels() + &kv_store],
         blocks: tables.into_iter().map(Block::first).chain(Block::of_shortages(&table.shortages)).collect(),
         objections: Vec::new(),
         warnings: Vec::new(),
@@ -86,7 +88,7 @@ fn section(group: &Group) -> Section {
         below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::columns(group)),
     ];
     let speeds = Block::first(speeds(group));
-    let note = unlike_devices(group).map(|note| Block::Note(note.into()));
+    let note = [common_base(group), unlike_devices(group)].into_iter().flatten().map(|note| Block::Note(note.into()));
     Section {
         title: title(group),
         blocks: [speeds].into_iter().chain(note).chain(tables_below.into_iter().flatten()).collect(),

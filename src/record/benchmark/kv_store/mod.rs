@@ -1,5 +1,5 @@
-//! Where gradients are summed and weights updated: MXNet's kv-stores under their own names, beside the all-reduce that is
-//! the default. Configuration, options, and what a record says of it; [`placement`] says which server holds what.
+//! A run's [`KvStore`] and its servers: configuration, options, and what a record says of it; [`placement`] says which server
+//! holds what.
 
 pub mod placement;
 
@@ -10,48 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use crate::dimension::case::Case;
 use crate::dimension::dtype::Dtype;
+pub use crate::dimension::kv_store::KvStore;
 use crate::dimension::units::Bytes;
 use crate::options::option_table::OptionSpec;
 use crate::{keyword_enum, option};
-
-keyword_enum!(
-    /// Where gradients are summed and weights updated, by MXNet's names.
-    KvStore {
-        /// All-reduce, and every rank does the same update.
-        Ring = "ring" | "horovod",
-        /// Each rank sums and updates its shard in host memory; one host.
-        Local = "local" | "local_update_cpu" | "local_allreduce_cpu",
-        /// Each bucket has an owner, balanced by size, that sums, updates and sends the weights.
-        Device = "device" | "local_allreduce_device",
-        /// Rank 0 sums, updates and sends the weights.
-        Nccl = "nccl",
-        /// Servers update once all workers have pushed.
-        DistSync = "dist_sync" | "dist",
-        /// The same; GPUs of a host sum by NCCL first.
-        DistDeviceSync = "dist_device_sync" | "dist_sync_device",
-        /// Servers update at every push.
-        DistAsync = "dist_async",
-        /// The same; GPUs of a host sum by NCCL first.
-        DistDeviceAsync = "dist_device_async" | "dist_async_device",
-    }
-);
-
-impl KvStore {
-    /// What results say that are older than the choice.
-    pub fn ring() -> KvStore {
-        KvStore::Ring
-    }
-
-    /// Whether processes of their own hold the weights.
-    pub fn has_servers(self) -> bool {
-        matches!(self, KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync)
-    }
-
-    /// Whether workers do not wait for each other: each may compute with weights of another moment.
-    pub fn is_asynchronous(self) -> bool {
-        matches!(self, KvStore::DistAsync | KvStore::DistDeviceAsync)
-    }
-}
 
 keyword_enum!(
     /// Which server holds which array.
@@ -115,6 +77,14 @@ impl KvStoreConfig {
     pub fn for_case(self, case: Case) -> KvStoreConfig {
         let servers = self.kv_store.has_servers().then(|| self.servers.unwrap_or(case.nodes));
         KvStoreConfig { servers, ..self }
+    }
+
+    /// The same with this kv-store, one of several of a sweep: only those of `dist_*` take what is said of servers.
+    pub fn of_axis(self, kv_store: KvStore) -> KvStoreConfig {
+        match kv_store.has_servers() {
+            true => KvStoreConfig { kv_store, ..self },
+            false => KvStoreConfig { kv_store, ..KvStoreConfig::default() },
+        }
     }
 
     /// Its options.
@@ -286,19 +256,6 @@ pub struct LostRank {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mxnet_s_names_are_understood() {
-        for (typed, store) in [
-            ("local_allreduce_cpu", KvStore::Local),
-            ("local_allreduce_device", KvStore::Device),
-            ("dist_sync_device", KvStore::DistDeviceSync),
-            ("dist_async_device", KvStore::DistDeviceAsync),
-        ] {
-            assert_eq!(typed.parse::<KvStore>().expect("an alias"), store);
-        }
-        assert!(KvStore::DistAsync.is_asynchronous() && !KvStore::DistDeviceSync.is_asynchronous());
-    }
 
     #[test]
     fn staleness_is_read_off_its_counts() {

@@ -10,6 +10,7 @@ use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
 use crate::dimension::case::Case;
+use crate::dimension::kv_store::KvStore;
 use crate::dimension::units::{Bytes, ImagesPerSecond, Seconds, TeraflopsPerSecond};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
@@ -127,7 +128,7 @@ impl SweepRecord for ScoreRecord {
 
     fn point(&self) -> Point {
         let ScoreConfig { model, batch_size, dtype, .. } = self.config;
-        Point { model, batch_size, dtype }
+        Point { model, batch_size, dtype, kv_store: KvStore::Ring }
     }
 
     fn check_place(&self, name: &RunName) -> Result<(), String> {

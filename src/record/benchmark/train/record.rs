@@ -312,8 +312,8 @@ impl SweepRecord for RunRecord {
     }
 
     fn point(&self) -> Point {
-        let TrainConfig { model, batch_size, dtype, .. } = self.header.config;
-        Point { model, batch_size, dtype }
+        let TrainConfig { model, batch_size, dtype, kv_store, .. } = self.header.config;
+        Point { model, batch_size, dtype, kv_store: kv_store.kv_store }
     }
 
     fn check_place(&self, name: &RunName) -> Result<(), String> {

@@ -213,7 +213,8 @@ fn figures(group: &Group) -> Vec<Figure> {
         return shown;
     }
     let ideal = f64::from(name.ranks()) / f64::from(base.ranks());
-    let speedup = format!("speedup {:.2} of {ideal} over {base}", figures.speedup);
+    let over = group.base_text().unwrap_or_else(|| base.to_string());
+    let speedup = format!("speedup {:.2} of {ideal} over {over}", figures.speedup);
     shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent(figures.efficiency), "%", speedup)));
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Gained" } else { "Lost" };

@@ -4,7 +4,7 @@ use ringmark_record::stats::scaling::{efficiency, speedup};
 
 use crate::read::analyse::figures::{CaseRuns, Figures, Group};
 use crate::read::analyse::published::{DLPERF, Published};
-use crate::read::analyse::title::unlike_devices;
+use crate::read::analyse::title::{common_base, unlike_devices};
 use crate::read::show::columns::percent;
 use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::content::scaling_charts::{self, Measurements};
@@ -24,6 +24,8 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     measured.extend(rows.iter().zip(published_shapes).filter_map(|(row, shape)| scaling_charts::reference(row, shape)));
     let (reading, charts) = scaling_charts::charts(&measured);
     let mut notes = vec![NOTE.to_owned()];
+    let common = |series: &Series| Some(format!("{}: {}.", series.name, common_base(series.group)?.join(" ")));
+    notes.extend(setting.series.iter().filter_map(common));
     let unlike =
         |series: &Series| Some(format!("Note: {}.", setting.named(series, unlike_devices(series.group)?.join(" "))));
     notes.extend(setting.series.iter().filter_map(unlike));

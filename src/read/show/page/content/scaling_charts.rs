@@ -116,8 +116,8 @@ pub fn measured(series: &Series) -> Option<Measurements> {
         })
     };
     let cases: Vec<Speeds> = group.cases.iter().filter_map(of_case).collect();
-    let first = cases.first()?;
-    let base = (first.case, first.median);
+    let base = group.base_case()?;
+    let base = (base.case, base.figures.as_ref()?.speed.0);
     Some(Measurements { name: series.name.clone(), style: series.style, base, cases, is_reference: false })
 }
 

@@ -1,0 +1,79 @@
+//! Kv-stores of one sweep side by side: what each costs in the same case. Not for what a table of one of them says.
+
+use std::collections::BTreeSet;
+
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::phase::Phase;
+
+use crate::read::analyse::figures::{CaseRuns, Figures, Group};
+use crate::read::show::columns::Columns;
+use crate::read::show::sections::{Block, Section, marked};
+
+/// One for all groups that differ in kv-store alone, where there are several.
+pub fn sections(groups: &[Group]) -> Vec<Section> {
+    let mut tables: Vec<Vec<&Group>> = Vec::new();
+    for group in groups {
+        let alike = |other: &&Group| other.conditions.of_ring() == group.conditions.of_ring();
+        match tables.iter_mut().find(|table| table.first().is_some_and(alike)) {
+            Some(table) => table.push(group),
+            None => tables.push(vec![group]),
+        }
+    }
+    tables.iter().filter(|table| table.len() > 1).map(|table| section(table)).collect()
+}
+
+/// Each objection and warning stands with the table of its own kv-store.
+fn section(groups: &[&Group]) -> Section {
+    let conditions = &groups[0].conditions;
+    let (model, dtype, batch_size) = (conditions.model.facts().title, conditions.dtype, conditions.batch_size);
+    let headers = [
+        ("case", ""),
+        ("kv-store", ""),
+        ("speed", "images/s"),
+        ("of ring", "%"),
+        ("speedup", ""),
+        ("efficiency", "%"),
+        ("step", "ms"),
+        ("exposed", "ms"),
+    ];
+    let cases: BTreeSet<(u32, Case)> =
+        groups.iter().flat_map(|group| &group.cases).map(|case| (case.case.ranks(), case.case)).collect();
+    let rows = cases.into_iter().flat_map(|(_, case)| {
+        let mut ring = groups.iter().filter(|group| group.conditions.kv_store.is_ring());
+        let ring = ring.find_map(|group| group.case(case));
+        groups.iter().filter_map(move |group| Some(row(group, group.case(case)?, ring)))
+    });
+    let columns = Columns::new(&headers, rows.collect());
+    Section {
+        title: vec![
+            format!("Kv-stores side by side: {model}, {dtype}, batch size {batch_size}"),
+            "of ring: the speed by that of ring in the same case; exposed: exchange that".to_owned(),
+            "backward did not hide".to_owned(),
+        ],
+        blocks: vec![Block::first(columns)],
+        objections: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn row(group: &Group, case: &CaseRuns, ring: Option<&CaseRuns>) -> Vec<String> {
+    let name = vec![case.case.to_string(), group.conditions.kv_store.to_string()];
+    let Some(Figures { speed, speedup, efficiency, times, .. }) = &case.figures else {
+        return name.into_iter().chain(vec!["-".to_owned(); 6]).collect();
+    };
+    let is_speed_doubtful = group.speed_objections(case).next().is_some();
+    let is_ring_doubtful = ring.is_some_and(|ring| !ring.speed_objections.is_empty());
+    let nothing = || "-".to_owned();
+    let of_ring = ring.and_then(|ring| Some(100.0 * speed.0 / ring.figures.as_ref()?.speed.0));
+    let of_ring = of_ring.map(|share| marked(format!("{share:.1}"), is_speed_doubtful || is_ring_doubtful));
+    let milliseconds = |seconds: f64| marked(format!("{:.2}", seconds * 1e3), is_speed_doubtful);
+    let figures = [
+        marked(format!("{:.2}", speed.0), is_speed_doubtful),
+        of_ring.unwrap_or_else(nothing),
+        marked(format!("{speedup:.2}"), !group.is_quotable(case)),
+        marked(format!("{:.1}", 100.0 * efficiency), !group.is_quotable(case)),
+        times.map_or_else(nothing, |times| milliseconds(times.step.0)),
+        times.map_or_else(nothing, |times| milliseconds(times.phases[Phase::ExposedAllreduce].0)),
+    ];
+    name.into_iter().chain(figures).collect()
+}

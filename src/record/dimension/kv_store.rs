@@ -1,0 +1,92 @@
+//! Where gradients are summed and weights updated: MXNet's kv-stores under their own names, beside the all-reduce that is
+//! the default. An axis of a sweep. Not for how many servers there are, nor what a store did.
+
+use std::borrow::Cow;
+
+use crate::keyword_enum;
+use crate::options::keyword_enum::KeywordEnum;
+
+keyword_enum!(
+    /// Where gradients are summed and weights updated, by MXNet's names.
+    KvStore {
+        /// All-reduce, and every rank does the same update.
+        Ring = "ring" | "horovod",
+        /// Each rank sums and updates its shard in host memory; one host.
+        Local = "local" | "local_update_cpu" | "local_allreduce_cpu",
+        /// Each bucket has an owner, balanced by size, that sums, updates and sends the weights.
+        Device = "device" | "local_allreduce_device",
+        /// Rank 0 sums, updates and sends the weights.
+        Nccl = "nccl",
+        /// Servers update once all workers have pushed.
+        DistSync = "dist_sync" | "dist",
+        /// The same; GPUs of a host sum by NCCL first.
+        DistDeviceSync = "dist_device_sync" | "dist_sync_device",
+        /// Servers update at every push.
+        DistAsync = "dist_async",
+        /// The same; GPUs of a host sum by NCCL first.
+        DistDeviceAsync = "dist_device_async" | "dist_async_device",
+    }
+);
+
+impl KvStore {
+    /// What results say that are older than the choice.
+    pub fn ring() -> KvStore {
+        KvStore::Ring
+    }
+
+    /// Whether every rank updates all weights after an all-reduce, which no name has to say.
+    pub fn is_ring(&self) -> bool {
+        *self == KvStore::Ring
+    }
+
+    /// Whether processes of their own hold the weights.
+    pub fn has_servers(self) -> bool {
+        matches!(self, KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync)
+    }
+
+    /// Whether workers do not wait for each other: each may compute with weights of another moment.
+    pub fn is_asynchronous(self) -> bool {
+        matches!(self, KvStore::DistAsync | KvStore::DistDeviceAsync)
+    }
+
+    /// In names of files, whose parts are separated by `_`: `dist-sync`.
+    pub fn file_name(self) -> Cow<'static, str> {
+        match self.keyword().contains('_') {
+            true => Cow::Owned(self.keyword().replace('_', "-")),
+            false => Cow::Borrowed(self.keyword()),
+        }
+    }
+
+    /// The one of that name.
+    pub fn of_file_name(name: &str) -> Option<KvStore> {
+        KvStore::ALL.iter().copied().find(|kv_store| kv_store.file_name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mxnet_s_names_are_understood() {
+        for (typed, store) in [
+            ("local_allreduce_cpu", KvStore::Local),
+            ("local_allreduce_device", KvStore::Device),
+            ("dist_sync_device", KvStore::DistDeviceSync),
+            ("dist_async_device", KvStore::DistDeviceAsync),
+        ] {
+            assert_eq!(typed.parse::<KvStore>().expect("an alias"), store);
+        }
+        assert!(KvStore::DistAsync.is_asynchronous() && !KvStore::DistDeviceSync.is_asynchronous());
+    }
+
+    #[test]
+    fn names_in_files_are_one_part_and_read_back() {
+        for kv_store in KvStore::ALL {
+            assert!(!kv_store.file_name().contains('_'), "{kv_store}");
+            assert_eq!(KvStore::of_file_name(&kv_store.file_name()), Some(*kv_store));
+        }
+        assert_eq!(KvStore::of_file_name("dist_sync"), None);
+        assert_eq!(KvStore::of_file_name("horovod"), None, "no alias");
+    }
+}

@@ -1,0 +1,221 @@
+//! Several kv-stores in one folder: each is a table of its own over a common single rank, in every command that reads runs; and
+//! a real sweep over them.
+
+use std::fs;
+use std::path::Path;
+
+use ringmark::read::analyse::figures::{Extraction, Group};
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use serde_json::Value;
+
+use crate::runs::{Folder, record};
+use crate::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::turn::turn;
+
+fn of(kv_store: KvStore, servers: Option<u32>, mut record: RunRecord) -> RunRecord {
+    record.header.config.kv_store = KvStoreConfig { kv_store, servers, ..KvStoreConfig::default() };
+    record
+}
+
+/// Ring and `other` on one host and on two, and the single rank of ring: 0.5 s alone, then 0.6 and 0.7 s, of the other 0.8 and
+/// 1.0 s. Servers are one a host.
+fn two(other: KvStore) -> Folder {
+    let folder = Folder::new();
+    for (run, factor) in [(1, 1.0), (2, 1.002), (3, 0.997)] {
+        folder.run(&record("1n1g", run, 0.5 * factor));
+        for (case, hosts, ring, step) in [("1n2g", 1, 0.6, 0.8), ("2n2g", 2, 0.7, 1.0)] {
+            folder.run(&record(case, run, ring * factor));
+            let servers = other.has_servers().then_some(hosts);
+            folder.run(&of(other, servers, record(case, run, step * factor)));
+        }
+    }
+    folder
+}
+
+fn extraction(folder: &Folder) -> Extraction {
+    ringmark::read::extract::read(&folder.path(), None).expect("a folder of runs")
+}
+
+fn efficiencies(group: &Group) -> Vec<(String, f64)> {
+    let figures = |case: &ringmark::read::analyse::figures::CaseRuns| {
+        (case.case.to_string(), (1e3 * case.figures.as_ref().expect("figures").efficiency).round() / 1e3)
+    };
+    group.cases.iter().map(figures).collect()
+}
+
+/// Compares with a file in tests/golden/extract; `UPDATE_GOLDEN=1 cargo test` writes it anew.
+fn assert_golden(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/extract").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, actual).expect("a writable working tree");
+    }
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    assert!(golden == actual, "{name} is not as it was:\n{actual}");
+}
+
+#[test]
+fn kv_stores_are_tables_of_their_own_over_the_single_rank_of_ring() {
+    let folder = two(KvStore::DistSync);
+    let extraction = extraction(&folder);
+    assert_eq!(extraction.problems, []);
+    let [ring, servers] = &extraction.groups[..] else { panic!("two tables: {:?}", extraction.groups) };
+    assert_eq!((ring.label.as_str(), servers.label.as_str()), ("rn50_b4_fp32_cpu", "rn50_b4_fp32_dist-sync_cpu"));
+    let of_cases =
+        |list: &[(&str, f64)]| list.iter().map(|(case, value)| ((*case).to_owned(), *value)).collect::<Vec<_>>();
+    assert_eq!(efficiencies(ring), of_cases(&[("1n1g", 1.0), ("1n2g", 0.833), ("2n2g", 0.714)]));
+    assert_eq!(efficiencies(servers), of_cases(&[("1n2g", 0.625), ("2n2g", 0.5)]));
+    assert_eq!((servers.base, servers.base_text().as_deref()), (Some(Case::SINGLE), Some("1n1g of ring")));
+    assert_eq!(ring.base_text().as_deref(), Some("1n1g"));
+
+    for (format, file) in [("table", "kv_stores.txt"), ("csv", "kv_stores.csv")] {
+        let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()).args(["--format", format]));
+        assert_eq!(status, Some(0), "{stderr}");
+        assert_golden(file, &stdout);
+        assert!(stdout.lines().all(|line| format == "csv" || line.chars().count() <= 80), "{stdout}");
+    }
+    let (_, stdout, _) = run(ringmark("extract").arg(folder.path()).args(["--format", "json"]));
+    let result: Value = serde_json::from_str(&stdout).expect("JSON");
+    let conditions = |row: &Value| {
+        [&row["kv_store"], &row["base"], &row["base_kv_store"]].map(|value| value.as_str().unwrap_or("-").to_owned())
+    };
+    let rows: Vec<[String; 3]> = result["rows"].as_array().expect("rows").iter().map(conditions).collect();
+    let [of_ring, of_servers] = [["-", "1n1g", "-"], ["dist_sync", "1n1g", "ring"]].map(|row| row.map(str::to_owned));
+    assert_eq!(rows, [vec![of_ring; 3], vec![of_servers; 2]].concat());
+}
+
+#[test]
+fn a_single_rank_of_its_own_counts_more_than_that_of_ring() {
+    let folder = two(KvStore::DistSync);
+    folder.run(&of(KvStore::DistSync, Some(1), record("1n1g", 1, 0.55)));
+    let groups = extraction(&folder).groups;
+    assert_eq!((groups.len(), groups[1].base_text().as_deref()), (2, Some("1n1g")));
+    assert!((groups[1].cases[1].figures.as_ref().expect("figures").efficiency - 0.55 / 0.8).abs() < 1e-3);
+    // And without that of ring the smallest case is the base, as everywhere.
+    let folder = two(KvStore::Device);
+    fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
+    let groups = extraction(&folder).groups;
+    assert_eq!(groups[1].base_text().as_deref(), Some("1n2g"));
+}
+
+#[test]
+fn numbers_of_servers_that_are_not_one_a_host_are_conditions() {
+    let folder = Folder::new();
+    for (case, servers) in [("1n2g", 1), ("2n2g", 3)] {
+        folder.run(&of(KvStore::DistSync, Some(servers), record(case, 1, 0.5)));
+    }
+    let labels: Vec<String> = extraction(&folder).groups.into_iter().map(|group| group.label).collect();
+    assert_eq!(labels, ["rn50_b4_fp32_dist-sync_cpu_servers=1", "rn50_b4_fp32_dist-sync_cpu_servers=3"]);
+}
+
+#[test]
+fn a_folder_of_before_kv_stores_were_part_of_names_is_read_as_ever() {
+    let folder = Folder::new();
+    for case in ["1n1g", "1n2g"] {
+        folder.run(&of(KvStore::Device, None, record(case, 1, 0.5)));
+        for ending in ["log", "jsonl"] {
+            let at = |name: &str| folder.path().join(case).join(format!("{name}.{ending}"));
+            fs::rename(at("rn50_b4_fp32_device_1"), at("rn50_b4_fp32_1")).expect("it has that name");
+        }
+    }
+    // It failed before its record.
+    folder.log("1n2g/rn50_b4_fp32_2.log", &[]);
+    let extraction = extraction(&folder);
+    assert_eq!(extraction.problems.len(), 1, "{:?}", extraction.problems);
+    let [group] = &extraction.groups[..] else { panic!("one table: {:?}", extraction.groups) };
+    assert_eq!((group.label.as_str(), group.conditions.kv_store), ("rn50", KvStore::Device));
+    assert_eq!((group.base_text().as_deref(), group.cases[1].runs.len()), (Some("1n1g"), 2));
+}
+
+#[test]
+fn diff_pairs_each_with_itself_and_tells_two_folders_apart() {
+    let diff = |base: &Folder, test: &Folder| run(ringmark("diff").args([base.path(), test.path()]));
+    let (status, stdout, stderr) = diff(&two(KvStore::DistSync), &two(KvStore::DistSync));
+    assert_eq!(
+        (status, stdout.matches("2n2g").count(), stdout.contains("What differs: no setting")),
+        (Some(0), 2, true),
+        "{stdout}{stderr}"
+    );
+    assert!(stdout.contains("kv_store dist_sync") && stdout.contains("kv_store ring"), "{stdout}");
+
+    // What only one side has is compared with nothing.
+    let (_, stdout, stderr) = diff(&two(KvStore::DistSync), &two(KvStore::Device));
+    assert_eq!(stdout.matches("2n2g").count(), 1, "{stdout}{stderr}");
+    let only =
+        |side: &str| stdout.lines().find(|line| line.starts_with(&format!("Only in {side}"))).unwrap_or_default();
+    assert!(only("BASE").contains("kv_store dist_sync") && only("TEST").contains("kv_store device"), "{stdout}");
+
+    // One of each is a comparison of the two, and it says so.
+    let alone = |kv_store: KvStore| {
+        let folder = Folder::new();
+        (1..=3).for_each(|run| folder.run(&of(kv_store, None, record("1n2g", run, 0.5 + f64::from(run) / 1e3))));
+        folder
+    };
+    let (_, stdout, stderr) = diff(&alone(KvStore::Ring), &alone(KvStore::Device));
+    assert!(stdout.contains("What differs\n  kv_store: ring -> device\n"), "{stdout}{stderr}");
+}
+
+#[test]
+fn predict_reads_ring_alone() {
+    let folder = two(KvStore::DistSync);
+    let (_, stdout, stderr) = run(ringmark("predict").arg(folder.path()).args(["--cases", "4n2g"]));
+    let expected =
+        "not used: rn50_b4_fp32_dist-sync_cpu: predict reads kv-store ring alone, and these runs are dist_sync\n";
+    assert!(stderr.contains(expected), "{stderr}");
+    assert!(stdout.contains("4n2g") && !stdout.contains("dist_sync"), "{stdout}");
+    for (case, log) in [("1n1g", "1"), ("1n2g", "1"), ("2n2g", "1")]
+        .into_iter()
+        .flat_map(|(case, _)| ["1", "2", "3"].map(|run| (case, format!("rn50_b4_fp32_{run}"))))
+    {
+        for ending in ["log", "jsonl"] {
+            fs::remove_file(folder.path().join(case).join(format!("{log}.{ending}"))).expect("it is there");
+        }
+    }
+    let error = refused(ringmark("predict").arg(folder.path()).args(["--cases", "4n2g"]), 2);
+    assert!(error.contains("predict reads kv-store ring alone, and these runs are dist_sync"), "{error}");
+}
+
+#[test]
+fn a_report_draws_kv_stores_side_by_side() {
+    let folder = two(KvStore::DistSync);
+    let (status, stdout, stderr) = run(ringmark("report").arg(folder.path()));
+    assert_eq!(status, Some(0), "{stderr}");
+    for name in ["first (b4_fp32_cpu)", "first (b4_fp32_dist-sync_cpu)"] {
+        assert!(stdout.contains(name), "{name}: {stdout}");
+    }
+    assert!(stdout.contains("relative to 1n1g of ring"), "{stdout}");
+}
+
+#[test]
+fn a_real_sweep_over_kv_stores_is_read_as_one_folder() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let mut command =
+        ringmark("sweep --no-doctor --device cpu --model mlp --batch-size 2 --iters 4 --warmup 1 --threads 1");
+    command.args(words("--hosts localhost:2 --cases 1n1g,1n2g --runs 1 --kv-stores ring,device,dist_sync"));
+    let out = sandbox.path("out");
+    let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let read = |name: &str| {
+        let text = fs::read(out.join("1n2g").join(name)).expect(name);
+        RunRecord::read(&text[..]).expect("a record").header
+    };
+    for (name, kv_store, servers) in [
+        ("mxnet-mlp_b2_fp32_1.jsonl", KvStore::Ring, None),
+        ("mxnet-mlp_b2_fp32_device_1.jsonl", KvStore::Device, None),
+        ("mxnet-mlp_b2_fp32_dist-sync_1.jsonl", KvStore::DistSync, Some(1)),
+    ] {
+        let header = read(name);
+        let used = header.config.kv_store;
+        assert_eq!((used.kv_store, used.servers, header.ranks.len()), (kv_store, servers, 2), "{name}");
+        assert_eq!(header.ranks[0].device, DeviceKind::Cpu);
+    }
+    assert_eq!(fs::read_dir(out.join("1n1g")).expect("a folder").count(), 2, "ring's log and record alone");
+    let (status, stdout, stderr) = run(ringmark("extract").arg(&out));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("Kv-stores side by side"), "{stdout}");
+    assert_eq!(stdout.matches("relative to 1n1g of ring").count(), 2, "{stdout}");
+}
