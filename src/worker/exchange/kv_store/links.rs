@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::exchange::kv_store::meeting::{self, ServerFacts};
 use crate::exchange::kv_store::plan::PlannedPart;
-use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, ServerReport};
+use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, ServerReport};
 use crate::ffi::host_array::HostArray;
 use crate::job::heartbeat;
 
@@ -239,7 +239,7 @@ impl Shared {
                     self.state().arrived += 1;
                 }
                 FrameKind::Report => {
-                    let report = protocol::read_message(&header, &mut input)?;
+                    let report = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
                     self.state().reports[number] = Some(report);
                     self.changed.notify_all();
                     return Ok(());

@@ -101,6 +101,7 @@ pub fn run(config: &TrainConfig, world: &World) -> Result<()> {
     let parts = Arc::new(Parts::new(plan.len(), parts?));
 
     let connections = meeting::accept(&listener, token, pushers.len())?;
+    drop(listener);
     let (sender, heard) = mpsc::channel();
     let mut server = Server {
         config,
