@@ -3,7 +3,8 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`server`] | a server process: sums, updates, answers; [`held_part`] is what it holds |
-//! | [`worker`] | a rank that trains with servers; [`links`] are its connections, [`host_sum`] what its host adds up first |
+//! | [`worker`] | a rank that trains with servers; [`links`] are its connections, [`host_sum`] what its host adds up first,
+//! | | [`push_codes`] what goes instead of gradients |
 //! | [`owners`] | the kv-stores without servers: a rank sums, updates and sends the weights |
 //! | [`meeting`] | how they find each other; [`callers`] tells workers from strangers |
 //! | [`protocol`] | what they say |
@@ -22,5 +23,6 @@ mod meeting;
 pub mod owners;
 mod plan;
 mod protocol;
+mod push_codes;
 pub mod server;
 pub mod worker;

@@ -23,11 +23,10 @@ use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::host::heartbeat::Stage;
 
-use crate::exchange::kv_store::held_part::{HeldPart, PushedUpdate};
+use crate::exchange::kv_store::held_part::{HeldPart, PushForm, PushedUpdate};
 use crate::exchange::kv_store::meeting::{self, Announcement, Roster, ServerFacts};
 use crate::exchange::kv_store::plan;
 use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, ServerReport};
-use crate::exchange::memory;
 use crate::ffi::host_array::HostArray;
 use crate::host::facts;
 use crate::job::heartbeat;
@@ -92,10 +91,10 @@ pub fn run(config: &TrainConfig, world: &World) -> Result<()> {
     let plan = plan::plan(&lengths, roster.servers.len(), config.kv_store.key_placement)?;
     let pushers = roster.pushers();
     let number = world.rank() as usize;
-    let wire = memory::kind(config.exchange.wire);
+    let form = PushForm::of(config)?;
     let held = |(part, planned): (usize, &plan::PlannedPart)| {
         let is_held = planned.server == number;
-        is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), wire, pushers.len())?)))
+        is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), form, pushers.len())?)))
     };
     let parts: Result<Vec<(u32, HeldPart)>> = plan.iter().enumerate().filter_map(held).collect();
     let parts = Arc::new(Parts::new(plan.len(), parts?));

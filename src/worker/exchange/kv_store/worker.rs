@@ -15,14 +15,16 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Tensor};
 
+use crate::exchange::codec::Codec;
 use crate::exchange::kv_store::host_sum::HostSum;
 use crate::exchange::kv_store::links::{IsThere, Links};
 use crate::exchange::kv_store::meeting::{Announcement, Roster, WorkerFacts};
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::ServerReport;
+use crate::exchange::kv_store::push_codes::PushCodes;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory;
-use crate::exchange::reducer::{GradientReducer, GradientSink};
+use crate::exchange::reducer::{Coded, GradientReducer, GradientSink};
 use crate::exchange::{GradientExchange, Parameters};
 use crate::ffi::host_array::HostArray;
 use crate::ffi::shim::{self, Event, Stream};
@@ -46,6 +48,7 @@ impl WithServers {
         let Parameters { weights, tensors } = parameters;
         let (world, device) = (session.world, session.device());
         let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
+        let codec = Codec::new(config.gradient_compression, device == Device::Cpu)?;
         let host_sum = match sums_on_host(config.kv_store.kv_store, world, device) {
             true => Some(HostSum::join(weights.numel(), config.exchange.wire, world)?),
             false => None,
@@ -67,7 +70,8 @@ impl WithServers {
             Some(pusher) => {
                 let initial = HostArray::of(weights.f_to_device(Device::Cpu)?)?;
                 let arrays = [wire.clone(), pulled.clone()];
-                Some(Links::open(&roster.servers, pusher, parts.clone(), arrays, &initial)?)
+                let codes = codec.map(|codec| PushCodes::new(codec, world.rank(), &parts));
+                Some(Links::open(&roster.servers, pusher, parts.clone(), arrays, &initial, codes)?)
             }
             None => None,
         };
@@ -77,7 +81,9 @@ impl WithServers {
             Device::Cpu => None,
             _ => Some(Tensor::f_zeros([weights.numel() as i64], (wire.tensor().kind(), device))?),
         };
-        let pushes = Arc::new(Mutex::new(Pushes { links, host_sum, wire, pulled, device_wire, iteration: 1, done: 0 }));
+        let has_codes = codec.is_some();
+        let pushes = Pushes { links, host_sum, wire, pulled, device_wire, has_codes, iteration: 1, done: 0 };
+        let pushes = Arc::new(Mutex::new(pushes));
         // A bucket a parameter: each is a key, and leaves when backward has it.
         let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..config.exchange };
         let sink = Box::new(Sink(pushes.clone()));
@@ -149,6 +155,10 @@ impl GradientExchange for WithServers {
 
     fn is_asynchronous(&self) -> bool {
         self.reducer.is_asynchronous()
+    }
+
+    fn coded(&self) -> Option<Coded> {
+        self.reducer.coded()
     }
 
     /// Keys are what they are.
@@ -223,6 +233,8 @@ struct Pushes {
     pulled: Arc<HostArray>,
     /// The wire on a GPU.
     device_wire: Option<Tensor>,
+    /// Whether codes are pushed, by this rank or another of its host.
+    has_codes: bool,
     /// From 1.
     iteration: u32,
     /// Ranges that are done since the start.
@@ -332,5 +344,10 @@ impl GradientSink for Sink {
             links.check()?;
         }
         Ok(pushes.done)
+    }
+
+    fn coded(&self) -> Option<Coded> {
+        let pushes = self.pushes();
+        pushes.has_codes.then(|| pushes.links.as_ref().and_then(Links::coded).unwrap_or_default())
     }
 }
