@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 use std::io::BufReader;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -134,11 +134,10 @@ pub fn run(config: &TrainConfig, world: &World) -> Result<()> {
         if server.pushers.iter().any(|pusher| pusher.state == PusherState::Lost) {
             world.note_loss();
         }
-        // Writers end when they have sent all; readers have ended with their workers, or do when the server fails.
+        // Writers end when they have sent all, readers with this; when the server fails both do at once.
         server.pushers.clear();
-        if served.is_err() {
-            connections.iter().for_each(|connection| drop(connection.shutdown(std::net::Shutdown::Both)));
-        }
+        let what = if served.is_err() { Shutdown::Both } else { Shutdown::Read };
+        connections.iter().for_each(|connection| drop(connection.shutdown(what)));
         served
     })
 }
@@ -259,7 +258,8 @@ impl Server<'_> {
     /// A worker's connection has broken.
     fn lose(&mut self, pusher: usize, problem: &str) -> Result<()> {
         let lost = &mut self.pushers[pusher];
-        if lost.state == PusherState::Ended {
+        // Those that do not wait for each other wait at the end, and are not to wait for this one's results.
+        if lost.state == PusherState::Ended && !self.config.kv_store.kv_store.is_asynchronous() {
             return Ok(());
         }
         lost.state = PusherState::Lost;
@@ -305,13 +305,12 @@ impl Server<'_> {
     }
 }
 
-/// Reads all that a worker sends, until it has ended.
+/// Reads all that a worker sends, until its connection ends.
 fn read(connection: &TcpStream, pusher: usize, parts: &Parts, heard: &Sender<(usize, Heard)>) {
     let mut input = BufReader::with_capacity(1 << 16, connection);
     loop {
         let event = read_frame(&mut input, pusher, parts).unwrap_or_else(|error| Heard::Lost(format!("{error:#}")));
-        // A worker that has ended says nothing more, and may wait for this process before it closes the connection.
-        let is_last = matches!(event, Heard::End | Heard::Lost(_));
+        let is_last = matches!(event, Heard::Lost(_));
         if heard.send((pusher, event)).is_err() || is_last {
             return;
         }

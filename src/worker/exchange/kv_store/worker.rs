@@ -4,6 +4,7 @@
 //! The ranks of a host add up their gradients first, where they wait for each other anyway, and one of them pushes the
 //! sum. With `dist_async` they do not wait for each other, so each pushes its own; on GPUs too.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -174,6 +175,8 @@ impl GradientExchange for WithServers {
             let bytes = pushes.links.as_ref().map_or([0; 2], Links::bytes_of_steps);
             (reports, f64::from(pushes.iteration - 1), bytes)
         };
+        // From here on each rank waits for the results of every other that is left.
+        heartbeat::enter_and_tell(Stage::Finishing);
         let lost = self.lost(&reports);
         let ranks: Vec<u32> = lost.iter().map(|lost| lost.rank).collect();
         session.world.go_on_without(&ranks)?;
@@ -213,14 +216,19 @@ impl WithServers {
         reports.iter().enumerate().map(server).collect()
     }
 
-    /// Ranks that ended before the others, as the first server saw it.
+    /// Ranks that ended before the others, as any of the servers saw it: every rank has the same reports.
     fn lost(&self, reports: &[ServerReport]) -> Vec<LostRank> {
+        let mut last: BTreeMap<usize, u32> = BTreeMap::new();
+        for (pusher, iteration) in reports.iter().flat_map(|report| &report.lost) {
+            let last = last.entry(*pusher).or_default();
+            *last = (*last).max(*iteration);
+        }
         let pushers = self.roster.pushers();
-        let lost = |(pusher, iteration): &(usize, u32)| {
-            let rank = pushers[*pusher];
-            LostRank { rank, host: self.roster.workers[rank as usize].host.clone(), iteration: *iteration }
+        let lost = |(pusher, iteration): (usize, u32)| {
+            let rank = pushers[pusher];
+            LostRank { rank, host: self.roster.workers[rank as usize].host.clone(), iteration }
         };
-        reports.first().map(|report| report.lost.iter().map(lost).collect()).unwrap_or_default()
+        last.into_iter().map(lost).collect()
     }
 }
 
