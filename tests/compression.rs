@@ -15,14 +15,16 @@ use crate::worker::{Run, checksum};
 const PARAMETERS: u64 = 109_386;
 
 /// Images of ten classes that a straight line tells apart: each has a bright band of its own in noise of half its height.
-fn separable(folder: &Path, count: usize) -> PathBuf {
+/// The first `different` of them come again and again.
+fn separable(folder: &Path, count: usize, different: usize) -> PathBuf {
     const SIDE: usize = 28;
     let pixel = |number: usize| {
+        let number = number % (different * SIDE * SIDE);
         let (image, row) = (number / (SIDE * SIDE), number / SIDE % SIDE);
         let band = if row / 3 == image % 10 { 1.0 } else { 0.0 };
         band + 0.5 * safetensors::unit(number as u64)
     };
-    let labels: Vec<i64> = (0..count as i64).map(|image| image % 10).collect();
+    let labels: Vec<i64> = (0..count).map(|image| (image % different % 10) as i64).collect();
     let path = folder.join("separable.safetensors");
     let images = Stored::floats(&[count, 1, SIDE, SIDE], (0..count * SIDE * SIDE).map(pixel));
     let labels = Stored::integers(&[count], &labels);
@@ -41,7 +43,7 @@ fn used(record: &RunRecord) -> &CompressionUse {
 #[test]
 fn training_by_codes_comes_as_far_as_without() {
     let folder = tempfile::tempdir().expect("a folder");
-    let data = separable(folder.path(), 64);
+    let data = separable(folder.path(), 64, 64);
     for model in ["mxnet-mlp", "mxnet-lenet"] {
         let mut ends = Vec::new();
         for code in ["none", "2bit:0.01", "topk:0.05"] {
@@ -92,6 +94,54 @@ fn codes_are_the_same_on_every_rank_whatever_moves_them() {
     assert_eq!(alone.end.expect("an end").compression, None);
 }
 
+/// Of every array of the perceptron a word for 16 values.
+const WORDS: u64 = 784 * 128 / 16 + 128 / 16 + 128 * 64 / 16 + 64 / 16 + 64 * 10 / 16 + 1;
+
+/// Bytes of the headers of a push or a pull of its six arrays.
+const HEADERS: u64 = 6 * 24;
+
+#[test]
+fn servers_decode_what_workers_push() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Both ranks have the same batch, so that the sum on their host is twice the gradient of each: its code with twice the
+    // threshold says twice what each one's says with the threshold, in every bit.
+    let data = separable(folder.path(), 64, 32);
+    let run = |processes: u32, options: &str| {
+        let options = format!("--momentum 0.5 --batch-size 32 --lr 0.05 --iters 60 {options}");
+        let record = mlp(processes, &options).file("--data", &data).finish().sound();
+        let loss = |index: usize| record.header.joined_loss(&record.iterations[index].loss).expect("ranks");
+        let (first, last) = (loss(0), loss(59));
+        assert!(last < 0.1 * first, "{options}: {first} became {last}");
+        record
+    };
+    let ring = checksum(&run(2, "--gradient-compression 2bit:0.01")).to_owned();
+    for servers in [1, 2] {
+        let record =
+            run(2 + servers, &format!("--gradient-compression 2bit:0.02 --kv-store dist_sync --servers {servers}"));
+        assert_eq!(checksum(&record), ring, "{servers}");
+        // Rank 0 pushes for both.
+        let of = used(&record);
+        let weights = Bytes(4 * PARAMETERS);
+        assert_eq!((of.code, of.received, of.sent_fp32), (Bytes(4 * WORDS), weights, Some(weights)));
+        assert!(of.residual_norm[0] > 0.0 && of.residual_norm[1] == 0.0, "{of:?}");
+        let kv_store = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("servers");
+        assert_eq!(kv_store.sent_by_rank, [Bytes(4 * WORDS + HEADERS), Bytes(0)]);
+        assert_eq!(kv_store.received_by_rank, [Bytes(4 * PARAMETERS + HEADERS), Bytes(0)]);
+        let received: u64 = kv_store.servers.iter().map(|server| server.received.0).sum();
+        assert_eq!(received, 4 * WORDS + HEADERS, "{kv_store:?}");
+    }
+    // Top-k chooses in each array here, and in each bucket there: with a bucket for every array the same.
+    let ring = checksum(&run(2, "--gradient-compression topk:0.05 --bucket-mb 0 --tail-mb 0")).to_owned();
+    let record = run(3, "--gradient-compression topk:0.05 --kv-store dist_device_sync --servers 1");
+    assert_eq!(checksum(&record), ring);
+    // Each rank pushes its own.
+    let record = run(3, "--gradient-compression 2bit:0.01 --kv-store dist_async --servers 1");
+    assert!(used(&record).residual_norm.iter().all(|norm| *norm > 0.0), "{:?}", used(&record));
+    let kv_store = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("servers");
+    assert_eq!(kv_store.sent_by_rank, [Bytes(4 * WORDS + HEADERS); 2]);
+    assert_eq!(kv_store.servers[0].received, Bytes(2 * (4 * WORDS + HEADERS)));
+}
+
 #[test]
 fn a_record_says_what_was_sent_and_what_was_left_out() {
     let finished =
@@ -129,6 +179,13 @@ fn a_gradient_that_is_not_finite_ends_the_run_by_its_place() {
             assert!(error.contains("rank 0 of 2 on host ") && error.contains(expected), "{error}");
             assert!(error.contains("look for the cause without --gradient-compression"), "{error}");
         }
+        let options = format!(
+            "--iters 4 --batch-size 4 --inject overflow:3 --gradient-compression {code} --kv-store dist_sync --servers 1"
+        );
+        let error = mlp(3, &options).refused(1);
+        let expected = "the gradient that rank 0 pushes is not finite in key ";
+        assert!(error.contains("rank 0 of 2 on host ") && error.contains(expected), "{error}");
+        assert!(error.contains(" of iteration 3 (value "), "{error}");
     }
 }
 
@@ -148,6 +205,12 @@ fn what_cannot_be_coded_is_refused_before_anything_starts() {
         ("--gradient-compression 2bit --dtype fp16", "--dtype fp16 finds its loss scale by gradients that are not"),
         ("--gradient-compression 2bit --autotune", "--autotune do not go together"),
         ("--gradient-compression 2bit --device cuda", "there are no kernels for it yet"),
+        (
+            "--gradient-compression 2bit --kv-store local",
+            "--kv-store is local: MXNet's ignores the code and sends values",
+        ),
+        ("--gradient-compression 2bit --kv-store device", "--kv-store is device: its owners get sums"),
+        ("--gradient-compression 2bit --kv-store nccl", "--kv-store is nccl: MXNet's refuses codes too"),
     ] {
         let (status, _, stderr) = run(&mut ringmark(&format!("sweep --hosts localhost:2 --dry-run {options}")));
         assert_eq!(status, Some(2), "{options}: {stderr}");

@@ -71,6 +71,14 @@ impl Ended {
             Ended::Interrupted => Some("interrupted".to_owned()),
         }
     }
+
+    /// What is known of a rank that failed, whatever the exit status.
+    pub fn rank_failure(&self) -> Option<&str> {
+        match self {
+            Ended::Exited(_, reason) => reason.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 /// What is heard of a job while it runs.
@@ -125,7 +133,8 @@ pub fn run(
         blocks.into_iter().try_for_each(|block| hand_out(&block?, watch, &mut each))
     })?;
     Ok(match ended {
-        Ended::Exited(status, _) if !status.success() => Ended::Exited(status, watch.explanation()),
+        // Where ranks may be lost, mpirun's exit status is 0 even if all of them are.
+        Ended::Exited(status, _) => Ended::Exited(status, watch.explanation()),
         Ended::Stopped(verdict) => Ended::Stopped(watch.last_word(verdict)),
         ended => ended,
     })

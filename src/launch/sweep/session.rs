@@ -379,7 +379,10 @@ fn ran_on(record: &impl Record) -> RanOn {
 /// Why a job does not count, from its end and its record, or why there is none.
 pub fn failure_of<R: Record>(starter: Starter, end: &Ended, record: &Result<R, String>) -> Option<String> {
     match record {
-        Err(missing) => Some(end.failure(starter).unwrap_or_else(|| missing.clone())),
+        Err(missing) => {
+            let known = end.failure(starter).or_else(|| end.rank_failure().map(str::to_owned));
+            Some(known.unwrap_or_else(|| missing.clone()))
+        }
         // Of a job that ended by itself the record knows why it failed, and mpirun or srun only that it did.
         Ok(record) => {
             let recorded = record.failure().filter(|_| matches!(end, Ended::Exited(..)));

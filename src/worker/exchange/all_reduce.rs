@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
@@ -81,13 +81,10 @@ struct Path {
 /// By values, or by codes where these were asked for; one rank alone sends neither.
 fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session: &Session) -> Result<Path> {
     let (exchange, elements) = (&request.exchange, weights.numel());
-    if let Some(codec) = Codec::new(request.compression).filter(|_| session.world.ranks() > 1) {
-        ensure!(
-            session.device() == Device::Cpu,
-            "--gradient-compression {} codes in host memory, and this rank is on a GPU: there are no kernels for it yet, \
-             choose --gradient-compression fp16 or bf16, or --device cpu",
-            request.compression
-        );
+    let is_on_host = session.device() == Device::Cpu;
+    if session.world.ranks() > 1
+        && let Some(codec) = Codec::new(request.compression, is_on_host)?
+    {
         let buckets = reducer::plan(tensors, exchange).buckets;
         let buckets: Vec<Range<usize>> = buckets.into_iter().map(|bucket| bucket.elements).collect();
         let sink = CodedSums::new(codec, exchange, &buckets, elements, session)?;

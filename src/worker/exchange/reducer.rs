@@ -64,8 +64,8 @@ pub enum Gradients {
     OnWire,
 }
 
-/// What a code did on this rank.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// What a code did on this rank; nothing on one whose gradients another pushes.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Coded {
     /// Euclidean norm of what it has left out until now.
     pub residual_norm: f64,

@@ -56,6 +56,16 @@ pub fn enter(phase: Stage) {
     position().1 = phase;
 }
 
+/// The same, and the launcher hears it at once: it must know of the place even if this rank dies within the next second.
+pub fn enter_and_tell(phase: Stage) {
+    enter(phase);
+    let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(mut stream) = launcher.as_ref() {
+        // Where this does not arrive the next report does not either, and the connection is looked after there.
+        let _ = stream.write_all(Message::At(now()).line().as_bytes());
+    }
+}
+
 /// This rank is in `phase` of `iteration` now.
 pub fn enter_in(iteration: u32, phase: Stage) {
     *position() = (iteration, phase);

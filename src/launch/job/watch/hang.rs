@@ -62,7 +62,8 @@ impl Hang<'_> {
         for number in stuck {
             let Some(rank) = self.live.get(number) else {
                 parts.push(format!(
-                    "rank {number} has never reported: it was not started, or cannot reach this machine's addresses"
+                    "{} has never reported: it was not started, or cannot reach this machine's addresses",
+                    self.processes(&[*number])
                 ));
                 continue;
             };
@@ -103,7 +104,7 @@ impl Hang<'_> {
                 let first = format!("look first at that rank's device and link (dmesg on {host}), then: ");
                 (format!(", {} furthest behind", name(one, self.ranks, self.servers, rank)), first)
             }
-            _ => (format!(", {} furthest behind", ranks(&stuck)), String::new()),
+            _ => (format!(", {} furthest behind", self.processes(&stuck)), String::new()),
         };
         let advice = match hosts[..] {
             [host] => {
@@ -114,8 +115,9 @@ impl Hang<'_> {
                 hosts.join(", ")
             ),
         };
+        let of_what = if self.servers > 0 { "processes" } else { "ranks" };
         format!(
-            "all {} ranks wait for each other in {place}{behind}: what they send does not arrive: {first}{advice}",
+            "all {} {of_what} wait for each other in {place}{behind}: what they send does not arrive: {first}{advice}",
             self.live.len()
         )
     }
@@ -138,7 +140,7 @@ impl Hang<'_> {
                 let place = of_host.first().map_or_else(String::new, |(_, rank)| rank.place());
                 format!(
                     "host {host} with {} has not been heard for {silence} s, last in {place}: it or its link is down",
-                    ranks(&numbers)
+                    self.processes(&numbers)
                 )
             })
             .collect()
@@ -156,7 +158,16 @@ impl Hang<'_> {
         // Most of them are at one place; the furthest is the one that all come to.
         let place =
             waiting.iter().filter_map(|number| self.live.get(number)).max_by_key(|rank| rank.position())?.place();
-        Some(format!("{} {verb} for {whom} in {place}", ranks(waiting)))
+        Some(format!("{} {verb} for {whom} in {place}", self.processes(waiting)))
+    }
+
+    /// `ranks 0, 2-5 and server 1`.
+    fn processes(&self, numbers: &[u32]) -> String {
+        let first_server = self.ranks - self.servers;
+        let (ranks, servers): (Vec<u32>, Vec<u32>) = numbers.iter().partition(|number| **number < first_server);
+        let servers: Vec<u32> = servers.into_iter().map(|number| number - first_server).collect();
+        let named = [("rank", ranks), ("server", servers)].into_iter().filter(|(_, numbers)| !numbers.is_empty());
+        named.map(|(what, numbers)| list(what, &numbers)).collect::<Vec<_>>().join(" and ")
     }
 }
 
@@ -171,7 +182,7 @@ pub fn name(number: u32, of: u32, servers: u32, rank: Option<&Rank>) -> String {
 }
 
 /// `rank 3`, `ranks 0, 2-5`.
-fn ranks(numbers: &[u32]) -> String {
+fn list(what: &str, numbers: &[u32]) -> String {
     let mut spans: Vec<(u32, u32)> = Vec::new();
     for number in numbers {
         match spans.last_mut() {
@@ -183,7 +194,7 @@ fn ranks(numbers: &[u32]) -> String {
         .into_iter()
         .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
         .collect();
-    format!("{} {}", if numbers.len() == 1 { "rank" } else { "ranks" }, spans.join(", "))
+    format!("{what}{} {}", if numbers.len() == 1 { "" } else { "s" }, spans.join(", "))
 }
 
 #[cfg(test)]
@@ -192,7 +203,18 @@ mod tests {
 
     #[test]
     fn lists_of_ranks_are_short() {
-        assert_eq!(ranks(&[3]), "rank 3");
-        assert_eq!(ranks(&[0, 2, 3, 4, 9]), "ranks 0, 2-4, 9");
+        assert_eq!(list("rank", &[3]), "rank 3");
+        assert_eq!(list("rank", &[0, 2, 3, 4, 9]), "ranks 0, 2-4, 9");
+    }
+
+    #[test]
+    fn servers_are_listed_by_their_own_numbers() {
+        let now = Instant::now();
+        let hang =
+            Hang { ranks: 6, servers: 2, live: BTreeMap::new(), unheard: vec![2, 5], patience: Duration::ZERO, now };
+        assert_eq!(hang.processes(&[0, 1, 3, 4, 5]), "ranks 0-1, 3 and servers 0-1");
+        assert_eq!(hang.processes(&[5]), "server 1");
+        let words = "has never reported: it was not started, or cannot reach this machine's addresses";
+        assert_eq!(hang.describe(), format!("rank 2 {words}; server 1 {words}"));
     }
 }

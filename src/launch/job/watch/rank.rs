@@ -75,6 +75,11 @@ impl Rank {
         !self.is_silent(now) && self.at.is_some_and(|at| at.is_waiting)
     }
 
+    /// Whether it was bringing its results together with the others' when it was last heard.
+    pub fn gathers_results(&self) -> bool {
+        self.at.is_some_and(|at| at.phase == Stage::Finishing)
+    }
+
     /// How far it is.
     pub fn position(&self) -> Option<(u32, Stage)> {
         self.at.map(|at| (at.iteration, at.phase))

@@ -135,8 +135,11 @@ impl Watchdog {
             Some((time, RankEnd::Failed(_) | RankEnd::Left)) => now - *time >= GRACE,
             _ => false,
         };
-        let is_needed = |number: &u32| !self.may_lose_ranks || *number >= self.ranks - self.servers;
-        if self.known.iter().any(|(number, rank)| is_needed(number) && is_overdue(rank)) {
+        // Once ranks gather the results each of them waits for every other.
+        let is_needed = |number: u32, rank: &Rank| {
+            !self.may_lose_ranks || number >= self.ranks - self.servers || rank.gathers_results()
+        };
+        if self.known.iter().any(|(number, rank)| is_needed(*number, rank) && is_overdue(rank)) {
             return self.explanation(now);
         }
         self.hang(now)
@@ -579,6 +582,13 @@ mod tests {
         story.say(2, Event::Left(0));
         story.pass(6, &[(0, 3, Stage::Forward, 1.0)]);
         assert!(story.verdict().is_some(), "without its server nobody goes on");
+        let mut story = story_of(true);
+        let gathering = Stage::Finishing;
+        story.pass(1, &[(0, 9, gathering, 0.1), (1, 9, gathering, 0.1), (2, 9, Stage::Serving, 0.1)]);
+        story.say(1, Event::Left(0));
+        story.pass(6, &[(0, 9, gathering, 0.0)]);
+        let words = "rank 1 of 2 on host b died without a word in iteration 9, gathering the results";
+        assert_eq!(story.verdict().as_deref(), Some(words), "whose results are missing");
         let mut story = story_of(false);
         story.say(2, Event::Left(0));
         story.pass(6, &[(0, 2, BUCKET, 0.0), (1, 2, BUCKET, 0.0)]);

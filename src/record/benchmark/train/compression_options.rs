@@ -1,7 +1,7 @@
 //! The option `--gradient-compression`: how it is typed and shown, and what does not go with it. Half precision is the
 //! wire's own (`--wire`), and this option only another name for it.
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
 use crate::benchmark::kv_store::{KvStore, KvStoreConfig};
@@ -22,11 +22,12 @@ pub fn check(config: &TrainConfig) -> anyhow::Result<()> {
         "--gradient-compression {compression} codes what is exchanged, and --backend none exchanges nothing: leave one of them out"
     );
     let kv_store = config.kv_store.kv_store;
-    ensure!(
-        kv_store == KvStore::Ring,
-        "--gradient-compression {compression} codes what --kv-store ring exchanges, and --kv-store is {kv_store}: choose \
-         --gradient-compression fp16 or bf16, or --kv-store ring"
-    );
+    if let Some(why) = no_codes(kv_store) {
+        bail!(
+            "--gradient-compression {compression} goes with --kv-store ring and dist_*, and --kv-store is {kv_store}: {why}. \
+             Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync"
+        );
+    }
     ensure!(
         wire == Wire::Fp32,
         "--gradient-compression {compression} and --wire {wire} contradict each other: a code has a form of its own, leave \
@@ -48,6 +49,18 @@ pub fn check(config: &TrainConfig) -> anyhow::Result<()> {
          --gradient-compression fp16 or bf16"
     );
     Ok(())
+}
+
+/// Why a kv-store takes no codes; `None` where it does.
+fn no_codes(kv_store: KvStore) -> Option<&'static str> {
+    match kv_store {
+        KvStore::Local => Some("MXNet's ignores the code and sends values"),
+        KvStore::Nccl => Some("MXNet's refuses codes too, which NCCL cannot add"),
+        KvStore::Device => Some("its owners get sums, and codes cannot be added on the way"),
+        KvStore::Ring | KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync => {
+            None
+        }
+    }
 }
 
 /// What the option shows: a code alone; half precision shows as the wire's type.
@@ -132,8 +145,16 @@ mod tests {
         let check = |config: TrainConfig| check(&config).expect_err("refused").to_string();
         assert!(check(TrainConfig { dtype: Dtype::Fp16, ..coded.clone() }).contains("--dtype fp16"));
         assert!(check(TrainConfig { autotune: true, ..coded.clone() }).contains("--autotune"));
-        let kv_store = KvStoreConfig { kv_store: KvStore::Device, ..KvStoreConfig::default() };
-        assert!(check(TrainConfig { kv_store, ..coded.clone() }).contains("--kv-store is device"));
+        let with = |kv_store: KvStore| {
+            let kv_store = KvStoreConfig { kv_store, ..KvStoreConfig::default() };
+            TrainConfig { kv_store, ..coded.clone() }
+        };
+        assert!(check(with(KvStore::Device)).contains("--kv-store is device: its owners get sums"));
+        assert!(check(with(KvStore::Local)).contains("--kv-store is local: MXNet's ignores the code"));
+        assert!(check(with(KvStore::Nccl)).contains("--kv-store is nccl: MXNet's refuses codes too"));
+        for kv_store in [KvStore::DistSync, KvStore::DistDeviceSync, KvStore::DistAsync, KvStore::DistDeviceAsync] {
+            super::check(&with(kv_store)).expect("servers decode");
+        }
         assert!(check(TrainConfig { device: DeviceChoice::Cuda, ..coded }).contains("--device is cuda"));
     }
 }

@@ -83,7 +83,7 @@ impl Options for TrainConfig {
                 "gradient-compression",
                 "CODE",
                 "Form in which gradients are exchanged: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD (MXNet's), or \
-                 topk:RATIO of each bucket's values; codes keep what they leave out for the next step",
+                 topk:RATIO of each bucket's values (with servers of each array's); codes keep what they leave out for the next step",
                 compression_options::text,
                 compression_options::set,
             )

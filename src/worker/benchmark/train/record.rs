@@ -56,7 +56,11 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         matrix_product,
         kv_store,
         compression: coded.map(|Coded { residual_norm, code, elements }| {
-            CompressionUse::new(world.gather(&[residual_norm]).concat(), code, elements)
+            let residual_norm = world.gather(&[residual_norm]).concat();
+            match header.config.kv_store.kv_store.has_servers() {
+                true => CompressionUse::with_servers(residual_norm, code, elements),
+                false => CompressionUse::new(residual_norm, code, elements),
+            }
         }),
         nccl: session.nccl_lines(),
         host_use: counters.hosts,

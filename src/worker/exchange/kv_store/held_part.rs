@@ -8,14 +8,44 @@ use std::sync::PoisonError;
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use crate::exchange::codec::Codec;
+use crate::exchange::memory;
+use crate::exchange::request::ExchangeRequest;
 use crate::ffi::host_array::HostArray;
+use crate::ffi::host_values::{bytes, floats_mut};
 use crate::ffi::shim::{self, SgdStep};
+
+/// In what form workers push gradients.
+#[derive(Debug, Clone, Copy)]
+pub enum PushForm {
+    /// All of them, in this type.
+    Values(Kind),
+    /// Codes, each of one part.
+    Codes(Codec),
+}
+
+impl PushForm {
+    /// What `request` asks for.
+    pub fn of(request: &ExchangeRequest) -> Result<PushForm> {
+        let codec = Codec::new(request.compression, true)?;
+        Ok(codec.map_or(PushForm::Values(memory::kind(request.exchange.wire)), PushForm::Codes))
+    }
+
+    /// Room for a push of so many gradients.
+    fn room(&self, gradients: usize) -> Result<HostArray> {
+        match self {
+            PushForm::Values(wire) => HostArray::zeros(gradients, *wire),
+            PushForm::Codes(codec) => HostArray::zeros(codec.code_bytes(gradients) / size_of::<f32>(), Kind::Float),
+        }
+    }
+}
 
 /// Shared by the readers, each of which writes into its own worker's place, and the thread that updates.
 pub struct HeldPart {
     length: usize,
+    form: PushForm,
     weights: HostArray,
-    /// Of each worker, in the wire's type.
+    /// Of each worker.
     pushes: Vec<HostArray>,
     /// Only the thread that updates takes it.
     own: Mutex<Own>,
@@ -32,13 +62,14 @@ struct Own {
 }
 
 impl HeldPart {
-    /// Of `length` weights, for so many workers whose gradients are of the type `wire`.
-    pub fn new(length: usize, wire: Kind, pushers: usize) -> Result<HeldPart> {
+    /// Of `length` weights, for so many workers who push in this form.
+    pub fn new(length: usize, form: PushForm, pushers: usize) -> Result<HeldPart> {
         let zeros = || Tensor::f_zeros([length as i64], (Kind::Float, Device::Cpu));
         Ok(HeldPart {
             length,
+            form,
             weights: HostArray::zeros(length, Kind::Float)?,
-            pushes: (0..pushers).map(|_| HostArray::zeros(length, wire)).collect::<Result<_>>()?,
+            pushes: (0..pushers).map(|_| form.room(length)).collect::<Result<_>>()?,
             own: Mutex::new(Own {
                 momenta: zeros()?,
                 sum: zeros()?,
@@ -56,7 +87,7 @@ impl HeldPart {
 
     /// Bytes of a push.
     pub fn pushed_bytes(&self) -> usize {
-        self.pushes.first().map_or(0, |push| push.bytes_of(self.length))
+        self.pushes.first().map_or(0, |push| push.bytes_of(push.tensor().numel()))
     }
 
     /// Reads its first values, before anything else is done with it.
@@ -66,7 +97,8 @@ impl HeldPart {
 
     /// Reads what a worker pushes, who pushes nothing more to it before it has got the weights back.
     pub fn receive_push(&self, pusher: usize, input: &mut impl Read) -> Result<()> {
-        Ok(self.pushes[pusher].receive(0..self.length, input)?)
+        let push = &self.pushes[pusher];
+        Ok(push.receive(0..push.tensor().numel(), input)?)
     }
 
     /// Counts a worker's push of this round; how many are there.
@@ -93,10 +125,21 @@ impl HeldPart {
     pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
         let own = &mut *self.own();
         let mut pushes = self.pushes[pushers].iter().map(HostArray::tensor);
-        let Some(first) = pushes.next() else { return self.snapshot() };
-        own.sum.f_copy_(first)?;
-        for push in pushes {
-            let _ = own.sum.f_add_(push)?;
+        match self.form {
+            PushForm::Values(_) => {
+                let Some(first) = pushes.next() else { return self.snapshot() };
+                own.sum.f_copy_(first)?;
+                for push in pushes {
+                    let _ = own.sum.f_add_(push)?;
+                }
+            }
+            PushForm::Codes(codec) => {
+                let sum = floats_mut(&mut own.sum, &(0..self.length))?;
+                sum.fill(0.0);
+                for push in pushes {
+                    codec.decode_and_add(bytes(push, &(0..push.numel()))?, sum);
+                }
+            }
         }
         match step {
             Some(step) => shim::sgd(self.weights.tensor(), &own.sum, &own.momenta, step, None)?,
@@ -122,6 +165,7 @@ impl HeldPart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::codec::two_bit::TwoBit;
 
     fn pushed(part: &HeldPart, pusher: usize, values: [f32; 2]) {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -136,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_round_is_whole_when_all_have_pushed() {
-        let part = HeldPart::new(2, Kind::Float, 2).expect("memory");
+        let part = HeldPart::new(2, PushForm::Values(Kind::Float), 2).expect("memory");
         pushed(&part, 1, [1.0, 2.0]);
         assert_eq!(part.count(1), 1);
         pushed(&part, 0, [3.0, -2.0]);
@@ -148,8 +192,28 @@ mod tests {
     }
 
     #[test]
+    fn codes_are_decoded_and_added_in_fp32() {
+        let codec = Codec::TwoBit(TwoBit { threshold: 0.25 });
+        let part = HeldPart::new(17, PushForm::Codes(codec), 3).expect("memory");
+        assert_eq!((part.pushed_bytes(), part.weight_bytes()), (8, 68), "a word for 16 values");
+        // The sum of what three workers' codes say; the last value has a word of its own.
+        for (pusher, [first, last]) in [[0.5, -0.25], [0.25, -1.0], [-0.25, 0.125]].into_iter().enumerate() {
+            let (mut gradient, mut code) = ([0.0; 17], [0; 8]);
+            (gradient[0], gradient[16]) = (first, last);
+            codec.encode(&mut [0.0; 17], &gradient, &mut code).expect("finite");
+            part.receive_push(pusher, &mut &code[..]).expect("as many");
+        }
+        let weights = values(part.update(0..3, STEP).expect("an update"));
+        assert_eq!((weights[0], weights[16]), (-0.5 * 0.25, 0.5 * 0.5));
+        assert!(weights[1..16].iter().all(|weight| *weight == 0.0), "{weights:?}");
+        // The next sum begins at zero.
+        let weights = values(part.update(2..3, STEP).expect("an update"));
+        assert_eq!((weights[0], weights[16]), (0.0, 0.25));
+    }
+
+    #[test]
     fn staleness_counts_the_updates_of_others() {
-        let part = HeldPart::new(2, Kind::BFloat16, 2).expect("memory");
+        let part = HeldPart::new(2, PushForm::Values(Kind::BFloat16), 2).expect("memory");
         assert_eq!((part.pushed_bytes(), part.weight_bytes()), (4, 8));
         for pusher in [1, 1, 0] {
             part.receive_push(pusher, &mut &[0; 4][..]).expect("as many");

@@ -14,8 +14,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::exchange::kv_store::meeting::{self, ServerFacts};
 use crate::exchange::kv_store::plan::PlannedPart;
-use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, ServerReport};
+use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, ServerReport};
+use crate::exchange::kv_store::push_codes::PushCodes;
+use crate::exchange::reducer::Coded;
 use crate::ffi::host_array::HostArray;
+use crate::ffi::host_values::floats;
 use crate::job::heartbeat;
 
 /// Between two questions whether a part's gradients are there to be sent.
@@ -41,6 +44,8 @@ struct Shared {
     /// Gradients, in the wire's type, and weights as they come back, fp32; each as long as all weights.
     wire: Arc<HostArray>,
     weights: Arc<HostArray>,
+    /// Where codes go instead of gradients.
+    codes: Option<PushCodes>,
     state: Mutex<State>,
     /// Something in the state has changed.
     changed: Condvar,
@@ -75,12 +80,14 @@ impl Links {
         parts: Vec<PlannedPart>,
         [wire, weights]: [Arc<HostArray>; 2],
         initial: &HostArray,
+        codes: Option<PushCodes>,
     ) -> Result<Links> {
         let reports = servers.iter().map(|_| None).collect();
         let shared = Arc::new(Shared {
             parts,
             wire,
             weights,
+            codes,
             state: Mutex::new(State { reports, ..State::default() }),
             changed: Condvar::new(),
             sent: AtomicU64::new(0),
@@ -146,6 +153,11 @@ impl Links {
         Ok(state.reports.iter().flatten().cloned().collect())
     }
 
+    /// What codes did, where they go.
+    pub fn coded(&self) -> Option<Coded> {
+        self.shared.codes.as_ref().map(PushCodes::coded)
+    }
+
     /// Bytes sent and received by steps, headers included; once it has [ended](Links::end).
     pub fn bytes_of_steps(&self) -> [u64; 2] {
         self.bytes_of_steps
@@ -187,29 +199,44 @@ impl Shared {
         }
     }
 
-    /// Keeps the first failure.
     fn report(&self, server: &str, ended: Result<()>) {
         if let Err(error) = ended {
-            let failure = format!(
+            self.fail(format!(
                 "the connection to {server} broke ({error:#}): that process has ended, or its host or link is down"
-            );
-            self.state().failure.get_or_insert(failure);
-            self.changed.notify_all();
+            ));
         }
     }
 
+    /// Keeps the first failure.
+    fn fail(&self, failure: String) {
+        self.state().failure.get_or_insert(failure);
+        self.changed.notify_all();
+    }
+
     fn send(&self, mut output: &TcpStream, orders: &Receiver<Order>) -> Result<()> {
+        let mut code = Vec::new();
         for order in orders {
             match order {
                 Order::Push { part, iteration, mut is_there } => {
-                    let elements = self.parts[part as usize].elements.clone();
+                    let planned = &self.parts[part as usize];
+                    let elements = planned.elements.clone();
                     while !is_there(elements.clone())? {
                         thread::sleep(PAUSE);
                     }
-                    let bytes = self.wire.bytes_of(elements.len());
+                    if let Some(codes) = &self.codes {
+                        let gradient = floats(self.wire.tensor(), &elements)?;
+                        if let Err(error) = codes.encode((part, planned), iteration, gradient, &mut code) {
+                            self.fail(error.to_string());
+                            return Ok(());
+                        }
+                    }
+                    let bytes = if self.codes.is_some() { code.len() } else { self.wire.bytes_of(elements.len()) };
                     let header = Header { kind: FrameKind::Push, part, iteration, bytes: bytes as u64 };
                     output.write_all(&header.encode())?;
-                    self.wire.send(elements, &mut output)?;
+                    match self.codes {
+                        Some(_) => output.write_all(&code)?,
+                        None => self.wire.send(elements, &mut output)?,
+                    }
                     self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     heartbeat::count_progress();
                 }
@@ -239,7 +266,7 @@ impl Shared {
                     self.state().arrived += 1;
                 }
                 FrameKind::Report => {
-                    let report = protocol::read_message(&header, &mut input)?;
+                    let report = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
                     self.state().reports[number] = Some(report);
                     self.changed.notify_all();
                     return Ok(());

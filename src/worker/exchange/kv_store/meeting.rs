@@ -5,11 +5,12 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::host::inspection::Interface;
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::kv_store::protocol::{self, FrameKind, Header, Hello};
+use crate::exchange::kv_store::callers;
+use crate::exchange::kv_store::protocol::{self, FrameKind, Header, Hello, LONGEST_GREETING};
 use crate::host::{facts, network};
 use crate::job::heartbeat;
 use crate::job::world::World;
@@ -102,28 +103,7 @@ fn addresses(interfaces: &[Interface], chosen: Option<&str>) -> Vec<IpAddr> {
 /// The connections of as many workers as push, in their order.
 pub fn accept(listener: &TcpListener, token: u64, pushers: usize) -> Result<Vec<TcpStream>> {
     let _waiting = heartbeat::wait();
-    let mut connections: Vec<Option<TcpStream>> = (0..pushers).map(|_| None).collect();
-    while connections.iter().any(Option::is_none) {
-        let (stream, _) = listener.accept().context("workers cannot connect")?;
-        // Strangers, and workers that gave this address up, are left alone.
-        if let Ok(pusher) = welcome(&stream, token, pushers) {
-            connections[pusher] = Some(stream);
-        }
-    }
-    Ok(connections.into_iter().flatten().collect())
-}
-
-fn welcome(mut stream: &TcpStream, token: u64, pushers: usize) -> Result<usize> {
-    stream.set_read_timeout(Some(HELLO_PATIENCE))?;
-    let header = Header::read(&mut stream)?;
-    let hello: Hello = protocol::read_message(&header, &mut stream)?;
-    if header.kind != FrameKind::Hello || hello.token != token || hello.pusher >= pushers {
-        bail!("a stranger");
-    }
-    stream.set_read_timeout(None)?;
-    stream.set_nodelay(true)?;
-    protocol::send_message(&mut stream, FrameKind::Welcome, &())?;
-    Ok(hello.pusher)
+    callers::accept(listener, token, pushers, HELLO_PATIENCE)
 }
 
 /// A connection to `server` for worker `pusher` of those that push.
@@ -159,7 +139,8 @@ fn greet(address: &SocketAddr, hello: &Hello) -> Result<TcpStream> {
         ErrorKind::UnexpectedEof => anyhow::anyhow!("who listens there is no server of this job"),
         _ => error.into(),
     })?;
-    protocol::read_message::<()>(&header, &mut stream)?;
+    ensure!(header.kind == FrameKind::Welcome, "who listens there answered {:?}", header.kind);
+    protocol::read_message::<()>(&header, &mut stream, LONGEST_GREETING)?;
     stream.set_read_timeout(None)?;
     Ok(stream)
 }

@@ -3,9 +3,10 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`server`] | a server process: sums, updates, answers; [`held_part`] is what it holds |
-//! | [`worker`] | a rank that trains with servers; [`links`] are its connections, [`host_sum`] what its host adds up first |
+//! | [`worker`] | a rank that trains with servers; [`links`] are its connections, [`host_sum`] what its host adds up first,
+//! | | [`push_codes`] what goes instead of gradients |
 //! | [`owners`] | the kv-stores without servers: a rank sums, updates and sends the weights |
-//! | [`meeting`] | how they find each other |
+//! | [`meeting`] | how they find each other; [`callers`] tells workers from strangers |
 //! | [`protocol`] | what they say |
 //! | [`plan`] | which server holds which values; pure |
 //!
@@ -14,6 +15,7 @@
 //! each connection has threads of its own, so that no array waits for another. MPI starts the processes, tells
 //! workers where servers listen, and brings the results together.
 
+mod callers;
 mod held_part;
 mod host_sum;
 mod links;
@@ -21,5 +23,6 @@ mod meeting;
 pub mod owners;
 mod plan;
 mod protocol;
+mod push_codes;
 pub mod server;
 pub mod worker;

@@ -11,6 +11,10 @@ use ringmark_record::benchmark::kv_store::placement::{self, Part};
 pub struct PlannedPart {
     /// From 0.
     pub server: usize,
+    /// MXNet's number of its parameter.
+    pub key: usize,
+    /// Place of its first value in that.
+    pub first: usize,
     /// Its place in the flat weights.
     pub elements: Range<usize>,
 }
@@ -32,7 +36,7 @@ pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement) -> Resul
     }
     let planned = |Part { key, server, values }: Part| {
         let start = starts[lengths.len() - 1 - key];
-        PlannedPart { server, elements: start + values.start..start + values.end }
+        PlannedPart { server, key, first: values.start, elements: start + values.start..start + values.end }
     };
     let mut parts: Vec<PlannedPart> = placement::place(&written, servers, placement).into_iter().map(planned).collect();
     parts.sort_by_key(|part| part.elements.start);
@@ -55,6 +59,10 @@ mod tests {
         assert_eq!(next, lengths.iter().sum::<usize>());
         // Backward's last array is MXNet's key 0, its first one key 2: 2 * 9973 is even.
         assert_eq!(parts.iter().map(|part| part.server).collect::<Vec<_>>(), [0, 0, 1, 0]);
+        assert_eq!(
+            parts.iter().map(|part| (part.key, part.first)).collect::<Vec<_>>(),
+            [(2, 0), (1, 0), (1, parts[1].elements.len()), (0, 0)]
+        );
     }
 
     #[test]

@@ -108,8 +108,11 @@ pub struct ServerReport {
     pub lost: Vec<(usize, u32)>,
 }
 
-/// Longest message in JSON: a list of lost workers is the longest.
-const LONGEST_MESSAGE: u64 = 1 << 24;
+/// Longest hello or welcome in bytes: what somebody says who may be a stranger.
+pub const LONGEST_GREETING: u64 = 1 << 10;
+
+/// Longest report: its list of lost workers is what may be long.
+pub const LONGEST_REPORT: u64 = 1 << 24;
 
 /// Sends a message in JSON.
 pub fn send_message(output: &mut impl Write, kind: FrameKind, message: &impl Serialize) -> Result<()> {
@@ -119,9 +122,9 @@ pub fn send_message(output: &mut impl Write, kind: FrameKind, message: &impl Ser
     Ok(())
 }
 
-/// The payload of `header` as a message in JSON.
-pub fn read_message<T: DeserializeOwned>(header: &Header, input: &mut impl Read) -> Result<T> {
-    ensure!(header.bytes <= LONGEST_MESSAGE, "a message of {} bytes", header.bytes);
+/// The payload of `header` as a message in JSON of at most `longest` bytes.
+pub fn read_message<T: DeserializeOwned>(header: &Header, input: &mut impl Read, longest: u64) -> Result<T> {
+    ensure!(header.bytes <= longest, "a message of {} bytes, at most {longest} are one of ours", header.bytes);
     let mut text = vec![0; header.bytes as usize];
     input.read_exact(&mut text)?;
     serde_json::from_slice(&text).context("a message that is none of ours")
@@ -149,8 +152,11 @@ mod tests {
         send_message(&mut sent, FrameKind::Hello, &hello).expect("memory takes it");
         let input = &mut &sent[..];
         let header = Header::read(input).expect("ours");
-        assert_eq!((header.kind, read_message::<Hello>(&header, input).expect("ours")), (FrameKind::Hello, hello));
-        let long = Header { bytes: u64::MAX, ..Header::bare(FrameKind::Hello) };
-        assert!(read_message::<Hello>(&long, &mut &[][..]).is_err());
+        let read: Hello = read_message(&header, input, LONGEST_GREETING).expect("ours");
+        assert_eq!((header.kind, read), (FrameKind::Hello, hello));
+        // Refused by its header alone, before there is memory for it.
+        let long = Header { bytes: LONGEST_GREETING + 1, ..Header::bare(FrameKind::Hello) };
+        let error = read_message::<Hello>(&long, &mut &[b' '; 2048][..], LONGEST_GREETING).expect_err("too long");
+        assert_eq!(error.to_string(), "a message of 1025 bytes, at most 1024 are one of ours");
     }
 }

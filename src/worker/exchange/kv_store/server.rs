@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 use std::io::BufReader;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -22,11 +22,10 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::host::heartbeat::Stage;
 
-use crate::exchange::kv_store::held_part::HeldPart;
+use crate::exchange::kv_store::held_part::{HeldPart, PushForm};
 use crate::exchange::kv_store::meeting::{self, Announcement, Roster, ServerFacts};
 use crate::exchange::kv_store::plan;
 use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, ServerReport};
-use crate::exchange::memory;
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::ffi::host_array::HostArray;
 use crate::host::facts;
@@ -92,15 +91,16 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let plan = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
     let pushers = roster.pushers();
     let number = world.rank() as usize;
-    let wire = memory::kind(request.exchange.wire);
+    let form = PushForm::of(request)?;
     let held = |(part, planned): (usize, &plan::PlannedPart)| {
         let is_held = planned.server == number;
-        is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), wire, pushers.len())?)))
+        is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), form, pushers.len())?)))
     };
     let parts: Result<Vec<(u32, HeldPart)>> = plan.iter().enumerate().filter_map(held).collect();
     let parts = Arc::new(Parts::new(plan.len(), parts?));
 
     let connections = meeting::accept(&listener, token, pushers.len())?;
+    drop(listener);
     let (sender, heard) = mpsc::channel();
     let mut server = Server {
         request,
@@ -134,11 +134,10 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         if server.pushers.iter().any(|pusher| pusher.state == PusherState::Lost) {
             world.note_loss();
         }
-        // Writers end when they have sent all; readers have ended with their workers, or do when the server fails.
+        // Writers end when they have sent all, readers with this; when the server fails both do at once.
         server.pushers.clear();
-        if served.is_err() {
-            connections.iter().for_each(|connection| drop(connection.shutdown(std::net::Shutdown::Both)));
-        }
+        let what = if served.is_err() { Shutdown::Both } else { Shutdown::Read };
+        connections.iter().for_each(|connection| drop(connection.shutdown(what)));
         served
     })
 }
@@ -255,7 +254,8 @@ impl Server<'_> {
     /// A worker's connection has broken.
     fn lose(&mut self, pusher: usize, problem: &str) -> Result<()> {
         let lost = &mut self.pushers[pusher];
-        if lost.state == PusherState::Ended {
+        // Those that do not wait for each other wait at the end, and are not to wait for this one's results.
+        if lost.state == PusherState::Ended && !self.request.kv_store.kv_store.is_asynchronous() {
             return Ok(());
         }
         lost.state = PusherState::Lost;
@@ -301,13 +301,12 @@ impl Server<'_> {
     }
 }
 
-/// Reads all that a worker sends, until it has ended.
+/// Reads all that a worker sends, until its connection ends.
 fn read(connection: &TcpStream, pusher: usize, parts: &Parts, heard: &Sender<(usize, Heard)>) {
     let mut input = BufReader::with_capacity(1 << 16, connection);
     loop {
         let event = read_frame(&mut input, pusher, parts).unwrap_or_else(|error| Heard::Lost(format!("{error:#}")));
-        // A worker that has ended says nothing more, and may wait for this process before it closes the connection.
-        let is_last = matches!(event, Heard::End | Heard::Lost(_));
+        let is_last = matches!(event, Heard::Lost(_));
         if heard.send((pusher, event)).is_err() || is_last {
             return;
         }

@@ -4,6 +4,7 @@
 //! The ranks of a host add up their gradients first, where they wait for each other anyway, and one of them pushes the
 //! sum. With `dist_async` they do not wait for each other, so each pushes its own; on GPUs too.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,14 +16,16 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Tensor};
 
+use crate::exchange::codec::Codec;
 use crate::exchange::kv_store::host_sum::HostSum;
 use crate::exchange::kv_store::links::{IsThere, Links};
 use crate::exchange::kv_store::meeting::{Announcement, Roster, WorkerFacts};
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::ServerReport;
+use crate::exchange::kv_store::push_codes::PushCodes;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory;
-use crate::exchange::reducer::{GradientReducer, GradientSink};
+use crate::exchange::reducer::{Coded, GradientReducer, GradientSink};
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
 use crate::ffi::host_array::HostArray;
@@ -48,6 +51,7 @@ impl WithServers {
         let Parameters { weights, tensors, gradients } = parameters;
         let (world, device) = (session.world, session.device());
         let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
+        let codec = Codec::new(request.compression, device == Device::Cpu)?;
         let host_sum = match sums_on_host(request.kv_store.kv_store, world, device) {
             true => Some(HostSum::join(weights.numel(), request.exchange.wire, world)?),
             false => None,
@@ -69,7 +73,8 @@ impl WithServers {
             Some(pusher) => {
                 let initial = HostArray::of(weights.f_to_device(Device::Cpu)?)?;
                 let arrays = [wire.clone(), pulled.clone()];
-                Some(Links::open(&roster.servers, pusher, parts.clone(), arrays, &initial)?)
+                let codes = codec.map(|codec| PushCodes::new(codec, world.rank(), &parts));
+                Some(Links::open(&roster.servers, pusher, parts.clone(), arrays, &initial, codes)?)
             }
             None => None,
         };
@@ -79,7 +84,9 @@ impl WithServers {
             Device::Cpu => None,
             _ => Some(Tensor::f_zeros([weights.numel() as i64], (wire.tensor().kind(), device))?),
         };
-        let pushes = Arc::new(Mutex::new(Pushes { links, host_sum, wire, pulled, device_wire, iteration: 1, done: 0 }));
+        let has_codes = codec.is_some();
+        let pushes = Pushes { links, host_sum, wire, pulled, device_wire, has_codes, iteration: 1, done: 0 };
+        let pushes = Arc::new(Mutex::new(pushes));
         // A bucket a parameter: each is a key, and leaves when backward has it.
         let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..request.exchange };
         let sink = Box::new(Sink(pushes.clone()));
@@ -171,6 +178,10 @@ impl GradientExchange for WithServers {
         self.reducer.is_asynchronous()
     }
 
+    fn coded(&self) -> Option<Coded> {
+        self.reducer.coded()
+    }
+
     /// Keys are what they are.
     fn set_sizes(&mut self, _sizes: &ExchangeConfig) -> Result<()> {
         Ok(())
@@ -184,6 +195,8 @@ impl GradientExchange for WithServers {
             let bytes = pushes.links.as_ref().map_or([0; 2], Links::bytes_of_steps);
             (reports, f64::from(pushes.iteration - 1), bytes)
         };
+        // From here on each rank waits for the results of every other that is left.
+        heartbeat::enter_and_tell(Stage::Finishing);
         let lost = self.lost(&reports);
         let ranks: Vec<u32> = lost.iter().map(|lost| lost.rank).collect();
         session.world.go_on_without(&ranks)?;
@@ -223,14 +236,19 @@ impl WithServers {
         reports.iter().enumerate().map(server).collect()
     }
 
-    /// Ranks that ended before the others, as the first server saw it.
+    /// Ranks that ended before the others, as any of the servers saw it: every rank has the same reports.
     fn lost(&self, reports: &[ServerReport]) -> Vec<LostRank> {
+        let mut last: BTreeMap<usize, u32> = BTreeMap::new();
+        for (pusher, iteration) in reports.iter().flat_map(|report| &report.lost) {
+            let last = last.entry(*pusher).or_default();
+            *last = (*last).max(*iteration);
+        }
         let pushers = self.roster.pushers();
-        let lost = |(pusher, iteration): &(usize, u32)| {
-            let rank = pushers[*pusher];
-            LostRank { rank, host: self.roster.workers[rank as usize].host.clone(), iteration: *iteration }
+        let lost = |(pusher, iteration): (usize, u32)| {
+            let rank = pushers[pusher];
+            LostRank { rank, host: self.roster.workers[rank as usize].host.clone(), iteration }
         };
-        reports.first().map(|report| report.lost.iter().map(lost).collect()).unwrap_or_default()
+        last.into_iter().map(lost).collect()
     }
 }
 
@@ -243,6 +261,8 @@ struct Pushes {
     pulled: Arc<HostArray>,
     /// The wire on a GPU.
     device_wire: Option<Tensor>,
+    /// Whether codes are pushed, by this rank or another of its host.
+    has_codes: bool,
     /// From 1.
     iteration: u32,
     /// Ranges that are done since the start.
@@ -356,5 +376,10 @@ impl GradientSink for Sink {
             links.check()?;
         }
         Ok(pushes.done)
+    }
+
+    fn coded(&self) -> Option<Coded> {
+        let pushes = self.pushes();
+        pushes.has_codes.then(|| pushes.links.as_ref().and_then(Links::coded).unwrap_or_default())
     }
 }

@@ -1,0 +1,98 @@
+//! What a worker pushes instead of gradients where codes were asked for: the code of each part, on its own. What a code leaves
+//! out stays here.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Result, bail};
+
+use crate::exchange::codec::Codec;
+use crate::exchange::kv_store::plan::PlannedPart;
+use crate::exchange::reducer::Coded;
+
+/// One worker's side.
+pub struct PushCodes {
+    codec: Codec,
+    /// Who pushes.
+    rank: u32,
+    /// What was left out so far, of each part: the thread that sends to the part's server is alone with it.
+    residuals: Vec<Mutex<Vec<f32>>>,
+}
+
+impl PushCodes {
+    /// Of what `rank` pushes.
+    pub fn new(codec: Codec, rank: u32, parts: &[PlannedPart]) -> PushCodes {
+        let residuals = parts.iter().map(|part| Mutex::new(vec![0.0; part.elements.len()])).collect();
+        PushCodes { codec, rank, residuals }
+    }
+
+    /// The code of `gradient`, of part `number`, in place of what is in `code`.
+    pub fn encode(
+        &self,
+        (number, part): (u32, &PlannedPart),
+        iteration: u32,
+        gradient: &[f32],
+        code: &mut Vec<u8>,
+    ) -> Result<()> {
+        code.resize(self.codec.code_bytes(gradient.len()), 0);
+        let mut residual = taken(&self.residuals[number as usize]);
+        if let Err(value) = self.codec.encode(&mut residual, gradient, code) {
+            bail!(
+                "the gradient that rank {} pushes is not finite in key {} of iteration {iteration} (value {} of the array): \
+                 lower --lr, or look for the cause without --gradient-compression",
+                self.rank,
+                part.key,
+                part.first + value.index
+            );
+        }
+        Ok(())
+    }
+
+    /// What was done, between two steps.
+    pub fn coded(&self) -> Coded {
+        let mut coded = Coded::default();
+        let mut squares = 0.0;
+        for residual in &self.residuals {
+            let residual = taken(residual);
+            squares += residual.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();
+            coded.code.0 += self.codec.code_bytes(residual.len()) as u64;
+            coded.elements += residual.len();
+        }
+        Coded { residual_norm: squares.sqrt(), ..coded }
+    }
+}
+
+fn taken(residual: &Mutex<Vec<f32>>) -> MutexGuard<'_, Vec<f32>> {
+    residual.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmark_record::benchmark::kv_store::KeyPlacement;
+
+    use super::*;
+    use crate::exchange::codec::two_bit::TwoBit;
+    use crate::exchange::kv_store::plan;
+
+    #[test]
+    fn each_part_has_its_own_code_and_residual() {
+        let parts = plan::plan(&[17, 1], 1, KeyPlacement::Balanced).expect("one server");
+        let codes = PushCodes::new(Codec::TwoBit(TwoBit { threshold: 0.5 }), 3, &parts);
+        let mut code = Vec::new();
+        codes.encode((0, &parts[0]), 1, &[0.75; 17], &mut code).expect("finite");
+        assert_eq!(code, [0xff, 0xff, 0xff, 0xff, 0xc0, 0, 0, 0]);
+        codes.encode((1, &parts[1]), 1, &[-0.25], &mut code).expect("finite");
+        assert_eq!(code, [0; 4], "in place of the one before");
+        let coded = codes.coded();
+        // A word for every 16 values of a part: two and one.
+        assert_eq!((coded.code.0, coded.elements), (12, 18));
+        assert_eq!(coded.residual_norm, (18.0f64 / 16.0).sqrt());
+        codes.encode((1, &parts[1]), 2, &[-0.25], &mut code).expect("finite");
+        assert_eq!(code, [0x80, 0, 0, 0], "what was left out");
+        let mut gradient = [0.0; 17];
+        gradient[16] = f32::NAN;
+        let error = codes.encode((0, &parts[0]), 3, &gradient, &mut code).expect_err("not finite").to_string();
+        let expected =
+            "the gradient that rank 3 pushes is not finite in key 1 of iteration 3 (value 16 of the array): ";
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
