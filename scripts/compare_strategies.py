@@ -9,7 +9,8 @@ gives the median over rounds and the range. Images are small, so that a step is 
 backward and update are in it all the same.
 
 The bound is the time that the bytes of one direction of the busiest link need at the rate of the link, S being the weights
-in fp32, H the hosts, N the servers: ring 2 (H-1)/H S, servers max(S, H S / N) (docs/kv_store.md).
+in fp32, H the hosts, N the servers: ring and owners 2 (H-1)/H S, servers max(S, H S / N)
+(docs/kv_store.md).
 """
 
 import argparse
@@ -95,7 +96,7 @@ def main():
     for strategy in strategies:
         seconds = figures[strategy.name]
         bound = strategy.bound(weights, options.hosts, RATES[options.rate])
-        share = [f"{'-':>8}", f"{'-':>8}"] if bound is None or strategy.kv_store == "device" else [f"{bound:8.3f}", f"{100 * bound / statistics.median(seconds):8.1f}"]
+        share = [f"{'-':>8}", f"{'-':>8}"] if bound is None else [f"{bound:8.3f}", f"{100 * bound / statistics.median(seconds):8.1f}"]
         lines.append(f"{strategy.name:24} {spread(seconds):>24} {share[0]} {share[1]}")
     lines.append(
         f"{options.model}, {weights / 1e6:.1f} MB of weights, {options.hosts} hosts of one rank, links of {options.rate}; "
