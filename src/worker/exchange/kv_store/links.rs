@@ -120,8 +120,17 @@ impl Links {
         let of_elements = self.shared.parts[first..].iter().take_while(|part| part.elements.end <= elements.end);
         for (number, part) in (first as u32..).zip(of_elements) {
             let order = Order::Push { part: number, iteration, is_there: is_there() };
-            self.orders[part.server].send(order).ok().context("the thread that sends to a server has ended")?;
+            self.order(part.server, order)?;
             self.pushed += 1;
+        }
+        Ok(())
+    }
+
+    /// Fails with why a thread takes no more orders.
+    fn order(&self, server: usize, order: Order) -> Result<()> {
+        if self.orders[server].send(order).is_err() {
+            self.check()?;
+            bail!("the thread that sends to server {server} has ended");
         }
         Ok(())
     }
@@ -146,9 +155,7 @@ impl Links {
     pub fn end(&mut self) -> Result<Vec<ServerReport>> {
         self.wait()?;
         self.bytes_of_steps = self.bytes();
-        for orders in &self.orders {
-            orders.send(Order::End).ok().context("the thread that sends to a server has ended")?;
-        }
+        (0..self.orders.len()).try_for_each(|server| self.order(server, Order::End))?;
         let state = self.shared.wait_until(|state| state.reports.iter().all(Option::is_some))?;
         Ok(state.reports.iter().flatten().cloned().collect())
     }
