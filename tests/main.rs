@@ -24,7 +24,6 @@ mod gridengine;
 mod habits;
 mod hostile;
 mod kv_store;
-mod kv_store_faults;
 mod kv_stores;
 mod load_check;
 mod operations;
