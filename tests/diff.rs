@@ -20,6 +20,7 @@ use ringmark_record::stats::comparison::{Thresholds, Verdict, compare};
 use ringmark_record::stats::summary;
 use serde_json::{Value, json};
 
+use crate::golden::assert_golden;
 use crate::random::Random;
 use crate::runs::{self, Folder, record};
 use crate::sandbox::{ringmark, run};
@@ -74,17 +75,6 @@ fn sweep(cases: &[&str], step: f64, change: impl Fn(&mut RunRecord)) -> Folder {
     folder
 }
 
-/// Compares with a file in tests/golden/diff; `UPDATE_GOLDEN=1 cargo test` writes it anew.
-fn assert_golden(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/diff").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        fs::write(&path, actual).expect("a writable working tree");
-    }
-    let golden = fs::read_to_string(&path).unwrap_or_default();
-    assert!(golden == actual, "{name} is not as it was:\n{actual}");
-}
-
 #[test]
 fn two_sweeps_in_every_format() {
     let base = sweep(&["1n1g", "1n2g", "1n4g"], 0.5, |_| {});
@@ -115,7 +105,7 @@ fn two_sweeps_in_every_format() {
             named(&output.stderr).starts_with("not compared, TEST: after/1n2g/rn50_b4_fp32_4.jsonl: the run failed: ")
         );
         assert!(output.stderr.ends_with("ringmark: the comparison is not complete: see the message above\n"));
-        assert_golden(file, &named(&output.stdout));
+        assert_golden(&format!("diff/{file}"), &named(&output.stdout));
     }
     let table = diff(base.path(), test.path(), &[]).stdout;
     let body = table.lines().skip_while(|line| !line.starts_with("What differs"));

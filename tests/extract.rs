@@ -19,6 +19,7 @@ use ringmark_record::host::resource_use::{HostUse, RankUse};
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
+use crate::golden::assert_golden;
 use crate::runs::{Folder, dlperf_log, long_record, record, rows_by_case};
 use crate::sandbox::{ringmark, run};
 
@@ -226,16 +227,6 @@ fn small_folder() -> Folder {
     folder
 }
 
-/// Compares with a file in tests/golden/extract; `UPDATE_GOLDEN=1 cargo test` writes it anew.
-fn assert_golden(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/extract").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, actual).expect("a writable working tree");
-    }
-    let golden = fs::read_to_string(&path).unwrap_or_default();
-    assert!(golden == actual, "{name} is not as it was:\n{actual}");
-}
-
 #[test]
 fn a_small_folder_in_every_format() {
     let folder = small_folder();
@@ -244,7 +235,7 @@ fn a_small_folder_in_every_format() {
     {
         let (status, stdout, stderr) = folder.extract(&["--format", format]);
         assert_eq!(status, Some(1));
-        assert_golden(file, &stdout);
+        assert_golden(&format!("extract/{file}"), &stdout);
         if let Some(extension) = file.strip_prefix("result.") {
             let written = fs::read_to_string(folder.path().join(format!("first_result.{extension}")));
             assert_eq!(written.expect("written"), stdout);

@@ -2,7 +2,6 @@
 //! a real sweep over them.
 
 use std::fs;
-use std::path::Path;
 
 use ringmark::read::analyse::figures::{Extraction, Group};
 use ringmark_record::benchmark::Record;
@@ -12,6 +11,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use serde_json::Value;
 
+use crate::golden::assert_golden;
 use crate::runs::{Folder, record};
 use crate::sandbox::{Sandbox, refused, ringmark, run, words};
 use crate::turn::turn;
@@ -47,16 +47,6 @@ fn efficiencies(group: &Group) -> Vec<(String, f64)> {
     group.cases.iter().map(figures).collect()
 }
 
-/// Compares with a file in tests/golden/extract; `UPDATE_GOLDEN=1 cargo test` writes it anew.
-fn assert_golden(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/extract").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, actual).expect("a writable working tree");
-    }
-    let golden = fs::read_to_string(&path).unwrap_or_default();
-    assert!(golden == actual, "{name} is not as it was:\n{actual}");
-}
-
 #[test]
 fn kv_stores_are_tables_of_their_own_over_the_single_rank_of_ring() {
     let folder = two(KvStore::DistSync);
@@ -74,7 +64,7 @@ fn kv_stores_are_tables_of_their_own_over_the_single_rank_of_ring() {
     for (format, file) in [("table", "kv_stores.txt"), ("csv", "kv_stores.csv")] {
         let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()).args(["--format", format]));
         assert_eq!(status, Some(0), "{stderr}");
-        assert_golden(file, &stdout);
+        assert_golden(&format!("extract/{file}"), &stdout);
         assert!(stdout.lines().all(|line| format == "csv" || line.chars().count() <= 80), "{stdout}");
     }
     let (_, stdout, _) = run(ringmark("extract").arg(folder.path()).args(["--format", "json"]));

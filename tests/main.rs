@@ -20,6 +20,7 @@ mod figures;
 #[path = "fuzz/targets.rs"]
 mod fuzz;
 mod generate;
+mod golden;
 mod gridengine;
 mod habits;
 mod hostile;

@@ -18,6 +18,7 @@ use ringmark_record::host::resource_use::HostUse;
 use ringmark_record::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
 
+use crate::golden::assert_golden;
 use crate::runs::{self, Folder};
 use crate::sandbox::{ringmark, run};
 
@@ -126,16 +127,6 @@ pub fn small_folder() -> Folder {
         }
     }
     folder
-}
-
-/// Compares with a file in tests/golden; `UPDATE_GOLDEN=1 cargo test` writes it anew.
-pub fn assert_golden(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, actual).expect("a writable working tree");
-    }
-    let golden = fs::read_to_string(&path).unwrap_or_default();
-    assert!(golden == actual, "{name} is not as it was:\n{actual}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::RunName;
 use serde_json::Value;
 
+use crate::golden::assert_golden;
 use crate::runs::{Folder, dlperf_log, record, rows_by_case};
 use crate::sandbox::{Sandbox, refused, ringmark, run, words};
 use crate::turn;
@@ -65,17 +66,6 @@ fn a_suite_that_is_none_is_refused() {
     assert!(error.contains("compares with --backend none by itself: leave --backend none out"), "{error}");
     let error = refused(&mut ringmark("sweep --suite horovod"), 2);
     assert!(error.contains("'horovod'") && error.contains("[possible values: ddp]"), "{error}");
-}
-
-/// Compares with a file in tests/golden; `UPDATE_GOLDEN=1 cargo test` writes it anew.
-fn assert_golden(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a writable working tree");
-        fs::write(&path, actual).expect("a writable working tree");
-    }
-    let golden = fs::read_to_string(&path).unwrap_or_default();
-    assert!(golden == actual, "{name} is not as it was:\n{actual}");
 }
 
 /// Two runs of 1n1g and 1n2g, and of 1n2g without communication, whose steps are `slower` times longer.

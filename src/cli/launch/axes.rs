@@ -158,7 +158,7 @@ impl AxesOptions {
 /// A rank's threads are in it where this machine decides them.
 pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Setting>) -> Vec<Setting> {
     let threads = sweep.threads(PlanContext { environment: &machine.environment, begun: None });
-    let Axes { models, dtypes, batch_sizes, cases, runs, .. } = &sweep.axes;
+    let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs, .. } = &sweep.axes;
     let mut settings = vec![
         ("profile".to_owned(), vec![sweep.profile.to_string()]),
         ("cases".to_owned(), texts(cases)),
@@ -168,13 +168,16 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     settings.extend(one_or_several("model", "models", texts(models)));
     settings.extend(one_or_several("dtype", "dtypes", texts(dtypes)));
     settings.extend(one_or_several("batch-size", "batch-sizes", batch_sizes.texts()));
+    if others.iter().any(|(name, _)| name == "kv-store") {
+        settings.extend(one_or_several("kv-store", "kv-stores", texts(kv_stores)));
+    }
     let others = others.into_iter().filter(|(name, _)| settings.iter().all(|(axis, _)| axis != name));
     let others: Vec<Setting> = others.collect();
     settings.into_iter().chain(others).collect()
 }
 
 /// An axis under the name for one value or for several; the other name is not written.
-pub(super) fn one_or_several(one: &str, several: &str, values: Vec<String>) -> [Setting; 2] {
+fn one_or_several(one: &str, several: &str, values: Vec<String>) -> [Setting; 2] {
     let (used, unused) = if values.len() == 1 { (one, several) } else { (several, one) };
     [(used.to_owned(), values), (unused.to_owned(), Vec::new())]
 }

@@ -14,7 +14,7 @@ use ringmark_record::options::option_table::{self, Launched, keyword};
 use ringmark_record::options::usage::usage;
 
 use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
-use crate::cli::launch::config_file::{ConfigFileOptions, Setting};
+use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
 use crate::launch::cluster::hosts::Hosts;
@@ -157,11 +157,7 @@ impl SweepOptions {
             let what = "--suite ddp is PyTorch's, which has one way to exchange";
             ensure!(!several, usage(anyhow!("{what}, and --kv-stores has {kv_stores}: name one by --kv-store")));
         }
-        let kv_stores = axes::one_or_several("kv-store", "kv-stores", axes::texts(&sweep.axes.kv_stores));
-        let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&train)).into_iter();
-        let mut filled_in: Vec<Setting> = filled_in
-            .flat_map(|setting| if setting.0 == "kv-store" { kv_stores.to_vec() } else { vec![setting] })
-            .collect();
+        let mut filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&train));
         filled_in.push(("server-hosts".to_owned(), self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
         Ok(TrainSweep { sweep, ddp_suite, train, server_hosts: self.servers.server_hosts })

@@ -5,8 +5,6 @@ use std::ops::Range;
 
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Wire};
-use ringmark_record::dimension::units::Bytes;
-use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Tensor};
 
 use crate::exchange::backend::{Backend, select};
@@ -16,12 +14,10 @@ use crate::exchange::collective::Collective;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::Shape;
 use crate::exchange::optimizer::Optimizer;
-use crate::exchange::reducer::{self, Coded, GradientReducer, GradientSink};
+use crate::exchange::reducer::{self, GradientReducer, GradientSink};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
-use crate::ffi::shim::GradientObserver;
 use crate::job::session::Session;
-use crate::measure::step_timer::InBackward;
 
 /// The strategy.
 pub struct AllReduce {
@@ -102,12 +98,8 @@ fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session
 }
 
 impl GradientExchange for AllReduce {
-    fn begin(&mut self) {
-        self.reducer.begin();
-    }
-
-    fn gradient_ready(&mut self, parameter: usize) {
-        self.reducer.gradient_ready(parameter);
+    fn reducer(&self) -> &'static GradientReducer {
+        self.reducer
     }
 
     fn arrays(&mut self) -> ExchangeArrays {
@@ -123,24 +115,12 @@ impl GradientExchange for AllReduce {
         Some(buckets.map(bytes).fold([0; 2], |[out, into], bucket| [out + bucket[0], into + bucket[1]]))
     }
 
-    fn in_backward(&mut self) -> InBackward {
-        self.reducer.in_backward()
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.reducer.finish()
-    }
-
     fn update(&mut self, update: u32) -> Result<()> {
         self.optimizer.as_mut().map_or(Ok(()), |optimizer| optimizer.step(update))
     }
 
     fn loss_scaler(&self) -> Option<&LossScaler> {
         self.optimizer.as_ref()?.loss_scaler()
-    }
-
-    fn check(&self) -> Result<Stage> {
-        self.reducer.check()
     }
 
     fn name(&self) -> &'static str {
@@ -153,22 +133,6 @@ impl GradientExchange for AllReduce {
 
     fn summed_ranks(&self) -> u32 {
         self.summed_ranks
-    }
-
-    fn bucket_sizes(&self) -> Vec<Bytes> {
-        self.reducer.bucket_sizes()
-    }
-
-    fn has_chunks(&self) -> bool {
-        self.reducer.has_chunks()
-    }
-
-    fn is_asynchronous(&self) -> bool {
-        self.reducer.is_asynchronous()
-    }
-
-    fn coded(&self) -> Option<Coded> {
-        self.reducer.coded()
     }
 
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {

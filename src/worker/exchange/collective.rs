@@ -61,7 +61,6 @@ pub enum Collective<'a> {
 
 /// Between which arrays something goes that is not summed.
 #[derive(Debug, Clone, Copy)]
-#[allow(dead_code, reason = "what a strategy sends its weights by; the measurement of bandwidth has no weights")]
 pub enum Place<'a> {
     /// From the memory's input to its sums, of one type.
     Memory,

@@ -1,5 +1,7 @@
 //! The memory that a backend sums from and to. Backends make it, because where it lies decides how fast it is.
 
+use std::ops::Range;
+
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::exchange::Wire;
 use ringmark_record::host::memory;
@@ -48,6 +50,11 @@ impl Shape {
         );
         Ok(())
     }
+}
+
+/// These elements of a flat tensor, in its memory.
+pub fn narrow(tensor: &Tensor, elements: &Range<usize>) -> Result<Tensor> {
+    Ok(tensor.f_narrow(0, elements.start as i64, elements.len() as i64)?)
 }
 
 /// As libtorch calls it.

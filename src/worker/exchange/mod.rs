@@ -27,7 +27,8 @@ use ringmark_record::host::heartbeat::Stage;
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;
-use crate::exchange::reducer::{Coded, Gradients};
+use crate::exchange::reducer::{Coded, GradientReducer, Gradients};
+use crate::ffi::shim::GradientObserver;
 use crate::job::session::Session;
 use crate::measure::step_timer::InBackward;
 
@@ -62,31 +63,46 @@ pub struct ExchangeArrays {
 /// [`finish`]: GradientExchange::finish
 /// [`update`]: GradientExchange::update
 pub trait GradientExchange {
+    /// What takes the gradients.
+    fn reducer(&self) -> &'static GradientReducer;
+
     /// Before backward.
-    fn begin(&mut self);
+    fn begin(&mut self) {
+        self.reducer().begin();
+    }
 
     /// The caller has put this gradient, counted in the order of backward, on the [wire](ExchangeArrays::wire):
     /// [`Gradients::OnWire`].
-    fn gradient_ready(&mut self, parameter: usize);
+    fn gradient_ready(&mut self, parameter: usize) {
+        self.reducer().gradient_ready(parameter);
+    }
 
     /// Where the values lie.
     fn arrays(&mut self) -> ExchangeArrays;
 
     /// After backward, before [`finish`](GradientExchange::finish): what the exchange did in the meantime.
-    fn in_backward(&mut self) -> InBackward;
+    fn in_backward(&mut self) -> InBackward {
+        self.reducer().in_backward()
+    }
 
     /// Orders what [`update`](GradientExchange::update) needs before it: on the CPU it is there when this returns, on
     /// CUDA the stream waits for it and the host does not. Fails with what failed inside backward.
-    fn finish(&mut self) -> Result<()>;
+    fn finish(&mut self) -> Result<()> {
+        self.reducer().finish()
+    }
 
     /// Update number `update`, from 1; skipped where the loss scaler found an overflow.
     fn update(&mut self, update: u32) -> Result<()>;
 
     /// What the loss is multiplied by before backward, where that is not 1.
-    fn loss_scaler(&self) -> Option<&LossScaler>;
+    fn loss_scaler(&self) -> Option<&LossScaler> {
+        None
+    }
 
     /// Looks for errors of what is under way, without waiting; what is waited for.
-    fn check(&self) -> Result<Stage>;
+    fn check(&self) -> Result<Stage> {
+        self.reducer().check()
+    }
 
     /// What exchanges, as in the record.
     fn name(&self) -> &'static str;
@@ -98,17 +114,23 @@ pub trait GradientExchange {
     fn summed_ranks(&self) -> u32;
 
     /// Sizes of the buckets as fp32, in the order of backward.
-    fn bucket_sizes(&self) -> Vec<Bytes>;
+    fn bucket_sizes(&self) -> Vec<Bytes> {
+        self.reducer().bucket_sizes()
+    }
 
     /// Whether a bucket is sent in chunks, so that their size matters.
-    fn has_chunks(&self) -> bool;
+    fn has_chunks(&self) -> bool {
+        self.reducer().has_chunks()
+    }
 
     /// Whether the exchange goes on beside backward, so that the length of its last bucket matters.
-    fn is_asynchronous(&self) -> bool;
+    fn is_asynchronous(&self) -> bool {
+        self.reducer().is_asynchronous()
+    }
 
     /// What a code did, where gradients are exchanged by one.
     fn coded(&self) -> Option<Coded> {
-        None
+        self.reducer().coded()
     }
 
     /// Bytes that this rank sends and receives in a step by what the backend is asked to do, as
@@ -120,8 +142,11 @@ pub trait GradientExchange {
         true
     }
 
-    /// Takes bucket, tail and chunk size of `sizes` from the next step on; no step is under way.
-    fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()>;
+    /// Takes bucket, tail and chunk size of `sizes` from the next step on, where they are free to change; no step is under
+    /// way.
+    fn set_sizes(&mut self, _sizes: &ExchangeConfig) -> Result<()> {
+        Ok(())
+    }
 
     /// After the last step: brings weights of one moment to every rank, where ranks may have others, and says what was done
     /// where; all ranks call it together.

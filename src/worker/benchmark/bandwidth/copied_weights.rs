@@ -4,7 +4,8 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::benchmark::bandwidth::values::{Compared, Values, narrow, periods};
+use crate::benchmark::bandwidth::values::{Compared, Values, periods};
+use crate::exchange::memory::narrow;
 
 /// One period of the weights.
 pub struct CopiedWeights {

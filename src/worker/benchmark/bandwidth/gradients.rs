@@ -66,7 +66,7 @@ impl<'a> GradientBench<'a> {
         let tensor = |length: &usize| {
             let range = first..first + length;
             first = range.end;
-            values::narrow(&weights, &range)
+            memory::narrow(&weights, &range)
         };
         let tensors = lengths.iter().map(tensor).collect::<Result<_>>()?;
         let place = place(config, world);

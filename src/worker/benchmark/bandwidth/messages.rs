@@ -14,7 +14,7 @@ use crate::benchmark::bandwidth::moved::Moved;
 use crate::benchmark::bandwidth::task::{Comes, Task};
 use crate::benchmark::bandwidth::values::{self, Compared, Deviation, Values};
 use crate::exchange::backend::{Backend, select};
-use crate::exchange::memory::{Memory, Shape};
+use crate::exchange::memory::{Memory, Shape, narrow};
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
@@ -112,7 +112,7 @@ impl<'a> Bench<'a> {
         if copies {
             let Memory { wire, sums, .. } = self.backend.memory();
             let all = 0..task.elements;
-            values::narrow(wire, &all)?.f_copy_(&values::narrow(sums, &all)?)?;
+            narrow(wire, &all)?.f_copy_(&narrow(sums, &all)?)?;
         }
         self.backend.start_collective(&task.collective)
     }

@@ -6,7 +6,8 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::benchmark::bandwidth::values::{Compared, SHIFTS, mixed, narrow};
+use crate::benchmark::bandwidth::values::{Compared, SHIFTS, mixed};
+use crate::exchange::memory::narrow;
 
 /// A prime near 2^20.
 const PERIOD: usize = 1_048_573;

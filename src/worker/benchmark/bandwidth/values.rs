@@ -8,6 +8,8 @@ use ringmark_record::benchmark::bandwidth::record::MessageResult;
 use ringmark_record::dimension::operation::Reduction;
 use tch::{Device, Kind, Tensor};
 
+use crate::exchange::memory::narrow;
+
 /// A prime near 2^20.
 const PERIOD: usize = 1_048_573;
 
@@ -168,10 +170,6 @@ pub fn failure(result: &MessageResult) -> Option<String> {
         let wrong = timing?.wrong.filter(|wrong| *wrong > 0)?;
         Some(format!("{wrong} wrong elements in results of {}, {side}", result.bytes))
     })
-}
-
-pub fn narrow(tensor: &Tensor, range: &Range<usize>) -> Result<Tensor> {
-    Ok(tensor.f_narrow(0, range.start as i64, range.len() as i64)?)
 }
 
 /// Each range of `elements` with its part of the period in `iteration`.

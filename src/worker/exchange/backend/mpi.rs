@@ -11,7 +11,7 @@ use tch::{Device, Tensor};
 
 use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Place};
-use crate::exchange::memory::Memory;
+use crate::exchange::memory::{Memory, narrow};
 use crate::ffi::mpi::Sums;
 use crate::job::heartbeat;
 use crate::job::world::World;
@@ -90,10 +90,6 @@ impl Mpi {
         let _ = narrow(output, &(own.start - first..own.end - first))?.f_mul_scalar_(1.0 / f64::from(self.ranks))?;
         Ok(())
     }
-}
-
-fn narrow(tensor: &Tensor, range: &Range<usize>) -> Result<Tensor> {
-    Ok(tensor.f_narrow(0, range.start as i64, range.len() as i64)?)
 }
 
 fn shifted(parts: &[Range<usize>], first: usize) -> Vec<Range<usize>> {

@@ -23,17 +23,14 @@ use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::Bucket;
 use crate::exchange::collective::{Collective, Place, divided};
-use crate::exchange::loss_scaler::LossScaler;
-use crate::exchange::memory::{self, Shape};
+use crate::exchange::memory::{self, Shape, narrow};
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
-use crate::ffi::shim::GradientObserver;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
-use crate::measure::step_timer::InBackward;
 
 /// Shards begin at multiples of so many elements, a cache line of fp32 and more.
 const GRAIN: usize = 64;
@@ -117,9 +114,8 @@ impl Owners {
         let updated = if is_on_host { weights.f_to_device(Device::Cpu)? } else { weights.shallow_clone() };
         let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
         let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
-        let range = |tensor: &Tensor, part: &Range<usize>| tensor.f_narrow(0, part.start as i64, part.len() as i64);
         let optimizer =
-            |part: &Range<usize>| Optimizer::new(&request.rule, counts, range(&updated, part)?, range(&sums, part)?);
+            |part: &Range<usize>| Optimizer::new(&request.rule, counts, narrow(&updated, part)?, narrow(&sums, part)?);
         let optimizers = own.iter().map(optimizer).collect::<Result<_>>()?;
         let owned: usize = own.iter().map(ExactSizeIterator::len).sum();
 
@@ -178,8 +174,7 @@ impl Exchange {
     /// The owners get the sums of a bucket.
     fn start(&mut self, elements: &Range<usize>) -> Result<()> {
         if let Some(device_wire) = &self.device_wire {
-            let range = |tensor: &Tensor| tensor.f_narrow(0, elements.start as i64, elements.len() as i64);
-            range(&self.backend.memory().wire)?.f_copy_(&range(device_wire)?)?;
+            narrow(&self.backend.memory().wire, elements)?.f_copy_(&narrow(device_wire, elements)?)?;
         }
         let Some((_, ownership)) = self.buckets.iter().find(|(bucket, _)| bucket == elements) else {
             anyhow::bail!("{elements:?} is no bucket");
@@ -198,12 +193,8 @@ impl Exchange {
 }
 
 impl GradientExchange for Owners {
-    fn begin(&mut self) {
-        self.reducer.begin();
-    }
-
-    fn gradient_ready(&mut self, parameter: usize) {
-        self.reducer.gradient_ready(parameter);
+    fn reducer(&self) -> &'static GradientReducer {
+        self.reducer
     }
 
     fn arrays(&mut self) -> ExchangeArrays {
@@ -221,14 +212,6 @@ impl GradientExchange for Owners {
         Some(bytes)
     }
 
-    fn in_backward(&mut self) -> InBackward {
-        self.reducer.in_backward()
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.reducer.finish()
-    }
-
     fn update(&mut self, update: u32) -> Result<()> {
         self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.step(update))?;
         let mut exchange = lock(&self.exchange);
@@ -238,14 +221,6 @@ impl GradientExchange for Owners {
             self.weights.f_copy_(&exchange.weights)?;
         }
         Ok(())
-    }
-
-    fn loss_scaler(&self) -> Option<&LossScaler> {
-        None
-    }
-
-    fn check(&self) -> Result<Stage> {
-        self.reducer.check()
     }
 
     fn name(&self) -> &'static str {
@@ -258,23 +233,6 @@ impl GradientExchange for Owners {
 
     fn summed_ranks(&self) -> u32 {
         self.ranks
-    }
-
-    fn bucket_sizes(&self) -> Vec<Bytes> {
-        self.reducer.bucket_sizes()
-    }
-
-    fn has_chunks(&self) -> bool {
-        self.reducer.has_chunks()
-    }
-
-    fn is_asynchronous(&self) -> bool {
-        self.reducer.is_asynchronous()
-    }
-
-    /// Buckets have owners, who hold momenta of theirs.
-    fn set_sizes(&mut self, _sizes: &ExchangeConfig) -> Result<()> {
-        Ok(())
     }
 
     fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {

@@ -12,7 +12,7 @@
 //! Synchronous: a part is updated when all have pushed it, by the sum in the order of the workers, which is the same in every
 //! run. Asynchronous: at every push; a worker that ends is no reason to stop.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::BufReader;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -31,9 +31,6 @@ use crate::ffi::host_array::HostArray;
 use crate::host::facts;
 use crate::job::heartbeat;
 use crate::job::world::World;
-
-/// Place of a part that another server holds.
-const NO_PART: u32 = u32::MAX;
 
 /// A worker that pushes.
 struct Pusher {
@@ -96,8 +93,8 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         let is_held = planned.server == number;
         is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), form, pushers.len())?)))
     };
-    let parts: Result<Vec<(u32, HeldPart)>> = plan.iter().enumerate().filter_map(held).collect();
-    let parts = Arc::new(Parts::new(plan.len(), parts?));
+    let parts: Result<BTreeMap<u32, HeldPart>> = plan.iter().enumerate().filter_map(held).collect();
+    let parts = Arc::new(Parts(parts?));
 
     let connections = meeting::accept(&listener, token, pushers.len())?;
     drop(listener);
@@ -107,7 +104,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         ranks: roster.workers.len() as u32,
         parts: parts.clone(),
         pushers: Vec::new(),
-        missing_initial: parts.held.len(),
+        missing_initial: parts.0.len(),
         received: 0,
         sent: 0,
         staleness: Vec::new(),
@@ -143,24 +140,11 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
 }
 
 /// The parts of this server by their numbers.
-struct Parts {
-    /// Place in `held`, or [`NO_PART`].
-    places: Vec<u32>,
-    held: Vec<HeldPart>,
-    numbers: Vec<u32>,
-}
+struct Parts(BTreeMap<u32, HeldPart>);
 
 impl Parts {
-    fn new(all: usize, held: Vec<(u32, HeldPart)>) -> Parts {
-        let mut places = vec![NO_PART; all];
-        let (numbers, held): (Vec<u32>, Vec<HeldPart>) = held.into_iter().unzip();
-        (0..).zip(&numbers).for_each(|(place, number)| places[*number as usize] = place);
-        Parts { places, held, numbers }
-    }
-
     fn get(&self, number: u32) -> Result<&HeldPart> {
-        let place = self.places.get(number as usize).filter(|place| **place != NO_PART);
-        place.map(|place| &self.held[*place as usize]).with_context(|| format!("part {number} lies on another server"))
+        self.0.get(&number).with_context(|| format!("part {number} lies on another server"))
     }
 }
 
@@ -281,7 +265,7 @@ impl Server<'_> {
             staleness: self.staleness.clone(),
             lost: lost.map(|(index, pusher)| (index, pusher.iteration)).collect(),
         };
-        for (number, part) in self.parts.numbers.iter().zip(&self.parts.held) {
+        for (number, part) in &self.parts.0 {
             let weights = Arc::new(part.snapshot()?);
             for receiver in 0..self.pushers.len() {
                 let bytes = part.weight_bytes() as u64;

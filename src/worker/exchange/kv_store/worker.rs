@@ -23,17 +23,15 @@ use crate::exchange::kv_store::meeting::{Announcement, Roster, WorkerFacts};
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::ServerReport;
 use crate::exchange::kv_store::push_codes::PushCodes;
-use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory;
 use crate::exchange::reducer::{Coded, GradientReducer, GradientSink};
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
 use crate::ffi::host_array::HostArray;
-use crate::ffi::shim::{self, Event, GradientObserver, Stream};
+use crate::ffi::shim::{self, Event, Stream};
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
-use crate::measure::step_timer::InBackward;
 
 /// The strategy.
 pub struct WithServers {
@@ -112,12 +110,8 @@ fn arrays(elements: usize, wire: Kind, device: Device) -> Result<[HostArray; 2]>
 }
 
 impl GradientExchange for WithServers {
-    fn begin(&mut self) {
-        self.reducer.begin();
-    }
-
-    fn gradient_ready(&mut self, parameter: usize) {
-        self.reducer.gradient_ready(parameter);
+    fn reducer(&self) -> &'static GradientReducer {
+        self.reducer
     }
 
     fn arrays(&mut self) -> ExchangeArrays {
@@ -133,25 +127,9 @@ impl GradientExchange for WithServers {
         !self.is_asynchronous || self.roster.pushers().len() == 1
     }
 
-    fn in_backward(&mut self) -> InBackward {
-        self.reducer.in_backward()
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.reducer.finish()
-    }
-
     /// The servers have updated; their weights take the place of the old ones.
     fn update(&mut self, _update: u32) -> Result<()> {
         self.pushes().take_weights(&self.weights)
-    }
-
-    fn loss_scaler(&self) -> Option<&LossScaler> {
-        None
-    }
-
-    fn check(&self) -> Result<Stage> {
-        self.reducer.check()
     }
 
     fn name(&self) -> &'static str {
@@ -166,25 +144,8 @@ impl GradientExchange for WithServers {
         self.roster.workers.len() as u32
     }
 
-    fn bucket_sizes(&self) -> Vec<Bytes> {
-        self.reducer.bucket_sizes()
-    }
-
     fn has_chunks(&self) -> bool {
         false
-    }
-
-    fn is_asynchronous(&self) -> bool {
-        self.reducer.is_asynchronous()
-    }
-
-    fn coded(&self) -> Option<Coded> {
-        self.reducer.coded()
-    }
-
-    /// Keys are what they are.
-    fn set_sizes(&mut self, _sizes: &ExchangeConfig) -> Result<()> {
-        Ok(())
     }
 
     fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
@@ -298,8 +259,8 @@ impl Pushes {
 
     /// Without making the host wait for the device.
     fn copy_to_host(&self, device_wire: &Tensor, elements: &Range<usize>) -> Result<Arc<Mutex<Event>>> {
-        let range = |tensor: &Tensor| tensor.f_narrow(0, elements.start as i64, elements.len() as i64);
-        shim::copy_without_waiting(&range(self.wire.tensor())?, &range(device_wire)?)?;
+        let [to, from] = [self.wire.tensor(), device_wire].map(|tensor| memory::narrow(tensor, elements));
+        shim::copy_without_waiting(&to?, &from?)?;
         let Device::Cuda(device) = device_wire.device() else { anyhow::bail!("no GPU: {:?}", device_wire.device()) };
         let mut event = Event::new(device);
         event.record(Stream::current(device)?)?;
