@@ -100,6 +100,9 @@ const WORDS: u64 = 784 * 128 / 16 + 128 / 16 + 128 * 64 / 16 + 64 / 16 + 64 * 10
 /// Bytes of the headers of a push or a pull of its six arrays.
 const HEADERS: u64 = 6 * 24;
 
+/// Of the packed sums of one that pushes: 20 digits of base 3 a word.
+const SUM_WORDS: u64 = (784 * 128u64).div_ceil(20) + 7 + (128 * 64u64).div_ceil(20) + 4 + 32 + 1;
+
 #[test]
 fn servers_decode_what_workers_push() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -121,12 +124,13 @@ fn servers_decode_what_workers_push() {
         assert_eq!(checksum(&record), ring, "{servers}");
         // Rank 0 pushes for both.
         let of = used(&record);
-        let weights = Bytes(4 * PARAMETERS);
-        assert_eq!((of.code, of.received, of.sent_fp32), (Bytes(4 * WORDS), weights, Some(weights)));
+        let (weights, sums) = (Bytes(4 * PARAMETERS), Bytes(4 * SUM_WORDS));
+        assert_eq!((of.code, of.received, of.received_fp32), (Bytes(4 * WORDS), sums, weights));
+        assert_eq!(of.sent_fp32, Some(weights));
         assert!(of.residual_norm[0] > 0.0 && of.residual_norm[1] == 0.0, "{of:?}");
         let kv_store = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("servers");
         assert_eq!(kv_store.sent_by_rank, [Bytes(4 * WORDS + HEADERS), Bytes(0)]);
-        assert_eq!(kv_store.received_by_rank, [Bytes(4 * PARAMETERS + HEADERS), Bytes(0)]);
+        assert_eq!(kv_store.received_by_rank, [Bytes(4 * SUM_WORDS + HEADERS), Bytes(0)]);
         let received: u64 = kv_store.servers.iter().map(|server| server.received.0).sum();
         assert_eq!(received, 4 * WORDS + HEADERS, "{kv_store:?}");
     }

@@ -151,6 +151,7 @@ impl GradientSink for CodedSums {
 
     fn coded(&self) -> Option<Coded> {
         let squares: f64 = self.residual.iter().map(|value| f64::from(*value).powi(2)).sum();
-        Some(Coded { residual_norm: squares.sqrt(), code: self.code, elements: self.residual.len() })
+        let (residual_norm, elements) = (squares.sqrt(), self.residual.len());
+        Some(Coded { residual_norm, code: self.code, received: Bytes(0), elements })
     }
 }

@@ -71,6 +71,8 @@ pub struct Coded {
     pub residual_norm: f64,
     /// Of one step.
     pub code: Bytes,
+    /// What servers send back for it; 0 without servers.
+    pub received: Bytes,
     /// Gradients of a step.
     pub elements: usize,
 }

@@ -11,7 +11,7 @@ pub mod libraries;
 pub mod mpi;
 pub mod mpi_calls;
 mod mpi_collectives;
-mod mpi_halves;
+mod mpi_parts;
 pub mod nccl;
 pub mod nccl_collectives;
 mod nccl_functions;

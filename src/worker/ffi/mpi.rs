@@ -11,7 +11,7 @@ use mpi::traits::Communicator;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::mpi_calls::{Group, check, count, in_place, is_complete, start};
-use crate::ffi::mpi_halves::Halves;
+use crate::ffi::mpi_parts::PartSums;
 use crate::ffi::sums::{self, Combination, Element};
 
 /// The sums and maxima that MPI lacks: of fp16 and of bfloat16, added in fp32 and rounded after every addition.
@@ -70,19 +70,16 @@ impl Sums {
 
     /// Starts the sum of `elements` of `tensor` over `ranks`, in place and added in fp32. The tensor must live until the
     /// request is done.
-    ///
-    /// MPI_Iallreduce would round half precision after every addition. Instead each rank gets its part of the elements
-    /// from all ranks, adds, rounds once, and gives the sums to all: as many bytes as a ring moves.
     pub fn start_all_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group) -> Result<Request> {
         let Message { position, count, kind, operation, element } = self.message(tensor, &elements)?;
-        if element == Element::Float {
+        if element == Element::Float && ranks.parts() == 1 {
             let ranks = ranks.first.as_raw();
             // SAFETY: as in `all_reduce`; the memory stays until the request is done by the caller's promise.
             return Request::start("MPI_Iallreduce", |request| unsafe {
                 ffi::MPI_Iallreduce(in_place(), position, count, kind, operation, ranks, request)
             });
         }
-        self.start_halves(position, elements.len(), (kind, element), ranks, None)
+        self.start_parts(position, elements.len(), (kind, element), ranks, None)
     }
 
     /// The same, with the sums on the rank `root` of the group alone; what the others have there is undefined afterwards.
@@ -97,7 +94,7 @@ impl Sums {
                 ffi::MPI_Ireduce(from, position, count, kind, operation, root, ranks, request)
             });
         }
-        self.start_halves(position, elements.len(), (kind, element), ranks, Some(root))
+        self.start_parts(position, elements.len(), (kind, element), ranks, Some(root))
     }
 
     /// Starts sending `elements` of the root's `tensor` to all ranks of the group. As for a sum, the tensor must live until
@@ -133,7 +130,7 @@ impl Sums {
         })
     }
 
-    fn start_halves(
+    fn start_parts(
         &self,
         position: *mut c_void,
         length: usize,
@@ -142,9 +139,9 @@ impl Sums {
         root: Option<c_int>,
     ) -> Result<Request> {
         let combination = Combination { is_largest: self.is_largest, ..Combination::SUM };
-        let mut halves = Box::new(Halves::new(position, length, types, combination, ranks, root)?);
-        let handle = halves.exchange()?;
-        Ok(Request { handle, halves: Some(halves), is_done: false })
+        let mut parts = Box::new(PartSums::new(position, length, types, combination, ranks, root)?);
+        let handle = parts.exchange()?;
+        Ok(Request { handle, parts: Some(parts), is_done: false })
     }
 
     pub(super) fn message(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<Message> {
@@ -169,8 +166,8 @@ impl Sums {
 /// A sum on its way.
 pub struct Request {
     handle: ffi::MPI_Request,
-    /// Of half precision, until its second half has begun.
-    halves: Option<Box<Halves>>,
+    /// Of a sum that this rank adds a part of.
+    parts: Option<Box<PartSums>>,
     is_done: bool,
 }
 
@@ -179,18 +176,18 @@ unsafe impl Send for Request {}
 
 impl Request {
     fn start(name: &str, call: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> Result<Request> {
-        Ok(Request { handle: start(name, call)?, halves: None, is_done: false })
+        Ok(Request { handle: start(name, call)?, parts: None, is_done: false })
     }
 
     /// Whether this rank has added its part. To be asked of a group's requests in the order in which they were started, of
     /// none before the one that was started before it has said yes.
     pub fn is_added(&mut self) -> Result<bool> {
-        let Some(halves) = self.halves.as_mut().filter(|halves| !halves.is_added) else { return Ok(true) };
+        let Some(parts) = self.parts.as_mut().filter(|parts| !parts.is_added) else { return Ok(true) };
         if !is_complete(&mut self.handle)? {
             return Ok(false);
         }
-        halves.add();
-        self.handle = halves.gather()?;
+        parts.add();
+        self.handle = parts.gather()?;
         Ok(true)
     }
 

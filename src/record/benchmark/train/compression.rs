@@ -99,9 +99,9 @@ pub struct CompressionUse {
     pub residual_norm: Vec<f64>,
     /// What one rank codes in a step.
     pub code: Bytes,
-    /// What a rank receives in a step: the codes of all others; from servers the weights.
+    /// What a rank receives in a step: the codes of all others; from servers the weights, or the packed sums of codes.
     pub received: Bytes,
-    /// What it would receive of fp32 values in a ring, `2 (ranks - 1) / ranks x bytes`; from servers the same weights.
+    /// What it would receive of fp32 values in a ring, `2 (ranks - 1) / ranks x bytes`; from servers the weights.
     pub received_fp32: Bytes,
     /// With servers: what a rank that pushes would send of fp32 values, instead of the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,10 +124,10 @@ impl CompressionUse {
         }
     }
 
-    /// Of `elements` gradients whose codes go to servers, from which fp32 weights come back. Headers do not count.
-    pub fn with_servers(residual_norm: Vec<f64>, code: Bytes, elements: usize) -> CompressionUse {
+    /// Of `elements` gradients whose codes go to servers, from which so many bytes come back. Headers do not count.
+    pub fn with_servers(residual_norm: Vec<f64>, code: Bytes, received: Bytes, elements: usize) -> CompressionUse {
         let values = Bytes(4 * elements as u64);
-        CompressionUse { residual_norm, code, received: values, received_fp32: values, sent_fp32: Some(values) }
+        CompressionUse { residual_norm, code, received, received_fp32: values, sent_fp32: Some(values) }
     }
 
     /// `a step receives 0.86 MB of codes instead of 1.72 MB in fp32 (50.0 % less); norm of the residual 0.25 to 0.31`.
@@ -139,9 +139,10 @@ impl CompressionUse {
         if let Some(fp32) = self.sent_fp32 {
             let (code, fp32, received) = (megabytes(self.code), megabytes(fp32), megabytes(self.received));
             let (share, word) = (100.0 * (code / fp32 - 1.0).abs(), if code > fp32 { "more" } else { "less" });
+            let what = if self.received == self.received_fp32 { "weights in fp32" } else { "packed sums" };
             return format!(
                 "who pushes sends {code:.3} MB of codes a step, of fp32 {fp32:.3} MB ({share:.1} % {word}), and gets \
-                 {received:.3} MB of weights in fp32; {norm}"
+                 {received:.3} MB of {what}; {norm}"
             );
         }
         let (received, fp32) = (megabytes(self.received), megabytes(self.received_fp32));
@@ -191,7 +192,9 @@ mod tests {
         let text = "a rank receives 0.000 MB of codes a step, of fp32 in a ring 0.000 MB (87.5 % less); norm of the \
                     residual 0.2500 to 0.2500";
         assert_eq!(of.text(), text);
-        let of = CompressionUse::with_servers(vec![0.0, 1.5], Bytes(250_000), 1_000_000);
+        let of = CompressionUse::with_servers(vec![0.0, 1.5], Bytes(250_000), Bytes(400_000), 1_000_000);
+        assert!(of.text().contains("and gets 0.400 MB of packed sums; norm"), "{}", of.text());
+        let of = CompressionUse::with_servers(vec![0.0, 1.5], Bytes(250_000), Bytes(4_000_000), 1_000_000);
         let text = "who pushes sends 0.250 MB of codes a step, of fp32 4.000 MB (93.8 % less), and gets 4.000 MB of weights \
                     in fp32; norm of the residual 0.0000 to 1.5000";
         assert_eq!(of.text(), text);

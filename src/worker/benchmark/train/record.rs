@@ -55,10 +55,10 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         peak_memory,
         matrix_product,
         kv_store,
-        compression: coded.map(|Coded { residual_norm, code, elements }| {
+        compression: coded.map(|Coded { residual_norm, code, received, elements }| {
             let residual_norm = world.gather(&[residual_norm]).concat();
             match header.config.kv_store.kv_store.has_servers() {
-                true => CompressionUse::with_servers(residual_norm, code, elements),
+                true => CompressionUse::with_servers(residual_norm, code, received, elements),
                 false => CompressionUse::new(residual_norm, code, elements),
             }
         }),

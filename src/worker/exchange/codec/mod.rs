@@ -5,10 +5,12 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`finite`] | what no code can hold |
+//! | [`packed_sums`] | sums of 2-bit codes, as servers send them back |
 //! | [`two_bit`] | MXNet's: +threshold, -threshold or 0 |
 //! | [`top_k`] | the largest values with their places |
 
 pub mod finite;
+pub mod packed_sums;
 pub mod top_k;
 pub mod two_bit;
 
@@ -59,6 +61,14 @@ impl Codec {
         match self {
             Codec::TwoBit(two_bit) => two_bit.encode(residual, gradient, code),
             Codec::TopK(_) => TopK::encode(residual, gradient, code),
+        }
+    }
+
+    /// The same with the threshold 1, where it has one: what it decodes are counts of thresholds.
+    pub fn counting(self) -> Codec {
+        match self {
+            Codec::TwoBit(_) => Codec::TwoBit(TwoBit { threshold: 1.0 }),
+            Codec::TopK(_) => self,
         }
     }
 

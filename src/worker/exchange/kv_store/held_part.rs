@@ -1,4 +1,5 @@
-//! A part of the weights as a server holds it: weights, momenta, what each worker pushed, and how often it was updated.
+//! A part of the weights as a server holds it: weights, momenta, what each worker pushed, and how often it was updated. Where
+//! workers get sums back and do the update themselves, there are no weights and momenta here.
 
 use std::io::Read;
 use std::ops::Range;
@@ -6,13 +7,15 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use anyhow::Result;
+use ringmark_record::benchmark::train::compression::GradientCompression;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::codec::Codec;
+use crate::exchange::codec::packed_sums::PackedSums;
 use crate::exchange::memory;
 use crate::exchange::request::ExchangeRequest;
 use crate::ffi::host_array::HostArray;
-use crate::ffi::host_values::{bytes, floats_mut};
+use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
 use crate::ffi::shim::{self, SgdStep};
 
 /// In what form workers push gradients.
@@ -40,10 +43,41 @@ impl PushForm {
     }
 }
 
+/// What workers get back.
+#[derive(Debug, Clone, Copy)]
+pub enum AnswerForm {
+    /// The weights after the update, fp32.
+    Weights,
+    /// The sum of their codes. Every worker does the update.
+    Sums(PackedSums),
+}
+
+impl AnswerForm {
+    /// What suits `request` with so many workers that push: only the sums of one step's codes of all workers are few values.
+    pub fn of(request: &ExchangeRequest, pushers: usize) -> AnswerForm {
+        match request.compression {
+            GradientCompression::TwoBit { threshold } if !request.kv_store.kv_store.is_asynchronous() => {
+                AnswerForm::Sums(PackedSums::new(threshold, pushers as u32))
+            }
+            _ => AnswerForm::Weights,
+        }
+    }
+
+    /// Bytes of the answer about so many values.
+    pub fn bytes(&self, values: usize) -> usize {
+        match self {
+            AnswerForm::Weights => values * size_of::<f32>(),
+            AnswerForm::Sums(sums) => sums.bytes(values),
+        }
+    }
+}
+
 /// Shared by the readers, each of which writes into its own worker's place, and the thread that updates.
 pub struct HeldPart {
     length: usize,
     form: PushForm,
+    answer: AnswerForm,
+    /// None of them where the answer is no weights.
     weights: HostArray,
     /// Of each worker.
     pushes: Vec<HostArray>,
@@ -62,17 +96,19 @@ struct Own {
 }
 
 impl HeldPart {
-    /// Of `length` weights, for so many workers who push in this form.
-    pub fn new(length: usize, form: PushForm, pushers: usize) -> Result<HeldPart> {
-        let zeros = || Tensor::f_zeros([length as i64], (Kind::Float, Device::Cpu));
+    /// Of `length` weights, for so many workers who push in one form and get an answer in another.
+    pub fn new(length: usize, (form, answer): (PushForm, AnswerForm), pushers: usize) -> Result<HeldPart> {
+        let zeros = |length: usize| Tensor::f_zeros([length as i64], (Kind::Float, Device::Cpu));
+        let held = if matches!(answer, AnswerForm::Weights) { length } else { 0 };
         Ok(HeldPart {
             length,
             form,
-            weights: HostArray::zeros(length, Kind::Float)?,
+            answer,
+            weights: HostArray::zeros(held, Kind::Float)?,
             pushes: (0..pushers).map(|_| form.room(length)).collect::<Result<_>>()?,
             own: Mutex::new(Own {
-                momenta: zeros()?,
-                sum: zeros()?,
+                momenta: zeros(held)?,
+                sum: zeros(length)?,
                 is_there: vec![false; pushers],
                 updates: 0,
                 pulled: vec![0; pushers],
@@ -80,9 +116,9 @@ impl HeldPart {
         })
     }
 
-    /// Bytes of its weights on the wire.
-    pub fn weight_bytes(&self) -> usize {
-        self.weights.bytes_of(self.length)
+    /// Bytes of an answer.
+    pub fn answer_bytes(&self) -> usize {
+        self.answer.bytes(self.length)
     }
 
     /// Bytes of a push.
@@ -120,8 +156,8 @@ impl HeldPart {
         own.pulled[pusher] = own.updates;
     }
 
-    /// Sums the pushes of these workers in their order, updates by the sum, and begins the next round; the weights after it.
-    /// Without a step they become the sum.
+    /// Sums the pushes of these workers in their order, updates by the sum, and begins the next round; the answer to them.
+    /// Without a step the weights become the sum.
     pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
         let own = &mut *self.own();
         let mut pushes = self.pushes[pushers].iter().map(HostArray::tensor);
@@ -134,6 +170,7 @@ impl HeldPart {
                 }
             }
             PushForm::Codes(codec) => {
+                let codec = if let AnswerForm::Sums(_) = self.answer { codec.counting() } else { codec };
                 let sum = floats_mut(&mut own.sum, &(0..self.length))?;
                 sum.fill(0.0);
                 for push in pushes {
@@ -141,18 +178,25 @@ impl HeldPart {
                 }
             }
         }
+        own.updates += 1;
+        own.is_there.fill(false);
+        if let AnswerForm::Sums(sums) = self.answer {
+            let mut packed =
+                Tensor::f_empty([(self.answer_bytes() / size_of::<f32>()) as i64], (Kind::Float, Device::Cpu))?;
+            let words = 0..packed.numel();
+            sums.pack(floats(&own.sum, &(0..self.length))?, bytes_mut(&mut packed, &words)?);
+            return HostArray::of(packed);
+        }
         match step {
             Some(step) => shim::sgd(self.weights.tensor(), &own.sum, &own.momenta, step, None)?,
             None => self.weights.tensor().shallow_clone().f_copy_(&own.sum).map(drop)?,
         }
-        own.updates += 1;
-        own.is_there.fill(false);
         self.snapshot()
     }
 
     /// Its weights now.
     pub fn snapshot(&self) -> Result<HostArray> {
-        let mut copy = Tensor::f_empty([self.length as i64], (Kind::Float, Device::Cpu))?;
+        let mut copy = self.weights.tensor().f_empty_like()?;
         copy.f_copy_(self.weights.tensor())?;
         HostArray::of(copy)
     }
@@ -180,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_round_is_whole_when_all_have_pushed() {
-        let part = HeldPart::new(2, PushForm::Values(Kind::Float), 2).expect("memory");
+        let part = HeldPart::new(2, (PushForm::Values(Kind::Float), AnswerForm::Weights), 2).expect("memory");
         pushed(&part, 1, [1.0, 2.0]);
         assert_eq!(part.count(1), 1);
         pushed(&part, 0, [3.0, -2.0]);
@@ -194,8 +238,8 @@ mod tests {
     #[test]
     fn codes_are_decoded_and_added_in_fp32() {
         let codec = Codec::TwoBit(TwoBit { threshold: 0.25 });
-        let part = HeldPart::new(17, PushForm::Codes(codec), 3).expect("memory");
-        assert_eq!((part.pushed_bytes(), part.weight_bytes()), (8, 68), "a word for 16 values");
+        let part = HeldPart::new(17, (PushForm::Codes(codec), AnswerForm::Weights), 3).expect("memory");
+        assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 68), "a word for 16 values");
         // The sum of what three workers' codes say; the last value has a word of its own.
         for (pusher, [first, last]) in [[0.5, -0.25], [0.25, -1.0], [-0.25, 0.125]].into_iter().enumerate() {
             let (mut gradient, mut code) = ([0.0; 17], [0; 8]);
@@ -212,9 +256,33 @@ mod tests {
     }
 
     #[test]
+    fn sums_of_codes_are_the_answer_where_workers_update() {
+        let two_bit = TwoBit { threshold: 0.25 };
+        let (codec, packed) = (Codec::TwoBit(two_bit), PackedSums::new(0.25, 3));
+        let part = HeldPart::new(30, (PushForm::Codes(codec), AnswerForm::Sums(packed)), 3).expect("memory");
+        assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 12), "11 digits of base 7 in a word");
+        for round in 0..2 {
+            for pusher in 0..3 {
+                let mut gradient = [0.0; 30];
+                gradient[0] = 0.25;
+                gradient[29] = if pusher == round { 0.0 } else { -1.0 };
+                let mut code = [0; 8];
+                codec.encode(&mut [0.0; 30], &gradient, &mut code).expect("finite");
+                part.receive_push(pusher, &mut &code[..]).expect("as many");
+                assert_eq!(part.count(pusher), pusher + 1);
+            }
+            let answer = part.update(0..3, STEP).expect("sums");
+            let mut sums = [f32::NAN; 30];
+            packed.unpack(bytes(answer.tensor(), &(0..3)).expect("words"), &mut sums);
+            assert_eq!((sums[0], sums[29]), (0.75, -0.5), "nothing of the round before");
+            assert!(sums[1..29].iter().all(|sum| *sum == 0.0), "{sums:?}");
+        }
+    }
+
+    #[test]
     fn staleness_counts_the_updates_of_others() {
-        let part = HeldPart::new(2, PushForm::Values(Kind::BFloat16), 2).expect("memory");
-        assert_eq!((part.pushed_bytes(), part.weight_bytes()), (4, 8));
+        let part = HeldPart::new(2, (PushForm::Values(Kind::BFloat16), AnswerForm::Weights), 2).expect("memory");
+        assert_eq!((part.pushed_bytes(), part.answer_bytes()), (4, 8));
         for pusher in [1, 1, 0] {
             part.receive_push(pusher, &mut &[0; 4][..]).expect("as many");
             let stale = part.staleness(pusher);

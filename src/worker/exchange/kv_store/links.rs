@@ -1,7 +1,7 @@
 //! A worker's connections to the servers: a thread that sends and one that receives for each, so that no part waits for
 //! another server's, and none for the step.
 
-use std::io::{BufReader, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::meeting::{self, ServerFacts};
 use crate::exchange::kv_store::plan::PlannedPart;
 use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, ServerReport};
 use crate::exchange::kv_store::push_codes::PushCodes;
 use crate::exchange::reducer::Coded;
 use crate::ffi::host_array::HostArray;
-use crate::ffi::host_values::floats;
+use crate::ffi::host_values::{floats, floats_mut};
 use crate::job::heartbeat;
 
 /// Between two questions whether a part's gradients are there to be sent.
@@ -41,11 +42,12 @@ pub type IsThere = Box<dyn FnMut(Range<usize>) -> Result<bool> + Send>;
 /// What threads of all connections share.
 struct Shared {
     parts: Vec<PlannedPart>,
-    /// Gradients, in the wire's type, and weights as they come back, fp32; each as long as all weights.
+    /// Gradients, in the wire's type, and what comes back, weights or sums, fp32; each as long as all weights.
     wire: Arc<HostArray>,
-    weights: Arc<HostArray>,
+    pulled: Arc<HostArray>,
     /// Where codes go instead of gradients.
     codes: Option<PushCodes>,
+    answer: AnswerForm,
     state: Mutex<State>,
     /// Something in the state has changed.
     changed: Condvar,
@@ -73,21 +75,23 @@ pub struct Links {
 }
 
 impl Links {
-    /// Connects worker `pusher` of those that push with all `servers`; the first one sends `initial`, the first weights.
+    /// Connects worker `pusher` of those that push with all `servers`; the first one sends `initial`, the first weights, where
+    /// servers hold them.
     pub fn open(
         servers: &[ServerFacts],
         pusher: usize,
         parts: Vec<PlannedPart>,
-        [wire, weights]: [Arc<HostArray>; 2],
+        [wire, pulled]: [Arc<HostArray>; 2],
         initial: &HostArray,
-        codes: Option<PushCodes>,
+        (codes, answer): (Option<PushCodes>, AnswerForm),
     ) -> Result<Links> {
         let reports = servers.iter().map(|_| None).collect();
         let shared = Arc::new(Shared {
             parts,
             wire,
-            weights,
+            pulled,
             codes,
+            answer,
             state: Mutex::new(State { reports, ..State::default() }),
             changed: Condvar::new(),
             sent: AtomicU64::new(0),
@@ -95,7 +99,7 @@ impl Links {
         });
         let connect = |(number, server): (usize, &ServerFacts)| meeting::connect(server, number, pusher);
         let connections: Vec<TcpStream> = servers.iter().enumerate().map(connect).collect::<Result<_>>()?;
-        if pusher == 0 {
+        if pusher == 0 && matches!(answer, AnswerForm::Weights) {
             for (number, connection) in connections.iter().enumerate() {
                 send_initial(connection, number, &shared.parts, initial)
                     .with_context(|| format!("the first weights did not reach server {number}"))?;
@@ -259,15 +263,24 @@ impl Shared {
     /// Until the server has said what it did.
     fn receive(&self, connection: &TcpStream, number: usize) -> Result<()> {
         let mut input = BufReader::with_capacity(1 << 16, connection);
+        let mut packed = Vec::new();
         loop {
             let header = Header::read(&mut input)?;
             match header.kind {
-                FrameKind::Weights => {
+                FrameKind::Weights | FrameKind::Sums => {
                     let part = self.parts.get(header.part as usize).filter(|part| part.server == number);
                     let elements = part.with_context(|| format!("it sent part {}", header.part))?.elements.clone();
-                    let bytes = self.weights.bytes_of(elements.len());
+                    let form = if header.kind == FrameKind::Sums { self.answer } else { AnswerForm::Weights };
+                    let bytes = form.bytes(elements.len());
                     ensure!(header.bytes == bytes as u64, "part {} came in {} bytes", header.part, header.bytes);
-                    self.weights.receive(elements, &mut input)?;
+                    match form {
+                        AnswerForm::Weights => self.pulled.receive(elements, &mut input)?,
+                        AnswerForm::Sums(sums) => {
+                            packed.resize(bytes, 0);
+                            input.read_exact(&mut packed)?;
+                            sums.unpack(&packed, floats_mut(&mut self.pulled.tensor().shallow_clone(), &elements)?);
+                        }
+                    }
                     self.received.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     heartbeat::count_progress();
                     self.state().arrived += 1;

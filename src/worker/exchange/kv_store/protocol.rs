@@ -22,23 +22,27 @@ pub enum FrameKind {
     Initial,
     /// Server: it has the first values of all its parts.
     Started,
-    /// Worker: gradients of a part, in the wire's type. The answer is [`Weights`](FrameKind::Weights).
+    /// Worker: gradients of a part, in the wire's type or as a code. The answer is [`Weights`](FrameKind::Weights), or
+    /// [`Sums`](FrameKind::Sums) where workers do the update.
     Push,
     /// Server: a part after an update, fp32.
     Weights,
-    /// Worker: it pushes no more, and wants every part as it is when nobody does.
+    /// Server: what the codes of all workers say of a part, packed.
+    Sums,
+    /// Worker: it pushes no more, and wants every part as it is when nobody does, where the server holds weights.
     End,
     /// Server: what it did ([`ServerReport`], JSON), after the last part.
     Report,
 }
 
-const KINDS: [FrameKind; 8] = [
+const KINDS: [FrameKind; 9] = [
     FrameKind::Hello,
     FrameKind::Welcome,
     FrameKind::Initial,
     FrameKind::Started,
     FrameKind::Push,
     FrameKind::Weights,
+    FrameKind::Sums,
     FrameKind::End,
     FrameKind::Report,
 ];

@@ -6,12 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::{Result, bail};
 
 use crate::exchange::codec::Codec;
+use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::plan::PlannedPart;
 use crate::exchange::reducer::Coded;
 
 /// One worker's side.
 pub struct PushCodes {
     codec: Codec,
+    /// What comes back.
+    answer: AnswerForm,
     /// Who pushes.
     rank: u32,
     /// What was left out so far, of each part: the thread that sends to the part's server is alone with it.
@@ -19,10 +22,10 @@ pub struct PushCodes {
 }
 
 impl PushCodes {
-    /// Of what `rank` pushes.
-    pub fn new(codec: Codec, rank: u32, parts: &[PlannedPart]) -> PushCodes {
+    /// Of what `rank` pushes, and gets `answer` for.
+    pub fn new((codec, answer): (Codec, AnswerForm), rank: u32, parts: &[PlannedPart]) -> PushCodes {
         let residuals = parts.iter().map(|part| Mutex::new(vec![0.0; part.elements.len()])).collect();
-        PushCodes { codec, rank, residuals }
+        PushCodes { codec, answer, rank, residuals }
     }
 
     /// The code of `gradient`, of part `number`, in place of what is in `code`.
@@ -55,6 +58,7 @@ impl PushCodes {
             let residual = taken(residual);
             squares += residual.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();
             coded.code.0 += self.codec.code_bytes(residual.len()) as u64;
+            coded.received.0 += self.answer.bytes(residual.len()) as u64;
             coded.elements += residual.len();
         }
         Coded { residual_norm: squares.sqrt(), ..coded }
@@ -76,7 +80,7 @@ mod tests {
     #[test]
     fn each_part_has_its_own_code_and_residual() {
         let parts = plan::plan(&[17, 1], 1, KeyPlacement::Balanced).expect("one server");
-        let codes = PushCodes::new(Codec::TwoBit(TwoBit { threshold: 0.5 }), 3, &parts);
+        let codes = PushCodes::new((Codec::TwoBit(TwoBit { threshold: 0.5 }), AnswerForm::Weights), 3, &parts);
         let mut code = Vec::new();
         codes.encode((0, &parts[0]), 1, &[0.75; 17], &mut code).expect("finite");
         assert_eq!(code, [0xff, 0xff, 0xff, 0xff, 0xc0, 0, 0, 0]);
@@ -84,7 +88,7 @@ mod tests {
         assert_eq!(code, [0; 4], "in place of the one before");
         let coded = codes.coded();
         // A word for every 16 values of a part: two and one.
-        assert_eq!((coded.code.0, coded.elements), (12, 18));
+        assert_eq!((coded.code.0, coded.received.0, coded.elements), (12, 72, 18));
         assert_eq!(coded.residual_norm, (18.0f64 / 16.0).sqrt());
         codes.encode((1, &parts[1]), 2, &[-0.25], &mut code).expect("finite");
         assert_eq!(code, [0x80, 0, 0, 0], "what was left out");

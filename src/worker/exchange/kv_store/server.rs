@@ -1,4 +1,5 @@
-//! A server: holds parts of the weights, sums what workers push, updates, and sends the weights back.
+//! A server: holds parts of the weights, sums what workers push, updates, and sends the weights back; or sends the sums back,
+//! where these are shorter, and every worker updates.
 //!
 //! ```text
 //! reader of each worker --\                                    /--> writer of each worker
@@ -22,7 +23,7 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::host::heartbeat::Stage;
 
-use crate::exchange::kv_store::held_part::{HeldPart, PushForm};
+use crate::exchange::kv_store::held_part::{AnswerForm, HeldPart, PushForm};
 use crate::exchange::kv_store::meeting::{self, Announcement, Roster, ServerFacts};
 use crate::exchange::kv_store::plan;
 use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, ServerReport};
@@ -60,7 +61,7 @@ struct Outgoing {
 
 enum Payload {
     None,
-    Weights(Arc<HostArray>),
+    Array(Arc<HostArray>),
     Report(ServerReport),
 }
 
@@ -88,10 +89,12 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let plan = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
     let pushers = roster.pushers();
     let number = world.rank() as usize;
+    let answer = AnswerForm::of(request, pushers.len());
+    let holds_weights = matches!(answer, AnswerForm::Weights);
     let form = PushForm::of(request)?;
     let held = |(part, planned): (usize, &plan::PlannedPart)| {
         let is_held = planned.server == number;
-        is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), form, pushers.len())?)))
+        is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), (form, answer), pushers.len())?)))
     };
     let parts: Result<BTreeMap<u32, HeldPart>> = plan.iter().enumerate().filter_map(held).collect();
     let parts = Arc::new(Parts(parts?));
@@ -104,7 +107,8 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         ranks: roster.workers.len() as u32,
         parts: parts.clone(),
         pushers: Vec::new(),
-        missing_initial: parts.0.len(),
+        holds_weights,
+        missing_initial: if holds_weights { parts.0.len() } else { 0 },
         received: 0,
         sent: 0,
         staleness: Vec::new(),
@@ -155,6 +159,8 @@ struct Server<'a> {
     ranks: u32,
     parts: Arc<Parts>,
     pushers: Vec<Pusher>,
+    /// Otherwise it only sums, and workers update.
+    holds_weights: bool,
     /// Parts whose first values have not come yet.
     missing_initial: usize,
     /// Bytes of pushes, and of the answers to them.
@@ -223,14 +229,14 @@ impl Server<'_> {
         };
         let counts = RankCounts { all: self.ranks, summed, averaged: self.ranks };
         let step = self.request.rule.step(iteration, counts);
-        let weights = Arc::new(part.update(receivers.clone(), step)?);
+        let answer = Arc::new(part.update(receivers.clone(), step)?);
         heartbeat::count_progress();
-        let bytes = part.weight_bytes() as u64;
+        let kind = if self.holds_weights { FrameKind::Weights } else { FrameKind::Sums };
+        let bytes = part.answer_bytes() as u64;
         for receiver in receivers {
             part.pulled(receiver);
             self.sent += HEADER_BYTES as u64 + bytes;
-            let header = Header { kind: FrameKind::Weights, part: number, iteration, bytes };
-            self.send(receiver, header, Payload::Weights(weights.clone()));
+            self.send(receiver, Header { kind, part: number, iteration, bytes }, Payload::Array(answer.clone()));
         }
         Ok(())
     }
@@ -256,7 +262,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Every part as it is now that nobody pushes, to all that are left, and what was done.
+    /// Every part that it holds as it is now that nobody pushes, to all that are left, and what was done.
     fn send_all(&self) -> Result<()> {
         let lost = (0..).zip(&self.pushers).filter(|(_, pusher)| pusher.state == PusherState::Lost);
         let report = ServerReport {
@@ -265,12 +271,12 @@ impl Server<'_> {
             staleness: self.staleness.clone(),
             lost: lost.map(|(index, pusher)| (index, pusher.iteration)).collect(),
         };
-        for (number, part) in &self.parts.0 {
+        for (number, part) in self.parts.0.iter().filter(|_| self.holds_weights) {
             let weights = Arc::new(part.snapshot()?);
             for receiver in 0..self.pushers.len() {
-                let bytes = part.weight_bytes() as u64;
+                let bytes = part.answer_bytes() as u64;
                 let header = Header { kind: FrameKind::Weights, part: *number, iteration: 0, bytes };
-                self.send(receiver, header, Payload::Weights(weights.clone()));
+                self.send(receiver, header, Payload::Array(weights.clone()));
             }
         }
         for receiver in 0..self.pushers.len() {
@@ -307,7 +313,7 @@ fn read_frame(input: &mut BufReader<&TcpStream>, pusher: usize, parts: &Parts) -
     match kind {
         FrameKind::Initial => {
             let held = parts.get(part)?;
-            expected(held.weight_bytes())?;
+            expected(held.answer_bytes())?;
             held.receive_weights(input)?;
             Ok(Heard::Initial)
         }
@@ -328,8 +334,8 @@ fn write(mut connection: &TcpStream, incoming: Receiver<Outgoing>) {
         let sent = match payload {
             Payload::Report(report) => protocol::send_message(&mut connection, header.kind, &report),
             Payload::None => std::io::Write::write_all(&mut connection, &header.encode()).map_err(Into::into),
-            Payload::Weights(weights) => std::io::Write::write_all(&mut connection, &header.encode())
-                .and_then(|()| weights.send(0..weights.tensor().numel(), &mut connection))
+            Payload::Array(array) => std::io::Write::write_all(&mut connection, &header.encode())
+                .and_then(|()| array.send(0..array.tensor().numel(), &mut connection))
                 .map_err(anyhow::Error::from),
         };
         if sent.is_err() {

@@ -1,5 +1,5 @@
 //! A rank that trains with servers: pushes each parameter's gradient as soon as backward has it, and goes on with the weights
-//! that come back.
+//! that come back, or updates its own by the sums that do.
 //!
 //! The ranks of a host add up their gradients first, where they wait for each other anyway, and one of them pushes the
 //! sum. With `dist_async` they do not wait for each other, so each pushes its own; on GPUs too.
@@ -17,6 +17,7 @@ use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::codec::Codec;
+use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::host_sum::HostSum;
 use crate::exchange::kv_store::links::{IsThere, Links};
 use crate::exchange::kv_store::meeting::{Announcement, Roster, WorkerFacts};
@@ -24,8 +25,9 @@ use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::ServerReport;
 use crate::exchange::kv_store::push_codes::PushCodes;
 use crate::exchange::memory;
+use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{Coded, GradientReducer, GradientSink};
-use crate::exchange::request::ExchangeRequest;
+use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
 use crate::ffi::host_array::HostArray;
 use crate::ffi::shim::{self, Event, Stream};
@@ -38,6 +40,8 @@ pub struct WithServers {
     reducer: &'static GradientReducer,
     pushes: Arc<Mutex<Pushes>>,
     weights: Tensor,
+    /// Where servers send sums.
+    optimizer: Option<Optimizer>,
     roster: Roster,
     parts: Vec<PlannedPart>,
     is_asynchronous: bool,
@@ -62,6 +66,7 @@ impl WithServers {
         };
         let roster = Roster::meet(&Announcement::Worker(own), world)?;
         let parts = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
+        let answer = AnswerForm::of(request, roster.pushers().len());
         let [wire, pulled] = match &host_sum {
             Some(sum) => sum.arrays()?,
             None => arrays(weights.numel(), memory::kind(request.exchange.wire), device)?,
@@ -71,11 +76,12 @@ impl WithServers {
             Some(pusher) => {
                 let initial = HostArray::of(weights.f_to_device(Device::Cpu)?)?;
                 let arrays = [wire.clone(), pulled.clone()];
-                let codes = codec.map(|codec| PushCodes::new(codec, world.rank(), &parts));
-                Some(Links::open(&roster.servers, pusher, parts.clone(), arrays, &initial, codes)?)
+                let codes = codec.map(|codec| PushCodes::new((codec, answer), world.rank(), &parts));
+                Some(Links::open(&roster.servers, pusher, parts.clone(), arrays, &initial, (codes, answer))?)
             }
             None => None,
         };
+        let sums = pulled.tensor().shallow_clone();
         // No push before every server has the first weights.
         world.barrier();
         let device_wire = match device {
@@ -85,12 +91,18 @@ impl WithServers {
         let has_codes = codec.is_some();
         let pushes = Pushes { links, host_sum, wire, pulled, device_wire, has_codes, iteration: 1, done: 0 };
         let pushes = Arc::new(Mutex::new(pushes));
+        let ranks = roster.workers.len() as u32;
+        let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
+        let optimizer = match answer {
+            AnswerForm::Weights => None,
+            AnswerForm::Sums(_) => Some(Optimizer::new(&request.rule, counts, weights.shallow_clone(), sums)?),
+        };
         // A bucket a parameter: each is a key, and leaves when backward has it.
         let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..request.exchange };
         let sink = Box::new(Sink(pushes.clone()));
         let reducer = GradientReducer::new(request.overlap, &keys, (tensors, gradients), sink)?;
         let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
-        Ok(WithServers { reducer, pushes, weights, roster, parts, is_asynchronous })
+        Ok(WithServers { reducer, pushes, weights, optimizer, roster, parts, is_asynchronous })
     }
 
     fn pushes(&self) -> MutexGuard<'_, Pushes> {
@@ -127,9 +139,12 @@ impl GradientExchange for WithServers {
         !self.is_asynchronous || self.roster.pushers().len() == 1
     }
 
-    /// The servers have updated; their weights take the place of the old ones.
-    fn update(&mut self, _update: u32) -> Result<()> {
-        self.pushes().take_weights(&self.weights)
+    /// The servers have updated, and their weights take the place of the old ones; or they have summed.
+    fn update(&mut self, update: u32) -> Result<()> {
+        match &mut self.optimizer {
+            Some(optimizer) => optimizer.step(update),
+            None => self.pushes().take_weights(&self.weights),
+        }
     }
 
     fn name(&self) -> &'static str {
@@ -152,7 +167,9 @@ impl GradientExchange for WithServers {
         let (reports, iterations, bytes) = {
             let mut pushes = self.pushes();
             let reports = pushes.end()?;
-            pushes.take_weights(&self.weights)?;
+            if self.optimizer.is_none() {
+                pushes.take_weights(&self.weights)?;
+            }
             let bytes = pushes.links.as_ref().map_or([0; 2], Links::bytes_of_steps);
             (reports, f64::from(pushes.iteration - 1), bytes)
         };

@@ -41,6 +41,12 @@ impl BetweenHosts {
         Ok(BetweenHosts { same_local_rank, sums: Sums::new()?, chunk_kb, in_flight: VecDeque::new() })
     }
 
+    /// Longest chunk of an all-reduce, in kB: among more than two hosts each gets its part of it, as long as any other message.
+    pub fn all_reduce_kb(&self) -> u32 {
+        let parts = self.same_local_rank.as_ref().map_or(1, Group::parts);
+        self.chunk_kb.saturating_mul(parts)
+    }
+
     pub fn push(&mut self, counter: usize, request: Request, then: Then) {
         self.in_flight.push_back(Chunk { counter, request, then });
     }

@@ -135,31 +135,40 @@ impl SharedMemory {
         Some(place)
     }
 
-    /// Sums this rank's shard of every range that all ranks have filled; with `wait`, of every range.
+    /// Does what is left of every range for which all ranks of the host are there; with `wait`, of every range.
     fn advance(&mut self, wait: bool) -> Result<()> {
-        while let Some(range) = self.pending.front() {
-            let counter = range.counter;
-            let target = self.targets[counter];
-            if wait {
-                // In the order in which they were started, from the first counter on.
-                heartbeat::enter_bucket(counter as u32);
+        loop {
+            self.do_what_is_ready()?;
+            self.take_what_is_back(false)?;
+            let Some(PendingRange { counter, .. }) = self.pending.front() else { return Ok(()) };
+            if !wait {
+                return Ok(());
             }
-            if wait && self.between_hosts.is_some() {
+            heartbeat::enter_bucket(*counter as u32);
+            match self.between_hosts {
                 // What is on its way between the hosts moves only while a rank asks for it.
-                while !self.window.has_reached(counter, target) {
-                    self.take_what_is_back(false)?;
-                    pause(self.may_watch);
-                }
-            } else if wait {
-                self.window.wait(counter, target);
-            } else if !self.window.has_reached(counter, target) {
-                break;
-            }
-            if let Some(PendingRange { counter, work }) = self.pending.pop_front() {
-                self.work(counter, work)?;
+                Some(_) => pause(self.may_watch),
+                None => self.window.wait(*counter, self.targets[*counter]),
             }
         }
-        self.take_what_is_back(false)
+    }
+
+    /// In the order in which it was started, on every rank the same, as far as it goes between the hosts. What stays on this
+    /// host waits for nothing but its own range.
+    fn do_what_is_ready(&mut self) -> Result<()> {
+        let mut index = 0;
+        while let Some(PendingRange { counter, work }) = self.pending.get(index) {
+            if self.window.has_reached(*counter, self.targets[*counter]) {
+                if let Some(PendingRange { counter, work }) = self.pending.remove(index) {
+                    self.work(counter, work)?;
+                }
+            } else if work.stays_here() {
+                index += 1;
+            } else {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn sum(&mut self, counter: usize, elements: &Range<usize>, small: Option<usize>) -> Result<()> {
@@ -182,7 +191,8 @@ impl SharedMemory {
     /// Sums the shard chunk by chunk and hands each chunk to MPI.
     fn send_shard(&mut self, counter: usize, shard: Range<usize>) -> Result<()> {
         let receivers = self.receivers(0..self.ranks);
-        for elements in self.chunks(shard) {
+        let kilobytes = self.between_hosts.as_ref().map_or(0, BetweenHosts::all_reduce_kb);
+        for elements in chunks(shard, kilobytes, self.wire_bytes()) {
             self.stage_sum(elements.clone());
             if let Some(BetweenHosts { same_local_rank: Some(same_local_rank), sums, in_flight, .. }) =
                 &mut self.between_hosts
@@ -198,8 +208,12 @@ impl SharedMemory {
 
     /// As long as what goes between the hosts at once.
     fn chunks(&self, elements: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let bytes = self.memory.wire.kind().elt_size_in_bytes();
-        chunks(elements, self.between_hosts.as_ref().map_or(0, |between| between.chunk_kb), bytes)
+        chunks(elements, self.between_hosts.as_ref().map_or(0, |between| between.chunk_kb), self.wire_bytes())
+    }
+
+    /// Of one element.
+    fn wire_bytes(&self) -> usize {
+        self.memory.wire.kind().elt_size_in_bytes()
     }
 
     /// Sums `elements` over this host to where they go between the hosts.

@@ -26,3 +26,10 @@ pub enum Work {
     /// Each of these elements of a rank of this host comes to a place of the same length.
     Fetch { from: Vec<(usize, Range<usize>, usize)> },
 }
+
+impl Work {
+    /// Whether nothing of it goes to other hosts.
+    pub fn stays_here(&self) -> bool {
+        matches!(self, Work::Read { .. } | Work::Fetch { .. })
+    }
+}

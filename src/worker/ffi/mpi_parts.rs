@@ -1,4 +1,6 @@
-//! Sums of half precision between ranks, without waiting, added in fp32 and rounded once: MPI would round after every addition.
+//! Sums between ranks, without waiting: each rank gets its part from all, adds in fp32, rounds once, and gives the sums to all.
+//! As many bytes as a ring moves, in two steps instead of `2 (ranks - 1)` that wait for each other; and MPI would round
+//! half precision after every addition.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,8 +12,8 @@ use mpi::traits::Communicator;
 use crate::ffi::mpi_calls::{Group, in_place, start};
 use crate::ffi::sums::{self, Combination, Element};
 
-/// The sum of values of half precision: one part of them for each rank of a group.
-pub struct Halves {
+/// The sum of values of one message: one part of them for each rank of a group.
+pub struct PartSums {
     /// The first of them.
     position: *mut c_void,
     kind: ffi::MPI_Datatype,
@@ -23,7 +25,7 @@ pub struct Halves {
     /// The same of this rank's part, which comes from every rank.
     received_counts: Vec<c_int>,
     received_starts: Vec<c_int>,
-    received: Vec<u16>,
+    received: Vec<u32>,
     combination: Combination,
     pub(super) is_added: bool,
     /// Who gets the sums, where not all do.
@@ -32,7 +34,7 @@ pub struct Halves {
     second: ffi::MPI_Comm,
 }
 
-impl Halves {
+impl PartSums {
     pub fn new(
         position: *mut c_void,
         length: usize,
@@ -40,14 +42,14 @@ impl Halves {
         combination: Combination,
         ranks: &Group,
         root: Option<c_int>,
-    ) -> Result<Halves> {
+    ) -> Result<PartSums> {
         let (own, count) = (ranks.first.rank() as usize, ranks.first.size() as usize);
         let borders: Vec<usize> = (0..=count).map(|part| length * part / count).collect();
         let lengths: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let received_starts: Vec<usize> = (0..count).map(|rank| rank * lengths[own]).collect();
         let of_mpi =
             |numbers: &[usize]| numbers.iter().map(|number| c_int::try_from(*number)).collect::<Result<_, _>>();
-        Ok(Halves {
+        Ok(PartSums {
             position,
             kind,
             element,
@@ -56,7 +58,7 @@ impl Halves {
             own,
             received_counts: of_mpi(&vec![lengths[own]; count])?,
             received_starts: of_mpi(&received_starts)?,
-            received: vec![0; lengths[own] * count],
+            received: vec![0; (lengths[own] * count * element.bytes()).div_ceil(size_of::<u32>())],
             combination,
             is_added: false,
             root,
@@ -90,13 +92,13 @@ impl Halves {
 
     /// Adds this rank's part, in the order of the ranks, and leaves the sums in its place.
     pub fn add(&mut self) {
-        let length = self.counts[self.own] as usize;
-        let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());
-        // `chunks` takes no length of 0.
+        let (length, bytes) = (self.counts[self.own] as usize, self.element.bytes());
+        let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * bytes);
+        let received: *mut u8 = self.received.as_mut_ptr().cast();
         let sources: Vec<*mut u8> =
-            self.received.chunks_mut(length.max(1)).map(|part| part.as_mut_ptr().cast()).collect();
-        // SAFETY: `received` holds `length` elements from every rank, `own` is the place of as many; they lie apart, and the
-        // exchange is done with both.
+            self.received_starts.iter().map(|start| received.wrapping_add(*start as usize * bytes)).collect();
+        // SAFETY: `received` holds `length` elements from every rank at these starts, aligned as its words are or as elements
+        // are; `own` is the place of as many; they lie apart, and the exchange is done with both.
         unsafe {
             let element = self.element;
             sums::combine(self.combination, &sources, element, &[own.cast()], element, length, false);

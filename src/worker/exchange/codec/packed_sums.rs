@@ -1,0 +1,144 @@
+//! Sums of what several workers' 2-bit codes say, packed without loss: each is one of 2 n + 1 multiples of the threshold, from
+//! -n to n for n workers, and a word of 4 bytes holds as many digits of that base as 32 bits can: 13 for two workers, 10 for four, 7
+//! for eight. What a server sends back is so 1/10 of fp32 for four workers, where MXNet's sends fp32.
+//!
+//! A word is the fraction `x / base^digits` of the digits' number x, rounded up to 32 bits. Times the base, its whole part
+//! is the next digit: no division, and no error, because the fraction is less than one step too large. Digit i of word w is value
+//! `i x words + w`, so that neighbours in memory are neighbours in a vector register.
+
+/// Words that are worked on at once: in registers and the first cache.
+const BLOCK: usize = 128;
+
+/// How sums of so many workers are packed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PackedSums {
+    /// The largest count of thresholds, and the smallest one's magnitude.
+    workers: u32,
+    base: u32,
+    digits: usize,
+    threshold: f32,
+}
+
+impl PackedSums {
+    /// Of codes with this threshold.
+    pub fn new(threshold: f32, workers: u32) -> PackedSums {
+        let base = 2 * workers + 1;
+        let whole = |digits: &u32| u64::from(base).checked_pow(*digits).is_some_and(|values| values <= 1 << 32);
+        let digits = (1..=32).take_while(whole).count().max(1);
+        PackedSums { workers, base, digits, threshold }
+    }
+
+    /// Of so many sums: a multiple of 4.
+    pub fn bytes(&self, values: usize) -> usize {
+        4 * self.words(values)
+    }
+
+    fn words(&self, values: usize) -> usize {
+        values.div_ceil(self.digits)
+    }
+
+    /// Packs sums that are whole numbers of thresholds: `counts` says how many.
+    pub fn pack(&self, counts: &[f32], packed: &mut [u8]) {
+        assert_eq!(packed.len(), self.bytes(counts.len()), "packed sums have one length");
+        let (words, zero) = (self.words(counts.len()), self.workers as f32);
+        let values = u64::from(self.base).pow(self.digits as u32);
+        for (block, packed) in packed.chunks_mut(4 * BLOCK).enumerate() {
+            let mut numbers = [0u32; BLOCK];
+            let length = packed.len() / 4;
+            for digit in 0..self.digits {
+                numbers.iter_mut().for_each(|number| *number = number.wrapping_mul(self.base));
+                let plane = plane(digit * words + block * BLOCK, length, counts.len());
+                for (number, count) in numbers.iter_mut().zip(&counts[plane]) {
+                    *number = number.wrapping_add((count + zero) as u32);
+                }
+            }
+            for (word, number) in packed.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {
+                *word = ((u64::from(number) << 32).div_ceil(values) as u32).to_le_bytes();
+            }
+        }
+    }
+
+    /// Writes the sums to `sums`.
+    pub fn unpack(&self, packed: &[u8], sums: &mut [f32]) {
+        assert_eq!(packed.len(), self.bytes(sums.len()), "packed sums have one length");
+        let (words, zero) = (self.words(sums.len()), self.workers as i32);
+        for (block, packed) in packed.chunks(4 * BLOCK).enumerate() {
+            let mut fractions = [0u32; BLOCK];
+            let length = packed.len() / 4;
+            for (fraction, word) in fractions.iter_mut().zip(packed.as_chunks::<4>().0) {
+                *fraction = u32::from_le_bytes(*word);
+            }
+            for digit in 0..self.digits {
+                let plane = plane(digit * words + block * BLOCK, length, sums.len());
+                for (fraction, sum) in fractions.iter_mut().zip(&mut sums[plane]) {
+                    let product = u64::from(*fraction) * u64::from(self.base);
+                    *sum = ((product >> 32) as i32 - zero) as f32 * self.threshold;
+                    *fraction = product as u32;
+                }
+            }
+        }
+    }
+}
+
+/// Values of a digit of so many words: the last ones may not be there.
+fn plane(start: usize, length: usize, values: usize) -> std::ops::Range<usize> {
+    start.min(values)..(start + length).min(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn a_word_holds_what_32_bits_can() {
+        let digits = |workers| PackedSums::new(0.5, workers).digits;
+        assert_eq!([1, 2, 4, 8, 100, 40_000, 2_000_000_000].map(digits), [20, 13, 10, 7, 4, 1, 1]);
+        assert_eq!(PackedSums::new(0.5, 4).bytes(25), 12);
+        assert_eq!(PackedSums::new(0.5, 4).bytes(0), 0);
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked_as_it_was() {
+        let mut random = Random(3);
+        for workers in [1, 2, 3, 4, 7, 8, 31, 1000, 32_767, 40_000] {
+            let sums = PackedSums::new(0.375, workers);
+            for values in [0, 1, 2, 9, 10, 11, 100, 1279, 1280, 1281, 9999] {
+                let mut count = |index: usize| match index % 5 {
+                    0 => -(workers as f32),
+                    1 => workers as f32,
+                    _ => ((random.uniform() * f64::from(2 * workers + 1)).floor() - f64::from(workers)) as f32,
+                };
+                let counts: Vec<f32> = (0..values).map(&mut count).collect();
+                let mut packed = vec![0xab; sums.bytes(values)];
+                sums.pack(&counts, &mut packed);
+                let mut unpacked = vec![f32::NAN; values];
+                sums.unpack(&packed, &mut unpacked);
+                let expected: Vec<f32> = counts.iter().map(|count| count * 0.375).collect();
+                assert_eq!(unpacked, expected, "{workers} workers, {values} values");
+            }
+        }
+    }
+
+    /// `cargo test --release -p ringmark-worker -- packed_sums::tests::cost --ignored --nocapture`: 100 MB of sums beside a copy
+    /// of them.
+    #[test]
+    #[ignore = "a measurement"]
+    fn cost() {
+        let sums = PackedSums::new(0.5, 4);
+        let counts: Vec<f32> = (0..25_000_000).map(|index| (index % 9) as f32 - 4.0).collect();
+        let (mut packed, mut unpacked) = (vec![0u8; sums.bytes(counts.len())], vec![0.0f32; counts.len()]);
+        let best = |body: &mut dyn FnMut()| {
+            let time = |_| {
+                let start = std::time::Instant::now();
+                body();
+                start.elapsed().as_secs_f64() * 1e3
+            };
+            (0..7).map(time).fold(f64::INFINITY, f64::min)
+        };
+        let copied = best(&mut || unpacked.copy_from_slice(&counts));
+        let packing = best(&mut || sums.pack(&counts, &mut packed));
+        let unpacking = best(&mut || sums.unpack(&packed, &mut unpacked));
+        println!("100 MB: copy {copied:.1} ms, pack {packing:.1} ms, unpack {unpacking:.1} ms");
+    }
+}
