@@ -9,12 +9,13 @@ gives the median over rounds and the range. Images are small, so that a step is 
 backward and update are in it all the same.
 
 The bound is the time that the bytes of one direction of the busiest link need at the rate of the link, S being the weights
-in fp32, H the hosts, N the servers: ring and owners 2 (H-1)/H S, servers max(S, H S / N)
-(docs/kv_store.md).
+in fp32, H the hosts, N the servers: ring and owners 2 (H-1)/H S, servers max(S, H S / N); with 2-bit codes S / 16 out of a
+worker, and H S / N / d out of a server, d being the digits of base 2 H + 1 in 32 bits (docs/kv_store.md).
 """
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -38,7 +39,10 @@ class Strategy:
         if rate is None:
             return None
         if self.servers:
-            return max(weights, hosts * weights / self.servers) / rate
+            out, back = 1, 1
+            if "2bit" in self.more:
+                out, back = 16, int(32 / math.log2(2 * hosts + 1))
+            return max(weights / out, hosts * weights / self.servers / back) / rate
         return 2 * (hosts - 1) / hosts * weights / rate
 
     def step(self, options, environment):
@@ -76,7 +80,10 @@ def main():
     parser.add_argument("--out", help="file for the table and the raw figures (JSON)")
     options = parser.parse_args()
     strategies = [Strategy("ring", "ring", 0), Strategy("device", "device", 0)]
-    strategies += [Strategy(f"dist_sync, {count} server{'s' * (count > 1)}", "dist_sync", count) for count in options.servers]
+    for count in options.servers:
+        name = f"dist_sync, {count} server{'s' * (count > 1)}"
+        strategies.append(Strategy(name, "dist_sync", count))
+        strategies.append(Strategy(f"{name}, 2bit", "dist_sync", count, ["--gradient-compression", "2bit"]))
 
     environment = {**os.environ, "CLUSTER_NAME": "strategies", "OMP_NUM_THREADS": "1"}
     subprocess.run([CLUSTER, "up", str(options.hosts + max(options.servers))], env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -92,12 +99,12 @@ def main():
     finally:
         subprocess.run([CLUSTER, "down"], env=environment, check=False)
 
-    lines = [f"{'strategy':24} {'step s':>24} {'bound s':>8} {'of it %':>8}"]
+    lines = [f"{'strategy':28} {'step s':>24} {'bound s':>8} {'of it %':>8}"]
     for strategy in strategies:
         seconds = figures[strategy.name]
         bound = strategy.bound(weights, options.hosts, RATES[options.rate])
         share = [f"{'-':>8}", f"{'-':>8}"] if bound is None else [f"{bound:8.3f}", f"{100 * bound / statistics.median(seconds):8.1f}"]
-        lines.append(f"{strategy.name:24} {spread(seconds):>24} {share[0]} {share[1]}")
+        lines.append(f"{strategy.name:28} {spread(seconds):>24} {share[0]} {share[1]}")
     lines.append(
         f"{options.model}, {weights / 1e6:.1f} MB of weights, {options.hosts} hosts of one rank, links of {options.rate}; "
         f"medians [lowest, highest] of {options.rounds} rounds"

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
+use crate::ffi::streaming;
 use crate::ffi::sums::{self, Combination, Element};
 
 /// Counters that ranks can wait on.
@@ -303,7 +304,7 @@ impl Window {
         let source = self.address(from, rank, elements);
         let target = self.address(to, self.own, start..start + length).cast_mut();
         // SAFETY: `address` checked the bounds of both; they may be one place.
-        unsafe { std::ptr::copy(source, target, length * self.element(to).bytes()) };
+        unsafe { streaming::copy(source, target, length * self.element(to).bytes()) };
     }
 
     /// Copies `elements` of the `from` of `rank` to the same place of `tensor`, which is as long and of the same type.
@@ -312,7 +313,7 @@ impl Window {
         let bytes = elements.len() * self.element(from).bytes();
         let source = self.address(from, rank, elements);
         // SAFETY: both were checked to hold the elements; they may be one place.
-        unsafe { std::ptr::copy(source, position, bytes) };
+        unsafe { streaming::copy(source, position, bytes) };
         Ok(())
     }
 
@@ -322,7 +323,7 @@ impl Window {
         let bytes = elements.len() * self.element(to).bytes();
         let target = self.address(to, self.own, elements).cast_mut();
         // SAFETY: as in `read`.
-        unsafe { std::ptr::copy(position.cast_const(), target, bytes) };
+        unsafe { streaming::copy(position.cast_const(), target, bytes) };
         Ok(())
     }
 

@@ -26,6 +26,31 @@ pub unsafe fn stream_two(first: *const f32, second: *const f32, to_first: *mut f
     fence();
 }
 
+/// From this many bytes on a copy goes past the caches: one core's part of them would not hold it.
+const STREAMED_COPY: usize = 1 << 20;
+
+/// Copies `bytes` from one place to another, or to the same one, past the caches where they are many.
+///
+/// # Safety
+/// Both are good for so many bytes, and apart where they are not the same.
+pub unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
+    let floats: usize = bytes / size_of::<f32>();
+    let is_aligned = [source.align_offset(size_of::<f32>()), target.align_offset(size_of::<f32>())] == [0, 0];
+    if source == target.cast_const() {
+        return;
+    }
+    // SAFETY: the caller's promise; any four bytes are a number.
+    unsafe {
+        if bytes < STREAMED_COPY || !is_aligned {
+            return std::ptr::copy_nonoverlapping(source, target, bytes);
+        }
+        stream(std::slice::from_raw_parts(source.cast(), floats), target.cast());
+        fence();
+        let done = floats * size_of::<f32>();
+        std::ptr::copy_nonoverlapping(source.add(done), target.add(done), bytes - done);
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::__m128 as Vector;
 #[cfg(not(target_arch = "x86_64"))]
