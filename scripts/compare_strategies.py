@@ -4,9 +4,9 @@
     scripts/compare_strategies.py [--rounds 3] [--hosts 4] [--servers 1,2,4] [--rate 1gbit] [--model resnet50_v1b] [--out FILE]
 
 Makes hosts by scripts/cluster.sh (root alone may), one rank on each, and servers on hosts of their own. Every round trains a
-few steps by every strategy, in turns. A side's step in a round is the median over iterations of the slowest rank's; the table
-gives the median over rounds and the range. Images are small, so that a step is little else than its exchange; forward,
-backward and update are in it all the same.
+few steps by every strategy, and without any exchange, in turns. A side's step in a round is the median over iterations of
+the slowest rank's; the table gives the median over rounds and the range. Images are small, so that a step is little else
+than its exchange; forward, backward and update are in it all the same.
 
 The bound is the time that the bytes of one direction of the busiest link need at the rate of the link, S being the weights
 in fp32, H the hosts, N the servers: ring and owners 2 (H-1)/H S, servers max(S, H S / N); with 2-bit codes S / 16 out of a
@@ -36,7 +36,7 @@ class Strategy:
         self.name, self.kv_store, self.servers, self.more = name, kv_store, servers, list(more)
 
     def bound(self, weights, hosts, rate):
-        if rate is None:
+        if rate is None or "none" in self.more:
             return None
         if self.servers:
             out, back = 1, 1
@@ -79,7 +79,8 @@ def main():
     parser.add_argument("--ringmark", default=str(ROOT / "target/release/ringmark"))
     parser.add_argument("--out", help="file for the table and the raw figures (JSON)")
     options = parser.parse_args()
-    strategies = [Strategy("ring", "ring", 0), Strategy("device", "device", 0)]
+    strategies = [Strategy("no exchange", "ring", 0, ["--backend", "none"])]
+    strategies += [Strategy("ring", "ring", 0), Strategy("device", "device", 0)]
     for count in options.servers:
         name = f"dist_sync, {count} server{'s' * (count > 1)}"
         strategies.append(Strategy(name, "dist_sync", count))

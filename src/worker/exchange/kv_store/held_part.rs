@@ -28,10 +28,13 @@ pub enum PushForm {
 }
 
 impl PushForm {
-    /// What `request` asks for.
-    pub fn of(request: &ExchangeRequest) -> Result<PushForm> {
-        let codec = Codec::new(request.compression, true)?;
-        Ok(codec.map_or(PushForm::Values(memory::kind(request.exchange.wire)), PushForm::Codes))
+    /// What `request` asks for. Codes whose sums are the answer say how many thresholds, not how much.
+    pub fn of(request: &ExchangeRequest, answer: AnswerForm) -> Result<PushForm> {
+        Ok(match (Codec::new(request.compression, true)?, answer) {
+            (None, _) => PushForm::Values(memory::kind(request.exchange.wire)),
+            (Some(codec), AnswerForm::Weights) => PushForm::Codes(codec),
+            (Some(codec), AnswerForm::Sums(_)) => PushForm::Codes(codec.counting()),
+        })
     }
 
     /// Room for a push of so many gradients.
@@ -170,7 +173,6 @@ impl HeldPart {
                 }
             }
             PushForm::Codes(codec) => {
-                let codec = if let AnswerForm::Sums(_) = self.answer { codec.counting() } else { codec };
                 let sum = floats_mut(&mut own.sum, &(0..self.length))?;
                 sum.fill(0.0);
                 for push in pushes {
@@ -257,9 +259,9 @@ mod tests {
 
     #[test]
     fn sums_of_codes_are_the_answer_where_workers_update() {
-        let two_bit = TwoBit { threshold: 0.25 };
-        let (codec, packed) = (Codec::TwoBit(two_bit), PackedSums::new(0.25, 3));
-        let part = HeldPart::new(30, (PushForm::Codes(codec), AnswerForm::Sums(packed)), 3).expect("memory");
+        let (codec, packed) = (Codec::TwoBit(TwoBit { threshold: 0.25 }), PackedSums::new(0.25, 3));
+        let forms = (PushForm::Codes(codec.counting()), AnswerForm::Sums(packed));
+        let part = HeldPart::new(30, forms, 3).expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 12), "11 digits of base 7 in a word");
         for round in 0..2 {
             for pusher in 0..3 {

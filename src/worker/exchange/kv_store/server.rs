@@ -91,7 +91,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let number = world.rank() as usize;
     let answer = AnswerForm::of(request, pushers.len());
     let holds_weights = matches!(answer, AnswerForm::Weights);
-    let form = PushForm::of(request)?;
+    let form = PushForm::of(request, answer)?;
     let held = |(part, planned): (usize, &plan::PlannedPart)| {
         let is_held = planned.server == number;
         is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), (form, answer), pushers.len())?)))
