@@ -24,6 +24,8 @@ pub enum Collective<'a> {
         elements: Range<usize>,
         /// Rank.
         root: u32,
+        /// Which way, where the backend has a choice.
+        route: Route,
     },
     /// Every rank gets the sums of its part; its sums of the other parts are undefined afterwards.
     ReduceScatter {
@@ -59,6 +61,16 @@ pub enum Collective<'a> {
     },
 }
 
+/// Which way the values of other hosts go to a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// As the library has it, host by host: each adds its own, and every link carries them once.
+    Chain,
+    /// From each host to the root's. For several reductions at once to roots on all hosts, of which none waits in a queue
+    /// behind another's way there.
+    Straight,
+}
+
 /// Between which arrays something goes that is not summed.
 #[derive(Debug, Clone, Copy)]
 pub enum Place<'a> {
@@ -88,7 +100,7 @@ impl Collective<'_> {
                 (each, each)
             }
             _ if others == 0 => (0, 0),
-            Collective::Reduce { elements, root } if *root == rank => (0, others * length(elements)),
+            Collective::Reduce { elements, root, .. } if *root == rank => (0, others * length(elements)),
             Collective::Reduce { elements, .. } => (length(elements), 0),
             Collective::Broadcast { elements, root, .. } if *root == rank => (others * length(elements), 0),
             Collective::Broadcast { elements, .. } => (0, length(elements)),
@@ -161,7 +173,7 @@ mod tests {
         let (all, place) = (0..12, Place::Memory);
         for (collective, of_ranks) in [
             (Collective::AllReduce { elements: all.clone() }, [[64, 64]; 3]),
-            (Collective::Reduce { elements: all.clone(), root: 1 }, [[48, 0], [0, 96], [48, 0]]),
+            (Collective::Reduce { elements: all.clone(), root: 1, route: Route::Chain }, [[48, 0], [0, 96], [48, 0]]),
             (Collective::Broadcast { elements: all.clone(), root: 1, place }, [[0, 48], [96, 0], [0, 48]]),
             (Collective::ReduceScatter { parts: parts() }, [[28, 40], [28, 40], [40, 16]]),
             (Collective::AllGather { parts: parts(), place }, [[40, 28], [40, 28], [16, 40]]),
@@ -172,12 +184,12 @@ mod tests {
             let sum = |index: usize| bytes.iter().map(|rank| rank[index]).sum::<u64>();
             assert_eq!(sum(0), sum(1), "{collective:?}");
         }
-        assert_eq!(Collective::Reduce { elements: 0..12, root: 0 }.bytes(0, 1, 4), [0, 0]);
+        assert_eq!(Collective::Reduce { elements: 0..12, root: 0, route: Route::Chain }.bytes(0, 1, 4), [0, 0]);
     }
 
     #[test]
     fn the_span_holds_every_part() {
         assert_eq!(Collective::AllToAll { parts: vec![4..6, 2..4, 9..9] }.span(), 2..9);
-        assert_eq!(Collective::Reduce { elements: 3..5, root: 1 }.span(), 3..5);
+        assert_eq!(Collective::Reduce { elements: 3..5, root: 1, route: Route::Straight }.span(), 3..5);
     }
 }

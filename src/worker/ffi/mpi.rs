@@ -11,7 +11,7 @@ use mpi::traits::Communicator;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::mpi_calls::{Group, check, count, in_place, is_complete, start};
-use crate::ffi::mpi_parts::PartSums;
+use crate::ffi::mpi_parts::{PartSums, Root};
 use crate::ffi::sums::{self, Combination, Element};
 
 /// The sums and maxima that MPI lacks: of fp16 and of bfloat16, added in fp32 and rounded after every addition.
@@ -82,10 +82,18 @@ impl Sums {
         self.start_parts(position, elements.len(), (kind, element), ranks, None)
     }
 
-    /// The same, with the sums on the rank `root` of the group alone; what the others have there is undefined afterwards.
-    pub fn start_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group, root: c_int) -> Result<Request> {
+    /// The same, with the sums on the rank `root` of the group alone; what the others have there is undefined afterwards. A
+    /// `straight` one goes from every rank to the root, which adds.
+    pub fn start_reduce(
+        &self,
+        tensor: &Tensor,
+        elements: Range<usize>,
+        ranks: &Group,
+        root: c_int,
+        straight: bool,
+    ) -> Result<Request> {
         let Message { position, count, kind, operation, element } = self.message(tensor, &elements)?;
-        if element == Element::Float {
+        if element == Element::Float && !straight {
             let is_root = ranks.first.rank() == root;
             let ranks = ranks.first.as_raw();
             let from = if is_root { in_place() } else { position.cast_const() };
@@ -94,7 +102,7 @@ impl Sums {
                 ffi::MPI_Ireduce(from, position, count, kind, operation, root, ranks, request)
             });
         }
-        self.start_parts(position, elements.len(), (kind, element), ranks, Some(root))
+        self.start_parts(position, elements.len(), (kind, element), ranks, Some(Root { rank: root, straight }))
     }
 
     /// Starts sending `elements` of the root's `tensor` to all ranks of the group. As for a sum, the tensor must live until
@@ -136,7 +144,7 @@ impl Sums {
         length: usize,
         types: (ffi::MPI_Datatype, Element),
         ranks: &Group,
-        root: Option<c_int>,
+        root: Option<Root>,
     ) -> Result<Request> {
         let combination = Combination { is_largest: self.is_largest, ..Combination::SUM };
         let mut parts = Box::new(PartSums::new(position, length, types, combination, ranks, root)?);
@@ -187,7 +195,9 @@ impl Request {
             return Ok(false);
         }
         parts.add();
-        self.handle = parts.gather()?;
+        if let Some(request) = parts.gather()? {
+            self.handle = request;
+        }
         Ok(true)
     }
 

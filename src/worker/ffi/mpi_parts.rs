@@ -12,6 +12,15 @@ use mpi::traits::Communicator;
 use crate::ffi::mpi_calls::{Group, in_place, start};
 use crate::ffi::sums::{self, Combination, Element};
 
+/// Who gets the sums alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Root {
+    /// Of the group.
+    pub rank: c_int,
+    /// Whether it adds all by itself; otherwise every rank adds a part and sends it there.
+    pub straight: bool,
+}
+
 /// The sum of values of one message: one part of them for each rank of a group.
 pub struct PartSums {
     /// The first of them.
@@ -28,8 +37,8 @@ pub struct PartSums {
     received: Vec<u32>,
     combination: Combination,
     pub(super) is_added: bool,
-    /// Who gets the sums, where not all do.
-    root: Option<c_int>,
+    /// Where not all get the sums.
+    root: Option<Root>,
     first: ffi::MPI_Comm,
     second: ffi::MPI_Comm,
 }
@@ -41,10 +50,20 @@ impl PartSums {
         (kind, element): (ffi::MPI_Datatype, Element),
         combination: Combination,
         ranks: &Group,
-        root: Option<c_int>,
+        root: Option<Root>,
     ) -> Result<PartSums> {
         let (own, count) = (ranks.first.rank() as usize, ranks.first.size() as usize);
-        let borders: Vec<usize> = (0..=count).map(|part| length * part / count).collect();
+        let border = |part: usize| match root {
+            Some(Root { rank, straight: true }) => {
+                if part > rank as usize {
+                    length
+                } else {
+                    0
+                }
+            }
+            _ => length * part / count,
+        };
+        let borders: Vec<usize> = (0..=count).map(border).collect();
         let lengths: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let received_starts: Vec<usize> = (0..count).map(|rank| rank * lengths[own]).collect();
         let of_mpi =
@@ -106,14 +125,17 @@ impl PartSums {
         self.is_added = true;
     }
 
-    /// Every rank's sums to all, or to the root.
-    pub fn gather(&self) -> Result<ffi::MPI_Request> {
+    /// Every rank's sums to all, or to the root; `None` where they are there.
+    pub fn gather(&self) -> Result<Option<ffi::MPI_Request>> {
         let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
-        if let Some(root) = self.root {
+        if let Some(Root { straight: true, .. }) = self.root {
+            return Ok(None);
+        }
+        if let Some(Root { rank: root, .. }) = self.root {
             let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());
             let from = if root as usize == self.own { in_place() } else { own.cast_const() };
             // SAFETY: as below; MPI writes on the root alone.
-            return start("MPI_Igatherv", |request| unsafe {
+            let request = start("MPI_Igatherv", |request| unsafe {
                 ffi::MPI_Igatherv(
                     from,
                     self.counts[self.own],
@@ -126,10 +148,11 @@ impl PartSums {
                     self.second,
                     request,
                 )
-            });
+            })?;
+            return Ok(Some(request));
         }
         // SAFETY: as in `exchange`; every part has its own place.
-        start("MPI_Iallgatherv", |request| unsafe {
+        let request = start("MPI_Iallgatherv", |request| unsafe {
             ffi::MPI_Iallgatherv(
                 in_place(),
                 0,
@@ -141,6 +164,7 @@ impl PartSums {
                 self.second,
                 request,
             )
-        })
+        })?;
+        Ok(Some(request))
     }
 }

@@ -7,7 +7,7 @@ use ringmark_record::benchmark::bandwidth::config::ArraySize;
 use ringmark_record::dimension::operation::{Operands, Operation};
 
 use crate::benchmark::bandwidth::moved::Origin;
-use crate::exchange::collective::{Collective, Place, divided};
+use crate::exchange::collective::{Collective, Place, Route, divided};
 
 /// What is measured.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Task {
         };
         let collective = match operands.operation {
             Operation::AllReduce => Collective::AllReduce { elements: all },
-            Operation::Reduce => Collective::Reduce { elements: all, root },
+            Operation::Reduce => Collective::Reduce { elements: all, root, route: Route::Chain },
             Operation::ReduceScatter => Collective::ReduceScatter { parts },
             Operation::Broadcast => Collective::Broadcast { elements: all, root, place },
             Operation::AllGather => Collective::AllGather { parts, place },

@@ -52,7 +52,7 @@ impl Mpi {
             Collective::AllReduce { elements } => {
                 chunks(elements).try_for_each(|chunk| done(self.sums.all_reduce(arrays.0, arrays.1, chunk)))?
             }
-            Collective::Reduce { elements, root } => {
+            Collective::Reduce { elements, root, .. } => {
                 chunks(elements).try_for_each(|chunk| done(self.sums.reduce(arrays, chunk, (rank, *root))))?;
             }
             Collective::ReduceScatter { parts } => slices(parts, self.chunk_kb, bytes)

@@ -74,7 +74,7 @@ impl NcclRing {
         };
         match collective {
             Collective::AllReduce { elements } => communicator.all_reduce(of_one_type, elements.clone()),
-            Collective::Reduce { elements, root } => communicator.reduce(of_one_type, elements.clone(), *root),
+            Collective::Reduce { elements, root, .. } => communicator.reduce(of_one_type, elements.clone(), *root),
             Collective::ReduceScatter { parts } if are_even(parts) => communicator.reduce_scatter(of_one_type, parts),
             Collective::ReduceScatter { parts } => communicator.in_group(|communicator| {
                 let mut owned = parts.iter().zip(0..).filter(|(part, _)| !part.is_empty());

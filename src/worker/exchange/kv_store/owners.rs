@@ -22,7 +22,7 @@ use tch::{Device, Kind, Tensor};
 use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::Bucket;
-use crate::exchange::collective::{Collective, Place, divided};
+use crate::exchange::collective::{Collective, Place, Route, divided};
 use crate::exchange::memory::{self, Shape, narrow};
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink};
@@ -63,9 +63,9 @@ enum Ownership {
 
 impl Ownership {
     /// The owners get the sums of a bucket.
-    fn sum(&self, elements: &Range<usize>) -> Collective<'static> {
+    fn sum(&self, elements: &Range<usize>, route: Route) -> Collective<'static> {
         match self {
-            Ownership::Whole(root) => Collective::Reduce { elements: elements.clone(), root: *root },
+            Ownership::Whole(root) => Collective::Reduce { elements: elements.clone(), root: *root, route },
             Ownership::Shards(parts) => Collective::ReduceScatter { parts: parts.clone() },
         }
     }
@@ -81,6 +81,8 @@ impl Ownership {
 
 struct Exchange {
     buckets: Vec<(Range<usize>, Ownership)>,
+    /// To the owners.
+    route: Route,
     backend: Box<dyn Backend>,
     /// The wire on a GPU whose gradients are summed in host memory.
     device_wire: Option<Tensor>,
@@ -112,6 +114,7 @@ impl Owners {
 
         let sums = backend.memory().sums.shallow_clone();
         let updated = if is_on_host { weights.f_to_device(Device::Cpu)? } else { weights.shallow_clone() };
+        let route = if kv_store == KvStore::Nccl { Route::Chain } else { Route::Straight };
         let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
         let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
         let optimizer =
@@ -121,7 +124,7 @@ impl Owners {
 
         let wire = (memory::kind(request.exchange.wire), session.device());
         let device_wire = is_on_host.then(|| Tensor::f_zeros([weights.numel() as i64], wire)).transpose()?;
-        let exchange = Arc::new(Mutex::new(Exchange { buckets, backend, device_wire, weights: updated }));
+        let exchange = Arc::new(Mutex::new(Exchange { buckets, route, backend, device_wire, weights: updated }));
         let sink = Box::new(Sink(exchange.clone()));
         Ok(Owners {
             reducer: GradientReducer::new(request.overlap, &request.exchange, (tensors, gradients), sink)?,
@@ -179,7 +182,7 @@ impl Exchange {
         let Some((_, ownership)) = self.buckets.iter().find(|(bucket, _)| bucket == elements) else {
             anyhow::bail!("{elements:?} is no bucket");
         };
-        self.backend.start_collective(&ownership.sum(elements))
+        self.backend.start_collective(&ownership.sum(elements, self.route))
     }
 
     /// All get the owners' weights.
@@ -204,8 +207,9 @@ impl GradientExchange for Owners {
 
     fn asked_bytes(&self) -> Option<[u64; 2]> {
         let mut bytes = [0; 2];
-        for (elements, ownership) in &lock(&self.exchange).buckets {
-            let sum = ownership.sum(elements).bytes(self.rank, self.ranks, self.wire.bytes());
+        let exchange = lock(&self.exchange);
+        for (elements, ownership) in &exchange.buckets {
+            let sum = ownership.sum(elements, exchange.route).bytes(self.rank, self.ranks, self.wire.bytes());
             let share = ownership.share(elements, Place::Memory).bytes(self.rank, self.ranks, Wire::Fp32.bytes());
             bytes.iter_mut().zip(sum).zip(share).for_each(|((all, sum), share)| *all += sum + share);
         }

@@ -14,7 +14,7 @@ use crate::exchange::backend::shared_memory::between_hosts::Then;
 use crate::exchange::backend::shared_memory::piece::{self, Piece, number_in_group};
 use crate::exchange::backend::shared_memory::work::{PendingRange, Work};
 use crate::exchange::backend::shared_memory::{SharedMemory, staged};
-use crate::exchange::collective::{Collective, Place};
+use crate::exchange::collective::{Collective, Place, Route};
 use crate::ffi::shared_window::Array;
 use crate::job::world::Seat;
 
@@ -36,15 +36,15 @@ impl SharedMemory {
                 let counter = self.next_counter()?;
                 self.meet(counter, Work::Sum { elements: elements.clone(), small: None });
             }
-            Collective::Reduce { elements, root } => {
+            Collective::Reduce { elements, root, route } => {
                 let pieces = piece::of_one_owner(elements, self.seat(*root)?, self.shards);
                 let counter = self.next_counter()?;
-                self.meet(counter, Work::Reduce { pieces });
+                self.meet(counter, Work::Reduce { pieces, route: *route });
             }
             Collective::ReduceScatter { parts } => {
                 let pieces = piece::of_every_owner(parts, &self.seats, self.shards);
                 let counter = self.next_counter()?;
-                self.meet(counter, Work::Reduce { pieces });
+                self.meet(counter, Work::Reduce { pieces, route: Route::Straight });
             }
             Collective::Broadcast { elements, root, place } => {
                 let pieces = piece::of_one_owner(elements, self.seat(*root)?, self.shards);
@@ -158,7 +158,9 @@ impl SharedMemory {
     pub(super) fn work(&mut self, counter: usize, work: Work) -> Result<()> {
         match work {
             Work::Sum { elements, small } => self.sum(counter, &elements, small),
-            Work::Reduce { pieces } => self.own(pieces).into_iter().try_for_each(|piece| self.reduce(counter, piece)),
+            Work::Reduce { pieces, route } => {
+                self.own(pieces).into_iter().try_for_each(|piece| self.reduce(counter, piece, route))
+            }
             Work::Send { pieces, from, received } => self.send_pieces(counter, pieces, from, received),
             Work::Read { pieces, from, output } => {
                 pieces.into_iter().try_for_each(|piece| self.read(piece, from, output.as_ref()))
@@ -178,7 +180,7 @@ impl SharedMemory {
         pieces
     }
 
-    fn reduce(&mut self, counter: usize, piece: Piece) -> Result<()> {
+    fn reduce(&mut self, counter: usize, piece: Piece, route: Route) -> Result<()> {
         let Piece { elements, owner, worker } = piece;
         let receiver = owner.local_rank..owner.local_rank + 1;
         let arrays = (self.input(), Array::Sums);
@@ -191,13 +193,14 @@ impl SharedMemory {
         }
         let is_here = owner.host == self.own_seat().host;
         let receivers = if is_here { self.receivers(receiver) } else { Vec::new() };
-        let root = number_in_group(owner.host, worker, &self.seats) as i32;
+        let (root, straight) = (number_in_group(owner.host, worker, &self.seats) as i32, route == Route::Straight);
         for elements in self.chunks(elements) {
             self.stage_sum(elements.clone());
             if let Some(between) = &mut self.between_hosts
                 && let Some(group) = &between.same_local_rank
             {
-                let request = between.sums.start_reduce(staged(&self.memory), elements.clone(), group, root)?;
+                let request =
+                    between.sums.start_reduce(staged(&self.memory), elements.clone(), group, root, straight)?;
                 between.push(counter, request, Then::Spread { elements, receivers: receivers.clone() });
             }
             self.take_what_is_back(false)?;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use tch::Tensor;
 
 use crate::exchange::backend::shared_memory::piece::Piece;
+use crate::exchange::collective::Route;
 use crate::ffi::shared_window::Array;
 
 /// What is left to do of a range when all ranks are at its counter.
@@ -18,7 +19,7 @@ pub enum Work {
     /// This rank's shard of an all-reduce.
     Sum { elements: Range<usize>, small: Option<usize> },
     /// This rank's pieces of a reduction.
-    Reduce { pieces: Vec<Piece> },
+    Reduce { pieces: Vec<Piece>, route: Route },
     /// This rank's pieces go to the other hosts or come from there; it is counted at `received` when they have.
     Send { pieces: Vec<Piece>, from: Array, received: usize },
     /// Every piece is read; `None` is the sums.
