@@ -1,6 +1,7 @@
 //! The programs from the outside, one module a command.
 
 mod architecture;
+mod autotune;
 mod bandwidth;
 mod bandwidth_kv_store;
 mod batch_sizes;
@@ -22,6 +23,7 @@ mod fuzz;
 mod generate;
 mod gridengine;
 mod habits;
+mod hierarchical;
 mod hostile;
 mod kv_store;
 mod kv_stores;
