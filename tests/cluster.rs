@@ -223,6 +223,37 @@ fn sums_between_hosts_are_added_in_fp32_and_rounded_once() {
 }
 
 #[test]
+fn hosts_first_and_all_ranks_at_once_train_alike() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let weights = |ranks: &[u32], rate: &str, hierarchical: &str| {
+        let file = folder.path().join("weights").display().to_string();
+        let all = format!(
+            "train --device cpu --model resnet18 --batch-size 2 --image-size 32 --iters 1 --warmup 0 --threads 1 \
+             --freeze-batch-norm {AT_ONCE} --lr {rate} --save {file} --hierarchical {hierarchical}"
+        );
+        let output = cluster.worker(ranks, &words(&all).collect::<Vec<_>>());
+        succeed(&output);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let backend = match (ranks, hierarchical) {
+            ([1], _) => "solo",
+            (_, "on") => "shared-memory",
+            _ => "mpi",
+        };
+        assert!(said.contains(&format!(" by {backend}, overlap on")), "{said}");
+        safetensors::read(Path::new(&file))
+    };
+    let start = weights(&[1], "0", "on");
+    // The order of four addends rounds differently; two have one sum, so that a host of one rank has nothing to add first.
+    for (ranks, most) in [(&[2, 2][..], 1e-5), (&[1, 1], 0.0)] {
+        let [on, off] = ["on", "off"].map(|hierarchical| weights(ranks, "1", hierarchical));
+        let apart = apart(&off, &on, &start);
+        assert!(apart <= most, "{ranks:?}: {apart}");
+    }
+}
+
+#[test]
 fn a_copy_runs_where_nothing_is_installed() {
     let Some(cluster) = Cluster::up(2) else { return };
     let _turn = turn();

@@ -1,6 +1,7 @@
 //! The programs from the outside, one module a command.
 
 mod architecture;
+mod autotune;
 mod bandwidth;
 mod bandwidth_kv_store;
 mod batch_sizes;
@@ -23,6 +24,7 @@ mod generate;
 mod golden;
 mod gridengine;
 mod habits;
+mod hierarchical;
 mod hostile;
 mod kv_store;
 mod kv_stores;

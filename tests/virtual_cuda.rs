@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
+use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::device::DeviceKind;
@@ -356,6 +357,16 @@ fn gpus_that_are_too_few_are_refused() {
     // A launcher that shows all ranks the same GPU: NCCL's own words.
     let error = refused(2, "CUDA_VISIBLE_DEVICES", "3");
     assert!(error.contains("Duplicate GPU detected"), "{error}");
+}
+
+#[test]
+fn a_hierarchy_that_nccl_has_not_is_refused_where_the_device_turns_out_to_be_a_gpu() {
+    let run = |options: &str| Virtual::new(Run::ranks(2, &format!("{SMALL} --iters 1 --device auto {options}")));
+    let error = run("--hierarchical on").run.refused(1);
+    assert!(error.contains("--hierarchical on: NCCL sums over all ranks at once"), "{error}");
+    let header = run("--hierarchical off").sound().header;
+    assert_eq!((header.backend.as_str(), header.config.exchange.hierarchical), ("nccl", Some(Switch::Off)));
+    assert_eq!(run("").sound().header.config.exchange.hierarchical, None, "NCCL decides");
 }
 
 #[test]

@@ -22,6 +22,8 @@ use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::train::TrainSweep;
 use crate::launch::sweep::plan::{Axes, BatchSizes, joined};
 use crate::launch::sweep::suite;
+use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
+use crate::launch::sweep::trials::tuned_option::TunedOption;
 
 const SWEEP_EXAMPLES: &str = "\
 Examples:
@@ -46,6 +48,8 @@ Examples:
       every precision with every batch size and case
   ringmark sweep --kv-stores ring,dist_sync --hosts a:8,b:8
       all-reduce beside MXNet's servers: what each costs in every case
+  ringmark sweep --hosts a:8,b:8 --autotune-over kv-store=ring,device,dist_sync --autotune-over wire=fp32,bf16
+      with the fastest of these, found by short jobs before it
   ringmark sweep --suite ddp --hosts a:8,b:8
       PyTorch's DDP suite: four networks, every case with and without communication, percentiles in its lines
   ringmark sweep --hosts localhost:8 --dry-run
@@ -98,6 +102,11 @@ pub struct SweepOptions {
     /// Where servers run.
     #[command(flatten)]
     servers: ServerOptions,
+    /// Before the sweep, try other ways to exchange by short jobs in its largest case, and run all of it with the fastest: of
+    /// kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb or nccl-algo these values
+    /// beside the one that was asked for. Give it once for each of them, in the order in which they are tried
+    #[arg(long, value_name = "NAME=VALUE,..")]
+    autotune_over: Vec<TunedOption>,
     /// What every rank is asked to do.
     #[command(flatten)]
     train: Launched<TrainConfig>,
@@ -121,7 +130,10 @@ impl SweepOptions {
             }
             _ => defaults,
         };
-        let train = with_absolute_paths(self.train.apply(defaults)?)?;
+        let mut train = with_absolute_paths(self.train.apply(defaults)?)?;
+        let options = option_table::filled_in(&train);
+        let search = StrategySearch { over: self.autotune_over, log: train.autotune_log.take() };
+        check_log(&search).map_err(usage)?;
         let models = match self.train.typed("model") {
             None if is_pytorch_s("--model") => suite::MODELS.to_vec(),
             _ => vec![train.model],
@@ -139,12 +151,25 @@ impl SweepOptions {
             profile,
         };
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
+        let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
         for Point { model, dtype, batch_size, kv_store } in sweep.axes.points() {
-            let kv_store = of_point(&train, &sweep.axes, kv_store);
+            let kv_store = of_point(&train, &kv_stores, kv_store);
             TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
         }
-        self.servers.check(&sweep.axes.kv_stores, &sweep.axes.cases, sweep.launch.starter).map_err(usage)?;
+        self.servers.check(&kv_stores, &sweep.axes.cases, sweep.launch.starter).map_err(usage)?;
         check_kv_stores(&sweep).map_err(usage)?;
+        if !search.over.is_empty() {
+            let Axes { models, dtypes, batch_sizes, kv_stores, .. } = &sweep.axes;
+            strategy_search::refuse_several(&[
+                ("--suite ddp", ddp_suite),
+                ("all --models but one", models.len() > 1),
+                ("all --dtypes but one", dtypes.len() > 1),
+                ("all --batch-sizes but one", batch_sizes.has_several()),
+                ("--batch-size auto", matches!(batch_sizes, BatchSizes::Largest { .. })),
+                ("--kv-stores, and name those to be tried by --autotune-over kv-store=..,", kv_stores.len() > 1),
+            ])?;
+            search.check(&train, &sweep.axes.cases).map_err(usage)?;
+        }
         if let Some(work_load) = &train.work_load {
             for RunName { case, batch_size, .. } in sweep.axes.runs() {
                 work_load.check(case.ranks(), batch_size).map_err(usage)?;
@@ -157,19 +182,31 @@ impl SweepOptions {
             let what = "--suite ddp is PyTorch's, which has one way to exchange";
             ensure!(!several, usage(anyhow!("{what}, and --kv-stores has {kv_stores}: name one by --kv-store")));
         }
-        let mut filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&train));
+        let mut filled_in = axes::filled_in(&sweep, &machine, options);
         filled_in.push(("server-hosts".to_owned(), self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
-        Ok(TrainSweep { sweep, ddp_suite, train, server_hosts: self.servers.server_hosts })
+        Ok(TrainSweep { sweep, ddp_suite, train, server_hosts: self.servers.server_hosts, search })
     }
 }
 
-/// What is checked of a point: of servers what was typed, where no kv-store of the sweep has any, so that it is refused.
-fn of_point(train: &TrainConfig, axes: &Axes, kv_store: KvStore) -> KvStoreConfig {
-    match axes.kv_stores.iter().any(|kv_store| kv_store.has_servers()) {
+/// What is checked of a point: of servers what was typed, where none of `all` kv-stores has any, so that it is refused.
+fn of_point(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreConfig {
+    match all.iter().any(|kv_store| kv_store.has_servers()) {
         true => train.kv_store.of_axis(kv_store),
         false => KvStoreConfig { kv_store, ..train.kv_store },
     }
+}
+
+/// Refuses a log that would have nothing in it, or as many searches as there are runs.
+fn check_log(search: &StrategySearch) -> anyhow::Result<()> {
+    let log = search.log.as_ref().filter(|_| search.over.is_empty());
+    log.map_or(Ok(()), |log| {
+        bail!(
+            "--autotune-log {} is of one search, and in a sweep with --autotune every run has its own, in its record: add \
+             --autotune-over, or write the log of one run by ringmark-worker train --autotune --autotune-log FILE",
+            log.display()
+        )
+    })
 }
 
 /// Refuses several kv-stores where one is meant, and one that would have no run.

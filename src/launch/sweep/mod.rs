@@ -6,17 +6,16 @@
 //! | [`plan`] | axes turned into runs; a rank's part of the cores; pure |
 //! | [`session`] | what surrounds the jobs of every benchmark |
 //! | [`agenda`] | which jobs of a plan are to run; pure |
-//! | [`batch_search`] | `--batch-size auto`: the largest batch that fits, by trials |
 //! | [`conditions`] | what figures depend on and is known before a run |
 //! | [`ledger`] | a sweep's manifest while it runs, and what of an earlier sweep still counts |
 //! | [`folder`] | the folder of results: held by one command, old attempts put aside |
 //! | [`cost`] | what a job will take of each rank: arithmetic and memory; pure |
 //! | [`estimate`] | what jobs will take, before they run; refuses what this machine has no memory for |
 //! | [`progress`] | what is shown of a run while it goes |
+//! | [`trials`] | short jobs before a sweep: the largest batch that fits, the fastest way to exchange |
 //! | [`suite`] | PyTorch's DDP suite: its cases, the runs without communication, its lines |
 
 pub mod agenda;
-pub mod batch_search;
 pub mod benchmark;
 pub mod conditions;
 pub mod cost;
@@ -27,3 +26,4 @@ pub mod plan;
 pub mod progress;
 pub mod session;
 pub mod suite;
+pub mod trials;

@@ -50,6 +50,7 @@ impl Conditions {
         let mut conditions = Conditions { kv_store: KvStore::Ring, ..self.clone() };
         if let Some(recorded) = &mut conditions.recorded {
             recorded.config.kv_store = KvStoreConfig::default();
+            recorded.config.exchange = recorded.config.exchange.on(recorded.device, KvStore::Ring);
         }
         conditions
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_record::benchmark::exchange::BackendChoice;
+use ringmark_record::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::dimension::case::Case;
@@ -39,6 +39,9 @@ pub fn title(group: &Group) -> Vec<String> {
         Some(recorded) => {
             let config = &recorded.config;
             let backend = match config.exchange.backend {
+                BackendChoice::Auto if config.exchange.hierarchical == Some(Switch::Off) => {
+                    ", hierarchical off".to_owned()
+                }
                 BackendChoice::Auto => String::new(),
                 chosen => format!(", backend {chosen}"),
             };

@@ -325,6 +325,9 @@ fn recorded(RunRecord { header, end, .. }: &RunRecord, warmup: Option<u32>) -> R
         seed: TrainConfig::default().seed,
         save: None,
         record: None,
+        autotune_log: None,
+        // Which older records leave to the reader.
+        exchange: header.config.exchange.on(device, header.config.kv_store.kv_store),
         ..header.config.clone()
     };
     Recorded {

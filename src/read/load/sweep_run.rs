@@ -13,7 +13,7 @@ use ringmark_record::options::option_table::{self, AUTO_BATCH_SIZE, Unlike};
 use crate::read::load::every_record;
 
 /// The options that the sweep itself sets in a baseline.
-const SET_IN_BASELINES: [&str; 2] = ["--backend", "--gradient-compression"];
+const SET_IN_BASELINES: [&str; 3] = ["--backend", "--gradient-compression", "--hierarchical"];
 
 /// Options, and their values, that a record has what they came to of.
 const CHOSEN_LATER: [(&str, &str); 3] = [("--layout", "auto"), ("--image-size", ""), ("--batch-size", AUTO_BATCH_SIZE)];

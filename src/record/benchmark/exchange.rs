@@ -126,6 +126,10 @@ pub struct ExchangeConfig {
     /// How NCCL sums.
     #[serde(default)]
     pub nccl_algo: NcclAlgorithm,
+    /// Whether the ranks of a host add up first, and their sums go between the hosts; `None` leaves it to the backend. In a
+    /// record what it came to: not there where servers or NCCL sum, or nobody, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hierarchical: Option<Switch>,
 }
 
 impl Default for ExchangeConfig {
@@ -137,6 +141,7 @@ impl Default for ExchangeConfig {
             chunk_kb: 1000,
             tail_mb: 1.0,
             nccl_algo: NcclAlgorithm::default(),
+            hierarchical: None,
         }
     }
 }
@@ -200,6 +205,15 @@ impl ExchangeConfig {
                 "NAME",
                 "How NCCL sums: ring, as DLPerf's test, unless NCCL_ALGO is set; auto is NCCL's own choice"
             ),
+            option!(
+                hierarchical,
+                "hierarchical",
+                "ON|OFF",
+                "On CPUs: on adds up within each host, then between hosts (--backend shared-memory); off is one all-reduce over \
+                 all ranks (--backend mpi)"
+            )
+            .default_is("the backend's: on, of mpi off; NCCL goes over all ranks")
+            .flag("hierarchical-allreduce", "on"),
         ]
     }
 
@@ -213,6 +227,6 @@ impl ExchangeConfig {
             !(device == DeviceChoice::Cuda && self.backend == BackendChoice::SharedMemory),
             "--backend shared-memory sums host memory, --device is cuda: choose --backend nccl or auto"
         );
-        Ok(())
+        self.check_hierarchical(device)
     }
 }

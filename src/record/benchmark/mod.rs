@@ -11,6 +11,7 @@
 pub mod bandwidth;
 pub mod cores;
 pub mod exchange;
+mod hierarchical;
 pub mod kv_store;
 pub mod score;
 pub mod train;

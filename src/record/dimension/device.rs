@@ -14,6 +14,15 @@ keyword_enum!(
     }
 );
 
+impl From<DeviceKind> for DeviceChoice {
+    fn from(kind: DeviceKind) -> DeviceChoice {
+        match kind {
+            DeviceKind::Cpu => DeviceChoice::Cpu,
+            DeviceKind::Cuda => DeviceChoice::Cuda,
+        }
+    }
+}
+
 keyword_enum!(
     /// Kind of device a rank computed on; figures of different kinds are never put side by side.
     DeviceKind {

@@ -23,7 +23,10 @@ use crate::options::keyword_enum::KeywordEnum;
 pub const BASELINE: &str = "no-communication";
 
 /// Folder, in that of a sweep, of the trials that looked for the largest batch: none of them is a run.
-pub const TRIALS: &str = "batch-size-trials";
+pub const BATCH_SIZE_TRIALS: &str = "batch-size-trials";
+
+/// The same of the trials that looked for the fastest way to exchange, each in a folder of its own.
+pub const STRATEGY_TRIALS: &str = "autotune-trials";
 
 /// Log of a case's bandwidth run of an all-reduce, in the case's folder.
 pub const BANDWIDTH_LOG: &str = "bandwidth.log";

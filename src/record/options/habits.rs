@@ -64,8 +64,12 @@ pub const OF_BOTH: &[Habit] = habits![
     "--amp" | "--fp16" | "--use-fp16" | "--use_fp16" => "`--dtype fp16` is mixed precision with a dynamic loss scale",
     "--cycle-time-ms" => "leave it out: there is no cycle, a bucket is exchanged when its last gradient is there",
     "--cache-capacity" => "leave it out: ranks negotiate nothing, so that nothing is cached",
-    "--hierarchical-allreduce" | "--no-hierarchical-allreduce"
-        => "leave it out: NCCL makes a ring over all ranks (NCCL_ALGO), and CPUs add up within a host first",
+    "--no-hierarchical-allreduce" => "`--hierarchical off` is one all-reduce over all ranks, on CPUs; NCCL's ring is one anyway",
+    "--hierarchical-allgather" | "--no-hierarchical-allgather"
+        => "`--hierarchical on|off` is of the all-gather of codes too: gradients themselves are not gathered",
+    "--autotune-warmup-samples" | "--autotune-steps-per-sample" | "--autotune-bayes-opt-max-samples"
+        | "--autotune-gaussian-process-noise"
+        => "leave it out: `--autotune` tries a fixed list of settings, each a fixed number of steps",
     "--num-warmup-batches" => "`--warmup N`",
     "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" => "`--iters N`: every iteration is timed",
     "--num-epochs" | "--epochs" => "`--iters N`: a run is so many iterations of one synthetic batch",

@@ -327,6 +327,13 @@ pub fn settings<C: Options>(config: &C) -> Vec<(&'static str, String)> {
     C::options().iter().map(|option| (option.name, (option.get)(config))).collect()
 }
 
+/// Sets the option of this name as if `text` had been typed; the message names both.
+pub fn set<C: Options>(config: &mut C, name: &str, text: &str) -> anyhow::Result<()> {
+    let typed = || format!("--{name} {text}");
+    let option = C::options().into_iter().find(|option| option.name == name).with_context(typed)?;
+    (option.set)(config, text).and_then(|()| option.check(config)).with_context(typed)
+}
+
 /// Every option that people type behind `ringmark`, with its value as a file of options holds it: none where it has no
 /// value, `true` of a flag that is set. Flags of other programs are in it, without a value: ours have it.
 pub fn filled_in<C: Options>(config: &C) -> Vec<(String, Vec<String>)> {

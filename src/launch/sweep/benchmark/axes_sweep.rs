@@ -86,6 +86,11 @@ impl AxesSweep {
         SessionConfig { cases: &axes.cases, launch, out, resume: *resume, repeat, cooldown: *cooldown }
     }
 
+    /// The same of this kv-store alone.
+    pub fn of_kv_store(&self, kv_store: KvStore) -> AxesSweep {
+        AxesSweep { axes: Axes { kv_stores: vec![kv_store], ..self.axes.clone() }, ..self.clone() }
+    }
+
     /// What each rank gets of the cores: on the CPU, where the user chose no threads and all ranks run on this machine.
     pub fn core_share(&self, context: PlanContext) -> Option<CoreShare> {
         let AxesSweep { axes, launch, .. } = self;

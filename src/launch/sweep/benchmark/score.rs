@@ -9,12 +9,12 @@ use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 
 use crate::launch::job::planned::JobFiles;
-use crate::launch::sweep::batch_search;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::progress::RunProgress;
 use crate::launch::sweep::session;
+use crate::launch::sweep::trials::batch_search;
 
 /// What `ringmark score` is asked to do.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,7 +13,6 @@ use ringmark_record::options::option_table;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::ServerRanks;
-use crate::launch::sweep::batch_search;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::cost::JobCost;
@@ -21,6 +20,9 @@ use crate::launch::sweep::plan::{KV_STORE, joined};
 use crate::launch::sweep::progress::RunProgress;
 use crate::launch::sweep::session;
 use crate::launch::sweep::suite;
+use crate::launch::sweep::trials::batch_search;
+use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
+use crate::launch::sweep::trials::tuned_option;
 
 /// What `ringmark sweep` is asked to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +36,8 @@ pub struct TrainSweep {
     pub train: TrainConfig,
     /// Where servers run, in turn; on the ranks' hosts where there are none.
     pub server_hosts: Vec<String>,
+    /// What is tried before it.
+    pub search: StrategySearch,
 }
 
 /// Refuses what cannot work before anything starts, then runs every point as often as asked, but for what is finished.
@@ -44,7 +48,13 @@ pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::R
         config.job(run, TrainConfig { iterations, warmup: 1, save: None, ..config.of_run(run, context) }, files)
     };
     let sweep = batch_search::resolved::<RunRecord>(&config.sweep, config.kind(), &trial)?;
-    let config = &TrainSweep { sweep, ..config.clone() };
+    let trial = |train: &TrainConfig, run: RunName, files: JobFiles, context: PlanContext| {
+        let config = TrainSweep { train: train.clone(), ..config.clone() };
+        config.job(run, config.of_run(run, context), files)
+    };
+    let train = config.search.resolved(&sweep, &config.train, &trial)?;
+    let sweep = if config.search.over.is_empty() { sweep } else { sweep.of_kv_store(train.kv_store.kv_store) };
+    let config = &TrainSweep { sweep, train, ..config.clone() };
     let TrainSweep { sweep, ddp_suite, .. } = config;
     session::run(sweep.session(), config)?;
     if sweep.launch.dry_run {
@@ -109,6 +119,11 @@ impl Benchmark for TrainSweep {
         let train = TrainConfig { save: None, record: None, ..self.train.clone() };
         let mut conditions = self.sweep.conditions(context, option_table::settings(&train));
         conditions.insert(KV_STORE.to_owned(), joined(&self.sweep.axes.kv_stores, ","));
+        let over = &self.search.over;
+        if !over.is_empty() {
+            conditions.insert("--autotune-over".to_owned(), joined(over, " "));
+            conditions.insert(strategy_search::CHOSEN.to_owned(), tuned_option::chosen_text(over, &self.train));
+        }
         Some(conditions)
     }
 

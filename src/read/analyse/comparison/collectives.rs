@@ -47,7 +47,8 @@ pub fn take_record(side: &mut Side, file: &Path, input: impl Read) -> anyhow::Re
     environment::add_nccl(&mut around, &record.nccl);
     side.started.extend(environment::moment(record.started));
 
-    let mut settings = text_of_options(&serde_json::to_value(&record.config)?);
+    // What older records leave to the reader is filled in.
+    let mut settings = text_of_options(&serde_json::to_value(record.config.on(device))?);
     // What is done and which messages there are is seen in their names; where files lie does not matter; what was left to the program is
     // told by what it chose.
     for of_no_interest in ["operation", "reduction", "root", "messages", "json", "min_busbw", "device"] {

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use anyhow::{Context, ensure};
 use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::exchange::NcclAlgorithm;
+use ringmark_record::benchmark::exchange::{ExchangeConfig, NcclAlgorithm};
 use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
@@ -101,7 +101,7 @@ pub fn take_result(side: &mut Side, mut input: impl Read) -> anyhow::Result<()> 
         cases.sort_by_key(|(case, _)| (case.ranks(), *case));
         let mut set = None;
         for (name, mut case) in cases {
-            case.settings = completed(renamed(case.settings));
+            case.settings = completed(renamed(case.settings), case.device);
             case.environment = renamed(case.environment);
             take_case(side, set.get_or_insert_with(|| empty_set(model.clone(), &case)), name, case)?;
         }
@@ -160,7 +160,7 @@ fn renamed<T>(old: BTreeMap<String, T>) -> BTreeMap<String, T> {
 }
 
 /// With what the exchange did before there was an option for it.
-fn completed(mut settings: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+fn completed(mut settings: BTreeMap<String, Value>, device: Option<DeviceKind>) -> BTreeMap<String, Value> {
     if settings.contains_key("bucket_mb") {
         let ring = KvStore::Ring.keyword();
         for (option, value) in [
@@ -169,6 +169,13 @@ fn completed(mut settings: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
             ("kv_store", ring.into()),
         ] {
             settings.entry(option.to_owned()).or_insert(value);
+        }
+        let of = |option: &str| settings.get(option).and_then(Value::as_str);
+        let exchange =
+            of("backend").and_then(|backend| backend.parse().ok()).zip(of("kv_store").and_then(|it| it.parse().ok()));
+        if let (None, Some((backend, kv_store)), Some(device)) = (of("hierarchical"), exchange, device) {
+            let exchange = ExchangeConfig { backend, ..ExchangeConfig::default() }.on(device, kv_store);
+            settings.extend(exchange.hierarchical.map(|it| ("hierarchical".to_owned(), it.keyword().into())));
         }
     }
     settings

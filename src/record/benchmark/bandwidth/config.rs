@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
-use crate::dimension::device::DeviceChoice;
+use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::model::Model;
 use crate::dimension::operation::{Operands, Operation, Reduction};
 use crate::dimension::units::{Bytes, GigabytesPerSecond};
@@ -136,6 +136,11 @@ impl Default for BandwidthConfig {
 }
 
 impl BandwidthConfig {
+    /// With what its choices come to on `device`.
+    pub fn on(&self, device: DeviceKind) -> BandwidthConfig {
+        BandwidthConfig { exchange: self.exchange.on(device, self.kv_store.kv_store), ..self.clone() }
+    }
+
     /// Every message size in turn; none for gradients.
     ///
     /// 8 to 64 by a factor of 2 is 8, 16, 32, 64.

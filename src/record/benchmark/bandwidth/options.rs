@@ -337,7 +337,7 @@ mod tests {
 
     use super::*;
     use crate::benchmark::bandwidth::config::Arrays;
-    use crate::benchmark::exchange::{NcclAlgorithm, Wire};
+    use crate::benchmark::exchange::{NcclAlgorithm, Switch, Wire};
     use crate::benchmark::kv_store::KeyPlacement;
     use crate::dimension::device::DeviceChoice;
     use crate::options::option_table::{Worker, arguments};
@@ -377,6 +377,7 @@ mod tests {
                 chunk_kb: 250,
                 tail_mb: 0.5,
                 nccl_algo: NcclAlgorithm::Auto,
+                hierarchical: Some(Switch::On),
             },
             kv_store: KvStoreConfig::default(),
             iterations: 7,

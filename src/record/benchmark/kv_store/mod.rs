@@ -3,7 +3,7 @@
 
 pub mod placement;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -142,6 +142,12 @@ impl KvStoreConfig {
         if *kv_store == KvStore::Ring {
             return Ok(());
         }
+        if let (true, Some(hierarchical)) = (kv_store.has_servers(), exchange.hierarchical) {
+            bail!(
+                "--hierarchical {hierarchical} says how ranks add up among themselves, and with --kv-store {kv_store} servers do: \
+                 leave --hierarchical out (dist_sync and dist_device_* add up on each host before they push)"
+            );
+        }
         ensure!(
             exchange.backend != BackendChoice::None,
             "--backend none exchanges nothing, and --kv-store {kv_store} says how to: leave one of them out"
@@ -256,6 +262,7 @@ pub struct LostRank {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmark::exchange::Switch;
 
     #[test]
     fn staleness_is_read_off_its_counts() {
@@ -296,6 +303,10 @@ mod tests {
         assert!(none.starts_with("--backend none exchanges nothing, and --kv-store device says how to"), "{none}");
         let half = refused(|kv, _, dtype| (kv.kv_store, *dtype) = (KvStore::DistSync, Dtype::Fp16));
         assert!(half.contains("choose --dtype bf16, or --kv-store ring"), "{half}");
+        let flat = refused(|kv, exchange, _| {
+            (kv.kv_store, exchange.hierarchical) = (KvStore::DistSync, Some(Switch::Off));
+        });
+        assert!(flat.starts_with("--hierarchical off says how ranks add up") && flat.contains("dist_sync"), "{flat}");
         KvStoreConfig::default().check(&ExchangeConfig::default(), Dtype::Fp16, true).expect("ring takes all");
     }
 }

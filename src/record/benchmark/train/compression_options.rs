@@ -105,7 +105,7 @@ impl TrainConfig {
     /// The same ranks without any exchange: the baseline of what it costs.
     pub fn without_exchange(&self) -> TrainConfig {
         TrainConfig {
-            exchange: ExchangeConfig { backend: BackendChoice::None, ..self.exchange },
+            exchange: ExchangeConfig { backend: BackendChoice::None, hierarchical: None, ..self.exchange },
             gradient_compression: GradientCompression::None,
             kv_store: KvStoreConfig::default(),
             ..self.clone()

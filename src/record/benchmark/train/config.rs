@@ -127,6 +127,9 @@ pub struct TrainConfig {
     /// Whether bucket and chunk size are chosen by a short search before the first iteration.
     #[serde(default)]
     pub autotune: bool,
+    /// Where rank 0 writes what that search tried, in the columns of Horovod's log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autotune_log: Option<PathBuf>,
     /// CPU threads of a rank; `None` divides the host's cores among its ranks.
     pub threads: Option<u32>,
     /// Ranks that divide a host's cores where `threads` is `None`; `None` are those on the host. A sweep gives every case
@@ -179,6 +182,7 @@ impl Default for TrainConfig {
             kv_store: KvStoreConfig::default(),
             gradient_compression: GradientCompression::None,
             autotune: false,
+            autotune_log: None,
             threads: None,
             cores_divided_by: None,
             seed: 0,
@@ -217,7 +221,8 @@ impl TrainConfig {
     /// With what its choices come to on `device`.
     pub fn on(&self, device: DeviceKind) -> TrainConfig {
         let layout = self.layout.of(self.dtype, device).into();
-        TrainConfig { layout, image_size: Some(self.image_size()), ..self.clone() }
+        let exchange = self.exchange.on(device, self.kv_store.kv_store);
+        TrainConfig { layout, image_size: Some(self.image_size()), exchange, ..self.clone() }
     }
 
     /// Height and width of an image in pixels.

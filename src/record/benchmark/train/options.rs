@@ -1,5 +1,7 @@
 //! The options of a training run, each in one line: see [`crate::options::option_table`].
 
+use std::path::Path;
+
 use anyhow::ensure;
 
 use crate::benchmark::cores;
@@ -95,6 +97,16 @@ impl Options for TrainConfig {
             "",
             "Choose bucket and chunk size by a short search before the first iteration; its table goes into the record"
         ));
+        options.push(
+            option!(
+                autotune_log,
+                "autotune-log",
+                "FILE",
+                "Write what a search tried as CSV in the columns of Horovod's autotune log, the best again at its end: rank 0 that \
+                 of --autotune; in a sweep this machine that of --autotune-over"
+            )
+            .aliases(&["autotune-log-file"]),
+        );
         options.extend(cores::options(
             (|config: &TrainConfig| &config.threads, |config: &mut TrainConfig| &mut config.threads),
             (|config: &TrainConfig| &config.cores_divided_by, |config: &mut TrainConfig| &mut config.cores_divided_by),
@@ -162,6 +174,11 @@ impl TrainConfig {
                 self.iterations
             );
         }
+        ensure!(
+            self.autotune_log.is_none() || self.autotune,
+            "--autotune-log {} is of a search: add --autotune",
+            self.autotune_log.as_deref().unwrap_or(Path::new("")).display()
+        );
         self.exchange.check(self.device)?;
         self.kv_store.check(&self.exchange, self.dtype, self.autotune)?;
         compression_options::check(self)
@@ -222,6 +239,7 @@ mod tests {
                 chunk_kb: 0,
                 tail_mb: 0.0,
                 nccl_algo: NcclAlgorithm::Tree,
+                hierarchical: Some(Switch::Off),
             },
             kv_store: KvStoreConfig {
                 kv_store: KvStore::DistAsync,
@@ -230,6 +248,7 @@ mod tests {
             },
             gradient_compression: GradientCompression::None,
             autotune: true,
+            autotune_log: Some("e f.csv".into()),
             threads: Some(3),
             cores_divided_by: Some(8),
             seed: -4,

@@ -42,6 +42,7 @@ pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Resul
 /// Measures, prints and writes; why the run does not count, if it does not.
 fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>> {
     let world = session.world;
+    let config = &config.on(session.own.kind);
     config.validate_for(world.ranks())?;
     let ranks = session.places();
     let mut record = BandwidthRecord::new(facts::now(), config.clone(), session.environment()?, ranks);

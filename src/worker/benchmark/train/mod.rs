@@ -10,9 +10,11 @@ mod work_load;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use ringmark_record::benchmark::train::autotune_log::AutotuneLog;
 use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
 use ringmark_record::benchmark::train::record::{RunHeader, Tuning};
 use ringmark_record::benchmark::train::work_load::WorkDivision;
+use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 use tch::Tensor;
 
@@ -106,12 +108,17 @@ fn same_weights_everywhere(model: &PreparedModel, world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The search of `--autotune`; where nothing is exchanged there is nothing to choose.
+/// The search of `--autotune` and its log, which is without rows where nothing is exchanged: there is nothing to choose.
 fn tune(config: &TrainConfig, session: &Session, step: &mut Step) -> Result<Option<Tuning>> {
     if !config.autotune || step.exchange.summed_ranks() == 1 {
+        session.write(config.autotune_log.as_deref(), |output| AutotuneLog::default().write(output))?;
         return Ok(None);
     }
-    autotune::search(config.exchange, session.world, step).map(Some)
+    let tuning = autotune::search(config.exchange, session.world, step)?;
+    let gradients = Bytes(step.exchange.bucket_sizes().iter().map(|bytes| bytes.0).sum());
+    let log = AutotuneLog::of_sizes(config, gradients, &tuning);
+    session.write(config.autotune_log.as_deref(), |output| log.write(output))?;
+    Ok(Some(tuning))
 }
 
 /// The timed loop, with what is printed while it goes on.

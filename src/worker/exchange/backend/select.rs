@@ -1,7 +1,7 @@
 //! Which backend sums: what was asked for, where the ranks are.
 
 use anyhow::{Context, Result, bail};
-use ringmark_record::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use ringmark_record::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
 use tch::Device;
 
 use crate::exchange::backend::Backend;
@@ -15,6 +15,7 @@ use crate::job::session::Session;
 /// The backend that `config` asks for on `device`, with memory of `shape`. Called by all ranks together.
 pub fn new(config: &ExchangeConfig, shape: Shape, session: &Session) -> Result<Box<dyn Backend>> {
     let (world, device) = (session.world, session.device());
+    config.check_hierarchical(session.own.kind.into())?;
     if device == Device::Cpu {
         // One rank's allocation may succeed and be the end of another, later, at its first touch.
         shape.check_fits(world)?;
@@ -30,6 +31,10 @@ pub fn new(config: &ExchangeConfig, shape: Shape, session: &Session) -> Result<B
         }
         (BackendChoice::Nccl, _) => {
             bail!("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto")
+        }
+        // One all-reduce over all ranks.
+        (BackendChoice::Auto, Device::Cpu) if config.hierarchical == Some(Switch::Off) => {
+            Ok(Box::new(Mpi::new(config.chunk_kb, private()?, world)?))
         }
         (BackendChoice::Auto | BackendChoice::SharedMemory, Device::Cpu) => {
             Ok(Box::new(SharedMemory::new(config, shape, world)?))

@@ -3,8 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
-use std::path::Path;
-use std::time::Duration;
 
 use anyhow::bail;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
@@ -12,20 +10,14 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
-use ringmark_record::file::run_name::{self, RunName, TRIALS};
+use ringmark_record::file::run_name::{BATCH_SIZE_TRIALS, RunName};
 
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::planned::JobFiles;
 use crate::launch::local::print::Printer;
-use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, files_in};
-use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
-};
-use crate::launch::sweep::cost::JobCost;
-use crate::launch::sweep::folder;
+use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::plan::{BATCH_SIZES_THAT_FIT, BatchSizes};
-use crate::launch::sweep::session::{self, SessionConfig};
+use crate::launch::sweep::trials::{JobOfTrial, Trial};
 
 /// Largest batch size that there is.
 const LARGEST: u32 = 65_536;
@@ -35,9 +27,6 @@ const PARTS: u32 = 16;
 
 /// Iterations of a trial, the first of which warms up: the second has all memory of a step, the momentum's included.
 pub const ITERATIONS: u32 = 2;
-
-/// Makes the job of a trial of the run that has this name.
-pub type JobOfTrial<'a> = &'a dyn Fn(RunName, JobFiles, PlanContext) -> JobPlan;
 
 /// The same sweep with the batch sizes that were found, by an earlier session or by trials now, where it asks for them. A
 /// dry run tries nothing.
@@ -118,23 +107,18 @@ impl<R: Record> BatchSearch<'_, R> {
 
     /// Whether a job with this batch size has enough memory.
     fn fits(&self, batch_size: u32, doctor: bool) -> anyhow::Result<bool> {
-        let out = self.sweep.out.join(TRIALS);
         let BatchSearch { case, model, dtype, kv_store, .. } = *self;
-        let run = RunName { baseline: false, case, model, batch_size, dtype, kv_store, run: 1 };
-        let files = files_in(&out, run)?;
-        folder::put_aside(&[run_name::under_way(&files.log), files.log.clone(), files.record.clone()])?;
-        let launch = LaunchConfig { doctor, ..self.sweep.launch.clone() };
-        let session = SessionConfig {
-            cases: &[case],
-            launch: &launch,
-            out: &out,
-            resume: false,
-            repeat: &[],
-            cooldown: Duration::ZERO,
+        let trial = Trial::<R, ()> {
+            kind: self.kind,
+            title: format!("trial of batch size {batch_size}"),
+            run: RunName { baseline: false, case, model, batch_size, dtype, kv_store, run: 1 },
+            out: &self.sweep.out.join(BATCH_SIZE_TRIALS),
+            job: self.job,
+            figures: &|_| Ok(()),
+            sentence: |()| "fits".to_owned(),
         };
-        let trial = Trial::<R> { kind: self.kind, run, files, job: self.job, out: &out, record: PhantomData };
-        let ended = session::run(session, &trial)?;
-        Ok(ended.iter().all(|ended| matches!(ended.outcome, JobOutcome::Sound(()))))
+        let launch = LaunchConfig { doctor, ..self.sweep.launch.clone() };
+        Ok(trial.run(&launch)?.is_some())
     }
 }
 
@@ -160,76 +144,6 @@ impl Bisection {
 
     fn take(&mut self, batch_size: u32, fits: bool) {
         *if fits { &mut self.fits } else { &mut self.lacks } = Some(batch_size);
-    }
-}
-
-/// A job that shows whether its batch fits.
-struct Trial<'a, R> {
-    kind: BenchmarkKind,
-    run: RunName,
-    files: JobFiles,
-    job: JobOfTrial<'a>,
-    out: &'a Path,
-    record: PhantomData<R>,
-}
-
-/// A trial is over too soon to be followed.
-struct Unfollowed;
-
-impl Follower for Unfollowed {
-    fn line(&mut self, _: &[u8]) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn finish(&mut self) {}
-}
-
-impl<R: Record> Benchmark for Trial<'_, R> {
-    type Record = R;
-    type Figures = ();
-    type Follower = Unfollowed;
-
-    fn kind(&self) -> BenchmarkKind {
-        self.kind
-    }
-
-    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
-        let title = format!("trial of batch size {}", self.run.batch_size);
-        let job = (self.job)(self.run, self.files.clone(), context);
-        // What it needs is what it is to show.
-        Ok(vec![JobPlan { title, cost: JobCost::EQUAL, ..job }])
-    }
-
-    fn conditions(&self, _: PlanContext) -> Option<BTreeMap<String, String>> {
-        None
-    }
-
-    fn start(&self, _: PlanContext) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn follow(&self, _: &JobPlan, _: SessionProgress) -> Unfollowed {
-        Unfollowed
-    }
-
-    fn figures(&self, _: R, _: Unfollowed) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn expects_shortage(&self) -> bool {
-        true
-    }
-
-    fn check_finished(&self, run: RunName) -> Result<R, String> {
-        Err(format!("{} in {} is a trial", run, self.out.display()))
-    }
-
-    fn report(&self, ended: &[EndedJob<()>]) -> Vec<String> {
-        ended.last().map(|ended| format!("{}: fits", ended.job.title)).into_iter().collect()
-    }
-
-    fn finish(&self, _: &[JobPlan], _: &[EndedJob<()>], _: bool) -> anyhow::Result<()> {
-        Ok(())
     }
 }
 

@@ -1,0 +1,133 @@
+//! Short jobs before a sweep whose outcome decides what it runs: none of them is a run of it. Each begins and ends as any job,
+//! so that nothing of it is left in what follows.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`batch_search`] | `--batch-size auto`: the largest batch that fits |
+//! | [`strategy_search`] | `--autotune-over`: the fastest way to exchange |
+//! | [`tuned_option`] | an option that is tuned, and its values; pure |
+
+pub mod batch_search;
+pub mod strategy_search;
+pub mod tuned_option;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use ringmark_record::benchmark::{BenchmarkKind, Record};
+use ringmark_record::file::run_name::{self, RunName};
+
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::planned::JobFiles;
+use crate::launch::sweep::benchmark::axes_sweep::files_in;
+use crate::launch::sweep::benchmark::{
+    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
+};
+use crate::launch::sweep::cost::JobCost;
+use crate::launch::sweep::folder;
+use crate::launch::sweep::session::{self, SessionConfig};
+
+/// Makes the job of a trial that has this name and leaves these files.
+pub type JobOfTrial<'a> = &'a dyn Fn(RunName, JobFiles, PlanContext) -> JobPlan;
+
+/// What is read from the record of a trial, or why it says nothing.
+pub type FiguresOfTrial<'a, R, F> = &'a dyn Fn(R) -> Result<F, String>;
+
+/// A job that is tried.
+pub struct Trial<'a, R, F> {
+    /// The benchmark that it is a job of.
+    pub kind: BenchmarkKind,
+    /// What messages call it.
+    pub title: String,
+    /// Its name in its folder.
+    pub run: RunName,
+    /// Its folder.
+    pub out: &'a Path,
+    /// What it runs.
+    pub job: JobOfTrial<'a>,
+    /// What comes of it.
+    pub figures: FiguresOfTrial<'a, R, F>,
+    /// What is said of that.
+    pub sentence: fn(&F) -> String,
+}
+
+impl<R: Record, F> Trial<'_, R, F> {
+    /// Runs it, files of an earlier one put aside; `None` where its device has no memory for it.
+    pub fn run(&self, launch: &LaunchConfig) -> anyhow::Result<Option<F>> {
+        let JobFiles { log, record } = files_in(self.out, self.run)?;
+        folder::put_aside(&[run_name::under_way(&log), log, record])?;
+        let session = SessionConfig {
+            cases: &[self.run.case],
+            launch,
+            out: self.out,
+            resume: false,
+            repeat: &[],
+            cooldown: Duration::ZERO,
+        };
+        Ok(session::run(session, self)?.into_iter().find_map(|ended| match ended.outcome {
+            JobOutcome::Sound(figures) => Some(figures),
+            _ => None,
+        }))
+    }
+}
+
+/// A trial is over too soon to be followed.
+pub struct Unfollowed;
+
+impl Follower for Unfollowed {
+    fn line(&mut self, _: &[u8]) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) {}
+}
+
+impl<R: Record, F> Benchmark for Trial<'_, R, F> {
+    type Record = R;
+    type Figures = F;
+    type Follower = Unfollowed;
+
+    fn kind(&self) -> BenchmarkKind {
+        self.kind
+    }
+
+    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+        let job = (self.job)(self.run, files_in(self.out, self.run)?, context);
+        // What it needs is what it is to show.
+        Ok(vec![JobPlan { title: self.title.clone(), cost: JobCost::EQUAL, ..job }])
+    }
+
+    fn conditions(&self, _: PlanContext) -> Option<BTreeMap<String, String>> {
+        None
+    }
+
+    fn start(&self, _: PlanContext) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn follow(&self, _: &JobPlan, _: SessionProgress) -> Unfollowed {
+        Unfollowed
+    }
+
+    fn figures(&self, record: R, _: Unfollowed) -> Result<F, String> {
+        (self.figures)(record)
+    }
+
+    fn expects_shortage(&self) -> bool {
+        true
+    }
+
+    fn check_finished(&self, run: RunName) -> Result<R, String> {
+        Err(format!("{} in {} is a trial", run, self.out.display()))
+    }
+
+    fn report(&self, ended: &[EndedJob<F>]) -> Vec<String> {
+        let figures = ended.last().and_then(|ended| ended.outcome.figures());
+        figures.map(|figures| format!("{}: {}", self.title, (self.sentence)(figures))).into_iter().collect()
+    }
+
+    fn finish(&self, _: &[JobPlan], _: &[EndedJob<F>], _: bool) -> anyhow::Result<()> {
+        Ok(())
+    }
+}

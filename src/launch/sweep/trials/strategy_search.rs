@@ -1,0 +1,250 @@
+//! `--autotune-over`: the fastest way to exchange, by short jobs. One option after the other, as Horovod's autotuner tries its
+//! switches: each value with the best of the options before. A job a trial and not a switch inside one: servers are processes
+//! of their own, owners divide the optimizer's state, and a code keeps a residual, none of which a later step may inherit.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow, ensure};
+use ringmark_record::benchmark::kv_store::KvStore;
+use ringmark_record::benchmark::train::autotune_log::{AutotuneLog, Row};
+use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::{BenchmarkKind, SweepRecord};
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::file::run_name::{RunName, STRATEGY_TRIALS};
+use ringmark_record::file::whole_file;
+use ringmark_record::options::usage::usage;
+use ringmark_record::stats::summary;
+
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::planned::JobFiles;
+use crate::launch::local::print::Printer;
+use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
+use crate::launch::sweep::benchmark::{JobPlan, PlanContext};
+use crate::launch::sweep::ledger;
+use crate::launch::sweep::trials::Trial;
+use crate::launch::sweep::trials::tuned_option::{self, TunedOption};
+
+/// The condition under which a sweep keeps what was chosen.
+pub const CHOSEN: &str = "chosen by --autotune-over";
+
+/// Iterations of a trial: Horovod's 10 a sample, after those that warm caches up.
+const ITERATIONS: u32 = WARMUP + 10;
+
+/// Those that do not count.
+const WARMUP: u32 = 3;
+
+/// Steps of two jobs of one setting differ by chance: their speeds have a CV of 2.28 % on a busy machine
+/// (`results/same-40-times`). What is faster by less than this stays as it was asked.
+const NOISE: f64 = 0.03;
+
+/// What `--autotune-over` asks for.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StrategySearch {
+    /// In the order in which they are tuned; nothing is searched without one.
+    pub over: Vec<TunedOption>,
+    /// Where what was tried is written.
+    pub log: Option<PathBuf>,
+}
+
+/// Makes the job of a trial that trains so.
+pub type JobOfStrategy<'a> = &'a dyn Fn(&TrainConfig, RunName, JobFiles, PlanContext) -> JobPlan;
+
+impl StrategySearch {
+    /// `asked` with the fastest of what is to be tried, by an earlier session or by trials now. A dry run tries nothing.
+    pub fn resolved(&self, sweep: &AxesSweep, asked: &TrainConfig, job: JobOfStrategy) -> anyhow::Result<TrainConfig> {
+        if self.over.is_empty() {
+            return Ok(asked.clone());
+        }
+        let printer = Printer { mark: "", to_error: false };
+        if sweep.launch.dry_run {
+            let trials = 1 + self.over.iter().map(|option| option.values().len()).sum::<usize>();
+            printer.line(&format!(
+                "# --autotune-over: these are as asked; up to {trials} trials in case {} come before them",
+                largest(&sweep.axes.cases)
+            ));
+            return Ok(asked.clone());
+        }
+        if sweep.resume {
+            // Where it was begun without a search, the session says so.
+            let chosen = ledger::find(&sweep.out)?.conditions.options.get(CHOSEN).cloned();
+            return chosen.map_or_else(|| Ok(asked.clone()), |text| settled(tuned_option::with_chosen(asked, &text)?));
+        }
+        ledger::refuse_used_folder(&sweep.out)?;
+        let mut search = Search { tuning: self, sweep, job, tried: Vec::new(), log: AutotuneLog::default() };
+        let best = search.in_turn(asked, printer)?;
+        search.log.best = Some(best);
+        search.write_log()?;
+        let (first, row) = (&search.log.rows[0], &search.log.rows[best]);
+        let config = &search.tried[best];
+        printer.line(&format!(
+            "autotune chose {}: {:.2} ms a step, as asked {:.2} ms",
+            tuned_option::described(&self.over, &config.on(sweep.device)),
+            row.step.0 * 1e3,
+            first.step.0 * 1e3
+        ));
+        settled(config.clone())
+    }
+
+    /// Refuses values that cannot be tried: each beside what was asked for, in the case of the trials.
+    pub fn check(&self, asked: &TrainConfig, cases: &[Case]) -> anyhow::Result<()> {
+        let case = largest(cases);
+        ensure!(
+            self.over.is_empty() || case.ranks() > 1,
+            "--autotune-over compares ways to exchange, and one rank exchanges nothing: add a case of several ranks to --cases"
+        );
+        for (index, option) in self.over.iter().enumerate() {
+            let name = option.name();
+            ensure!(
+                self.over[..index].iter().all(|other| other.name() != name),
+                "--autotune-over has {name} twice: give all its values at once, as {option}"
+            );
+            for value in option.values() {
+                let check = || settled(option.applied(asked, value)?)?.validate();
+                check().with_context(|| format!("--autotune-over {name}={value}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// With nothing that its kv-store has no use for: servers that other kv-stores have, and the search inside a run, which is one
+/// of buckets that are summed by value.
+fn settled(config: TrainConfig) -> anyhow::Result<TrainConfig> {
+    let kv_store = config.kv_store.kv_store;
+    let has_search = kv_store.is_ring() && config.gradient_compression.is_none();
+    Ok(TrainConfig { kv_store: config.kv_store.of_axis(kv_store), autotune: config.autotune && has_search, ..config })
+}
+
+/// Where most is exchanged.
+fn largest(cases: &[Case]) -> Case {
+    cases.iter().copied().max_by_key(|case| (case.ranks(), case.nodes)).unwrap_or(Case::SINGLE)
+}
+
+/// A search on its way.
+struct Search<'a> {
+    tuning: &'a StrategySearch,
+    sweep: &'a AxesSweep,
+    job: JobOfStrategy<'a>,
+    /// As they were asked for, each with its row in the log.
+    tried: Vec<TrainConfig>,
+    log: AutotuneLog,
+}
+
+impl Search<'_> {
+    /// The best of all, as its place among what was tried.
+    fn in_turn(&mut self, asked: &TrainConfig, printer: Printer) -> anyhow::Result<usize> {
+        let first = self.attempt(asked, "as asked".to_owned())?;
+        ensure!(first, "the trial as asked has no memory: choose a smaller --batch-size or network");
+        let mut best = 0;
+        for option in &self.tuning.over {
+            let base = self.tried[best].clone();
+            for value in option.values() {
+                let config = option.applied(&base, value)?;
+                if self.is_known(&config) {
+                    continue;
+                }
+                let title = tuned_option::described(&self.tuning.over, &config.on(self.sweep.device));
+                if let Err(error) = settled(config.clone())?.validate() {
+                    printer.line(&format!("trial of {title}: left out: {error:#}"));
+                    continue;
+                }
+                if self.attempt(&config, title)? && self.wins(best) {
+                    best = self.tried.len() - 1;
+                }
+            }
+        }
+        Ok(best)
+    }
+
+    /// Whether it was tried, by another name perhaps: what is left to the backend is tried by asking for it.
+    fn is_known(&self, config: &TrainConfig) -> bool {
+        let came_to = |config: &TrainConfig| config.on(self.sweep.device);
+        self.tried.iter().any(|tried| came_to(tried) == came_to(config))
+    }
+
+    /// Whether the last trial beats the best one by more than noise.
+    fn wins(&self, best: usize) -> bool {
+        let rows = &self.log.rows;
+        rows.last().is_some_and(|last| last.step.0 < rows[best].step.0 * (1.0 - NOISE))
+    }
+
+    /// Runs a trial; whether there was memory for it.
+    fn attempt(&mut self, config: &TrainConfig, title: String) -> anyhow::Result<bool> {
+        let AxesSweep { axes, launch, out, .. } = self.sweep;
+        let point = axes.points().into_iter().next().context("a sweep without a point")?;
+        let kv_store = config.kv_store.kv_store;
+        let run = RunName {
+            baseline: false,
+            case: largest(&axes.cases),
+            model: point.model,
+            batch_size: point.batch_size,
+            dtype: point.dtype,
+            kv_store,
+            run: 1,
+        };
+        let train = TrainConfig {
+            iterations: ITERATIONS,
+            warmup: WARMUP,
+            save: None,
+            // What happens once in a run has no place in a trial.
+            inject: config.inject.filter(|fault| matches!(fault, Fault::Slow { .. })),
+            ..settled(config.clone())?
+        };
+        let number = self.tried.len() + 1;
+        let trial = Trial::<RunRecord, Row> {
+            kind: BenchmarkKind::Train,
+            title: format!("trial of {title}"),
+            run,
+            out: &out.join(STRATEGY_TRIALS).join(format!("{number:02}")),
+            job: &|run, files, context| (self.job)(&train, run, files, context),
+            figures: &|record| row(&record),
+            sentence: |row| format!("{:.2} ms a step", row.step.0 * 1e3),
+        };
+        // Which network joins the hosts the doctor finds for each session anew.
+        let launch = LaunchConfig { doctor: launch.doctor && (number == 1 || run.case.nodes > 1), ..launch.clone() };
+        let Some(row) = trial.run(&launch)? else { return Ok(false) };
+        self.tried.push(config.clone());
+        self.log.rows.push(row);
+        self.write_log()?;
+        Ok(true)
+    }
+
+    /// What is known so far: a search that is interrupted leaves it.
+    fn write_log(&self) -> anyhow::Result<()> {
+        let write = |path| whole_file::write(path, |file| self.log.write(file));
+        self.tuning.log.as_deref().map_or(Ok(()), write)
+    }
+}
+
+/// What a trial's record says: with `--autotune` by the sizes that it found itself.
+fn row(record: &RunRecord) -> Result<Row, String> {
+    let header = &record.header;
+    let slowest = |steps: &[Seconds]| steps.iter().map(|step| step.0).fold(0.0, f64::max);
+    let counted = record.iterations.get(WARMUP as usize..).unwrap_or_default();
+    let steps: Vec<f64> = counted.iter().map(|iteration| slowest(&iteration.step)).collect();
+    let step = summary::median(&steps).filter(|step| *step > 0.0).ok_or("the record has no iteration after warm-up")?;
+    let sizes = header.tuning.as_ref().and_then(|tuning| tuning.trials.get(tuning.chosen));
+    Ok(Row {
+        config: sizes.map_or_else(|| record.config().clone(), |sizes| record.config().with_sizes(sizes)),
+        gradients: Bytes(header.buckets.iter().map(|bytes| bytes.0).sum()),
+        step: Seconds(step),
+    })
+}
+
+/// Refuses a search with what is not one point: it finds one way to exchange for the whole sweep.
+pub fn refuse_several(several: &[(&str, bool)]) -> anyhow::Result<()> {
+    match several.iter().find(|(_, is_there)| *is_there) {
+        None => Ok(()),
+        Some((what, _)) => Err(usage(anyhow!(
+            "--autotune-over looks for one way to exchange, of one network, precision, batch size and kv-store: leave {what} out"
+        ))),
+    }
+}
+
+/// Every kv-store of a sweep: those of its axis and those that are tried.
+pub fn all_kv_stores(axis: &[KvStore], over: &[TunedOption]) -> Vec<KvStore> {
+    let tried = tuned_option::kv_stores(over).into_iter().filter(|kv_store| !axis.contains(kv_store));
+    axis.iter().copied().chain(tried).collect()
+}

@@ -1,0 +1,181 @@
+//! An option that `--autotune-over` tunes, and its values, as they are typed. Pure. Not for what a value is worth.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
+use ringmark_record::benchmark::exchange::Wire;
+use ringmark_record::benchmark::kv_store::KvStore;
+use ringmark_record::benchmark::train::compression::GradientCompression;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::options::option_table;
+
+const KV_STORE: &str = "kv-store";
+
+const WIRE: &str = "wire";
+
+const GRADIENT_COMPRESSION: &str = "gradient-compression";
+
+/// Options that say how gradients are exchanged, and nothing of the work.
+const TUNED: [&str; 9] =
+    [KV_STORE, "hierarchical", WIRE, GRADIENT_COMPRESSION, "overlap", "bucket-mb", "tail-mb", "chunk-kb", "nccl-algo"];
+
+/// One of them, with what is tried beside the value that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TunedOption {
+    name: &'static str,
+    values: Vec<String>,
+}
+
+impl FromStr for TunedOption {
+    type Err = anyhow::Error;
+
+    /// Of `kv-store=ring,device`.
+    fn from_str(text: &str) -> anyhow::Result<TunedOption> {
+        let names = || TUNED.join(", ");
+        let Some((name, values)) = text.split_once('=') else {
+            bail!("{text:?} is no NAME=VALUE,..: write one as kv-store=ring,device; NAME is one of {}", names())
+        };
+        let name = name.trim_start_matches('-');
+        let Some(name) = TUNED.into_iter().find(|known| *known == name) else {
+            bail!("{name:?} cannot be tuned: choose one of {}", names())
+        };
+        let values: Vec<String> = values.split(',').map(str::to_owned).collect();
+        let tuned = TunedOption { name, values };
+        for (index, value) in tuned.values.iter().enumerate() {
+            ensure!(!value.is_empty(), "{text:?} has an empty value: write one as {name}=VALUE,VALUE");
+            ensure!(!tuned.values[..index].contains(value), "{text:?} has {value} twice: name it once");
+            tuned.applied(&TrainConfig::default(), value)?;
+        }
+        Ok(tuned)
+    }
+}
+
+impl fmt::Display for TunedOption {
+    /// As it is typed.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}={}", self.name, self.values.join(","))
+    }
+}
+
+impl TunedOption {
+    /// Without dashes.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What is tried.
+    pub fn values(&self) -> &[String] {
+        &self.values
+    }
+
+    /// `base` with this value. A code and the wire's type are two forms of the same: either takes the other's place.
+    pub fn applied(&self, base: &TrainConfig, value: &str) -> anyhow::Result<TrainConfig> {
+        let mut config = base.clone();
+        match self.name {
+            GRADIENT_COMPRESSION if value == "none" => config.gradient_compression = GradientCompression::None,
+            GRADIENT_COMPRESSION => config.exchange.wire = Wire::Fp32,
+            WIRE => config.gradient_compression = GradientCompression::None,
+            _ => {}
+        }
+        if (self.name, value) != (GRADIENT_COMPRESSION, "none") {
+            option_table::set(&mut config, self.name, value)?;
+        }
+        Ok(config)
+    }
+
+    /// Its value in `config`; empty where that is left to the backend.
+    pub fn value_in(&self, config: &TrainConfig) -> String {
+        let settings = option_table::settings(config);
+        let value = settings.into_iter().find(|(name, _)| *name == self.name).map(|(_, value)| value);
+        let is_none = self.name == GRADIENT_COMPRESSION && config.gradient_compression.is_none();
+        if is_none { GradientCompression::None.to_string() } else { value.unwrap_or_default() }
+    }
+}
+
+/// Every kv-store among the values of `tuned`.
+pub fn kv_stores(tuned: &[TunedOption]) -> Vec<KvStore> {
+    let options = tuned.iter().filter(|option| option.name == KV_STORE);
+    options.flat_map(|option| &option.values).filter_map(|value| value.parse().ok()).collect()
+}
+
+/// What `config` has of them: `kv-store device, wire fp32`.
+pub fn described(tuned: &[TunedOption], config: &TrainConfig) -> String {
+    let each = tuned.iter().map(|option| (option.name, option.value_in(config)));
+    let each = each.map(|(name, value)| match value.as_str() {
+        "" => format!("{name} not given"),
+        value => format!("{name} {value}"),
+    });
+    each.collect::<Vec<String>>().join(", ")
+}
+
+/// The same as a manifest keeps it: `kv-store=device wire=fp32`, without what is left to the backend.
+pub fn chosen_text(tuned: &[TunedOption], config: &TrainConfig) -> String {
+    let each = tuned.iter().map(|option| (option.name, option.value_in(config))).filter(|(_, value)| !value.is_empty());
+    each.map(|(name, value)| format!("{name}={value}")).collect::<Vec<String>>().join(" ")
+}
+
+/// `asked` with what was chosen by an earlier session, by its text.
+pub fn with_chosen(asked: &TrainConfig, text: &str) -> anyhow::Result<TrainConfig> {
+    text.split_whitespace().try_fold(asked.clone(), |config, one| {
+        let option: TunedOption = one.parse().context("the manifest is damaged: its strategy cannot be read")?;
+        option.applied(&config, &option.values.concat())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn option(text: &str) -> TunedOption {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn an_option_is_read_as_it_is_written_and_refused_in_words() {
+        for text in ["kv-store=ring,dist_sync", "bucket-mb=1,25", "gradient-compression=none,2bit:0.5,topk:0.01"] {
+            assert_eq!(option(text).to_string(), text);
+        }
+        assert_eq!(option("--wire=fp16").to_string(), "wire=fp16");
+        for (text, words) in [
+            ("kv-store", "is no NAME=VALUE,..: write one as kv-store=ring,device"),
+            ("batch-size=8,16", "\"batch-size\" cannot be tuned: choose one of kv-store, hierarchical, wire"),
+            ("backend=none", "\"backend\" cannot be tuned"),
+            ("wire=fp16,fp16", "has fp16 twice"),
+            ("wire=fp16,", "has an empty value"),
+            ("wire=fp8", "--wire fp8"),
+            ("gradient-compression=2bit:0", "--gradient-compression 2bit:0"),
+        ] {
+            let error = format!("{:#}", text.parse::<TunedOption>().expect_err(text));
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_code_and_the_wire_s_type_take_each_other_s_place() {
+        let [wire, code] = [option("wire=bf16"), option("gradient-compression=none,2bit")];
+        let halved = wire.applied(&TrainConfig::default(), "bf16").expect("a type");
+        let coded = code.applied(&halved, "2bit").expect("a code");
+        assert_eq!((coded.exchange.wire, coded.gradient_compression.is_none()), (Wire::Fp32, false));
+        assert_eq!(wire.applied(&coded, "bf16").expect("a type"), halved);
+        assert_eq!(code.applied(&halved, "none").expect("no code"), halved);
+    }
+
+    #[test]
+    fn what_was_chosen_survives_the_manifest() {
+        let tuned = ["kv-store=ring,dist_sync", "hierarchical=on,off", "gradient-compression=none,2bit"].map(option);
+        let asked = TrainConfig::default();
+        let chosen = |values: [(usize, &str); 2]| {
+            let apply = |config, (index, value): (usize, &str)| tuned[index].applied(&config, value).expect("a value");
+            values.into_iter().fold(asked.clone(), apply)
+        };
+        for config in [asked.clone(), chosen([(0, "dist_sync"), (2, "2bit")]), chosen([(1, "off"), (2, "none")])] {
+            let text = chosen_text(&tuned, &config);
+            assert_eq!(with_chosen(&asked, &text).expect(&text), config, "{text}");
+        }
+        assert_eq!(chosen_text(&tuned, &asked), "kv-store=ring gradient-compression=none");
+        assert_eq!(described(&tuned, &asked), "kv-store ring, hierarchical not given, gradient-compression none");
+        assert!(with_chosen(&asked, "kv-store").is_err());
+        assert_eq!(kv_stores(&tuned), [KvStore::Ring, KvStore::DistSync]);
+    }
+}

@@ -1,0 +1,119 @@
+//! `--hierarchical`: what it asks of a backend, what contradicts it, and what a record says of it. On CPUs it is another word
+//! for a backend, Horovod's; NCCL has none of it. Not for how a backend sums.
+
+use anyhow::bail;
+
+use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, NcclAlgorithm, Switch};
+use crate::dimension::device::{DeviceChoice, DeviceKind};
+use crate::dimension::kv_store::KvStore;
+
+impl ExchangeConfig {
+    /// Refuses what contradicts `--hierarchical`, or gives it no meaning, where it is asked for; the message names both.
+    pub fn check_hierarchical(&self, device: DeviceChoice) -> anyhow::Result<()> {
+        let Some(hierarchical) = self.hierarchical else { return Ok(()) };
+        let algorithm = self.nccl_algo;
+        let is_nccl = |backend| match backend {
+            BackendChoice::Nccl => true,
+            BackendChoice::Auto => device == DeviceChoice::Cuda,
+            _ => false,
+        };
+        match (hierarchical, self.backend) {
+            (_, BackendChoice::None) => bail!(
+                "--hierarchical {hierarchical} says in which order ranks add up, and --backend none exchanges nothing: leave one \
+                 of them out"
+            ),
+            (Switch::On, BackendChoice::Mpi) => bail!(
+                "--hierarchical on and --backend mpi contradict each other: mpi is one MPI_Allreduce over all ranks. Leave one of \
+                 them out, or choose --backend shared-memory, which adds up within a host first"
+            ),
+            (Switch::Off, BackendChoice::SharedMemory) => bail!(
+                "--hierarchical off and --backend shared-memory contradict each other: shared-memory adds up within a host first. \
+                 Leave one of them out, or choose --backend mpi, which goes over all ranks at once"
+            ),
+            (Switch::On, backend) if is_nccl(backend) => bail!(
+                "--hierarchical on: NCCL sums over all ranks at once, by an algorithm of its own, and no host first: leave \
+                 --hierarchical out, and choose by --nccl-algo (tree and nvls add up within a host on their way)"
+            ),
+            (Switch::Off, backend) if is_nccl(backend) && algorithm != NcclAlgorithm::Ring => bail!(
+                "--hierarchical off is one ring over all ranks, and --nccl-algo {algorithm} may go another way: leave one of them \
+                 out"
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// With what `--hierarchical` comes to on `device`, for the record: the same for any number of ranks, so that it is one
+    /// condition of all cases. Of NCCL only what was asked.
+    pub fn on(self, device: DeviceKind, kv_store: KvStore) -> ExchangeConfig {
+        let hierarchical = match (self.backend, device) {
+            _ if kv_store.has_servers() => None,
+            (BackendChoice::None, _) => None,
+            (BackendChoice::SharedMemory, _) => Some(Switch::On),
+            (BackendChoice::Mpi, _) => Some(Switch::Off),
+            (BackendChoice::Auto, DeviceKind::Cpu) => self.hierarchical.or(Some(Switch::On)),
+            (BackendChoice::Auto, DeviceKind::Cuda) | (BackendChoice::Nccl, _) => self.hierarchical,
+        };
+        ExchangeConfig { hierarchical, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(hierarchical: Option<Switch>, backend: BackendChoice) -> ExchangeConfig {
+        ExchangeConfig { hierarchical, backend, ..ExchangeConfig::default() }
+    }
+
+    #[test]
+    fn contradictions_are_refused_and_both_options_named() {
+        let (on, off, algorithm) = (Some(Switch::On), Some(Switch::Off), NcclAlgorithm::Tree);
+        let (auto, cpu, cuda) = (DeviceChoice::Auto, DeviceChoice::Cpu, DeviceChoice::Cuda);
+        for (config, device, words) in [
+            (with(on, BackendChoice::None), auto, ["--hierarchical on", "--backend none"]),
+            (with(off, BackendChoice::None), auto, ["--hierarchical off", "--backend none"]),
+            (with(on, BackendChoice::Mpi), auto, ["--hierarchical on", "--backend mpi contradict"]),
+            (with(off, BackendChoice::SharedMemory), cpu, ["--hierarchical off", "--backend shared-memory contradict"]),
+            (with(on, BackendChoice::Nccl), auto, ["--hierarchical on", "--nccl-algo"]),
+            (with(on, BackendChoice::Auto), cuda, ["--hierarchical on", "--nccl-algo"]),
+            (
+                ExchangeConfig { nccl_algo: algorithm, ..with(off, BackendChoice::Auto) },
+                cuda,
+                ["--hierarchical off is one ring", "--nccl-algo tree"],
+            ),
+        ] {
+            let error = config.check_hierarchical(device).expect_err("refused").to_string();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+        for (config, device) in [
+            (with(on, BackendChoice::Auto), auto),
+            (with(on, BackendChoice::SharedMemory), cpu),
+            (with(off, BackendChoice::Mpi), cuda),
+            (with(off, BackendChoice::Auto), cuda),
+            (ExchangeConfig { nccl_algo: algorithm, ..with(off, BackendChoice::Auto) }, cpu),
+            (with(None, BackendChoice::None), auto),
+        ] {
+            config.check_hierarchical(device).expect("they go together");
+        }
+    }
+
+    #[test]
+    fn a_record_says_what_it_came_to() {
+        let (on, off) = (Some(Switch::On), Some(Switch::Off));
+        let came_to = |asked, backend, device| with(asked, backend).on(device, KvStore::Ring).hierarchical;
+        for (asked, backend, device, expected) in [
+            (None, BackendChoice::Auto, DeviceKind::Cpu, on),
+            (off, BackendChoice::Auto, DeviceKind::Cpu, off),
+            (None, BackendChoice::SharedMemory, DeviceKind::Cpu, on),
+            (None, BackendChoice::Mpi, DeviceKind::Cpu, off),
+            (None, BackendChoice::Mpi, DeviceKind::Cuda, off),
+            (None, BackendChoice::None, DeviceKind::Cpu, None),
+            (None, BackendChoice::Auto, DeviceKind::Cuda, None),
+            (off, BackendChoice::Nccl, DeviceKind::Cuda, off),
+        ] {
+            assert_eq!(came_to(asked, backend, device), expected, "{asked:?} {backend} {device}");
+        }
+        assert_eq!(with(None, BackendChoice::Auto).on(DeviceKind::Cpu, KvStore::DistSync).hierarchical, None);
+        assert_eq!(with(None, BackendChoice::Auto).on(DeviceKind::Cpu, KvStore::Device).hierarchical, on);
+    }
+}

@@ -1,0 +1,136 @@
+//! `--autotune-log`: what a search tried, as CSV in the columns of Horovod's autotune log (`parameter_manager.cc`), so that
+//! programs which take these by name read it. What only ringmark has stands behind them. Not for how a search goes.
+
+use std::io::Write;
+
+use crate::benchmark::exchange::{ExchangeConfig, Switch};
+use crate::benchmark::train::config::TrainConfig;
+use crate::benchmark::train::record::{Trial, Tuning};
+use crate::dimension::units::{Bytes, Seconds};
+
+/// Horovod's columns, then ours.
+pub const HEADER: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
+                          tensor_fusion_threshold,score,step_ms,tail_mb,chunk_kb,kv_store,servers,wire,gradient_compression,\
+                          overlap,nccl_algo";
+
+/// A search: its header alone where nothing was tried.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AutotuneLog {
+    /// In the order in which they were tried.
+    pub rows: Vec<Row>,
+    /// Index of the best; `None` while the search goes on.
+    pub best: Option<usize>,
+}
+
+/// One setting that was tried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// With what its choices came to.
+    pub config: TrainConfig,
+    /// All gradients of a step in fp32, whatever their form on the wire, so that scores rank steps.
+    pub gradients: Bytes,
+    /// Median time of a step of the slowest rank.
+    pub step: Seconds,
+}
+
+impl AutotuneLog {
+    /// The search for bucket, tail and chunk size inside a run of `config`.
+    pub fn of_sizes(config: &TrainConfig, gradients: Bytes, tuning: &Tuning) -> AutotuneLog {
+        let row = |trial: &Trial| Row { config: config.with_sizes(trial), gradients, step: trial.step };
+        AutotuneLog { rows: tuning.trials.iter().map(row).collect(), best: Some(tuning.chosen) }
+    }
+
+    /// Writes all of it; the last row repeats the best one, as Horovod's does.
+    pub fn write(&self, output: &mut impl Write) -> anyhow::Result<()> {
+        writeln!(output, "{HEADER}")?;
+        for row in self.rows.iter().chain(self.best.and_then(|best| self.rows.get(best))) {
+            writeln!(output, "{}", row.text())?;
+        }
+        Ok(())
+    }
+}
+
+impl TrainConfig {
+    /// With the sizes of a trial.
+    pub fn with_sizes(&self, trial: &Trial) -> TrainConfig {
+        let Trial { bucket_mb, chunk_kb, tail_mb, .. } = *trial;
+        let exchange = ExchangeConfig { bucket_mb, chunk_kb, tail_mb, ..self.exchange };
+        TrainConfig { exchange, ..self.clone() }
+    }
+}
+
+impl Row {
+    /// Bytes of gradients per microsecond of a step, which is MB/s: Horovod's score, of whole steps.
+    ///
+    /// 100 MB in a step of 0.25 s are `100e6 / 0.25e6 = 400`.
+    pub fn score(&self) -> f64 {
+        self.gradients.0 as f64 / (self.step.0 * 1e6)
+    }
+
+    /// 0 stands for what there is nothing of: no torus, no cache of negotiations, no cycle.
+    fn text(&self) -> String {
+        let TrainConfig { exchange, kv_store, gradient_compression, overlap, .. } = &self.config;
+        let ExchangeConfig { bucket_mb, tail_mb, chunk_kb, wire, nccl_algo, .. } = exchange;
+        let is_hierarchical = exchange.hierarchical == Some(Switch::On);
+        // Codes are gathered, by the same backend; values are reduced.
+        let [reduces, gathers] = [gradient_compression.is_none(), !gradient_compression.is_none()]
+            .map(|is_done| u8::from(is_hierarchical && is_done));
+        let (score, step_ms, servers) = (self.score(), self.step.0 * 1e3, kv_store.server_ranks());
+        format!(
+            "{reduces},{gathers},0,0,0,{bucket_mb},{score:.3},{step_ms:.3},{tail_mb},{chunk_kb},{},{servers},{wire},\
+             {gradient_compression},{overlap},{nccl_algo}",
+            kv_store.kv_store
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmark::kv_store::{KvStore, KvStoreConfig};
+    use crate::dimension::device::DeviceKind;
+
+    #[test]
+    fn the_columns_are_horovod_s_and_the_last_row_repeats_the_best() {
+        let config = TrainConfig::default().on(DeviceKind::Cpu);
+        let trial = |bucket_mb, step| Trial { bucket_mb, chunk_kb: 250, tail_mb: 0.5, step: Seconds(step) };
+        let tuning = Tuning { trials: vec![trial(25.0, 0.25), trial(0.5, 0.2), trial(4.0, 0.21)], chosen: 1 };
+        let mut log = AutotuneLog::of_sizes(&config, Bytes(100_000_000), &tuning);
+        let text = |log: &AutotuneLog| {
+            let mut text = Vec::new();
+            log.write(&mut text).expect("written");
+            String::from_utf8(text).expect("text")
+        };
+        let best = "1,0,0,0,0,0.5,500.000,200.000,0.5,250,ring,0,fp32,none,on,ring\n";
+        let expected = format!(
+            "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
+             tensor_fusion_threshold,score,step_ms,tail_mb,chunk_kb,kv_store,servers,wire,gradient_compression,overlap,\
+             nccl_algo\n\
+             1,0,0,0,0,25,400.000,250.000,0.5,250,ring,0,fp32,none,on,ring\n\
+             {best}\
+             1,0,0,0,0,4,476.190,210.000,0.5,250,ring,0,fp32,none,on,ring\n\
+             {best}"
+        );
+        assert_eq!(text(&log), expected);
+        log.best = None;
+        assert_eq!(text(&log).lines().count(), 4, "while it goes on");
+        assert_eq!(text(&AutotuneLog::default()), format!("{HEADER}\n"));
+    }
+
+    #[test]
+    fn flags_say_what_is_hierarchical() {
+        let start = |change: fn(&mut TrainConfig)| {
+            let mut config = TrainConfig::default();
+            change(&mut config);
+            let row = Row { config: config.on(DeviceKind::Cpu), gradients: Bytes(1), step: Seconds(1.0) };
+            row.text().split(',').take(2).collect::<Vec<_>>().join(",")
+        };
+        assert_eq!(start(|_| {}), "1,0");
+        assert_eq!(start(|config| config.exchange.hierarchical = Some(Switch::Off)), "0,0");
+        assert_eq!(start(|config| config.gradient_compression = "2bit".parse().expect("a code")), "0,1");
+        let servers = KvStoreConfig { kv_store: KvStore::DistSync, servers: Some(1), ..KvStoreConfig::default() };
+        let with_servers = TrainConfig { kv_store: servers, ..TrainConfig::default() }.on(DeviceKind::Cpu);
+        let row = Row { config: with_servers, gradients: Bytes(1), step: Seconds(1.0) }.text();
+        assert!(row.starts_with("0,0,") && row.contains(",dist_sync,1,"), "{row}");
+    }
+}
