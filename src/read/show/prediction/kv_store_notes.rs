@@ -36,16 +36,16 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
 }
 
 fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case) -> Vec<String> {
+    let count = |number: u32| format!("{number} server{}", if number == 1 { "" } else { "s" });
     let link = |case: Case, number: u32| {
-        let servers = setup.servers(case, number);
-        let plural = if number == 1 { "" } else { "s" };
-        format!("{case} with {number} server{plural} {:.1} MB", servers.busiest_link() / 1e6)
+        let bytes = setup.servers(case, number).busiest_link();
+        format!("{case} with {} {:.1} MB", count(number), bytes / 1e6)
     };
     let measured = link(reference, setup.measured_number(reference));
     let asked = link(case, setup.asked_number(case));
     let number = match (setup.asked, setup.number) {
-        (Some(asked), _) => format!("{asked} servers, as asked for"),
-        (None, Some(number)) => format!("{number} server{}, as measured", if number == 1 { "" } else { "s" }),
+        (Some(asked), _) => format!("{}, as asked for", count(asked)),
+        (None, Some(number)) => format!("{}, as measured", count(number)),
         (None, None) => "a server for each host, as measured, and no more than the network has arrays".to_owned(),
     };
     let place = if setup.are_on_rank_hosts { "on the hosts of the ranks" } else { "on hosts of their own" };
