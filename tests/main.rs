@@ -31,6 +31,7 @@ mod kv_stores;
 mod load_check;
 mod operations;
 mod predict;
+mod predict_kv_stores;
 #[path = "../src/record/stats/random.rs"]
 mod random;
 mod report;

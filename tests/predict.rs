@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use ringmark::read::analyse::prediction::evidence::Evidence;
-use ringmark::read::analyse::prediction::model::{Limit, Prediction, predict};
+use ringmark::read::analyse::prediction::model::{Prediction, predict};
+use ringmark::read::analyse::prediction::parts::Limit;
 use ringmark::read::analyse::prediction::search;
+use ringmark::read::analyse::prediction::strategy::Strategy;
 use ringmark::read::analyse::published::DLPERF;
 use ringmark::read::extract;
 use ringmark::read::load::bandwidth;
@@ -177,7 +179,7 @@ impl Cluster {
 fn evidence(sweep: &Folder, bandwidth_result: Option<&Folder>) -> Evidence {
     let extraction = extract::read(&sweep.path(), None).expect("a folder of runs");
     assert_eq!(extraction.problems, []);
-    let evidence = Evidence::of_group(&extraction.groups[0]).expect("runs that count");
+    let evidence = Evidence::of_group(&extraction.groups[0], Strategy::AllReduce).expect("runs that count");
     let records = bandwidth_result.map(|folder| bandwidth::read(&folder.path()).expect("records").cases);
     evidence.with_bandwidth(&records.unwrap_or_default()).expect("the same backend")
 }

@@ -7,9 +7,10 @@ use std::process::Command;
 use ringmark::read::report::{Format, read, render};
 use ringmark::read::show::page::content;
 use ringmark_record::benchmark::Profile;
-use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MemoryLimit, MessageResult, Timing};
 use ringmark_record::benchmark::exchange::BackendChoice;
+use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::phase::Phase;
@@ -344,6 +345,41 @@ fn figures_for_programs_are_those_of_extract() {
     assert_eq!(report(&[path(&folder.path()), "-o", path(&out), "--json", path(&file)]).0, 0);
     assert_eq!(fs::read_to_string(file).expect("written"), stdout);
     assert!(out.is_file());
+}
+
+/// What a kv-store does with gradients is no all-reduce, and is not drawn as one.
+#[test]
+fn bandwidth_of_a_kv_store_is_named_so() {
+    let folder = Folder::new();
+    for (name, kv_store, servers) in [("1n2g", KvStore::DistSync, Some(2)), ("2n1g", KvStore::Ring, None)] {
+        let mut made: BandwidthRecord =
+            serde_json::from_slice(&bandwidth(&record(name, 1, 0.5))).expect("it was written");
+        made.config.messages = Messages::Gradients(Model::Resnet50V1b);
+        made.config.kv_store = KvStoreConfig { kv_store, servers, ..KvStoreConfig::default() };
+        let mut bytes = Vec::new();
+        made.write(&mut bytes).expect("memory takes it");
+        folder.write(&format!("{name}/bandwidth.json"), bytes);
+    }
+    let page = page(&folder.path());
+    for words in [
+        "Exchange alone",
+        "Bandwidth of kv-store dist_sync on CPUs",
+        "Bus bandwidth of kv-store dist_sync by size",
+        "1n2g, 2 servers, in-place",
+        "Bandwidth of all-reduce on CPUs",
+        "2n1g, in-place",
+    ] {
+        assert!(page.contains(words), "no {words:?} in {page}");
+    }
+    let (_, stdout, _) = report(&[path(&folder.path()), "--json"]);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON alone");
+    let told = |index: usize| ["kv_store", "servers"].map(|key| json["results"][0]["bandwidth"][index][key].clone());
+    assert_eq!(told(0), [Value::from("dist_sync"), Value::from(2)]);
+    assert_eq!(told(1), [Value::Null, Value::Null]);
+    fs::remove_dir_all(folder.path().join("2n1g")).expect("removed");
+    let alone = self::page(&folder.path());
+    assert!(alone.contains("Exchange by kv-store dist_sync alone"), "{alone}");
+    assert!(alone.contains("kv-store dist_sync by mpi: "), "the headline: {alone}");
 }
 
 #[test]

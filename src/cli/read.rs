@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::options::option_table::keyword;
 
 use crate::cli::json::JsonOption;
@@ -164,6 +165,8 @@ const PREDICT_EXAMPLES: &str = "\
 Examples:
   ringmark predict results/rack7 --bandwidth results/rack7_bandwidth --cases 8n8g,16n8g
       throughput and efficiency of larger cases, each as a band
+  ringmark predict results/stores --kv-store dist_sync --servers 4
+      runs of a kv-store with servers, as if four of them served every case
   ringmark predict results/rack7 --efficiency-below 80%
       the case where the efficiency falls under 80 %
   ringmark predict results/rack7 --backtest
@@ -180,12 +183,19 @@ pub struct PredictOptions {
     /// Folder of a sweep, or of DLPerf's logs
     #[arg(value_name = "SWEEP", required_unless_present = "backtest")]
     sweep: Option<PathBuf>,
-    /// Folder of ringmark bandwidth on the same hosts, with two or more hosts: narrows the band
+    /// Folder of ringmark bandwidth on the same hosts, with two or more hosts: narrows the band of kv-store ring
     #[arg(long, value_name = "FOLDER", requires = "sweep")]
     bandwidth: Option<PathBuf>,
     /// Cases to predict [default: 2, 4 and 8 times the hosts of the largest measured case]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
     cases: Option<Vec<Case>>,
+    /// Of a sweep over several kv-stores this one alone [default: all that can be predicted]
+    #[arg(long, value_name = "NAME", requires = "sweep", value_parser = keyword::<KvStore>())]
+    kv_store: Option<KvStore>,
+    /// Servers of the predicted clusters, of runs of --kv-store dist_sync or dist_device_sync [default: as measured, one for each
+    /// host or always the same number]
+    #[arg(long, value_name = "N", requires = "sweep", conflicts_with = "backtest", value_parser = value_parser!(u32).range(1..=65_536))]
+    servers: Option<u32>,
     /// Look for the case where the efficiency falls under this, as 80% (or 0.8)
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     efficiency_below: Option<f64>,
@@ -211,7 +221,9 @@ fn share(text: &str) -> Result<f64, String> {
 impl PredictOptions {
     /// Takes what was typed as it is; what can be predicted is found out by reading.
     pub fn into_config(self) -> PredictConfig {
-        let PredictOptions { sweep, bandwidth, cases, efficiency_below, backtest, warmup, json } = self;
-        PredictConfig { sweep, bandwidth, cases, efficiency_below, backtest, warmup, json: json.into_json() }
+        let PredictOptions { sweep, bandwidth, cases, kv_store, servers, efficiency_below, backtest, warmup, json } =
+            self;
+        let json = json.into_json();
+        PredictConfig { sweep, bandwidth, cases, kv_store, servers, efficiency_below, backtest, warmup, json }
     }
 }

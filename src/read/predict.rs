@@ -1,10 +1,11 @@
 //! `ringmark predict`: larger cases from a sweep and a bandwidth result.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::options::usage::usage;
 
@@ -12,6 +13,7 @@ use crate::output::{self, Json};
 use crate::read::analyse::figures::Group;
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::outlook::Outlook;
+use crate::read::analyse::prediction::strategy::Strategy;
 use crate::read::analyse::prediction::{model, search};
 use crate::read::analyse::published;
 use crate::read::extract;
@@ -27,6 +29,10 @@ pub struct PredictConfig {
     pub bandwidth: Option<PathBuf>,
     /// Cases; `None` doubles the hosts of the largest measured case three times, unless something else is asked.
     pub cases: Option<Vec<Case>>,
+    /// The only one to predict; `None`: every one that was swept.
+    pub kv_store: Option<KvStore>,
+    /// Servers of the predicted clusters; `None`: as they were measured.
+    pub servers: Option<u32>,
     /// Finds where the efficiency falls under this.
     pub efficiency_below: Option<f64>,
     /// Predicts the largest measured case from the others.
@@ -72,26 +78,65 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
         records.retain(is_all_reduce);
     }
     problems.iter().for_each(|problem| eprintln!("not used: {problem}"));
-    let (of_ring, others): (Vec<&Group>, Vec<&Group>) =
-        extraction.groups.iter().partition(|group| group.conditions.kv_store.is_ring());
-    let unread = |group: &Group| {
-        let kv_store = group.conditions.kv_store;
-        format!("{}: predict reads kv-store ring alone, and these runs are {kv_store}", group.label)
-    };
-    if of_ring.is_empty()
-        && let Some(group) = others.first()
-    {
-        let what =
-            format!("{}: what its bytes cost on larger clusters the model of all-reduce does not say", unread(group));
+    let evidence = evidence_of(config, sweep, &extraction.groups)?;
+    ensure!(
+        records.is_empty() || evidence.iter().any(|evidence| evidence.kv_store.is_ring()),
+        usage(anyhow!(
+            "--bandwidth tells what an all-reduce takes, and these runs are of --kv-store {}: leave it out",
+            joined(evidence.iter().map(|evidence| evidence.kv_store))
+        ))
+    );
+    evidence.into_iter().map(|evidence| Ok((evidence.with_bandwidth(&records)?, None))).collect()
+}
+
+/// Of those kv-stores that are asked for and can be predicted; the others are told.
+fn evidence_of(config: &PredictConfig, sweep: &Path, groups: &[Group]) -> anyhow::Result<Vec<Evidence>> {
+    let is_asked = |group: &&Group| config.kv_store.is_none_or(|kv_store| group.conditions.kv_store == kv_store);
+    let asked: Vec<&Group> = groups.iter().filter(is_asked).collect();
+    if let (Some(kv_store), []) = (config.kv_store, &asked[..]) {
         bail!(usage(anyhow!(
-            "{what}: sweep these cases with --kv-store {}, or predict a sweep of ring",
-            group.conditions.kv_store
+            "no run is of --kv-store {kv_store}, and what it costs does not follow from others: the runs are of {}; sweep these \
+             cases with --kv-store {kv_store}, or choose one that was measured",
+            joined(groups.iter().map(|group| group.conditions.kv_store))
         )));
     }
-    others.iter().for_each(|group| eprintln!("not used: {}", unread(group)));
-    let evidence: Vec<Evidence> = of_ring.into_iter().filter_map(Evidence::of_group).collect();
+    if let Some(servers) = config.servers
+        && !asked.iter().any(|group| group.conditions.kv_store.has_servers())
+    {
+        bail!(usage(anyhow!(
+            "--servers {servers} is for runs with servers (--kv-store dist_sync or dist_device_sync), and these are of {}: leave it \
+             out",
+            joined(asked.iter().map(|group| group.conditions.kv_store))
+        )));
+    }
+    let (mut evidence, mut unread) = (Vec::new(), Vec::new());
+    for group in asked {
+        let kv_store = group.conditions.kv_store;
+        let strategy = Strategy::of_group(group)
+            .map_err(|why| format!("{}: kv-store {kv_store} is not predicted from these runs: {why}", group.label));
+        match (strategy, config.servers) {
+            (Ok(strategy), Some(servers)) => {
+                let strategy = strategy.with_servers(servers);
+                let strategy = strategy.map_err(|why| usage(anyhow!("--servers {servers}: {why}")))?;
+                evidence.extend(Evidence::of_group(group, strategy));
+            }
+            (Ok(strategy), None) => evidence.extend(Evidence::of_group(group, strategy)),
+            (Err(why), _) => unread.push(why),
+        }
+    }
+    if let (true, [first, ..]) = (evidence.is_empty(), &unread[..]) {
+        bail!(usage(anyhow!("{first}")));
+    }
+    unread.iter().for_each(|unread| eprintln!("not used: {unread}"));
     ensure!(!evidence.is_empty(), "no run of {} counts: see the messages above", sweep.display());
-    evidence.into_iter().map(|evidence| Ok((evidence.with_bandwidth(&records)?, None))).collect()
+    Ok(evidence)
+}
+
+/// Each once.
+fn joined(kv_stores: impl Iterator<Item = KvStore>) -> String {
+    let mut names: Vec<String> = kv_stores.map(|kv_store| kv_store.to_string()).collect();
+    names.dedup();
+    names.join(", ")
 }
 
 fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static str>) -> Outlook {
@@ -115,8 +160,9 @@ fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static s
     }
 }
 
-/// Twice, four and eight times the hosts of the largest measured case.
+/// Twice, four and eight times the hosts of the largest measured case; before them that itself where other servers are asked for.
 fn doubled(evidence: &Evidence) -> Vec<Case> {
     let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
-    [2, 4, 8].map(|times| Case { nodes: times * largest.nodes, ..largest }).into()
+    let itself = (!evidence.strategy.is_as_measured(largest)).then_some(largest);
+    itself.into_iter().chain([2, 4, 8].map(|times| Case { nodes: times * largest.nodes, ..largest })).collect()
 }

@@ -14,6 +14,7 @@ use ringmark::read::analyse::comparison::{collectives, pairing, pytorch, trainin
 use ringmark::read::analyse::figures;
 use ringmark::read::analyse::prediction::evidence::Evidence;
 use ringmark::read::analyse::prediction::outlook::Outlook;
+use ringmark::read::analyse::prediction::strategy::Strategy;
 use ringmark::read::analyse::prediction::{model, search};
 use ringmark::read::analyse::published::DLPERF;
 use ringmark::read::analyse::results::ResultFolder;
@@ -149,7 +150,8 @@ fn show(runs: Vec<record::Run>) {
     for format in [Format::Table, Format::Markdown, Format::Csv] {
         render(&extraction, format).expect("every extraction is shown");
     }
-    extraction.groups.iter().filter_map(Evidence::of_group).for_each(foresee);
+    let evidence = |group| Evidence::of_group(group, Strategy::of_group(group).ok()?);
+    extraction.groups.iter().filter_map(evidence).for_each(foresee);
     let json = render(&extraction, Format::Json).expect("every extraction is shown");
     compare(SideKind::Training, |side| training::take_result(side, json.as_bytes())).expect("it reads its own JSON");
     report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use ringmark_record::benchmark::kv_store::KvStoreUse;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::{RunHeader, RunRecord};
 use ringmark_record::benchmark::warning::Warning;
@@ -54,6 +55,8 @@ pub struct Recorded {
     pub buckets: Vec<Bytes>,
     /// What NCCL said that it used, line by line.
     pub nccl: Vec<String>,
+    /// What its servers or owners held and moved; `None` with `ring`.
+    pub kv_store: Option<KvStoreUse>,
 }
 
 /// Conditions that two runs of one measurement share.
@@ -339,6 +342,7 @@ fn recorded(RunRecord { header, end, .. }: &RunRecord, warmup: Option<u32>) -> R
         backend: header.backend.clone(),
         buckets: header.buckets.clone(),
         nccl: end.as_ref().map(|end| end.nccl.clone()).unwrap_or_default(),
+        kv_store: end.as_ref().and_then(|end| end.kv_store.clone()),
     }
 }
 

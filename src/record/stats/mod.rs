@@ -3,6 +3,7 @@
 pub mod allreduce_model;
 pub mod busbw;
 pub mod comparison;
+pub mod exchange_growth;
 #[cfg(test)]
 pub(crate) mod random;
 pub mod scaling;

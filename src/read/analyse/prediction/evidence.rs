@@ -22,6 +22,7 @@ use ringmark_record::stats::summary::median_by_rate;
 
 use crate::read::analyse::conclusion;
 use crate::read::analyse::figures::{CaseRuns, Group};
+use crate::read::analyse::prediction::strategy::Strategy;
 use crate::read::analyse::published::{Published, PublishedCase};
 use crate::read::analyse::scaling_loss;
 use crate::read::analyse::title::title;
@@ -42,6 +43,10 @@ pub struct Evidence {
     pub dtype: Dtype,
     /// Images a rank and iteration.
     pub batch_size: u32,
+    /// Where gradients are summed and weights updated.
+    pub kv_store: KvStore,
+    /// Who exchanges what there.
+    pub strategy: Strategy,
     /// What efficiency is relative to: 1n1g, or the smallest case there is.
     pub base: Case,
     /// By ranks; each has a run.
@@ -73,6 +78,8 @@ pub struct CaseEvidence {
     pub backward: f64,
     /// Whether the one run is a median that others published, of runs that they did not.
     pub is_median: bool,
+    /// Whether it is the single rank of `ring`, which a sweep runs once for all kv-stores.
+    pub is_of_ring: bool,
 }
 
 /// One measured size.
@@ -87,7 +94,7 @@ pub struct Sample {
 impl CaseEvidence {
     fn new(case: Case, runs: Vec<RunStep>, backward: Option<f64>) -> Option<CaseEvidence> {
         let backward = backward.or_else(|| Some(BACKWARD * step(&runs)?))?;
-        Some(CaseEvidence { case, runs, backward, is_median: false })
+        Some(CaseEvidence { case, runs, backward, is_median: false, is_of_ring: false })
     }
 
     /// Over runs, in seconds: that of the speed of the case.
@@ -101,9 +108,12 @@ fn step(runs: &[RunStep]) -> Option<f64> {
 }
 
 impl Evidence {
-    /// Of one group; `None` where no run counts.
-    pub fn of_group(group: &Group) -> Option<Evidence> {
-        let cases: Vec<CaseEvidence> = group.cases.iter().filter_map(|case| of_case(group, case)).collect();
+    /// Of one group, whose strategy this is; `None` where no run counts.
+    pub fn of_group(group: &Group, strategy: Strategy) -> Option<Evidence> {
+        let of_ring = group.common_base.as_deref().and_then(|single| of_case(group, single));
+        let of_ring = of_ring.map(|single| CaseEvidence { is_of_ring: true, ..single });
+        let own = group.cases.iter().filter_map(|case| of_case(group, case));
+        let cases: Vec<CaseEvidence> = of_ring.into_iter().chain(own).collect();
         // Of the largest case: with one rank nothing is reduced.
         let recorded = group.cases.iter().rev().flat_map(|case| &case.runs).find_map(|run| run.recorded.as_ref());
         let wire = |bucket: &Bytes| match recorded.map(|recorded| recorded.conditions.config.exchange.wire) {
@@ -124,6 +134,8 @@ impl Evidence {
             model: group.conditions.model,
             dtype: group.conditions.dtype,
             batch_size: group.conditions.batch_size,
+            kv_store: group.conditions.kv_store,
+            strategy,
             base: group.base?,
             cases,
             warnings: warnings(group),
@@ -151,6 +163,8 @@ impl Evidence {
             model: row.model,
             dtype: row.dtype,
             batch_size: row.batch_size,
+            kv_store: KvStore::Ring,
+            strategy: Strategy::AllReduce,
             base: Case::SINGLE,
             cases: row.cases.iter().filter_map(case).collect(),
             warnings: Vec::new(),
@@ -163,8 +177,12 @@ impl Evidence {
         }
     }
 
-    /// The same with a bandwidth result; an error where that measured something else than what the runs did.
+    /// The same with a bandwidth result; an error where that measured something else than what the runs did. It is one of
+    /// all-reduce: of another kv-store it says nothing, and is left out.
     pub fn with_bandwidth(mut self, records: &[(Case, BandwidthRecord)]) -> anyhow::Result<Evidence> {
+        if !self.kv_store.is_ring() {
+            return Ok(self);
+        }
         for (case, record) in records {
             self.check(record)
                 .with_context(|| format!("the bandwidth of {case} says nothing of {}", self.label))

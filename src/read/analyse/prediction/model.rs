@@ -18,6 +18,8 @@
 //! (`ringmark_record::stats::allreduce_model` has the formulas and why they are bounds.) Without records all that a step
 //! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
 //!
+//! A kv-store other than `ring` is for [`kv_store_model`]; the wait, the margins and the band are the same.
+//!
 //! What was measured is said as everywhere, by the median of the runs; what grows is taken from their means, which parts of
 //! a step add up to.
 //!
@@ -26,54 +28,19 @@
 //! extremes: nothing says more. No band is faster than the base, which no rank can do without working less.
 
 use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::phase::Phase;
 use ringmark_record::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
-use ringmark_record::stats::scaling_loss::{RunStep, StepTimes};
-use ringmark_record::stats::summary::{mean, standard_deviation};
-use ringmark_record::stats::welch::{self, student};
+use ringmark_record::stats::scaling_loss::StepTimes;
 
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
+use crate::read::analyse::prediction::kv_store_model;
+use crate::read::analyse::prediction::parts::{
+    COMPUTE, EXPOSED, Grown, Limit, TRANSFER, WAITING, average, base_step, each, finite, margin_of_mean, margin_of_one,
+    of_base, phases,
+};
 use crate::read::analyse::prediction::refusal::{Refusal, level_not_measured, refusal};
 
 /// Times the largest measured ranks beyond which a prediction is warned of.
 pub const FAR: u32 = 8;
-
-/// What costs most of the efficiency.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    /// Forward and backward, which share the host with other ranks.
-    Compute,
-    /// All that happens inside a host, where no record splits it.
-    Host,
-    /// All-reduce that backward does not hide, mostly bandwidth.
-    Bandwidth,
-    /// All-reduce that backward does not hide, mostly latency.
-    Latency,
-    /// All-reduce that backward does not hide, of which no line says more.
-    Transfer,
-    /// The slowest rank.
-    Waiting,
-    /// Weight update and what is not explained.
-    Rest,
-    /// All that several hosts cost, where no record splits it.
-    Hosts,
-}
-
-impl Limit {
-    /// For people.
-    pub fn text(self) -> &'static str {
-        match self {
-            Limit::Compute => "compute",
-            Limit::Host => "inside a host",
-            Limit::Bandwidth => "bandwidth",
-            Limit::Latency => "latency",
-            Limit::Transfer => "all-reduce",
-            Limit::Waiting => "slowest rank",
-            Limit::Rest => "optimizer, rest",
-            Limit::Hosts => "between hosts",
-        }
-    }
-}
 
 /// One case.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,14 +67,10 @@ impl Prediction {
 
 /// Predicts a case, or says what was measured where it was.
 pub fn predict(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> {
-    match evidence.case(case) {
+    match evidence.case(case).filter(|_| evidence.strategy.is_as_measured(case)) {
         Some(measured) => Ok(as_measured(evidence, measured)),
         None => from_smaller(evidence, case),
     }
-}
-
-fn base_step(evidence: &Evidence) -> f64 {
-    evidence.case(evidence.base).map_or(f64::NAN, CaseEvidence::step)
 }
 
 fn prediction(evidence: &Evidence, case: Case, step: Band) -> Prediction {
@@ -123,17 +86,6 @@ fn as_measured(evidence: &Evidence, measured: &CaseEvidence) -> Prediction {
     prediction(evidence, measured.case, Band { low: step, mid: step, high: step }.widened(margin_of_one(&steps)))
 }
 
-/// Of one run to come, by the spread of these; 0 where one run shows none.
-fn margin_of_one(values: &[f64]) -> f64 {
-    let count = values.len() as f64;
-    standard_deviation(values).map_or(0.0, |spread| student(0.975, count - 1.0) * spread * (1.0 + 1.0 / count).sqrt())
-}
-
-/// Of the mean of these; infinite where one value shows no spread.
-fn margin_of_mean(values: &[f64]) -> f64 {
-    welch::margin_of_mean(values).unwrap_or(f64::INFINITY)
-}
-
 /// Measured cases of several hosts with as many ranks each, by hosts.
 fn of_hosts(evidence: &Evidence, gpus_per_node: u32) -> Vec<&CaseEvidence> {
     let alike = |case: &&CaseEvidence| case.case.nodes > 1 && case.case.gpus_per_node == gpus_per_node;
@@ -147,36 +99,15 @@ fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> 
         return Err(level_not_measured(evidence, case));
     };
     let grown = match phases(reference) {
+        Some(phases) if !evidence.kv_store.is_ring() => {
+            kv_store_model::grown(evidence, case, reference, &phases, &hosts)
+        }
         Some(phases) => with_records(evidence, case, reference, &phases, &hosts),
         None => without_records(evidence, case, reference, &hosts)?,
     };
     let predicted = prediction(evidence, case, grown.step);
     Ok(Prediction { losses: grown.losses, reference: Some(reference.case), ..predicted })
 }
-
-/// Of every run; `None` unless all have them.
-fn phases(case: &CaseEvidence) -> Option<Vec<(f64, StepTimes)>> {
-    case.runs.iter().map(|run: &RunStep| Some((run.step, run.times?))).collect()
-}
-
-struct Grown {
-    step: Band,
-    losses: Vec<(Limit, f64)>,
-}
-
-/// Values of one part, one a run.
-fn each(phases: &[(f64, StepTimes)], part: fn(&(f64, StepTimes)) -> f64) -> Vec<f64> {
-    phases.iter().map(part).collect()
-}
-
-fn average(values: &[f64]) -> f64 {
-    mean(values).unwrap_or(f64::NAN)
-}
-
-const EXPOSED: Phase = Phase::ExposedAllreduce;
-const TRANSFER: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.phases[EXPOSED] - times.waiting;
-const WAITING: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.waiting;
-const COMPUTE: fn(&(f64, StepTimes)) -> f64 = |(_, times)| times.compute();
 
 fn with_records(
     evidence: &Evidence,
@@ -224,8 +155,7 @@ fn losses(
     (transfer, waiting): (f64, f64),
     line: Option<Line>,
 ) -> Vec<(Limit, f64)> {
-    let base = evidence.case(evidence.base).and_then(phases);
-    let of_base = |part: fn(&(f64, StepTimes)) -> f64| base.as_ref().map_or(0.0, |base| average(&each(base, part)));
+    let of_base = |part| of_base(evidence, part);
     let compute_lost = compute - of_base(COMPUTE);
     let rest_lost = own - compute - of_base(|(step, times)| step - times.phases[EXPOSED] - times.compute());
     let cost = evidence.cost(case);
@@ -278,10 +208,6 @@ fn without_records(
     let step = Band { low: fixed + grown.low, mid: fixed + grown.mid, high: fixed + grown.high };
     let losses = vec![(Limit::Host, fixed - base_step(evidence)), (Limit::Hosts, grown.mid)];
     Ok(Grown { step: step.widened(margin), losses })
-}
-
-fn finite(margin: f64) -> f64 {
-    if margin.is_finite() { margin } else { 0.0 }
 }
 
 /// The exposed transfer of `case` from its values in the runs of the reference and of the other cases of several hosts,

@@ -22,11 +22,13 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
     let nodes = missing.iter().map(|case| case.nodes).max().unwrap_or(1);
     let hosts: Vec<String> = (1..=nodes).map(|host| format!("HOST{host}:{}", case.gpus_per_node)).collect();
     let hosts = if nodes > 1 { format!(" --hosts {}", hosts.join(",")) } else { String::new() };
-    let Evidence { model, batch_size, dtype, .. } = evidence;
+    let Evidence { model, batch_size, dtype, kv_store, .. } = evidence;
     // The default says nothing.
     let model = if *model == Model::default() { String::new() } else { format!(" --model {model}") };
     let cases = cases.join(",");
-    let command = format!("ringmark sweep --cases {cases}{model} --batch-size {batch_size} --dtype {dtype}{hosts}");
+    let kv_store = if kv_store.is_ring() { String::new() } else { format!(" --kv-store {kv_store}") };
+    let command =
+        format!("ringmark sweep --cases {cases}{model} --batch-size {batch_size} --dtype {dtype}{kv_store}{hosts}");
     Refusal { case, why, command }
 }
 

@@ -2,6 +2,7 @@
 
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, Timing};
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond, Seconds};
 use ringmark_record::stats::busbw::busbw;
@@ -53,6 +54,11 @@ struct Bandwidth<'a> {
     case: String,
     ranks: u32,
     operation: Operation,
+    /// Whose exchange of gradients it is, where that is no all-reduce.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_store: Option<KvStore>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<u32>,
     /// As nccl-tests has it: `none` where nothing is reduced.
     reduction: String,
     /// As nccl-tests has it: -1 where there is none.
@@ -110,6 +116,8 @@ fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
         case: case.to_string(),
         ranks,
         operation: operands.operation,
+        kv_store: Some(record.config.kv_store.kv_store).filter(|kv_store| !kv_store.is_ring()),
+        servers: Some(record.config.kv_store.server_ranks()).filter(|servers| *servers > 0),
         reduction: operands.reduction_name(),
         root: operands.root_number(),
         backend: &record.backend,

@@ -1,6 +1,7 @@
 //! A prediction for programs.
 
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{GigabytesPerSecond, ImagesPerSecond, Seconds};
 use ringmark_record::stats::allreduce_model::{Band, Line};
@@ -8,8 +9,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::read::analyse::prediction::evidence::Evidence;
-use crate::read::analyse::prediction::model::{Limit, Prediction};
+use crate::read::analyse::prediction::model::Prediction;
 use crate::read::analyse::prediction::outlook::Outlook;
+use crate::read::analyse::prediction::parts::Limit;
 use crate::read::analyse::prediction::refusal::Refusal;
 use crate::read::analyse::prediction::search::{Backtest, Under};
 use crate::read::show::prediction::notes::{assumptions, warnings};
@@ -34,8 +36,11 @@ pub struct Json {
 struct JsonOutlook {
     group: String,
     model: Model,
+    kv_store: KvStore,
     measured_on: Vec<String>,
     base: Case,
+    /// Whose single rank the base is, where it is not of the same kv-store.
+    base_kv_store: Option<KvStore>,
     batch_size_per_device: u32,
     levels: JsonLevels,
     predictions: Vec<JsonPrediction>,
@@ -76,6 +81,8 @@ struct JsonBand<T> {
 struct JsonPrediction {
     case: Case,
     ranks: u32,
+    /// Of a kv-store that has some.
+    servers: Option<u32>,
     measured: bool,
     /// Case that it grows from.
     reference: Option<Case>,
@@ -133,8 +140,10 @@ fn json_outlook(outlook: &Outlook) -> JsonOutlook {
     JsonOutlook {
         group: evidence.label.clone(),
         model: evidence.model,
+        kv_store: evidence.kv_store,
         measured_on: evidence.title.clone(),
         base: evidence.base,
+        base_kv_store: evidence.cases.iter().any(|case| case.is_of_ring).then_some(KvStore::Ring),
         batch_size_per_device: evidence.batch_size,
         levels: JsonLevels {
             inside_host: evidence.inside().as_ref().map(json_line),
@@ -174,6 +183,12 @@ fn json_prediction(evidence: &Evidence, prediction: &Prediction) -> JsonPredicti
     JsonPrediction {
         case: *case,
         ranks: case.ranks(),
+        // The single rank of ring has none.
+        servers: evidence
+            .case(*case)
+            .is_none_or(|case| !case.is_of_ring)
+            .then(|| evidence.strategy.servers(*case))
+            .flatten(),
         measured: prediction.reference.is_none(),
         reference: prediction.reference,
         images_per_second: JsonBand {

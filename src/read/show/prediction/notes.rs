@@ -6,6 +6,7 @@ use ringmark_record::stats::allreduce_model::{Algorithm, Line};
 use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
 use crate::read::analyse::prediction::model::FAR;
 use crate::read::analyse::prediction::outlook::Outlook;
+use crate::read::show::prediction::kv_store_notes;
 
 /// Relative residual of a line from which on a reader is warned of it.
 const POOR: f64 = 0.3;
@@ -16,6 +17,16 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     let mut lines = vec![measured(evidence)];
     let mut grown = outlook.grown().filter(|prediction| prediction.reference.is_some());
     let searched = outlook.under.iter().flatten().next().map(|under| under.last);
+    if !evidence.kv_store.is_ring() {
+        let first = grown.next().and_then(|prediction| Some((prediction.reference?, prediction.case)));
+        let of_search = |last: Case| {
+            let alike = |measured: &&CaseEvidence| measured.case.nodes > 1 && measured.case.nodes <= last.nodes;
+            Some((evidence.cases.iter().rev().find(alike)?.case, last))
+        };
+        let example = first.or_else(|| of_search(searched?));
+        lines.extend(example.into_iter().flat_map(|(from, to)| kv_store_notes::assumptions(evidence, from, to)));
+        return lines;
+    }
     let Some(example) = grown.next().map(|prediction| prediction.case).or(searched) else {
         return lines;
     };
@@ -68,12 +79,14 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
 
 fn measured(evidence: &Evidence) -> String {
     let case = |case: &CaseEvidence| match case.runs.len() {
+        runs if case.is_of_ring => format!("{} of ring ({runs} run{})", case.case, if runs == 1 { "" } else { "s" }),
         _ if case.is_median => format!("{} (published median)", case.case),
         1 => format!("{} (1 run)", case.case),
         runs => format!("{} ({runs} runs)", case.case),
     };
     let cases: Vec<String> = evidence.cases.iter().map(case).collect();
-    format!("measured: {}; efficiency over {}", cases.join(", "), evidence.base)
+    let of_ring = if evidence.cases.iter().any(|case| case.is_of_ring) { " of ring" } else { "" };
+    format!("measured: {}; efficiency over {}{of_ring}", cases.join(", "), evidence.base)
 }
 
 fn line_text(level: &str, line: &Line) -> String {

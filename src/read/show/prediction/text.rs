@@ -5,8 +5,9 @@ use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::stats::allreduce_model::Band;
 
 use crate::read::analyse::prediction::evidence::Evidence;
-use crate::read::analyse::prediction::model::{Limit, Prediction};
+use crate::read::analyse::prediction::model::Prediction;
 use crate::read::analyse::prediction::outlook::Outlook;
+use crate::read::analyse::prediction::parts::Limit;
 use crate::read::analyse::prediction::search::{Backtest, Under};
 use crate::read::show::columns::{Columns, aligned};
 use crate::read::show::prediction::notes::{assumptions, warnings};
@@ -41,7 +42,10 @@ pub fn text(outlooks: &[Outlook]) -> String {
 fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
     let of_band = |unit| ["low", "mid", "high"].map(|end| (end, unit));
     let bands = of_band("images/s").into_iter().chain(of_band("eff. %"));
-    let headers = [("case", ""), ("ranks", "")].into_iter().chain(bands).chain([("limited by", "")]);
+    let servers = |case: Case| evidence.strategy.servers(case).map(|servers| servers.to_string());
+    let has_servers = predictions.first().is_some_and(|prediction| servers(prediction.case).is_some());
+    let first = [("case", ""), ("ranks", "")].into_iter().chain(has_servers.then_some(("servers", "")));
+    let headers = first.chain(bands).chain([("limited by", "")]);
     let row = |prediction: &&Prediction| {
         let Prediction { case, step, efficiency, .. } = prediction;
         let limit = match prediction.reference {
@@ -52,7 +56,7 @@ fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
         let percent = [efficiency.low, efficiency.mid, efficiency.high];
         let percent = percent.map(|efficiency| format!("{:.1}", efficiency * 100.0));
         let first = [case.to_string(), case.ranks().to_string()];
-        first.into_iter().chain(speeds).chain(percent).chain([limit.to_owned()]).collect()
+        first.into_iter().chain(servers(*case)).chain(speeds).chain(percent).chain([limit.to_owned()]).collect()
     };
     Columns::new(&headers.collect::<Vec<_>>(), predictions.iter().map(row).collect())
 }

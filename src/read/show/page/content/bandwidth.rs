@@ -1,9 +1,10 @@
-//! All-reduce alone, and other operations: bus bandwidth and time by message size, of the folders that hold bandwidth runs.
+//! All-reduce alone, other operations, and what a kv-store does with gradients: bus bandwidth and time by message size, of the folders that hold bandwidth runs.
 
 use std::collections::BTreeSet;
 
 use ringmark_record::benchmark::bandwidth::config::Messages;
 use ringmark_record::benchmark::bandwidth::record::{BandwidthRecord, MessageResult, Timing};
+use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::operation::Operands;
@@ -38,6 +39,23 @@ fn note(bus: Bus) -> String {
     )
 }
 
+/// What was measured; of a kv-store other than `ring` the exchange of gradients by it, which is no all-reduce.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Exchanged {
+    operands: Operands,
+    kv_store: KvStore,
+}
+
+impl Exchanged {
+    fn of(record: &BandwidthRecord) -> Exchanged {
+        Exchanged { operands: record.config.operands(), kv_store: record.config.kv_store.kv_store }
+    }
+
+    fn text(self) -> String {
+        if self.kv_store.is_ring() { self.operands.text() } else { format!("kv-store {}", self.kv_store) }
+    }
+}
+
 /// One line: a case of a result, in place or not.
 struct Line<'a> {
     name: String,
@@ -69,18 +87,23 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
     runs().next()?;
     let mut blocks = Vec::new();
     // In the order in which they first come, which is that of the operations.
-    let mut all: Vec<Operands> = Vec::new();
+    let mut all: Vec<Exchanged> = Vec::new();
     for (.., record) in runs() {
-        if !all.contains(&record.config.operands()) {
-            all.push(record.config.operands());
+        if !all.contains(&Exchanged::of(record)) {
+            all.push(Exchanged::of(record));
         }
     }
     let of_devices = [DeviceKind::Cpu, DeviceKind::Cuda].into_iter();
-    for (device, operands) in of_devices.flat_map(|device| all.iter().map(move |operands| (device, *operands))) {
+    for (device, exchanged) in of_devices.flat_map(|device| all.iter().map(move |exchanged| (device, *exchanged))) {
         let mut lines: Vec<Line> = Vec::new();
-        let is_of = |record: &BandwidthRecord| device_of(record) == device && record.config.operands() == operands;
+        let is_of = |record: &BandwidthRecord| device_of(record) == device && Exchanged::of(record) == exchanged;
         for (number, result, case, record) in runs().filter(|(.., record)| is_of(record)) {
-            let name = if results.len() > 1 { format!("{}, {case}", result.name) } else { case.to_string() };
+            let case_name = match record.config.kv_store.server_ranks() {
+                0 => case.to_string(),
+                1 => format!("{case}, 1 server"),
+                servers => format!("{case}, {servers} servers"),
+            };
+            let name = if results.len() > 1 { format!("{}, {case_name}", result.name) } else { case_name };
             lines.extend(sides(number, &name, case, record));
         }
         for (index, line) in lines.iter_mut().enumerate() {
@@ -91,13 +114,15 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
             lines.iter_mut().enumerate().for_each(|(index, line)| line.style.colour = index);
         }
         if !lines.is_empty() {
-            blocks.push(block(device, operands, &lines));
+            blocks.push(block(device, exchanged, &lines));
         }
     }
     let note = runs().filter_map(|(_, result, case, record)| limit(result, case, record)).collect::<Vec<_>>().join(" ");
     let title = match &all[..] {
-        [one] => format!("{} alone", one.operation.title()),
-        _ => "Collective operations alone".to_owned(),
+        [one] if one.kv_store.is_ring() => format!("{} alone", one.operands.operation.title()),
+        all if all.iter().all(|one| one.kv_store.is_ring()) => "Collective operations alone".to_owned(),
+        [one] => format!("Exchange by {} alone", one.text()),
+        _ => "Exchange alone".to_owned(),
     };
     Some(Section { subject: Subject::Bandwidth, title, note, blocks })
 }
@@ -142,7 +167,7 @@ fn rate(bus: Bus, bytes: Bytes, seconds: f64) -> f64 {
     busbw(bytes, Seconds(seconds), bus).0
 }
 
-fn block(device: DeviceKind, operands: Operands, lines: &[Line]) -> Block {
+fn block(device: DeviceKind, exchanged: Exchanged, lines: &[Line]) -> Block {
     let point =
         |line: &Line, (message, timing): &(&MessageResult, &Timing), value: fn(Bus, Bytes, f64) -> f64, unit: &str| {
             let pooled = timing.pooled();
@@ -185,14 +210,14 @@ fn block(device: DeviceKind, operands: Operands, lines: &[Line]) -> Block {
     };
     let rates = lines.iter().map(|line| series(line, rate, "GB/s", true)).collect();
     let times = lines.iter().map(|line| series(line, |_, _, seconds| seconds * 1e6, "\u{b5}s", false)).collect();
-    let (shades, operation) = (in_cache(lines), operands.text());
+    let (shades, operation) = (in_cache(lines), exchanged.text());
     let reading = if shades.is_empty() { "" } else { READING };
     let charts = vec![
         chart(&format!("Bus bandwidth of {operation} by size"), Axis::new("GB/s", ScaleKind::Linear), rates, shades),
         chart(&format!("Time of {operation} by size"), Axis::new("\u{b5}s", ScaleKind::Logarithmic), times, Vec::new()),
     ];
     let title = format!("Bandwidth of {operation} on {}", if device == DeviceKind::Cpu { "CPUs" } else { "GPUs" });
-    let bus = Bus { operation: operands.operation, ranks: 0 };
+    let bus = Bus { operation: exchanged.operands.operation, ranks: 0 };
     Block {
         charts: vec![charts],
         table: Some(table(lines)),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond};
 use ringmark_record::stats::scaling_loss::{Difference, Part};
@@ -142,10 +143,14 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     };
     let devices: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.device_name.as_str()).collect();
     let devices = devices.into_iter().collect::<Vec<_>>().join(" / ");
+    let what = match record.config.kv_store.kv_store {
+        KvStore::Ring => record.config.operation.title().to_owned(),
+        kv_store => format!("kv-store {kv_store}"),
+    };
     Some(Headline {
         style: Style { colour: number, shape: 0 },
         name: result.name.clone(),
-        what: format!("{} by {}: {devices}", record.config.operation.title(), record.backend),
+        what: format!("{what} by {}: {devices}", record.backend),
         trust,
         reasons,
         conclusion: None,

@@ -1,0 +1,247 @@
+//! Who exchanges what in the runs of a group: all-reduce, owners among the ranks, or servers; what of that a prediction needs, and
+//! why some cannot be predicted.
+
+use std::collections::BTreeSet;
+
+use ringmark_record::benchmark::exchange::Wire;
+use ringmark_record::benchmark::kv_store::placement::{bytes_by_server, owners, place};
+use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore};
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::units::Bytes;
+use ringmark_record::stats::exchange_growth::{self, Laws, Servers};
+
+use crate::read::analyse::figures::{CaseRuns, Group};
+
+/// Of gradients: what is more is no record of a run.
+const MOST_BYTES: u128 = 1 << 48;
+
+/// Who exchanges what.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Strategy {
+    /// Every rank gets the sums.
+    AllReduce,
+    /// Buckets have an owner each.
+    Owners {
+        /// Values of each bucket; all of them have one owner where there is only one.
+        buckets: Vec<usize>,
+    },
+    /// Servers have parts.
+    Servers(ServerSetup),
+}
+
+/// Servers of measured and predicted cases.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerSetup {
+    /// Servers of the measured cases; `None`: one for each host.
+    pub number: Option<u32>,
+    /// Servers of the predicted clusters, where that was asked.
+    pub asked: Option<u32>,
+    /// Whether they run on hosts of ranks.
+    pub are_on_rank_hosts: bool,
+    /// On each of their hosts, where they have hosts of their own.
+    pub on_one_host: u32,
+    /// Whether every rank pushes for itself.
+    pub every_rank_pushes: bool,
+    /// Bytes pushed over bytes that come back.
+    pub pushed_share: f64,
+    placement: KeyPlacement,
+    /// Values of each array, in the order of the network.
+    arrays: Vec<usize>,
+}
+
+impl Strategy {
+    /// Of the runs of a group; why nothing can be predicted from them.
+    pub fn of_group(group: &Group) -> Result<Strategy, String> {
+        let kv_store = group.conditions.kv_store;
+        match kv_store {
+            KvStore::Ring => return Ok(Strategy::AllReduce),
+            KvStore::Local => {
+                return Err("it sums in the memory of one host, and predict goes from several hosts to more".to_owned());
+            }
+            _ if kv_store.is_asynchronous() => {
+                return Err("its ranks do not wait for each other: how long a push queues at a server depends on when the \
+                            others push, which no measured case shows of a larger one, and images/s with stale weights are \
+                            not those of a joined batch"
+                    .to_owned());
+            }
+            _ => {}
+        }
+        let counts = |case: &&CaseRuns| case.figures.is_some();
+        let is_recorded = |case: &CaseRuns| case.figures.as_ref().is_some_and(|figures| figures.times.is_some());
+        let Some(recorded) = group.conditions.recorded.as_ref().filter(|_| {
+            group.cases.iter().filter(counts).all(is_recorded) && group.base_case().is_some_and(is_recorded)
+        }) else {
+            return Err("there are logs without records (.jsonl), which alone tell what backward hides of an exchange"
+                .to_owned());
+        };
+        // Of the largest case; one rank exchanges nothing.
+        let largest = group.cases.iter().rev().filter(counts);
+        let mut runs = largest.flat_map(|case| &case.runs).filter_map(|run| run.recorded.as_ref());
+        let buckets = runs.next().map_or(&[][..], |run| &run.buckets);
+        let bytes: u128 = buckets.iter().map(|bucket| u128::from(bucket.0)).sum();
+        if bytes > MOST_BYTES {
+            return Err(format!("its records say {bytes} bytes of gradients, which no network has"));
+        }
+        let values: Vec<usize> = buckets.iter().map(|bucket| bucket.0 as usize / size_of::<f32>()).collect();
+        if kv_store.has_servers() {
+            return ServerSetup::of_group(group, recorded.device, recorded.config.exchange.wire, values)
+                .map(Strategy::Servers);
+        }
+        if group.base != Some(Case::SINGLE) {
+            return Err("no run of 1n1g counts, and only its update tells how much of the optimizer's time is the weights' way \
+                        back: sweep 1n1g as well"
+                .to_owned());
+        }
+        let all = vec![values.iter().sum()];
+        Ok(Strategy::Owners { buckets: if kv_store == KvStore::Nccl { all } else { values } })
+    }
+
+    /// The same with so many servers in the predicted clusters; why not.
+    pub fn with_servers(mut self, servers: u32) -> Result<Strategy, String> {
+        if let Strategy::Servers(setup) = &mut self {
+            let arrays = setup.arrays.len();
+            if servers as usize > arrays {
+                return Err(format!("the network has {arrays} arrays to share out, choose at most as many servers"));
+            }
+            setup.asked = Some(servers);
+        }
+        Ok(self)
+    }
+
+    /// Whether owners update.
+    pub fn has_owners(&self) -> bool {
+        matches!(self, Strategy::Owners { .. })
+    }
+
+    /// Servers of a case as they were measured, or as they are assumed; `None` where there are none.
+    pub fn servers(&self, case: Case) -> Option<u32> {
+        match self {
+            Strategy::Servers(setup) => Some(setup.asked_number(case)),
+            _ => None,
+        }
+    }
+
+    /// Whether a measured case is what is asked for: it may be asked with another number of servers.
+    pub fn is_as_measured(&self, case: Case) -> bool {
+        match self {
+            Strategy::Servers(setup) => setup.asked_number(case) == setup.measured_number(case),
+            _ => true,
+        }
+    }
+
+    /// Largest share of the weights that one rank updates.
+    pub fn largest_share(&self, case: Case) -> f64 {
+        let Strategy::Owners { buckets } = self else { return 1.0 };
+        // More owners than buckets hold nothing.
+        let mut held = vec![0; buckets.len().min(case.ranks() as usize).max(1)];
+        buckets.iter().zip(owners(buckets, held.len())).for_each(|(bucket, owner)| held[owner] += bucket);
+        let all: usize = buckets.iter().sum();
+        held.into_iter().max().filter(|_| all > 0).map_or(1.0, |most| most as f64 / all as f64)
+    }
+
+    /// What the exchange of a case of several hosts, as it was measured, is in proportion to.
+    pub fn measured_laws(&self, case: Case) -> Laws {
+        match self {
+            Strategy::Servers(setup) => setup.servers(case, setup.measured_number(case)).laws(),
+            _ => exchange_growth::owners(case.nodes),
+        }
+    }
+
+    /// The same of a case that is asked for.
+    pub fn laws(&self, case: Case) -> Laws {
+        match self {
+            Strategy::Servers(setup) => setup.servers(case, setup.asked_number(case)).laws(),
+            _ => exchange_growth::owners(case.nodes),
+        }
+    }
+}
+
+impl ServerSetup {
+    fn of_group(group: &Group, device: DeviceKind, wire: Wire, arrays: Vec<usize>) -> Result<ServerSetup, String> {
+        let config = group.conditions.recorded.as_ref().map(|recorded| recorded.config.kv_store).unwrap_or_default();
+        let several = || group.cases.iter().filter(|case| case.figures.is_some());
+        let is_one_a_host = |servers: &u32| several().all(|case| case.case.nodes == *servers);
+        // As many as hosts in the only number of hosts that was measured: what a sweep starts where nobody says how many.
+        let number = config.servers.filter(|servers| !is_one_a_host(servers));
+        let used = several().rev().flat_map(|case| &case.runs).find_map(|run| {
+            let used = run.recorded.as_ref()?.kv_store.as_ref().filter(|used| !used.servers.is_empty())?;
+            let ranks = run.outcome.as_ref().ok()?.ranks.iter().map(|rank| rank.place.host.as_str());
+            Some((used, ranks.collect::<BTreeSet<&str>>()))
+        });
+        let (mut are_on_rank_hosts, mut on_one_host) = (true, 1);
+        let mut pushed_share = wire.bytes() as f64 / Wire::Fp32.bytes() as f64;
+        if let Some((used, ranks)) = &used {
+            let hosts: BTreeSet<&str> = used.servers.iter().map(|server| server.host.as_str()).collect();
+            let shared = hosts.intersection(ranks).count();
+            if shared > 0 && shared < hosts.len() {
+                return Err(
+                    "some of its servers are on hosts of ranks and some are not: measure it with all of them on one \
+                            kind of host (--server-hosts)"
+                        .to_owned(),
+                );
+            }
+            are_on_rank_hosts = shared > 0;
+            on_one_host = used.servers.len().div_ceil(hosts.len().max(1)) as u32;
+            let most = |bytes: &[Bytes]| bytes.iter().map(|bytes| bytes.0).max().unwrap_or(0) as f64;
+            let (pushed, pulled) = (most(&used.sent_by_rank), most(&used.received_by_rank));
+            if pushed > 0.0 && pulled > 0.0 {
+                pushed_share = pushed / pulled;
+            }
+        }
+        Ok(ServerSetup {
+            number,
+            asked: None,
+            are_on_rank_hosts,
+            on_one_host,
+            // The ranks of a host add up first where they share its memory.
+            every_rank_pushes: device != DeviceKind::Cpu,
+            pushed_share,
+            placement: config.key_placement,
+            // Recorded as backward has them.
+            arrays: arrays.into_iter().rev().collect(),
+        })
+    }
+
+    /// Servers of a measured case.
+    pub fn measured_number(&self, case: Case) -> u32 {
+        self.number.unwrap_or(case.nodes)
+    }
+
+    /// Servers of a case that is asked for; of one host as measured.
+    pub fn asked_number(&self, case: Case) -> u32 {
+        match self.asked {
+            Some(asked) if case.nodes > 1 => asked,
+            _ => self.measured_number(case).min(self.most()),
+        }
+    }
+
+    /// No more servers than there are arrays.
+    fn most(&self) -> u32 {
+        u32::try_from(self.arrays.len()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Of a case with so many servers.
+    pub fn servers(&self, case: Case, number: u32) -> Servers {
+        let number = number.clamp(1, self.most());
+        let parts = place(&self.arrays, number as usize, self.placement);
+        let bytes: Vec<f64> = bytes_by_server(&parts, number as usize).iter().map(|bytes| bytes.0 as f64).collect();
+        let all = bytes.iter().sum::<f64>();
+        let of_server = |server: usize| parts.iter().filter(|part| part.server == server).count();
+        Servers {
+            rank_hosts: case.nodes,
+            pushers_per_host: if self.every_rank_pushes { case.gpus_per_node } else { 1 },
+            on_one_host: if self.are_on_rank_hosts {
+                number.div_ceil(case.nodes)
+            } else {
+                self.on_one_host.min(number)
+            },
+            is_rank_host: self.are_on_rank_hosts,
+            share: if all > 0.0 { bytes.iter().copied().fold(0.0, f64::max) / all } else { 1.0 / f64::from(number) },
+            parts: parts.len(),
+            parts_of_server: (0..number as usize).map(of_server).max().unwrap_or(0),
+            pushed: self.pushed_share * all,
+            pulled: all,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What the prediction of a kv-store without all-reduce rests on, as sentences.
+
+use ringmark_record::dimension::case::Case;
+
+use crate::read::analyse::prediction::evidence::Evidence;
+use crate::read::analyse::prediction::strategy::{ServerSetup, Strategy};
+
+/// Of cases of so many hosts, of which `reference` was measured and `case` is asked for.
+pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<String> {
+    let store = evidence.kv_store;
+    let mut lines = match &evidence.strategy {
+        // That of ring has sentences of its own.
+        Strategy::AllReduce => Vec::new(),
+        Strategy::Owners { .. } => vec![
+            format!(
+                "kv-store {store}: one bucket after the other goes to its owner, and its weights come back. Extremes: sent on \
+                 from host to host in a chain, which takes as long over any number of hosts, or straight, H - 1 times the \
+                 bytes in and out of the owner's host ({} times for {case}, {} for {reference})",
+                case.nodes - 1,
+                reference.nodes - 1
+            ),
+            "the weights' way back is the optimizer's time less the update, by 1n1g and the largest owner's share; nothing \
+             hides it. Of the gradients' way backward hides what it hid or not a second more; that way takes at most twice \
+             as long as the weights'"
+                .to_owned(),
+        ],
+        Strategy::Servers(setup) => servers(evidence, setup, reference, case),
+    };
+    lines.push(
+        "the wait for the slowest rank stays, or grows as the expected maximum of more ranks, or as the exchange, which parts \
+         ranks differently; compute, optimizer and rest stay as with fewer hosts; the network gives every host what it gave \
+         before; band: both extremes, 95 % of the runs' spread; mid: half way"
+            .to_owned(),
+    );
+    lines
+}
+
+fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case) -> Vec<String> {
+    let count = |number: u32| format!("{number} server{}", if number == 1 { "" } else { "s" });
+    let link = |case: Case, number: u32| {
+        let bytes = setup.servers(case, number).busiest_link();
+        format!("{case} with {} {:.1} MB", count(number), bytes / 1e6)
+    };
+    let measured = link(reference, setup.measured_number(reference));
+    let asked = link(case, setup.asked_number(case));
+    let number = match (setup.asked, setup.number) {
+        (Some(asked), _) => format!("{}, as asked for", count(asked)),
+        (None, Some(number)) => format!("{}, as measured", count(number)),
+        (None, None) => "a server for each host, as measured, and no more than the network has arrays".to_owned(),
+    };
+    let place = if setup.are_on_rank_hosts { "on the hosts of the ranks" } else { "on hosts of their own" };
+    vec![
+        format!(
+            "kv-store {}: {number}, {place}. A step moves over the busiest link, one way: measured {measured}, {asked}",
+            evidence.kv_store
+        ),
+        "extremes: the exchange takes as much longer as what grows least or most of a round trip, the bytes on the busiest \
+         link, the messages of a rank and of a server, a server's additions and updates, and links between switches that half \
+         of the hosts share (square root of the hosts); one message more costs 1 ms at most; backward hides the same share of it, or not a second more"
+            .to_owned(),
+    ]
+}

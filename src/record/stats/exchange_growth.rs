@@ -1,0 +1,355 @@
+//! How the exchange of a kv-store without all-reduce grows in cases that were not measured. Not for how long it takes: nothing
+//! measured it apart from training.
+//!
+//! **Laws.** Its time is `A = sum over i of c_i x L_i`, where nobody knows the `c_i >= 0`, and the laws `L_i` say how each part goes
+//! with k hosts. So from one case to another A grows at least as the law that grows least, and at most as the one that grows
+//! most. The same holds where the longest of the parts hides the others.
+//!
+//! ```text
+//! an owner a bucket, bucket after bucket
+//!     sent on from host to host, in pieces (a chain)           1
+//!     half of the hosts send to the other half (a tree)        log2 k
+//!     every host sends to the owner's (straight)               k - 1
+//! N servers that each hold the share q, p processes a host that push, g bytes of gradients, S of weights
+//!     a round trip                                             1
+//!     bytes of one direction of the busiest link               hosts of their own, m servers on each:
+//!                                                                  p max(g, S) max(1, m q k)
+//!                                                              on the hosts of ranks, m on each of them:
+//!                                                                  p max(g (1 - m q) + S m q (k - 1), S (1 - m q) + g m q (k - 1))
+//!     of these what goes between the servers of a host and the others
+//!                                                              p max(g, S) m q k, or p max(g, S) m q (k - 1)
+//!     messages of a process that pushes                        all parts of arrays
+//!     messages of a server                                     p k x its parts
+//!     additions and updates of a server                        (p k + 2) q
+//!     what half of the hosts send through the same uplinks     sqrt k
+//! ```
+//!
+//! An update of SGD with momentum moves about as much memory as two additions.
+//!
+//! Worked: 4 hosts, a process each, 4 servers on hosts of their own, g = S = 100 MB: `100 MB x max(1, 4 / 4)` = 100 MB; with one server
+//! 400 MB; with 4 on the hosts of the ranks `75 MB + 25 MB x 3` = 150 MB, which a ring moves too.
+//!
+//! **What of it is exposed** is as in [`allreduce_model`](crate::stats::allreduce_model): T(s) is convex, `T / s` never falls, and no
+//! slope is steeper than A, which is at most T and what backward can hide, h. So with A r times as long
+//! `r T <= T' <= T + (r - 1) (T + h)` for `r >= 1`, and `T - (1 - r) (T + h) <= T' <= r T` below 1. The band is the lower bound of
+//! the smallest r and the upper one of the largest.
+//!
+//! Of messages it is the lower end alone that may be all: however many more there are, each adds at most 1 ms to the upper one.
+//!
+//! A smaller measured case narrows it: what came between the two goes on in proportion to `(L_i' - L_i) / (L_i - L_i0)`, at least by
+//! the smallest of these; where nothing is hidden and the parts add up, at most by the largest. Where a law falls nothing follows.
+//!
+//! The middle is half way; of servers half way between the bounds of the bytes on the busiest link alone, by which their exchange
+//! goes where the network is slow.
+
+use crate::stats::allreduce_model::Band;
+
+/// Additions that an update costs as much memory traffic as.
+const UPDATE: f64 = 2.0;
+
+/// Most seconds that a message costs, whatever its size.
+const MESSAGE: f64 = 1e-3;
+
+/// The place of the bytes on the busiest link among the parts of servers.
+pub const BUSIEST_LINK: usize = 1;
+
+/// What each part of an exchange is in proportion to; the same part has the same place in every case.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Laws {
+    /// Any of these may be all of it.
+    pub parts: Vec<f64>,
+    /// Messages of a process.
+    pub messages: Vec<f64>,
+}
+
+impl Laws {
+    fn all(&self) -> impl Iterator<Item = f64> + '_ {
+        self.parts.iter().chain(&self.messages).copied()
+    }
+
+    /// One of the parts alone.
+    fn part(&self, place: usize) -> Laws {
+        Laws { parts: vec![self.parts[place]], messages: Vec::new() }
+    }
+}
+
+/// Of owners on so many hosts, at least two.
+pub fn owners(hosts: u32) -> Laws {
+    let hosts = f64::from(hosts);
+    Laws { parts: vec![1.0, hosts.log2(), hosts - 1.0], messages: Vec::new() }
+}
+
+/// Servers of one case, and who pushes to them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Servers {
+    /// Hosts of ranks.
+    pub rank_hosts: u32,
+    /// Processes of each of them that push: one where its ranks add up first.
+    pub pushers_per_host: u32,
+    /// Servers on the host that has most of them.
+    pub on_one_host: u32,
+    /// Whether that is a host of ranks.
+    pub is_rank_host: bool,
+    /// Largest share of the weights that a server holds, 0 to 1.
+    pub share: f64,
+    /// Parts of arrays, each a message.
+    pub parts: usize,
+    /// Those of the server that has most.
+    pub parts_of_server: usize,
+    /// Bytes that a process pushes in a step.
+    pub pushed: f64,
+    /// Bytes that come back to it.
+    pub pulled: f64,
+}
+
+impl Servers {
+    /// Bytes of one direction of the busiest link in a step.
+    pub fn busiest_link(&self) -> f64 {
+        let (pushers, hosts) = (f64::from(self.pushers_per_host), f64::from(self.rank_hosts));
+        let held = (f64::from(self.on_one_host) * self.share).min(1.0);
+        let (pushed, pulled) = (pushers * self.pushed, pushers * self.pulled);
+        if !self.is_rank_host {
+            return pushed.max(pulled) * (held * hosts).max(1.0);
+        }
+        let (others, own) = (held * (hosts - 1.0), 1.0 - held);
+        (pushed * own + pulled * others).max(pulled * own + pushed * others)
+    }
+
+    /// Bytes of one direction between the servers of a host and other hosts.
+    fn served_link(&self) -> f64 {
+        let others = self.rank_hosts - u32::from(self.is_rank_host);
+        let held = (f64::from(self.on_one_host) * self.share).min(1.0);
+        f64::from(self.pushers_per_host) * self.pushed.max(self.pulled) * held * f64::from(others)
+    }
+
+    /// Those of the header.
+    pub fn laws(&self) -> Laws {
+        let pushers = f64::from(self.pushers_per_host) * f64::from(self.rank_hosts);
+        Laws {
+            parts: vec![
+                1.0,
+                self.busiest_link(),
+                self.served_link(),
+                (pushers + UPDATE) * self.share,
+                f64::from(self.rank_hosts).sqrt(),
+            ],
+            messages: vec![self.parts as f64, pushers * self.parts_of_server as f64],
+        }
+    }
+}
+
+/// Least and most of the ratios.
+fn ends(ratios: impl Iterator<Item = f64>) -> [f64; 2] {
+    ratios.fold([f64::INFINITY, 0.0], |[least, most], ratio| [least.min(ratio), most.max(ratio)])
+}
+
+fn ratios(before: impl Iterator<Item = f64>, after: impl Iterator<Item = f64>) -> [f64; 2] {
+    ends(before.zip(after).map(|(before, after)| after / before))
+}
+
+/// How many times what came between `smaller` and `before` comes between that and `after`, at least and at most. `None` where a law
+/// falls, or none rises.
+fn rates(smaller: &Laws, before: &Laws, after: &Laws) -> Option<[f64; 2]> {
+    let each = smaller.all().zip(before.all()).zip(after.all());
+    let each: Vec<[f64; 3]> = each.map(|((smaller, before), after)| [smaller, before, after]).collect();
+    // Rounding alone is no fall.
+    let falls = |[smaller, before, after]: &[f64; 3]| (before - smaller).min(after - before) < -1e-9 * before;
+    let rising = || each.iter().filter(|[smaller, before, _]| before - smaller > 1e-9 * before);
+    let rate = |[smaller, before, after]: &[f64; 3]| ((after - before) / (before - smaller)).max(0.0);
+    (!each.iter().any(falls) && rising().next().is_some()).then(|| ends(rising().map(rate)))
+}
+
+/// An exchange in three cases.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Growth {
+    /// Where it was measured.
+    pub before: Laws,
+    /// In a smaller measured case, where there is one.
+    pub smaller: Option<Laws>,
+    /// Where it is asked for.
+    pub after: Laws,
+    /// Law by which the middle is; half way where there is none.
+    pub main: Option<usize>,
+}
+
+impl Growth {
+    /// Of the exposed part, of which `exposed` seconds are seen and at most `hidden` are not; `seen` is that of the smaller case
+    /// and the 95 % margin of the difference, infinite where it is not known.
+    pub fn of(&self, exposed: f64, hidden: f64, seen: Option<(f64, f64)>) -> Band {
+        let band = self.extremes(exposed, hidden, seen);
+        let Some(main) = self.main else { return band };
+        let of_main = Growth {
+            before: self.before.part(main),
+            smaller: self.smaller.as_ref().map(|smaller| smaller.part(main)),
+            after: self.after.part(main),
+            main: None,
+        };
+        Band { mid: of_main.extremes(exposed, hidden, seen).mid.max(band.low).min(band.high), ..band }
+    }
+
+    /// How many times as long it takes at most, but for messages.
+    pub fn longer(&self) -> f64 {
+        ratios(self.before.parts.iter().copied(), self.after.parts.iter().copied())[1]
+    }
+
+    fn extremes(&self, exposed: f64, hidden: f64, seen: Option<(f64, f64)>) -> Band {
+        let [least, _] = ratios(self.before.all(), self.after.all());
+        let most = self.longer();
+        let by_most_of_it = |ratio: f64| (exposed + (ratio - 1.0) * (exposed + hidden)).max(0.0);
+        let at_most = |ratio: f64| if ratio < 1.0 { exposed * ratio } else { by_most_of_it(ratio) };
+        let mut low = if least < 1.0 { by_most_of_it(least) } else { exposed * least };
+        let mut high = at_most(most);
+        for (before, after) in self.before.messages.iter().zip(&self.after.messages) {
+            high = high.max(at_most(after / before).min(high + MESSAGE * (after - before).max(0.0)));
+        }
+        let rates = self.smaller.as_ref().and_then(|smaller| rates(smaller, &self.before, &self.after));
+        if let (Some([slowest, fastest]), Some((seen, margin))) = (rates, seen.filter(|(_, margin)| margin.is_finite()))
+        {
+            let goes_on = |margin: f64, rate: f64| exposed + (exposed - seen + margin).max(0.0) * rate;
+            low = low.max(goes_on(-margin, slowest));
+            high = match hidden > 0.0 {
+                // The margin alone must not raise the bound above what it is without a smaller case.
+                true => high.max(goes_on(margin, fastest).min((exposed * most).max(goes_on(0.0, fastest)))),
+                false => high.min(goes_on(margin, fastest)),
+            };
+        }
+        Band::between(low.min(high), high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: f64 = 1e6;
+
+    fn servers(rank_hosts: u32, number: u32, is_rank_host: bool) -> Servers {
+        let on_one_host = if is_rank_host { number.div_ceil(rank_hosts) } else { 1 };
+        Servers {
+            rank_hosts,
+            pushers_per_host: 1,
+            on_one_host,
+            is_rank_host,
+            share: 1.0 / f64::from(number),
+            parts: 12,
+            parts_of_server: 12 / number as usize,
+            pushed: 100.0 * MB,
+            pulled: 100.0 * MB,
+        }
+    }
+
+    fn between(before: Laws, after: Laws) -> Growth {
+        Growth { before, smaller: None, after, main: None }
+    }
+
+    #[test]
+    fn the_busiest_link_is_that_of_the_header() {
+        for (rank_hosts, number, is_rank_host, megabytes) in [
+            (4, 4, false, 100.0),
+            (4, 2, false, 200.0),
+            (4, 1, false, 400.0),
+            (4, 4, true, 150.0),
+            // Two on each host hold half.
+            (4, 8, true, 150.0),
+            // The host of the only server: all others push to it.
+            (4, 1, true, 300.0),
+            (1, 1, true, 0.0),
+        ] {
+            let bytes = servers(rank_hosts, number, is_rank_host).busiest_link();
+            assert!((bytes - megabytes * MB).abs() < 1.0, "{rank_hosts} hosts, {number} servers: {bytes}");
+        }
+        // Half the bytes out: in is busier.
+        let half = Servers { pushed: 50.0 * MB, ..servers(4, 4, true) };
+        assert_eq!(half.busiest_link(), 0.75 * 50.0 * MB + 0.25 * 3.0 * 100.0 * MB);
+        let each_for_itself = Servers { pushers_per_host: 8, ..servers(4, 4, false) };
+        assert_eq!(each_for_itself.busiest_link(), 800.0 * MB);
+    }
+
+    #[test]
+    fn owners_are_between_a_chain_and_straight() {
+        assert_eq!(between(owners(2), owners(8)).longer(), 7.0);
+        // Nothing hidden: 1 s for two hosts.
+        assert_eq!(between(owners(2), owners(4)).of(1.0, 0.0, None), Band::between(1.0, 3.0));
+        // Backward hid up to half a second.
+        assert_eq!(between(owners(2), owners(4)).of(1.0, 0.5, None), Band::between(1.0, 4.0));
+        // Fewer hosts than were measured.
+        assert_eq!(between(owners(4), owners(2)).of(3.0, 0.0, None), Band::between(1.0, 3.0));
+    }
+
+    #[test]
+    fn a_smaller_case_tells_a_chain_from_a_tree_and_both_from_straight() {
+        let growth = Growth { smaller: Some(owners(2)), ..between(owners(4), owners(8)) };
+        let with = |seen: f64, exposed: f64, hidden: f64| growth.of(exposed, hidden, Some((seen, 0.0)));
+        assert_eq!(with(1.0, 1.0, 0.0), Band::between(1.0, 1.0));
+        let tree = with(1.0, 2.0, 0.0);
+        assert_eq!((tree.low, tree.high), (3.0, 4.0));
+        let straight = with(1.0, 3.0, 0.0);
+        assert_eq!((straight.low, straight.high), (5.0, 7.0));
+        // What is hidden may come out.
+        assert!(with(1.0, 2.0, 1.0).high > tree.high);
+        assert_eq!(growth.of(2.0, 0.0, Some((1.0, f64::INFINITY))).high, 2.0 * 7.0 / 3.0);
+    }
+
+    #[test]
+    fn more_servers_shorten_the_exchange_at_most_as_its_bytes_do() {
+        let growth = between(servers(4, 1, false).laws(), servers(4, 4, false).laws());
+        let band = growth.of(4.0, 0.0, None);
+        assert_eq!((band.low, band.mid, band.high), (1.0, 2.5, 4.0));
+        let by_bytes = Growth { main: Some(BUSIEST_LINK), ..growth };
+        assert_eq!(by_bytes.of(4.0, 0.0, None), Band { mid: 1.0, ..band });
+    }
+
+    #[test]
+    fn more_messages_cost_a_millisecond_each_at_most() {
+        let laws = |messages| Laws { parts: vec![1.0], messages: vec![messages] };
+        let band = |before, after| between(laws(before), laws(after)).of(4.0, 0.0, None);
+        assert_eq!((band(10.0, 30.0).low, band(10.0, 30.0).high), (4.0, 4.02));
+        assert_eq!((band(10.0, 5.0).low, band(10.0, 5.0).high), (2.0, 4.0));
+    }
+
+    /// What the bounds rest on: any mixture of laws, and of several the longest, exposed behind any backward.
+    #[test]
+    fn the_bounds_hold_for_any_mixture_of_laws() {
+        let mut state: u64 = 11;
+        let mut uniform = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        for _ in 0..5000 {
+            let (has_owners, is_rank_host) = (uniform() < 0.5, uniform() < 0.5);
+            let laws = [2, 4, 8].map(|hosts| match has_owners {
+                true => owners(hosts),
+                false => servers(hosts, 2, is_rank_host).laws(),
+            });
+            let of_parts = laws[0].parts.iter().map(|first| 1.0 / first);
+            let most: Vec<f64> = of_parts.chain(laws[0].messages.iter().map(|_| MESSAGE)).collect();
+            let weights: Vec<f64> = most.iter().map(|most| most * uniform()).collect();
+            let is_sum = uniform() < 0.5;
+            let length = |laws: &Laws| {
+                let parts = laws.all().zip(&weights).map(|(law, weight)| law * weight);
+                if is_sum { parts.sum::<f64>() } else { parts.fold(0.0, f64::max) }
+            };
+            let buckets: Vec<(f64, f64)> =
+                (0..1 + (6.0 * uniform()) as usize).map(|_| (uniform(), uniform())).collect();
+            let all: f64 = buckets.iter().map(|(time, _)| time).sum();
+            let backward = 3.0 * uniform();
+            let mut full: Vec<f64> = buckets.iter().map(|(_, at)| at * backward).collect();
+            full.sort_by(f64::total_cmp);
+            *full.last_mut().expect("one at least") = backward;
+            let exposed = |laws: &Laws| {
+                let scale = length(laws) / all;
+                let each = buckets.iter().zip(&full);
+                each.fold(0.0, |done: f64, ((time, _), full)| done.max(*full) + scale * time) - backward
+            };
+            let [smaller, before, truth] = [0, 1, 2].map(|index: usize| exposed(&laws[index]));
+            let growth = Growth { smaller: Some(laws[0].clone()), ..between(laws[1].clone(), laws[2].clone()) };
+            for seen in [None, Some((smaller, 0.0))] {
+                let band = growth.of(before, backward, seen);
+                assert!(
+                    (band.low - 1e-9..=band.high + 1e-9).contains(&truth),
+                    "{truth} in {band:?}: {laws:?}, {weights:?}"
+                );
+            }
+        }
+    }
+}
