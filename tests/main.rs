@@ -24,6 +24,7 @@ mod gridengine;
 mod habits;
 mod hostile;
 mod kv_store;
+mod kv_store_faults;
 mod kv_stores;
 mod load_check;
 mod operations;

@@ -15,7 +15,7 @@ use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::job::planned::{JobFiles, PlannedJob};
-use crate::launch::job::request::{JobRequest, ServerRanks, StarterOptions};
+use crate::launch::job::request::{self, JobRequest, ServerRanks, StarterOptions};
 use crate::launch::job::starter::Starter;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
@@ -137,10 +137,18 @@ impl Launcher<'_> {
         self.environment.addresses.iter().filter(leads_here).copied().collect()
     }
 
-    /// What `line` prints on the host of a rank of `case`; `None` where it fails, or ssh does not lead there.
-    pub fn ask(&self, case: Case, rank: u32, line: &[&str], interrupt: &Interrupt) -> Option<String> {
-        let host = self.config.hosts.of(case).get((rank / case.gpus_per_node) as usize)?;
-        let remote = Remote::new(host, &self.config.ssh, &self.environment);
+    /// What `line` prints on the host of a process of `case`, a rank or one of its servers; `None` where it fails, or ssh does
+    /// not lead there.
+    pub fn ask(
+        &self,
+        (case, servers): (Case, &ServerRanks),
+        process: u32,
+        line: &[&str],
+        interrupt: &Interrupt,
+    ) -> Option<String> {
+        let hosts = request::hosts_of_all(self.config.hosts.of(case), case, servers);
+        let name = (*hosts.get(process as usize)?).to_owned();
+        let remote = Remote::new(&Host { name, slots: 1 }, &self.config.ssh, &self.environment);
         if !remote.is_here() && !self.config.starter.uses_ssh() {
             return None;
         }

@@ -279,7 +279,7 @@ impl<B: Benchmark> Session<'_, B> {
         let start = Instant::now();
         let LaunchConfig { timeout, stall_timeout, .. } = *self.config.launch;
         let mut follower = self.benchmark.follow(job, progress);
-        let ask = |rank: u32, line: &[&str]| self.launcher.ask(job.case, rank, line, interrupt);
+        let ask = |rank: u32, line: &[&str]| self.launcher.ask((job.case, &job.servers), rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
         let end = launch.run(limits, interrupt, &ask, |heard| match heard {
             Heard::Block(block) => lines_of(block).try_for_each(|line| follower.line(line)),

@@ -38,6 +38,14 @@ impl PushForm {
             PushForm::Codes(codec) => HostArray::zeros(codec.code_bytes(gradients) / size_of::<f32>(), Kind::Float),
         }
     }
+
+    /// Bytes of a push of so many gradients.
+    fn bytes(&self, gradients: usize) -> usize {
+        match self {
+            PushForm::Values(wire) => gradients * wire.elt_size_in_bytes(),
+            PushForm::Codes(codec) => codec.code_bytes(gradients),
+        }
+    }
 }
 
 /// Shared by the readers, each of which writes into its own worker's place, and the thread that updates.
@@ -78,6 +86,12 @@ impl HeldPart {
                 pulled: vec![0; pushers],
             }),
         })
+    }
+
+    /// Memory in bytes that one takes, at least: weights, momenta, sum and the copy that goes to the workers, and the pushes.
+    pub fn needed_bytes(length: usize, form: PushForm, pushers: usize) -> u64 {
+        const ARRAYS: usize = 4;
+        (ARRAYS * length * size_of::<f32>() + pushers * form.bytes(length)) as u64
     }
 
     /// Bytes of its weights on the wire.
@@ -196,6 +210,7 @@ mod tests {
         let codec = Codec::TwoBit(TwoBit { threshold: 0.25 });
         let part = HeldPart::new(17, PushForm::Codes(codec), 3).expect("memory");
         assert_eq!((part.pushed_bytes(), part.weight_bytes()), (8, 68), "a word for 16 values");
+        assert_eq!(HeldPart::needed_bytes(17, PushForm::Codes(codec), 3), 4 * 68 + 3 * 8);
         // The sum of what three workers' codes say; the last value has a word of its own.
         for (pusher, [first, last]) in [[0.5, -0.25], [0.25, -1.0], [-0.25, 0.125]].into_iter().enumerate() {
             let (mut gradient, mut code) = ([0.0; 17], [0; 8]);
