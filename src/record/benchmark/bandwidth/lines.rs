@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn a_result_that_was_not_compared_says_why() {
         let mut result = gigabyte();
-        let of = |wrong, error: &[f64]| {
+        let mut of = |wrong, error: &[f64]| {
             let timing = result.in_place.as_mut().or(result.out_of_place.as_mut()).expect("one side");
             (timing.wrong, timing.error) = (wrong, error.to_vec());
             unchecked(&result)
