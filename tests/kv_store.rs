@@ -180,7 +180,7 @@ fn a_worker_that_is_killed_while_results_are_gathered_ends_the_others_who_name_i
     let launcher = LauncherAddress { token: "known".to_owned(), patience: Seconds(60.0), addresses };
     let stages = stages(listener);
     let run = Run::processes(5, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 2");
-    let finished = run.variable(LAUNCHER_VARIABLE, &launcher.to_string()).finish_after(|_, folder| {
+    let finished = run.variable(LAUNCHER_VARIABLE, launcher.to_string()).finish_after(|_, folder| {
         let reach = |wanted: fn(u32, Stage) -> bool| {
             assert!(stages.iter().any(|(rank, stage)| wanted(rank, stage)), "the job has ended");
         };

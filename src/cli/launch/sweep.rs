@@ -164,7 +164,8 @@ impl SweepOptions {
             .collect();
         filled_in.push(("server-hosts".to_owned(), self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
-        Ok(TrainSweep { sweep, ddp_suite, train, server_hosts: self.servers.server_hosts })
+        sweep.launch.server_hosts = self.servers.server_hosts;
+        Ok(TrainSweep { sweep, ddp_suite, train })
     }
 }
 

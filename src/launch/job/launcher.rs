@@ -9,7 +9,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::options::usage::usage;
 
-use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::cluster::hosts::{self, Host, Hosts};
 use crate::launch::cluster::interface::Interface;
 use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh::SshOptions;
@@ -29,6 +29,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 pub struct LaunchConfig {
     /// Where to run.
     pub hosts: Hosts,
+    /// Where servers run, in turn; on the ranks' hosts where there are none.
+    pub server_hosts: Vec<String>,
     /// Longest time of a job; one that takes longer has failed.
     pub timeout: Option<Duration>,
     /// Longest time without progress of any rank; a job that hangs longer has failed.
@@ -86,8 +88,8 @@ pub struct Launcher<'a> {
     /// On this machine.
     worker: PathBuf,
     sync: Option<Sync>,
-    /// Those of the largest case, which have those of the others among them.
-    hosts: &'a [Host],
+    /// Those of the largest case, which have those of the others among them, and the servers' own.
+    hosts: Vec<Host>,
 }
 
 impl Launcher<'_> {
@@ -101,6 +103,7 @@ impl Launcher<'_> {
         let worker = find_worker(config.worker.as_deref(), &environment)?;
         let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
         let hosts = cases.iter().map(|case| config.hosts.of(*case)).max_by_key(|hosts| hosts.len()).unwrap_or_default();
+        let hosts = hosts::with_server_hosts(hosts, &config.server_hosts);
         Ok(Launcher { config, options: config.options.clone(), environment, worker, sync, hosts })
     }
 
@@ -193,9 +196,9 @@ impl Launcher<'_> {
         &self.environment
     }
 
-    /// All hosts that any case uses.
+    /// All hosts that any case uses, those of servers included.
     pub fn hosts(&self) -> &[Host] {
-        self.hosts
+        &self.hosts
     }
 
     /// Has the jobs that are planned from now on use `interface`; NCCL as well, unless the user gave it its own.

@@ -2,6 +2,7 @@
 //! starter has its own command line.
 
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::cluster::hosts::Host;
@@ -18,7 +19,7 @@ pub struct StarterOptions {
 }
 
 /// Processes of a job beside its ranks, which they serve (`--servers`).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct ServerRanks {
     /// How many; their numbers follow the ranks'.
     pub number: u32,
@@ -26,6 +27,8 @@ pub struct ServerRanks {
     pub hosts: Vec<String>,
     /// Whether the others go on when a rank dies.
     pub may_lose_ranks: bool,
+    /// What one of them needs, at least.
+    pub memory: Bytes,
 }
 
 /// One launch.

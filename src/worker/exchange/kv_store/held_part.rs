@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use anyhow::Result;
+use ringmark_record::benchmark::kv_store::server_memory;
+use ringmark_record::dimension::units::Bytes;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::codec::Codec;
@@ -88,10 +90,9 @@ impl HeldPart {
         })
     }
 
-    /// Memory in bytes that one takes, at least: weights, momenta, sum and the copy that goes to the workers, and the pushes.
+    /// Memory in bytes that one takes, at least.
     pub fn needed_bytes(length: usize, form: PushForm, pushers: usize) -> u64 {
-        const ARRAYS: usize = 4;
-        (ARRAYS * length * size_of::<f32>() + pushers * form.bytes(length)) as u64
+        server_memory(length as u64, Bytes((pushers * form.bytes(length)) as u64)).0
     }
 
     /// Bytes of its weights on the wire.
