@@ -39,6 +39,9 @@ fn check_lines(record: &BandwidthRecord, stdout: &str, is_in_step: bool, what: &
     assert_eq!((printed.len(), timing.wrong), (2, Some(0)), "{what}");
     assert_eq!(timing.error.len(), if is_in_step { 2 } else { 0 }, "{what}");
     assert!(timing.error.iter().all(|error| *error < 1e-4), "{what}: {:?}", timing.error);
+    let line = "# error of an iteration: n/a (ranks that do not wait for each other have different weights after it; the weights at \
+                the end are checked)";
+    assert_eq!(stdout.lines().any(|printed| printed == line), !is_in_step, "{what}: {stdout}");
     assert!(is_in_step || printed.iter().all(|line| line.ends_with("error -1.000000")), "{what}: {printed:?}");
 }
 

@@ -1,6 +1,7 @@
 //! Ranks on several hosts: network namespaces of this machine with sshd, real mpirun (scripts/cluster.sh).
 
 pub mod faults;
+mod servers;
 mod sweep;
 
 use std::collections::BTreeSet;

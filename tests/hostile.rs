@@ -163,11 +163,11 @@ fn a_rank_that_prints_without_end_costs_little_memory() {
 }
 
 /// A control group that allows its processes little memory; removed with the value.
-struct MemoryGroup(PathBuf);
+pub struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
     /// `None` where this user may not make one, or the machine has none.
-    fn new(name: &str, bytes: u64) -> Option<MemoryGroup> {
+    pub fn new(name: &str, bytes: u64) -> Option<MemoryGroup> {
         let first = Path::new("/sys/fs/cgroup/memory");
         let (root, limit) = match first.is_dir() {
             true => (first, "memory.limit_in_bytes"),
@@ -179,6 +179,11 @@ impl MemoryGroup {
         let group = MemoryGroup(folder);
         fs::write(group.0.join(limit), bytes.to_string()).ok()?;
         Some(group)
+    }
+
+    /// The file to which a process writes its number to join.
+    pub fn processes(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
     }
 }
 
@@ -197,7 +202,7 @@ fn a_rank_that_is_killed_for_memory_is_named_with_that_cause() {
         return;
     };
     // Rank 1 alone is in it, and its batch does not fit.
-    let (procs, program) = (group.0.join("cgroup.procs"), worker());
+    let (procs, program) = (group.processes(), worker());
     let sandbox =
         Sandbox::new(&format!("[ $rank = 1 ] && echo $$ >{}\nexec {} $words", procs.display(), program.display()));
     let options = "--no-doctor --device cpu --model resnet18 --batch-size 32 --iters 4 --warmup 1 --threads 1 --runs 1";

@@ -2,12 +2,18 @@
 //! compared with all-reduce.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::kv_store::KvStoreUse;
 use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress, Message, Stage, WELCOME};
 
 use crate::safetensors;
 use crate::sandbox::wait_until;
@@ -137,6 +143,60 @@ fn asynchronous_workers_go_on_without_one_that_is_killed() {
     assert_eq!((lost.len(), lost[0].rank), (1, 1));
     assert!((1..12).contains(&lost[0].iteration), "{lost:?}");
     assert!(finished.stderr.contains(&format!("the run failed: {failure}")), "{}", finished.stderr);
+}
+
+/// Listens as the launcher does, and hears of each process of a job what it does.
+fn stages(listener: TcpListener) -> Receiver<(u32, Stage)> {
+    let (sender, heard) = mpsc::channel();
+    thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            let sender = sender.clone();
+            thread::spawn(move || report(connection, &sender));
+        }
+    });
+    heard
+}
+
+fn report(mut connection: TcpStream, sender: &Sender<(u32, Stage)>) {
+    let lines = BufReader::new(connection.try_clone().expect("a socket")).lines().map_while(Result::ok);
+    let mut speaker = None;
+    for line in lines {
+        match Message::parse(&line).expect("a report") {
+            Message::Hello { rank, .. } => {
+                speaker = Some(rank);
+                connection.write_all(format!("{WELCOME}\n").as_bytes()).expect("sent");
+            }
+            // Nobody may listen any more.
+            Message::At(at) => drop(speaker.map(|rank| sender.send((rank, at.phase)))),
+            Message::Failed { .. } | Message::Done => {}
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_is_killed_while_results_are_gathered_ends_the_others_who_name_it() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let addresses = vec![listener.local_addr().expect("bound")];
+    let launcher = LauncherAddress { token: "known".to_owned(), patience: Seconds(60.0), addresses };
+    let stages = stages(listener);
+    let run = Run::processes(5, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 2");
+    let finished = run.variable(LAUNCHER_VARIABLE, launcher.to_string()).finish_after(|_, folder| {
+        let reach = |wanted: fn(u32, Stage) -> bool| {
+            assert!(stages.iter().any(|(rank, stage)| wanted(rank, stage)), "the job has ended");
+        };
+        reach(|rank, stage| rank == 2 && stage >= Stage::Preparing);
+        let process = process_of_rank(folder, 2);
+        // The servers' reports are there, and nobody knows of a loss.
+        reach(|rank, stage| rank < 3 && stage == Stage::Finishing);
+        kill(process, Signal::SIGKILL).expect("it runs");
+    });
+    assert_nobody_left(finished.folder.path());
+    assert_eq!(finished.record, None, "{}", finished.stdout);
+    let named = finished.stderr.lines().filter(|line| {
+        line.contains(": rank 2 on host ")
+            && line.contains(" ended while results were gathered, which all that are left do")
+    });
+    assert_eq!(named.count(), 2, "by both that are left: {}", finished.stderr);
 }
 
 #[test]

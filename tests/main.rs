@@ -27,6 +27,7 @@ mod habits;
 mod hierarchical;
 mod hostile;
 mod kv_store;
+mod kv_store_faults;
 mod kv_stores;
 mod load_check;
 mod operations;

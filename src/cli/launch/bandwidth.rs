@@ -88,17 +88,10 @@ impl BandwidthOptions {
         let filled_in =
             lists.into_iter().map(|(name, values)| (name.to_owned(), values)).chain(option_table::filled_in(&config));
         launch.save_config = self.config_file.into_saved("bandwidth", &launch.hosts, filled_in.collect());
+        launch.server_hosts = self.servers.server_hosts;
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         let json = self.json.into_json();
-        Ok(BandwidthSweep {
-            cases,
-            operations,
-            launch,
-            out,
-            json,
-            bandwidth: config,
-            server_hosts: self.servers.server_hosts,
-        })
+        Ok(BandwidthSweep { cases, operations, launch, out, json, bandwidth: config })
     }
 }
 

@@ -8,6 +8,7 @@ use ringmark_record::options::option_table::keyword;
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::hosts::{HostOptions, Machine};
+use crate::launch::cluster::hosts;
 use crate::launch::doctor::command::DoctorConfig;
 use crate::launch::doctor::network::Depth;
 use crate::launch::job::launcher::LaunchConfig;
@@ -18,6 +19,8 @@ Examples:
       everything, with the bandwidth between every two hosts
   ringmark doctor --hostfile hosts --quick --out /shared/results/rack7
       what a sweep looks at before it starts
+  ringmark doctor --hosts a:8,b:8 --server-hosts s,t
+      with two hosts that hold parameter servers alone
   ringmark doctor --hosts a:8,b:8 --interface ib0 --json health.json
       on one network; all that was found goes to a file as well
 
@@ -30,6 +33,9 @@ pub struct DoctorOptions {
     /// Whom to look at.
     #[command(flatten)]
     hosts: HostOptions,
+    /// Hosts that are to have servers of --kv-store dist_* and no ranks: looked at as well, but for devices
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    server_hosts: Vec<String>,
     /// Folder for results: check that there is room and that the first host has it too
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -52,6 +58,7 @@ impl DoctorOptions {
             self.hosts.into_config(&Machine::read(self.device), false)?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
         let json = self.json.into_json();
+        let hosts = hosts::with_server_hosts(hosts.all(), &self.server_hosts);
         Ok(DoctorConfig { hosts, worker, sync, options, ssh, out: self.out, device, depth, json })
     }
 }

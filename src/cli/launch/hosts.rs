@@ -76,6 +76,7 @@ impl HostOptions {
         let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
         Ok(LaunchConfig {
             hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.slots())),
+            server_hosts: Vec::new(),
             timeout: None,
             stall_timeout: None,
             worker: self.worker,

@@ -185,7 +185,8 @@ impl SweepOptions {
         let mut filled_in = axes::filled_in(&sweep, &machine, options);
         filled_in.push(("server-hosts".to_owned(), self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
-        Ok(TrainSweep { sweep, ddp_suite, train, server_hosts: self.servers.server_hosts, search })
+        sweep.launch.server_hosts = self.servers.server_hosts;
+        Ok(TrainSweep { sweep, ddp_suite, train, search })
     }
 }
 

@@ -13,8 +13,19 @@ pub const HOSTFILE: &str = "the hostfile";
 pub struct Host {
     /// Name or address, as mpirun is to use it.
     pub name: String,
-    /// Ranks it takes: GPUs, or equal parts of the CPU. At least 1.
+    /// Ranks it takes: GPUs, or equal parts of the CPU. At least 1; 0 of one that holds servers alone.
     pub slots: u32,
+}
+
+/// `hosts`, and those of `server_hosts` that are not among them: they take no ranks.
+pub fn with_server_hosts(hosts: &[Host], server_hosts: &[String]) -> Vec<Host> {
+    let mut all = hosts.to_vec();
+    for name in server_hosts {
+        if all.iter().all(|host| host.name != *name) {
+            all.push(Host { name: name.clone(), slots: 0 });
+        }
+    }
+    all
 }
 
 /// The machines of a sweep in the order they are used; no name comes twice.
@@ -187,6 +198,15 @@ mod tests {
 
     fn cases(text: &str) -> Vec<Case> {
         text.split(',').map(|word| word.parse().expect("a case")).collect()
+    }
+
+    #[test]
+    fn hosts_of_servers_are_named_once_and_take_no_ranks() {
+        let hosts = Hosts::parse_list("a:8,b:8").expect("a list");
+        let servers = ["b", "s", "t", "s"].map(str::to_owned);
+        let all = with_server_hosts(hosts.all(), &servers);
+        let named: Vec<(&str, u32)> = all.iter().map(|host| (host.name.as_str(), host.slots)).collect();
+        assert_eq!(named, [("a", 8), ("b", 8), ("s", 0), ("t", 0)]);
     }
 
     #[test]

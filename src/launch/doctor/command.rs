@@ -1,11 +1,12 @@
 //! `ringmark doctor`, and the quick look before jobs. Both return or print what was found and change nothing.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
 use ringmark_record::dimension::device::DeviceChoice;
 
-use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::doctor::examination::{Examination, examine};
@@ -27,7 +28,7 @@ const WIDTH: usize = 120;
 #[derive(Debug, Clone, PartialEq)]
 pub struct DoctorConfig {
     /// Whom to look at.
-    pub hosts: Hosts,
+    pub hosts: Vec<Host>,
     /// The worker, where it is not the one beside this program or on `PATH`.
     pub worker: Option<PathBuf>,
     /// Folder on every host to which the worker is copied first; then the copy is looked at.
@@ -56,20 +57,20 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     let interrupt = Interrupt::install()?;
     if let Some(sync) = &sync {
         // Beside the table, which may be JSON for a program.
-        sync.run(config.hosts.all(), &config.ssh, &environment, &interrupt, print_error)?;
+        sync.run(&config.hosts, &config.ssh, &environment, &interrupt, print_error)?;
     }
     let visit = Visit {
         worker: sync.as_ref().map_or(&worker, Sync::worker),
         results: results.as_deref(),
         device: config.device,
-        memory: None,
-        several: config.hosts.all().len() > 1,
+        needed: &BTreeMap::new(),
+        several: config.hosts.len() > 1,
         ssh: &config.ssh,
         options: &config.options,
         environment: &environment,
         interrupt: &interrupt,
     };
-    let examination = examine(&visit, config.hosts.all(), config.depth)?;
+    let examination = examine(&visit, &config.hosts, config.depth)?;
 
     if !config.json.write(&examination)? {
         let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());

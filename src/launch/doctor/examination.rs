@@ -55,7 +55,7 @@ pub fn examine(visit: &Visit, hosts: &[Host], depth: Depth) -> anyhow::Result<Ex
         worker: visit.worker,
         device: visit.device,
         results: visit.results.map(|path| ResultsFolder { path, exists: Path::is_dir(path) }),
-        memory: visit.memory,
+        needed: visit.needed,
     };
     let mut findings = checks::of_hosts(&facts, &asked);
     let (network, more) = network::find(visit, &facts, agents, depth);

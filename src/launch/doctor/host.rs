@@ -1,5 +1,6 @@
 //! One host visited: the script first, then the agent, each under its limit. What was found, without judging it.
 
+use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::thread;
@@ -43,7 +44,7 @@ const CLOCKS: usize = 3;
 pub struct HostFacts {
     /// As the user calls it.
     pub host: String,
-    /// Ranks that it is to take.
+    /// Ranks that it is to take; 0 of one that holds servers alone.
     pub slots: u32,
     /// Whether it is the machine that this program runs on.
     pub is_here: bool,
@@ -66,6 +67,11 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
+    /// Whether it is to take ranks, and not servers alone.
+    pub fn has_ranks(&self) -> bool {
+        self.slots > 0
+    }
+
     /// Its load average, and its cores.
     pub fn load(&self) -> Option<(f64, u32)> {
         Some((self.probe.as_ref()?.load?, self.inspection.as_ref()?.cores))
@@ -90,8 +96,8 @@ pub struct Visit<'a> {
     pub results: Option<&'a Path>,
     /// What the ranks are to use.
     pub device: DeviceChoice,
-    /// Memory that the ranks on one host will need, where that is known.
-    pub memory: Option<Bytes>,
+    /// Memory that ranks and servers on each host will need, by its name, where that is known.
+    pub needed: &'a BTreeMap<String, Bytes>,
     /// Whether there are several hosts, so that it matters which network they use.
     pub several: bool,
     /// How ssh reaches them.
@@ -121,6 +127,8 @@ impl Visit<'_> {
         }
         // A driver that hangs would hold the agent up as well.
         let (device, patience) = match (&probe.gpus, self.device) {
+            // Servers use none.
+            _ if !facts.has_ranks() => (DeviceChoice::Cpu, AGENT_LIMIT.0),
             (Gpus::None, DeviceChoice::Auto) | (_, DeviceChoice::Cpu) | (Gpus::Hang | Gpus::Unknown, _) => {
                 (DeviceChoice::Cpu, AGENT_LIMIT.0)
             }

@@ -99,6 +99,7 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
         Check::Mpirun => probe.map(|_| ok()),
         Check::Worker | Check::Versions => inspection.map(|_| ok()),
         Check::Load => host.load().map(|(load, cores)| format!("{load:.1} of {cores}")),
+        Check::Gpus | Check::GpuState | Check::Topology if !host.has_ranks() => Some("servers".to_owned()),
         Check::Gpus => gpus(host),
         Check::GpuState | Check::Topology => match &probe?.gpus {
             Gpus::There(_) => Some(ok()),
@@ -230,6 +231,7 @@ pub fn summary(examination: &Examination) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::path::Path;
 
     use ringmark_record::dimension::device::DeviceChoice;
@@ -244,7 +246,8 @@ mod tests {
     use crate::launch::doctor::probe::Gpu;
 
     fn examination(hosts: Vec<HostFacts>) -> Examination {
-        let asked = Asked { worker: Path::new("/w"), device: DeviceChoice::Auto, results: None, memory: None };
+        let asked =
+            Asked { worker: Path::new("/w"), device: DeviceChoice::Auto, results: None, needed: &BTreeMap::new() };
         let count = hosts.len();
         let links = (0..count).map(|from| open(from, (from + 1) % count, Some(1.25)));
         Examination {
@@ -271,7 +274,7 @@ mod tests {
         let busy = Gpu { processes: vec!["python3 (process 7, 900 MiB)".to_owned()], ..h100(1) };
         probe(&mut hosts, 1).gpus = Gpus::There(vec![h100(0), busy]);
         let refusal = SshFailure { what: "it cannot be reached".to_owned(), fix: "switch it on".to_owned() };
-        hosts[2] = HostFacts { host: "c".to_owned(), refusal: Some(refusal), ..HostFacts::default() };
+        hosts[2] = HostFacts { host: "c".to_owned(), slots: 2, refusal: Some(refusal), ..HostFacts::default() };
         examination(hosts)
     }
 

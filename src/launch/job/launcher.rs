@@ -9,13 +9,13 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::options::usage::usage;
 
-use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::cluster::hosts::{self, Host, Hosts};
 use crate::launch::cluster::interface::Interface;
 use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::job::planned::{JobFiles, PlannedJob};
-use crate::launch::job::request::{JobRequest, ServerRanks, StarterOptions};
+use crate::launch::job::request::{self, JobRequest, ServerRanks, StarterOptions};
 use crate::launch::job::starter::Starter;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
@@ -29,6 +29,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 pub struct LaunchConfig {
     /// Where to run.
     pub hosts: Hosts,
+    /// Where servers run, in turn; on the ranks' hosts where there are none.
+    pub server_hosts: Vec<String>,
     /// Longest time of a job; one that takes longer has failed.
     pub timeout: Option<Duration>,
     /// Longest time without progress of any rank; a job that hangs longer has failed.
@@ -86,8 +88,8 @@ pub struct Launcher<'a> {
     /// On this machine.
     worker: PathBuf,
     sync: Option<Sync>,
-    /// Those of the largest case, which have those of the others among them.
-    hosts: &'a [Host],
+    /// Those of the largest case, which have those of the others among them, and the servers' own.
+    hosts: Vec<Host>,
 }
 
 impl Launcher<'_> {
@@ -101,6 +103,7 @@ impl Launcher<'_> {
         let worker = find_worker(config.worker.as_deref(), &environment)?;
         let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
         let hosts = cases.iter().map(|case| config.hosts.of(*case)).max_by_key(|hosts| hosts.len()).unwrap_or_default();
+        let hosts = hosts::with_server_hosts(hosts, &config.server_hosts);
         Ok(Launcher { config, options: config.options.clone(), environment, worker, sync, hosts })
     }
 
@@ -137,10 +140,18 @@ impl Launcher<'_> {
         self.environment.addresses.iter().filter(leads_here).copied().collect()
     }
 
-    /// What `line` prints on the host of a rank of `case`; `None` where it fails, or ssh does not lead there.
-    pub fn ask(&self, case: Case, rank: u32, line: &[&str], interrupt: &Interrupt) -> Option<String> {
-        let host = self.config.hosts.of(case).get((rank / case.gpus_per_node) as usize)?;
-        let remote = Remote::new(host, &self.config.ssh, &self.environment);
+    /// What `line` prints on the host of a process of `case`, a rank or one of its servers; `None` where it fails, or ssh does
+    /// not lead there.
+    pub fn ask(
+        &self,
+        (case, servers): (Case, &ServerRanks),
+        process: u32,
+        line: &[&str],
+        interrupt: &Interrupt,
+    ) -> Option<String> {
+        let hosts = request::hosts_of_all(self.config.hosts.of(case), case, servers);
+        let name = (*hosts.get(process as usize)?).to_owned();
+        let remote = Remote::new(&Host { name, slots: 1 }, &self.config.ssh, &self.environment);
         if !remote.is_here() && !self.config.starter.uses_ssh() {
             return None;
         }
@@ -185,9 +196,9 @@ impl Launcher<'_> {
         &self.environment
     }
 
-    /// All hosts that any case uses.
+    /// All hosts that any case uses, those of servers included.
     pub fn hosts(&self) -> &[Host] {
-        self.hosts
+        &self.hosts
     }
 
     /// Has the jobs that are planned from now on use `interface`; NCCL as well, unless the user gave it its own.

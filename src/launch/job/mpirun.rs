@@ -122,7 +122,7 @@ mod tests {
         let shared = line(ServerRanks { number: 3, ..ServerRanks::default() });
         assert!(shared.contains(" -np 7 -H b,b,c,c,b,c,b --bind-to none --map-by seq -x PATH"), "{shared}");
         let own = ["s".to_owned(), "t".to_owned()].to_vec();
-        let own = line(ServerRanks { number: 3, hosts: own, may_lose_ranks: true });
+        let own = line(ServerRanks { number: 3, hosts: own, may_lose_ranks: true, ..ServerRanks::default() });
         assert!(own.contains(" -np 7 -H b,b,c,c,s,t,s --bind-to none --map-by seq --continuous "), "{own}");
     }
 

@@ -2,6 +2,7 @@
 //! starter has its own command line.
 
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::cluster::hosts::Host;
@@ -18,7 +19,7 @@ pub struct StarterOptions {
 }
 
 /// Processes of a job beside its ranks, which they serve (`--servers`).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct ServerRanks {
     /// How many; their numbers follow the ranks'.
     pub number: u32,
@@ -26,6 +27,8 @@ pub struct ServerRanks {
     pub hosts: Vec<String>,
     /// Whether the others go on when a rank dies.
     pub may_lose_ranks: bool,
+    /// What one of them needs, at least.
+    pub memory: Bytes,
 }
 
 /// One launch.
@@ -50,11 +53,7 @@ pub struct JobRequest<'a> {
 impl JobRequest<'_> {
     /// The host of every process: the ranks, host by host, then the servers.
     pub fn hosts_of_all(&self) -> Vec<&str> {
-        let names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
-        let ServerRanks { number, hosts, .. } = &self.servers;
-        let of_servers = if hosts.is_empty() { names.clone() } else { hosts.iter().map(String::as_str).collect() };
-        let of_ranks = names.iter().flat_map(|name| (0..self.case.gpus_per_node).map(move |_| *name));
-        of_ranks.chain(of_servers.into_iter().cycle().take(*number as usize)).collect()
+        hosts_of_all(self.hosts, self.case, &self.servers)
     }
 
     /// Whether all processes run on this machine.
@@ -67,6 +66,15 @@ impl JobRequest<'_> {
         let part = (environment.cores / self.case.gpus_per_node).max(1);
         self.threads.or(self.is_local(environment).then_some(part))
     }
+}
+
+/// The host of every process of `case` on `hosts`: the ranks, host by host, then the servers.
+pub fn hosts_of_all<'a>(hosts: &'a [Host], case: Case, servers: &'a ServerRanks) -> Vec<&'a str> {
+    let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+    let ServerRanks { number, hosts, .. } = servers;
+    let of_servers = if hosts.is_empty() { names.clone() } else { hosts.iter().map(String::as_str).collect() };
+    let of_ranks = names.iter().flat_map(|name| (0..case.gpus_per_node).map(move |_| *name));
+    of_ranks.chain(of_servers.into_iter().cycle().take(*number as usize)).collect()
 }
 
 /// The variable that gives NCCL its interface. It takes names alone: what a network is called on each host the worker finds

@@ -25,6 +25,7 @@ pub fn conditions(
         ("--launcher", config.starter.program().to_owned()),
         ("--interface", config.options.interface.as_ref().map(Interface::to_string).unwrap_or_default()),
         ("--launcher-args", shell_words::join(&config.options.arguments)),
+        ("--server-hosts", config.server_hosts.join(",")),
     ] {
         options.insert(name.to_owned(), value);
     }

@@ -1,6 +1,7 @@
 //! What jobs will take before they run: the memory of this machine, and roughly the time. Refuses what this machine has no
 //! memory for. Pure. Not for what is measured while they run: that is [`progress`](crate::launch::sweep::progress)'s.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -8,6 +9,7 @@ use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::units::Bytes;
 
 use crate::launch::cluster::hosts::Hosts;
+use crate::launch::job::request::hosts_of_all;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::sweep::benchmark::JobPlan;
 
@@ -32,6 +34,24 @@ impl JobPlan {
     pub fn memory_of_host(&self) -> Option<Bytes> {
         Some(Bytes(self.memory_of_rank()?.0 * u64::from(self.case.gpus_per_node)))
     }
+}
+
+/// What ranks and servers of `jobs` need at most on each of these hosts and their own, by their names; nothing where it is not
+/// known of a host.
+pub fn memory_by_host<'a>(jobs: impl Iterator<Item = &'a JobPlan>, hosts: &Hosts) -> BTreeMap<String, Bytes> {
+    let mut most: BTreeMap<String, Bytes> = BTreeMap::new();
+    for job in jobs {
+        let (of_rank, ranks) = (job.memory_of_rank().unwrap_or_default(), job.case.ranks() as usize);
+        let mut needed: BTreeMap<&str, u64> = BTreeMap::new();
+        for (number, host) in hosts_of_all(hosts.of(job.case), job.case, &job.servers).into_iter().enumerate() {
+            *needed.entry(host).or_default() += if number < ranks { of_rank.0 } else { job.servers.memory.0 };
+        }
+        for (host, needed) in needed {
+            let most = most.entry(host.to_owned()).or_default();
+            *most = Bytes(most.0.max(needed));
+        }
+    }
+    most
 }
 
 /// This machine among the hosts of a sweep.
@@ -193,6 +213,23 @@ mod tests {
         );
         // What other hosts have is not known here.
         assert_eq!(check("1n2g", 128, "a:2", 8), Ok(()));
+    }
+
+    #[test]
+    fn each_host_needs_what_its_ranks_and_servers_do() {
+        let hosts = Hosts::parse_list("a:2,b:2").expect("hosts");
+        let of_rank = job("1n1g", &train(8)).memory_of_rank().expect("known");
+        let with_servers = |case: &str, on: &[&str]| {
+            let hosts = on.iter().map(|host| (*host).to_owned()).collect();
+            let servers = ServerRanks { number: 3, hosts, may_lose_ranks: false, memory: Bytes(1_000_000) };
+            JobPlan { servers, ..job(case, &train(8)) }
+        };
+        let needed = memory_by_host([job("1n1g", &train(8)), with_servers("2n2g", &["s", "t"])].iter(), &hosts);
+        let ranks = Bytes(2 * of_rank.0);
+        let expected = [("a", ranks), ("b", ranks), ("s", Bytes(2_000_000)), ("t", Bytes(1_000_000))];
+        assert_eq!(needed, expected.map(|(host, bytes)| (host.to_owned(), bytes)).into());
+        let shared = memory_by_host([with_servers("2n1g", &[])].iter(), &hosts);
+        assert_eq!((shared["a"].0, shared["b"].0), (of_rank.0 + 2_000_000, of_rank.0 + 1_000_000));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! failure stops it; what was finished before it stays. Not for what a job does or what its record means: that is the
 //! [`Benchmark`]'s.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -100,8 +101,8 @@ impl<B: Benchmark> Session<'_, B> {
         let interrupt = Interrupt::install()?;
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
         let must_fit = agenda.must_fit(self.benchmark.expects_shortage());
-        let needed = must_fit.filter_map(JobPlan::memory_of_host).max_by_key(|needed| needed.0);
-        self.look_at_hosts(needed, &interrupt)?;
+        let needed = estimate::memory_by_host(must_fit, &self.config.launch.hosts);
+        self.look_at_hosts(&needed, &interrupt)?;
         folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
         if let Some(ledger) = &mut agenda.ledger {
             ledger.write(agenda.plan.iter().filter_map(|job| job.run))?;
@@ -165,9 +166,9 @@ impl<B: Benchmark> Session<'_, B> {
         Ok(agenda)
     }
 
-    /// The doctor's quick look, where it is asked for: at the memory `needed` on a host too. Jobs use the network that it
+    /// The doctor's quick look, where it is asked for: at the memory `needed` on each host too. Jobs use the network that it
     /// finds.
-    fn look_at_hosts(&mut self, needed: Option<Bytes>, interrupt: &Interrupt) -> anyhow::Result<()> {
+    fn look_at_hosts(&mut self, needed: &BTreeMap<String, Bytes>, interrupt: &Interrupt) -> anyhow::Result<()> {
         let SessionConfig { launch, out, .. } = self.config;
         if !launch.doctor {
             return Ok(());
@@ -178,7 +179,7 @@ impl<B: Benchmark> Session<'_, B> {
             worker: self.launcher.program(),
             results: Some(&results),
             device: launch.device,
-            memory: needed,
+            needed,
             several: hosts.len() > 1,
             ssh: &launch.ssh,
             options: self.launcher.options(),
@@ -279,7 +280,7 @@ impl<B: Benchmark> Session<'_, B> {
         let start = Instant::now();
         let LaunchConfig { timeout, stall_timeout, .. } = *self.config.launch;
         let mut follower = self.benchmark.follow(job, progress);
-        let ask = |rank: u32, line: &[&str]| self.launcher.ask(job.case, rank, line, interrupt);
+        let ask = |rank: u32, line: &[&str]| self.launcher.ask((job.case, &job.servers), rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
         let end = launch.run(limits, interrupt, &ask, |heard| match heard {
             Heard::Block(block) => lines_of(block).try_for_each(|line| follower.line(line)),

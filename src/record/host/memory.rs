@@ -52,6 +52,11 @@ pub fn private() -> Bytes {
     Bytes(proc_kilobytes("/proc/self/status", "VmData:") * 1024)
 }
 
+/// What of this process's own counts against its limit of address space (`RLIMIT_AS`), shared libraries included.
+pub fn mapped() -> Bytes {
+    Bytes(proc_kilobytes("/proc/self/status", "VmSize:") * 1024)
+}
+
 /// How many processes the kernel has ended for want of memory so far, on this host and in this process's control group.
 pub fn ended_for_want_of_it() -> OutOfMemory {
     let count = |file: PathBuf| {
@@ -93,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_kernel_s_files_are_read() {
-        assert!(available().0 > 0 && private().0 > 0);
+        assert!(available().0 > 0 && private().0 > 0 && mapped().0 > private().0);
         let OutOfMemory { host, .. } = ended_for_want_of_it();
         assert_eq!(host.expect("Linux 4.13 or newer").file, "/proc/vmstat");
     }

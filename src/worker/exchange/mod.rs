@@ -153,4 +153,9 @@ pub trait GradientExchange {
     fn end(&mut self, _session: &Session) -> Result<Option<KvStoreUse>> {
         Ok(None)
     }
+
+    /// When the ranks' results have come together: this rank needs nothing more of the others.
+    fn leave(&mut self) -> Result<()> {
+        Ok(())
+    }
 }

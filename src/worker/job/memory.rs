@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::memory;
 use ringmark_record::host::memory_shortage::MemoryShortage;
@@ -48,6 +48,22 @@ pub fn limit_to(more: Bytes) {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_DATA) {
         let _ = setrlimit(Resource::RLIMIT_DATA, soft.min(own), hard);
     }
+}
+
+/// What the limits of this process leave it (`ulimit -d`, `ulimit -v`); `None` without any.
+pub fn left_by_limits() -> Option<Bytes> {
+    let left = |limit: Resource, taken: Bytes| {
+        let (soft, _) = getrlimit(limit).ok()?;
+        (soft != RLIM_INFINITY).then(|| soft.saturating_sub(taken.0))
+    };
+    let all = [left(Resource::RLIMIT_DATA, memory::private()), left(Resource::RLIMIT_AS, memory::mapped())];
+    all.into_iter().flatten().min().map(Bytes)
+}
+
+/// Whether an error says that there is no memory left.
+pub fn is_shortage(error: &anyhow::Error) -> bool {
+    let text = format!("{error:#}");
+    MESSAGES.iter().any(|message| text.contains(message))
 }
 
 /// The same error; as [`NoMemoryLeft`] where it says that `device` has no memory left.

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use ringmark_record::host::heartbeat::{Message, Stage};
 
 use crate::ffi::cuda;
+use crate::host::facts;
 use crate::job::memory::NoMemoryLeft;
 use crate::job::{heartbeat, standard_error};
 
@@ -300,6 +301,13 @@ impl World {
             SimpleCommunicator::world().abort(1);
         }));
     }
+}
+
+/// Ends this process for `failure`, and with it the job where mpirun does so: from a thread beside one that may be in MPI.
+pub fn abort(failure: &str) -> ! {
+    heartbeat::end(&Message::Failed { reason: failure.to_owned(), shortage: None });
+    standard_error::emit(&format!("ringmark-worker on host {}: {failure}", facts::host_name()));
+    SimpleCommunicator::world().abort(1)
 }
 
 /// The text of each of these processes, in their order.

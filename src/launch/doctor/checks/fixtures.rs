@@ -1,5 +1,6 @@
 //! Hosts that are well, for the tests of the checks, what a test says of them, and the types that it changes them with.
 
+pub use std::collections::BTreeMap;
 pub use std::net::Ipv4Addr;
 pub use std::path::Path;
 
@@ -134,7 +135,7 @@ pub fn inspection(hosts: &mut [HostFacts], number: usize) -> &mut Inspection {
 pub fn found_for(hosts: &[HostFacts], device: DeviceChoice) -> Vec<Finding> {
     let worker = Path::new("/opt/ringmark-worker");
     let results = Some(ResultsFolder { path: Path::new("/results"), exists: true });
-    of_hosts(hosts, &Asked { worker, device, results, memory: None })
+    of_hosts(hosts, &Asked { worker, device, results, needed: &BTreeMap::new() })
 }
 
 /// The one finding: host, check, severity, text.

@@ -23,9 +23,9 @@ const SLOW_REASONS: [(u64, &str, &str); 6] = [
     (0x80, "power brake", "see to the power supply of the chassis: nvidia-smi -q -d POWER"),
 ];
 
-/// Devices that a rank could use there; `None` where the worker did not say.
+/// Devices that a rank could use there; `None` where there is to be none, or the worker did not say.
 fn usable_devices(host: &HostFacts) -> Option<u32> {
-    let found = host.inspection.as_ref()?;
+    let found = host.inspection.as_ref().filter(|_| host.has_ranks())?;
     Some(if found.cuda_missing.is_some() { 0 } else { found.devices })
 }
 
@@ -34,7 +34,7 @@ pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
     let somewhere = findings.hosts.iter().any(|host| usable_devices(host).is_some_and(|devices| devices > 0));
     let needed = device == DeviceChoice::Cuda || somewhere;
     let severity = if needed { Severity::Error } else { Severity::Warning };
-    for (number, host) in findings.hosts.iter().enumerate() {
+    for (number, host) in findings.hosts.iter().enumerate().filter(|(_, host)| host.has_ranks()) {
         let Some(probe) = &host.probe else { continue };
         const STUCK: &str = "look for Xid in dmesg, then reset the device or restart the host; or choose --device cpu";
         match &probe.gpus {
@@ -71,7 +71,7 @@ pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
         }
     }
     let kinds = values(findings.hosts, |host| {
-        let gpus = host.probe.as_ref()?.gpus.list();
+        let gpus = host.probe.as_ref().filter(|_| host.has_ranks())?.gpus.list();
         (!gpus.is_empty()).then(|| listed(gpus))
     });
     for OddOne { number, own: kind, usual, most } in odd_ones(&kinds) {
@@ -96,7 +96,7 @@ fn listed(gpus: &[Gpu]) -> String {
 
 /// Whether they are free, at full clock, without errors.
 pub fn check_gpu_state(findings: &mut Findings) {
-    for (number, host) in findings.hosts.iter().enumerate() {
+    for (number, host) in findings.hosts.iter().enumerate().filter(|(_, host)| host.has_ranks()) {
         let Some(probe) = &host.probe else { continue };
         for gpu in probe.gpus.list() {
             for (what, fix) in gpu_faults(gpu) {
@@ -151,7 +151,7 @@ fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
 /// Whether they are wired alike.
 pub fn check_topology(findings: &mut Findings) {
     let topologies = values(findings.hosts, |host| {
-        let probe = host.probe.as_ref()?;
+        let probe = host.probe.as_ref().filter(|_| host.has_ranks())?;
         (!probe.topology.is_empty()).then(|| probe.topology.clone())
     });
     for OddOne { number, own, usual, most } in odd_ones(&topologies) {
@@ -170,7 +170,7 @@ pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
         return;
     }
     let processors = values(findings.hosts, |host| {
-        let found = host.inspection.as_ref()?;
+        let found = host.inspection.as_ref().filter(|_| host.has_ranks())?;
         Some(format!("{} cores of {}", found.cores, found.processor))
     });
     for OddOne { number, own, usual, most } in odd_ones(&processors) {
@@ -188,6 +188,22 @@ fn gigabytes(bytes: Bytes) -> String {
 mod tests {
     use super::*;
     use crate::launch::doctor::checks::fixtures::{self, *};
+
+    #[test]
+    fn a_host_of_servers_needs_no_device_and_no_processor_like_the_others() {
+        for device in [DeviceChoice::Auto, DeviceChoice::Cuda] {
+            let mut hosts = gpu_hosts(3);
+            probe(&mut hosts, 2).gpus = Gpus::None;
+            inspection(&mut hosts, 2).cuda_missing = Some("no NVIDIA driver".to_owned());
+            finds(&hosts, "c", Check::Gpus, Severity::Error, "it has no GPU, other hosts have");
+            hosts[2].slots = 0;
+            assert_eq!(found_for(&hosts, device), []);
+        }
+        let mut hosts = fixtures::hosts(3);
+        inspection(&mut hosts, 2).cores = 64;
+        hosts[2].slots = 0;
+        assert_eq!(found_for(&hosts, DeviceChoice::Cpu), []);
+    }
 
     #[test]
     fn devices_are_as_many_as_ranks_and_of_one_kind() {

@@ -1,5 +1,7 @@
 //! Memory of the ranks, memory that may be locked, and /dev/shm.
 
+use std::collections::BTreeMap;
+
 use ringmark_record::dimension::units::Bytes;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, megabytes};
@@ -8,16 +10,19 @@ use crate::launch::doctor::probe::Port;
 /// /dev/shm for each rank: NCCL's buffers on a GPU, Open MPI's queues without.
 const SHARED_MEMORY: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(16 << 20));
 
-/// Whether each host has `needed` for its ranks of the largest case.
-pub fn check_ranks_memory(findings: &mut Findings, needed: Option<Bytes>) {
-    let Some(needed) = needed else { return };
+/// Whether each host has what is `needed` there by its ranks and servers of the largest case.
+pub fn check_needed_memory(findings: &mut Findings, needed: &BTreeMap<String, Bytes>) {
     for (number, host) in findings.hosts.iter().enumerate() {
+        let Some(needed) = needed.get(&host.host).copied() else { continue };
         let available = host.inspection.as_ref().and_then(|inspection| inspection.available_memory);
         if let Some(available) = available.filter(|available| available.0 < needed.0) {
             let (needed, available) = (megabytes(needed), megabytes(available));
-            let what = format!("the ranks there will need about {needed} of memory, {available} are available");
-            let fix =
-                "choose a smaller --batch-size, --cases of fewer ranks on a host, or end what else uses its memory";
+            let (who, fix) = match host.has_ranks() {
+                true => ("ranks", "choose a smaller --batch-size, --cases of fewer ranks on a host"),
+                false => ("servers", "choose more --servers, or other --server-hosts"),
+            };
+            let what = format!("the {who} there will need about {needed} of memory, {available} are available");
+            let fix = format!("{fix}, or end what else uses its memory");
             findings.error(number, Check::Memory, what, fix);
         }
     }
@@ -59,15 +64,22 @@ mod tests {
         let mut hosts = fixtures::hosts(2);
         inspection(&mut hosts, 0).available_memory = Some(Bytes(16_000_000_000));
         inspection(&mut hosts, 1).available_memory = Some(Bytes(2_000_000_000));
-        let found = |needed| {
-            let mut findings = Findings::new(&hosts);
-            check_ranks_memory(&mut findings, needed);
+        let found = |hosts: &[HostFacts], needed: &[(&str, u64)]| {
+            let mut findings = Findings::new(hosts);
+            let needed = needed.iter().map(|(host, bytes)| ((*host).to_owned(), Bytes(*bytes))).collect();
+            check_needed_memory(&mut findings, &needed);
             findings.found
         };
-        let all = found(Some(Bytes(3_000_000_000)));
+        let all = found(&hosts, &[("a", 3_000_000_000), ("b", 3_000_000_000)]);
         assert_eq!((all.len(), all[0].host.as_str(), all[0].severity), (1, "b", Severity::Error));
         assert_eq!(all[0].what, "the ranks there will need about 3000 MB of memory, 2000 MB are available");
-        assert_eq!((found(Some(Bytes(1_000_000_000))), found(None)), (Vec::new(), Vec::new()));
+        for enough in [&[("b", 1_000_000_000)][..], &[("a", 3_000_000_000)], &[]] {
+            assert_eq!(found(&hosts, enough), Vec::new());
+        }
+        hosts[1].slots = 0;
+        let all = found(&hosts, &[("b", 3_000_000_000)]);
+        assert_eq!(all[0].what, "the servers there will need about 3000 MB of memory, 2000 MB are available");
+        assert!(all[0].fix.starts_with("choose more --servers, or other --server-hosts, or end"), "{}", all[0].fix);
     }
 
     #[test]

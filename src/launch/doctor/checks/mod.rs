@@ -18,6 +18,7 @@ pub mod network;
 pub mod ssh;
 pub mod versions;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use ringmark_record::dimension::device::DeviceChoice;
@@ -35,8 +36,8 @@ pub struct Asked<'a> {
     pub device: DeviceChoice,
     /// Where results go, where there are to be some.
     pub results: Option<ResultsFolder<'a>>,
-    /// Memory that the ranks on one host will need, where that is known.
-    pub memory: Option<Bytes>,
+    /// Memory that ranks and servers on each host will need, by its name, where that is known.
+    pub needed: &'a BTreeMap<String, Bytes>,
 }
 
 /// Everything but the links between the hosts; in the order of the checks, then of the hosts.
@@ -52,7 +53,7 @@ pub fn of_hosts(hosts: &[HostFacts], asked: &Asked) -> Vec<Finding> {
         gpu::check_topology(&mut findings);
     }
     gpu::check_processors(&mut findings, asked.device);
-    memory::check_ranks_memory(&mut findings, asked.memory);
+    memory::check_needed_memory(&mut findings, asked.needed);
     memory::check_memory(&mut findings);
     disk::check_disk(&mut findings, asked.results.as_ref());
     ssh::check_clock(&mut findings);

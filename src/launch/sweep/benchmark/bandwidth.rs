@@ -11,13 +11,13 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use ringmark_record::benchmark::BenchmarkKind;
-use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::figures::{self, SizeFigures};
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::operation::Operation;
-use ringmark_record::dimension::units::GigabytesPerSecond;
+use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond};
 use ringmark_record::file::run_name::{RunName, bandwidth_files, bandwidth_operation};
 use ringmark_record::options::option_table::arguments;
 use ringmark_record::stats::busbw::Bus;
@@ -52,8 +52,6 @@ pub struct BandwidthSweep {
     pub json: Json,
     /// What each job is asked to do, but for the place of its record.
     pub bandwidth: BandwidthConfig,
-    /// Where servers run, in turn; on the ranks' hosts where there are none.
-    pub server_hosts: Vec<String>,
 }
 
 /// `results/<UTC date>T<time>Z_bandwidth`, for a command that is given no folder.
@@ -121,11 +119,17 @@ impl Benchmark for BandwidthSweep {
             let files = JobFiles { log: of(&self.out, &log), record: of(&out_of_record, &record) };
             let kv_store = bandwidth.kv_store.for_case(case);
             let bandwidth = BandwidthConfig { json: Some(files.record.clone()), kv_store, ..bandwidth.clone() };
+            let weights = match bandwidth.messages {
+                Messages::Gradients(model) => model.facts().parameters,
+                Messages::Sizes { .. } => 0,
+            };
+            let push = Bytes(bandwidth.exchange.wire.bytes() * weights);
             // All ranks meet before every iteration: none goes on without another.
             let servers = ServerRanks {
                 number: kv_store.server_ranks(),
-                hosts: self.server_hosts.clone(),
+                hosts: self.launch.server_hosts.clone(),
                 may_lose_ranks: false,
+                memory: kv_store.memory_of_server(case, weights, push),
             };
             let mut worker = vec![self.kind().to_string()];
             worker.extend(arguments(&bandwidth));
@@ -352,7 +356,7 @@ mod tests {
 
     use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
     use ringmark_record::dimension::device::DeviceChoice;
-    use ringmark_record::dimension::units::{Bytes, Seconds};
+    use ringmark_record::dimension::units::Seconds;
     use ringmark_record::host::environment::Environment;
     use ringmark_record::host::resource_use::HostUse;
 
@@ -393,6 +397,7 @@ mod tests {
             operations: vec![Operation::AllReduce],
             launch: LaunchConfig {
                 hosts: Hosts::this_machine(2),
+                server_hosts: Vec::new(),
                 timeout: None,
                 stall_timeout: None,
                 worker: None,
@@ -408,7 +413,6 @@ mod tests {
             out: "out".into(),
             json: Json::No,
             bandwidth: BandwidthConfig { min_busbw: minimum, ..BandwidthConfig::default() },
-            server_hosts: Vec::new(),
         }
     }
 

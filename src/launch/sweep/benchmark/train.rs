@@ -8,6 +8,7 @@ use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
+use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 
@@ -34,8 +35,6 @@ pub struct TrainSweep {
     /// What each run is asked to do, but for the axes. Paths in it are absolute: ranks on other hosts start in another
     /// folder.
     pub train: TrainConfig,
-    /// Where servers run, in turn; on the ranks' hosts where there are none.
-    pub server_hosts: Vec<String>,
     /// What is tried before it.
     pub search: StrategySearch,
 }
@@ -81,12 +80,16 @@ impl TrainSweep {
 
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> JobPlan {
         let (threads, cost, kv_store) = (train.threads, JobCost::of_training(&train), train.kv_store);
+        let weights = train.model.facts().parameters;
+        // Codes are small.
+        let push = if train.gradient_compression.is_none() { train.exchange.wire.bytes() * weights } else { 0 };
         let mut arguments = vec![self.kind().to_string()];
         arguments.extend(option_table::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
         let servers = ServerRanks {
             number: kv_store.server_ranks(),
-            hosts: self.server_hosts.clone(),
+            hosts: self.sweep.launch.server_hosts.clone(),
             may_lose_ranks: kv_store.kv_store.is_asynchronous(),
+            memory: kv_store.memory_of_server(run.case, weights, Bytes(push)),
         };
         JobPlan { servers, ..self.sweep.job(run, files, arguments, threads, cost) }
     }

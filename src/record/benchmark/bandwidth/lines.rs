@@ -139,6 +139,18 @@ pub fn iterations(result: &MessageResult, ranks: u32) -> Vec<String> {
     result.sides().into_iter().filter_map(|(_, timing)| timing).flat_map(of_side).collect()
 }
 
+/// Why the error in measure.py's lines is -1, where it is.
+pub fn unchecked(result: &MessageResult) -> Option<String> {
+    let timing = result.sides().into_iter().find_map(|(_, timing)| timing).filter(|timing| timing.error.is_empty())?;
+    let why = match timing.wrong {
+        Some(_) => {
+            "ranks that do not wait for each other have different weights after it; the weights at the end are checked"
+        }
+        None => "results were not checked",
+    };
+    Some(format!("# error of an iteration: n/a ({why})"))
+}
+
 /// What the memory under the all-reduce allows, and how much of it the largest size had, which the caches help least.
 pub fn memory(limit: &MemoryLimit, results: &[MessageResult], ranks: u32) -> String {
     let MemoryLimit { rate, by, busbw } = limit;
@@ -343,6 +355,15 @@ mod tests {
                 "iter 2, 0.020000 sec, 5.000000 GB/sec per gpu, error -1.000000"
             ]
         );
+    }
+
+    #[test]
+    fn a_result_that_was_not_compared_says_why() {
+        let of = |wrong, error: &[f64]| unchecked(&result(8, None, Some(timing(&[&[0.1]], wrong, error))));
+        assert_eq!(of(Some(0), &[0.5]), None);
+        let reason = of(Some(0), &[]).expect("why");
+        assert!(reason.starts_with("# error of an iteration: n/a (ranks that do not wait for each other"), "{reason}");
+        assert_eq!(of(None, &[]).as_deref(), Some("# error of an iteration: n/a (results were not checked)"));
     }
 
     /// The first line of each of its six samples, of which the times are rounded: the rate says what they were.

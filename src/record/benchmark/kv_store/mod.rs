@@ -37,6 +37,13 @@ impl KeyPlacement {
     }
 }
 
+/// Memory of servers that hold so many weights together, at least, where the workers' pushes of them take `pushes`: weights,
+/// momenta, sums and the copy that goes to the workers, all fp32.
+pub fn server_memory(weights: u64, pushes: Bytes) -> Bytes {
+    const ARRAYS: u64 = 4;
+    Bytes(ARRAYS * 4 * weights + pushes.0)
+}
+
 /// Which kv-store, and its servers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KvStoreConfig {
@@ -61,6 +68,14 @@ impl KvStoreConfig {
     /// Server processes of the job.
     pub fn server_ranks(&self) -> u32 {
         if self.kv_store.has_servers() { self.servers.unwrap_or_default() } else { 0 }
+    }
+
+    /// Memory of one of its servers in a job of `case`, about, where each holds an equal part of `weights` and a worker pushes all of
+    /// them in `push` bytes; 0 without servers. On GPUs every rank pushes for itself, and it is more.
+    pub fn memory_of_server(&self, case: Case, weights: u64, push: Bytes) -> Bytes {
+        let pushers = if self.kv_store == KvStore::DistAsync { case.ranks() } else { case.nodes };
+        let all = server_memory(weights, Bytes(u64::from(pushers) * push.0));
+        Bytes(all.0.checked_div(u64::from(self.server_ranks())).unwrap_or_default())
     }
 
     /// What a log says of it; nothing of `ring`.

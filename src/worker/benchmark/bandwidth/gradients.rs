@@ -91,8 +91,13 @@ impl<'a> GradientBench<'a> {
         self.arrays
     }
 
+    /// When all that ranks gather of it has come together.
+    pub fn leave(mut self) -> Result<()> {
+        self.exchange.leave()
+    }
+
     /// Exchanges as often as was asked.
-    pub fn measure(mut self) -> Result<(MessageResult, GradientsUse)> {
+    pub fn measure(&mut self) -> Result<(MessageResult, GradientsUse)> {
         let (world, config) = (self.session.world, self.config);
         let ExchangeArrays { wire, result, in_place } = self.exchange.arrays();
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());

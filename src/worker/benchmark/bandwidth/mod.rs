@@ -46,8 +46,8 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     config.validate_for(world.ranks())?;
     let ranks = session.places();
     let mut record = BandwidthRecord::new(facts::now(), config.clone(), session.environment()?, ranks);
-    let counters = match config.messages {
-        Messages::Sizes { .. } => sizes(config, session, &mut record)?,
+    let (counters, bench) = match config.messages {
+        Messages::Sizes { .. } => (sizes(config, session, &mut record)?, None),
         Messages::Gradients(model) => network(config, model, session, &mut record)?,
     };
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
@@ -57,6 +57,7 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
         record.memory = Some(memory_limit::measure(&record.results, world));
     }
     record.nccl = session.nccl_lines();
+    bench.map_or(Ok(()), GradientBench::leave)?;
     record.failure = failure(&record);
     session.print(&closing(&record));
 
@@ -82,14 +83,14 @@ fn sizes(config: &BandwidthConfig, session: &Session, record: &mut BandwidthReco
     session.end_counters(watch)
 }
 
-/// The gradients of a network.
-fn network(
-    config: &BandwidthConfig,
+/// The gradients of a network; what exchanged them has yet to take its leave.
+fn network<'a>(
+    config: &'a BandwidthConfig,
     model: Model,
-    session: &Session,
+    session: &'a Session<'a>,
     record: &mut BandwidthRecord,
-) -> Result<CountersOfRun> {
-    let bench = GradientBench::new(config, model, session)?;
+) -> Result<(CountersOfRun, Option<GradientBench<'a>>)> {
+    let mut bench = GradientBench::new(config, model, session)?;
     record.backend = bench.exchange().name().to_owned();
     record.sum_dtype = bench.exchange().sum_dtype();
     session.print(&header(record));
@@ -101,11 +102,12 @@ fn network(
         lines::trained_arrays(facts.arrays, facts.gradient_bytes(), config.arrays),
     ]);
     session.print(&lines::iterations(&result, session.world.ranks()));
+    session.print(&lines::unchecked(&result).into_iter().collect::<Vec<_>>());
     session.print(&used.lines(config.kv_store.kv_store));
     record.results.push(result);
     record.gradients = Some(used);
     session.print(&[lines::average(&record.results, record.bus())]);
-    session.end_counters(watch)
+    Ok((session.end_counters(watch)?, Some(bench)))
 }
 
 /// Whether it is nothing but that.

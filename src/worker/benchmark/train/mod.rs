@@ -61,7 +61,9 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
         let seen = if config.freeze_batch_norm { 0 } else { i64::from(config.iterations) };
         checkpoint::save(path, &step.model.tensors, step.model.batches_before + seen)?;
     }
-    record::gather(session, header, &step.model.flat.weights, measured)
+    let failure = record::gather(session, header, &step.model.flat.weights, measured)?;
+    step.exchange.leave()?;
+    Ok(failure)
 }
 
 /// Model, exchange and batch of this rank, and how the images are divided where that is not evenly.

@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use anyhow::Result;
+use ringmark_record::benchmark::kv_store::server_memory;
 use ringmark_record::benchmark::train::compression::GradientCompression;
+use ringmark_record::dimension::units::Bytes;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::codec::Codec;
@@ -42,6 +44,14 @@ impl PushForm {
         match self {
             PushForm::Values(wire) => HostArray::zeros(gradients, *wire),
             PushForm::Codes(codec) => HostArray::zeros(codec.code_bytes(gradients) / size_of::<f32>(), Kind::Float),
+        }
+    }
+
+    /// Bytes of a push of so many gradients.
+    fn bytes(&self, gradients: usize) -> usize {
+        match self {
+            PushForm::Values(wire) => gradients * wire.elt_size_in_bytes(),
+            PushForm::Codes(codec) => codec.code_bytes(gradients),
         }
     }
 }
@@ -117,6 +127,15 @@ impl HeldPart {
                 pulled: vec![0; pushers],
             }),
         })
+    }
+
+    /// Memory in bytes that one takes, at least.
+    pub fn needed_bytes(length: usize, (form, answer): (PushForm, AnswerForm), pushers: usize) -> u64 {
+        let pushes = Bytes((pushers * form.bytes(length)) as u64);
+        match answer {
+            AnswerForm::Weights => server_memory(length as u64, pushes).0,
+            AnswerForm::Sums(_) => (length * size_of::<f32>() + answer.bytes(length)) as u64 + pushes.0,
+        }
     }
 
     /// Bytes of an answer.
@@ -240,8 +259,10 @@ mod tests {
     #[test]
     fn codes_are_decoded_and_added_in_fp32() {
         let codec = Codec::TwoBit(TwoBit { threshold: 0.25 });
-        let part = HeldPart::new(17, (PushForm::Codes(codec), AnswerForm::Weights), 3).expect("memory");
+        let forms = (PushForm::Codes(codec), AnswerForm::Weights);
+        let part = HeldPart::new(17, forms, 3).expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 68), "a word for 16 values");
+        assert_eq!(HeldPart::needed_bytes(17, forms, 3), 4 * 68 + 3 * 8);
         // The sum of what three workers' codes say; the last value has a word of its own.
         for (pusher, [first, last]) in [[0.5, -0.25], [0.25, -1.0], [-0.25, 0.125]].into_iter().enumerate() {
             let (mut gradient, mut code) = ([0.0; 17], [0; 8]);
@@ -263,6 +284,7 @@ mod tests {
         let forms = (PushForm::Codes(codec.counting()), AnswerForm::Sums(packed));
         let part = HeldPart::new(30, forms, 3).expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 12), "11 digits of base 7 in a word");
+        assert_eq!(HeldPart::needed_bytes(30, forms, 3), 4 * 30 + 12 + 3 * 8, "sums, and no weights");
         for round in 0..2 {
             for pusher in 0..3 {
                 let mut gradient = [0.0; 30];

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,12 +15,12 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::meeting::{self, ServerFacts};
 use crate::exchange::kv_store::plan::PlannedPart;
-use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, ServerReport};
+use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, Loss, ServerReport};
 use crate::exchange::kv_store::push_codes::PushCodes;
 use crate::exchange::reducer::Coded;
 use crate::ffi::host_array::HostArray;
 use crate::ffi::host_values::{floats, floats_mut};
-use crate::job::heartbeat;
+use crate::job::{heartbeat, world};
 
 /// Between two questions whether a part's gradients are there to be sent.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -34,6 +34,7 @@ enum Order {
         is_there: IsThere,
     },
     End,
+    Farewell,
 }
 
 /// Says whether the gradients of these elements are on the wire now, and puts them there where that is asked of the sender.
@@ -61,13 +62,27 @@ struct State {
     arrived: usize,
     /// Reports of servers, in their order.
     reports: Vec<Option<ServerReport>>,
+    /// Workers that ended after a report.
+    losses: Vec<Loss>,
+    phase: Phase,
     failure: Option<String>,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Steps,
+    /// This rank is in MPI's collectives, where nobody asks for failures and one that has ended is waited for for ever.
+    Gathering,
+    /// It needs nothing more of anybody.
+    Over,
 }
 
 /// The connections.
 pub struct Links {
     shared: Arc<Shared>,
     orders: Vec<Sender<Order>>,
+    senders: Vec<JoinHandle<()>>,
     /// Parts that were pushed since the start.
     pushed: usize,
     /// Bytes of pushes and answers; what went before and after the loop does not count.
@@ -105,17 +120,18 @@ impl Links {
                     .with_context(|| format!("the first weights did not reach server {number}"))?;
             }
         }
-        let mut orders = Vec::new();
+        let (mut orders, mut senders) = (Vec::new(), Vec::new());
         for (number, (connection, server)) in connections.into_iter().zip(servers).enumerate() {
             let name = format!("server {number} of {} on host {}", servers.len(), server.host);
             let (sender, incoming) = mpsc::channel();
             orders.push(sender);
             let (sending, receiving) = (shared.clone(), shared.clone());
             let (output, name_of_output) = (connection.try_clone()?, name.clone());
-            thread::Builder::new().spawn(move || sending.report(&name_of_output, sending.send(&output, &incoming)))?;
+            let send = move || sending.report(&name_of_output, sending.send(&output, &incoming));
+            senders.push(thread::Builder::new().spawn(send)?);
             thread::Builder::new().spawn(move || receiving.report(&name, receiving.receive(&connection, number)))?;
         }
-        Ok(Links { shared, orders, pushed: 0, bytes_of_steps: [0; 2] })
+        Ok(Links { shared, orders, senders, pushed: 0, bytes_of_steps: [0; 2] })
     }
 
     /// Pushes the parts of these elements when `is_there` says so of them: one question for all of a server's parts, in order.
@@ -160,8 +176,21 @@ impl Links {
         self.wait()?;
         self.bytes_of_steps = self.bytes();
         (0..self.orders.len()).try_for_each(|server| self.order(server, Order::End))?;
-        let state = self.shared.wait_until(|state| state.reports.iter().all(Option::is_some))?;
+        let mut state = self.shared.wait_until(|state| state.reports.iter().all(Option::is_some))?;
+        state.phase = Phase::Gathering;
+        if let Some(loss) = state.unforeseen_loss() {
+            bail!("{loss}");
+        }
         Ok(state.reports.iter().flatten().cloned().collect())
+    }
+
+    /// Says that this worker has its results together with the others', and returns when that is on its way.
+    pub fn leave(&mut self) -> Result<()> {
+        self.shared.state().phase = Phase::Over;
+        (0..self.orders.len()).try_for_each(|server| self.order(server, Order::Farewell))?;
+        // A sender that panicked has ended the job.
+        self.senders.drain(..).for_each(|sender| drop(sender.join()));
+        Ok(())
     }
 
     /// What codes did, where they go.
@@ -191,6 +220,20 @@ fn send_initial(mut connection: &TcpStream, number: usize, parts: &[PlannedPart]
     Ok(())
 }
 
+impl State {
+    /// A worker that ended and that no report has among the lost: all that are left believe it to be there.
+    fn unforeseen_loss(&self) -> Option<String> {
+        let is_known = |loss: &&Loss| {
+            self.reports.iter().flatten().flat_map(|report| &report.lost).any(|(pusher, _)| *pusher == loss.pusher)
+        };
+        let Loss { rank, host, .. } = self.losses.iter().find(|loss| !is_known(loss))?;
+        Some(format!(
+            "rank {rank} on host {host} ended while results were gathered, which all that are left do together: that process has \
+             ended, or its host or link is down"
+        ))
+    }
+}
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -211,17 +254,26 @@ impl Shared {
     }
 
     fn report(&self, server: &str, ended: Result<()>) {
-        if let Err(error) = ended {
+        // Servers close when all workers have taken their leave.
+        if let Err(error) = ended
+            && self.state().phase != Phase::Over
+        {
             self.fail(format!(
                 "the connection to {server} broke ({error:#}): that process has ended, or its host or link is down"
             ));
         }
     }
 
-    /// Keeps the first failure.
+    /// Keeps the first failure; ends the job where nobody would ask for it.
     fn fail(&self, failure: String) {
-        self.state().failure.get_or_insert(failure);
+        let mut state = self.state();
+        let ends_job = state.phase != Phase::Steps && state.failure.is_none();
+        state.failure.get_or_insert(failure.clone());
+        drop(state);
         self.changed.notify_all();
+        if ends_job {
+            world::abort(&failure);
+        }
     }
 
     fn send(&self, mut output: &TcpStream, orders: &Receiver<Order>) -> Result<()> {
@@ -251,8 +303,9 @@ impl Shared {
                     self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     heartbeat::count_progress();
                 }
-                Order::End => {
-                    output.write_all(&Header::bare(FrameKind::End).encode())?;
+                Order::End => output.write_all(&Header::bare(FrameKind::End).encode())?,
+                Order::Farewell => {
+                    output.write_all(&Header::bare(FrameKind::Farewell).encode())?;
                     return Ok(());
                 }
             }
@@ -260,7 +313,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Until the server has said what it did.
+    /// Until the server closes, which it does when all workers have taken their leave.
     fn receive(&self, connection: &TcpStream, number: usize) -> Result<()> {
         let mut input = BufReader::with_capacity(1 << 16, connection);
         let mut packed = Vec::new();
@@ -288,8 +341,17 @@ impl Shared {
                 FrameKind::Report => {
                     let report = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
                     self.state().reports[number] = Some(report);
-                    self.changed.notify_all();
-                    return Ok(());
+                }
+                FrameKind::Loss => {
+                    let loss = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
+                    let mut state = self.state();
+                    state.losses.push(loss);
+                    let is_gathering = state.phase != Phase::Steps;
+                    if let Some(loss) = state.unforeseen_loss().filter(|_| is_gathering) {
+                        drop(state);
+                        self.fail(loss);
+                        return Ok(());
+                    }
                 }
                 other => bail!("it sent {other:?}"),
             }

@@ -2,7 +2,7 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`server`] | a server process: sums, updates, answers; [`held_part`] is what it holds |
+//! | [`server`] | a server process: sums, updates, answers; [`held_part`] is what it holds, [`server_memory`] what that takes |
 //! | [`worker`] | a rank that trains with servers; [`links`] are its connections, [`host_sum`] what its host adds up first,
 //! | | [`push_codes`] what goes instead of gradients |
 //! | [`owners`] | the kv-stores without servers: a rank sums, updates and sends the weights |
@@ -25,4 +25,5 @@ mod plan;
 mod protocol;
 mod push_codes;
 pub mod server;
+mod server_memory;
 pub mod worker;

@@ -33,9 +33,13 @@ pub enum FrameKind {
     End,
     /// Server: what it did ([`ServerReport`], JSON), after the last part.
     Report,
+    /// Worker: it has brought its results together with the others', and goes.
+    Farewell,
+    /// Server: another worker has ended after the report and without a farewell ([`Loss`], JSON).
+    Loss,
 }
 
-const KINDS: [FrameKind; 9] = [
+const KINDS: [FrameKind; 11] = [
     FrameKind::Hello,
     FrameKind::Welcome,
     FrameKind::Initial,
@@ -45,6 +49,8 @@ const KINDS: [FrameKind; 9] = [
     FrameKind::Sums,
     FrameKind::End,
     FrameKind::Report,
+    FrameKind::Farewell,
+    FrameKind::Loss,
 ];
 
 /// What precedes a payload.
@@ -79,7 +85,10 @@ impl Header {
     /// Reads the next one. Fails where it is none of ours.
     pub fn read(input: &mut impl Read) -> io::Result<Header> {
         let mut encoded = [0; HEADER_BYTES];
-        input.read_exact(&mut encoded)?;
+        input.read_exact(&mut encoded).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "it was closed"),
+            _ => error,
+        })?;
         let number =
             |from: usize| u32::from_le_bytes([encoded[from], encoded[from + 1], encoded[from + 2], encoded[from + 3]]);
         let Some(kind) = KINDS.into_iter().find(|kind| *kind as u32 == number(0)) else {
@@ -112,10 +121,21 @@ pub struct ServerReport {
     pub lost: Vec<(usize, u32)>,
 }
 
+/// A worker that has ended while results were gathered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Which of those that push, from 0.
+    pub pusher: usize,
+    /// Its rank.
+    pub rank: u32,
+    /// Name of its host.
+    pub host: String,
+}
+
 /// Longest hello or welcome in bytes: what somebody says who may be a stranger.
 pub const LONGEST_GREETING: u64 = 1 << 10;
 
-/// Longest report: its list of lost workers is what may be long.
+/// Longest report or loss: a report's list of lost workers is what may be long.
 pub const LONGEST_REPORT: u64 = 1 << 24;
 
 /// Sends a message in JSON.

@@ -26,7 +26,8 @@ use ringmark_record::host::heartbeat::Stage;
 use crate::exchange::kv_store::held_part::{AnswerForm, HeldPart, PushForm};
 use crate::exchange::kv_store::meeting::{self, Announcement, Roster, ServerFacts};
 use crate::exchange::kv_store::plan;
-use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, ServerReport};
+use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, Loss, ServerReport};
+use crate::exchange::kv_store::server_memory::{MemoryLeft, ServerMemory};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::ffi::host_array::HostArray;
 use crate::host::facts;
@@ -49,7 +50,10 @@ struct Pusher {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PusherState {
     Pushing,
+    /// It pushes no more, and gathers results with the others.
     Ended,
+    /// It needs nothing more.
+    Gone,
     Lost,
 }
 
@@ -63,6 +67,7 @@ enum Payload {
     None,
     Array(Arc<HostArray>),
     Report(ServerReport),
+    Loss(Loss),
 }
 
 /// What a reader heard, and from which worker.
@@ -73,13 +78,15 @@ enum Heard {
         iteration: u32,
     },
     End,
+    Farewell,
     /// The connection broke, and how.
     Lost(String),
 }
 
-/// Serves until no worker pushes any more. `world` is a server's.
+/// Serves until no worker pushes any more, and tells the workers of each other until all are gone. `world` is a server's.
 pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     heartbeat::enter(Stage::Connecting);
+    let left = MemoryLeft::read();
     let (listener, addresses) = meeting::listen()?;
     let token = facts::random_id();
     let own = ServerFacts { host: world.host().to_owned(), token, addresses };
@@ -91,13 +98,15 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let number = world.rank() as usize;
     let answer = AnswerForm::of(request, pushers.len());
     let holds_weights = matches!(answer, AnswerForm::Weights);
-    let form = PushForm::of(request, answer)?;
+    let forms = (PushForm::of(request, answer)?, answer);
+    let memory = ServerMemory::of(left, &roster, &plan, forms, number);
+    memory.check()?;
     let held = |(part, planned): (usize, &plan::PlannedPart)| {
         let is_held = planned.server == number;
-        is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), (form, answer), pushers.len())?)))
+        is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), forms, pushers.len())?)))
     };
     let parts: Result<BTreeMap<u32, HeldPart>> = plan.iter().enumerate().filter_map(held).collect();
-    let parts = Arc::new(Parts(parts?));
+    let parts = Arc::new(Parts(parts.map_err(|error| memory.named(error))?));
 
     let connections = meeting::accept(&listener, token, pushers.len())?;
     drop(listener);
@@ -139,7 +148,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         server.pushers.clear();
         let what = if served.is_err() { Shutdown::Both } else { Shutdown::Read };
         connections.iter().for_each(|connection| drop(connection.shutdown(what)));
-        served
+        served.map_err(|error| memory.named(error))
     })
 }
 
@@ -184,10 +193,12 @@ impl Server<'_> {
                 }
                 Heard::Push { part, iteration } => self.take_push(pusher, part, iteration)?,
                 Heard::End => self.pushers[pusher].state = PusherState::Ended,
+                Heard::Farewell => bail!("rank {} took its leave before all had pushed", self.pushers[pusher].rank),
                 Heard::Lost(problem) => self.lose(pusher, &problem)?,
             }
         }
-        self.send_all()
+        self.send_all()?;
+        self.see_off(heard)
     }
 
     fn take_initial(&mut self) -> Result<()> {
@@ -285,6 +296,33 @@ impl Server<'_> {
         Ok(())
     }
 
+    /// Until all that are left have gathered their results: MPI's collectives wait for ever for one that has ended, and who
+    /// goes on without others has no mpirun that ends the job for it.
+    fn see_off(&mut self, heard: &Receiver<(usize, Heard)>) -> Result<()> {
+        heartbeat::enter(Stage::Finishing);
+        let _waiting = heartbeat::wait();
+        let mut last = String::new();
+        while self.pushers.iter().any(|pusher| pusher.state == PusherState::Ended) {
+            let (number, event) = heard.recv().context("no worker is connected any more")?;
+            let Pusher { rank, host, state, .. } = &mut self.pushers[number];
+            match (event, *state) {
+                (Heard::Farewell, _) => *state = PusherState::Gone,
+                (Heard::Lost(problem), PusherState::Ended) => {
+                    *state = PusherState::Lost;
+                    last = format!("rank {rank} on host {host} ({problem})");
+                    let loss = Loss { pusher: number, rank: *rank, host: host.clone() };
+                    for receiver in 0..self.pushers.len() {
+                        self.send(receiver, Header::bare(FrameKind::Loss), Payload::Loss(loss.clone()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let has_gone = self.pushers.iter().any(|pusher| pusher.state == PusherState::Gone);
+        ensure!(has_gone, "all workers have ended while results were gathered, the last of them {last}");
+        Ok(())
+    }
+
     fn send(&self, pusher: usize, header: Header, payload: Payload) {
         // A writer that has ended has lost its worker, of which its reader tells.
         let _ = self.pushers[pusher].outgoing.send(Outgoing { header, payload });
@@ -296,7 +334,7 @@ fn read(connection: &TcpStream, pusher: usize, parts: &Parts, heard: &Sender<(us
     let mut input = BufReader::with_capacity(1 << 16, connection);
     loop {
         let event = read_frame(&mut input, pusher, parts).unwrap_or_else(|error| Heard::Lost(format!("{error:#}")));
-        let is_last = matches!(event, Heard::Lost(_));
+        let is_last = matches!(event, Heard::Lost(_) | Heard::Farewell);
         if heard.send((pusher, event)).is_err() || is_last {
             return;
         }
@@ -324,6 +362,7 @@ fn read_frame(input: &mut BufReader<&TcpStream>, pusher: usize, parts: &Parts) -
             Ok(Heard::Push { part, iteration })
         }
         FrameKind::End => Ok(Heard::End),
+        FrameKind::Farewell => Ok(Heard::Farewell),
         other => bail!("a worker sent {other:?}"),
     }
 }
@@ -333,6 +372,7 @@ fn write(mut connection: &TcpStream, incoming: Receiver<Outgoing>) {
     for Outgoing { header, payload } in incoming {
         let sent = match payload {
             Payload::Report(report) => protocol::send_message(&mut connection, header.kind, &report),
+            Payload::Loss(loss) => protocol::send_message(&mut connection, header.kind, &loss),
             Payload::None => std::io::Write::write_all(&mut connection, &header.encode()).map_err(Into::into),
             Payload::Array(array) => std::io::Write::write_all(&mut connection, &header.encode())
                 .and_then(|()| array.send(0..array.tensor().numel(), &mut connection))

@@ -195,6 +195,10 @@ impl GradientExchange for WithServers {
             ..KvStoreUse::default()
         }))
     }
+
+    fn leave(&mut self) -> Result<()> {
+        self.pushes().links.as_mut().map_or(Ok(()), Links::leave)
+    }
 }
 
 impl WithServers {

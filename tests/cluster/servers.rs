@@ -1,0 +1,79 @@
+//! Servers on hosts of their own: they are looked at before a job, get the copy of the worker, and their links go down.
+
+use std::path::Path;
+use std::time::Instant;
+
+use crate::cluster::faults::{Sweep, print, until_empty};
+use crate::cluster::{Cluster, succeed};
+use crate::sandbox::{Sandbox, words};
+use crate::{turn, worker};
+
+#[test]
+fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let [first, second, third] = [1, 2, 3].map(|number| cluster.host(number));
+    let servers = format!("--kv-store dist_sync --servers 1 --server-hosts {third}");
+    let options = format!("--hosts {first}:1,{second}:1 {servers} --iters 100000");
+    let mut sweep = Sweep::start(&cluster, folder.path(), "2n1g", &options);
+    sweep.reach();
+    // What comes now is no work, but a wait for who finds it.
+    drop(turn);
+    let since = Instant::now();
+    succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", "down"]));
+    let outcome = sweep.end(since);
+    print("link of a server's host down", &outcome);
+    until_empty(&cluster);
+    let words = format!("failed: no progress for 10 s: server 0 of 1 on host {third} (process ");
+    assert!(outcome.last_line.contains(&words), "{}", outcome.last_line);
+    let words = "it is stopped, or its host or link is down; ranks 0-1 wait for it in iteration ";
+    assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
+    assert_eq!(outcome.status, Some(1));
+}
+
+#[test]
+fn a_host_of_servers_alone_is_looked_at_and_gets_the_copy() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let [first, second] = [1, 2].map(|number| cluster.host(number));
+    let on = |host: &str, command: &str| succeed(&cluster.call(&["run", "ssh", host, command]));
+    // The hosts share a disk: the second loses the worker, and each gets its own folder for a copy.
+    on(&second, &format!("mount --bind /dev/null {}", worker().display()));
+    let copy = sandbox.path("copy");
+    std::fs::create_dir(&copy).expect("made");
+    [&first, &second].into_iter().for_each(|host| on(host, &format!("mount -t tmpfs none {}", copy.display())));
+    let ringmark = |options: &str, worker: &Path| {
+        let mut command = cluster.command(&["run", env!("CARGO_BIN_EXE_ringmark")]);
+        command.args(words(options)).args(words("--device cpu --hosts")).arg(format!("{first}:2"));
+        command.args(["--server-hosts", &second, "--worker"]).arg(worker);
+        command.output().expect("starts")
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+
+    let out = sandbox.path("out").display().to_string();
+    let training =
+        "--cases 1n2g --runs 1 --model resnet18 --batch-size 2 --image-size 32 --iters 2 --warmup 1 --threads 1";
+    let sweep = format!("sweep {training} --kv-store dist_sync --servers 1 --out {out}");
+    let missing = format!("error: {second}, worker: ");
+    for (options, end) in [("doctor --quick", "a job on these hosts would fail"), (&sweep, "nothing was started")] {
+        let output = ringmark(options, &worker());
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&missing) && said.contains(end), "{said}");
+        // It takes no ranks, so that it needs no device and no folder of results.
+        assert!(!said.contains(&format!("error: {second}, GPUs")), "{said}");
+    }
+
+    let output = ringmark(&format!("doctor --quick --sync {}", copy.display()), &worker());
+    succeed(&output);
+    let (table, copied) = (text(&output.stdout), text(&output.stderr));
+    for host in [&first, &second] {
+        assert!(copied.contains(&format!("sync to {host}:{}: ", copy.display())), "{copied}");
+        assert!(table.lines().any(|line| line.starts_with(&**host)), "{table}");
+    }
+    let output = ringmark(&format!("{sweep} --sync {}", copy.display()), &worker());
+    succeed(&output);
+    assert!(text(&output.stdout).contains("interface: eth0, "), "the network of both: {}", text(&output.stdout));
+}

@@ -1,0 +1,141 @@
+//! What befalls servers and workers of `ringmark sweep --kv-store`, with the real worker: who is named, and what goes on. Links
+//! between hosts are in `cluster::servers`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Uid;
+
+use crate::hostile::MemoryGroup;
+use crate::sandbox::{Sandbox, ringmark, run, wait_until, words};
+use crate::worker::process_of_rank;
+use crate::{turn_of, worker};
+
+const SWEEP: &str = "sweep --no-doctor --cases 1n2g --runs 1 --hosts localhost:2 --device cpu --threads 1 --warmup 1";
+
+/// The log of the one run, of ResNet-18 with this kv-store; `.part` while it goes on.
+fn log(sandbox: &Sandbox, kv_store: &str) -> PathBuf {
+    sandbox.path("out").join(log_name(kv_store))
+}
+
+fn log_name(kv_store: &str) -> String {
+    format!("1n2g/resnet18_b2_fp32_{}_1.log", kv_store.replace('_', "-"))
+}
+
+/// A sweep of one run of two ranks, which has done two iterations.
+fn started(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
+    let training = "--model resnet18 --batch-size 2 --image-size 32 --stall-timeout 10";
+    let mut sweep = ringmark(&format!("{SWEEP} {training} --kv-store {kv_store} {options}"));
+    sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+    let errors = fs::File::create(sandbox.path("errors")).expect("created");
+    let mut sweep = sweep.stdout(Stdio::null()).stderr(errors).spawn().expect("starts");
+    let (finished, errors) = (log(sandbox, kv_store), sandbox.path("errors"));
+    let log = finished.with_extension("log.part");
+    loop {
+        let is_over = sweep.try_wait().expect("a child").is_some();
+        assert!(!is_over, "{}", fs::read_to_string(&errors).unwrap_or_default());
+        if fs::read_to_string(&log).is_ok_and(|log| log.contains("Batch[2]")) {
+            return sweep;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Why the run of a sweep failed whose process `number` of MPI got `signal`.
+fn disturbed(sandbox: &Sandbox, kv_store: &str, options: &str, (number, signal): (u32, Signal)) -> String {
+    let turn = turn_of(3);
+    let mut sweep = started(sandbox, kv_store, options);
+    kill(process_of_rank(sandbox.folder.path(), number), signal).expect("it runs");
+    if signal == Signal::SIGSTOP {
+        // What is left is to wait for the time-out.
+        drop(turn);
+    }
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sandbox.left(), Vec::<String>::new());
+    let reason = sandbox.failure(&log_name(kv_store));
+    println!("{kv_store}: process {number} gets {signal}: {reason}");
+    reason
+}
+
+/// A rank or server that got SIGKILL, in the words of mpirun, which alone knows the signal, or of those that lost it, who may be
+/// faster.
+fn is_killed(reason: &str, name: &str, lost_it: &str) -> bool {
+    let by_mpirun = reason.starts_with(&format!("{name} on host "))
+        && (reason.contains(" was killed by signal 9 (SIGKILL)") || reason.contains(" died without a word"));
+    by_mpirun || (reason.contains(lost_it) && reason.contains(": that process has ended, or its host or link is down"))
+}
+
+#[test]
+fn a_server_that_is_killed_is_named() {
+    for kv_store in ["dist_sync", "dist_async"] {
+        let sandbox = Sandbox::real();
+        let reason = disturbed(&sandbox, kv_store, "--iters 100000 --servers 1", (2, Signal::SIGKILL));
+        assert!(
+            is_killed(&reason, "server 0 of 1", "the connection to server 0 of 1 on host "),
+            "{kv_store}: {reason}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_is_stopped_is_named_and_those_that_wait_for_it() {
+    let sandbox = Sandbox::real();
+    let reason = disturbed(&sandbox, "dist_sync", "--iters 100000 --servers 2", (3, Signal::SIGSTOP));
+    assert!(reason.starts_with("no progress for 10 s: server 1 of 2 on host "), "{reason}");
+    assert!(
+        reason.contains(": it is stopped, or its host or link is down; ranks 0-1 and server 0 wait for it in"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_worker_that_is_killed_ends_a_synchronous_run_and_is_named() {
+    let sandbox = Sandbox::real();
+    let reason = disturbed(&sandbox, "dist_sync", "--iters 100000 --servers 1", (1, Signal::SIGKILL));
+    assert!(is_killed(&reason, "rank 1 of 2", "the connection of rank 1 on host "), "{reason}");
+}
+
+#[test]
+fn an_asynchronous_run_goes_on_without_a_worker_and_does_not_count() {
+    let sandbox = Sandbox::real();
+    let reason = disturbed(&sandbox, "dist_async", "--iters 12 --servers 1", (1, Signal::SIGKILL));
+    assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");
+    assert!(sandbox.log(&log_name("dist_async")).contains("Batch[12]"), "rank 0 did all that it was asked for");
+    let (status, stdout, _) = run(ringmark("extract").arg(sandbox.path("out")));
+    assert_eq!(status, Some(1), "{stdout}");
+    assert!(stdout.contains("no run counts"), "{stdout}");
+}
+
+#[test]
+fn a_server_without_memory_is_named_before_it_takes_any() {
+    // AlexNet's 61.1 million weights: four arrays and the one push of the host's two ranks.
+    let needed = "its parts of the weights need 1.22 GB of memory for weights, momenta, sums and a worker's pushes, 0.";
+    let group = MemoryGroup::new("ringmark-server-test", 600 << 20).filter(|_| Uid::effective().is_root());
+    let in_group = group.as_ref().map(|group| format!("echo $$ >{}", group.processes().display()));
+    if in_group.is_none() {
+        eprintln!("not tested: this machine gives no control group for memory");
+    }
+    // The server is the third process. Its own limit, in kB; and the kernel's, which would end it without a word.
+    for limit in ["ulimit -d 1000000".to_owned()].into_iter().chain(in_group) {
+        let _turn = turn_of(3);
+        let sandbox = Sandbox::new(&format!("[ $rank = 2 ] && {limit}\nexec {} $words", worker().display()));
+        let mut sweep = ringmark(SWEEP);
+        sweep.args(words("--model alexnet --image-size 64 --batch-size 1 --iters 2 --kv-store dist_sync --servers 1"));
+        let (status, _, stderr) =
+            run(sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));
+        assert_eq!(status, Some(1), "{limit}: {stderr}");
+        let reason = sandbox.failure("1n2g/alexnet_b1_fp32_dist-sync_1.log");
+        println!("{limit}: {reason}");
+        let (name, said) = reason.split_once(": ").expect("who, and what");
+        assert!(name.starts_with("server 0 of 1 on host ") && said.starts_with(needed), "{limit}: {reason}");
+        assert!(
+            said.contains(" GB are available: choose more --servers, or hosts with more memory"),
+            "{limit}: {reason}"
+        );
+        wait_until("nobody is left", || sandbox.left().is_empty());
+    }
+}
