@@ -48,6 +48,8 @@ const NETWORKS: [(f64, f64); 3] = [(20e-6, 12e9), (20e-6, 3e9), (60e-6, 1e9)];
 enum Way {
     /// All over the owner's link, one host after the other.
     Straight,
+    /// The same, to the owners on all hosts at once.
+    AtOnce,
     /// In rounds, half of the hosts in each.
     Tree,
     /// From host to host, in pieces of 256 kB.
@@ -111,7 +113,7 @@ impl Cluster {
         inside
             + match way {
                 _ if case.nodes == 1 => 0.0,
-                Way::Straight => others * (latency + bytes / rate),
+                Way::Straight | Way::AtOnce => others * (latency + bytes / rate),
                 Way::Tree => f64::from(case.nodes).log2().ceil() * (latency + bytes / rate),
                 Way::Chain => bytes / rate + others * (latency + 256e3_f64.min(bytes) / rate),
             }
@@ -194,15 +196,23 @@ impl Cluster {
                 let end = |rank: usize| done[rank / a_host].max(compute(rank)) + slow * 0.002;
                 (0..ranks).map(|rank| (end(rank), end(rank) + slow * 0.001)).collect()
             }
-            Exchange::Owners(kv_store, _) => {
+            Exchange::Owners(kv_store, kind) => {
                 let root = |bucket: usize| if kv_store == KvStore::Nccl { 0 } else { owners(&BUCKETS, ranks)[bucket] };
                 let way = |bucket: usize| slow * self.way(case, (BUCKETS[bucket] * 4) as f64);
-                let summed = (0..BUCKETS.len())
-                    .fold(0.0, |done: f64, bucket| latest(0..ranks, bucket, BUCKETS.len()).max(done) + way(bucket));
+                // What goes over one link after the other.
+                let link = |bucket: usize| if kind == Way::AtOnce { root(bucket) / a_host } else { 0 };
+                let (mut done, mut back) = (vec![0.0_f64; case.nodes as usize], vec![0.0_f64; case.nodes as usize]);
+                for bucket in 0..BUCKETS.len() {
+                    let done = &mut done[link(bucket)];
+                    *done = latest(0..ranks, bucket, BUCKETS.len()).max(*done) + way(bucket);
+                    back[link(bucket)] += way(bucket);
+                }
+                let longest = |links: &[f64]| links.iter().copied().fold(0.0, f64::max);
+                let summed = longest(&done);
                 let mut held = vec![0; ranks];
                 (0..BUCKETS.len()).for_each(|bucket| held[root(bucket)] += BUCKETS[bucket]);
                 let share = *held.iter().max().expect("a rank") as f64 / BUCKETS.iter().sum::<usize>() as f64;
-                let shared = summed + slow * UPDATE * share + (0..BUCKETS.len()).map(way).sum::<f64>();
+                let shared = summed + slow * UPDATE * share + longest(&back);
                 // Who only sends has done so sooner than the owner has all.
                 let last = BUCKETS.len() - 1;
                 let of_rank = |rank: usize| {
@@ -349,6 +359,7 @@ fn assert_covered(exchange: Exchange, most_off: f64) {
 fn twice_the_hosts_of_owners_are_in_the_band_however_arrays_travel() {
     for (kv_store, way) in [
         (KvStore::Device, Way::Straight),
+        (KvStore::Device, Way::AtOnce),
         (KvStore::Device, Way::Tree),
         (KvStore::Device, Way::Chain),
         (KvStore::Nccl, Way::Straight),

@@ -6,7 +6,9 @@
 //! most. The same holds where the longest of the parts hides the others.
 //!
 //! ```text
-//! an owner a bucket, bucket after bucket
+//! an owner a bucket
+//!     to balanced owners on all hosts at once                  (k - 1) / k
+//!   bucket after bucket
 //!     sent on from host to host, in pieces (a chain)           1
 //!     half of the hosts send to the other half (a tree)        log2 k
 //!     every host sends to the owner's (straight)               k - 1
@@ -76,7 +78,7 @@ impl Laws {
 /// Of owners on so many hosts, at least two.
 pub fn owners(hosts: u32) -> Laws {
     let hosts = f64::from(hosts);
-    Laws { parts: vec![1.0, hosts.log2(), hosts - 1.0], messages: Vec::new() }
+    Laws { parts: vec![(hosts - 1.0) / hosts, 1.0, hosts.log2(), hosts - 1.0], messages: Vec::new() }
 }
 
 /// Servers of one case, and who pushes to them.
@@ -282,9 +284,10 @@ mod tests {
         let with = |seen: f64, exposed: f64, hidden: f64| growth.of(exposed, hidden, Some((seen, 0.0)));
         assert_eq!(with(1.0, 1.0, 0.0), Band::between(1.0, 1.0));
         let tree = with(1.0, 2.0, 0.0);
-        assert_eq!((tree.low, tree.high), (3.0, 4.0));
+        // As little as owners at once: half of what came between, 1/2 to 3/4, comes between 3/4 and 7/8.
+        assert_eq!((tree.low, tree.high), (2.5, 4.0));
         let straight = with(1.0, 3.0, 0.0);
-        assert_eq!((straight.low, straight.high), (5.0, 7.0));
+        assert_eq!((straight.low, straight.high), (4.0, 7.0));
         // What is hidden may come out.
         assert!(with(1.0, 2.0, 1.0).high > tree.high);
         assert_eq!(growth.of(2.0, 0.0, Some((1.0, f64::INFINITY))).high, 2.0 * 7.0 / 3.0);
