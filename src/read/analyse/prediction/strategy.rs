@@ -6,12 +6,16 @@ use std::collections::BTreeSet;
 use ringmark_record::benchmark::exchange::Wire;
 use ringmark_record::benchmark::kv_store::placement::{bytes_by_server, owners, place};
 use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore};
+use ringmark_record::benchmark::train::compression::{GradientCompression, sums_a_word};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::stats::exchange_growth::{self, Laws, Servers};
 
 use crate::read::analyse::figures::{CaseRuns, Group};
+
+/// 2-bit codes over fp32.
+const TWO_BITS: f64 = 1.0 / 16.0;
 
 /// Of gradients: what is more is no record of a run.
 const MOST_BYTES: u128 = 1 << 48;
@@ -43,8 +47,10 @@ pub struct ServerSetup {
     pub on_one_host: u32,
     /// Whether every rank pushes for itself.
     pub every_rank_pushes: bool,
-    /// Bytes pushed over bytes that come back.
+    /// Bytes pushed over those of the weights in fp32.
     pub pushed_share: f64,
+    /// Whether what comes back are sums of 2-bit codes, packed, and not weights.
+    pub sums_come_back: bool,
     placement: KeyPlacement,
     /// Values of each array, in the order of the network.
     arrays: Vec<usize>,
@@ -170,6 +176,8 @@ impl ServerSetup {
             Some((used, ranks.collect::<BTreeSet<&str>>()))
         });
         let (mut are_on_rank_hosts, mut on_one_host) = (true, 1);
+        let compression = group.conditions.recorded.as_ref().map(|recorded| recorded.config.gradient_compression);
+        let sums_come_back = matches!(compression, Some(GradientCompression::TwoBit { .. }));
         let mut pushed_share = wire.bytes() as f64 / Wire::Fp32.bytes() as f64;
         if let Some((used, ranks)) = &used {
             let hosts: BTreeSet<&str> = used.servers.iter().map(|server| server.host.as_str()).collect();
@@ -185,7 +193,9 @@ impl ServerSetup {
             on_one_host = used.servers.len().div_ceil(hosts.len().max(1)) as u32;
             let most = |bytes: &[Bytes]| bytes.iter().map(|bytes| bytes.0).max().unwrap_or(0) as f64;
             let (pushed, pulled) = (most(&used.sent_by_rank), most(&used.received_by_rank));
-            if pushed > 0.0 && pulled > 0.0 {
+            if sums_come_back {
+                pushed_share = TWO_BITS;
+            } else if pushed > 0.0 && pulled > 0.0 {
                 pushed_share = pushed / pulled;
             }
         }
@@ -197,6 +207,7 @@ impl ServerSetup {
             // The ranks of a host add up first where they share its memory.
             every_rank_pushes: device != DeviceKind::Cpu,
             pushed_share,
+            sums_come_back,
             placement: config.key_placement,
             // Recorded as backward has them.
             arrays: arrays.into_iter().rev().collect(),
@@ -227,10 +238,12 @@ impl ServerSetup {
         let parts = place(&self.arrays, number as usize, self.placement);
         let bytes: Vec<f64> = bytes_by_server(&parts, number as usize).iter().map(|bytes| bytes.0 as f64).collect();
         let all = bytes.iter().sum::<f64>();
+        let pushers_per_host = if self.every_rank_pushes { case.gpus_per_node } else { 1 };
+        let in_a_word = if self.sums_come_back { sums_a_word(case.nodes * pushers_per_host) } else { 1 };
         let of_server = |server: usize| parts.iter().filter(|part| part.server == server).count();
         Servers {
             rank_hosts: case.nodes,
-            pushers_per_host: if self.every_rank_pushes { case.gpus_per_node } else { 1 },
+            pushers_per_host,
             on_one_host: if self.are_on_rank_hosts {
                 number.div_ceil(case.nodes)
             } else {
@@ -241,7 +254,35 @@ impl ServerSetup {
             parts: parts.len(),
             parts_of_server: (0..number as usize).map(of_server).max().unwrap_or(0),
             pushed: self.pushed_share * all,
-            pulled: all,
+            pulled: all / f64::from(in_a_word),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_codes_grow_with_those_that_push() {
+        let setup = |sums_come_back, every_rank_pushes| ServerSetup {
+            number: Some(1),
+            asked: None,
+            are_on_rank_hosts: false,
+            on_one_host: 1,
+            every_rank_pushes,
+            pushed_share: if sums_come_back { TWO_BITS } else { 1.0 },
+            sums_come_back,
+            placement: KeyPlacement::Balanced,
+            arrays: vec![1600, 6400],
+        };
+        let moved = |setup: ServerSetup, case: &str| {
+            let servers = setup.servers(case.parse().expect("a case"), 1);
+            (servers.pushed, servers.pulled)
+        };
+        assert_eq!(moved(setup(false, false), "4n2g"), (32_000.0, 32_000.0));
+        // Ten sums of four in a word, seven of eight.
+        assert_eq!(moved(setup(true, false), "4n2g"), (2000.0, 3200.0));
+        assert_eq!(moved(setup(true, true), "4n2g"), (2000.0, 32_000.0 / 7.0));
     }
 }

@@ -92,6 +92,15 @@ impl From<GradientCompression> for String {
     }
 }
 
+/// How many sums of the 2-bit codes of so many workers a word of 4 bytes holds, each a digit of base `2 workers + 1`.
+///
+/// Of 4 workers a sum is one of 9 multiples of the threshold, and `9^10 <= 2^32 < 9^11`: 10.
+pub fn sums_a_word(workers: u32) -> u32 {
+    let base = 2 * u64::from(workers) + 1;
+    let fits = |digits: &u32| base.checked_pow(*digits).is_some_and(|values| values <= 1 << 32);
+    (1..=32).take_while(fits).last().unwrap_or(1)
+}
+
 /// What a code did in a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompressionUse {
@@ -180,6 +189,11 @@ mod tests {
             let error = text.parse::<GradientCompression>().expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_word_holds_what_32_bits_can() {
+        assert_eq!([1, 2, 4, 8, 100, 40_000, 2_000_000_000].map(sums_a_word), [20, 13, 10, 7, 4, 1, 1]);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! is the next digit: no division, and no error, because the fraction is less than one step too large. Digit i of word w is value
 //! `i x words + w`, so that neighbours in memory are neighbours in a vector register.
 
+use ringmark_record::benchmark::train::compression::sums_a_word;
+
 /// Words that are worked on at once: in registers and the first cache.
 const BLOCK: usize = 128;
 
@@ -22,10 +24,7 @@ pub struct PackedSums {
 impl PackedSums {
     /// Of codes with this threshold.
     pub fn new(threshold: f32, workers: u32) -> PackedSums {
-        let base = 2 * workers + 1;
-        let whole = |digits: &u32| u64::from(base).checked_pow(*digits).is_some_and(|values| values <= 1 << 32);
-        let digits = (1..=32).take_while(whole).count().max(1);
-        PackedSums { workers, base, digits, threshold }
+        PackedSums { workers, base: 2 * workers + 1, digits: sums_a_word(workers) as usize, threshold }
     }
 
     /// Of so many sums: a multiple of 4.
@@ -91,10 +90,8 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn a_word_holds_what_32_bits_can() {
-        let digits = |workers| PackedSums::new(0.5, workers).digits;
-        assert_eq!([1, 2, 4, 8, 100, 40_000, 2_000_000_000].map(digits), [20, 13, 10, 7, 4, 1, 1]);
-        assert_eq!(PackedSums::new(0.5, 4).bytes(25), 12);
+    fn a_word_holds_ten_sums_of_four_workers() {
+        assert_eq!([9, 10, 11, 25].map(|values| PackedSums::new(0.5, 4).bytes(values)), [4, 4, 8, 12]);
         assert_eq!(PackedSums::new(0.5, 4).bytes(0), 0);
     }
 
