@@ -189,3 +189,46 @@ fn what_does_not_go_with_a_kv_store_is_refused_in_words() {
         assert!(stdout.contains(&format!("--kv-store dist_sync --servers {servers}")), "{stdout}");
     }
 }
+
+/// Words of the code of each of LeNet's arrays, 16 values a word, and of the packed sums of one that pushes, 20 a word.
+const LENET_CODE: u64 = 4 * (32 + 2 + 1563 + 4 + 25_000 + 32 + 313 + 1);
+const LENET_SUMS: u64 = 4 * (25 + 1 + 1250 + 3 + 20_000 + 25 + 250 + 1);
+
+#[test]
+fn codes_move_their_own_bytes_and_the_error_is_what_they_leave_out() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for (servers, options) in [
+        (0, "--kv-store ring --gradient-compression 2bit --bucket-mb 0 --tail-mb 0"),
+        (1, "--kv-store dist_sync --gradient-compression 2bit"),
+        (1, "--kv-store dist_sync --gradient-compression topk:0.5 --optimizer sgd"),
+        (1, "--kv-store dist_async --gradient-compression 2bit:0.01 --optimizer sgd"),
+    ] {
+        let options = format!("--model mxnet-lenet -n 3 -w 1 {options}");
+        let (record, used, stdout) = sound(&sandbox, servers, &options);
+        let result = &record.results[0];
+        let timing = result.sides().into_iter().find_map(|(_, timing)| timing).expect("one side");
+        assert_eq!(timing.wrong, None, "{options}: what is left out is no mistake");
+        assert!(used.error_by_rank.iter().all(|error| *error > 0.02 && *error < 3.0), "{options}: {used:?}");
+        let code = used.compression.as_ref().expect("a code");
+        assert!(code.residual_norm[0] > 0.0, "{options}: {code:?}");
+        let form = record.config.gradient_compression.to_string();
+        assert!(stdout.contains(&format!(" iterations, wire {form}, added in fp32, ")), "{options}: {stdout}");
+        let counted = used.kv_store.as_ref().map(|used| (bytes(&used.sent_by_rank), bytes(&used.received_by_rank)));
+        match (servers, form.as_str()) {
+            (0, _) => assert_eq!(
+                (bytes(&used.asked_out_by_rank), bytes(&used.asked_in_by_rank), code.received.0),
+                (vec![LENET_CODE; 2], vec![LENET_CODE; 2], LENET_CODE)
+            ),
+            (_, "2bit:0.5") => {
+                let (out, back) = (LENET_CODE + 8 * 24, LENET_SUMS + 8 * 24);
+                assert_eq!(counted, Some((vec![out, 0], vec![back, 0])), "rank 0 pushes for both");
+                assert_eq!((code.code.0, code.received.0), (LENET_CODE, LENET_SUMS));
+            }
+            // Weights come back in fp32.
+            _ => assert_eq!(code.received.0, LENET, "{options}: {code:?}"),
+        }
+    }
+    let error = refused(&mut sandbox.worker_ranks(1, "-b 8 -e 64 --gradient-compression 2bit"), 2);
+    assert!(error.contains("2bit:0.5 codes the gradients of a network: give --model"), "{error}");
+}

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use ringmark_record::benchmark::compression::CompressionUse;
 use ringmark_record::benchmark::exchange::Wire;
-use ringmark_record::benchmark::train::compression::CompressionUse;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::units::Bytes;
 

@@ -9,6 +9,8 @@
 //! What they share: [`cores`], what a rank gets of its host; [`exchange`], how gradients are exchanged; [`kv_store`], where they are summed and weights updated; [`warning`], what a reader of a record is warned of.
 
 pub mod bandwidth;
+pub mod compression;
+mod compression_options;
 pub mod cores;
 pub mod exchange;
 mod hierarchical;

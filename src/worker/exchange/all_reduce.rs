@@ -107,8 +107,11 @@ impl GradientExchange for AllReduce {
         ExchangeArrays { wire: self.reducer.wire(), result, in_place: self.in_place }
     }
 
-    /// Of values, not of codes, which have their own count.
+    /// Of values, or of codes, which go from each rank to all others.
     fn asked_bytes(&self) -> Option<[u64; 2]> {
+        if let Some(coded) = self.reducer.coded() {
+            return Some([u64::from(self.summed_ranks - 1) * coded.code.0; 2]);
+        }
         let bytes =
             |elements| Collective::AllReduce { elements }.bytes(self.rank, self.summed_ranks, self.wire.bytes());
         let buckets = self.reducer.buckets().into_iter();

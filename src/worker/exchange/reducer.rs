@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
+use ringmark_record::benchmark::compression::CompressionUse;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::Bytes;
@@ -15,6 +16,7 @@ use tch::Tensor;
 use crate::exchange::bucket::{Bucket, BucketPlan};
 use crate::ffi::shim::{self, GradientObserver};
 use crate::job::heartbeat;
+use crate::job::world::World;
 use crate::measure::mark::Mark;
 use crate::measure::step_timer::InBackward;
 
@@ -75,6 +77,18 @@ pub struct Coded {
     pub received: Bytes,
     /// Gradients of a step.
     pub elements: usize,
+}
+
+impl Coded {
+    /// The same of all ranks, for a record; they call it together.
+    pub fn used(self, world: &World, has_servers: bool) -> CompressionUse {
+        let Coded { residual_norm, code, received, elements } = self;
+        let residual_norm = world.gather(&[residual_norm]).concat();
+        match has_servers {
+            true => CompressionUse::with_servers(residual_norm, code, received, elements),
+            false => CompressionUse::new(residual_norm, code, elements),
+        }
+    }
 }
 
 /// What is reduced, by what, and how far the current step is.

@@ -1,8 +1,8 @@
 //! What a strategy and its servers are asked to do, and by which rule a sum of gradients changes the weights.
 
+use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
 use ringmark_record::benchmark::kv_store::KvStoreConfig;
-use ringmark_record::benchmark::train::compression::GradientCompression;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::dtype::Dtype;
 

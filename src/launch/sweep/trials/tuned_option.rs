@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
+use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::exchange::Wire;
 use ringmark_record::benchmark::kv_store::KvStore;
-use ringmark_record::benchmark::train::compression::GradientCompression;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::options::option_table;
 

@@ -211,6 +211,11 @@ impl Evidence {
             record.config.optimizer == OptimizerChoice::None,
             "the weight update is in its times: measure it without --optimizer"
         );
+        let compression = record.config.gradient_compression;
+        ensure!(
+            compression.is_none(),
+            "it is of --gradient-compression {compression}, and a prediction takes sums of values: measure it without"
+        );
         let kv_store = record.config.kv_store.kv_store;
         ensure!(
             kv_store == KvStore::Ring,

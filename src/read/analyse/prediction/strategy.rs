@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use ringmark_record::benchmark::compression::{GradientCompression, sums_a_word};
 use ringmark_record::benchmark::exchange::Wire;
 use ringmark_record::benchmark::kv_store::placement::{bytes_by_server, owners, place};
 use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore};
-use ringmark_record::benchmark::train::compression::{GradientCompression, sums_a_word};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::Bytes;

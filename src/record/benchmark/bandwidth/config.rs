@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
@@ -99,6 +100,9 @@ pub struct BandwidthConfig {
     /// Where a network's gradients are summed and weights updated.
     #[serde(flatten)]
     pub kv_store: KvStoreConfig,
+    /// The code that a network's gradients are exchanged by.
+    #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
+    pub gradient_compression: GradientCompression,
     /// Measured iterations of each size.
     pub iterations: u32,
     /// Iterations before them that no figure holds.
@@ -125,6 +129,7 @@ impl Default for BandwidthConfig {
             threads: None,
             exchange: ExchangeConfig::default(),
             kv_store: KvStoreConfig::default(),
+            gradient_compression: GradientCompression::None,
             iterations: 20,
             warmup: 5,
             check: true,

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::bandwidth::nullable;
+use crate::benchmark::compression::CompressionUse;
 use crate::benchmark::kv_store::{KvStore, KvStoreUse, ServerUse};
 use crate::dimension::units::Bytes;
 
@@ -21,6 +22,9 @@ pub struct GradientsUse {
     /// What owners hold, or what servers and ranks held and counted; `None` with `ring`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_store: Option<KvStoreUse>,
+    /// What a code did, where one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionUse>,
     /// `sum |got - expected| / sum |expected|` on each rank, of its worst iteration; of the weights at the end where ranks do
     /// not wait for each other. Empty where nothing was checked, `null` in the file where it is not finite.
     #[serde(default, with = "nullable")]
@@ -52,6 +56,7 @@ impl GradientsUse {
                 lines.push(format!("{store}: server {number} on host {host}: out {out} MB, in {into} MB"));
             }
         }
+        lines.extend(self.compression.as_ref().map(|used| format!("{store}: {}", used.text())));
         if !self.error_by_rank.is_empty() {
             let errors: Vec<String> = self.error_by_rank.iter().map(|error| format!("{error:.6}")).collect();
             lines.push(format!("{store}: error by rank: {}", errors.join(", ")));

@@ -129,6 +129,17 @@ impl Options for BandwidthConfig {
             let option = option.within(|config: &BandwidthConfig| &config.kv_store, |config| &mut config.kv_store);
             if option.name() == "kv-store" { option.aliases(&["kvstore"]) } else { option }
         }));
+        options.push(
+            OptionSpec::of(
+                "gradient-compression",
+                "CODE",
+                "Form in which the gradients of --model are exchanged: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD \
+                 (measure.py's --gc-type), or topk:RATIO; the error is then what the code leaves out",
+                |config: &BandwidthConfig| config.gradient_compression.shown(),
+                |config, text| config.gradient_compression.set(&mut config.exchange, text),
+            )
+            .default_is("none"),
+        );
         options
     }
 }
@@ -262,7 +273,8 @@ impl BandwidthConfig {
             self.operation
         );
         self.kv_store.check(&self.exchange, Dtype::Fp32, false)?;
-        let kv_store = self.kv_store.kv_store;
+        let (kv_store, compression) = (self.kv_store.kv_store, self.gradient_compression);
+        compression.check(&self.exchange, kv_store, self.device)?;
         let Messages::Sizes { begin, end, growth } = self.messages else {
             ensure!(
                 self.operation == Operation::AllReduce || kv_store == KvStore::Ring,
@@ -282,6 +294,12 @@ impl BandwidthConfig {
             );
             return Ok(());
         };
+        ensure!(
+            compression.is_none(),
+            "--gradient-compression {compression} codes the gradients of a network: give --model, as --model {}, or leave \
+             --gradient-compression out",
+            Model::default()
+        );
         ensure!(
             kv_store == KvStore::Ring,
             "--kv-store {kv_store} exchanges the gradients of a network: give --model, as --model {}, or leave --kv-store out{}",
@@ -337,6 +355,7 @@ mod tests {
 
     use super::*;
     use crate::benchmark::bandwidth::config::Arrays;
+    use crate::benchmark::compression::GradientCompression;
     use crate::benchmark::exchange::{NcclAlgorithm, Switch, Wire};
     use crate::benchmark::kv_store::KeyPlacement;
     use crate::dimension::device::DeviceChoice;
@@ -380,6 +399,7 @@ mod tests {
                 hierarchical: Some(Switch::On),
             },
             kv_store: KvStoreConfig::default(),
+            gradient_compression: GradientCompression::None,
             iterations: 7,
             warmup: 0,
             check: false,
@@ -393,6 +413,10 @@ mod tests {
             KvStoreConfig { kv_store: KvStore::DistAsync, servers: Some(2), key_placement: KeyPlacement::Hash };
         let gradients = BandwidthConfig { messages, optimizer: OptimizerChoice::Sgd, kv_store, ..sizes };
         assert_eq!(parse(&arguments(&gradients)), gradients);
+        let exchange = ExchangeConfig { wire: Wire::Fp32, ..gradients.exchange };
+        let coded =
+            BandwidthConfig { gradient_compression: GradientCompression::TopK { ratio: 0.25 }, exchange, ..gradients };
+        assert_eq!(parse(&arguments(&coded)), coded);
     }
 
     #[test]
@@ -471,6 +495,15 @@ mod tests {
         assert!(operation.contains("--op measures one operation by sizes"), "{operation}");
         let operation = error(by(KvStore::Local, gradients, none, Operation::AllGather));
         assert!(operation.contains("--op all_gather measures one operation, and --kv-store local"), "{operation}");
+        let coded = |kv_store, messages| BandwidthConfig {
+            gradient_compression: GradientCompression::TwoBit { threshold: 0.5 },
+            ..by(kv_store, messages, none, all_reduce)
+        };
+        assert!(
+            error(coded(KvStore::Ring, of_sizes)).contains("2bit:0.5 codes the gradients of a network: give --model")
+        );
+        assert!(error(coded(KvStore::Device, gradients)).contains("--kv-store is device: its owners get sums"));
+        coded(KvStore::DistSync, gradients).validate().expect("servers decode");
         let asynchronous = error(by(KvStore::DistAsync, gradients, none, all_reduce));
         assert!(asynchronous.contains("--kv-store dist_async needs --optimizer sgd"), "{asynchronous}");
         assert!(asynchronous.contains("MXNet: Updater needs to be set for async mode"), "{asynchronous}");

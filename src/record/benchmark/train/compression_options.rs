@@ -1,105 +1,44 @@
-//! The option `--gradient-compression`: how it is typed and shown, and what does not go with it. Half precision is the
-//! wire's own (`--wire`), and this option only another name for it.
+//! What of training does not go with a code, and training without any exchange.
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 
-use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
-use crate::benchmark::kv_store::{KvStore, KvStoreConfig};
-use crate::benchmark::train::compression::GradientCompression;
+use crate::benchmark::compression::GradientCompression;
+use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::config::TrainConfig;
-use crate::dimension::device::DeviceChoice;
 use crate::dimension::dtype::Dtype;
 
 /// Refuses what does not go with a code; the message names both options.
 pub fn check(config: &TrainConfig) -> anyhow::Result<()> {
     let compression = config.gradient_compression;
-    if compression.is_none() {
-        return Ok(());
-    }
-    let ExchangeConfig { backend, wire, .. } = config.exchange;
+    compression.check(&config.exchange, config.kv_store.kv_store, config.device)?;
     ensure!(
-        backend != BackendChoice::None,
-        "--gradient-compression {compression} codes what is exchanged, and --backend none exchanges nothing: leave one of them out"
-    );
-    let kv_store = config.kv_store.kv_store;
-    if let Some(why) = no_codes(kv_store) {
-        bail!(
-            "--gradient-compression {compression} goes with --kv-store ring and dist_*, and --kv-store is {kv_store}: {why}. \
-             Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync"
-        );
-    }
-    ensure!(
-        wire == Wire::Fp32,
-        "--gradient-compression {compression} and --wire {wire} contradict each other: a code has a form of its own, leave \
-         --wire out"
-    );
-    ensure!(
-        config.dtype != Dtype::Fp16,
+        compression.is_none() || config.dtype != Dtype::Fp16,
         "--gradient-compression {compression} needs finite gradients, and --dtype fp16 finds its loss scale by gradients that \
          are not: choose --dtype bf16 or fp32"
     );
     ensure!(
-        !config.autotune,
+        compression.is_none() || !config.autotune,
         "--gradient-compression {compression} and --autotune do not go together: trial steps would leave their residual in \
          the training that follows. Choose --bucket-mb by hand"
-    );
-    ensure!(
-        config.device != DeviceChoice::Cuda,
-        "--gradient-compression {compression} codes in host memory, --device is cuda: there are no kernels for it yet, choose \
-         --gradient-compression fp16 or bf16"
     );
     Ok(())
 }
 
-/// Why a kv-store takes no codes; `None` where it does.
-fn no_codes(kv_store: KvStore) -> Option<&'static str> {
-    match kv_store {
-        KvStore::Local => Some("MXNet's ignores the code and sends values"),
-        KvStore::Nccl => Some("MXNet's refuses codes too, which NCCL cannot add"),
-        KvStore::Device => Some("its owners get sums, and codes cannot be added on the way"),
-        KvStore::Ring | KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync => {
-            None
-        }
-    }
-}
-
-/// What the option shows: a code alone; half precision shows as the wire's type.
+/// What the option shows.
 pub fn text(config: &TrainConfig) -> String {
-    let compression = config.gradient_compression;
-    if compression.is_none() { String::new() } else { compression.to_string() }
+    config.gradient_compression.shown()
 }
 
 /// Takes what was typed, after `--wire` and `--backend`.
 pub fn set(config: &mut TrainConfig, text: &str) -> anyhow::Result<()> {
-    let wire = match text {
-        "fp16" => Wire::Fp16,
-        "bf16" => Wire::Bf16,
-        _ => {
-            config.gradient_compression = text.parse()?;
-            let is_wire_s = text == "none" && config.exchange.wire != Wire::Fp32;
-            ensure!(!is_wire_s, "contradicts --wire {}: give one of them", config.exchange.wire);
-            return Ok(());
-        }
-    };
-    let typed = config.exchange.wire;
-    ensure!(typed == Wire::Fp32 || typed == wire, "contradicts --wire {typed}: give one of them");
-    ensure!(
-        config.exchange.backend != BackendChoice::None,
-        "compresses what is exchanged, and --backend none exchanges nothing: leave one of them out"
-    );
-    config.exchange.wire = wire;
-    config.gradient_compression = GradientCompression::None;
-    Ok(())
+    config.gradient_compression.set(&mut config.exchange, text)
 }
 
 impl TrainConfig {
     /// In what form gradients go: the wire's type, or the code.
     pub fn wire_text(&self) -> String {
-        if self.gradient_compression.is_none() {
-            self.exchange.wire.to_string()
-        } else {
-            self.gradient_compression.to_string()
-        }
+        self.gradient_compression.form(self.exchange.wire)
     }
 
     /// The same ranks without any exchange: the baseline of what it costs.
@@ -116,6 +55,9 @@ impl TrainConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmark::exchange::Wire;
+    use crate::benchmark::kv_store::KvStore;
+    use crate::dimension::device::DeviceChoice;
 
     #[test]
     fn half_precision_is_the_wire_s_and_contradictions_are_refused() {

@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::SweepProfile;
+use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
 use crate::benchmark::kv_store::KvStoreConfig;
-use crate::benchmark::train::compression::GradientCompression;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;

@@ -191,9 +191,9 @@ mod tests {
 
     use super::*;
     use crate::benchmark::SweepProfile;
+    use crate::benchmark::compression::GradientCompression;
     use crate::benchmark::exchange::{BackendChoice, NcclAlgorithm, Switch, Wire};
     use crate::benchmark::kv_store::{KeyPlacement, KvStore};
-    use crate::benchmark::train::compression::GradientCompression;
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
     use crate::dimension::layout::LayoutChoice;

@@ -8,9 +8,9 @@ use anyhow::{Context, anyhow, bail, ensure};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::compression::CompressionUse;
 use crate::benchmark::exchange::{BackendChoice, Wire};
 use crate::benchmark::kv_store::KvStoreUse;
-use crate::benchmark::train::compression::CompressionUse;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::work_load::WorkDivision;

@@ -117,7 +117,6 @@ fn is_all_reduce(config: &BandwidthConfig) -> bool {
 
 fn header(record: &BandwidthRecord) -> Vec<String> {
     let BandwidthRecord { config, backend, sum_dtype, environment, ranks, .. } = record;
-    let exchange = &config.exchange;
     let check = if config.check { "checked" } else { "not checked" };
     let mut lines = vec![
         format!(
@@ -129,7 +128,7 @@ fn header(record: &BandwidthRecord) -> Vec<String> {
         format!(
             "{} iterations, wire {}, results {check}, optimizer {}",
             measured_and_warmup(config.iterations, config.warmup),
-            exchange.wire.with_sum(*sum_dtype),
+            config.gradient_compression.with_sum(config.exchange.wire, *sum_dtype),
             config.optimizer
         ),
     ];

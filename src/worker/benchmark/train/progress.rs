@@ -81,7 +81,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
         header.buckets.len(),
         header.backend,
         config.overlap,
-        wire(header)
+        header.config.gradient_compression.with_sum(header.config.exchange.wire, header.sum_dtype)
     ));
     lines.extend(config.kv_store.line());
     if let Some(Tuning { trials, chosen }) = &header.tuning {
@@ -95,17 +95,6 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
     }
     lines.extend(environment::lines(environment, ranks));
     lines
-}
-
-/// `fp16, added in fp32`, `2bit:0.5, added in fp32`.
-fn wire(header: &RunHeader) -> String {
-    let RunHeader { config, sum_dtype, .. } = header;
-    match sum_dtype {
-        Some(sum_dtype) if !config.gradient_compression.is_none() => {
-            format!("{}, added in {sum_dtype}", config.wire_text())
-        }
-        _ => config.exchange.wire.with_sum(*sum_dtype),
-    }
 }
 
 fn training(config: &TrainConfig) -> String {

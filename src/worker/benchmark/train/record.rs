@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::Result;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
 use ringmark_record::benchmark::measured_and_warmup;
-use ringmark_record::benchmark::train::compression::CompressionUse;
 use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
 use ringmark_record::dimension::phase::{Phase, Phases};
@@ -55,13 +54,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         peak_memory,
         matrix_product,
         kv_store,
-        compression: coded.map(|Coded { residual_norm, code, received, elements }| {
-            let residual_norm = world.gather(&[residual_norm]).concat();
-            match header.config.kv_store.kv_store.has_servers() {
-                true => CompressionUse::with_servers(residual_norm, code, received, elements),
-                false => CompressionUse::new(residual_norm, code, elements),
-            }
-        }),
+        compression: coded.map(|coded| coded.used(world, header.config.kv_store.kv_store.has_servers())),
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
         rank_use: counters.ranks,

@@ -15,7 +15,7 @@ pub mod top_k;
 pub mod two_bit;
 
 use anyhow::{Result, ensure};
-use ringmark_record::benchmark::train::compression::GradientCompression;
+use ringmark_record::benchmark::compression::GradientCompression;
 
 use crate::exchange::codec::finite::NotFinite;
 use crate::exchange::codec::top_k::TopK;

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use anyhow::Result;
+use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::kv_store::server_memory;
-use ringmark_record::benchmark::train::compression::GradientCompression;
 use ringmark_record::dimension::units::Bytes;
 use tch::{Device, Kind, Tensor};
 

@@ -1,0 +1,92 @@
+//! The option `--gradient-compression`: how it is typed and shown, and what does not go with a code. Half precision is the
+//! wire's own (`--wire`), and this option only another name for it.
+
+use anyhow::{bail, ensure};
+
+use crate::benchmark::compression::GradientCompression;
+use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
+use crate::benchmark::kv_store::KvStore;
+use crate::dimension::device::DeviceChoice;
+
+impl GradientCompression {
+    /// Refuses what does not go with a code; the message names both options.
+    pub fn check(self, exchange: &ExchangeConfig, kv_store: KvStore, device: DeviceChoice) -> anyhow::Result<()> {
+        if self.is_none() {
+            return Ok(());
+        }
+        let ExchangeConfig { backend, wire, .. } = exchange;
+        ensure!(
+            *backend != BackendChoice::None,
+            "--gradient-compression {self} codes what is exchanged, and --backend none exchanges nothing: leave one of them out"
+        );
+        if let Some(why) = no_codes(kv_store) {
+            bail!(
+                "--gradient-compression {self} goes with --kv-store ring and dist_*, and --kv-store is {kv_store}: {why}. Choose \
+                 --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync"
+            );
+        }
+        ensure!(
+            *wire == Wire::Fp32,
+            "--gradient-compression {self} and --wire {wire} contradict each other: a code has a form of its own, leave --wire out"
+        );
+        ensure!(
+            device != DeviceChoice::Cuda,
+            "--gradient-compression {self} codes in host memory, --device is cuda: there are no kernels for it yet, choose \
+             --gradient-compression fp16 or bf16"
+        );
+        Ok(())
+    }
+
+    /// What the option shows: a code alone; half precision shows as the wire's type.
+    pub fn shown(self) -> String {
+        if self.is_none() { String::new() } else { self.to_string() }
+    }
+
+    /// In what form gradients go: the code, or the wire's type.
+    pub fn form(self, wire: Wire) -> String {
+        if self.is_none() { wire.to_string() } else { self.to_string() }
+    }
+
+    /// `2bit:0.5, added in fp32`; of values as [`Wire::with_sum`] has it.
+    pub fn with_sum(self, wire: Wire, sum_dtype: Option<Wire>) -> String {
+        match sum_dtype {
+            Some(sum_dtype) if !self.is_none() => format!("{self}, added in {sum_dtype}"),
+            _ => wire.with_sum(sum_dtype),
+        }
+    }
+
+    /// Takes what was typed, after `--wire` and `--backend`.
+    pub fn set(&mut self, exchange: &mut ExchangeConfig, text: &str) -> anyhow::Result<()> {
+        let wire = match text {
+            "fp16" => Wire::Fp16,
+            "bf16" => Wire::Bf16,
+            _ => {
+                *self = text.parse()?;
+                let is_wire_s = text == "none" && exchange.wire != Wire::Fp32;
+                ensure!(!is_wire_s, "contradicts --wire {}: give one of them", exchange.wire);
+                return Ok(());
+            }
+        };
+        let typed = exchange.wire;
+        ensure!(typed == Wire::Fp32 || typed == wire, "contradicts --wire {typed}: give one of them");
+        ensure!(
+            exchange.backend != BackendChoice::None,
+            "compresses what is exchanged, and --backend none exchanges nothing: leave one of them out"
+        );
+        exchange.wire = wire;
+        *self = GradientCompression::None;
+        Ok(())
+    }
+}
+
+/// Why a kv-store takes no codes; `None` where it does.
+fn no_codes(kv_store: KvStore) -> Option<&'static str> {
+    match kv_store {
+        KvStore::Local => Some("MXNet's ignores the code and sends values"),
+        KvStore::Nccl => Some("MXNet's refuses codes too, which NCCL cannot add"),
+        KvStore::Device => Some("its owners get sums, and codes cannot be added on the way"),
+        KvStore::Ring | KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync => {
+            None
+        }
+    }
+}
