@@ -3,6 +3,7 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,6 +18,9 @@ use crate::job::world::World;
 
 /// For one address of a server to answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// For a job to end whose other processes have nothing to do any more.
+const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// For a new connection to say who it is.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -78,6 +82,19 @@ impl Roster {
     pub fn pushers(&self) -> Vec<u32> {
         (0..).zip(&self.workers).filter(|(_, worker)| worker.summed > 0).map(|(rank, _)| rank).collect()
     }
+}
+
+/// Says whether this process is ready to connect; every worker and server calls this together. Where one is not, the others
+/// wait to be ended with the job, so that it is the one that says why.
+pub fn ready<T>(own: Result<T>, world: &World) -> Result<T> {
+    let problem = own.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
+    let problems = world.gather_text_of_all(&problem);
+    let ready = own?;
+    if let Some(problem) = problems.into_iter().find(|problem| !problem.is_empty()) {
+        thread::sleep(END_PATIENCE);
+        bail!("another process is not ready: {problem}");
+    }
+    Ok(ready)
 }
 
 /// A port that the kernel chooses, on every address of this host, and where workers find it.

@@ -100,13 +100,13 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let holds_weights = matches!(answer, AnswerForm::Weights);
     let forms = (PushForm::of(request, answer)?, answer);
     let memory = ServerMemory::of(left, &roster, &plan, forms, number);
-    memory.check()?;
     let held = |(part, planned): (usize, &plan::PlannedPart)| {
         let is_held = planned.server == number;
         is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), forms, pushers.len())?)))
     };
-    let parts: Result<BTreeMap<u32, HeldPart>> = plan.iter().enumerate().filter_map(held).collect();
-    let parts = Arc::new(Parts(parts.map_err(|error| memory.named(error))?));
+    let all = || plan.iter().enumerate().filter_map(held).collect::<Result<_>>();
+    let parts = memory.check().and_then(|()| all().map_err(|error| memory.named(error)));
+    let parts = Arc::new(Parts(meeting::ready(parts, world)?));
 
     let connections = meeting::accept(&listener, token, pushers.len())?;
     drop(listener);

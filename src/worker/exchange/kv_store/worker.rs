@@ -20,7 +20,7 @@ use crate::exchange::codec::Codec;
 use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::host_sum::HostSum;
 use crate::exchange::kv_store::links::{IsThere, Links};
-use crate::exchange::kv_store::meeting::{Announcement, Roster, WorkerFacts};
+use crate::exchange::kv_store::meeting::{self, Announcement, Roster, WorkerFacts};
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::ServerReport;
 use crate::exchange::kv_store::push_codes::PushCodes;
@@ -65,6 +65,7 @@ impl WithServers {
             lengths: if world.rank() == 0 { lengths.clone() } else { Vec::new() },
         };
         let roster = Roster::meet(&Announcement::Worker(own), world)?;
+        meeting::ready(Ok(()), world)?;
         let parts = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
         let answer = AnswerForm::of(request, roster.pushers().len());
         let [wire, pulled] = match &host_sum {
