@@ -295,12 +295,13 @@ impl Shared {
                     }
                     let bytes = if self.codes.is_some() { code.len() } else { self.wire.bytes_of(elements.len()) };
                     let header = Header { kind: FrameKind::Push, part, iteration, bytes: bytes as u64 };
+                    // Before it goes: the answer may be there, and the step over, before this thread is on again.
+                    self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     output.write_all(&header.encode())?;
                     match self.codes {
                         Some(_) => output.write_all(&code)?,
                         None => self.wire.send(elements, &mut output)?,
                     }
-                    self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     heartbeat::count_progress();
                 }
                 Order::End => output.write_all(&Header::bare(FrameKind::End).encode())?,
