@@ -47,7 +47,7 @@ fn the_script_trains(grid_engine: &Scheduler) {
     let said = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
     assert!(status.success(), "{said}\n{}", String::from_utf8_lossy(&stderr));
     for (case, hosts) in [("1n1g", vec![1]), ("1n2g", vec![1, 1]), ("2n2g", vec![1, 1, 2, 2])] {
-        grid_engine.record(&sandbox, "results/gridengine-1", case, &hosts);
+        grid_engine.record(&sandbox, &format!("results/gridengine-1/{case}/resnet18_b2_fp32_1.jsonl"), &hosts);
     }
     assert!(sandbox.path("results/gridengine-1/gridengine-1_result.json").exists(), "{said}");
     nothing_is_left(grid_engine, &sandbox);
@@ -110,7 +110,7 @@ fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
     succeed(&output);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("1 of 2 runs are finished"), "{said}");
-    grid_engine.record(&sandbox, &out, "2n1g", &[1, 2]);
+    grid_engine.record(&sandbox, &format!("{out}/2n1g/resnet18_b2_fp32_1.jsonl"), &[1, 2]);
     nothing_is_left(grid_engine, &sandbox);
 }
 

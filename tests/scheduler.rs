@@ -118,10 +118,9 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The record of the first run of `case` below `out`; it has not failed, and its ranks ran on hosts of these numbers.
-    pub fn record(&self, sandbox: &Sandbox, out: &str, case: &str, hosts: &[usize]) -> RunRecord {
-        let path = sandbox.path(&format!("{out}/{case}/resnet18_b2_fp32_1.jsonl"));
-        let record = RunRecord::read(&fs::read(path).expect(case)[..]).expect("a record");
+    /// The record at `path`; its run has not failed, and its ranks ran on hosts of these numbers.
+    pub fn record(&self, sandbox: &Sandbox, path: &str, hosts: &[usize]) -> RunRecord {
+        let record = RunRecord::read(&fs::read(sandbox.path(path)).expect(path)[..]).expect("a record");
         assert_eq!(record.failure(), None);
         let places: Vec<&str> = record.header.ranks.iter().map(|place| place.host.as_str()).collect();
         assert_eq!(places, hosts.iter().map(|number| self.cluster.host(*number)).collect::<Vec<_>>());

@@ -3,10 +3,13 @@
 use std::fs;
 use std::process::Output;
 
-use crate::cluster::Cluster;
-use crate::sandbox::Sandbox;
+use nix::sys::signal::{Signal, kill};
+
+use crate::cluster::{Cluster, succeed};
+use crate::sandbox::{Sandbox, wait_until};
 use crate::scheduler::{SMALL, Scheduler};
-use crate::turn;
+use crate::worker::process_of_rank;
+use crate::{turn, turn_of};
 
 #[test]
 fn slurm_runs_the_sweep_and_leaves_no_process() {
@@ -22,6 +25,8 @@ fn slurm_runs_the_sweep_and_leaves_no_process() {
     let log = slurm.failures_are_named();
     assert!(log.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", cluster.host(2))), "{log}");
     slurm.no_rank_outlives_its_sweep();
+    servers_are_tasks_of_the_job(&slurm);
+    ranks_go_on_without_one_that_died(&slurm);
 }
 
 /// The real worker, from the script that users start from.
@@ -37,10 +42,46 @@ fn the_batch_script_trains(slurm: &Scheduler) {
 
     // Hosts in Slurm's order, as many GPUs as ranks, and the interface for MPI.
     for (case, hosts, gpus) in [("1n1g", vec![1], "0"), ("2n2g", vec![1, 1, 2, 2], "0,1")] {
-        let record = slurm.record(&sandbox, "results/slurm-1", case, &hosts);
+        let record = slurm.record(&sandbox, &format!("results/slurm-1/{case}/resnet18_b2_fp32_1.jsonl"), &hosts);
         let variables = &record.header.environment.variables;
         assert_eq!(variables.get("CUDA_VISIBLE_DEVICES").map(String::as_str), Some(gpus), "{variables:?}");
         assert_eq!(variables.get("OMPI_MCA_btl_tcp_if_include").map(String::as_str), Some("eth0"), "{variables:?}");
     }
     assert!(sandbox.path("results/slurm-1/slurm-1_result.json").exists(), "{said}");
+}
+
+/// On a host of their own, which no rank runs on, and beside ranks.
+fn servers_are_tasks_of_the_job(slurm: &Scheduler) {
+    for (case, servers, hosts) in [
+        ("1n2g", format!("1 --server-hosts {}", slurm.cluster.host(2)), vec![1, 1]),
+        ("2n1g", "2".to_owned(), vec![1, 2]),
+    ] {
+        let _turn = turn_of(4);
+        let sandbox = Sandbox::real();
+        let options = format!("--cases {case} --iters 2 {SMALL} --kv-store dist_sync --servers {servers}");
+        succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
+        let record = slurm.record(&sandbox, &format!("out/{case}/resnet18_b2_fp32_dist-sync_1.jsonl"), &hosts);
+        let traffic = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("of servers");
+        let on: Vec<&str> = traffic.servers.iter().map(|server| server.host.as_str()).collect();
+        let wanted: &[usize] = if case == "1n2g" { &[2] } else { &[1, 2] };
+        assert_eq!(on, wanted.iter().map(|number| slurm.cluster.host(*number)).collect::<Vec<_>>());
+    }
+}
+
+fn ranks_go_on_without_one_that_died(slurm: &Scheduler) {
+    let _turn = turn_of(3);
+    let sandbox = Sandbox::real();
+    let options = format!("--cases 2n1g --iters 40 {SMALL} --kv-store dist_async --servers 1");
+    let mut sweep = slurm.sweep(&sandbox, &options).spawn().expect("starts");
+    let log = "2n1g/resnet18_b2_fp32_dist-async_1.log";
+    wait_until("the second iteration", || {
+        let log = sandbox.path("out").join(log).with_extension("log.part");
+        fs::read_to_string(log).is_ok_and(|log| log.contains("Batch[2]"))
+    });
+    kill(process_of_rank(sandbox.folder.path(), 1), Signal::SIGKILL).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    let reason = sandbox.failure(log);
+    assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");
+    assert!(sandbox.log(log).contains("Batch[40]"), "rank 0 did all that it was asked for");
+    wait_until("nobody is left", || sandbox.left().is_empty());
 }

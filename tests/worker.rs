@@ -561,7 +561,8 @@ fn a_rank_that_is_killed_ends_the_job_with_its_name() {
 
 /// The process that mpirun started as number `rank`, of those whose program lies in `folder`.
 pub fn process_of_rank(folder: &Path, rank: u32) -> Pid {
-    let wanted = format!("OMPI_COMM_WORLD_RANK={rank}");
+    // Of mpirun and of srun.
+    let wanted = format!("PMIX_RANK={rank}");
     let is_wanted = |(process, _): &(Pid, String)| {
         let variables = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
         variables.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())

@@ -79,7 +79,7 @@ impl BandwidthOptions {
         if !config.kv_store.kv_store.has_servers() {
             refuse_single_ranks(&cases).map_err(usage)?;
         }
-        self.servers.check(&[config.kv_store.kv_store], &cases, launch.starter).map_err(usage)?;
+        self.servers.check(&[config.kv_store.kv_store], &cases).map_err(usage)?;
         for config in config.of_operations(&operations) {
             config.validate().map_err(usage)?;
             cases.iter().try_for_each(|case| config.validate_for(case.ranks())).map_err(usage)?;

@@ -5,7 +5,6 @@ use clap::Args;
 use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::dimension::case::Case;
 
-use crate::launch::job::starter::Starter;
 use crate::launch::sweep::plan::joined;
 
 /// Where servers run.
@@ -19,7 +18,7 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// Refuses kv-stores that cannot be on these hosts.
-    pub fn check(&self, kv_stores: &[KvStore], cases: &[Case], starter: Starter) -> anyhow::Result<()> {
+    pub fn check(&self, kv_stores: &[KvStore], cases: &[Case]) -> anyhow::Result<()> {
         let with_servers = kv_stores.iter().find(|kv_store| kv_store.has_servers());
         ensure!(
             self.server_hosts.is_empty() || with_servers.is_some(),
@@ -32,12 +31,6 @@ impl ServerOptions {
                 "--kv-store local sums in the memory of one host, and case {case} has {}: choose --kv-store dist_sync, device \
                  or ring, or --cases of one host",
                 case.nodes
-            );
-        }
-        if let (Some(kv_store), Starter::Slurm(_)) = (with_servers, starter) {
-            bail!(
-                "--launcher slurm starts no servers for --kv-store {kv_store}: choose --launcher mpirun with --hosts of the \
-                 allocation"
             );
         }
         Ok(())

@@ -156,7 +156,7 @@ impl SweepOptions {
             let kv_store = of_point(&train, &kv_stores, kv_store);
             TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
         }
-        self.servers.check(&kv_stores, &sweep.axes.cases, sweep.launch.starter).map_err(usage)?;
+        self.servers.check(&kv_stores, &sweep.axes.cases).map_err(usage)?;
         check_kv_stores(&sweep).map_err(usage)?;
         if !search.over.is_empty() {
             let Axes { models, dtypes, batch_sizes, kv_stores, .. } = &sweep.axes;

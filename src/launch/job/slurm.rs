@@ -1,7 +1,7 @@
 //! An allocation of Slurm: its hosts with what they have for ranks, and srun's command line for a job in it.
 //! Not for making allocations: salloc and sbatch do that (scripts/slurm.sbatch).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
 
 use anyhow::{Context, anyhow, ensure};
@@ -9,7 +9,7 @@ use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
-use crate::launch::job::request::{JobRequest, nccl_interface};
+use crate::launch::job::request::{JobRequest, ServerRanks, nccl_interface};
 use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
 /// What the allocation was asked for by task, core, GPU and memory, which srun would ask for again. A case has its own
@@ -127,18 +127,33 @@ pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvi
         add(&[&format!("OMPI_MCA_btl_tcp_if_include={interface}"), &nccl_interface(interface)]);
     }
 
-    let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
-    let in_a_host = case.gpus_per_node;
-    add(&["srun", "--mpi=pmix", &format!("--nodes={}", case.nodes), &format!("--ntasks={}", case.ranks())]);
-    add(&[&format!("--ntasks-per-node={in_a_host}"), &format!("--nodelist={}", names.join(","))]);
-    add(&["--distribution=block", "--cpu-bind=none", "--overcommit", "--overlap", "--mem=0"]);
+    let of_ranks: BTreeSet<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+    let processes = job.hosts_of_all();
+    let all: BTreeSet<&str> = processes.iter().copied().collect();
+    let gpus_a_host = format!("--gpus-per-node={}", case.gpus_per_node);
+    add(&["srun", "--mpi=pmix", &format!("--nodes={}", all.len()), &format!("--ntasks={}", processes.len())]);
+    match &job.servers {
+        ServerRanks { number: 0, .. } => {
+            let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+            let tasks_a_host = format!("--ntasks-per-node={}", case.gpus_per_node);
+            add(&[&tasks_a_host, &format!("--nodelist={}", names.join(",")), "--distribution=block"]);
+        }
+        // A host for each process, in their order.
+        _ => add(&[&format!("--nodelist={}", processes.join(",")), "--distribution=arbitrary"]),
+    }
+    add(&["--cpu-bind=none", "--overcommit", "--overlap", "--mem=0"]);
     match gpus {
-        GpusOfStep::Unknown => {}
         // No --gpu-bind: with "none" Slurm names no devices, and ranks would see those of other jobs.
-        GpusOfStep::OneARank => add(&[&format!("--gpus-per-node={in_a_host}")]),
+        GpusOfStep::OneARank if all == of_ranks => add(&[&gpus_a_host]),
+        // It asks every host for as many, and hosts of servers may have none: the step gets those of the allocation.
+        GpusOfStep::Unknown | GpusOfStep::OneARank => {}
         GpusOfStep::None => add(&["--gres=none"]),
     }
-    add(&["--kill-on-bad-exit=1", "--export=ALL"]);
+    if job.servers.may_lose_ranks {
+        add(&["--kill-on-bad-exit=0", "--wait=0", "--export=ALL"]);
+    } else {
+        add(&["--kill-on-bad-exit=1", "--export=ALL"]);
+    }
     line.extend(options.arguments.iter().chain(&job.program).cloned());
     line
 }
@@ -228,7 +243,6 @@ fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::job::request::ServerRanks;
     use crate::launch::job::request::StarterOptions;
 
     /// What Slurm 22.05 printed of `salloc -N2 --gpus=3`, shortened.
@@ -261,21 +275,23 @@ mod tests {
         environment: &LaunchEnvironment,
         change: impl FnOnce(&mut StarterOptions),
     ) -> String {
+        line_with(ServerRanks::default(), case, gpus, environment, change)
+    }
+
+    fn line_with(
+        servers: ServerRanks,
+        case: &str,
+        gpus: GpusOfStep,
+        environment: &LaunchEnvironment,
+        change: impl FnOnce(&mut StarterOptions),
+    ) -> String {
         let case = case.parse().expect("a case");
         let hosts = Hosts::parse_list("a:8,b:8").expect("hosts");
         let mut options = StarterOptions::default();
         change(&mut options);
         let program = vec!["/opt/worker".to_owned(), "train".to_owned()];
         let hosts = hosts.of(case);
-        let job = JobRequest {
-            case,
-            hosts,
-            options: &options,
-            ssh_port: 22,
-            threads: None,
-            servers: ServerRanks::default(),
-            program,
-        };
+        let job = JobRequest { case, hosts, options: &options, ssh_port: 22, threads: None, servers, program };
         command_line(&job, gpus, environment).join(" ")
     }
 
@@ -291,6 +307,30 @@ mod tests {
         assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --gres=none --kill"));
         let unknown = line("1n1g", GpusOfStep::Unknown, &LaunchEnvironment::default(), |_| ());
         assert!(unknown.contains(" --mem=0 --kill"), "{unknown}");
+    }
+
+    #[test]
+    fn servers_follow_the_ranks_on_their_hosts_in_turn_or_on_hosts_of_their_own() {
+        let line = |servers: ServerRanks| {
+            line_with(servers, "2n2g", GpusOfStep::OneARank, &LaunchEnvironment::default(), |_| ())
+        };
+        let shared = line(ServerRanks { number: 3, ..ServerRanks::default() });
+        assert!(
+            shared.contains(
+                " --nodes=2 --ntasks=7 --nodelist=a,a,b,b,a,b,a --distribution=arbitrary --cpu-bind=none --overcommit \
+                 --overlap --mem=0 --gpus-per-node=2 --kill-on-bad-exit=1 "
+            ),
+            "{shared}"
+        );
+        let own = ["s".to_owned(), "t".to_owned()].to_vec();
+        let own = line(ServerRanks { number: 3, hosts: own, may_lose_ranks: true, ..ServerRanks::default() });
+        assert!(
+            own.contains(
+                " --nodes=4 --ntasks=7 --nodelist=a,a,b,b,s,t,s --distribution=arbitrary --cpu-bind=none --overcommit \
+                 --overlap --mem=0 --kill-on-bad-exit=0 --wait=0 "
+            ),
+            "{own}"
+        );
     }
 
     #[test]
