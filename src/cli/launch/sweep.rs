@@ -23,7 +23,7 @@ use crate::launch::sweep::benchmark::train::TrainSweep;
 use crate::launch::sweep::plan::{Axes, BatchSizes, joined};
 use crate::launch::sweep::suite;
 use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
-use crate::launch::sweep::trials::tuned_option::TunedOption;
+use crate::launch::sweep::trials::tuned_option::{TUNED, TunedOption};
 
 const SWEEP_EXAMPLES: &str = "\
 Examples:
@@ -102,14 +102,20 @@ pub struct SweepOptions {
     /// Where servers run.
     #[command(flatten)]
     servers: ServerOptions,
-    /// Before the sweep, try other ways to exchange by short jobs in its largest case, and run all of it with the fastest: of
-    /// kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb or nccl-algo these values
-    /// beside the one that was asked for. Give it once for each of them, in the order in which they are tried
-    #[arg(long, value_name = "NAME=VALUE,..")]
+    /// Values of options that are tried before the sweep.
+    #[arg(long, value_name = "NAME=VALUE,..", help = autotune_over_help())]
     autotune_over: Vec<TunedOption>,
     /// What every rank is asked to do.
     #[command(flatten)]
     train: Launched<TrainConfig>,
+}
+
+fn autotune_over_help() -> String {
+    format!(
+        "Try these values of an option by short jobs in the largest case, beside the one that was asked for, then run the sweep \
+         with the fastest. Give it once for each option, in the order in which they are tried; NAME is one of {}",
+        TUNED.join(", ")
+    )
 }
 
 impl SweepOptions {

@@ -17,7 +17,7 @@ const WIRE: &str = "wire";
 const GRADIENT_COMPRESSION: &str = "gradient-compression";
 
 /// Options that say how gradients are exchanged, and nothing of the work.
-const TUNED: [&str; 9] =
+pub const TUNED: [&str; 9] =
     [KV_STORE, "hierarchical", WIRE, GRADIENT_COMPRESSION, "overlap", "bucket-mb", "tail-mb", "chunk-kb", "nccl-algo"];
 
 /// One of them, with what is tried beside the value that was asked for.
@@ -84,12 +84,20 @@ impl TunedOption {
         Ok(config)
     }
 
-    /// Its value in `config`; empty where that is left to the backend.
+    /// Its value in `config`; empty where that is left to the backend, and of the wire where a code takes its place. Of
+    /// gradients without a code it is the wire's type.
     pub fn value_in(&self, config: &TrainConfig) -> String {
-        let settings = option_table::settings(config);
-        let value = settings.into_iter().find(|(name, _)| *name == self.name).map(|(_, value)| value);
-        let is_none = self.name == GRADIENT_COMPRESSION && config.gradient_compression.is_none();
-        if is_none { GradientCompression::None.to_string() } else { value.unwrap_or_default() }
+        let (code, wire) = (config.gradient_compression, config.exchange.wire);
+        match self.name {
+            GRADIENT_COMPRESSION if !code.is_none() => code.to_string(),
+            GRADIENT_COMPRESSION if wire == Wire::Fp32 => GradientCompression::None.to_string(),
+            GRADIENT_COMPRESSION => wire.to_string(),
+            WIRE if !code.is_none() => String::new(),
+            name => {
+                let mut settings = option_table::settings(config).into_iter();
+                settings.find(|(of, _)| *of == name).map(|(_, value)| value).unwrap_or_default()
+            }
+        }
     }
 }
 
@@ -172,6 +180,21 @@ mod tests {
         for config in [asked.clone(), chosen([(0, "dist_sync"), (2, "2bit")]), chosen([(1, "off"), (2, "none")])] {
             let text = chosen_text(&tuned, &config);
             assert_eq!(with_chosen(&asked, &text).expect(&text), config, "{text}");
+        }
+        // A code and the wire's type, whichever is tuned first, and whichever was asked for.
+        let both = ["gradient-compression=none,fp16,2bit", "wire=fp32,bf16"].map(option);
+        let turned = both.clone().into_iter().rev().collect::<Vec<_>>();
+        for order in [&both[..], &turned, &both[..1], &both[1..]] {
+            for asked in [asked.clone(), both[0].applied(&asked, "2bit").expect("a code")] {
+                for (tried, value) in
+                    order.iter().flat_map(|tuned| tuned.values.iter().map(move |value| (tuned, value)))
+                {
+                    let config = tried.applied(&asked, value).expect(value);
+                    let text = chosen_text(order, &config);
+                    assert_eq!(with_chosen(&asked, &text).expect(&text), config, "{text}");
+                }
+                assert_eq!(with_chosen(&asked, &chosen_text(order, &asked)).expect("nothing changes"), asked);
+            }
         }
         assert_eq!(chosen_text(&tuned, &asked), "kv-store=ring gradient-compression=none");
         assert_eq!(described(&tuned, &asked), "kv-store ring, hierarchical not given, gradient-compression none");
