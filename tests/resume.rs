@@ -271,6 +271,9 @@ fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
     assert_eq!(commands.len(), 2, "{stdout}");
     assert!(commands[0].contains(" --kv-store device ") && commands[0].contains("/1n2g/rn50_b8_fp32_device_1.jsonl"));
     assert!(commands[1].contains(" --kv-store dist_sync --servers 1 "), "{stdout}");
+    // Nothing that ran has servers: any number of them is new work.
+    let stdout = succeeds(&mut sweep(&format!("{more} --servers 2 --key-placement hash")));
+    assert!(stdout.contains(" --kv-store dist_sync --servers 2 --key-placement hash "), "{stdout}");
 
     let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
     assert!(stdout.contains(": batch 8, fp32, kv-store ring device, "), "{stdout}");

@@ -12,6 +12,9 @@ use crate::launch::cluster::interface::Interface;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::local::environment::LaunchEnvironment;
 
+/// Where servers run.
+pub const SERVER_HOSTS: &str = "--server-hosts";
+
 /// A benchmark's own `options`, and what holds for every benchmark.
 pub fn conditions(
     mut options: BTreeMap<String, String>,
@@ -25,7 +28,7 @@ pub fn conditions(
         ("--launcher", config.starter.program().to_owned()),
         ("--interface", config.options.interface.as_ref().map(Interface::to_string).unwrap_or_default()),
         ("--launcher-args", shell_words::join(&config.options.arguments)),
-        ("--server-hosts", config.server_hosts.join(",")),
+        (SERVER_HOSTS, config.server_hosts.join(",")),
     ] {
         options.insert(name.to_owned(), value);
     }

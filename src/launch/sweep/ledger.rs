@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
 use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_record::host::memory_shortage::MemoryShortage;
@@ -15,8 +16,9 @@ use ringmark_record::manifest::{Conditions, FileHashes, Manifest, RanOn, RunStat
 use ringmark_record::options::usage::usage;
 
 use crate::launch::local::disk;
+use crate::launch::sweep::conditions::SERVER_HOSTS;
 use crate::launch::sweep::folder;
-use crate::launch::sweep::plan::{AXIS_OPTIONS, joined};
+use crate::launch::sweep::plan::{AXIS_OPTIONS, KV_STORE, joined};
 
 /// Why a run does not count that was under way when ringmark was killed.
 const CUT_OFF: &str = "ringmark was ended in the middle of it";
@@ -59,6 +61,7 @@ impl Ledger {
                 manifest.benchmark
             )));
         }
+        add_servers(&mut manifest.conditions.options, &conditions.options);
         add_axis_values(&mut manifest.conditions.options, &conditions.options);
         let mismatches = manifest.conditions.mismatches(&conditions);
         if !mismatches.is_empty() {
@@ -199,6 +202,17 @@ fn add_axis_values(then: &mut BTreeMap<String, String>, now: &BTreeMap<String, S
         {
             then.clone_from(now);
         }
+    }
+}
+
+/// What is said of servers is new work too where no run so far has any.
+fn add_servers(then: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
+    let kv_stores = then.get(KV_STORE).map_or("", String::as_str).split(',');
+    if kv_stores.filter_map(|name| name.parse().ok()).any(KvStore::has_servers) {
+        return;
+    }
+    for name in ["--servers", "--key-placement", SERVER_HOSTS] {
+        then.extend(now.get_key_value(name).map(|(name, value)| (name.clone(), value.clone())));
     }
 }
 
