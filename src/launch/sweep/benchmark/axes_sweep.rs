@@ -288,7 +288,10 @@ fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
             .collect();
         summary::median(&speeds)
     };
-    of_kv_store(last.kv_store).or_else(|| of_kv_store(KvStore::Ring))
+    // A suite has one kv-store, and its baselines are of none.
+    let of_suite = || ended.iter().filter_map(|ended| ended.job.run).find(|run| !run.baseline).map(|run| run.kv_store);
+    let own = if last.baseline { of_suite()? } else { last.kv_store };
+    of_kv_store(own).or_else(|| of_kv_store(KvStore::Ring))
 }
 
 #[cfg(test)]
@@ -345,5 +348,7 @@ mod tests {
         assert_eq!(base_of(&all), Some(15.0), "ring's");
         all.push(ended("1n1g/rn50_b8_fp32_device_1.log", 14.0));
         assert_eq!(base_of(&all), Some(14.0));
+        let names = ["1n1g/rn50_b8_fp32_device_1.log", "no-communication/1n2g/rn50_b8_fp32_1.log"];
+        assert_eq!(base_of(&names.map(|name| ended(name, 12.0))), Some(12.0), "of a suite of another kv-store");
     }
 }
