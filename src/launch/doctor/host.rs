@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::units::Seconds;
 use ringmark_record::host::inspection::{Inspection, Order, Reply};
 use ringmark_record::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
@@ -19,7 +19,7 @@ use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::ssh_failure::{self, SshFailure};
 use crate::launch::doctor::agent::{Agent, AgentStart};
 use crate::launch::doctor::probe::{Gpus, Probe, SCRIPT, WorkerFile};
-use crate::launch::job::request::StarterOptions;
+use crate::launch::job::request::{NeededMemory, StarterOptions};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 
@@ -97,7 +97,7 @@ pub struct Visit<'a> {
     /// What the ranks are to use.
     pub device: DeviceChoice,
     /// Memory that ranks and servers on each host will need, by its name, where that is known.
-    pub needed: &'a BTreeMap<String, Bytes>,
+    pub needed: &'a BTreeMap<String, NeededMemory>,
     /// Whether there are several hosts, so that it matters which network they use.
     pub several: bool,
     /// How ssh reaches them.

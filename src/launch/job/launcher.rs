@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringmark_record::benchmark::kv_store::KvStoreConfig;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::units::Bytes;
 use ringmark_record::options::usage::usage;
 
 use crate::launch::cluster::hosts::{self, Host, Hosts};
@@ -53,6 +55,14 @@ pub struct LaunchConfig {
     pub save_config: Option<SavedConfig>,
     /// Look at the hosts first, and choose the network that joins them.
     pub doctor: bool,
+}
+
+impl LaunchConfig {
+    /// Servers of `kv_store`, each of which needs so much memory; none of the job's processes goes on without another.
+    pub fn servers(&self, kv_store: KvStoreConfig, memory: Bytes) -> ServerRanks {
+        let (number, hosts) = (kv_store.server_ranks(), self.server_hosts.clone());
+        ServerRanks { number, hosts, may_lose_ranks: false, memory }
+    }
 }
 
 /// A file that holds the options of a command.

@@ -31,6 +31,22 @@ pub struct ServerRanks {
     pub memory: Bytes,
 }
 
+/// What processes of a job need on one host.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct NeededMemory {
+    /// Its ranks; 0 where that is not known.
+    pub ranks: Bytes,
+    /// Its servers.
+    pub servers: Bytes,
+}
+
+impl NeededMemory {
+    /// All of them.
+    pub fn total(self) -> Bytes {
+        Bytes(self.ranks.0 + self.servers.0)
+    }
+}
+
 /// One launch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobRequest<'a> {

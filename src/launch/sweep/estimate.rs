@@ -9,7 +9,7 @@ use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::units::Bytes;
 
 use crate::launch::cluster::hosts::Hosts;
-use crate::launch::job::request::hosts_of_all;
+use crate::launch::job::request::{NeededMemory, hosts_of_all};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::sweep::benchmark::JobPlan;
 
@@ -36,19 +36,23 @@ impl JobPlan {
     }
 }
 
-/// What ranks and servers of `jobs` need at most on each of these hosts and their own, by their names; nothing where it is not
-/// known of a host.
-pub fn memory_by_host<'a>(jobs: impl Iterator<Item = &'a JobPlan>, hosts: &Hosts) -> BTreeMap<String, Bytes> {
-    let mut most: BTreeMap<String, Bytes> = BTreeMap::new();
+/// What ranks and servers of that of `jobs` need which needs most on a host, by the host's name; ranks of which nothing is known
+/// count nothing.
+pub fn memory_by_host<'a>(jobs: impl Iterator<Item = &'a JobPlan>, hosts: &Hosts) -> BTreeMap<String, NeededMemory> {
+    let mut most: BTreeMap<String, NeededMemory> = BTreeMap::new();
     for job in jobs {
         let (of_rank, ranks) = (job.memory_of_rank().unwrap_or_default(), job.case.ranks() as usize);
-        let mut needed: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut by_host: BTreeMap<&str, NeededMemory> = BTreeMap::new();
         for (number, host) in hosts_of_all(hosts.of(job.case), job.case, &job.servers).into_iter().enumerate() {
-            *needed.entry(host).or_default() += if number < ranks { of_rank.0 } else { job.servers.memory.0 };
+            let needed = by_host.entry(host).or_default();
+            match number < ranks {
+                true => needed.ranks.0 += of_rank.0,
+                false => needed.servers.0 += job.servers.memory.0,
+            }
         }
-        for (host, needed) in needed {
+        for (host, needed) in by_host {
             let most = most.entry(host.to_owned()).or_default();
-            *most = Bytes(most.0.max(needed));
+            *most = std::cmp::max_by_key(*most, needed, |needed| needed.total().0);
         }
     }
     most
@@ -225,11 +229,12 @@ mod tests {
             JobPlan { servers, ..job(case, &train(8)) }
         };
         let needed = memory_by_host([job("1n1g", &train(8)), with_servers("2n2g", &["s", "t"])].iter(), &hosts);
-        let ranks = Bytes(2 * of_rank.0);
-        let expected = [("a", ranks), ("b", ranks), ("s", Bytes(2_000_000)), ("t", Bytes(1_000_000))];
-        assert_eq!(needed, expected.map(|(host, bytes)| (host.to_owned(), bytes)).into());
+        let needs =
+            |ranks: u64, servers: u64| NeededMemory { ranks: Bytes(ranks * of_rank.0), servers: Bytes(servers) };
+        let expected = [("a", needs(2, 0)), ("b", needs(2, 0)), ("s", needs(0, 2_000_000)), ("t", needs(0, 1_000_000))];
+        assert_eq!(needed, expected.map(|(host, needed)| (host.to_owned(), needed)).into());
         let shared = memory_by_host([with_servers("2n1g", &[])].iter(), &hosts);
-        assert_eq!((shared["a"].0, shared["b"].0), (of_rank.0 + 2_000_000, of_rank.0 + 1_000_000));
+        assert_eq!((shared["a"], shared["b"]), (needs(1, 2_000_000), needs(1, 1_000_000)));
     }
 
     #[test]

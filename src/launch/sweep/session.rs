@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, ensure};
 use ringmark_record::benchmark::Record;
 use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::file::whole_file;
 use ringmark_record::host::memory;
@@ -24,6 +23,7 @@ use crate::launch::doctor::host::Visit;
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig, WorkerCall};
 use crate::launch::job::planned::{JobEnd, JobFiles, JobLimits, PlannedJob};
 use crate::launch::job::process::{Ended, Heard, lines_of};
+use crate::launch::job::request::NeededMemory;
 use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::out::absolute_out;
@@ -168,7 +168,7 @@ impl<B: Benchmark> Session<'_, B> {
 
     /// The doctor's quick look, where it is asked for: at the memory `needed` on each host too. Jobs use the network that it
     /// finds.
-    fn look_at_hosts(&mut self, needed: &BTreeMap<String, Bytes>, interrupt: &Interrupt) -> anyhow::Result<()> {
+    fn look_at_hosts(&mut self, needed: &BTreeMap<String, NeededMemory>, interrupt: &Interrupt) -> anyhow::Result<()> {
         let SessionConfig { launch, out, .. } = self.config;
         if !launch.doctor {
             return Ok(());

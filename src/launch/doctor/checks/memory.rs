@@ -6,21 +6,25 @@ use ringmark_record::dimension::units::Bytes;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, megabytes};
 use crate::launch::doctor::probe::Port;
+use crate::launch::job::request::NeededMemory;
 
 /// /dev/shm for each rank: NCCL's buffers on a GPU, Open MPI's queues without.
 const SHARED_MEMORY: (Bytes, Bytes) = (Bytes(64 << 20), Bytes(16 << 20));
 
-/// Whether each host has what is `needed` there by its ranks and servers of the largest case.
-pub fn check_needed_memory(findings: &mut Findings, needed: &BTreeMap<String, Bytes>) {
+/// Whether each host has what is `needed` there by its ranks and servers of the job that needs most.
+pub fn check_needed_memory(findings: &mut Findings, needed: &BTreeMap<String, NeededMemory>) {
     for (number, host) in findings.hosts.iter().enumerate() {
         let Some(needed) = needed.get(&host.host).copied() else { continue };
         let available = host.inspection.as_ref().and_then(|inspection| inspection.available_memory);
-        if let Some(available) = available.filter(|available| available.0 < needed.0) {
-            let (needed, available) = (megabytes(needed), megabytes(available));
-            let (who, fix) = match host.has_ranks() {
-                true => ("ranks", "choose a smaller --batch-size, --cases of fewer ranks on a host"),
-                false => ("servers", "choose more --servers, or other --server-hosts"),
+        if let Some(available) = available.filter(|available| available.0 < needed.total().0) {
+            const FEWER_IMAGES: &str = "choose a smaller --batch-size, --cases of fewer ranks on a host";
+            const MORE_SERVERS: &str = "more --servers, other --server-hosts";
+            let (who, fix) = match (needed.ranks.0, needed.servers.0) {
+                (_, 0) => ("ranks", FEWER_IMAGES.to_owned()),
+                (0, _) => ("servers", format!("choose {MORE_SERVERS}")),
+                _ => ("ranks and servers", format!("{FEWER_IMAGES}, {MORE_SERVERS}")),
             };
+            let (needed, available) = (megabytes(needed.total()), megabytes(available));
             let what = format!("the {who} there will need about {needed} of memory, {available} are available");
             let fix = format!("{fix}, or end what else uses its memory");
             findings.error(number, Check::Memory, what, fix);
@@ -60,26 +64,39 @@ mod tests {
     use crate::launch::doctor::checks::fixtures::{self, *};
 
     #[test]
-    fn a_host_without_memory_for_its_ranks_is_an_error() {
+    fn a_host_without_memory_for_its_processes_is_an_error() {
         let mut hosts = fixtures::hosts(2);
         inspection(&mut hosts, 0).available_memory = Some(Bytes(16_000_000_000));
         inspection(&mut hosts, 1).available_memory = Some(Bytes(2_000_000_000));
-        let found = |hosts: &[HostFacts], needed: &[(&str, u64)]| {
+        let found = |hosts: &[HostFacts], needed: &[(&str, u64, u64)]| {
             let mut findings = Findings::new(hosts);
-            let needed = needed.iter().map(|(host, bytes)| ((*host).to_owned(), Bytes(*bytes))).collect();
+            let of_host = |(host, ranks, servers): &(&str, u64, u64)| {
+                ((*host).to_owned(), NeededMemory { ranks: Bytes(*ranks), servers: Bytes(*servers) })
+            };
+            let needed = needed.iter().map(of_host).collect();
             check_needed_memory(&mut findings, &needed);
             findings.found
         };
-        let all = found(&hosts, &[("a", 3_000_000_000), ("b", 3_000_000_000)]);
+        let all = found(&hosts, &[("a", 3_000_000_000, 0), ("b", 3_000_000_000, 0)]);
         assert_eq!((all.len(), all[0].host.as_str(), all[0].severity), (1, "b", Severity::Error));
         assert_eq!(all[0].what, "the ranks there will need about 3000 MB of memory, 2000 MB are available");
-        for enough in [&[("b", 1_000_000_000)][..], &[("a", 3_000_000_000)], &[]] {
+        for enough in [&[("b", 1_000_000_000, 0)][..], &[("a", 3_000_000_000, 0)], &[]] {
             assert_eq!(found(&hosts, enough), Vec::new());
         }
-        hosts[1].slots = 0;
-        let all = found(&hosts, &[("b", 3_000_000_000)]);
-        assert_eq!(all[0].what, "the servers there will need about 3000 MB of memory, 2000 MB are available");
-        assert!(all[0].fix.starts_with("choose more --servers, or other --server-hosts, or end"), "{}", all[0].fix);
+        for (ranks, servers, who, fix) in [
+            (0, 3_000_000_000, "servers", "choose more --servers, other --server-hosts, or end"),
+            (
+                1_500_000_000,
+                1_500_000_000,
+                "ranks and servers",
+                "choose a smaller --batch-size, --cases of fewer ranks",
+            ),
+        ] {
+            let all = found(&hosts, &[("b", ranks, servers)]);
+            let what = format!("the {who} there will need about 3000 MB of memory, 2000 MB are available");
+            assert_eq!(all[0].what, what);
+            assert!(all[0].fix.starts_with(fix), "{}", all[0].fix);
+        }
     }
 
     #[test]

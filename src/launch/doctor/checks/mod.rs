@@ -22,11 +22,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ringmark_record::dimension::device::DeviceChoice;
-use ringmark_record::dimension::units::Bytes;
 
 use crate::launch::doctor::checks::disk::ResultsFolder;
 use crate::launch::doctor::checks::finding::{Finding, Findings};
 use crate::launch::doctor::host::HostFacts;
+use crate::launch::job::request::NeededMemory;
 
 /// What the hosts are to do.
 pub struct Asked<'a> {
@@ -37,7 +37,7 @@ pub struct Asked<'a> {
     /// Where results go, where there are to be some.
     pub results: Option<ResultsFolder<'a>>,
     /// Memory that ranks and servers on each host will need, by its name, where that is known.
-    pub needed: &'a BTreeMap<String, Bytes>,
+    pub needed: &'a BTreeMap<String, NeededMemory>,
 }
 
 /// Everything but the links between the hosts; in the order of the checks, then of the hosts.

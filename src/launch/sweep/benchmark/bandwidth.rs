@@ -17,7 +17,7 @@ use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::operation::Operation;
-use ringmark_record::dimension::units::{Bytes, GigabytesPerSecond};
+use ringmark_record::dimension::units::GigabytesPerSecond;
 use ringmark_record::file::run_name::{RunName, bandwidth_files, bandwidth_operation};
 use ringmark_record::options::option_table::arguments;
 use ringmark_record::stats::busbw::Bus;
@@ -29,7 +29,6 @@ use serde::Serialize;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
-use crate::launch::job::request::ServerRanks;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobPlan, PlanContext, SessionProgress};
@@ -123,14 +122,10 @@ impl Benchmark for BandwidthSweep {
                 Messages::Gradients(model) => model.facts().parameters,
                 Messages::Sizes { .. } => 0,
             };
-            let push = Bytes(bandwidth.exchange.wire.bytes() * weights);
+            let memory =
+                kv_store.memory_of_server(case, weights, bandwidth.exchange.wire, bandwidth.gradient_compression);
             // All ranks meet before every iteration: none goes on without another.
-            let servers = ServerRanks {
-                number: kv_store.server_ranks(),
-                hosts: self.launch.server_hosts.clone(),
-                may_lose_ranks: false,
-                memory: kv_store.memory_of_server(case, weights, push),
-            };
+            let servers = self.launch.servers(kv_store, memory);
             let mut worker = vec![self.kind().to_string()];
             worker.extend(arguments(&bandwidth));
             JobPlan {
@@ -356,7 +351,7 @@ mod tests {
 
     use ringmark_record::benchmark::bandwidth::record::{MessageResult, Timing};
     use ringmark_record::dimension::device::DeviceChoice;
-    use ringmark_record::dimension::units::Seconds;
+    use ringmark_record::dimension::units::{Bytes, Seconds};
     use ringmark_record::host::environment::Environment;
     use ringmark_record::host::resource_use::HostUse;
 

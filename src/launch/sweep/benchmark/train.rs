@@ -8,7 +8,6 @@ use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
-use ringmark_record::dimension::units::Bytes;
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::options::option_table;
 
@@ -81,16 +80,11 @@ impl TrainSweep {
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> JobPlan {
         let (threads, cost, kv_store) = (train.threads, JobCost::of_training(&train), train.kv_store);
         let weights = train.model.facts().parameters;
-        // Codes are small.
-        let push = if train.gradient_compression.is_none() { train.exchange.wire.bytes() * weights } else { 0 };
+        let memory = kv_store.memory_of_server(run.case, weights, train.exchange.wire, train.gradient_compression);
         let mut arguments = vec![self.kind().to_string()];
         arguments.extend(option_table::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
-        let servers = ServerRanks {
-            number: kv_store.server_ranks(),
-            hosts: self.sweep.launch.server_hosts.clone(),
-            may_lose_ranks: kv_store.kv_store.is_asynchronous(),
-            memory: kv_store.memory_of_server(run.case, weights, Bytes(push)),
-        };
+        let may_lose_ranks = kv_store.may_lose_ranks(run.case);
+        let servers = ServerRanks { may_lose_ranks, ..self.sweep.launch.servers(kv_store, memory) };
         JobPlan { servers, ..self.sweep.job(run, files, arguments, threads, cost) }
     }
 }

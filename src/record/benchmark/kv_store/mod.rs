@@ -7,7 +7,8 @@ use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use crate::benchmark::compression::GradientCompression;
+use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Wire};
 use crate::dimension::case::Case;
 use crate::dimension::dtype::Dtype;
 pub use crate::dimension::kv_store::KvStore;
@@ -37,11 +38,14 @@ impl KeyPlacement {
     }
 }
 
+/// Bytes of a value.
+const FP32: u64 = 4;
+
 /// Memory of servers that hold so many weights together, at least, where the workers' pushes of them take `pushes`: weights,
 /// momenta, sums and the copy that goes to the workers, all fp32.
 pub fn server_memory(weights: u64, pushes: Bytes) -> Bytes {
     const ARRAYS: u64 = 4;
-    Bytes(ARRAYS * 4 * weights + pushes.0)
+    Bytes(ARRAYS * FP32 * weights + pushes.0)
 }
 
 /// Which kv-store, and its servers.
@@ -70,11 +74,26 @@ impl KvStoreConfig {
         if self.kv_store.has_servers() { self.servers.unwrap_or_default() } else { 0 }
     }
 
-    /// Memory of one of its servers in a job of `case`, about, where each holds an equal part of `weights` and a worker pushes all of
-    /// them in `push` bytes; 0 without servers. On GPUs every rank pushes for itself, and it is more.
-    pub fn memory_of_server(&self, case: Case, weights: u64, push: Bytes) -> Bytes {
+    /// Whether servers send back sums of codes, instead of weights: of one step's pushes of all workers.
+    pub fn sends_sums(&self, compression: GradientCompression) -> bool {
+        matches!(compression, GradientCompression::TwoBit { .. }) && !self.kv_store.is_asynchronous()
+    }
+
+    /// Whether the others of a job of `case` go on when a rank dies: where no other pushed together with it.
+    pub fn may_lose_ranks(&self, case: Case) -> bool {
+        self.kv_store.is_asynchronous() && (self.kv_store == KvStore::DistAsync || case.gpus_per_node == 1)
+    }
+
+    /// Memory of one of its servers in a job of `case`, at least, where each holds an equal part of `weights`; 0 without
+    /// servers. On GPUs every rank pushes for itself, and it is more.
+    pub fn memory_of_server(&self, case: Case, weights: u64, wire: Wire, compression: GradientCompression) -> Bytes {
         let pushers = if self.kv_store == KvStore::DistAsync { case.ranks() } else { case.nodes };
-        let all = server_memory(weights, Bytes(u64::from(pushers) * push.0));
+        // Codes are small.
+        let push = if compression.is_none() { wire.bytes() * weights } else { 0 };
+        let all = match self.sends_sums(compression) {
+            true => Bytes(FP32 * weights),
+            false => server_memory(weights, Bytes(u64::from(pushers) * push)),
+        };
         Bytes(all.0.checked_div(u64::from(self.server_ranks())).unwrap_or_default())
     }
 
@@ -278,6 +297,33 @@ pub struct LostRank {
 mod tests {
     use super::*;
     use crate::benchmark::exchange::Switch;
+
+    #[test]
+    fn memory_of_a_server_is_what_it_holds_and_what_is_pushed() {
+        let of = |kv_store, wire, code: &str| {
+            let code = if code.is_empty() { GradientCompression::None } else { code.parse().expect("a code") };
+            let config = KvStoreConfig { kv_store, servers: Some(2), ..KvStoreConfig::default() };
+            config.memory_of_server("3n4g".parse().expect("a case"), 1000, wire, code).0
+        };
+        // Weights, momenta, sums and the copy, and a push of every host; of every rank where they do not wait for each other.
+        assert_eq!(of(KvStore::DistSync, Wire::Fp32, ""), (4 * 4 + 3 * 4) * 1000 / 2);
+        assert_eq!(of(KvStore::DistSync, Wire::Bf16, ""), (4 * 4 + 3 * 2) * 1000 / 2);
+        assert_eq!(of(KvStore::DistAsync, Wire::Fp32, ""), (4 * 4 + 12 * 4) * 1000 / 2);
+        // Codes are small, and where sums go back, sums are all.
+        assert_eq!(of(KvStore::DistSync, Wire::Fp32, "topk:0.01"), 4 * 4 * 1000 / 2);
+        assert_eq!(of(KvStore::DistAsync, Wire::Fp32, "2bit"), 4 * 4 * 1000 / 2);
+        assert_eq!(of(KvStore::DistSync, Wire::Fp32, "2bit"), 4 * 1000 / 2);
+        assert_eq!(of(KvStore::Ring, Wire::Fp32, ""), 0);
+    }
+
+    #[test]
+    fn others_go_on_where_no_other_rank_pushed_with_the_lost_one() {
+        let of = |kv_store, case: &str| {
+            KvStoreConfig { kv_store, ..KvStoreConfig::default() }.may_lose_ranks(case.parse().expect("a case"))
+        };
+        assert!(of(KvStore::DistAsync, "2n4g") && of(KvStore::DistDeviceAsync, "4n1g"));
+        assert!(!of(KvStore::DistDeviceAsync, "2n4g") && !of(KvStore::DistSync, "2n1g") && !of(KvStore::Ring, "2n1g"));
+    }
 
     #[test]
     fn staleness_is_read_off_its_counts() {
