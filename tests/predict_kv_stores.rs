@@ -9,11 +9,14 @@ use ringmark::read::analyse::prediction::strategy::Strategy;
 use ringmark::read::extract;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::Bytes;
+use ringmark_record::stats::exchange_growth::BUSIEST_LINK;
 use serde_json::Value;
 
 use crate::kv_store_cluster::{Cluster, Exchange, NETWORKS, Way};
 use crate::random::Random;
-use crate::runs::Folder;
+use crate::runs::{Folder, long_record};
 use crate::sandbox::{self, refused, ringmark};
 use crate::simulated_cluster::SimulatedCluster;
 
@@ -156,14 +159,17 @@ fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
     }
     assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
     let stdout = said(&stdout);
+    // In the order of the tables: ring, device, dist_sync.
+    let middles: Vec<&str> = stdout.split("mid: ").skip(1).map(|rest| &rest[..8]).collect();
+    assert_eq!(middles, ["half way", "half way", "by the b"], "{stdout}");
     for sentence in [
         "measured: 1n1g (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g no bandwidth",
         "measured: 1n1g of ring (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of ring kv-store device: \
-         one bucket after the other goes to its owner",
+         buckets go straight to their owners, to several at once, and their weights come back. Extremes: ",
         "H - 1 times the bytes in and out of the owner's host (7 times for 8n2g, 3 for 4n2g)",
         // 102.12 MB of weights, of which the server that holds most has 0.264 and 0.150: a little more than 153.2 and 178.7.
         "kv-store dist_sync: a server for each host, as measured, and no more than the network has arrays, on the hosts of the \
-         ranks. A step moves over the busiest link, one way: measured 4n2g with 4 servers 156.1 MB, 8n2g with 8 servers 193.8 MB",
+         ranks in turn. A step moves over the busiest link, one way: measured 4n2g with 4 servers 156.1 MB, 8n2g with 8 servers 193.8 MB",
     ] {
         assert!(stdout.contains(sentence), "{sentence}: {stdout}");
     }
@@ -183,7 +189,7 @@ fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
     assert_eq!(
         told,
         [
-            ("ring", Value::Null, Value::Null, reference.clone()),
+            ("ring", "ring".into(), Value::Null, reference.clone()),
             ("device", "ring".into(), Value::Null, reference.clone()),
             ("dist_sync", "ring".into(), 8.into(), reference),
         ]
@@ -216,6 +222,17 @@ fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
     let (status, stdout, _) = predict(&["--kv-store", "device", "--efficiency-below", "20%", "--backtest"]);
     assert_eq!(status, Some(0), "{stdout}");
     assert!(said(&stdout).contains("lies in the band"), "{stdout}");
+}
+
+#[test]
+fn the_single_rank_of_ring_has_no_servers() {
+    let options = ["--kv-store", "dist_sync", "--cases", "1n1g,8n2g"];
+    let (_, stdout, _) = sandbox::run(ringmark("predict").arg(several().path()).args(options));
+    let servers = |case: &str| {
+        let rows = stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.filter(|row| row.len() > 8 && row[0] == case).map(|row| row[2].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((servers("1n1g"), servers("8n2g")), (vec!["-".to_owned()], vec!["8".to_owned()]), "{stdout}");
 }
 
 #[test]
@@ -254,8 +271,118 @@ fn what_cannot_be_predicted_of_a_kv_store_is_told() {
             }
         }
     }
-    let without = error(&folder, &["--kv-store", "dist_sync"]);
+    let without = error(&folder, &["--kv-store", "dist_sync", "--warmup", "2"]);
     assert!(without.contains("there are logs without records (.jsonl)"), "{without}");
+}
+
+#[test]
+fn a_kv_store_of_which_no_run_counts_is_told_so() {
+    let cluster = Cluster {
+        exchange: Exchange::Owners(KvStore::Device, Way::Tree),
+        network: NETWORKS[0],
+        jitter: 0.0,
+        drift: 0.0,
+    };
+    let folder = Folder::new();
+    for name in MEASURED {
+        let mut made = cluster.record(name, 1, 14, &mut Random(1));
+        let end = made.end.as_mut().expect("an end");
+        end.failure = (made.header.config.kv_store.kv_store == KvStore::Device).then(|| "weights differ".to_owned());
+        folder.run(&made);
+    }
+    let error = refused(ringmark("predict").arg(folder.path()).args(["--kv-store", "device"]), 2);
+    assert!(error.contains("kv-store device is not predicted from these runs: no run of it counts"), "{error}");
+}
+
+/// A run of 12 arrays that are cut into equal slices, 48 MB together, with the servers on these hosts in turn.
+fn served_by(folder: &Folder, name: &str, number: Option<u32>, hosts: &[&str]) {
+    let exchange = Exchange::Servers(number, false);
+    let mut made =
+        Cluster { exchange, network: NETWORKS[0], jitter: 0.0, drift: 0.0 }.record(name, 1, 14, &mut Random(1));
+    if case(name).ranks() > 1 {
+        made.header.buckets = vec![Bytes(4_000_000); 12];
+    }
+    let used = made.end.as_mut().expect("an end").kv_store.iter_mut();
+    let servers = used.flat_map(|used| &mut used.servers);
+    servers.zip(hosts.iter().cycle()).for_each(|(server, host)| server.host = (*host).to_owned());
+    folder.run(&made);
+}
+
+#[test]
+fn servers_are_where_they_ran_and_are_assumed_to_stay_on_as_many_hosts() {
+    for (number, hosts, expected) in [
+        // --server-hosts s,t: s and t have a server each for two hosts, and two for four.
+        (None, &["s", "t"][..], [1.0, 2.0, 4.0]),
+        (Some(2), &["s", "t"], [1.0, 2.0, 4.0]),
+        (Some(2), &["s"], [2.0, 4.0, 8.0]),
+        // All of them on the host of the first rank: the others push all to it.
+        (Some(2), &["host0"], [1.0, 3.0, 7.0]),
+        // As a sweep places them by itself.
+        (Some(2), &["host0", "host1"], [1.0, 2.0, 4.0]),
+        (None, &["host0", "host1", "host2", "host3"], [1.0, 1.5, 1.75]),
+        // Hosts that have ranks only in the larger case.
+        (None, &["host2", "host3"], [1.0, 2.0, 4.0]),
+    ] {
+        let folder = Folder::new();
+        ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, number, hosts));
+        let strategy = Strategy::of_group(&group_of(&folder, KvStore::DistSync)).expect("it can be predicted");
+        let [two, four] = ["2n2g", "4n2g"].map(|name| strategy.measured_laws(case(name)));
+        let laws = [two, four, strategy.laws(case("8n2g"))];
+        let of_weights = laws.map(|laws| (laws.parts[BUSIEST_LINK] / 48e4).round() / 100.0);
+        assert_eq!(of_weights, expected, "{number:?} on {hosts:?}");
+    }
+    let folder = Folder::new();
+    ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, None, &["s", "t"]));
+    let (_, stdout, _) = sandbox::run(ringmark("predict --kv-store dist_sync --cases 8n2g").arg(folder.path()));
+    let sentence = "in turn on no more than 2 hosts of their own, as measured. A step moves over the busiest link, one way: measured \
+                    4n2g with 4 servers 96.0 MB, 8n2g with 8 servers 192.0 MB";
+    assert!(said(&stdout).contains(sentence), "{stdout}");
+}
+
+#[test]
+fn the_command_that_measures_what_is_missing_starts_servers_as_they_were() {
+    let options = |number: Option<u32>, hosts: &[&str]| {
+        let folder = Folder::new();
+        ["1n1g", "1n2g", "2n2g"].iter().for_each(|name| served_by(&folder, name, number, hosts));
+        let (status, _, stderr) =
+            sandbox::run(ringmark("predict --kv-store dist_sync --cases 4n4g").arg(folder.path()));
+        assert_eq!(status, Some(1), "{stderr}");
+        let (_, command) = stderr.trim_end().split_once("ringmark sweep --cases 1n4g,2n4g ").expect("a command");
+        command.replace("--batch-size 4 --dtype fp32 --kv-store dist_sync", "").trim_start().to_owned()
+    };
+    let hosts = "--hosts HOST1:4,HOST2:4";
+    assert_eq!(options(Some(4), &["host0", "host1"]), format!("--servers 4 {hosts}"));
+    assert_eq!(options(None, &["host0", "host1"]), hosts);
+    assert_eq!(options(None, &["s", "t"]), format!("--server-hosts SERVER1,SERVER2 {hosts}"));
+    assert_eq!(options(Some(4), &["s"]), format!("--servers 4 --server-hosts SERVER1 {hosts}"));
+    assert_eq!(options(Some(4), &["host0"]), format!("--servers 4 --server-hosts HOST1 {hosts}"));
+}
+
+#[test]
+fn the_largest_case_with_other_servers_is_told_without_its_straggler_too() {
+    let folder = Folder::new();
+    for run in 1..=3 {
+        folder.run(&long_record("1n1g", run, 0.5, |_| ()));
+        let mut made = long_record("2n2g", run, 0.625, |iteration| {
+            iteration.before_allreduce[3].0 *= 2.0;
+            // Three ranks wait for the fourth.
+            for rank in 0..3 {
+                iteration.phases[Phase::ExposedAllreduce][rank].0 += 0.1;
+            }
+        });
+        made.header.buckets = vec![Bytes(8_000_000); 12];
+        made.header.config.kv_store =
+            KvStoreConfig { kv_store: KvStore::DistSync, servers: Some(2), ..KvStoreConfig::default() };
+        folder.run(&made);
+    }
+    let (status, stdout, stderr) =
+        sandbox::run(ringmark("predict --servers 1 --kv-store dist_sync").arg(folder.path()).arg("--json"));
+    assert_eq!(status, Some(0), "{stderr}");
+    let group = &serde_json::from_str::<Value>(&stdout).expect("JSON")["groups"][0];
+    for predictions in ["predictions", "predictions_without_straggler"] {
+        let cases = group[predictions].as_array().expect("a list").iter().flat_map(|one| one["case"].as_str());
+        assert_eq!(cases.collect::<Vec<_>>(), ["2n2g", "4n2g", "8n2g", "16n2g"], "{predictions}");
+    }
 }
 
 #[test]
