@@ -184,6 +184,43 @@ fn runs_of_other_options_and_runs_at_the_same_time_break_the_rules() {
 }
 
 #[test]
+fn what_is_said_of_servers_is_asked_of_kv_stores_that_have_some() {
+    let sandbox = Sandbox::sound();
+    // Two of the processes are servers.
+    sandbox.hook(
+        r#"case $record in *dist-sync*)
+            from=$folder/ranks_$((OMPI_COMM_WORLD_SIZE - 2)).jsonl
+            OMPI_COMM_WORLD_SIZE=served
+            sed 's/"kv_store":"ring"/"kv_store":"ring","servers":2,"key_placement":"hash"/' "$from" >"$folder/ranks_served.jsonl";;
+        esac"#,
+    );
+    let options = "--cases 1n2g --runs 1 --kv-stores ring,dist_sync --servers 2 --key-placement hash";
+    let (status, stdout, stderr) = run(&mut sandbox.short_sweep(options));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let rules = |sandbox: &Sandbox| {
+        let (_, findings) = failed(sandbox);
+        findings.lines().filter(|line| line.contains("the sweep was asked for")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(&sandbox), Vec::<String>::new());
+    change(&sandbox.path("out/sweep.json"), "\"--servers\": \"2\"", "\"--servers\": \"3\"");
+    let said = "1n2g/rn50_b8_fp32_dist-sync_1.log: it ran with --servers 2, and the sweep was asked for 3";
+    assert_eq!(rules(&sandbox), [said]);
+
+    // The baselines of a suite have no kv-store.
+    let sandbox = Sandbox::sound();
+    let (status, stdout, stderr) =
+        run(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --suite ddp --model resnet50_v1b --kv-store device"));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1"]);
+    assert_eq!(rules(&sandbox), Vec::<String>::new());
+    change(&sandbox.path("out/sweep.json"), "\"--kv-store\": \"device\"", "\"--kv-store\": \"nccl\"");
+    assert_eq!(
+        rules(&sandbox),
+        ["1n2g/rn50_b8_fp32_device_1.log: it ran with --kv-store device, and the sweep was asked for nccl"]
+    );
+}
+
+#[test]
 fn a_quick_sweep_is_not_quotable_and_an_older_manifest_tells_nothing_of_edits() {
     let sandbox = Sandbox::sound();
     let quick = "if [ $name = 1n1g_1 ]; then sed -i 's/\"full\"/\"quick\"/' \"$folder\"/ranks_*.jsonl; fi";

@@ -73,7 +73,8 @@ fn kv_stores_are_tables_of_their_own_over_the_single_rank_of_ring() {
         [&row["kv_store"], &row["base"], &row["base_kv_store"]].map(|value| value.as_str().unwrap_or("-").to_owned())
     };
     let rows: Vec<[String; 3]> = result["rows"].as_array().expect("rows").iter().map(conditions).collect();
-    let [of_ring, of_servers] = [["-", "1n1g", "-"], ["dist_sync", "1n1g", "ring"]].map(|row| row.map(str::to_owned));
+    let [of_ring, of_servers] =
+        [["-", "1n1g", "ring"], ["dist_sync", "1n1g", "ring"]].map(|row| row.map(str::to_owned));
     assert_eq!(rows, [vec![of_ring; 3], vec![of_servers; 2]].concat());
 }
 
@@ -146,6 +147,32 @@ fn diff_pairs_each_with_itself_and_tells_two_folders_apart() {
     };
     let (_, stdout, stderr) = diff(&alone(KvStore::Ring), &alone(KvStore::Device));
     assert!(stdout.contains("What differs\n  kv_store: ring -> device\n"), "{stdout}{stderr}");
+}
+
+#[test]
+fn diff_tells_servers_apart_by_the_cases_that_it_compares() {
+    let served = |cases: &[(&str, u32)]| {
+        let folder = Folder::new();
+        for (case, servers) in cases {
+            for (run, step) in [(1, 0.5), (2, 0.501)] {
+                folder.run(&of(KvStore::DistSync, Some(*servers), record(case, run, step)));
+            }
+        }
+        folder
+    };
+    // A server a host, over two numbers of hosts and over one; always two; and three.
+    let (one_a_host, of_one_case) = (served(&[("1n2g", 1), ("2n2g", 2)]), served(&[("2n2g", 2)]));
+    let (two, three) = (served(&[("1n2g", 2), ("2n2g", 2)]), served(&[("2n2g", 3)]));
+    for (base, test, what) in [
+        (&one_a_host, &of_one_case, "What differs: no setting"),
+        (&of_one_case, &one_a_host, "What differs: no setting"),
+        (&two, &of_one_case, "What differs: no setting"),
+        (&one_a_host, &two, "What differs\n  servers: 1 / 2 -> 2\n"),
+        (&one_a_host, &three, "What differs\n  servers: 2 -> 3\n"),
+    ] {
+        let (_, stdout, stderr) = run(ringmark("diff").args([base.path(), test.path()]));
+        assert!(stdout.contains(what), "{what}: {stdout}{stderr}");
+    }
 }
 
 #[test]

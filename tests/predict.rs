@@ -27,6 +27,7 @@ use serde_json::Value;
 use crate::random::Random;
 use crate::runs::{Folder, long_record, record};
 use crate::sandbox::{self, ringmark};
+use crate::simulated_cluster::SimulatedCluster;
 
 fn case(name: &str) -> Case {
     name.parse().expect("a case")
@@ -76,6 +77,11 @@ impl Cluster {
         let law = if case.nodes == 1 { 1.0 } else { (self.law)(case, size.0 as f64) };
         law * (latency * steps + bytes / bandwidth)
     }
+}
+
+impl SimulatedCluster for Cluster {
+    const OF_TRUTH: u32 = 1500;
+    const OF_RUN: u32 = 22;
 
     fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {
         let ranks = case.ranks() as usize;
@@ -121,28 +127,9 @@ impl Cluster {
         end.wall = Seconds(made.iterations.iter().map(|iteration| iteration.step[0].0).sum());
         made
     }
+}
 
-    /// Mean step of many iterations without a drift.
-    fn truth(&self, name: &str) -> f64 {
-        let mut noise = Random(99);
-        let steps: Vec<f64> = (1..=1500)
-            .flat_map(|number| self.iteration(case(name), number, 1.0, &mut noise).step)
-            .map(|step| step.0)
-            .collect();
-        steps.iter().sum::<f64>() / steps.len() as f64
-    }
-
-    fn sweep(&self, cases: &[&str], seed: u64) -> Folder {
-        let folder = Folder::new();
-        let mut noise = Random(seed);
-        for name in cases {
-            for run in 1..=5 {
-                folder.run(&self.record(name, run, 22, &mut noise));
-            }
-        }
-        folder
-    }
-
+impl Cluster {
     /// Sizes from 8 bytes to 128 MB, each measured with some error.
     fn bandwidth(&self, name: &str, error: f64, noise: &mut Random) -> BandwidthRecord {
         let result = |bytes: u64, noise: &mut Random| {

@@ -1,309 +1,24 @@
 //! `ringmark predict` of kv-stores that are no all-reduce: clusters whose truth is known by laws of their own, message by message,
 //! and what is refused.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use ringmark::read::analyse::figures::Group;
 use ringmark::read::analyse::prediction::evidence::Evidence;
 use ringmark::read::analyse::prediction::model::predict;
 use ringmark::read::analyse::prediction::parts::Limit;
 use ringmark::read::analyse::prediction::strategy::Strategy;
 use ringmark::read::extract;
-use ringmark_record::benchmark::kv_store::placement::{Part, owners, place};
-use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore, KvStoreConfig, KvStoreUse, ServerUse};
-use ringmark_record::benchmark::train::iteration::Iteration;
-use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_record::dimension::case::Case;
-use ringmark_record::dimension::phase::{Phase, Phases};
-use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::dimension::phase::Phase;
+use ringmark_record::dimension::units::Bytes;
+use ringmark_record::stats::exchange_growth::BUSIEST_LINK;
 use serde_json::Value;
 
+use crate::kv_store_cluster::{Cluster, Exchange, NETWORKS, Way};
 use crate::random::Random;
-use crate::runs::{Folder, record};
+use crate::runs::{Folder, long_record};
 use crate::sandbox::{self, refused, ringmark};
-
-/// Values of each array in the order of backward: some are cut into slices, some are not.
-const ARRAYS: [usize; 12] = [
-    2_050_000, 2_360_000, 4_700_000, 600_000, 2_360_000, 500_000, 1_200_000, 900_000, 4_700_000, 150_000, 6_000_000,
-    10_000,
-];
-/// Buckets of the owners, likewise.
-const BUCKETS: [usize; 5] = [6_500_000, 6_400_000, 6_600_000, 6_000_000, 30_000];
-const FORWARD: f64 = 0.030;
-const BACKWARD: f64 = 0.060;
-/// Of all weights on one rank.
-const UPDATE: f64 = 0.004;
-const OTHER: f64 = 0.0005;
-/// Bytes a second that a process adds up, or that ranks of a host move in its memory.
-const MEMORY: f64 = 8e9;
-/// What a message costs who sends it.
-const MESSAGE: f64 = 8e-6;
-
-/// Latency in seconds and bytes a second of a host's link, each way.
-const NETWORKS: [(f64, f64); 3] = [(20e-6, 12e9), (20e-6, 3e9), (60e-6, 1e9)];
-
-/// How a library brings an array from all hosts to one, or from one to all.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Way {
-    /// All over the owner's link, one host after the other.
-    Straight,
-    /// The same, to the owners on all hosts at once.
-    AtOnce,
-    /// In rounds, half of the hosts in each.
-    Tree,
-    /// From host to host, in pieces of 256 kB.
-    Chain,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Exchange {
-    Owners(KvStore, Way),
-    /// Servers, and whether they have hosts of their own; `None`: one for each host of the case.
-    Servers(Option<u32>, bool),
-}
-
-#[derive(Clone, Copy)]
-struct Cluster {
-    exchange: Exchange,
-    network: (f64, f64),
-    /// Of a rank's compute time from iteration to iteration.
-    jitter: f64,
-    /// Of all times from run to run.
-    drift: f64,
-}
-
-/// What passes each resource in the order in which it comes: links, and the servers.
-struct Resources(Vec<f64>);
-
-impl Resources {
-    /// Takes the resource for so long, at the earliest at `time`: when it begins.
-    fn take(&mut self, resource: usize, time: f64, seconds: f64) -> f64 {
-        let begin = self.0[resource].max(time);
-        self.0[resource] = begin + seconds;
-        begin
-    }
-}
-
-/// Where a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    Leaves,
-    Arrives,
-    AtServer,
-}
-
-/// Time in picoseconds, a number to tell equals apart, worker, part, where, whether it is a pull.
-type Event = Reverse<(u64, usize, usize, usize, Place, bool)>;
-
-impl Cluster {
-    fn kv_store(&self) -> KvStore {
-        match self.exchange {
-            Exchange::Owners(kv_store, _) => kv_store,
-            Exchange::Servers(..) => KvStore::DistSync,
-        }
-    }
-
-    /// Of one host: its memory alone.
-    fn way(&self, case: Case, bytes: f64) -> f64 {
-        let (latency, rate) = self.network;
-        let Exchange::Owners(_, way) = self.exchange else { return 0.0 };
-        let others = f64::from(case.nodes - 1);
-        let inside = bytes / MEMORY;
-        inside
-            + match way {
-                _ if case.nodes == 1 => 0.0,
-                Way::Straight | Way::AtOnce => others * (latency + bytes / rate),
-                Way::Tree => f64::from(case.nodes).log2().ceil() * (latency + bytes / rate),
-                Way::Chain => bytes / rate + others * (latency + 256e3_f64.min(bytes) / rate),
-            }
-    }
-
-    /// When each host has all weights back; `ready` says when it has summed an array.
-    fn served(&self, case: Case, ready: impl Fn(usize, usize) -> f64, slow: f64) -> Vec<f64> {
-        let Exchange::Servers(number, has_own_hosts) = self.exchange else { return Vec::new() };
-        let (hosts, number) = (case.nodes as usize, number.unwrap_or(case.nodes) as usize);
-        let written: Vec<usize> = ARRAYS.iter().rev().copied().collect();
-        let mut parts: Vec<Part> = place(&written, number, KeyPlacement::Balanced);
-        parts.sort_by_key(|part| ARRAYS.len() - 1 - part.key);
-        let host_of = |server: usize| if has_own_hosts { hosts + server } else { server % hosts };
-        let (latency, rate) = self.network;
-        let bytes = |part: usize| (parts[part].values.len() * 4) as f64;
-        // Out and in of every host, then the servers.
-        let all_hosts = if has_own_hosts { hosts + number } else { hosts };
-        let mut resources = Resources(vec![0.0; 2 * all_hosts + number]);
-        let mut events: BinaryHeap<Event> = BinaryHeap::new();
-        let mut count = 0;
-        let mut at =
-            |events: &mut BinaryHeap<Event>, time: f64, worker: usize, part: usize, place: Place, is_pull: bool| {
-                count += 1;
-                events.push(Reverse(((time * 1e12) as u64, count, worker, part, place, is_pull)));
-            };
-        for worker in 0..hosts {
-            for (part, planned) in parts.iter().enumerate() {
-                let ready = ready(worker, ARRAYS.len() - 1 - planned.key);
-                at(&mut events, ready, worker, part, Place::Leaves, false);
-            }
-        }
-        let (mut arrived, mut done) = (vec![0; parts.len()], vec![0.0_f64; hosts]);
-        while let Some(Reverse((time, _, worker, part, place, is_pull))) = events.pop() {
-            let time = time as f64 * 1e-12;
-            let server = parts[part].server;
-            let (from, to) = if is_pull { (host_of(server), worker) } else { (worker, host_of(server)) };
-            let wire = slow * bytes(part) / rate;
-            match place {
-                Place::Leaves if from == to => at(&mut events, time, worker, part, Place::AtServer, is_pull),
-                Place::Leaves => {
-                    let begin = resources.take(2 * from, time, MESSAGE + wire);
-                    at(&mut events, begin + MESSAGE + latency, worker, part, Place::Arrives, is_pull);
-                }
-                Place::Arrives => {
-                    let begin = resources.take(2 * to + 1, time, wire);
-                    at(&mut events, begin + wire, worker, part, Place::AtServer, is_pull);
-                }
-                Place::AtServer if is_pull => done[worker] = done[worker].max(time),
-                Place::AtServer => {
-                    let add = slow * bytes(part) / MEMORY;
-                    let mut end = resources.take(2 * all_hosts + server, time, add) + add;
-                    arrived[part] += 1;
-                    if arrived[part] == hosts {
-                        let update = 2.0 * add;
-                        end = resources.take(2 * all_hosts + server, end, update) + update;
-                        (0..hosts).for_each(|worker| at(&mut events, end, worker, part, Place::Leaves, true));
-                    }
-                }
-            }
-        }
-        done
-    }
-
-    fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {
-        let (ranks, a_host) = (case.ranks() as usize, case.gpus_per_node as usize);
-        let factors: Vec<f64> = (0..ranks).map(|_| slow * (1.0 + self.jitter * noise.normal()).max(0.5)).collect();
-        let compute = |rank: usize| factors[rank] * (FORWARD + BACKWARD);
-        let full = |rank: usize, index: usize, of: usize| {
-            factors[rank] * (FORWARD + BACKWARD * (index + 1) as f64 / of as f64)
-        };
-        let latest = |ranks: std::ops::Range<usize>, index: usize, of: usize| {
-            ranks.map(|rank| full(rank, index, of)).fold(0.0, f64::max)
-        };
-        // When a rank leaves the exposed phase, and the optimizer's.
-        let ends: Vec<(f64, f64)> = match self.exchange {
-            _ if ranks == 1 => vec![(compute(0), compute(0) + slow * UPDATE)],
-            Exchange::Servers(..) => {
-                let ready = |host: usize, array: usize| latest(host * a_host..(host + 1) * a_host, array, ARRAYS.len());
-                let done = self.served(case, ready, slow);
-                let end = |rank: usize| done[rank / a_host].max(compute(rank)) + slow * 0.002;
-                (0..ranks).map(|rank| (end(rank), end(rank) + slow * 0.001)).collect()
-            }
-            Exchange::Owners(kv_store, kind) => {
-                let root = |bucket: usize| if kv_store == KvStore::Nccl { 0 } else { owners(&BUCKETS, ranks)[bucket] };
-                let way = |bucket: usize| slow * self.way(case, (BUCKETS[bucket] * 4) as f64);
-                // What goes over one link after the other.
-                let link = |bucket: usize| if kind == Way::AtOnce { root(bucket) / a_host } else { 0 };
-                let (mut done, mut back) = (vec![0.0_f64; case.nodes as usize], vec![0.0_f64; case.nodes as usize]);
-                for bucket in 0..BUCKETS.len() {
-                    let done = &mut done[link(bucket)];
-                    *done = latest(0..ranks, bucket, BUCKETS.len()).max(*done) + way(bucket);
-                    back[link(bucket)] += way(bucket);
-                }
-                let longest = |links: &[f64]| links.iter().copied().fold(0.0, f64::max);
-                let summed = longest(&done);
-                let mut held = vec![0; ranks];
-                (0..BUCKETS.len()).for_each(|bucket| held[root(bucket)] += BUCKETS[bucket]);
-                let share = *held.iter().max().expect("a rank") as f64 / BUCKETS.iter().sum::<usize>() as f64;
-                let shared = summed + slow * UPDATE * share + longest(&back);
-                // Who only sends has done so sooner than the owner has all.
-                let last = BUCKETS.len() - 1;
-                let of_rank = |rank: usize| {
-                    let early = if rank == root(last) { 0.0 } else { 0.5 * way(last) };
-                    ((summed - early).max(compute(rank)), shared)
-                };
-                (0..ranks).map(of_rank).collect()
-            }
-        };
-        let seconds = |of: &dyn Fn(usize) -> f64| (0..ranks).map(|rank| Seconds(of(rank))).collect::<Vec<_>>();
-        Iteration {
-            iteration: number,
-            step: seconds(&|rank| ends[rank].1 + OTHER),
-            phases: Phases::from_fn(|phase| match phase {
-                Phase::Forward => seconds(&|rank| factors[rank] * FORWARD),
-                Phase::Backward => seconds(&|rank| factors[rank] * BACKWARD),
-                Phase::ExposedAllreduce => seconds(&|rank| ends[rank].0 - compute(rank)),
-                Phase::Optimizer => seconds(&|rank| ends[rank].1 - ends[rank].0),
-            }),
-            before_allreduce: seconds(&|rank| full(rank, 0, ARRAYS.len())),
-            loss: vec![6.9; ranks],
-            loss_scale: 1.0,
-            skipped: false,
-        }
-    }
-
-    /// The single rank is of ring.
-    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
-        let mut made = record(name, run, 0.1);
-        let case = case(name);
-        let slow = 1.0 + self.drift * noise.normal();
-        made.header.config.iterations = iterations;
-        for rank in &mut made.header.ranks {
-            rank.host = format!("host{}", rank.rank / case.gpus_per_node);
-            rank.local_rank = rank.rank % case.gpus_per_node;
-        }
-        let end = made.end.as_mut().expect("a whole record");
-        end.iterations = iterations;
-        if case.ranks() > 1 {
-            let kv_store = self.kv_store();
-            let servers = match self.exchange {
-                Exchange::Servers(number, has_own_hosts) => {
-                    let number = number.unwrap_or(case.nodes);
-                    let host = |server| {
-                        if has_own_hosts { format!("server{server}") } else { format!("host{}", server % case.nodes) }
-                    };
-                    let of = |server| ServerUse {
-                        host: host(server),
-                        parts: 1,
-                        weights: Bytes(1),
-                        received: Bytes(1),
-                        sent: Bytes(1),
-                    };
-                    made.header.backend = "tcp".to_owned();
-                    (0..number).map(of).collect()
-                }
-                Exchange::Owners(..) => Vec::new(),
-            };
-            let number = (!servers.is_empty()).then_some(servers.len() as u32);
-            let values = if servers.is_empty() { &BUCKETS[..] } else { &ARRAYS[..] };
-            made.header.config.kv_store = KvStoreConfig { kv_store, servers: number, ..KvStoreConfig::default() };
-            made.header.buckets = values.iter().map(|values| Bytes(*values as u64 * 4)).collect();
-            end.kv_store = Some(KvStoreUse { servers, ..KvStoreUse::default() });
-        }
-        made.iterations = (1..=iterations).map(|number| self.iteration(case, number, slow, noise)).collect();
-        let end = made.end.as_mut().expect("a whole record");
-        end.wall = Seconds(made.iterations.iter().map(|iteration| iteration.step[0].0).sum());
-        made
-    }
-
-    /// Mean step of many iterations without a drift.
-    fn truth(&self, name: &str) -> f64 {
-        let mut noise = Random(99);
-        let steps: Vec<f64> = (1..=300)
-            .flat_map(|number| self.iteration(case(name), number, 1.0, &mut noise).step)
-            .map(|step| step.0)
-            .collect();
-        steps.iter().sum::<f64>() / steps.len() as f64
-    }
-
-    fn sweep(&self, cases: &[&str], seed: u64) -> Folder {
-        let folder = Folder::new();
-        let mut noise = Random(seed);
-        for name in cases {
-            for run in 1..=5 {
-                folder.run(&self.record(name, run, 14, &mut noise));
-            }
-        }
-        folder
-    }
-}
+use crate::simulated_cluster::SimulatedCluster;
 
 fn case(name: &str) -> Case {
     name.parse().expect("a case")
@@ -444,14 +159,17 @@ fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
     }
     assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
     let stdout = said(&stdout);
+    // In the order of the tables: ring, device, dist_sync.
+    let middles: Vec<&str> = stdout.split("mid: ").skip(1).map(|rest| &rest[..8]).collect();
+    assert_eq!(middles, ["half way", "half way", "by the b"], "{stdout}");
     for sentence in [
         "measured: 1n1g (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g no bandwidth",
         "measured: 1n1g of ring (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of ring kv-store device: \
-         one bucket after the other goes to its owner",
+         buckets go straight to their owners, to several at once, and their weights come back. Extremes: ",
         "H - 1 times the bytes in and out of the owner's host (7 times for 8n2g, 3 for 4n2g)",
         // 102.12 MB of weights, of which the server that holds most has 0.264 and 0.150: a little more than 153.2 and 178.7.
         "kv-store dist_sync: a server for each host, as measured, and no more than the network has arrays, on the hosts of the \
-         ranks. A step moves over the busiest link, one way: measured 4n2g with 4 servers 156.1 MB, 8n2g with 8 servers 193.8 MB",
+         ranks in turn. A step moves over the busiest link, one way: measured 4n2g with 4 servers 156.1 MB, 8n2g with 8 servers 193.8 MB",
     ] {
         assert!(stdout.contains(sentence), "{sentence}: {stdout}");
     }
@@ -471,7 +189,7 @@ fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
     assert_eq!(
         told,
         [
-            ("ring", Value::Null, Value::Null, reference.clone()),
+            ("ring", "ring".into(), Value::Null, reference.clone()),
             ("device", "ring".into(), Value::Null, reference.clone()),
             ("dist_sync", "ring".into(), 8.into(), reference),
         ]
@@ -504,6 +222,17 @@ fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
     let (status, stdout, _) = predict(&["--kv-store", "device", "--efficiency-below", "20%", "--backtest"]);
     assert_eq!(status, Some(0), "{stdout}");
     assert!(said(&stdout).contains("lies in the band"), "{stdout}");
+}
+
+#[test]
+fn the_single_rank_of_ring_has_no_servers() {
+    let options = ["--kv-store", "dist_sync", "--cases", "1n1g,8n2g"];
+    let (_, stdout, _) = sandbox::run(ringmark("predict").arg(several().path()).args(options));
+    let servers = |case: &str| {
+        let rows = stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.filter(|row| row.len() > 8 && row[0] == case).map(|row| row[2].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((servers("1n1g"), servers("8n2g")), (vec!["-".to_owned()], vec!["8".to_owned()]), "{stdout}");
 }
 
 #[test]
@@ -542,8 +271,118 @@ fn what_cannot_be_predicted_of_a_kv_store_is_told() {
             }
         }
     }
-    let without = error(&folder, &["--kv-store", "dist_sync"]);
+    let without = error(&folder, &["--kv-store", "dist_sync", "--warmup", "2"]);
     assert!(without.contains("there are logs without records (.jsonl)"), "{without}");
+}
+
+#[test]
+fn a_kv_store_of_which_no_run_counts_is_told_so() {
+    let cluster = Cluster {
+        exchange: Exchange::Owners(KvStore::Device, Way::Tree),
+        network: NETWORKS[0],
+        jitter: 0.0,
+        drift: 0.0,
+    };
+    let folder = Folder::new();
+    for name in MEASURED {
+        let mut made = cluster.record(name, 1, 14, &mut Random(1));
+        let end = made.end.as_mut().expect("an end");
+        end.failure = (made.header.config.kv_store.kv_store == KvStore::Device).then(|| "weights differ".to_owned());
+        folder.run(&made);
+    }
+    let error = refused(ringmark("predict").arg(folder.path()).args(["--kv-store", "device"]), 2);
+    assert!(error.contains("kv-store device is not predicted from these runs: no run of it counts"), "{error}");
+}
+
+/// A run of 12 arrays that are cut into equal slices, 48 MB together, with the servers on these hosts in turn.
+fn served_by(folder: &Folder, name: &str, number: Option<u32>, hosts: &[&str]) {
+    let exchange = Exchange::Servers(number, false);
+    let mut made =
+        Cluster { exchange, network: NETWORKS[0], jitter: 0.0, drift: 0.0 }.record(name, 1, 14, &mut Random(1));
+    if case(name).ranks() > 1 {
+        made.header.buckets = vec![Bytes(4_000_000); 12];
+    }
+    let used = made.end.as_mut().expect("an end").kv_store.iter_mut();
+    let servers = used.flat_map(|used| &mut used.servers);
+    servers.zip(hosts.iter().cycle()).for_each(|(server, host)| server.host = (*host).to_owned());
+    folder.run(&made);
+}
+
+#[test]
+fn servers_are_where_they_ran_and_are_assumed_to_stay_on_as_many_hosts() {
+    for (number, hosts, expected) in [
+        // --server-hosts s,t: s and t have a server each for two hosts, and two for four.
+        (None, &["s", "t"][..], [1.0, 2.0, 4.0]),
+        (Some(2), &["s", "t"], [1.0, 2.0, 4.0]),
+        (Some(2), &["s"], [2.0, 4.0, 8.0]),
+        // All of them on the host of the first rank: the others push all to it.
+        (Some(2), &["host0"], [1.0, 3.0, 7.0]),
+        // As a sweep places them by itself.
+        (Some(2), &["host0", "host1"], [1.0, 2.0, 4.0]),
+        (None, &["host0", "host1", "host2", "host3"], [1.0, 1.5, 1.75]),
+        // Hosts that have ranks only in the larger case.
+        (None, &["host2", "host3"], [1.0, 2.0, 4.0]),
+    ] {
+        let folder = Folder::new();
+        ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, number, hosts));
+        let strategy = Strategy::of_group(&group_of(&folder, KvStore::DistSync)).expect("it can be predicted");
+        let [two, four] = ["2n2g", "4n2g"].map(|name| strategy.measured_laws(case(name)));
+        let laws = [two, four, strategy.laws(case("8n2g"))];
+        let of_weights = laws.map(|laws| (laws.parts[BUSIEST_LINK] / 48e4).round() / 100.0);
+        assert_eq!(of_weights, expected, "{number:?} on {hosts:?}");
+    }
+    let folder = Folder::new();
+    ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, None, &["s", "t"]));
+    let (_, stdout, _) = sandbox::run(ringmark("predict --kv-store dist_sync --cases 8n2g").arg(folder.path()));
+    let sentence = "in turn on no more than 2 hosts of their own, as measured. A step moves over the busiest link, one way: measured \
+                    4n2g with 4 servers 96.0 MB, 8n2g with 8 servers 192.0 MB";
+    assert!(said(&stdout).contains(sentence), "{stdout}");
+}
+
+#[test]
+fn the_command_that_measures_what_is_missing_starts_servers_as_they_were() {
+    let options = |number: Option<u32>, hosts: &[&str]| {
+        let folder = Folder::new();
+        ["1n1g", "1n2g", "2n2g"].iter().for_each(|name| served_by(&folder, name, number, hosts));
+        let (status, _, stderr) =
+            sandbox::run(ringmark("predict --kv-store dist_sync --cases 4n4g").arg(folder.path()));
+        assert_eq!(status, Some(1), "{stderr}");
+        let (_, command) = stderr.trim_end().split_once("ringmark sweep --cases 1n4g,2n4g ").expect("a command");
+        command.replace("--batch-size 4 --dtype fp32 --kv-store dist_sync", "").trim_start().to_owned()
+    };
+    let hosts = "--hosts HOST1:4,HOST2:4";
+    assert_eq!(options(Some(4), &["host0", "host1"]), format!("--servers 4 {hosts}"));
+    assert_eq!(options(None, &["host0", "host1"]), hosts);
+    assert_eq!(options(None, &["s", "t"]), format!("--server-hosts SERVER1,SERVER2 {hosts}"));
+    assert_eq!(options(Some(4), &["s"]), format!("--servers 4 --server-hosts SERVER1 {hosts}"));
+    assert_eq!(options(Some(4), &["host0"]), format!("--servers 4 --server-hosts HOST1 {hosts}"));
+}
+
+#[test]
+fn the_largest_case_with_other_servers_is_told_without_its_straggler_too() {
+    let folder = Folder::new();
+    for run in 1..=3 {
+        folder.run(&long_record("1n1g", run, 0.5, |_| ()));
+        let mut made = long_record("2n2g", run, 0.625, |iteration| {
+            iteration.before_allreduce[3].0 *= 2.0;
+            // Three ranks wait for the fourth.
+            for rank in 0..3 {
+                iteration.phases[Phase::ExposedAllreduce][rank].0 += 0.1;
+            }
+        });
+        made.header.buckets = vec![Bytes(8_000_000); 12];
+        made.header.config.kv_store =
+            KvStoreConfig { kv_store: KvStore::DistSync, servers: Some(2), ..KvStoreConfig::default() };
+        folder.run(&made);
+    }
+    let (status, stdout, stderr) =
+        sandbox::run(ringmark("predict --servers 1 --kv-store dist_sync").arg(folder.path()).arg("--json"));
+    assert_eq!(status, Some(0), "{stderr}");
+    let group = &serde_json::from_str::<Value>(&stdout).expect("JSON")["groups"][0];
+    for predictions in ["predictions", "predictions_without_straggler"] {
+        let cases = group[predictions].as_array().expect("a list").iter().flat_map(|one| one["case"].as_str());
+        assert_eq!(cases.collect::<Vec<_>>(), ["2n2g", "4n2g", "8n2g", "16n2g"], "{predictions}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `ringmark predict`: larger cases from a sweep and a bandwidth result.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
@@ -134,8 +135,7 @@ fn evidence_of(config: &PredictConfig, sweep: &Path, groups: &[Group]) -> anyhow
 
 /// Each once.
 fn joined(kv_stores: impl Iterator<Item = KvStore>) -> String {
-    let mut names: Vec<String> = kv_stores.map(|kv_store| kv_store.to_string()).collect();
-    names.dedup();
+    let names: Vec<String> = kv_stores.collect::<BTreeSet<KvStore>>().iter().map(KvStore::to_string).collect();
     names.join(", ")
 }
 
@@ -147,8 +147,8 @@ fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static s
         None => doubled(&evidence),
     };
     let without_straggler = evidence.without_straggler().map_or_else(Vec::new, |evidence| {
-        let grown = cases.iter().filter(|case| evidence.case(**case).is_none());
-        grown.filter_map(|case| model::predict(&evidence, *case).ok()).collect()
+        let all = cases.iter().filter_map(|case| model::predict(&evidence, *case).ok());
+        all.filter(|prediction| prediction.reference.is_some()).collect()
     });
     Outlook {
         without_straggler,
@@ -165,4 +165,15 @@ fn doubled(evidence: &Evidence) -> Vec<Case> {
     let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
     let itself = (!evidence.strategy.is_as_measured(largest)).then_some(largest);
     itself.into_iter().chain([2, 4, 8].map(|times| Case { nodes: times * largest.nodes, ..largest })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kv_stores_of_several_batch_sizes_are_named_once() {
+        let groups = [KvStore::Ring, KvStore::Device, KvStore::Ring, KvStore::Device];
+        assert_eq!(joined(groups.into_iter()), "ring, device");
+    }
 }

@@ -8,6 +8,7 @@ use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::units::{Bytes, ImagesPerSecond};
 use ringmark_record::file::run_name::RunName;
 use ringmark_record::stats::scaling::{communication_cost, efficiency, speedup};
@@ -180,6 +181,12 @@ impl Group {
     /// What speedup and efficiency are relative to; `None` where no run counts.
     pub fn base_case(&self) -> Option<&CaseRuns> {
         self.common_base.as_deref().or_else(|| self.case(self.base?))
+    }
+
+    /// Kv-store of that case.
+    pub fn base_kv_store(&self) -> Option<KvStore> {
+        let own = self.conditions.kv_store;
+        self.base.map(|_| if self.common_base.is_some() { KvStore::Ring } else { own })
     }
 
     /// Its name: `1n1g`, or `1n1g of ring` where that is another table's.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ringmark_record::benchmark::SweepRecord;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::units::Seconds;
 use ringmark_record::file::run_name::{self, RunName};
 use ringmark_record::manifest::RanOn;
@@ -13,7 +14,10 @@ use ringmark_record::options::option_table::{self, AUTO_BATCH_SIZE, Unlike};
 use crate::read::load::every_record;
 
 /// The options that the sweep itself sets in a baseline.
-const SET_IN_BASELINES: [&str; 3] = ["--backend", "--gradient-compression", "--hierarchical"];
+const SET_IN_BASELINES: [&str; 4] = ["--backend", "--gradient-compression", "--hierarchical", "--kv-store"];
+
+/// Of a sweep over several kv-stores, the options of those that have servers.
+const OF_SERVERS: [&str; 2] = ["--servers", "--key-placement"];
 
 /// Options, and their values, that a record has what they came to of.
 const CHOSEN_LATER: [(&str, &str); 3] = [("--layout", "auto"), ("--image-size", ""), ("--batch-size", AUTO_BATCH_SIZE)];
@@ -37,10 +41,16 @@ impl SweepRun {
     /// The run of this name below `root`; `None` where its record says nothing. `asked` are the options of the sweep.
     pub fn read<R: SweepRecord>(root: &Path, name: RunName, asked: &BTreeMap<String, String>) -> Option<SweepRun> {
         let record: R = every_record::beside(root, &name.log(Path::new(""))).ok().flatten()?;
+        let settings = option_table::settings(record.config());
+        let kv_store =
+            settings.iter().find(|(option, _)| *option == "kv-store").and_then(|(_, text)| text.parse().ok());
+        let has_servers = kv_store.is_some_and(KvStore::has_servers);
         let mut unlike = option_table::unlike(record.config(), asked);
         unlike.retain(|Unlike { name: option, asked, .. }| {
             let is_chosen = CHOSEN_LATER.contains(&(option.as_str(), asked.as_str()));
-            !(name.baseline && SET_IN_BASELINES.contains(&option.as_str()) || is_chosen)
+            let is_of_others = !has_servers && OF_SERVERS.contains(&option.as_str());
+            let is_of_baseline = name.baseline && SET_IN_BASELINES.contains(&option.as_str());
+            !(is_of_baseline || is_of_others || is_chosen)
         });
         let is_kept = |attempt: &u32| run_name::of_attempt(&name.log(root), *attempt).exists();
         Some(SweepRun {

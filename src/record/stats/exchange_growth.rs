@@ -7,22 +7,22 @@
 //!
 //! ```text
 //! an owner a bucket
-//!     to balanced owners on all hosts at once                  (k - 1) / k
+//!     to balanced owners on all hosts at once, of several      (k - 1) / k
 //!   bucket after bucket
 //!     sent on from host to host, in pieces (a chain)           1
 //!     half of the hosts send to the other half (a tree)        log2 k
 //!     every host sends to the owner's (straight)               k - 1
-//! N servers that each hold the share q, p processes a host that push, g bytes of gradients, S of weights
+//! servers: those of a host hold the share q, one the share s; p processes a host push; g bytes of gradients, S of weights
 //!     a round trip                                             1
-//!     bytes of one direction of the busiest link               hosts of their own, m servers on each:
-//!                                                                  p max(g, S) max(1, m q k)
-//!                                                              on the hosts of ranks, m on each of them:
-//!                                                                  p max(g (1 - m q) + S m q (k - 1), S (1 - m q) + g m q (k - 1))
+//!     bytes of one direction of the busiest link               hosts of their own:
+//!                                                                  p max(g, S) max(1, q k)
+//!                                                              on hosts of ranks:
+//!                                                                  p max(g (1 - q) + S q (k - 1), S (1 - q) + g q (k - 1))
 //!     of these what goes between the servers of a host and the others
-//!                                                              p max(g, S) m q k, or p max(g, S) m q (k - 1)
+//!                                                              p max(g, S) q k, or p max(g, S) q (k - 1)
 //!     messages of a process that pushes                        all parts of arrays
 //!     messages of a server                                     p k x its parts
-//!     additions and updates of a server                        (p k + 2) q
+//!     additions and updates of a server                        (p k + 2) s
 //!     what half of the hosts send through the same uplinks     sqrt k
 //! ```
 //!
@@ -75,10 +75,11 @@ impl Laws {
     }
 }
 
-/// Of owners on so many hosts, at least two.
-pub fn owners(hosts: u32) -> Laws {
+/// Of owners on so many hosts, at least two; to one owner nothing goes at once.
+pub fn owners(hosts: u32, are_several: bool) -> Laws {
     let hosts = f64::from(hosts);
-    Laws { parts: vec![(hosts - 1.0) / hosts, 1.0, hosts.log2(), hosts - 1.0], messages: Vec::new() }
+    let at_once = are_several.then_some((hosts - 1.0) / hosts);
+    Laws { parts: at_once.into_iter().chain([1.0, hosts.log2(), hosts - 1.0]).collect(), messages: Vec::new() }
 }
 
 /// Servers of one case, and who pushes to them.
@@ -240,6 +241,11 @@ mod tests {
         }
     }
 
+    /// Of several owners.
+    fn owners(hosts: u32) -> Laws {
+        super::owners(hosts, true)
+    }
+
     fn between(before: Laws, after: Laws) -> Growth {
         Growth { before, smaller: None, after, main: None }
     }
@@ -291,6 +297,12 @@ mod tests {
         // What is hidden may come out.
         assert!(with(1.0, 2.0, 1.0).high > tree.high);
         assert_eq!(growth.of(2.0, 0.0, Some((1.0, f64::INFINITY))).high, 2.0 * 7.0 / 3.0);
+        // To one owner nothing goes at once, so that at least as much comes as by a tree.
+        let [smaller, before, after] = [2, 4, 8].map(|hosts| super::owners(hosts, false));
+        let growth = Growth { smaller: Some(smaller), ..between(before, after) };
+        let with = |exposed: f64| growth.of(exposed, 0.0, Some((1.0, 0.0)));
+        assert_eq!((with(2.0).low, with(2.0).high), (3.0, 4.0));
+        assert_eq!((with(3.0).low, with(3.0).high), (5.0, 7.0));
     }
 
     #[test]
@@ -319,9 +331,9 @@ mod tests {
             (state >> 11) as f64 / (1u64 << 53) as f64
         };
         for _ in 0..5000 {
-            let (has_owners, is_rank_host) = (uniform() < 0.5, uniform() < 0.5);
+            let (has_owners, is_rank_host, are_several) = (uniform() < 0.5, uniform() < 0.5, uniform() < 0.5);
             let laws = [2, 4, 8].map(|hosts| match has_owners {
-                true => owners(hosts),
+                true => super::owners(hosts, are_several),
                 false => servers(hosts, 2, is_rank_host).laws(),
             });
             let of_parts = laws[0].parts.iter().map(|first| 1.0 / first);

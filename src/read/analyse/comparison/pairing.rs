@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::anyhow;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::options::usage::usage;
 
 use crate::read::analyse::comparison::collectives::PROGRAM;
@@ -198,6 +200,7 @@ impl Pair<'_> {
             let settings = self.sets[side].settings.iter().filter(|_| options_known);
             let mut all: EnvironmentText =
                 settings.map(|(name, value)| (name.clone(), BTreeSet::from([value.clone()]))).collect();
+            all.extend(self.servers(side).map(|servers| ("servers".to_owned(), servers)));
             for (name, values) in self.cases.iter().flat_map(|case| &case[side].environment).filter(|_| all_known) {
                 all.entry(name.clone()).or_default().extend(values.iter().cloned());
             }
@@ -213,6 +216,16 @@ impl Pair<'_> {
             })
         };
         names.into_iter().filter_map(differs).collect()
+    }
+
+    /// Servers of the cases that are compared. One for each host is no number over several cases, and one over a single case,
+    /// though the same was run.
+    fn servers(&self, side: usize) -> Option<BTreeSet<String>> {
+        let table = self.sets[side];
+        kv_store(table)?.parse().is_ok_and(KvStore::has_servers).then_some(())?;
+        let number = table.settings.get("servers");
+        let hosts = |case: &SideCase| Some(case.name.split(' ').next()?.parse::<Case>().ok()?.nodes.to_string());
+        self.cases.iter().map(|case| number.cloned().or_else(|| hosts(case[side]))).collect()
     }
 
     /// What BASE and TEST do not record about themselves, and why; what could differ in it is not listed.

@@ -235,6 +235,20 @@ impl Evidence {
         self.cases.iter().find(|measured| measured.case == case)
     }
 
+    /// Servers of a case; `None` where there are none, as of the single rank of `ring`.
+    pub fn servers(&self, case: Case) -> Option<u32> {
+        let is_own = self.case(case).is_none_or(|measured| !measured.is_of_ring);
+        self.strategy.server_number(case).filter(|_| is_own)
+    }
+
+    /// Kv-store of what efficiency is relative to.
+    pub fn base_kv_store(&self) -> KvStore {
+        match self.case(self.base) {
+            Some(base) if base.is_of_ring => KvStore::Ring,
+            _ => self.kv_store,
+        }
+    }
+
     /// The same without a case.
     pub fn without(&self, case: Case) -> Evidence {
         let mut rest = self.clone();

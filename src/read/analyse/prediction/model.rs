@@ -18,7 +18,8 @@
 //! (`ringmark_record::stats::allreduce_model` has the formulas and why they are bounds.) Without records all that a step
 //! takes beyond that of one host is transfer; the wait, which grows less than latency does, is in it.
 //!
-//! A kv-store other than `ring` is for [`kv_store_model`]; the wait, the margins and the band are the same.
+//! A kv-store other than `ring` is for [`kv_store_model`]; the margins and the band are the same, the wait may grow as the
+//! exchange does.
 //!
 //! What was measured is said as everywhere, by the median of the runs; what grows is taken from their means, which parts of
 //! a step add up to.

@@ -4,6 +4,7 @@ use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::model::Model;
 
 use crate::read::analyse::prediction::evidence::Evidence;
+use crate::read::analyse::prediction::strategy::Strategy;
 
 /// Why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,14 +23,31 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
     let nodes = missing.iter().map(|case| case.nodes).max().unwrap_or(1);
     let hosts: Vec<String> = (1..=nodes).map(|host| format!("HOST{host}:{}", case.gpus_per_node)).collect();
     let hosts = if nodes > 1 { format!(" --hosts {}", hosts.join(",")) } else { String::new() };
+    let servers = servers(evidence, Case { nodes, ..case });
     let Evidence { model, batch_size, dtype, kv_store, .. } = evidence;
     // The default says nothing.
     let model = if *model == Model::default() { String::new() } else { format!(" --model {model}") };
     let cases = cases.join(",");
     let kv_store = if kv_store.is_ring() { String::new() } else { format!(" --kv-store {kv_store}") };
-    let command =
-        format!("ringmark sweep --cases {cases}{model} --batch-size {batch_size} --dtype {dtype}{kv_store}{hosts}");
+    let command = format!(
+        "ringmark sweep --cases {cases}{model} --batch-size {batch_size} --dtype {dtype}{kv_store}{servers}{hosts}"
+    );
     Refusal { case, why, command }
+}
+
+/// As many servers as were measured, on the kind of hosts that they had: others make a table of their own.
+fn servers(evidence: &Evidence, largest: Case) -> String {
+    let Strategy::Servers(setup) = &evidence.strategy else { return String::new() };
+    let number = setup.number.map_or_else(String::new, |number| format!(" --servers {number}"));
+    let name = match (setup.are_on_rank_hosts, setup.shared_hosts) {
+        (false, _) => "SERVER",
+        (true, Some(_)) if largest.nodes > 1 => "HOST",
+        // What a sweep does by itself.
+        (true, _) => return number,
+    };
+    let hosts = 1..=setup.assumed_hosts(largest, setup.measured_number(largest));
+    let hosts: Vec<String> = hosts.map(|host| format!("{name}{host}")).collect();
+    format!("{number} --server-hosts {}", hosts.join(","))
 }
 
 /// That no case of the same ranks a host was measured from which it could grow.

@@ -1,12 +1,12 @@
 //! Who exchanges what in the runs of a group: all-reduce, owners among the ranks, or servers; what of that a prediction needs, and
 //! why some cannot be predicted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_record::benchmark::compression::{GradientCompression, sums_a_word};
 use ringmark_record::benchmark::exchange::Wire;
 use ringmark_record::benchmark::kv_store::placement::{bytes_by_server, owners, place};
-use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore};
+use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore, ServerUse};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::units::Bytes;
@@ -41,19 +41,33 @@ pub struct ServerSetup {
     pub number: Option<u32>,
     /// Servers of the predicted clusters, where that was asked.
     pub asked: Option<u32>,
-    /// Whether they run on hosts of ranks.
+    /// Whether they run on hosts of ranks, in the measured case of most hosts.
     pub are_on_rank_hosts: bool,
-    /// On each of their hosts, where they have hosts of their own.
-    pub on_one_host: u32,
+    /// Hosts that they shared where they could have had more; `None`: all hosts of the ranks in turn, or one for each server.
+    pub shared_hosts: Option<u32>,
     /// Whether every rank pushes for itself.
     pub every_rank_pushes: bool,
     /// Bytes pushed over those of the weights in fp32.
     pub pushed_share: f64,
     /// Whether what comes back are sums of 2-bit codes, packed, and not weights.
     pub sums_come_back: bool,
+    /// Where those of the measured cases ran.
+    places: BTreeMap<Case, ServerPlace>,
     placement: KeyPlacement,
     /// Values of each array, in the order of the network.
     arrays: Vec<usize>,
+}
+
+/// Where the servers of a measured case ran.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct ServerPlace {
+    /// Hosts that had any.
+    hosts: u32,
+    /// Servers on the one that had most.
+    on_one_host: u32,
+    are_on_rank_hosts: bool,
+    /// Whether a host of ranks had none while another had several, or one of their own had several.
+    is_shared: bool,
 }
 
 impl Strategy {
@@ -72,6 +86,9 @@ impl Strategy {
                     .to_owned());
             }
             _ => {}
+        }
+        if group.base_case().is_none() {
+            return Err("no run of it counts".to_owned());
         }
         let counts = |case: &&CaseRuns| case.figures.is_some();
         let is_recorded = |case: &CaseRuns| case.figures.as_ref().is_some_and(|figures| figures.times.is_some());
@@ -121,7 +138,7 @@ impl Strategy {
     }
 
     /// Servers of a case as they were measured, or as they are assumed; `None` where there are none.
-    pub fn servers(&self, case: Case) -> Option<u32> {
+    pub fn server_number(&self, case: Case) -> Option<u32> {
         match self {
             Strategy::Servers(setup) => Some(setup.asked_number(case)),
             _ => None,
@@ -149,48 +166,63 @@ impl Strategy {
     /// What the exchange of a case of several hosts, as it was measured, is in proportion to.
     pub fn measured_laws(&self, case: Case) -> Laws {
         match self {
-            Strategy::Servers(setup) => setup.servers(case, setup.measured_number(case)).laws(),
-            _ => exchange_growth::owners(case.nodes),
+            Strategy::Servers(setup) => setup.of_case(case, setup.measured_number(case)).laws(),
+            _ => self.laws_of_owners(case),
         }
     }
 
     /// The same of a case that is asked for.
     pub fn laws(&self, case: Case) -> Laws {
         match self {
-            Strategy::Servers(setup) => setup.servers(case, setup.asked_number(case)).laws(),
-            _ => exchange_growth::owners(case.nodes),
+            Strategy::Servers(setup) => setup.of_case(case, setup.asked_number(case)).laws(),
+            _ => self.laws_of_owners(case),
         }
+    }
+
+    fn laws_of_owners(&self, case: Case) -> Laws {
+        let are_several = matches!(self, Strategy::Owners { buckets } if buckets.len() > 1);
+        exchange_growth::owners(case.nodes, are_several)
     }
 }
 
 impl ServerSetup {
     fn of_group(group: &Group, device: DeviceKind, wire: Wire, arrays: Vec<usize>) -> Result<ServerSetup, String> {
         let config = group.conditions.recorded.as_ref().map(|recorded| recorded.config.kv_store).unwrap_or_default();
-        let several = || group.cases.iter().filter(|case| case.figures.is_some());
-        let is_one_a_host = |servers: &u32| several().all(|case| case.case.nodes == *servers);
+        let counted = || group.cases.iter().filter(|case| case.figures.is_some());
+        let is_one_a_host = |servers: &u32| counted().all(|case| case.case.nodes == *servers);
         // As many as hosts in the only number of hosts that was measured: what a sweep starts where nobody says how many.
         let number = config.servers.filter(|servers| !is_one_a_host(servers));
-        let used = several().rev().flat_map(|case| &case.runs).find_map(|run| {
-            let used = run.recorded.as_ref()?.kv_store.as_ref().filter(|used| !used.servers.is_empty())?;
-            let ranks = run.outcome.as_ref().ok()?.ranks.iter().map(|rank| rank.place.host.as_str());
-            Some((used, ranks.collect::<BTreeSet<&str>>()))
-        });
-        let (mut are_on_rank_hosts, mut on_one_host) = (true, 1);
+        let used = |case: &CaseRuns| {
+            case.runs.iter().find_map(|run| {
+                let used = run.recorded.as_ref()?.kv_store.clone().filter(|used| !used.servers.is_empty())?;
+                let ranks = run.outcome.as_ref().ok()?.ranks.iter().map(|rank| rank.place.host.clone());
+                Some((used, ranks.collect::<BTreeSet<String>>()))
+            })
+        };
+        let mut places = BTreeMap::new();
+        for case in counted() {
+            let Some((used, ranks)) = used(case) else { continue };
+            match ServerPlace::of(&used.servers, &ranks) {
+                Some(place) => _ = places.insert(case.case, place),
+                // Nothing is predicted from the exchange of one host.
+                None if case.case.nodes == 1 => {}
+                None => {
+                    return Err(format!(
+                        "in {} some of its servers are on hosts of ranks and some are not: measure it with all of them on one \
+                         kind of host (--server-hosts)",
+                        case.case
+                    ));
+                }
+            }
+        }
+        let are_on_rank_hosts = places.last_key_value().is_none_or(|(_, largest)| largest.are_on_rank_hosts);
+        let alike = || places.values().filter(|place| place.are_on_rank_hosts == are_on_rank_hosts);
+        let hosts = alike().map(|place| place.hosts).max();
+        let shared_hosts = hosts.filter(|_| alike().any(|place| place.is_shared));
         let compression = group.conditions.recorded.as_ref().map(|recorded| recorded.config.gradient_compression);
         let sums_come_back = matches!(compression, Some(GradientCompression::TwoBit { .. }));
         let mut pushed_share = wire.bytes() as f64 / Wire::Fp32.bytes() as f64;
-        if let Some((used, ranks)) = &used {
-            let hosts: BTreeSet<&str> = used.servers.iter().map(|server| server.host.as_str()).collect();
-            let shared = hosts.intersection(ranks).count();
-            if shared > 0 && shared < hosts.len() {
-                return Err(
-                    "some of its servers are on hosts of ranks and some are not: measure it with all of them on one \
-                            kind of host (--server-hosts)"
-                        .to_owned(),
-                );
-            }
-            are_on_rank_hosts = shared > 0;
-            on_one_host = used.servers.len().div_ceil(hosts.len().max(1)) as u32;
+        if let Some((used, _)) = counted().rev().find_map(used) {
             let most = |bytes: &[Bytes]| bytes.iter().map(|bytes| bytes.0).max().unwrap_or(0) as f64;
             let (pushed, pulled) = (most(&used.sent_by_rank), most(&used.received_by_rank));
             if sums_come_back {
@@ -203,11 +235,12 @@ impl ServerSetup {
             number,
             asked: None,
             are_on_rank_hosts,
-            on_one_host,
+            shared_hosts,
             // The ranks of a host add up first where they share its memory.
             every_rank_pushes: device != DeviceKind::Cpu,
             pushed_share,
             sums_come_back,
+            places,
             placement: config.key_placement,
             // Recorded as backward has them.
             arrays: arrays.into_iter().rev().collect(),
@@ -232,8 +265,15 @@ impl ServerSetup {
         u32::try_from(self.arrays.len()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Of a case with so many servers.
-    pub fn servers(&self, case: Case, number: u32) -> Servers {
+    /// Hosts of so many servers, as they are assumed in a case that was not measured with as many.
+    pub fn assumed_hosts(&self, case: Case, number: u32) -> u32 {
+        let most = if self.are_on_rank_hosts { case.nodes } else { number.min(self.most()) };
+        self.shared_hosts.map_or(most, |hosts| hosts.min(most)).max(1)
+    }
+
+    /// Of a case with so many servers: where they ran, or where they are assumed to.
+    pub fn of_case(&self, case: Case, number: u32) -> Servers {
+        let measured = self.places.get(&case).filter(|_| number == self.measured_number(case));
         let number = number.clamp(1, self.most());
         let parts = place(&self.arrays, number as usize, self.placement);
         let bytes: Vec<f64> = bytes_by_server(&parts, number as usize).iter().map(|bytes| bytes.0 as f64).collect();
@@ -244,18 +284,34 @@ impl ServerSetup {
         Servers {
             rank_hosts: case.nodes,
             pushers_per_host,
-            on_one_host: if self.are_on_rank_hosts {
-                number.div_ceil(case.nodes)
-            } else {
-                self.on_one_host.min(number)
-            },
-            is_rank_host: self.are_on_rank_hosts,
+            on_one_host: measured
+                .map_or_else(|| number.div_ceil(self.assumed_hosts(case, number)), |place| place.on_one_host),
+            is_rank_host: measured.map_or(self.are_on_rank_hosts, |place| place.are_on_rank_hosts),
             share: if all > 0.0 { bytes.iter().copied().fold(0.0, f64::max) / all } else { 1.0 / f64::from(number) },
             parts: parts.len(),
             parts_of_server: (0..number as usize).map(of_server).max().unwrap_or(0),
             pushed: self.pushed_share * all,
             pulled: all / f64::from(in_a_word),
         }
+    }
+}
+
+impl ServerPlace {
+    /// By the hosts of the ranks; `None` where some servers are on these and some are not.
+    fn of(servers: &[ServerUse], rank_hosts: &BTreeSet<String>) -> Option<ServerPlace> {
+        let mut on_host: BTreeMap<&String, u32> = BTreeMap::new();
+        for server in servers {
+            *on_host.entry(&server.host).or_default() += 1;
+        }
+        let of_ranks = on_host.keys().filter(|host| rank_hosts.contains(**host)).count();
+        let are_on_rank_hosts = of_ranks > 0;
+        let most = if are_on_rank_hosts { servers.len().min(rank_hosts.len()) } else { servers.len() };
+        (of_ranks == 0 || of_ranks == on_host.len()).then(|| ServerPlace {
+            hosts: on_host.len() as u32,
+            on_one_host: on_host.values().copied().max().unwrap_or(0),
+            are_on_rank_hosts,
+            is_shared: on_host.len() < most,
+        })
     }
 }
 
@@ -269,15 +325,16 @@ mod tests {
             number: Some(1),
             asked: None,
             are_on_rank_hosts: false,
-            on_one_host: 1,
+            shared_hosts: None,
             every_rank_pushes,
             pushed_share: if sums_come_back { TWO_BITS } else { 1.0 },
             sums_come_back,
+            places: BTreeMap::new(),
             placement: KeyPlacement::Balanced,
             arrays: vec![1600, 6400],
         };
         let moved = |setup: ServerSetup, case: &str| {
-            let servers = setup.servers(case.parse().expect("a case"), 1);
+            let servers = setup.of_case(case.parse().expect("a case"), 1);
             (servers.pushed, servers.pulled)
         };
         assert_eq!(moved(setup(false, false), "4n2g"), (32_000.0, 32_000.0));

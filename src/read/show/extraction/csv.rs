@@ -3,7 +3,6 @@
 //! that of the base, and its parts.
 
 use anyhow::Context;
-use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::options::keyword_enum::KeywordEnum;
 
@@ -67,10 +66,7 @@ fn columns() -> Vec<Column> {
     columns.push(column("peak_memory_bytes", |line| text(line.case.peak_memory().map(|peak| peak.0))));
     columns.extend(arithmetic());
     columns.push(column("kv_store", |line| line.group.conditions.kv_store.to_string()));
-    columns.push(column("base_kv_store", |line| match line.group.common_base {
-        Some(_) => KvStore::Ring.to_string(),
-        None => text(line.group.base.map(|_| line.group.conditions.kv_store)),
-    }));
+    columns.push(column("base_kv_store", |line| text(line.group.base_kv_store())));
     columns.push(column("is_quotable", |line| line.group.is_quotable(line.case).to_string()));
     columns.push(column("objections", |line| {
         line.group.scaling_objections(line.case).map(ToString::to_string).collect::<Vec<_>>().join("; ")

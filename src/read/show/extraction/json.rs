@@ -78,8 +78,7 @@ pub struct JsonRow {
     images_per_second_per_rank: Option<ImagesPerSecond>,
     /// Case that the two next figures are relative to.
     base: Option<Case>,
-    /// `ring` where the base is of that kv-store and not of the row's own; otherwise not there.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Kv-store that this case ran with: the row's own, or `ring` where a sweep ran the single rank once for all of them.
     base_kv_store: Option<KvStore>,
     speedup_over_base: Option<f64>,
     /// `speedup_over_base / (ranks / ranks of the base)`: 1 is perfect.
@@ -247,7 +246,7 @@ fn row(group: &Group, case: &CaseRuns) -> JsonRow {
         images_per_second: figures.map(|figures| figures.speed),
         images_per_second_per_rank: figures.map(|figures| figures.per_rank),
         base: group.base,
-        base_kv_store: group.common_base.is_some().then_some(KvStore::Ring),
+        base_kv_store: group.base_kv_store(),
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
         cv: figures.and_then(|figures| figures.cv),

@@ -39,8 +39,8 @@ struct JsonOutlook {
     kv_store: KvStore,
     measured_on: Vec<String>,
     base: Case,
-    /// Whose single rank the base is, where it is not of the same kv-store.
-    base_kv_store: Option<KvStore>,
+    /// Kv-store that the base ran with: the group's own, or `ring` where a sweep ran the single rank once for all of them.
+    base_kv_store: KvStore,
     batch_size_per_device: u32,
     levels: JsonLevels,
     predictions: Vec<JsonPrediction>,
@@ -143,7 +143,7 @@ fn json_outlook(outlook: &Outlook) -> JsonOutlook {
         kv_store: evidence.kv_store,
         measured_on: evidence.title.clone(),
         base: evidence.base,
-        base_kv_store: evidence.cases.iter().any(|case| case.is_of_ring).then_some(KvStore::Ring),
+        base_kv_store: evidence.base_kv_store(),
         batch_size_per_device: evidence.batch_size,
         levels: JsonLevels {
             inside_host: evidence.inside().as_ref().map(json_line),
@@ -183,12 +183,7 @@ fn json_prediction(evidence: &Evidence, prediction: &Prediction) -> JsonPredicti
     JsonPrediction {
         case: *case,
         ranks: case.ranks(),
-        // The single rank of ring has none.
-        servers: evidence
-            .case(*case)
-            .is_none_or(|case| !case.is_of_ring)
-            .then(|| evidence.strategy.servers(*case))
-            .flatten(),
+        servers: evidence.servers(*case),
         measured: prediction.reference.is_none(),
         reference: prediction.reference,
         images_per_second: JsonBand {

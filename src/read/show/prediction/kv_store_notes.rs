@@ -1,6 +1,8 @@
 //! What the prediction of a kv-store without all-reduce rests on, as sentences.
 
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
+use ringmark_record::dimension::kv_store::KvStore;
 
 use crate::read::analyse::prediction::evidence::Evidence;
 use crate::read::analyse::prediction::strategy::{ServerSetup, Strategy};
@@ -13,9 +15,10 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
         Strategy::AllReduce => Vec::new(),
         Strategy::Owners { .. } => vec![
             format!(
-                "kv-store {store}: one bucket after the other goes to its owner, and its weights come back. Extremes: sent on \
+                "kv-store {store}: {}. Extremes: sent on \
                  from host to host in a chain, which takes as long over any number of hosts, or straight, H - 1 times the \
                  bytes in and out of the owner's host ({} times for {case}, {} for {reference})",
+                buckets(evidence),
                 case.nodes - 1,
                 reference.nodes - 1
             ),
@@ -26,19 +29,29 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
         ],
         Strategy::Servers(setup) => servers(evidence, setup, reference, case),
     };
-    lines.push(
+    let middle = if evidence.strategy.has_owners() { "half way" } else { "by the bytes on the busiest link" };
+    lines.push(format!(
         "the wait for the slowest rank stays, or grows as the expected maximum of more ranks, or as the exchange, which parts \
          ranks differently; compute, optimizer and rest stay as with fewer hosts; the network gives every host what it gave \
-         before; band: both extremes, 95 % of the runs' spread; mid: half way"
-            .to_owned(),
-    );
+         before; band: both extremes, 95 % of the runs' spread; mid: {middle}"
+    ));
     lines
+}
+
+/// How they go to owners: on CPUs straight to each of several, of which none waits for another.
+fn buckets(evidence: &Evidence) -> &'static str {
+    match (evidence.kv_store, evidence.conditions) {
+        (KvStore::Device, Some((DeviceKind::Cpu, _))) => {
+            "buckets go straight to their owners, to several at once, and their weights come back"
+        }
+        _ => "one bucket after the other goes to its owner, and its weights come back",
+    }
 }
 
 fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case) -> Vec<String> {
     let count = |number: u32| format!("{number} server{}", if number == 1 { "" } else { "s" });
     let link = |case: Case, number: u32| {
-        let bytes = setup.servers(case, number).busiest_link();
+        let bytes = setup.of_case(case, number).busiest_link();
         format!("{case} with {} {:.1} MB", count(number), bytes / 1e6)
     };
     let measured = link(reference, setup.measured_number(reference));
@@ -48,7 +61,12 @@ fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case
         (None, Some(number)) => format!("{}, as measured", count(number)),
         (None, None) => "a server for each host, as measured, and no more than the network has arrays".to_owned(),
     };
-    let place = if setup.are_on_rank_hosts { "on the hosts of the ranks" } else { "on hosts of their own" };
+    let place = match (setup.are_on_rank_hosts, setup.shared_hosts) {
+        (true, None) => "on the hosts of the ranks in turn".to_owned(),
+        (false, None) => "each on a host of its own".to_owned(),
+        (true, Some(hosts)) => format!("in turn on no more than {hosts} of the ranks' hosts, as measured"),
+        (false, Some(hosts)) => format!("in turn on no more than {hosts} hosts of their own, as measured"),
+    };
     vec![
         format!(
             "kv-store {}: {number}, {place}. A step moves over the busiest link, one way: measured {measured}, {asked}",

@@ -85,7 +85,7 @@ fn measured(evidence: &Evidence) -> String {
         runs => format!("{} ({runs} runs)", case.case),
     };
     let cases: Vec<String> = evidence.cases.iter().map(case).collect();
-    let of_ring = if evidence.cases.iter().any(|case| case.is_of_ring) { " of ring" } else { "" };
+    let of_ring = if evidence.base_kv_store() == evidence.kv_store { "" } else { " of ring" };
     format!("measured: {}; efficiency over {}{of_ring}", cases.join(", "), evidence.base)
 }
 

@@ -42,8 +42,10 @@ pub fn text(outlooks: &[Outlook]) -> String {
 fn columns(evidence: &Evidence, predictions: &[&Prediction]) -> Columns {
     let of_band = |unit| ["low", "mid", "high"].map(|end| (end, unit));
     let bands = of_band("images/s").into_iter().chain(of_band("eff. %"));
-    let servers = |case: Case| evidence.strategy.servers(case).map(|servers| servers.to_string());
-    let has_servers = predictions.first().is_some_and(|prediction| servers(prediction.case).is_some());
+    let has_servers = predictions.iter().any(|prediction| evidence.servers(prediction.case).is_some());
+    let servers = |case: Case| {
+        has_servers.then(|| evidence.servers(case).map_or_else(|| "-".to_owned(), |servers| servers.to_string()))
+    };
     let first = [("case", ""), ("ranks", "")].into_iter().chain(has_servers.then_some(("servers", "")));
     let headers = first.chain(bands).chain([("limited by", "")]);
     let row = |prediction: &&Prediction| {

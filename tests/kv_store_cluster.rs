@@ -1,0 +1,283 @@
+//! A cluster whose kv-store exchanges by laws of its own, message by message. Nothing of the model that is tested is in it but which
+//! server or owner has what.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use ringmark_record::benchmark::kv_store::placement::{Part, owners, place};
+use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore, KvStoreConfig, KvStoreUse, ServerUse};
+use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::benchmark::train::record::RunRecord;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::phase::{Phase, Phases};
+use ringmark_record::dimension::units::{Bytes, Seconds};
+
+use crate::random::Random;
+use crate::runs::record;
+use crate::simulated_cluster::SimulatedCluster;
+
+/// Values of each array in the order of backward: some are cut into slices, some are not.
+const ARRAYS: [usize; 12] = [
+    2_050_000, 2_360_000, 4_700_000, 600_000, 2_360_000, 500_000, 1_200_000, 900_000, 4_700_000, 150_000, 6_000_000,
+    10_000,
+];
+/// Buckets of the owners, likewise.
+const BUCKETS: [usize; 5] = [6_500_000, 6_400_000, 6_600_000, 6_000_000, 30_000];
+const FORWARD: f64 = 0.030;
+const BACKWARD: f64 = 0.060;
+/// Of all weights on one rank.
+const UPDATE: f64 = 0.004;
+const OTHER: f64 = 0.0005;
+/// Bytes a second that a process adds up, or that ranks of a host move in its memory.
+const MEMORY: f64 = 8e9;
+/// What a message costs who sends it.
+const MESSAGE: f64 = 8e-6;
+
+/// Latency in seconds and bytes a second of a host's link, each way.
+pub const NETWORKS: [(f64, f64); 3] = [(20e-6, 12e9), (20e-6, 3e9), (60e-6, 1e9)];
+
+/// How a library brings an array from all hosts to one, or from one to all.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Way {
+    /// All over the owner's link, one host after the other.
+    Straight,
+    /// The same, to the owners on all hosts at once.
+    AtOnce,
+    /// In rounds, half of the hosts in each.
+    Tree,
+    /// From host to host, in pieces of 256 kB.
+    Chain,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Exchange {
+    Owners(KvStore, Way),
+    /// Servers, and whether they have hosts of their own; `None`: one for each host of the case.
+    Servers(Option<u32>, bool),
+}
+
+#[derive(Clone, Copy)]
+pub struct Cluster {
+    pub exchange: Exchange,
+    pub network: (f64, f64),
+    /// Of a rank's compute time from iteration to iteration.
+    pub jitter: f64,
+    /// Of all times from run to run.
+    pub drift: f64,
+}
+
+/// What passes each resource in the order in which it comes: links, and the servers.
+struct Resources(Vec<f64>);
+
+impl Resources {
+    /// Takes the resource for so long, at the earliest at `time`: when it begins.
+    fn take(&mut self, resource: usize, time: f64, seconds: f64) -> f64 {
+        let begin = self.0[resource].max(time);
+        self.0[resource] = begin + seconds;
+        begin
+    }
+}
+
+/// Where a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Leaves,
+    Arrives,
+    AtServer,
+}
+
+/// Time in picoseconds, a number to tell equals apart, worker, part, where, whether it is a pull.
+type Event = Reverse<(u64, usize, usize, usize, Place, bool)>;
+
+impl Cluster {
+    pub fn kv_store(&self) -> KvStore {
+        match self.exchange {
+            Exchange::Owners(kv_store, _) => kv_store,
+            Exchange::Servers(..) => KvStore::DistSync,
+        }
+    }
+
+    /// Of one host: its memory alone.
+    fn way(&self, case: Case, bytes: f64) -> f64 {
+        let (latency, rate) = self.network;
+        let Exchange::Owners(_, way) = self.exchange else { return 0.0 };
+        let others = f64::from(case.nodes - 1);
+        let inside = bytes / MEMORY;
+        inside
+            + match way {
+                _ if case.nodes == 1 => 0.0,
+                Way::Straight | Way::AtOnce => others * (latency + bytes / rate),
+                Way::Tree => f64::from(case.nodes).log2().ceil() * (latency + bytes / rate),
+                Way::Chain => bytes / rate + others * (latency + 256e3_f64.min(bytes) / rate),
+            }
+    }
+
+    /// When each host has all weights back; `ready` says when it has summed an array.
+    fn served(&self, case: Case, ready: impl Fn(usize, usize) -> f64, slow: f64) -> Vec<f64> {
+        let Exchange::Servers(number, has_own_hosts) = self.exchange else { return Vec::new() };
+        let (hosts, number) = (case.nodes as usize, number.unwrap_or(case.nodes) as usize);
+        let written: Vec<usize> = ARRAYS.iter().rev().copied().collect();
+        let mut parts: Vec<Part> = place(&written, number, KeyPlacement::Balanced);
+        parts.sort_by_key(|part| ARRAYS.len() - 1 - part.key);
+        let host_of = |server: usize| if has_own_hosts { hosts + server } else { server % hosts };
+        let (latency, rate) = self.network;
+        let bytes = |part: usize| (parts[part].values.len() * 4) as f64;
+        // Out and in of every host, then the servers.
+        let all_hosts = if has_own_hosts { hosts + number } else { hosts };
+        let mut resources = Resources(vec![0.0; 2 * all_hosts + number]);
+        let mut events: BinaryHeap<Event> = BinaryHeap::new();
+        let mut count = 0;
+        let mut at =
+            |events: &mut BinaryHeap<Event>, time: f64, worker: usize, part: usize, place: Place, is_pull: bool| {
+                count += 1;
+                events.push(Reverse(((time * 1e12) as u64, count, worker, part, place, is_pull)));
+            };
+        for worker in 0..hosts {
+            for (part, planned) in parts.iter().enumerate() {
+                let ready = ready(worker, ARRAYS.len() - 1 - planned.key);
+                at(&mut events, ready, worker, part, Place::Leaves, false);
+            }
+        }
+        let (mut arrived, mut done) = (vec![0; parts.len()], vec![0.0_f64; hosts]);
+        while let Some(Reverse((time, _, worker, part, place, is_pull))) = events.pop() {
+            let time = time as f64 * 1e-12;
+            let server = parts[part].server;
+            let (from, to) = if is_pull { (host_of(server), worker) } else { (worker, host_of(server)) };
+            let wire = slow * bytes(part) / rate;
+            match place {
+                Place::Leaves if from == to => at(&mut events, time, worker, part, Place::AtServer, is_pull),
+                Place::Leaves => {
+                    let begin = resources.take(2 * from, time, MESSAGE + wire);
+                    at(&mut events, begin + MESSAGE + latency, worker, part, Place::Arrives, is_pull);
+                }
+                Place::Arrives => {
+                    let begin = resources.take(2 * to + 1, time, wire);
+                    at(&mut events, begin + wire, worker, part, Place::AtServer, is_pull);
+                }
+                Place::AtServer if is_pull => done[worker] = done[worker].max(time),
+                Place::AtServer => {
+                    let add = slow * bytes(part) / MEMORY;
+                    let mut end = resources.take(2 * all_hosts + server, time, add) + add;
+                    arrived[part] += 1;
+                    if arrived[part] == hosts {
+                        let update = 2.0 * add;
+                        end = resources.take(2 * all_hosts + server, end, update) + update;
+                        (0..hosts).for_each(|worker| at(&mut events, end, worker, part, Place::Leaves, true));
+                    }
+                }
+            }
+        }
+        done
+    }
+}
+
+impl SimulatedCluster for Cluster {
+    const OF_TRUTH: u32 = 300;
+    const OF_RUN: u32 = 14;
+
+    fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {
+        let (ranks, a_host) = (case.ranks() as usize, case.gpus_per_node as usize);
+        let factors: Vec<f64> = (0..ranks).map(|_| slow * (1.0 + self.jitter * noise.normal()).max(0.5)).collect();
+        let compute = |rank: usize| factors[rank] * (FORWARD + BACKWARD);
+        let full = |rank: usize, index: usize, of: usize| {
+            factors[rank] * (FORWARD + BACKWARD * (index + 1) as f64 / of as f64)
+        };
+        let latest = |ranks: std::ops::Range<usize>, index: usize, of: usize| {
+            ranks.map(|rank| full(rank, index, of)).fold(0.0, f64::max)
+        };
+        // When a rank leaves the exposed phase, and the optimizer's.
+        let ends: Vec<(f64, f64)> = match self.exchange {
+            _ if ranks == 1 => vec![(compute(0), compute(0) + slow * UPDATE)],
+            Exchange::Servers(..) => {
+                let ready = |host: usize, array: usize| latest(host * a_host..(host + 1) * a_host, array, ARRAYS.len());
+                let done = self.served(case, ready, slow);
+                let end = |rank: usize| done[rank / a_host].max(compute(rank)) + slow * 0.002;
+                (0..ranks).map(|rank| (end(rank), end(rank) + slow * 0.001)).collect()
+            }
+            Exchange::Owners(kv_store, kind) => {
+                let root = |bucket: usize| if kv_store == KvStore::Nccl { 0 } else { owners(&BUCKETS, ranks)[bucket] };
+                let way = |bucket: usize| slow * self.way(case, (BUCKETS[bucket] * 4) as f64);
+                // What goes over one link after the other.
+                let link = |bucket: usize| if kind == Way::AtOnce { root(bucket) / a_host } else { 0 };
+                let (mut done, mut back) = (vec![0.0_f64; case.nodes as usize], vec![0.0_f64; case.nodes as usize]);
+                for bucket in 0..BUCKETS.len() {
+                    let done = &mut done[link(bucket)];
+                    *done = latest(0..ranks, bucket, BUCKETS.len()).max(*done) + way(bucket);
+                    back[link(bucket)] += way(bucket);
+                }
+                let longest = |links: &[f64]| links.iter().copied().fold(0.0, f64::max);
+                let summed = longest(&done);
+                let mut held = vec![0; ranks];
+                (0..BUCKETS.len()).for_each(|bucket| held[root(bucket)] += BUCKETS[bucket]);
+                let share = *held.iter().max().expect("a rank") as f64 / BUCKETS.iter().sum::<usize>() as f64;
+                let shared = summed + slow * UPDATE * share + longest(&back);
+                // Who only sends has done so sooner than the owner has all.
+                let last = BUCKETS.len() - 1;
+                let of_rank = |rank: usize| {
+                    let early = if rank == root(last) { 0.0 } else { 0.5 * way(last) };
+                    ((summed - early).max(compute(rank)), shared)
+                };
+                (0..ranks).map(of_rank).collect()
+            }
+        };
+        let seconds = |of: &dyn Fn(usize) -> f64| (0..ranks).map(|rank| Seconds(of(rank))).collect::<Vec<_>>();
+        Iteration {
+            iteration: number,
+            step: seconds(&|rank| ends[rank].1 + OTHER),
+            phases: Phases::from_fn(|phase| match phase {
+                Phase::Forward => seconds(&|rank| factors[rank] * FORWARD),
+                Phase::Backward => seconds(&|rank| factors[rank] * BACKWARD),
+                Phase::ExposedAllreduce => seconds(&|rank| ends[rank].0 - compute(rank)),
+                Phase::Optimizer => seconds(&|rank| ends[rank].1 - ends[rank].0),
+            }),
+            before_allreduce: seconds(&|rank| full(rank, 0, ARRAYS.len())),
+            loss: vec![6.9; ranks],
+            loss_scale: 1.0,
+            skipped: false,
+        }
+    }
+
+    /// The single rank is of ring.
+    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
+        let mut made = record(name, run, 0.1);
+        let case: Case = name.parse().expect("a case");
+        let slow = 1.0 + self.drift * noise.normal();
+        made.header.config.iterations = iterations;
+        for rank in &mut made.header.ranks {
+            rank.host = format!("host{}", rank.rank / case.gpus_per_node);
+            rank.local_rank = rank.rank % case.gpus_per_node;
+        }
+        let end = made.end.as_mut().expect("a whole record");
+        end.iterations = iterations;
+        if case.ranks() > 1 {
+            let kv_store = self.kv_store();
+            let servers = match self.exchange {
+                Exchange::Servers(number, has_own_hosts) => {
+                    let number = number.unwrap_or(case.nodes);
+                    let host = |server| {
+                        if has_own_hosts { format!("server{server}") } else { format!("host{}", server % case.nodes) }
+                    };
+                    let of = |server| ServerUse {
+                        host: host(server),
+                        parts: 1,
+                        weights: Bytes(1),
+                        received: Bytes(1),
+                        sent: Bytes(1),
+                    };
+                    made.header.backend = "tcp".to_owned();
+                    (0..number).map(of).collect()
+                }
+                Exchange::Owners(..) => Vec::new(),
+            };
+            let number = (!servers.is_empty()).then_some(servers.len() as u32);
+            let values = if servers.is_empty() { &BUCKETS[..] } else { &ARRAYS[..] };
+            made.header.config.kv_store = KvStoreConfig { kv_store, servers: number, ..KvStoreConfig::default() };
+            made.header.buckets = values.iter().map(|values| Bytes(*values as u64 * 4)).collect();
+            end.kv_store = Some(KvStoreUse { servers, ..KvStoreUse::default() });
+        }
+        made.iterations = (1..=iterations).map(|number| self.iteration(case, number, slow, noise)).collect();
+        let end = made.end.as_mut().expect("a whole record");
+        end.wall = Seconds(made.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+        made
+    }
+}
