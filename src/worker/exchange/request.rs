@@ -23,6 +23,8 @@ pub struct ExchangeRequest {
     pub warmup: u32,
     /// What becomes of the sums.
     pub rule: UpdateRule,
+    /// Whether the ranks wait for each other in every iteration, whatever the kv-store: none goes on without another.
+    pub ranks_meet: bool,
 }
 
 impl From<&TrainConfig> for ExchangeRequest {
@@ -34,6 +36,7 @@ impl From<&TrainConfig> for ExchangeRequest {
             compression: config.gradient_compression,
             warmup: config.warmup,
             rule: UpdateRule::Training(Box::new(config.clone())),
+            ranks_meet: false,
         }
     }
 }

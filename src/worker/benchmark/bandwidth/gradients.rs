@@ -39,6 +39,8 @@ pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
             OptimizerChoice::None => UpdateRule::Assign,
             OptimizerChoice::Sgd => UpdateRule::Sgd { learning_rate: LEARNING_RATE },
         },
+        // `Timed` begins with all of them.
+        ranks_meet: true,
     }
 }
 

@@ -49,6 +49,8 @@ struct Shared {
     /// Where codes go instead of gradients.
     codes: Option<PushCodes>,
     answer: AnswerForm,
+    /// This rank's, as messages call it.
+    name: String,
     state: Mutex<State>,
     /// Something in the state has changed.
     changed: Condvar,
@@ -64,18 +66,18 @@ struct State {
     reports: Vec<Option<ServerReport>>,
     /// Workers that ended after a report.
     losses: Vec<Loss>,
-    phase: Phase,
-    failure: Option<String>,
+    link: LinkState,
 }
 
+/// How far a worker is with its servers.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum LinkState {
     #[default]
-    Steps,
-    /// This rank is in MPI's collectives, where nobody asks for failures and one that has ended is waited for for ever.
+    Pushing,
+    /// It is in MPI's collectives, which wait for ever for a worker that has ended.
     Gathering,
-    /// It needs nothing more of anybody.
-    Over,
+    /// It has its results, and servers may close. MPI_Finalize still waits for every other worker.
+    Leaving,
 }
 
 /// The connections.
@@ -90,11 +92,11 @@ pub struct Links {
 }
 
 impl Links {
-    /// Connects worker `pusher` of those that push with all `servers`; the first one sends `initial`, the first weights, where
+    /// Connects worker `pusher` of those that push, by this name, with all `servers`; the first one sends `initial`, the first weights, where
     /// servers hold them.
     pub fn open(
         servers: &[ServerFacts],
-        pusher: usize,
+        (pusher, name): (usize, String),
         parts: Vec<PlannedPart>,
         [wire, pulled]: [Arc<HostArray>; 2],
         initial: &HostArray,
@@ -107,6 +109,7 @@ impl Links {
             pulled,
             codes,
             answer,
+            name,
             state: Mutex::new(State { reports, ..State::default() }),
             changed: Condvar::new(),
             sent: AtomicU64::new(0),
@@ -146,38 +149,23 @@ impl Links {
         Ok(())
     }
 
-    /// Fails with why a thread takes no more orders.
     fn order(&self, server: usize, order: Order) -> Result<()> {
-        if self.orders[server].send(order).is_err() {
-            self.check()?;
-            bail!("the thread that sends to server {server} has ended");
-        }
+        ensure!(self.orders[server].send(order).is_ok(), "the thread that sends to server {server} has ended");
         Ok(())
     }
 
     /// Returns when all that was pushed has come back.
-    pub fn wait(&self) -> Result<()> {
-        let done = self.shared.wait_until(|state| state.arrived >= self.pushed)?;
-        drop(done);
-        Ok(())
-    }
-
-    /// Parts that have come back since the start; fails with what failed on any connection.
-    pub fn check(&self) -> Result<usize> {
-        let state = self.shared.state();
-        match &state.failure {
-            Some(failure) => bail!("{failure}"),
-            None => Ok(state.arrived),
-        }
+    pub fn wait(&self) {
+        drop(self.shared.wait_until(|state| state.arrived >= self.pushed));
     }
 
     /// Says that this worker pushes no more and waits for the last weights, of one moment, and what each server did.
     pub fn end(&mut self) -> Result<Vec<ServerReport>> {
-        self.wait()?;
+        self.wait();
         self.bytes_of_steps = self.bytes();
         (0..self.orders.len()).try_for_each(|server| self.order(server, Order::End))?;
-        let mut state = self.shared.wait_until(|state| state.reports.iter().all(Option::is_some))?;
-        state.phase = Phase::Gathering;
+        let mut state = self.shared.wait_until(|state| state.reports.iter().all(Option::is_some));
+        state.link = LinkState::Gathering;
         if let Some(loss) = state.unforeseen_loss() {
             bail!("{loss}");
         }
@@ -186,7 +174,7 @@ impl Links {
 
     /// Says that this worker has its results together with the others', and returns when that is on its way.
     pub fn leave(&mut self) -> Result<()> {
-        self.shared.state().phase = Phase::Over;
+        self.shared.state().link = LinkState::Leaving;
         (0..self.orders.len()).try_for_each(|server| self.order(server, Order::Farewell))?;
         // A sender that panicked has ended the job.
         self.senders.drain(..).for_each(|sender| drop(sender.join()));
@@ -240,40 +228,27 @@ impl Shared {
     }
 
     /// Returns when the state `is` so.
-    fn wait_until(&self, is: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>> {
-        let mut state = self.state();
-        loop {
-            if let Some(failure) = &state.failure {
-                bail!("{failure}");
-            }
-            if is(&state) {
-                return Ok(state);
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+    fn wait_until(&self, is: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let state = self.state();
+        self.changed.wait_while(state, |state| !is(state)).unwrap_or_else(PoisonError::into_inner)
     }
 
     fn report(&self, server: &str, ended: Result<()>) {
         // Servers close when all workers have taken their leave.
         if let Err(error) = ended
-            && self.state().phase != Phase::Over
+            && self.state().link != LinkState::Leaving
         {
-            self.fail(format!(
+            self.fail(&format!(
                 "the connection to {server} broke ({error:#}): that process has ended, or its host or link is down"
             ));
         }
     }
 
-    /// Keeps the first failure; ends the job where nobody would ask for it.
-    fn fail(&self, failure: String) {
-        let mut state = self.state();
-        let ends_job = state.phase != Phase::Steps && state.failure.is_none();
-        state.failure.get_or_insert(failure.clone());
-        drop(state);
-        self.changed.notify_all();
-        if ends_job {
-            world::abort(&failure);
-        }
+    /// Ends this rank at once: it may be in MPI's collectives, where it would ask nobody and wait for ever.
+    fn fail(&self, failure: &str) -> ! {
+        // Kept: one thread says why.
+        let _state = self.state();
+        world::end_at_once(&self.name, failure)
     }
 
     fn send(&self, mut output: &TcpStream, orders: &Receiver<Order>) -> Result<()> {
@@ -289,8 +264,7 @@ impl Shared {
                     if let Some(codes) = &self.codes {
                         let gradient = floats(self.wire.tensor(), &elements)?;
                         if let Err(error) = codes.encode((part, planned), iteration, gradient, &mut code) {
-                            self.fail(error.to_string());
-                            return Ok(());
+                            self.fail(&error.to_string());
                         }
                     }
                     let bytes = if self.codes.is_some() { code.len() } else { self.wire.bytes_of(elements.len()) };
@@ -347,11 +321,10 @@ impl Shared {
                     let loss = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
                     let mut state = self.state();
                     state.losses.push(loss);
-                    let is_gathering = state.phase != Phase::Steps;
+                    let is_gathering = state.link != LinkState::Pushing;
                     if let Some(loss) = state.unforeseen_loss().filter(|_| is_gathering) {
                         drop(state);
-                        self.fail(loss);
-                        return Ok(());
+                        self.fail(&loss);
                     }
                 }
                 other => bail!("it sent {other:?}"),

@@ -64,21 +64,31 @@ impl WithServers {
             summed: if is_pusher { host_sum.as_ref().map_or(1, HostSum::ranks) } else { 0 },
             lengths: if world.rank() == 0 { lengths.clone() } else { Vec::new() },
         };
-        let roster = Roster::meet(&Announcement::Worker(own), world)?;
-        meeting::ready(Ok(()), world)?;
-        let parts = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
-        let answer = AnswerForm::of(request, roster.pushers().len());
+        // Before the meeting: servers on this host look at what memory is left after it.
         let [wire, pulled] = match &host_sum {
             Some(sum) => sum.arrays()?,
             None => arrays(weights.numel(), memory::kind(request.exchange.wire), device)?,
         }
         .map(Arc::new);
+        let roster = Roster::meet(&Announcement::Worker(own), world)?;
+        let parts = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement);
+        let parts = meeting::ready(parts, world)?;
+        // Servers have their memory.
+        meeting::ready(Ok(()), world)?;
+        let answer = AnswerForm::of(request, roster.pushers().len());
         let links = match roster.pushers().iter().position(|rank| *rank == world.rank()) {
             Some(pusher) => {
                 let initial = HostArray::of(weights.f_to_device(Device::Cpu)?)?;
                 let arrays = [wire.clone(), pulled.clone()];
                 let codes = codec.map(|codec| PushCodes::new((codec, answer), world.rank(), &parts));
-                Some(Links::open(&roster.servers, pusher, parts.clone(), arrays, &initial, (codes, answer))?)
+                Some(Links::open(
+                    &roster.servers,
+                    (pusher, world.name()),
+                    parts.clone(),
+                    arrays,
+                    &initial,
+                    (codes, answer),
+                )?)
             }
             None => None,
         };
@@ -198,7 +208,11 @@ impl GradientExchange for WithServers {
     }
 
     fn leave(&mut self) -> Result<()> {
-        self.pushes().links.as_mut().map_or(Ok(()), Links::leave)
+        let mut pushes = self.pushes();
+        if let Some(sum) = &pushes.host_sum {
+            sum.leave();
+        }
+        pushes.links.as_mut().map_or(Ok(()), Links::leave)
     }
 }
 
@@ -292,7 +306,7 @@ impl Pushes {
     fn finish(&mut self) -> Result<()> {
         heartbeat::enter(Stage::Pulling);
         if let Some(links) = &self.links {
-            links.wait()?;
+            links.wait();
         }
         if let Some(sum) = &mut self.host_sum {
             sum.all_have_pulled();
@@ -354,11 +368,7 @@ impl GradientSink for Sink {
     }
 
     fn check(&mut self) -> Result<usize> {
-        let pushes = self.pushes();
-        if let Some(links) = &pushes.links {
-            links.check()?;
-        }
-        Ok(pushes.done)
+        Ok(self.pushes().done)
     }
 
     fn coded(&self) -> Option<Coded> {
