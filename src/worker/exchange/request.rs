@@ -60,9 +60,10 @@ pub enum UpdateRule {
 pub struct RankCounts {
     /// In the job: the learning rate goes with them.
     pub all: u32,
-    /// Those whose gradients are summed.
+    /// Those whose gradients are in a sum: one with `--backend none`, those of one push with asynchronous servers, else all.
     pub summed: u32,
-    /// Those whose mean is meant: asynchronous servers get fewer at a time.
+    /// Those whose mean an update is a part of: with asynchronous servers all, of which each push is one part; one with
+    /// `--backend none`.
     pub averaged: u32,
 }
 
@@ -88,6 +89,11 @@ impl UpdateRule {
             UpdateRule::Training(config) => (config.dtype == Dtype::Fp16).then_some(config.loss_scale),
             _ => None,
         }
+    }
+
+    /// Whether an update needs what earlier ones left.
+    pub fn has_momentum(&self) -> bool {
+        matches!(self, UpdateRule::Training(config) if config.momentum > 0.0)
     }
 
     /// Whether the weights become the sum.

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use anyhow::{Context, Error, Result, bail, ensure};
 
 use crate::exchange::kv_store::held_part::HeldPart;
-use crate::exchange::kv_store::protocol::{self, FrameKind, Header, Loss, ServerReport};
+use crate::exchange::kv_store::protocol::{self, FrameKind, Header, LostWorker, ServerReport};
 use crate::ffi::host_array::HostArray;
 
 /// The parts of this server by their numbers.
@@ -33,7 +33,7 @@ pub enum Payload {
     None,
     Array(Arc<HostArray>),
     Report(ServerReport),
-    Loss(Loss),
+    LostWorker(LostWorker),
 }
 
 /// What a reader heard, and from which worker.
@@ -93,7 +93,7 @@ pub fn write(mut connection: &TcpStream, incoming: Receiver<Outgoing>) {
     for Outgoing { header, payload } in incoming {
         let sent = match payload {
             Payload::Report(report) => protocol::send_message(&mut connection, header.kind, &report),
-            Payload::Loss(loss) => protocol::send_message(&mut connection, header.kind, &loss),
+            Payload::LostWorker(loss) => protocol::send_message(&mut connection, header.kind, &loss),
             Payload::None => connection.write_all(&header.encode()).map_err(Into::into),
             Payload::Array(array) => connection
                 .write_all(&header.encode())

@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::exchange::coded::Coded;
 use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::meeting::{self, ServerFacts};
 use crate::exchange::kv_store::plan::PlannedPart;
-use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, Loss, ServerReport};
+use crate::exchange::kv_store::protocol::{
+    self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, LostWorker, ServerReport,
+};
 use crate::exchange::kv_store::push_codes::PushCodes;
-use crate::exchange::reducer::Coded;
 use crate::ffi::host_array::HostArray;
 use crate::ffi::host_values::{floats, floats_mut};
 use crate::job::{heartbeat, world};
@@ -65,7 +67,7 @@ struct State {
     /// Reports of servers, in their order.
     reports: Vec<Option<ServerReport>>,
     /// Workers that ended after a report.
-    losses: Vec<Loss>,
+    lost_workers: Vec<LostWorker>,
     link: LinkState,
 }
 
@@ -74,7 +76,7 @@ struct State {
 enum LinkState {
     #[default]
     Pushing,
-    /// It is in MPI's collectives, which wait for ever for a worker that has ended.
+    /// It is in MPI's collectives, and for one that has ended these wait for ever.
     Gathering,
     /// It has its results, and servers may close. MPI_Finalize still waits for every other worker.
     Leaving,
@@ -117,7 +119,7 @@ impl Links {
         });
         let connect = |(number, server): (usize, &ServerFacts)| meeting::connect(server, number, pusher);
         let connections: Vec<TcpStream> = servers.iter().enumerate().map(connect).collect::<Result<_>>()?;
-        if pusher == 0 && matches!(answer, AnswerForm::Weights) {
+        if pusher == 0 && answer.holds_weights() {
             for (number, connection) in connections.iter().enumerate() {
                 send_initial(connection, number, &shared.parts, initial)
                     .with_context(|| format!("the first weights did not reach server {number}"))?;
@@ -166,7 +168,7 @@ impl Links {
         (0..self.orders.len()).try_for_each(|server| self.order(server, Order::End))?;
         let mut state = self.shared.wait_until(|state| state.reports.iter().all(Option::is_some));
         state.link = LinkState::Gathering;
-        if let Some(loss) = state.unforeseen_loss() {
+        if let Some(loss) = state.unforeseen_lost_worker() {
             bail!("{loss}");
         }
         Ok(state.reports.iter().flatten().cloned().collect())
@@ -210,11 +212,11 @@ fn send_initial(mut connection: &TcpStream, number: usize, parts: &[PlannedPart]
 
 impl State {
     /// A worker that ended and that no report has among the lost: all that are left believe it to be there.
-    fn unforeseen_loss(&self) -> Option<String> {
-        let is_known = |loss: &&Loss| {
+    fn unforeseen_lost_worker(&self) -> Option<String> {
+        let is_known = |loss: &&LostWorker| {
             self.reports.iter().flatten().flat_map(|report| &report.lost).any(|(pusher, _)| *pusher == loss.pusher)
         };
-        let Loss { rank, host, .. } = self.losses.iter().find(|loss| !is_known(loss))?;
+        let LostWorker { rank, host, .. } = self.lost_workers.iter().find(|loss| !is_known(loss))?;
         Some(format!(
             "rank {rank} on host {host} ended while results were gathered, which all that are left do together: that process has \
              ended, or its host or link is down"
@@ -269,7 +271,7 @@ impl Shared {
                     }
                     let bytes = if self.codes.is_some() { code.len() } else { self.wire.bytes_of(elements.len()) };
                     let header = Header { kind: FrameKind::Push, part, iteration, bytes: bytes as u64 };
-                    // Before it goes: the answer may be there, and the step over, before this thread is on again.
+                    // Counted first: the answer may come before this thread runs again.
                     self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     output.write_all(&header.encode())?;
                     match self.codes {
@@ -317,12 +319,12 @@ impl Shared {
                     let report = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
                     self.state().reports[number] = Some(report);
                 }
-                FrameKind::Loss => {
+                FrameKind::WorkerLost => {
                     let loss = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
                     let mut state = self.state();
-                    state.losses.push(loss);
+                    state.lost_workers.push(loss);
                     let is_gathering = state.link != LinkState::Pushing;
-                    if let Some(loss) = state.unforeseen_loss().filter(|_| is_gathering) {
+                    if let Some(loss) = state.unforeseen_lost_worker().filter(|_| is_gathering) {
                         drop(state);
                         self.fail(&loss);
                     }

@@ -23,10 +23,10 @@ use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::host::heartbeat::Stage;
 
 use crate::exchange::kv_store::connection::{Heard, Outgoing, Parts, Payload, read, write};
-use crate::exchange::kv_store::held_part::{AnswerForm, HeldPart, PushForm};
+use crate::exchange::kv_store::held_part::{Forms, HeldPart};
 use crate::exchange::kv_store::meeting::{self, Announcement, Roster, ServerFacts};
 use crate::exchange::kv_store::plan::{self, PlannedPart};
-use crate::exchange::kv_store::protocol::{FrameKind, HEADER_BYTES, Header, Loss, ServerReport};
+use crate::exchange::kv_store::protocol::{FrameKind, HEADER_BYTES, Header, LostWorker, ServerReport};
 use crate::exchange::kv_store::server_memory::{MemoryLeft, ServerMemory};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::host::facts;
@@ -70,7 +70,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let Prepared { plan, forms, memory } =
         meeting::ready(Prepared::new(request, &roster, world.rank() as usize, MemoryLeft::read()), world)?;
     let number = world.rank() as usize;
-    let holds_weights = matches!(forms.1, AnswerForm::Weights);
+    let holds_weights = forms.answer.holds_weights();
     let held = |(part, planned): (usize, &PlannedPart)| {
         let is_held = planned.server == number;
         is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), forms, pushers.len())?)))
@@ -125,7 +125,7 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
 /// What a server knows before it takes memory.
 struct Prepared {
     plan: Vec<PlannedPart>,
-    forms: (PushForm, AnswerForm),
+    forms: Forms,
     memory: ServerMemory,
 }
 
@@ -134,8 +134,7 @@ impl Prepared {
     fn new(request: &ExchangeRequest, roster: &Roster, number: usize, left: MemoryLeft) -> Result<Prepared> {
         let lengths = roster.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
         let plan = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
-        let answer = AnswerForm::of(request, roster.pushers().len());
-        let forms = (PushForm::of(request, answer)?, answer);
+        let forms = Forms::of(request, roster.pushers().len())?;
         let memory = ServerMemory::of(left, roster, &plan, forms, number);
         memory.check()?;
         Ok(Prepared { plan, forms, memory })
@@ -282,8 +281,8 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Until all that are left have gathered their results: MPI's collectives wait for ever for one that has ended, and who
-    /// goes on without others has no mpirun that ends the job for it.
+    /// Until all that are left have gathered their results: for one that has ended MPI's collectives wait for ever, and with
+    /// `--continuous` mpirun does not end the job.
     fn see_off(&mut self, heard: &Receiver<(usize, Heard)>) -> Result<()> {
         heartbeat::enter(Stage::Finishing);
         let _waiting = heartbeat::wait();
@@ -296,9 +295,9 @@ impl Server<'_> {
                 (Heard::Lost(problem), PusherState::Ended) => {
                     *state = PusherState::Lost;
                     last = format!("rank {rank} on host {host} ({problem})");
-                    let loss = Loss { pusher: number, rank: *rank, host: host.clone() };
+                    let loss = LostWorker { pusher: number, rank: *rank, host: host.clone() };
                     for receiver in 0..self.pushers.len() {
-                        self.send(receiver, Header::bare(FrameKind::Loss), Payload::Loss(loss.clone()));
+                        self.send(receiver, Header::bare(FrameKind::WorkerLost), Payload::LostWorker(loss.clone()));
                     }
                 }
                 _ => {}

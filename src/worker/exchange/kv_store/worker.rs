@@ -17,6 +17,7 @@ use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::codec::Codec;
+use crate::exchange::coded::Coded;
 use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::host_sum::HostSum;
 use crate::exchange::kv_store::links::{IsThere, Links};
@@ -26,7 +27,7 @@ use crate::exchange::kv_store::protocol::ServerReport;
 use crate::exchange::kv_store::push_codes::PushCodes;
 use crate::exchange::memory;
 use crate::exchange::optimizer::Optimizer;
-use crate::exchange::reducer::{Coded, GradientReducer, GradientSink};
+use crate::exchange::reducer::{GradientReducer, GradientSink};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
 use crate::ffi::host_array::HostArray;
@@ -50,7 +51,7 @@ pub struct WithServers {
 impl WithServers {
     /// Connects to the servers and hooks into backward; every worker and server of the job comes here together.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<WithServers> {
-        let Parameters { weights, tensors, gradients } = parameters;
+        let Parameters { weights, tensors, ready_from } = parameters;
         let (world, device) = (session.world, session.device());
         let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
         let codec = Codec::new(request.compression, device == Device::Cpu)?;
@@ -111,7 +112,7 @@ impl WithServers {
         // A bucket a parameter: each is a key, and leaves when backward has it.
         let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..request.exchange };
         let sink = Box::new(Sink(pushes.clone()));
-        let reducer = GradientReducer::new(request.overlap, &keys, (tensors, gradients), sink)?;
+        let reducer = GradientReducer::new(request.overlap, &keys, (tensors, ready_from), sink)?;
         let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
         Ok(WithServers { reducer, pushes, weights, optimizer, roster, parts, is_asynchronous })
     }
@@ -373,6 +374,8 @@ impl GradientSink for Sink {
 
     fn coded(&self) -> Option<Coded> {
         let pushes = self.pushes();
-        pushes.has_codes.then(|| pushes.links.as_ref().and_then(Links::coded).unwrap_or_default())
+        // Another rank of its host pushes for one that has no links.
+        let none = Coded { received: Some(Bytes(0)), ..Coded::default() };
+        pushes.has_codes.then(|| pushes.links.as_ref().and_then(Links::coded).unwrap_or(none))
     }
 }
