@@ -11,8 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use crate::cluster::faults::{Sweep, print, until_empty};
 use crate::cluster::{Cluster, succeed};
 use crate::sandbox::{Sandbox, wait_until, words};
-use crate::worker::{assert_nobody_left, process_of_rank};
-use crate::{turn, worker};
+use crate::worker::process_of_rank;
+use crate::{processes_of, turn, worker};
 
 #[test]
 fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
@@ -65,7 +65,11 @@ fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
         }
         // Without a core: who waits in shared memory hears of an end after a while.
         drop(turn);
-        assert_nobody_left(folder.path());
+        let own = program.display().to_string();
+        let is_worker = |(_, line): &(_, String)| line.starts_with(&own);
+        wait_until("no rank is left", || !processes_of(folder.path()).iter().any(is_worker));
+        // Open MPI 4.1's mpirun may stay when all that it started on other hosts has ended.
+        mpirun.kill().expect("a child");
         mpirun.wait().expect("a child");
         let errors = said("stderr");
         assert!(errors.contains(name), "{lost:?}: {errors}");
