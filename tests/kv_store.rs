@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -17,6 +18,7 @@ use ringmark_record::host::heartbeat::{LAUNCHER_VARIABLE, LauncherAddress, Messa
 
 use crate::safetensors;
 use crate::sandbox::wait_until;
+use crate::worker as worker_program;
 use crate::worker::{
     AT_ONCE, Finished, Run, apart, assert_nobody_left, batch, checksum, init, losses, process_of_rank,
 };
@@ -143,6 +145,26 @@ fn asynchronous_workers_go_on_without_one_that_is_killed() {
     assert_eq!((lost.len(), lost[0].rank), (1, 1));
     assert!((1..12).contains(&lost[0].iteration), "{lost:?}");
     assert!(finished.stderr.contains(&format!("the run failed: {failure}")), "{}", finished.stderr);
+}
+
+#[test]
+fn a_worker_that_fails_before_it_has_pushed_ends_an_asynchronous_job() {
+    let scripts = tempfile::tempdir().expect("a folder");
+    let script = scripts.path().join("worker.sh");
+    // Its batch is missing: it has connected, and the others are to meet it before the first iteration.
+    let text = format!(
+        "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && missing='--data /nowhere'\nexec {} \"$@\" $missing\n",
+        worker_program().display()
+    );
+    fs::write(&script, text).expect("written");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("its own");
+    let run = Run::processes(4, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 1");
+    let finished = run.program(&script).finish();
+    assert_nobody_left(finished.folder.path());
+    assert_eq!(finished.record, None, "{}", finished.stdout);
+    let says = |words: &str| finished.stderr.lines().any(|line| line.contains(words));
+    assert!(says("/nowhere"), "{}", finished.stderr);
+    assert!(says(" after its pushes of iteration 0 ") && says("until each has pushed"), "{}", finished.stderr);
 }
 
 /// Listens as the launcher does, and hears of each process of a job what it does.

@@ -110,6 +110,28 @@ fn an_asynchronous_run_goes_on_without_a_worker_and_does_not_count() {
     assert!(stdout.contains("no run counts"), "{stdout}");
 }
 
+/// When the server starts there is enough for it; not beside what the rank of its host has taken by then.
+#[test]
+fn a_server_looks_at_its_memory_when_the_ranks_of_its_host_have_taken_theirs() {
+    let group = MemoryGroup::new("ringmark-server-and-rank-test", 1800 << 20).filter(|_| Uid::effective().is_root());
+    let Some(group) = group else {
+        eprintln!("not tested: this machine gives no control group for memory");
+        return;
+    };
+    let _turn = turn_of(2);
+    let sandbox =
+        Sandbox::new(&format!("echo $$ >{}\nexec {} $words", group.processes().display(), worker().display()));
+    let mut sweep = ringmark(&SWEEP.replace("1n2g", "1n1g"));
+    sweep.args(words("--model alexnet --image-size 64 --batch-size 1 --iters 2 --kv-store dist_sync --servers 1"));
+    let (status, _, stderr) = run(sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));
+    assert_eq!(status, Some(1), "{stderr}");
+    let reason = sandbox.failure("1n1g/alexnet_b1_fp32_dist-sync_1.log");
+    println!("{reason}");
+    assert!(reason.starts_with("server 0 of 1 on host "), "{reason}");
+    assert!(reason.contains(": its parts of the weights need 1.22 GB of memory for "), "{reason}");
+    wait_until("nobody is left", || sandbox.left().is_empty());
+}
+
 #[test]
 fn a_server_without_memory_is_named_before_it_takes_any() {
     // AlexNet's 61.1 million weights: four arrays and the one push of the host's two ranks.

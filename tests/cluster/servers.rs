@@ -1,12 +1,18 @@
 //! Servers on hosts of their own: they are looked at before a job, get the copy of the worker, and their links go down.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
 
 use crate::cluster::faults::{Sweep, print, until_empty};
 use crate::cluster::{Cluster, succeed};
-use crate::sandbox::{Sandbox, words};
-use crate::{turn, worker};
+use crate::sandbox::{Sandbox, wait_until, words};
+use crate::worker::process_of_rank;
+use crate::{processes_of, turn, worker};
 
 #[test]
 fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
@@ -30,6 +36,47 @@ fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
     let words = "it is stopped, or its host or link is down; ranks 0-1 wait for it in iteration ";
     assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
     assert_eq!(outcome.status, Some(1));
+}
+
+/// By hand, where mpirun goes on without ranks: on the second host two ranks add up before one of them pushes, and die together
+/// or one alone.
+#[test]
+fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    for (lost, name) in [(&[2, 3][..], "rank 2"), (&[2], "rank 2"), (&[3], "rank 3")] {
+        let turn = turn();
+        let folder = tempfile::tempdir().expect("a folder");
+        let (program, path) = (folder.path().join("worker"), |name: &str| folder.path().join(name));
+        symlink(worker(), &program).expect("linked");
+        let mut command = cluster.command(&["run", "mpirun"]);
+        command.args(words("--allow-run-as-root --oversubscribe --bind-to none --continuous -np 5 -H"));
+        command.arg(format!("{}:2,{}:3", cluster.host(1), cluster.host(2)));
+        command.args(words("-x OMP_NUM_THREADS=1 -mca btl ^openib")).arg(&program);
+        command
+            .args(words("train --model resnet18 --device cpu --threads 1 --batch-size 2 --image-size 32 --warmup 0"));
+        command.args(words("--iters 100000 --kv-store dist_device_async --servers 1 --record")).arg(path("record"));
+        let file = |name: &str| fs::File::create(path(name)).expect("created");
+        let output = command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
+        let mut mpirun = output.spawn().expect("starts");
+        let said = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
+        wait_until("the second iteration comes", || said("stdout").contains("Batch[2]"));
+        for rank in lost {
+            kill(process_of_rank(folder.path(), *rank), Signal::SIGKILL).expect("it runs");
+        }
+        // Without a core: who waits in shared memory hears of an end after a while.
+        drop(turn);
+        let own = program.display().to_string();
+        let is_worker = |(_, line): &(_, String)| line.starts_with(&own);
+        wait_until("no rank is left", || !processes_of(folder.path()).iter().any(is_worker));
+        // Open MPI 4.1's mpirun may stay when all that it started on other hosts has ended.
+        mpirun.kill().expect("a child");
+        mpirun.wait().expect("a child");
+        let errors = said("stderr");
+        assert!(errors.contains(name), "{lost:?}: {errors}");
+        let reason = "add up their gradients";
+        assert!(errors.lines().any(|line| line.contains(reason)), "{lost:?}: {errors}");
+        assert!(!path("record").exists(), "{lost:?}: {errors}");
+    }
 }
 
 #[test]

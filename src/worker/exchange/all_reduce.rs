@@ -38,7 +38,7 @@ impl AllReduce {
     /// Connects the ranks and hooks into backward of `parameters`; called by all ranks together. The backend makes the
     /// memory of the gradients, because where it lies decides how fast it is.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<AllReduce> {
-        let Parameters { weights, tensors, gradients } = parameters;
+        let Parameters { weights, tensors, ready_from } = parameters;
         let Path { name, sum_dtype, sums, in_place, sink } = path(request, &weights, &tensors, session)?;
         let ranks = session.world.ranks();
         let summed = if name == "none" { 1 } else { ranks };
@@ -47,7 +47,7 @@ impl AllReduce {
             true => (sums, None),
             false => (weights.shallow_clone(), Some(Optimizer::new(&request.rule, counts, weights, sums)?)),
         };
-        let reducer = GradientReducer::new(request.overlap, &request.exchange, (tensors, gradients), sink)?;
+        let reducer = GradientReducer::new(request.overlap, &request.exchange, (tensors, ready_from), sink)?;
         let (wire, rank) = (request.exchange.wire, session.world.rank());
         Ok(AllReduce {
             reducer,

@@ -9,10 +9,11 @@ use ringmark_record::dimension::units::Bytes;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::backend::{Backend, select};
-use crate::exchange::codec::Codec;
+use crate::exchange::codec::{Codec, norm};
+use crate::exchange::coded::Coded;
 use crate::exchange::collective::{Collective, Place};
 use crate::exchange::memory::Shape;
-use crate::exchange::reducer::{Coded, GradientSink};
+use crate::exchange::reducer::GradientSink;
 use crate::ffi::host_values::{bytes, bytes_mut, floats, floats_mut};
 use crate::job::session::Session;
 
@@ -122,10 +123,8 @@ impl GradientSink for CodedSums {
         let mut words = 0;
         for Sent { elements, parts } in std::mem::take(&mut self.sent) {
             let sum = floats_mut(&mut self.sums, &elements)?;
-            sum.fill(0.0);
-            for part in &parts {
-                self.codec.decode_and_add(bytes(&codes, part)?, sum);
-            }
+            let of_ranks = parts.iter().map(|part| bytes(&codes, part)).collect::<Result<Vec<_>>>()?;
+            self.codec.sum(&of_ranks, sum);
             words += parts[self.rank as usize].len();
         }
         self.code = Bytes((words * WORD) as u64);
@@ -150,8 +149,7 @@ impl GradientSink for CodedSums {
     }
 
     fn coded(&self) -> Option<Coded> {
-        let squares: f64 = self.residual.iter().map(|value| f64::from(*value).powi(2)).sum();
-        let (residual_norm, elements) = (squares.sqrt(), self.residual.len());
-        Some(Coded { residual_norm, code: self.code, received: Bytes(0), elements })
+        let elements = self.residual.len();
+        Some(Coded { residual_norm: norm(&self.residual), code: self.code, received: None, elements })
     }
 }

@@ -66,8 +66,8 @@ pub enum Collective<'a> {
 pub enum Route {
     /// As the library has it, host by host: each adds its own, and every link carries them once.
     Chain,
-    /// From each host to the root's. For several reductions at once to roots on all hosts, of which none waits in a queue
-    /// behind another's way there.
+    /// Every host sends to the root's host itself. For several reductions at once with roots on different hosts: in a chain
+    /// one would queue behind another on the same link.
     Straight,
 }
 
@@ -87,9 +87,9 @@ impl Collective<'_> {
         matches!(self, Collective::AllReduce { .. } | Collective::Reduce { .. } | Collective::ReduceScatter { .. })
     }
 
-    /// Bytes that `rank` of `ranks` sends and receives at the least, its elements being of so many bytes: an all-reduce in a
+    /// Bytes that `rank` of `ranks` sends and receives, its elements being of so many bytes: an all-reduce in a
     /// ring, anything else straight from who has it to who gets it. Formula, not a measurement: within a host ranks read each
-    /// other's memory, and a library may send in chains.
+    /// other's memory, and in a library's chain a root moves every element once.
     pub fn bytes(&self, rank: u32, ranks: u32, of_element: u64) -> [u64; 2] {
         let others = u64::from(ranks) - 1;
         let length = |elements: &Range<usize>| elements.len() as u64;

@@ -9,6 +9,7 @@ pub mod all_reduce;
 pub mod backend;
 pub mod bucket;
 pub mod codec;
+pub mod coded;
 mod coded_sums;
 pub mod collective;
 pub mod kv_store;
@@ -26,8 +27,9 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::Stage;
 use tch::Tensor;
 
+use crate::exchange::coded::Coded;
 use crate::exchange::loss_scaler::LossScaler;
-use crate::exchange::reducer::{Coded, GradientReducer, Gradients};
+use crate::exchange::reducer::{GradientReducer, ReadyFrom};
 use crate::ffi::shim::GradientObserver;
 use crate::job::session::Session;
 use crate::measure::step_timer::InBackward;
@@ -39,14 +41,14 @@ pub struct Parameters {
     /// The model's own tensors in that order: leaves of autograd, one after the other in flat memory of their own type.
     pub tensors: Vec<Tensor>,
     /// Who says that a gradient is ready.
-    pub gradients: Gradients,
+    pub ready_from: ReadyFrom,
 }
 
 /// Where a strategy's values lie, for one who hands over gradients without backward.
 pub struct ExchangeArrays {
     /// Every gradient one after the other, in the wire's type.
     pub wire: Tensor,
-    /// What the update leaves, fp32: the weights, or where these become the sum, the sum.
+    /// What the update leaves, fp32: the weights, or the sum where there is no optimizer.
     pub result: Tensor,
     /// Whether what is summed lies where the sums go.
     pub in_place: bool,
@@ -72,7 +74,7 @@ pub trait GradientExchange {
     }
 
     /// The caller has put this gradient, counted in the order of backward, on the [wire](ExchangeArrays::wire):
-    /// [`Gradients::OnWire`].
+    /// [`ReadyFrom::Caller`].
     fn gradient_ready(&mut self, parameter: usize) {
         self.reducer().gradient_ready(parameter);
     }
@@ -137,7 +139,7 @@ pub trait GradientExchange {
     /// [`Collective::bytes`](collective::Collective::bytes) counts them; `None` where connections count them.
     fn asked_bytes(&self) -> Option<[u64; 2]>;
 
-    /// Whether [`finish`](GradientExchange::finish) leaves every rank with weights that hold all of this step, and only that.
+    /// Whether [`update`](GradientExchange::update) leaves every rank with weights that hold all of this step, and only that.
     fn is_in_step(&self) -> bool {
         true
     }

@@ -12,14 +12,14 @@ use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::request::{RankCounts, UpdateRule};
 use crate::ffi::shim;
 
-/// The flat tensors of the update, all fp32 and of equal length, and its constants.
+/// The flat tensors of the update, all fp32, and its constants.
 pub struct Optimizer {
     rule: UpdateRule,
     ranks: RankCounts,
     weights: Tensor,
     /// Summed over the ranks.
     gradients: Tensor,
-    /// Zero at first.
+    /// Zero at first; none where the rule has no momentum.
     momenta: Tensor,
     /// Only fp16 has one.
     loss_scaler: Option<LossScaler>,
@@ -33,7 +33,7 @@ impl Optimizer {
         Ok(Optimizer {
             rule: rule.clone(),
             ranks,
-            momenta: weights.f_zeros_like()?,
+            momenta: if rule.has_momentum() { weights.f_zeros_like()? } else { weights.f_narrow(0, 0, 0)? },
             loss_scaler: rule.loss_scale().map(|scale| LossScaler::new(scale, weights.device())).transpose()?,
             weights,
             gradients,

@@ -1,4 +1,4 @@
-//! Counts a bucket's gradients as backward completes them and starts its all-reduce with the last one.
+//! Counts a bucket's gradients as backward completes them and hands it on with the last one: to be summed, or to be pushed.
 //!
 //! Buckets start strictly in the plan's order, on every rank, whatever order the gradients come in.
 
@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
-use ringmark_record::benchmark::compression::CompressionUse;
 use ringmark_record::benchmark::exchange::{ExchangeConfig, Switch};
 use ringmark_record::dimension::operation::Operation;
 use ringmark_record::dimension::units::Bytes;
@@ -14,9 +13,9 @@ use ringmark_record::host::heartbeat::Stage;
 use tch::Tensor;
 
 use crate::exchange::bucket::{Bucket, BucketPlan};
+use crate::exchange::coded::Coded;
 use crate::ffi::shim::{self, GradientObserver};
 use crate::job::heartbeat;
-use crate::job::world::World;
 use crate::measure::mark::Mark;
 use crate::measure::step_timer::InBackward;
 
@@ -32,7 +31,7 @@ pub trait GradientSink: Send {
     /// Orders what was started before whatever the caller does next: on the CPU it is done when this returns.
     fn finish(&mut self) -> Result<()>;
 
-    /// What ranks do together with a bucket; `None` where they do not wait for each other.
+    /// The collective that brings a bucket together; `None` where servers do.
     fn operation(&self) -> Option<Operation> {
         Some(Operation::AllReduce)
     }
@@ -59,36 +58,11 @@ pub trait GradientSink: Send {
 
 /// Who says that a gradient is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gradients {
-    /// Backward; they are copied from the parameters to the wire.
-    OfBackward,
+pub enum ReadyFrom {
+    /// Backward; gradients are copied from the parameters to the wire.
+    Backward,
     /// The caller, who has put them on the wire.
-    OnWire,
-}
-
-/// What a code did on this rank; nothing on one whose gradients another pushes.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Coded {
-    /// Euclidean norm of what it has left out until now.
-    pub residual_norm: f64,
-    /// Of one step.
-    pub code: Bytes,
-    /// What servers send back for it; 0 without servers.
-    pub received: Bytes,
-    /// Gradients of a step.
-    pub elements: usize,
-}
-
-impl Coded {
-    /// The same of all ranks, for a record; they call it together.
-    pub fn used(self, world: &World, has_servers: bool) -> CompressionUse {
-        let Coded { residual_norm, code, received, elements } = self;
-        let residual_norm = world.gather(&[residual_norm]).concat();
-        match has_servers {
-            true => CompressionUse::with_servers(residual_norm, code, received, elements),
-            false => CompressionUse::new(residual_norm, code, elements),
-        }
-    }
+    Caller,
 }
 
 /// What is reduced, by what, and how far the current step is.
@@ -102,7 +76,7 @@ struct State {
     parameters: Vec<Tensor>,
     /// Every parameter's place in the wire.
     destinations: Vec<Tensor>,
-    gradients: Gradients,
+    ready_from: ReadyFrom,
     sink: Box<dyn GradientSink>,
     /// Sums that were done when the plan was made.
     earlier_sums: usize,
@@ -124,7 +98,7 @@ impl GradientReducer {
     pub fn new(
         overlap: Switch,
         sizes: &ExchangeConfig,
-        (parameters, gradients): (Vec<Tensor>, Gradients),
+        (parameters, ready_from): (Vec<Tensor>, ReadyFrom),
         mut sink: Box<dyn GradientSink>,
     ) -> Result<&'static GradientReducer> {
         let destinations = places(&parameters, &sink.wire())?;
@@ -137,12 +111,12 @@ impl GradientReducer {
             plan: plan(&parameters, sizes),
             parameters,
             destinations,
-            gradients,
+            ready_from,
             sink,
             earlier_sums: 0,
         };
         let reducer: &'static GradientReducer = Box::leak(Box::new(GradientReducer { state: Mutex::new(state) }));
-        if gradients == Gradients::OfBackward {
+        if ready_from == ReadyFrom::Backward {
             shim::observe_gradients(&reducer.state().parameters, reducer)?;
         }
         Ok(reducer)
@@ -282,13 +256,13 @@ impl State {
         self.missing[bucket] -= 1;
         while self.missing.get(self.filled) == Some(&0) {
             let Bucket { parameters, elements } = self.plan.buckets[self.filled].clone();
-            if self.gradients == Gradients::OfBackward {
+            if self.ready_from == ReadyFrom::Backward {
                 shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
             }
             if self.overlap {
                 self.enter(self.filled);
                 self.start(elements)?;
-                if self.gradients == Gradients::OfBackward {
+                if self.ready_from == ReadyFrom::Backward {
                     heartbeat::enter(Stage::Backward);
                 }
             }

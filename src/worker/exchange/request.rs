@@ -23,6 +23,8 @@ pub struct ExchangeRequest {
     pub warmup: u32,
     /// What becomes of the sums.
     pub rule: UpdateRule,
+    /// Whether the ranks wait for each other in every iteration, whatever the kv-store: none goes on without another.
+    pub ranks_meet: bool,
 }
 
 impl From<&TrainConfig> for ExchangeRequest {
@@ -34,6 +36,7 @@ impl From<&TrainConfig> for ExchangeRequest {
             compression: config.gradient_compression,
             warmup: config.warmup,
             rule: UpdateRule::Training(Box::new(config.clone())),
+            ranks_meet: false,
         }
     }
 }
@@ -57,9 +60,10 @@ pub enum UpdateRule {
 pub struct RankCounts {
     /// In the job: the learning rate goes with them.
     pub all: u32,
-    /// Those whose gradients are summed.
+    /// Those whose gradients are in a sum: one with `--backend none`, those of one push with asynchronous servers, else all.
     pub summed: u32,
-    /// Those whose mean is meant: asynchronous servers get fewer at a time.
+    /// Those whose mean an update is a part of: with asynchronous servers all, of which each push is one part; one with
+    /// `--backend none`.
     pub averaged: u32,
 }
 
@@ -85,6 +89,11 @@ impl UpdateRule {
             UpdateRule::Training(config) => (config.dtype == Dtype::Fp16).then_some(config.loss_scale),
             _ => None,
         }
+    }
+
+    /// Whether an update needs what earlier ones left.
+    pub fn has_momentum(&self) -> bool {
+        matches!(self, UpdateRule::Training(config) if config.momentum > 0.0)
     }
 
     /// Whether the weights become the sum.

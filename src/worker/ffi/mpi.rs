@@ -11,7 +11,8 @@ use mpi::traits::Communicator;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::mpi_calls::{Group, check, count, in_place, is_complete, start};
-use crate::ffi::mpi_parts::{PartSums, Root};
+use crate::ffi::mpi_parts::PartSums;
+pub use crate::ffi::mpi_parts::Root;
 use crate::ffi::sums::{self, Combination, Element};
 
 /// The sums and maxima that MPI lacks: of fp16 and of bfloat16, added in fp32 and rounded after every addition.
@@ -82,27 +83,19 @@ impl Sums {
         self.start_parts(position, elements.len(), (kind, element), ranks, None)
     }
 
-    /// The same, with the sums on the rank `root` of the group alone; what the others have there is undefined afterwards. A
-    /// `straight` one goes from every rank to the root, which adds.
-    pub fn start_reduce(
-        &self,
-        tensor: &Tensor,
-        elements: Range<usize>,
-        ranks: &Group,
-        root: c_int,
-        straight: bool,
-    ) -> Result<Request> {
+    /// The same, with the sums on the `root` alone; what the others have there is undefined afterwards.
+    pub fn start_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group, root: Root) -> Result<Request> {
         let Message { position, count, kind, operation, element } = self.message(tensor, &elements)?;
-        if element == Element::Float && !straight {
-            let is_root = ranks.first.rank() == root;
+        if element == Element::Float && !root.straight {
+            let is_root = ranks.first.rank() == root.rank;
             let ranks = ranks.first.as_raw();
             let from = if is_root { in_place() } else { position.cast_const() };
             // SAFETY: as in `start_all_reduce`; MPI writes on the root alone.
             return Request::start("MPI_Ireduce", |request| unsafe {
-                ffi::MPI_Ireduce(from, position, count, kind, operation, root, ranks, request)
+                ffi::MPI_Ireduce(from, position, count, kind, operation, root.rank, ranks, request)
             });
         }
-        self.start_parts(position, elements.len(), (kind, element), ranks, Some(Root { rank: root, straight }))
+        self.start_parts(position, elements.len(), (kind, element), ranks, Some(root))
     }
 
     /// Starts sending `elements` of the root's `tensor` to all ranks of the group. As for a sum, the tensor must live until

@@ -9,7 +9,7 @@ use mpi::ffi;
 use mpi::raw::AsRaw;
 use mpi::traits::Communicator;
 
-use crate::ffi::mpi_calls::{Group, in_place, start};
+use crate::ffi::mpi_calls::{Group, count, in_place, start};
 use crate::ffi::sums::{self, Combination, Element};
 
 /// Who gets the sums alone.
@@ -52,32 +52,25 @@ impl PartSums {
         ranks: &Group,
         root: Option<Root>,
     ) -> Result<PartSums> {
-        let (own, count) = (ranks.first.rank() as usize, ranks.first.size() as usize);
+        let (own, parts) = (ranks.first.rank() as usize, ranks.first.size() as usize);
         let border = |part: usize| match root {
-            Some(Root { rank, straight: true }) => {
-                if part > rank as usize {
-                    length
-                } else {
-                    0
-                }
-            }
-            _ => length * part / count,
+            Some(Root { rank, straight: true }) => length * usize::from(part > rank as usize),
+            _ => length * part / parts,
         };
-        let borders: Vec<usize> = (0..=count).map(border).collect();
+        let borders: Vec<usize> = (0..=parts).map(border).collect();
         let lengths: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let received_starts: Vec<usize> = (0..count).map(|rank| rank * lengths[own]).collect();
-        let of_mpi =
-            |numbers: &[usize]| numbers.iter().map(|number| c_int::try_from(*number)).collect::<Result<_, _>>();
+        let received_starts: Vec<usize> = (0..parts).map(|rank| rank * lengths[own]).collect();
+        let of_mpi = |numbers: &[usize]| numbers.iter().map(|number| count(*number)).collect::<Result<_>>();
         Ok(PartSums {
             position,
             kind,
             element,
             counts: of_mpi(&lengths)?,
-            starts: of_mpi(&borders[..count])?,
+            starts: of_mpi(&borders[..parts])?,
             own,
-            received_counts: of_mpi(&vec![lengths[own]; count])?,
+            received_counts: of_mpi(&vec![lengths[own]; parts])?,
             received_starts: of_mpi(&received_starts)?,
-            received: vec![0; (lengths[own] * count * element.bytes()).div_ceil(size_of::<u32>())],
+            received: vec![0; (lengths[own] * parts * element.bytes()).div_ceil(size_of::<u32>())],
             combination,
             is_added: false,
             root,
@@ -128,10 +121,10 @@ impl PartSums {
     /// Every rank's sums to all, or to the root; `None` where they are there.
     pub fn gather(&self) -> Result<Option<ffi::MPI_Request>> {
         let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
-        if let Some(Root { straight: true, .. }) = self.root {
-            return Ok(None);
-        }
-        if let Some(Root { rank: root, .. }) = self.root {
+        if let Some(Root { rank: root, straight }) = self.root {
+            if straight {
+                return Ok(None);
+            }
             let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());
             let from = if root as usize == self.own { in_place() } else { own.cast_const() };
             // SAFETY: as below; MPI writes on the root alone.

@@ -301,9 +301,16 @@ impl Window {
     pub fn fetch(&self, (from, rank): (Array, usize), elements: Range<usize>, to: Array, start: usize) {
         assert_eq!(self.element(from), self.element(to), "a copy has one type");
         let length = elements.len();
+        let place = |array| if self.layout.is_shared { Array::Sums } else { array };
+        let is_apart = rank != self.own || place(from) != place(to);
+        assert!(
+            is_apart || start == elements.start || elements.end <= start || start + length <= elements.start,
+            "{elements:?} to {start} of one array"
+        );
         let source = self.address(from, rank, elements);
         let target = self.address(to, self.own, start..start + length).cast_mut();
-        // SAFETY: `address` checked the bounds of both; they may be one place.
+        // SAFETY: `address` checked the bounds of both, and they are one place or apart, as was checked above: every array of every
+        // rank has its own place.
         unsafe { streaming::copy(source, target, length * self.element(to).bytes()) };
     }
 
@@ -312,7 +319,8 @@ impl Window {
         let position = self.position(from, &elements, tensor)?;
         let bytes = elements.len() * self.element(from).bytes();
         let source = self.address(from, rank, elements);
-        // SAFETY: both were checked to hold the elements; they may be one place.
+        // SAFETY: both were checked to hold the elements. They are one place or apart: a tensor as long as the array, at the
+        // same element, is the array itself or other memory.
         unsafe { streaming::copy(source, position, bytes) };
         Ok(())
     }

@@ -34,7 +34,7 @@ const STREAMED_COPY: usize = 1 << 20;
 /// # Safety
 /// Both are good for so many bytes, and apart where they are not the same.
 pub unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
-    let floats: usize = bytes / size_of::<f32>();
+    let floats = bytes / size_of::<f32>();
     let is_aligned = [source.align_offset(size_of::<f32>()), target.align_offset(size_of::<f32>())] == [0, 0];
     if source == target.cast_const() {
         return;

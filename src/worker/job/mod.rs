@@ -7,6 +7,7 @@ pub mod environment;
 pub mod heartbeat;
 pub mod host_watch;
 pub mod memory;
+pub mod peer_watch;
 pub mod session;
 pub mod standard_error;
 pub mod world;

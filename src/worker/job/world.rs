@@ -14,8 +14,7 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Group, Root};
 use anyhow::{Context, Result, ensure};
 use ringmark_record::host::heartbeat::{Message, Stage};
 
-use crate::ffi::cuda;
-use crate::host::facts;
+use crate::ffi::{cuda, exit};
 use crate::job::memory::NoMemoryLeft;
 use crate::job::{heartbeat, standard_error};
 
@@ -188,6 +187,13 @@ impl World {
         self.node.size() as u32
     }
 
+    /// Rank and process of every rank of this host, in their order; they call it together.
+    pub fn local_processes(&self) -> Vec<(u32, u32)> {
+        let mut all = vec![0; 2 * self.local_ranks() as usize];
+        self.node.all_gather_into(&[self.rank, std::process::id()][..], &mut all[..]);
+        all.as_chunks().0.iter().map(|[rank, process]| (*rank, *process)).collect()
+    }
+
     /// Name of this host.
     pub fn host(&self) -> &str {
         &self.host
@@ -303,11 +309,13 @@ impl World {
     }
 }
 
-/// Ends this process for `failure`, and with it the job where mpirun does so: from a thread beside one that may be in MPI.
-pub fn abort(failure: &str) -> ! {
+/// Ends the process of this `name` for `failure`, from a thread beside one that may be in MPI, which takes one call at a time
+/// (MPI_THREAD_SERIALIZED): so without MPI_Abort. mpirun and srun end the job then, or go on where they were told to, as they
+/// do after MPI_Abort; in that case those that lose this process end as well.
+pub fn end_at_once(name: &str, failure: &str) -> ! {
     heartbeat::end(&Message::Failed { reason: failure.to_owned(), shortage: None });
-    standard_error::emit(&format!("ringmark-worker on host {}: {failure}", facts::host_name()));
-    SimpleCommunicator::world().abort(1)
+    standard_error::emit(&format!("{name}: {failure}"));
+    exit::at_once(1)
 }
 
 /// The text of each of these processes, in their order.

@@ -180,7 +180,7 @@ impl StepTimer {
     ///
     /// Without it this waits until the device has begun the newest iteration: a host that runs further ahead is held up
     /// inside a launch at last, where it can neither see an error nor say where the device is. While it waits,
-    /// `check` looks for errors of the sums under way and returns which of them the device is at.
+    /// `check` looks for errors of what is under way and returns what is waited for.
     pub fn finished(&mut self, last: Option<&MarkSetter>, check: impl Fn() -> Result<Stage>) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         while let Some(iteration) = self.pending.front() {

@@ -15,7 +15,7 @@ use crate::benchmark::bandwidth::copied_weights::CopiedWeights;
 use crate::benchmark::bandwidth::messages::{element, place, timing, worse};
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
 use crate::exchange::memory;
-use crate::exchange::reducer::Gradients;
+use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::{ExchangeRequest, UpdateRule};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters, strategy};
 use crate::job::heartbeat;
@@ -39,6 +39,8 @@ pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
             OptimizerChoice::None => UpdateRule::Assign,
             OptimizerChoice::Sgd => UpdateRule::Sgd { learning_rate: LEARNING_RATE },
         },
+        // `Timed` begins with all of them.
+        ranks_meet: true,
     }
 }
 
@@ -75,7 +77,7 @@ impl<'a> GradientBench<'a> {
             OptimizerChoice::Sgd => Some(CopiedWeights::new(&values, LEARNING_RATE, place.1)?),
         };
         heartbeat::enter(Stage::Connecting);
-        let parameters = Parameters { weights, tensors, gradients: Gradients::OnWire };
+        let parameters = Parameters { weights, tensors, ready_from: ReadyFrom::Caller };
         let exchange = strategy::new(&request(config), parameters, session)?;
         Ok(GradientBench { config, session, exchange, arrays: lengths.len(), elements, values, copy })
     }
@@ -126,8 +128,7 @@ impl<'a> GradientBench<'a> {
                 }
             }
         }
-        let has_servers = config.kv_store.kv_store.has_servers();
-        let compression = self.exchange.coded().map(|coded| coded.used(world, has_servers));
+        let compression = self.exchange.coded().map(|coded| coded.used(world));
         let has_code = compression.is_some();
         let kv_store = self.exchange.end(self.session)?;
         let mut used = GradientsUse { compression, kv_store, ..GradientsUse::default() };

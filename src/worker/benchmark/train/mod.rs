@@ -23,7 +23,7 @@ use crate::benchmark::train::record::Measured;
 use crate::benchmark::train::step::Step;
 use crate::data;
 use crate::exchange::kv_store::server;
-use crate::exchange::reducer::Gradients;
+use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{Parameters, strategy};
 use crate::job::cores::AskedThreads;
@@ -86,7 +86,7 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<(Step, Option<Work
     let parameters = Parameters {
         weights: model.flat.weights.shallow_clone(),
         tensors: model.flat.parameters.iter().map(Tensor::shallow_clone).collect(),
-        gradients: Gradients::OfBackward,
+        ready_from: ReadyFrom::Backward,
     };
     let exchange = strategy::new(&ExchangeRequest::from(config), parameters, session)?;
 

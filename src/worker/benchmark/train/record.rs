@@ -15,7 +15,7 @@ use ringmark_record::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::exchange::reducer::Coded;
+use crate::exchange::coded::Coded;
 use crate::job::host_watch::CountersOfRun;
 use crate::job::session::Session;
 use crate::job::world::World;
@@ -54,7 +54,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         peak_memory,
         matrix_product,
         kv_store,
-        compression: coded.map(|coded| coded.used(world, header.config.kv_store.kv_store.has_servers())),
+        compression: coded.map(|coded| coded.used(world)),
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
         rank_use: counters.ranks,

@@ -72,6 +72,12 @@ impl Codec {
         }
     }
 
+    /// Makes `sum` the sum of what `codes` say, added in fp32 in their order.
+    pub fn sum(&self, codes: &[&[u8]], sum: &mut [f32]) {
+        sum.fill(0.0);
+        codes.iter().for_each(|code| self.decode_and_add(code, sum));
+    }
+
     /// Adds what `code` says to `sum`, in fp32.
     pub fn decode_and_add(&self, code: &[u8], sum: &mut [f32]) {
         assert_eq!(code.len(), self.code_bytes(sum.len()), "a code has one length");
@@ -80,6 +86,11 @@ impl Codec {
             Codec::TopK(_) => TopK::decode_and_add(code, sum),
         }
     }
+}
+
+/// The Euclidean norm of a residual.
+pub fn norm(residual: &[f32]) -> f64 {
+    residual.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
 }
 
 #[cfg(test)]

@@ -76,6 +76,11 @@ impl AnswerForm {
         }
     }
 
+    /// Whether servers hold the weights; otherwise they only sum, and workers update.
+    pub fn holds_weights(&self) -> bool {
+        matches!(self, AnswerForm::Weights)
+    }
+
     /// Bytes of the answer about so many values.
     pub fn bytes(&self, values: usize) -> usize {
         match self {
@@ -85,11 +90,39 @@ impl AnswerForm {
     }
 }
 
+/// What goes between workers and servers, and what servers keep for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Forms {
+    /// There.
+    pub push: PushForm,
+    /// And back.
+    pub answer: AnswerForm,
+    /// Whether an update of the weights has momenta.
+    pub has_momenta: bool,
+}
+
+impl Forms {
+    /// What `request` asks for with so many workers that push.
+    pub fn of(request: &ExchangeRequest, pushers: usize) -> Result<Forms> {
+        let answer = AnswerForm::of(request, pushers);
+        let has_momenta = answer.holds_weights() && request.rule.has_momentum();
+        Ok(Forms { push: PushForm::of(request, answer)?, answer, has_momenta })
+    }
+
+    /// What a server keeps beside the pushes, in words.
+    pub fn held(&self) -> &'static str {
+        match (self.answer, self.has_momenta) {
+            (AnswerForm::Weights, true) => "weights, momenta, sums",
+            (AnswerForm::Weights, false) => "weights, sums",
+            (AnswerForm::Sums(_), _) => "sums, their packed copy",
+        }
+    }
+}
+
 /// Shared by the readers, each of which writes into its own worker's place, and the thread that updates.
 pub struct HeldPart {
     length: usize,
-    form: PushForm,
-    answer: AnswerForm,
+    forms: Forms,
     /// None of them where the answer is no weights.
     weights: HostArray,
     /// Of each worker.
@@ -109,18 +142,17 @@ struct Own {
 }
 
 impl HeldPart {
-    /// Of `length` weights, for so many workers who push in one form and get an answer in another.
-    pub fn new(length: usize, (form, answer): (PushForm, AnswerForm), pushers: usize) -> Result<HeldPart> {
+    /// Of `length` weights, for so many workers.
+    pub fn new(length: usize, forms: Forms, pushers: usize) -> Result<HeldPart> {
         let zeros = |length: usize| Tensor::f_zeros([length as i64], (Kind::Float, Device::Cpu));
-        let held = if matches!(answer, AnswerForm::Weights) { length } else { 0 };
+        let held = if forms.answer.holds_weights() { length } else { 0 };
         Ok(HeldPart {
             length,
-            form,
-            answer,
+            forms,
             weights: HostArray::zeros(held, Kind::Float)?,
-            pushes: (0..pushers).map(|_| form.room(length)).collect::<Result<_>>()?,
+            pushes: (0..pushers).map(|_| forms.push.room(length)).collect::<Result<_>>()?,
             own: Mutex::new(Own {
-                momenta: zeros(held)?,
+                momenta: zeros(if forms.has_momenta { held } else { 0 })?,
                 sum: zeros(length)?,
                 is_there: vec![false; pushers],
                 updates: 0,
@@ -130,17 +162,19 @@ impl HeldPart {
     }
 
     /// Memory in bytes that one takes, at least.
-    pub fn needed_bytes(length: usize, (form, answer): (PushForm, AnswerForm), pushers: usize) -> u64 {
-        let pushes = Bytes((pushers * form.bytes(length)) as u64);
+    pub fn needed_bytes(length: usize, Forms { push, answer, has_momenta }: Forms, pushers: usize) -> u64 {
+        let pushes = Bytes((pushers * push.bytes(length)) as u64);
+        let array = (length * size_of::<f32>()) as u64;
         match answer {
-            AnswerForm::Weights => server_memory(length as u64, pushes).0,
-            AnswerForm::Sums(_) => (length * size_of::<f32>() + answer.bytes(length)) as u64 + pushes.0,
+            AnswerForm::Weights if has_momenta => server_memory(length as u64, pushes).0,
+            AnswerForm::Weights => server_memory(length as u64, pushes).0 - array,
+            AnswerForm::Sums(_) => array + answer.bytes(length) as u64 + pushes.0,
         }
     }
 
     /// Bytes of an answer.
     pub fn answer_bytes(&self) -> usize {
-        self.answer.bytes(self.length)
+        self.forms.answer.bytes(self.length)
     }
 
     /// Bytes of a push.
@@ -153,7 +187,7 @@ impl HeldPart {
         Ok(self.weights.receive(0..self.length, input)?)
     }
 
-    /// Reads what a worker pushes, who pushes nothing more to it before it has got the weights back.
+    /// Reads what a worker pushes, who pushes nothing more to it before it has got the answer.
     pub fn receive_push(&self, pusher: usize, input: &mut impl Read) -> Result<()> {
         let push = &self.pushes[pusher];
         Ok(push.receive(0..push.tensor().numel(), input)?)
@@ -172,7 +206,7 @@ impl HeldPart {
         own.updates - own.pulled[pusher]
     }
 
-    /// This worker gets the weights as they are now.
+    /// This worker gets the weights, or sums, as they are now.
     pub fn pulled(&self, pusher: usize) {
         let own = &mut *self.own();
         own.pulled[pusher] = own.updates;
@@ -183,7 +217,7 @@ impl HeldPart {
     pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
         let own = &mut *self.own();
         let mut pushes = self.pushes[pushers].iter().map(HostArray::tensor);
-        match self.form {
+        match self.forms.push {
             PushForm::Values(_) => {
                 let Some(first) = pushes.next() else { return self.snapshot() };
                 own.sum.f_copy_(first)?;
@@ -193,15 +227,13 @@ impl HeldPart {
             }
             PushForm::Codes(codec) => {
                 let sum = floats_mut(&mut own.sum, &(0..self.length))?;
-                sum.fill(0.0);
-                for push in pushes {
-                    codec.decode_and_add(bytes(push, &(0..push.numel()))?, sum);
-                }
+                let codes = pushes.map(|push| bytes(push, &(0..push.numel()))).collect::<Result<Vec<_>>>()?;
+                codec.sum(&codes, sum);
             }
         }
         own.updates += 1;
         own.is_there.fill(false);
-        if let AnswerForm::Sums(sums) = self.answer {
+        if let AnswerForm::Sums(sums) = self.forms.answer {
             let mut packed =
                 Tensor::f_empty([(self.answer_bytes() / size_of::<f32>()) as i64], (Kind::Float, Device::Cpu))?;
             let words = 0..packed.numel();
@@ -232,6 +264,11 @@ mod tests {
     use super::*;
     use crate::exchange::codec::two_bit::TwoBit;
 
+    /// Without momentum.
+    fn forms(push: PushForm, answer: AnswerForm) -> Forms {
+        Forms { push, answer, has_momenta: false }
+    }
+
     fn pushed(part: &HeldPart, pusher: usize, values: [f32; 2]) {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         part.receive_push(pusher, &mut &bytes[..]).expect("as many");
@@ -245,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_round_is_whole_when_all_have_pushed() {
-        let part = HeldPart::new(2, (PushForm::Values(Kind::Float), AnswerForm::Weights), 2).expect("memory");
+        let part = HeldPart::new(2, forms(PushForm::Values(Kind::Float), AnswerForm::Weights), 2).expect("memory");
         pushed(&part, 1, [1.0, 2.0]);
         assert_eq!(part.count(1), 1);
         pushed(&part, 0, [3.0, -2.0]);
@@ -259,10 +296,11 @@ mod tests {
     #[test]
     fn codes_are_decoded_and_added_in_fp32() {
         let codec = Codec::TwoBit(TwoBit { threshold: 0.25 });
-        let forms = (PushForm::Codes(codec), AnswerForm::Weights);
+        let forms = forms(PushForm::Codes(codec), AnswerForm::Weights);
         let part = HeldPart::new(17, forms, 3).expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 68), "a word for 16 values");
-        assert_eq!(HeldPart::needed_bytes(17, forms, 3), 4 * 68 + 3 * 8);
+        assert_eq!(HeldPart::needed_bytes(17, forms, 3), 3 * 68 + 3 * 8);
+        assert_eq!(HeldPart::needed_bytes(17, Forms { has_momenta: true, ..forms }, 3), 4 * 68 + 3 * 8);
         // The sum of what three workers' codes say; the last value has a word of its own.
         for (pusher, [first, last]) in [[0.5, -0.25], [0.25, -1.0], [-0.25, 0.125]].into_iter().enumerate() {
             let (mut gradient, mut code) = ([0.0; 17], [0; 8]);
@@ -281,7 +319,7 @@ mod tests {
     #[test]
     fn sums_of_codes_are_the_answer_where_workers_update() {
         let (codec, packed) = (Codec::TwoBit(TwoBit { threshold: 0.25 }), PackedSums::new(0.25, 3));
-        let forms = (PushForm::Codes(codec.counting()), AnswerForm::Sums(packed));
+        let forms = forms(PushForm::Codes(codec.counting()), AnswerForm::Sums(packed));
         let part = HeldPart::new(30, forms, 3).expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 12), "11 digits of base 7 in a word");
         assert_eq!(HeldPart::needed_bytes(30, forms, 3), 4 * 30 + 12 + 3 * 8, "sums, and no weights");
@@ -305,7 +343,7 @@ mod tests {
 
     #[test]
     fn staleness_counts_the_updates_of_others() {
-        let part = HeldPart::new(2, (PushForm::Values(Kind::BFloat16), AnswerForm::Weights), 2).expect("memory");
+        let part = HeldPart::new(2, forms(PushForm::Values(Kind::BFloat16), AnswerForm::Weights), 2).expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (4, 8));
         for pusher in [1, 1, 0] {
             part.receive_push(pusher, &mut &[0; 4][..]).expect("as many");

@@ -13,6 +13,7 @@ use crate::exchange::memory::{self, Shape};
 use crate::ffi::host_array::HostArray;
 use crate::ffi::shared_window::{Array, COUNTERS, Window};
 use crate::ffi::sums::Combination;
+use crate::job::peer_watch::PeerWatch;
 use crate::job::world::World;
 
 /// The last counter: ranks that have come to the end of a round.
@@ -21,6 +22,8 @@ const ROUND: usize = COUNTERS - 1;
 /// One rank's side of it.
 pub struct HostSum {
     window: Arc<Window>,
+    /// In the window nobody hears of a rank that has ended.
+    watch: PeerWatch,
     rank: usize,
     ranks: usize,
     /// Value of each counter when all ranks have arrived at its last use.
@@ -45,7 +48,8 @@ impl HostSum {
         let (rank, ranks) = (world.local_rank() as usize, world.local_ranks() as usize);
         let shape = Shape { elements, wire: memory::kind(wire), sums: Kind::Float, in_place: false };
         let window = Arc::new(join::window(shape, world, world.has_own_cores())?);
-        Ok(HostSum { window, rank, ranks, targets: vec![0; COUNTERS], started: 0 })
+        let watch = PeerWatch::begin(world, "the ranks of this host add up their gradients together")?;
+        Ok(HostSum { window, watch, rank, ranks, targets: vec![0; COUNTERS], started: 0 })
     }
 
     /// Whether this rank pushes for all.
@@ -82,6 +86,11 @@ impl HostSum {
     pub fn meet(&mut self) {
         let target = self.count(ROUND);
         self.window.wait(ROUND, target);
+    }
+
+    /// This rank needs nothing more of the others.
+    pub fn leave(&self) {
+        self.watch.end();
     }
 
     fn count(&mut self, counter: usize) -> u32 {

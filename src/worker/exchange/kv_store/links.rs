@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::exchange::coded::Coded;
 use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::meeting::{self, ServerFacts};
 use crate::exchange::kv_store::plan::PlannedPart;
-use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, Loss, ServerReport};
+use crate::exchange::kv_store::protocol::{
+    self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, LostWorker, ServerReport,
+};
 use crate::exchange::kv_store::push_codes::PushCodes;
-use crate::exchange::reducer::Coded;
 use crate::ffi::host_array::HostArray;
 use crate::ffi::host_values::{floats, floats_mut};
 use crate::job::{heartbeat, world};
@@ -49,6 +51,8 @@ struct Shared {
     /// Where codes go instead of gradients.
     codes: Option<PushCodes>,
     answer: AnswerForm,
+    /// This rank's, as messages call it.
+    name: String,
     state: Mutex<State>,
     /// Something in the state has changed.
     changed: Condvar,
@@ -63,19 +67,19 @@ struct State {
     /// Reports of servers, in their order.
     reports: Vec<Option<ServerReport>>,
     /// Workers that ended after a report.
-    losses: Vec<Loss>,
-    phase: Phase,
-    failure: Option<String>,
+    lost_workers: Vec<LostWorker>,
+    link: LinkState,
 }
 
+/// How far a worker is with its servers.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum LinkState {
     #[default]
-    Steps,
-    /// This rank is in MPI's collectives, where nobody asks for failures and one that has ended is waited for for ever.
+    Pushing,
+    /// It is in MPI's collectives, and for one that has ended these wait for ever.
     Gathering,
-    /// It needs nothing more of anybody.
-    Over,
+    /// It has its results, and servers may close. MPI_Finalize still waits for every other worker.
+    Leaving,
 }
 
 /// The connections.
@@ -90,11 +94,11 @@ pub struct Links {
 }
 
 impl Links {
-    /// Connects worker `pusher` of those that push with all `servers`; the first one sends `initial`, the first weights, where
+    /// Connects worker `pusher` of those that push, by this name, with all `servers`; the first one sends `initial`, the first weights, where
     /// servers hold them.
     pub fn open(
         servers: &[ServerFacts],
-        pusher: usize,
+        (pusher, name): (usize, String),
         parts: Vec<PlannedPart>,
         [wire, pulled]: [Arc<HostArray>; 2],
         initial: &HostArray,
@@ -107,6 +111,7 @@ impl Links {
             pulled,
             codes,
             answer,
+            name,
             state: Mutex::new(State { reports, ..State::default() }),
             changed: Condvar::new(),
             sent: AtomicU64::new(0),
@@ -114,7 +119,7 @@ impl Links {
         });
         let connect = |(number, server): (usize, &ServerFacts)| meeting::connect(server, number, pusher);
         let connections: Vec<TcpStream> = servers.iter().enumerate().map(connect).collect::<Result<_>>()?;
-        if pusher == 0 && matches!(answer, AnswerForm::Weights) {
+        if pusher == 0 && answer.holds_weights() {
             for (number, connection) in connections.iter().enumerate() {
                 send_initial(connection, number, &shared.parts, initial)
                     .with_context(|| format!("the first weights did not reach server {number}"))?;
@@ -146,39 +151,24 @@ impl Links {
         Ok(())
     }
 
-    /// Fails with why a thread takes no more orders.
     fn order(&self, server: usize, order: Order) -> Result<()> {
-        if self.orders[server].send(order).is_err() {
-            self.check()?;
-            bail!("the thread that sends to server {server} has ended");
-        }
+        ensure!(self.orders[server].send(order).is_ok(), "the thread that sends to server {server} has ended");
         Ok(())
     }
 
     /// Returns when all that was pushed has come back.
-    pub fn wait(&self) -> Result<()> {
-        let done = self.shared.wait_until(|state| state.arrived >= self.pushed)?;
-        drop(done);
-        Ok(())
-    }
-
-    /// Parts that have come back since the start; fails with what failed on any connection.
-    pub fn check(&self) -> Result<usize> {
-        let state = self.shared.state();
-        match &state.failure {
-            Some(failure) => bail!("{failure}"),
-            None => Ok(state.arrived),
-        }
+    pub fn wait(&self) {
+        drop(self.shared.wait_until(|state| state.arrived >= self.pushed));
     }
 
     /// Says that this worker pushes no more and waits for the last weights, of one moment, and what each server did.
     pub fn end(&mut self) -> Result<Vec<ServerReport>> {
-        self.wait()?;
+        self.wait();
         self.bytes_of_steps = self.bytes();
         (0..self.orders.len()).try_for_each(|server| self.order(server, Order::End))?;
-        let mut state = self.shared.wait_until(|state| state.reports.iter().all(Option::is_some))?;
-        state.phase = Phase::Gathering;
-        if let Some(loss) = state.unforeseen_loss() {
+        let mut state = self.shared.wait_until(|state| state.reports.iter().all(Option::is_some));
+        state.link = LinkState::Gathering;
+        if let Some(loss) = state.unforeseen_lost_worker() {
             bail!("{loss}");
         }
         Ok(state.reports.iter().flatten().cloned().collect())
@@ -186,7 +176,7 @@ impl Links {
 
     /// Says that this worker has its results together with the others', and returns when that is on its way.
     pub fn leave(&mut self) -> Result<()> {
-        self.shared.state().phase = Phase::Over;
+        self.shared.state().link = LinkState::Leaving;
         (0..self.orders.len()).try_for_each(|server| self.order(server, Order::Farewell))?;
         // A sender that panicked has ended the job.
         self.senders.drain(..).for_each(|sender| drop(sender.join()));
@@ -222,11 +212,11 @@ fn send_initial(mut connection: &TcpStream, number: usize, parts: &[PlannedPart]
 
 impl State {
     /// A worker that ended and that no report has among the lost: all that are left believe it to be there.
-    fn unforeseen_loss(&self) -> Option<String> {
-        let is_known = |loss: &&Loss| {
+    fn unforeseen_lost_worker(&self) -> Option<String> {
+        let is_known = |loss: &&LostWorker| {
             self.reports.iter().flatten().flat_map(|report| &report.lost).any(|(pusher, _)| *pusher == loss.pusher)
         };
-        let Loss { rank, host, .. } = self.losses.iter().find(|loss| !is_known(loss))?;
+        let LostWorker { rank, host, .. } = self.lost_workers.iter().find(|loss| !is_known(loss))?;
         Some(format!(
             "rank {rank} on host {host} ended while results were gathered, which all that are left do together: that process has \
              ended, or its host or link is down"
@@ -240,40 +230,27 @@ impl Shared {
     }
 
     /// Returns when the state `is` so.
-    fn wait_until(&self, is: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>> {
-        let mut state = self.state();
-        loop {
-            if let Some(failure) = &state.failure {
-                bail!("{failure}");
-            }
-            if is(&state) {
-                return Ok(state);
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+    fn wait_until(&self, is: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let state = self.state();
+        self.changed.wait_while(state, |state| !is(state)).unwrap_or_else(PoisonError::into_inner)
     }
 
     fn report(&self, server: &str, ended: Result<()>) {
         // Servers close when all workers have taken their leave.
         if let Err(error) = ended
-            && self.state().phase != Phase::Over
+            && self.state().link != LinkState::Leaving
         {
-            self.fail(format!(
+            self.fail(&format!(
                 "the connection to {server} broke ({error:#}): that process has ended, or its host or link is down"
             ));
         }
     }
 
-    /// Keeps the first failure; ends the job where nobody would ask for it.
-    fn fail(&self, failure: String) {
-        let mut state = self.state();
-        let ends_job = state.phase != Phase::Steps && state.failure.is_none();
-        state.failure.get_or_insert(failure.clone());
-        drop(state);
-        self.changed.notify_all();
-        if ends_job {
-            world::abort(&failure);
-        }
+    /// Ends this rank at once: it may be in MPI's collectives, where it would ask nobody and wait for ever.
+    fn fail(&self, failure: &str) -> ! {
+        // Kept: one thread says why.
+        let _state = self.state();
+        world::end_at_once(&self.name, failure)
     }
 
     fn send(&self, mut output: &TcpStream, orders: &Receiver<Order>) -> Result<()> {
@@ -289,13 +266,12 @@ impl Shared {
                     if let Some(codes) = &self.codes {
                         let gradient = floats(self.wire.tensor(), &elements)?;
                         if let Err(error) = codes.encode((part, planned), iteration, gradient, &mut code) {
-                            self.fail(error.to_string());
-                            return Ok(());
+                            self.fail(&error.to_string());
                         }
                     }
                     let bytes = if self.codes.is_some() { code.len() } else { self.wire.bytes_of(elements.len()) };
                     let header = Header { kind: FrameKind::Push, part, iteration, bytes: bytes as u64 };
-                    // Before it goes: the answer may be there, and the step over, before this thread is on again.
+                    // Counted first: the answer may come before this thread runs again.
                     self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
                     output.write_all(&header.encode())?;
                     match self.codes {
@@ -343,15 +319,14 @@ impl Shared {
                     let report = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
                     self.state().reports[number] = Some(report);
                 }
-                FrameKind::Loss => {
+                FrameKind::WorkerLost => {
                     let loss = protocol::read_message(&header, &mut input, LONGEST_REPORT)?;
                     let mut state = self.state();
-                    state.losses.push(loss);
-                    let is_gathering = state.phase != Phase::Steps;
-                    if let Some(loss) = state.unforeseen_loss().filter(|_| is_gathering) {
+                    state.lost_workers.push(loss);
+                    let is_gathering = state.link != LinkState::Pushing;
+                    if let Some(loss) = state.unforeseen_lost_worker().filter(|_| is_gathering) {
                         drop(state);
-                        self.fail(loss);
-                        return Ok(());
+                        self.fail(&loss);
                     }
                 }
                 other => bail!("it sent {other:?}"),

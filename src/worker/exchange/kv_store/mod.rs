@@ -2,7 +2,8 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`server`] | a server process: sums, updates, answers; [`held_part`] is what it holds, [`server_memory`] what that takes |
+//! | [`server`] | a server process: sums, updates, answers; [`connection`] is a worker's end at it, [`held_part`] what it holds,
+//! | | [`server_memory`] what that takes |
 //! | [`worker`] | a rank that trains with servers; [`links`] are its connections, [`host_sum`] what its host adds up first,
 //! | | [`push_codes`] what goes instead of gradients |
 //! | [`owners`] | the kv-stores without servers: a rank sums, updates and sends the weights |
@@ -16,6 +17,7 @@
 //! workers where servers listen, and brings the results together.
 
 mod callers;
+mod connection;
 mod held_part;
 mod host_sum;
 mod links;

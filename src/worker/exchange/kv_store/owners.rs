@@ -93,7 +93,7 @@ struct Exchange {
 impl Owners {
     /// Connects the ranks and hooks into backward; all ranks call it together.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Owners> {
-        let Parameters { weights, tensors, gradients } = parameters;
+        let Parameters { weights, tensors, ready_from } = parameters;
         let (world, kv_store) = (session.world, request.kv_store.kv_store);
         let shape = Shape::gradients(weights.numel(), request.exchange.wire);
         let is_on_host = kv_store == KvStore::Local && session.device() != Device::Cpu;
@@ -127,7 +127,7 @@ impl Owners {
         let exchange = Arc::new(Mutex::new(Exchange { buckets, route, backend, device_wire, weights: updated }));
         let sink = Box::new(Sink(exchange.clone()));
         Ok(Owners {
-            reducer: GradientReducer::new(request.overlap, &request.exchange, (tensors, gradients), sink)?,
+            reducer: GradientReducer::new(request.overlap, &request.exchange, (tensors, ready_from), sink)?,
             exchange,
             optimizers,
             owned: Bytes((owned * Kind::Float.elt_size_in_bytes()) as u64),

@@ -35,8 +35,8 @@ pub enum FrameKind {
     Report,
     /// Worker: it has brought its results together with the others', and goes.
     Farewell,
-    /// Server: another worker has ended after the report and without a farewell ([`Loss`], JSON).
-    Loss,
+    /// Server: another worker has ended after the report and without a farewell ([`LostWorker`], JSON).
+    WorkerLost,
 }
 
 const KINDS: [FrameKind; 11] = [
@@ -50,7 +50,7 @@ const KINDS: [FrameKind; 11] = [
     FrameKind::End,
     FrameKind::Report,
     FrameKind::Farewell,
-    FrameKind::Loss,
+    FrameKind::WorkerLost,
 ];
 
 /// What precedes a payload.
@@ -111,7 +111,7 @@ pub struct Hello {
 /// What a server did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerReport {
-    /// Bytes that came in pushes, headers included, and how many steps they were.
+    /// Bytes that came in pushes, headers included.
     pub received: u64,
     /// Bytes of the answers to them.
     pub sent: u64,
@@ -123,7 +123,7 @@ pub struct ServerReport {
 
 /// A worker that has ended while results were gathered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Loss {
+pub struct LostWorker {
     /// Which of those that push, from 0.
     pub pusher: usize,
     /// Its rank.

@@ -4,11 +4,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
+use ringmark_record::dimension::units::Bytes;
 
-use crate::exchange::codec::Codec;
+use crate::exchange::codec::{Codec, norm};
+use crate::exchange::coded::Coded;
 use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::plan::PlannedPart;
-use crate::exchange::reducer::Coded;
 
 /// One worker's side.
 pub struct PushCodes {
@@ -53,15 +54,15 @@ impl PushCodes {
     /// What was done, between two steps.
     pub fn coded(&self) -> Coded {
         let mut coded = Coded::default();
-        let mut squares = 0.0;
+        let mut received = 0;
         for residual in &self.residuals {
             let residual = taken(residual);
-            squares += residual.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();
+            coded.residual_norm = coded.residual_norm.hypot(norm(&residual));
             coded.code.0 += self.codec.code_bytes(residual.len()) as u64;
-            coded.received.0 += self.answer.bytes(residual.len()) as u64;
+            received += self.answer.bytes(residual.len()) as u64;
             coded.elements += residual.len();
         }
-        Coded { residual_norm: squares.sqrt(), ..coded }
+        Coded { received: Some(Bytes(received)), ..coded }
     }
 }
 
@@ -88,8 +89,8 @@ mod tests {
         assert_eq!(code, [0; 4], "in place of the one before");
         let coded = codes.coded();
         // A word for every 16 values of a part: two and one.
-        assert_eq!((coded.code.0, coded.received.0, coded.elements), (12, 72, 18));
-        assert_eq!(coded.residual_norm, (18.0f64 / 16.0).sqrt());
+        assert_eq!((coded.code.0, coded.received, coded.elements), (12, Some(Bytes(72)), 18));
+        assert!((coded.residual_norm - (18.0f64 / 16.0).sqrt()).abs() < 1e-12);
         codes.encode((1, &parts[1]), 2, &[-0.25], &mut code).expect("finite");
         assert_eq!(code, [0x80, 0, 0, 0], "what was left out");
         let mut gradient = [0.0; 17];

@@ -13,9 +13,8 @@
 //! Synchronous: a part is updated when all have pushed it, by the sum in the order of the workers, which is the same in every
 //! run. Asynchronous: at every push; a worker that ends is no reason to stop.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io::BufReader;
-use std::net::{Shutdown, TcpStream};
+use std::collections::VecDeque;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -23,13 +22,13 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_record::host::heartbeat::Stage;
 
-use crate::exchange::kv_store::held_part::{AnswerForm, HeldPart, PushForm};
+use crate::exchange::kv_store::connection::{Heard, Outgoing, Parts, Payload, read, write};
+use crate::exchange::kv_store::held_part::{Forms, HeldPart};
 use crate::exchange::kv_store::meeting::{self, Announcement, Roster, ServerFacts};
-use crate::exchange::kv_store::plan;
-use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, Loss, ServerReport};
+use crate::exchange::kv_store::plan::{self, PlannedPart};
+use crate::exchange::kv_store::protocol::{FrameKind, HEADER_BYTES, Header, LostWorker, ServerReport};
 use crate::exchange::kv_store::server_memory::{MemoryLeft, ServerMemory};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
-use crate::ffi::host_array::HostArray;
 use crate::host::facts;
 use crate::job::heartbeat;
 use crate::job::world::World;
@@ -57,56 +56,27 @@ enum PusherState {
     Lost,
 }
 
-/// What a writer sends.
-struct Outgoing {
-    header: Header,
-    payload: Payload,
-}
-
-enum Payload {
-    None,
-    Array(Arc<HostArray>),
-    Report(ServerReport),
-    Loss(Loss),
-}
-
-/// What a reader heard, and from which worker.
-enum Heard {
-    Initial,
-    Push {
-        part: u32,
-        iteration: u32,
-    },
-    End,
-    Farewell,
-    /// The connection broke, and how.
-    Lost(String),
-}
-
 /// Serves until no worker pushes any more, and tells the workers of each other until all are gone. `world` is a server's.
 pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     heartbeat::enter(Stage::Connecting);
-    let left = MemoryLeft::read();
     let (listener, addresses) = meeting::listen()?;
     let token = facts::random_id();
     let own = ServerFacts { host: world.host().to_owned(), token, addresses };
     let roster = Roster::meet(&Announcement::Server(own), world)?;
     tch::set_num_threads(facts::cores() as i32);
-    let lengths = roster.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
-    let plan = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
     let pushers = roster.pushers();
+    // What workers exchange by lies in the memory of a host that they share with servers, by now. No server takes any of what
+    // is left before all have looked at it.
+    let Prepared { plan, forms, memory } =
+        meeting::ready(Prepared::new(request, &roster, world.rank() as usize, MemoryLeft::read()), world)?;
     let number = world.rank() as usize;
-    let answer = AnswerForm::of(request, pushers.len());
-    let holds_weights = matches!(answer, AnswerForm::Weights);
-    let forms = (PushForm::of(request, answer)?, answer);
-    let memory = ServerMemory::of(left, &roster, &plan, forms, number);
-    let held = |(part, planned): (usize, &plan::PlannedPart)| {
+    let holds_weights = forms.answer.holds_weights();
+    let held = |(part, planned): (usize, &PlannedPart)| {
         let is_held = planned.server == number;
         is_held.then(|| Ok((part as u32, HeldPart::new(planned.elements.len(), forms, pushers.len())?)))
     };
-    let all = || plan.iter().enumerate().filter_map(held).collect::<Result<_>>();
-    let parts = memory.check().and_then(|()| all().map_err(|error| memory.named(error)));
-    let parts = Arc::new(Parts(meeting::ready(parts, world)?));
+    let parts: Result<_> = plan.iter().enumerate().filter_map(held).collect();
+    let parts = Arc::new(Parts(meeting::ready(parts.map_err(|error| memory.named(error)), world)?));
 
     let connections = meeting::accept(&listener, token, pushers.len())?;
     drop(listener);
@@ -152,12 +122,22 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     })
 }
 
-/// The parts of this server by their numbers.
-struct Parts(BTreeMap<u32, HeldPart>);
+/// What a server knows before it takes memory.
+struct Prepared {
+    plan: Vec<PlannedPart>,
+    forms: Forms,
+    memory: ServerMemory,
+}
 
-impl Parts {
-    fn get(&self, number: u32) -> Result<&HeldPart> {
-        self.0.get(&number).with_context(|| format!("part {number} lies on another server"))
+impl Prepared {
+    /// Of server `number`. Fails with a message for the user where that cannot be, or does not fit in what is `left`.
+    fn new(request: &ExchangeRequest, roster: &Roster, number: usize, left: MemoryLeft) -> Result<Prepared> {
+        let lengths = roster.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
+        let plan = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
+        let forms = Forms::of(request, roster.pushers().len())?;
+        let memory = ServerMemory::of(left, roster, &plan, forms, number);
+        memory.check()?;
+        Ok(Prepared { plan, forms, memory })
     }
 }
 
@@ -252,23 +232,28 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// A worker's connection has broken.
+    /// A worker's connection has broken. The others go on without it where nobody waits for it, now or later.
     fn lose(&mut self, pusher: usize, problem: &str) -> Result<()> {
         let lost = &mut self.pushers[pusher];
-        // Those that do not wait for each other wait at the end, and are not to wait for this one's results.
-        if lost.state == PusherState::Ended && !self.request.kv_store.kv_store.is_asynchronous() {
-            return Ok(());
-        }
         lost.state = PusherState::Lost;
-        let (kv_store, rank, iteration) = (self.request.kv_store.kv_store, lost.rank, lost.iteration);
-        let host = lost.host.clone();
+        let &mut Pusher { rank, ref host, summed, iteration, .. } = lost;
+        let name =
+            format!("the connection of rank {rank} on host {host} broke after its pushes of iteration {iteration}");
+        let who_waits = if !self.request.kv_store.kv_store.is_asynchronous() {
+            ", and the other workers wait for it"
+        } else if summed > 1 {
+            ", and the ranks of that host, which add up their gradients first, wait for each other"
+        } else if iteration == 0 {
+            ", and the other workers wait for it until each has pushed"
+        } else if self.request.ranks_meet {
+            ", and the other workers meet it in every iteration"
+        } else {
+            ""
+        };
         let all_are_lost = self.pushers.iter().all(|pusher| pusher.state == PusherState::Lost);
-        let may_go_on = kv_store.is_asynchronous() && self.missing_initial == 0;
         ensure!(
-            may_go_on && !all_are_lost,
-            "the connection of rank {rank} on host {host} broke after its pushes of iteration {iteration} ({problem}): that \
-             process has ended, or its host or link is down{}",
-            if kv_store.is_asynchronous() { "" } else { ", and the other workers wait for it" }
+            who_waits.is_empty() && !all_are_lost,
+            "{name} ({problem}): that process has ended, or its host or link is down{who_waits}"
         );
         Ok(())
     }
@@ -296,8 +281,8 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Until all that are left have gathered their results: MPI's collectives wait for ever for one that has ended, and who
-    /// goes on without others has no mpirun that ends the job for it.
+    /// Until all that are left have gathered their results: for one that has ended MPI's collectives wait for ever, and with
+    /// `--continuous` mpirun does not end the job.
     fn see_off(&mut self, heard: &Receiver<(usize, Heard)>) -> Result<()> {
         heartbeat::enter(Stage::Finishing);
         let _waiting = heartbeat::wait();
@@ -310,9 +295,9 @@ impl Server<'_> {
                 (Heard::Lost(problem), PusherState::Ended) => {
                     *state = PusherState::Lost;
                     last = format!("rank {rank} on host {host} ({problem})");
-                    let loss = Loss { pusher: number, rank: *rank, host: host.clone() };
+                    let loss = LostWorker { pusher: number, rank: *rank, host: host.clone() };
                     for receiver in 0..self.pushers.len() {
-                        self.send(receiver, Header::bare(FrameKind::Loss), Payload::Loss(loss.clone()));
+                        self.send(receiver, Header::bare(FrameKind::WorkerLost), Payload::LostWorker(loss.clone()));
                     }
                 }
                 _ => {}
@@ -329,58 +314,79 @@ impl Server<'_> {
     }
 }
 
-/// Reads all that a worker sends, until its connection ends.
-fn read(connection: &TcpStream, pusher: usize, parts: &Parts, heard: &Sender<(usize, Heard)>) {
-    let mut input = BufReader::with_capacity(1 << 16, connection);
-    loop {
-        let event = read_frame(&mut input, pusher, parts).unwrap_or_else(|error| Heard::Lost(format!("{error:#}")));
-        let is_last = matches!(event, Heard::Lost(_) | Heard::Farewell);
-        if heard.send((pusher, event)).is_err() || is_last {
-            return;
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
 
-fn read_frame(input: &mut BufReader<&TcpStream>, pusher: usize, parts: &Parts) -> Result<Heard> {
-    let header = Header::read(input)?;
-    let Header { kind, part, iteration, bytes } = header;
-    let expected = |expected: usize| -> Result<()> {
-        ensure!(bytes == expected as u64, "part {part} comes in {bytes} bytes, not {expected}");
-        Ok(())
-    };
-    match kind {
-        FrameKind::Initial => {
-            let held = parts.get(part)?;
-            expected(held.answer_bytes())?;
-            held.receive_weights(input)?;
-            Ok(Heard::Initial)
-        }
-        FrameKind::Push => {
-            let held = parts.get(part)?;
-            expected(held.pushed_bytes())?;
-            held.receive_push(pusher, input)?;
-            Ok(Heard::Push { part, iteration })
-        }
-        FrameKind::End => Ok(Heard::End),
-        FrameKind::Farewell => Ok(Heard::Farewell),
-        other => bail!("a worker sent {other:?}"),
-    }
-}
+    use ringmark_record::benchmark::kv_store::KvStore;
+    use ringmark_record::benchmark::train::config::TrainConfig;
 
-/// Sends all that is meant for a worker, until nothing more will be.
-fn write(mut connection: &TcpStream, incoming: Receiver<Outgoing>) {
-    for Outgoing { header, payload } in incoming {
-        let sent = match payload {
-            Payload::Report(report) => protocol::send_message(&mut connection, header.kind, &report),
-            Payload::Loss(loss) => protocol::send_message(&mut connection, header.kind, &loss),
-            Payload::None => std::io::Write::write_all(&mut connection, &header.encode()).map_err(Into::into),
-            Payload::Array(array) => std::io::Write::write_all(&mut connection, &header.encode())
-                .and_then(|()| array.send(0..array.tensor().numel(), &mut connection))
-                .map_err(anyhow::Error::from),
+    use super::*;
+
+    /// What a server without parts says after these events of two workers, of ranks 0 and 2, each of which pushes for `summed`.
+    fn served(kv_store: KvStore, summed: u32, events: Vec<(usize, Heard)>) -> Result<()> {
+        let mut request = ExchangeRequest::from(&TrainConfig::default());
+        request.kv_store.kv_store = kv_store;
+        let writers = [0, 1].map(|_| mpsc::channel());
+        let pusher = |(index, (outgoing, _)): (u32, &(Sender<Outgoing>, Receiver<Outgoing>))| Pusher {
+            rank: 2 * index,
+            host: "b".to_owned(),
+            summed,
+            outgoing: outgoing.clone(),
+            iteration: 0,
+            state: PusherState::Pushing,
         };
-        if sent.is_err() {
-            // The reader learns of it too, and says so.
-            return;
-        }
+        let mut server = Server {
+            request: &request,
+            ranks: 2 * summed,
+            parts: Arc::new(Parts(BTreeMap::new())),
+            pushers: (0..).zip(&writers).map(pusher).collect(),
+            holds_weights: true,
+            missing_initial: 0,
+            received: 0,
+            sent: 0,
+            staleness: Vec::new(),
+            waiting: VecDeque::new(),
+        };
+        server.pushers[1].iteration = 7;
+        let (sender, heard) = mpsc::channel();
+        events.into_iter().for_each(|event| sender.send(event).expect("it is heard"));
+        drop(sender);
+        server.serve(&heard)
+    }
+
+    fn lost() -> Heard {
+        Heard::Lost("it was closed".to_owned())
+    }
+
+    #[test]
+    fn a_worker_that_ends_between_its_end_and_another_s_ends_a_synchronous_server() {
+        let events = vec![(1, Heard::End), (1, lost()), (0, Heard::End), (0, Heard::Farewell)];
+        let error =
+            served(KvStore::DistSync, 1, events).expect_err("rank 0 would wait for rank 2's results").to_string();
+        assert_eq!(
+            error,
+            "the connection of rank 2 on host b broke after its pushes of iteration 7 (it was closed): that process has ended, \
+             or its host or link is down, and the other workers wait for it"
+        );
+    }
+
+    #[test]
+    fn an_asynchronous_server_goes_on_where_nobody_waits_for_the_lost_worker() {
+        let without = |lost_worker: usize| {
+            let other = 1 - lost_worker;
+            vec![(lost_worker, lost()), (other, Heard::End), (other, Heard::Farewell)]
+        };
+        served(KvStore::DistAsync, 1, without(1)).expect("it has pushed, for itself alone");
+        let error = |summed, lost_worker| {
+            served(KvStore::DistDeviceAsync, summed, without(lost_worker)).expect_err("somebody waits").to_string()
+        };
+        assert!(
+            error(2, 1)
+                .ends_with(", and the ranks of that host, which add up their gradients first, wait for each other")
+        );
+        assert!(error(1, 0).ends_with(", and the other workers wait for it until each has pushed"));
+        let both = vec![(1, lost()), (0, lost())];
+        served(KvStore::DistAsync, 1, both).expect_err("nobody is left");
     }
 }

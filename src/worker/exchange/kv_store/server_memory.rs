@@ -5,12 +5,12 @@ use anyhow::{Error, Result, anyhow, ensure};
 use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::memory;
 
-use crate::exchange::kv_store::held_part::{AnswerForm, HeldPart, PushForm};
+use crate::exchange::kv_store::held_part::{Forms, HeldPart};
 use crate::exchange::kv_store::meeting::Roster;
 use crate::exchange::kv_store::plan::PlannedPart;
 use crate::job::memory as job_memory;
 
-/// What is left, before any server of the host takes some.
+/// What is left when the ranks of the host have theirs, before any server of it takes some.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryLeft {
     /// On this host, or in this process's control group.
@@ -26,6 +26,8 @@ pub struct ServerMemory {
     whose: String,
     needed: Bytes,
     available: Bytes,
+    /// For what, beside the pushes.
+    held: &'static str,
     /// Workers that push.
     pushers: usize,
     /// What this server may take for itself.
@@ -33,7 +35,7 @@ pub struct ServerMemory {
 }
 
 impl MemoryLeft {
-    /// At this moment; servers of a host read it before they meet, and so before the first of them takes any.
+    /// At this moment: after all have met, and before all are ready.
     pub fn read() -> MemoryLeft {
         MemoryLeft { host: memory::available(), process: job_memory::left_by_limits() }
     }
@@ -41,13 +43,7 @@ impl MemoryLeft {
 
 impl ServerMemory {
     /// Of server `number`, with the parts of `plan`. Of several on one host each counts what all of them need.
-    pub fn of(
-        left: MemoryLeft,
-        roster: &Roster,
-        plan: &[PlannedPart],
-        forms: (PushForm, AnswerForm),
-        number: usize,
-    ) -> ServerMemory {
+    pub fn of(left: MemoryLeft, roster: &Roster, plan: &[PlannedPart], forms: Forms, number: usize) -> ServerMemory {
         let pushers = roster.pushers().len();
         let needed_by = |server: usize| -> u64 {
             let parts = plan.iter().filter(|part| part.server == server);
@@ -65,7 +61,14 @@ impl ServerMemory {
             }
             _ => ("its parts of the weights need".to_owned(), own_need, own),
         };
-        ServerMemory { whose, needed: Bytes(needed), available: Bytes(available), pushers, own: Bytes(own) }
+        ServerMemory {
+            whose,
+            needed: Bytes(needed),
+            available: Bytes(available),
+            held: forms.held(),
+            pushers,
+            own: Bytes(own),
+        }
     }
 
     /// Refuses, with a message for the user, what does not fit; from here on an allocation beyond what there is fails, and is
@@ -86,10 +89,11 @@ impl ServerMemory {
         let gigabytes = |bytes: Bytes| format!("{:.2} GB", bytes.0 as f64 / 1e9);
         let workers = if self.pushers == 1 { "a worker's".to_owned() } else { format!("{} workers'", self.pushers) };
         format!(
-            "{} {} of memory for weights, momenta, sums and {workers} pushes, {} are available: choose more --servers, or hosts \
-             with more memory (--server-hosts)",
+            "{} {} of memory for {} and {workers} pushes, {} are available: choose more --servers, or hosts with more memory \
+             (--server-hosts)",
             self.whose,
             gigabytes(self.needed),
+            self.held,
             gigabytes(self.available)
         )
     }
@@ -100,6 +104,8 @@ mod tests {
     use tch::Kind;
 
     use super::*;
+    use crate::exchange::codec::packed_sums::PackedSums;
+    use crate::exchange::kv_store::held_part::{AnswerForm, PushForm};
     use crate::exchange::kv_store::meeting::{ServerFacts, WorkerFacts};
 
     /// Two workers, and servers on these hosts, each with a part of a million weights.
@@ -113,7 +119,17 @@ mod tests {
         };
         let plan: Vec<PlannedPart> = (0..hosts.len()).map(part).collect();
         let left = MemoryLeft { host: Bytes(host), process: process.map(Bytes) };
-        ServerMemory::of(left, &roster, &plan, (PushForm::Values(Kind::Float), AnswerForm::Weights), 0)
+        ServerMemory::of(left, &roster, &plan, FORMS, 0)
+    }
+
+    const FORMS: Forms = Forms { push: PushForm::Values(Kind::Float), answer: AnswerForm::Weights, has_momenta: true };
+
+    #[test]
+    fn the_words_are_of_what_is_held() {
+        let held = |answer, has_momenta| Forms { answer, has_momenta, ..FORMS }.held();
+        assert_eq!(held(AnswerForm::Weights, true), "weights, momenta, sums");
+        assert_eq!(held(AnswerForm::Weights, false), "weights, sums");
+        assert_eq!(held(AnswerForm::Sums(PackedSums::new(0.5, 2)), false), "sums, their packed copy");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::codec::Codec;
+use crate::exchange::coded::Coded;
 use crate::exchange::kv_store::held_part::AnswerForm;
 use crate::exchange::kv_store::host_sum::HostSum;
 use crate::exchange::kv_store::links::{IsThere, Links};
@@ -26,7 +27,7 @@ use crate::exchange::kv_store::protocol::ServerReport;
 use crate::exchange::kv_store::push_codes::PushCodes;
 use crate::exchange::memory;
 use crate::exchange::optimizer::Optimizer;
-use crate::exchange::reducer::{Coded, GradientReducer, GradientSink};
+use crate::exchange::reducer::{GradientReducer, GradientSink};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters};
 use crate::ffi::host_array::HostArray;
@@ -50,7 +51,7 @@ pub struct WithServers {
 impl WithServers {
     /// Connects to the servers and hooks into backward; every worker and server of the job comes here together.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<WithServers> {
-        let Parameters { weights, tensors, gradients } = parameters;
+        let Parameters { weights, tensors, ready_from } = parameters;
         let (world, device) = (session.world, session.device());
         let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
         let codec = Codec::new(request.compression, device == Device::Cpu)?;
@@ -64,21 +65,31 @@ impl WithServers {
             summed: if is_pusher { host_sum.as_ref().map_or(1, HostSum::ranks) } else { 0 },
             lengths: if world.rank() == 0 { lengths.clone() } else { Vec::new() },
         };
-        let roster = Roster::meet(&Announcement::Worker(own), world)?;
-        meeting::ready(Ok(()), world)?;
-        let parts = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
-        let answer = AnswerForm::of(request, roster.pushers().len());
+        // Before the meeting: servers on this host look at what memory is left after it.
         let [wire, pulled] = match &host_sum {
             Some(sum) => sum.arrays()?,
             None => arrays(weights.numel(), memory::kind(request.exchange.wire), device)?,
         }
         .map(Arc::new);
+        let roster = Roster::meet(&Announcement::Worker(own), world)?;
+        let parts = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement);
+        let parts = meeting::ready(parts, world)?;
+        // Servers have their memory.
+        meeting::ready(Ok(()), world)?;
+        let answer = AnswerForm::of(request, roster.pushers().len());
         let links = match roster.pushers().iter().position(|rank| *rank == world.rank()) {
             Some(pusher) => {
                 let initial = HostArray::of(weights.f_to_device(Device::Cpu)?)?;
                 let arrays = [wire.clone(), pulled.clone()];
                 let codes = codec.map(|codec| PushCodes::new((codec, answer), world.rank(), &parts));
-                Some(Links::open(&roster.servers, pusher, parts.clone(), arrays, &initial, (codes, answer))?)
+                Some(Links::open(
+                    &roster.servers,
+                    (pusher, world.name()),
+                    parts.clone(),
+                    arrays,
+                    &initial,
+                    (codes, answer),
+                )?)
             }
             None => None,
         };
@@ -101,7 +112,7 @@ impl WithServers {
         // A bucket a parameter: each is a key, and leaves when backward has it.
         let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..request.exchange };
         let sink = Box::new(Sink(pushes.clone()));
-        let reducer = GradientReducer::new(request.overlap, &keys, (tensors, gradients), sink)?;
+        let reducer = GradientReducer::new(request.overlap, &keys, (tensors, ready_from), sink)?;
         let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
         Ok(WithServers { reducer, pushes, weights, optimizer, roster, parts, is_asynchronous })
     }
@@ -198,7 +209,11 @@ impl GradientExchange for WithServers {
     }
 
     fn leave(&mut self) -> Result<()> {
-        self.pushes().links.as_mut().map_or(Ok(()), Links::leave)
+        let mut pushes = self.pushes();
+        if let Some(sum) = &pushes.host_sum {
+            sum.leave();
+        }
+        pushes.links.as_mut().map_or(Ok(()), Links::leave)
     }
 }
 
@@ -292,7 +307,7 @@ impl Pushes {
     fn finish(&mut self) -> Result<()> {
         heartbeat::enter(Stage::Pulling);
         if let Some(links) = &self.links {
-            links.wait()?;
+            links.wait();
         }
         if let Some(sum) = &mut self.host_sum {
             sum.all_have_pulled();
@@ -354,15 +369,13 @@ impl GradientSink for Sink {
     }
 
     fn check(&mut self) -> Result<usize> {
-        let pushes = self.pushes();
-        if let Some(links) = &pushes.links {
-            links.check()?;
-        }
-        Ok(pushes.done)
+        Ok(self.pushes().done)
     }
 
     fn coded(&self) -> Option<Coded> {
         let pushes = self.pushes();
-        pushes.has_codes.then(|| pushes.links.as_ref().and_then(Links::coded).unwrap_or_default())
+        // Another rank of its host pushes for one that has no links.
+        let none = Coded { received: Some(Bytes(0)), ..Coded::default() };
+        pushes.has_codes.then(|| pushes.links.as_ref().and_then(Links::coded).unwrap_or(none))
     }
 }

@@ -60,8 +60,11 @@ pub struct SharedMemory {
 
     /// Value of each counter when all ranks have arrived at its last use.
     targets: Vec<u32>,
-    /// Ranges started in this round, which ends with `finish`.
+    /// Counters used in this round, which ends with `finish`.
     started: usize,
+    /// What was started in this round, and of each counter which of it that is: the number of its bucket.
+    buckets: usize,
+    bucket_of: Vec<u32>,
     /// Those of which something is left to do, oldest first.
     pending: VecDeque<PendingRange>,
     /// Bytes of this round's small messages.
@@ -99,6 +102,8 @@ impl SharedMemory {
             between_hosts,
             targets: vec![0; COUNTERS],
             started: 0,
+            buckets: 0,
+            bucket_of: vec![0; COUNTERS],
             pending: VecDeque::new(),
             small: 0,
             is_odd: false,
@@ -144,7 +149,7 @@ impl SharedMemory {
             if !wait {
                 return Ok(());
             }
-            heartbeat::enter_bucket(*counter as u32);
+            heartbeat::enter_bucket(self.bucket_of[*counter]);
             match self.between_hosts {
                 // What is on its way between the hosts moves only while a rank asks for it.
                 Some(_) => pause(self.may_watch),
@@ -248,7 +253,7 @@ impl SharedMemory {
                 heartbeat::count_progress();
                 in_flight.pop_front();
             } else if wait {
-                heartbeat::enter_bucket(*counter as u32);
+                heartbeat::enter_bucket(self.bucket_of[*counter]);
                 pause(self.may_watch);
             } else {
                 break;
@@ -267,6 +272,7 @@ impl SharedMemory {
         let counter = self.started;
         ensure!(counter < DONE, "at most {DONE} ranges are summed at once");
         self.started += 1;
+        self.bucket_of[counter] = self.buckets as u32 - 1;
         self.expect(counter);
         Ok(counter)
     }
@@ -313,6 +319,7 @@ impl Backend for SharedMemory {
     }
 
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {
+        self.buckets += 1;
         let Collective::AllReduce { elements } = collective else {
             return self.start_other(collective);
         };
@@ -339,7 +346,7 @@ impl Backend for SharedMemory {
         }
         // A round in which nobody met leaves the small messages where they are.
         self.is_odd ^= self.started > 0;
-        (self.started, self.small, self.is_shared) = (0, 0, false);
+        (self.started, self.buckets, self.small, self.is_shared) = (0, 0, 0, false);
         Ok(())
     }
 

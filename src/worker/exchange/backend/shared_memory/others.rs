@@ -15,6 +15,7 @@ use crate::exchange::backend::shared_memory::piece::{self, Piece, number_in_grou
 use crate::exchange::backend::shared_memory::work::{PendingRange, Work};
 use crate::exchange::backend::shared_memory::{SharedMemory, staged};
 use crate::exchange::collective::{Collective, Place, Route};
+use crate::ffi::mpi::Root;
 use crate::ffi::shared_window::Array;
 use crate::job::world::Seat;
 
@@ -193,14 +194,14 @@ impl SharedMemory {
         }
         let is_here = owner.host == self.own_seat().host;
         let receivers = if is_here { self.receivers(receiver) } else { Vec::new() };
-        let (root, straight) = (number_in_group(owner.host, worker, &self.seats) as i32, route == Route::Straight);
+        let root =
+            Root { rank: number_in_group(owner.host, worker, &self.seats) as i32, straight: route == Route::Straight };
         for elements in self.chunks(elements) {
             self.stage_sum(elements.clone());
             if let Some(between) = &mut self.between_hosts
                 && let Some(group) = &between.same_local_rank
             {
-                let request =
-                    between.sums.start_reduce(staged(&self.memory), elements.clone(), group, root, straight)?;
+                let request = between.sums.start_reduce(staged(&self.memory), elements.clone(), group, root)?;
                 between.push(counter, request, Then::Spread { elements, receivers: receivers.clone() });
             }
             self.take_what_is_back(false)?;

@@ -1,0 +1,31 @@
+//! What codes did to the gradients of a run.
+
+use ringmark_record::benchmark::compression::CompressionUse;
+use ringmark_record::dimension::units::Bytes;
+
+use crate::job::world::World;
+
+/// What a code did on this rank; nothing on one whose gradients another pushes.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Coded {
+    /// Euclidean norm of what it has left out until now.
+    pub residual_norm: f64,
+    /// Of one step.
+    pub code: Bytes,
+    /// What servers send back for it; `None` without servers.
+    pub received: Option<Bytes>,
+    /// Gradients of a step.
+    pub elements: usize,
+}
+
+impl Coded {
+    /// The same of all ranks, for a record; they call it together.
+    pub fn used(self, world: &World) -> CompressionUse {
+        let Coded { residual_norm, code, received, elements } = self;
+        let residual_norm = world.gather(&[residual_norm]).concat();
+        match received {
+            Some(received) => CompressionUse::with_servers(residual_norm, code, received, elements),
+            None => CompressionUse::new(residual_norm, code, elements),
+        }
+    }
+}
