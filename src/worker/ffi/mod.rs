@@ -19,5 +19,6 @@ mod nccl_functions;
 pub mod packed;
 pub mod shared_window;
 pub mod shim;
+pub mod socket;
 mod streaming;
 pub mod sums;

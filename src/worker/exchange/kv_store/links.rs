@@ -20,8 +20,10 @@ use crate::exchange::kv_store::protocol::{
     self, FrameKind, HEADER_BYTES, Header, LONGEST_REPORT, LostWorker, ServerReport,
 };
 use crate::exchange::kv_store::push_codes::PushCodes;
+use crate::exchange::kv_store::turns::{Turns, UNSENT};
 use crate::ffi::host_array::HostArray;
 use crate::ffi::host_values::{floats, floats_mut};
+use crate::ffi::socket;
 use crate::job::{heartbeat, world};
 
 /// Between two questions whether a part's gradients are there to be sent.
@@ -53,6 +55,7 @@ struct Shared {
     answer: AnswerForm,
     /// This rank's, as messages call it.
     name: String,
+    turns: Turns,
     state: Mutex<State>,
     /// Something in the state has changed.
     changed: Condvar,
@@ -112,6 +115,7 @@ impl Links {
             codes,
             answer,
             name,
+            turns: Turns::new(servers.len()),
             state: Mutex::new(State { reports, ..State::default() }),
             changed: Condvar::new(),
             sent: AtomicU64::new(0),
@@ -131,8 +135,9 @@ impl Links {
             let (sender, incoming) = mpsc::channel();
             orders.push(sender);
             let (sending, receiving) = (shared.clone(), shared.clone());
+            socket::limit_unsent(&connection, UNSENT)?;
             let (output, name_of_output) = (connection.try_clone()?, name.clone());
-            let send = move || sending.report(&name_of_output, sending.send(&output, &incoming));
+            let send = move || sending.report(&name_of_output, sending.send(number, &output, &incoming));
             senders.push(thread::Builder::new().spawn(send)?);
             thread::Builder::new().spawn(move || receiving.report(&name, receiving.receive(&connection, number)))?;
         }
@@ -253,7 +258,7 @@ impl Shared {
         world::end_at_once(&self.name, failure)
     }
 
-    fn send(&self, mut output: &TcpStream, orders: &Receiver<Order>) -> Result<()> {
+    fn send(&self, number: usize, mut output: &TcpStream, orders: &Receiver<Order>) -> Result<()> {
         let mut code = Vec::new();
         for order in orders {
             match order {
@@ -273,10 +278,11 @@ impl Shared {
                     let header = Header { kind: FrameKind::Push, part, iteration, bytes: bytes as u64 };
                     // Counted first: the answer may come before this thread runs again.
                     self.sent.fetch_add((HEADER_BYTES + bytes) as u64, Ordering::Relaxed);
-                    output.write_all(&header.encode())?;
+                    let mut in_turn = self.turns.begin(number, output);
+                    in_turn.write_all(&header.encode())?;
                     match self.codes {
-                        Some(_) => output.write_all(&code)?,
-                        None => self.wire.send(elements, &mut output)?,
+                        Some(_) => in_turn.write_all(&code)?,
+                        None => self.wire.send(elements, &mut in_turn)?,
                     }
                     heartbeat::count_progress();
                 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`server`] | a server process: sums, updates, answers; [`connection`] is a worker's end at it, [`held_part`] what it holds,
 //! | | [`server_memory`] what that takes |
-//! | [`worker`] | a rank that trains with servers; [`links`] are its connections, [`host_sum`] what its host adds up first,
+//! | [`worker`] | a rank that trains with servers; [`links`] are its connections, which send in [`turns`], [`host_sum`] what its host adds up first,
 //! | | [`push_codes`] what goes instead of gradients |
 //! | [`owners`] | the kv-stores without servers: a rank sums, updates and sends the weights |
 //! | [`meeting`] | how they find each other; [`callers`] tells workers from strangers |
@@ -28,4 +28,5 @@ mod protocol;
 mod push_codes;
 pub mod server;
 mod server_memory;
+mod turns;
 pub mod worker;

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
-use ringmark_record::benchmark::kv_store::KeyPlacement;
+use ringmark_record::benchmark::compression::GradientCompression;
 use ringmark_record::benchmark::kv_store::placement::{self, Part};
+use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore};
 
 /// A part of one parameter, in the order of backward. Its place in this list is its number on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,9 +20,19 @@ pub struct PlannedPart {
     pub elements: Range<usize>,
 }
 
-/// The parts of parameters of these `lengths`, in the order of backward. MXNet numbers arrays in the order in which the network
+/// Values of a part where parts of an array may be of different moments while a step lasts: a part is answered when all workers
+/// have pushed it whole, so that long ones leave links idle at the start and at the end of an exchange.
+const PIECE: usize = 1 << 17;
+
+/// Values of a part, at most. An asynchronous update is of a whole array or slice at once, and `topk` chooses among one's values.
+pub fn longest_part(kv_store: KvStore, compression: GradientCompression) -> usize {
+    let is_whole = kv_store.is_asynchronous() || matches!(compression, GradientCompression::TopK { .. });
+    if is_whole { usize::MAX } else { PIECE }
+}
+
+/// The parts of at most `longest` values of parameters of these `lengths`, in the order of backward. MXNet numbers arrays in the order in which the network
 /// is written, which is the other way round.
-pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement) -> Result<Vec<PlannedPart>> {
+pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement, longest: usize) -> Result<Vec<PlannedPart>> {
     ensure!(
         (1..=lengths.len()).contains(&servers),
         "--servers {servers}: the network has {} arrays to share out, choose at most as many servers",
@@ -36,9 +47,14 @@ pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement) -> Resul
     }
     let planned = |Part { key, server, values }: Part| {
         let start = starts[lengths.len() - 1 - key];
-        PlannedPart { server, key, first: values.start, elements: start + values.start..start + values.end }
+        let length = values.len().div_ceil(values.len().div_ceil(longest).max(1)).max(1);
+        values.clone().step_by(length).map(move |first| {
+            let end = values.end.min(first + length);
+            PlannedPart { server, key, first, elements: start + first..start + end }
+        })
     };
-    let mut parts: Vec<PlannedPart> = placement::place(&written, servers, placement).into_iter().map(planned).collect();
+    let mut parts: Vec<PlannedPart> =
+        placement::place(&written, servers, placement).into_iter().flat_map(planned).collect();
     parts.sort_by_key(|part| part.elements.start);
     Ok(parts)
 }
@@ -50,7 +66,7 @@ mod tests {
     #[test]
     fn parts_are_in_the_order_of_backward_and_leave_no_gap() {
         let lengths = [10, 1_000_001, 30];
-        let parts = plan(&lengths, 2, KeyPlacement::Hash).expect("two servers for three arrays");
+        let parts = plan(&lengths, 2, KeyPlacement::Hash, usize::MAX).expect("two servers for three arrays");
         let mut next = 0;
         for part in &parts {
             assert_eq!(part.elements.start, next);
@@ -66,8 +82,22 @@ mod tests {
     }
 
     #[test]
+    fn long_parts_are_cut_on_the_server_that_has_them() {
+        let parts = plan(&[10, 1_000_000], 2, KeyPlacement::Balanced, PIECE).expect("two servers for two arrays");
+        let ends = parts.iter().map(|part| part.elements.end);
+        assert_eq!(
+            parts.iter().map(|part| part.elements.start).collect::<Vec<_>>(),
+            [0].into_iter().chain(ends.clone()).take(parts.len()).collect::<Vec<_>>()
+        );
+        assert_eq!(ends.last(), Some(1_000_010));
+        // Half a million values each, in four of 125,000.
+        assert_eq!(parts[1..].iter().map(|part| part.elements.len()).collect::<Vec<_>>(), [125_000; 8]);
+        assert_eq!(parts[1..].iter().map(|part| part.server).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1]);
+    }
+
+    #[test]
     fn more_servers_than_arrays_are_refused() {
-        let error = plan(&[4, 4], 3, KeyPlacement::Balanced).expect_err("refused").to_string();
+        let error = plan(&[4, 4], 3, KeyPlacement::Balanced, PIECE).expect_err("refused").to_string();
         assert_eq!(error, "--servers 3: the network has 2 arrays to share out, choose at most as many servers");
     }
 }

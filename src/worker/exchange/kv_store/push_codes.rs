@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn each_part_has_its_own_code_and_residual() {
-        let parts = plan::plan(&[17, 1], 1, KeyPlacement::Balanced).expect("one server");
+        let parts = plan::plan(&[17, 1], 1, KeyPlacement::Balanced, usize::MAX).expect("one server");
         let codes = PushCodes::new((Codec::TwoBit(TwoBit { threshold: 0.5 }), AnswerForm::Weights), 3, &parts);
         let mut code = Vec::new();
         codes.encode((0, &parts[0]), 1, &[0.75; 17], &mut code).expect("finite");

@@ -133,7 +133,8 @@ impl Prepared {
     /// Of server `number`. Fails with a message for the user where that cannot be, or does not fit in what is `left`.
     fn new(request: &ExchangeRequest, roster: &Roster, number: usize, left: MemoryLeft) -> Result<Prepared> {
         let lengths = roster.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
-        let plan = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement)?;
+        let longest = plan::longest_part(request.kv_store.kv_store, request.compression);
+        let plan = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement, longest)?;
         let forms = Forms::of(request, roster.pushers().len())?;
         let memory = ServerMemory::of(left, roster, &plan, forms, number);
         memory.check()?;

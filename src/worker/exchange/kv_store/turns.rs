@@ -1,0 +1,165 @@
+//! Equal shares of a worker's link for its connections. A part is answered when the slowest worker has pushed it, and TCP
+//! shares a link unequally: without turns each worker favours another server, and all wait for all.
+//!
+//! Start-time fair queueing (Goyal, Vin, Cheng, 1996): a connection's tag is what it has sent, and the one with the lowest
+//! tag goes first; one that had nothing to send begins at the lowest tag of those that had.
+
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes of a turn.
+const TURN: usize = 1 << 16;
+
+/// What one connection may be ahead of another, in bytes. Less leaves the link idle while one of them waits for acknowledgements.
+const AHEAD: u64 = 1 << 20;
+
+/// What may wait in the kernel for its way over the link, in bytes of a connection: tags count what was sent.
+pub const UNSENT: u32 = 1 << 17;
+
+/// One that sends nothing for so long is not waited for: its server may be busy, or gone.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The turns of a worker's connections.
+pub struct Turns {
+    tags: Mutex<Vec<Tag>>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Tag {
+    bytes: u64,
+    is_sending: bool,
+}
+
+impl Turns {
+    /// Of so many connections.
+    pub fn new(connections: usize) -> Turns {
+        Turns { tags: Mutex::new(vec![Tag::default(); connections]), changed: Condvar::new() }
+    }
+
+    /// What connection `number` has to send goes through this, until it is dropped.
+    pub fn begin<'a>(&'a self, number: usize, stream: &'a TcpStream) -> InTurn<'a> {
+        let mut tags = self.tags();
+        let bytes = tags[number].bytes.max(lowest(&tags, number).unwrap_or_default());
+        tags[number] = Tag { bytes, is_sending: true };
+        InTurn { turns: self, number, stream }
+    }
+
+    fn tags(&self) -> MutexGuard<'_, Vec<Tag>> {
+        self.tags.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self, number: usize) {
+        let is_ahead =
+            |tags: &mut Vec<Tag>| lowest(tags, number).is_some_and(|lowest| tags[number].bytes > lowest + AHEAD);
+        let waited = self.changed.wait_timeout_while(self.tags(), PATIENCE, is_ahead);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn change(&self, number: usize, change: impl FnOnce(&mut Tag)) {
+        change(&mut self.tags()[number]);
+        self.changed.notify_all();
+    }
+}
+
+/// The lowest tag of the others that have something to send.
+fn lowest(tags: &[Tag], number: usize) -> Option<u64> {
+    let others = tags.iter().enumerate().filter(|(other, tag)| *other != number && tag.is_sending);
+    others.map(|(_, tag)| tag.bytes).min()
+}
+
+/// A connection that sends in its turns.
+pub struct InTurn<'a> {
+    turns: &'a Turns,
+    number: usize,
+    stream: &'a TcpStream,
+}
+
+impl Write for InTurn<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.turns.wait(self.number);
+        let sent = self.stream.write(&bytes[..bytes.len().min(TURN)])?;
+        self.turns.change(self.number, |tag| tag.bytes += sent as u64);
+        Ok(sent)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+impl Drop for InTurn<'_> {
+    fn drop(&mut self) {
+        self.turns.change(self.number, |tag| tag.is_sending = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::ffi::socket;
+
+    /// A connection and its reader.
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        socket::limit_unsent(&stream, UNSENT).expect("an open socket");
+        (stream, listener.accept().expect("connected").0)
+    }
+
+    #[test]
+    fn a_fast_reader_s_connection_waits_for_the_slow_one_s() {
+        const ALL: usize = 24 << 20;
+        let turns = Turns::new(2);
+        let [slow, fast] = [pair(), pair()];
+        let sent_by_fast = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for (number, (stream, _)) in [&slow, &fast].into_iter().enumerate() {
+                let (turns, sent_by_fast) = (&turns, &sent_by_fast);
+                scope.spawn(move || {
+                    let mut in_turn = turns.begin(number, stream);
+                    let piece = vec![0; 1 << 16];
+                    for _ in 0..ALL / piece.len() {
+                        in_turn.write_all(&piece).expect("it is read");
+                        sent_by_fast.fetch_add(number * piece.len(), Ordering::Relaxed);
+                    }
+                });
+            }
+            let mut fast = &fast.1;
+            scope.spawn(move || std::io::copy(&mut fast.take(ALL as u64), &mut std::io::sink()).expect("it is sent"));
+            // In steps, each in less than the patience: what the fast one is ahead is bounded by what the kernel holds.
+            let (mut slow, mut read, mut most_ahead) = (&slow.1, 0, 0);
+            let mut piece = vec![0; 1 << 18];
+            while read < ALL {
+                most_ahead = most_ahead.max(sent_by_fast.load(Ordering::Relaxed).saturating_sub(read));
+                slow.read_exact(&mut piece).expect("it is sent");
+                read += piece.len();
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(most_ahead < ALL / 2, "{most_ahead} bytes ahead of the slow one's reader");
+        });
+    }
+
+    #[test]
+    fn one_that_sends_nothing_is_not_waited_for_long_and_has_no_credit_later() {
+        let turns = Turns::new(2);
+        let [stuck, other] = [pair(), pair()];
+        let _stuck = turns.begin(0, &stuck.0);
+        let mut in_turn = turns.begin(1, &other.0);
+        let reader = thread::spawn(move || {
+            let mut other = other.1;
+            std::io::copy(&mut (&mut other).take(2 << 20), &mut std::io::sink()).expect("it is sent")
+        });
+        in_turn.write_all(&vec![0; 2 << 20]).expect("after its patience");
+        assert_eq!(reader.join().expect("no panic"), 2 << 20);
+        drop(turns.begin(0, &stuck.0));
+        assert_eq!(turns.tags()[0].bytes, 2 << 20, "as far as the other");
+    }
+}
