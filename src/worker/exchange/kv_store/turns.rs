@@ -132,7 +132,7 @@ mod tests {
                     }
                 });
             }
-            let mut fast = &fast.1;
+            let fast = &fast.1;
             scope.spawn(move || std::io::copy(&mut fast.take(ALL as u64), &mut std::io::sink()).expect("it is sent"));
             // In steps, each in less than the patience: what the fast one is ahead is bounded by what the kernel holds.
             let (mut slow, mut read, mut most_ahead) = (&slow.1, 0, 0);
