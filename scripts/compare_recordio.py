@@ -155,7 +155,7 @@ class Comparison:
         (self.work / "mxnet.idx").unlink()
         for parts in (1, 3, 4):
             found = [item for index in range(parts) for item in self.items(f"{index}/{parts}", "mxnet.rec")]
-            self.tell("write", found == expected, f"the same by bytes in {parts} parts")
+            self.tell("write", found == expected, f"the same by bytes, parts: {parts}")
 
     def compare_parts(self):
         """By labels that are all different, since ImageRecordIter gives no numbers."""
@@ -168,7 +168,7 @@ class Comparison:
             theirs = [self.labels("numbers.rec", index, parts) for index in range(parts)]
             ours = [[float(item[1]) for item in self.items(f"{index}/{parts}", "numbers.rec")] for index in range(parts)]
             sizes = " ".join(str(len(part)) for part in ours)
-            self.tell("parts", ours == theirs, f"{parts} parts by bytes, of {sizes} images")
+            self.tell("parts", ours == theirs, f"by bytes, parts: {parts}, of {sizes} images")
 
 
 def main():

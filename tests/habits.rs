@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use ringmark_record::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_WORKER};
+use ringmark_record::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_PACK, OF_WORKER};
 
 use crate::sandbox::{Sandbox, ringmark, run};
 
@@ -52,7 +52,7 @@ fn known() -> BTreeSet<String> {
 #[test]
 fn every_option_that_we_answer_with_exists() {
     let (known, rows) = (known(), rows());
-    let habits = [OF_LAUNCHER, OF_WORKER, OF_BANDWIDTH, OF_BOTH].into_iter().flatten();
+    let habits = [OF_LAUNCHER, OF_WORKER, OF_BANDWIDTH, OF_PACK, OF_BOTH].into_iter().flatten();
     // What goes on to mpirun is mpirun's.
     let ours = habits.map(|habit| habit.ours).filter(|ours| !ours.contains("mpirun -np"));
     let pieces = ours.chain(rows.iter().map(|row| row.ours.as_str())).flat_map(code);

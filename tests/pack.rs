@@ -127,6 +127,7 @@ fn what_is_wrong_is_said_and_leaves_nothing() {
         (folder(&sound), "--list none.lst", 1, "none.lst cannot be opened: No such file"),
         (folder(&sound), "--list a.lst --shuffle 7", 2, "cannot be used with"),
         (folder(&sound), "--no-shuffle --shuffle 7", 2, "cannot be used with"),
+        (folder(&sound), "--recursive", 2, "tip: --recursive: leave it out: every folder in FOLDER is a class"),
     ] {
         let before = names(folder.path());
         let error = refused(&mut pack(&folder, options), code);

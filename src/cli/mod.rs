@@ -67,6 +67,7 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
     // Nobody comes to the commands that read from a program whose words would differ.
     let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
         Some("bandwidth") => &[habits::OF_LAUNCHER, habits::OF_BANDWIDTH, habits::OF_BOTH],
+        Some("pack") => &[habits::OF_PACK],
         Some("sweep" | "score") => &[habits::OF_LAUNCHER, habits::OF_BOTH],
         _ => &[],
     };
