@@ -164,13 +164,13 @@ impl RecordStream<'_> {
     /// Reads the next record; false behind the last.
     pub fn next(&mut self, item: &mut Item) -> Result<bool> {
         loop {
-            if let Some((source, reader)) = &mut self.now {
-                if let Some(Record { offset, bytes }) = reader.next_record()? {
-                    item.buffer.clear();
-                    item.buffer.extend_from_slice(bytes);
-                    let range = 0..bytes.len();
-                    return take(item, source, offset, range).map(|()| true);
-                }
+            if let Some((source, reader)) = &mut self.now
+                && let Some(Record { offset, bytes }) = reader.next_record()?
+            {
+                item.buffer.clear();
+                item.buffer.extend_from_slice(bytes);
+                let range = 0..bytes.len();
+                return take(item, source, offset, range).map(|()| true);
             }
             let Some((source, range)) = self.rest.pop() else { return Ok(false) };
             // The buffer of a file that ended serves the next one.
