@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Diff(options) => read::diff::run(&options.into_config()),
         Command::Report(options) => read::report::run(&options.into_config()),
         Command::Predict(options) => read::predict::run(&options.into_config()),
+        Command::Pack(options) => options.run(),
         Command::Schema(options) => options.print(),
         Command::Completions(options) => options.print(&Cli::command()),
         Command::Man(options) => options.write(&Cli::command()),

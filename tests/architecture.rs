@@ -48,8 +48,8 @@ fn absent(folder: &str, words: &[&str], except: &[&str]) {
 }
 
 /// A package: the folder of its root module, and the folders below it that are packages of their own.
-const PACKAGES: [(&str, &[&str]); 3] =
-    [("src", &["src/record", "src/worker"]), ("src/record", &[]), ("src/worker", &[])];
+const PACKAGES: [(&str, &[&str]); 4] =
+    [("src", &["src/input", "src/record", "src/worker"]), ("src/input", &[]), ("src/record", &[]), ("src/worker", &[])];
 
 /// Every module of a package by its path, `launch::job`, with what it imports of the same package.
 type Imports = BTreeMap<String, BTreeSet<String>>;
@@ -195,7 +195,11 @@ fn a_circle_is_found_and_named() {
 fn packages_meet_only_in_record() {
     absent("src/launch", &["crate::read", "crate::cli"], &[]);
     absent("src/read", &["crate::launch", "crate::cli"], &[]);
-    absent("src/record", &["ringmark::", "ringmark_worker::"], &[]);
+    absent("src/record", &["ringmark::", "ringmark_input::", "ringmark_worker::"], &[]);
+    absent("src/input", &["ringmark::", "ringmark_worker::"], &[]);
+    // The command alone: figures are read and jobs are started without data.
+    absent("src/launch", &["ringmark_input::"], &[]);
+    absent("src/read", &["ringmark_input::"], &[]);
 }
 
 #[test]
@@ -233,6 +237,7 @@ fn each_tool_stays_in_its_module() {
             "src/record/options/option_table.rs",
         ],
     );
+    absent("src/input", &["tch::", "mpi::", "torch"], &[]);
     absent("src", &["statrs"], &["src/record/stats"]);
     // The process environment: where a command line is made, and where libraries are told.
     absent(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use ringmark_record::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_WORKER};
+use ringmark_record::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_PACK, OF_WORKER};
 
 use crate::sandbox::{Sandbox, ringmark, run};
 
@@ -41,7 +41,7 @@ fn options<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
 
 fn known() -> BTreeSet<String> {
     let mut known = BTreeSet::new();
-    for command in ["sweep", "score", "bandwidth", "extract", "report"] {
+    for command in ["sweep", "score", "bandwidth", "extract", "report", "pack"] {
         let (status, help, stderr) = run(&mut ringmark(&format!("{command} --help")));
         assert_eq!(status, Some(0), "{stderr}");
         known.extend(help.split([' ', ',', '\n']).filter(|word| word.starts_with('-')).map(str::to_owned));
@@ -52,7 +52,7 @@ fn known() -> BTreeSet<String> {
 #[test]
 fn every_option_that_we_answer_with_exists() {
     let (known, rows) = (known(), rows());
-    let habits = [OF_LAUNCHER, OF_WORKER, OF_BANDWIDTH, OF_BOTH].into_iter().flatten();
+    let habits = [OF_LAUNCHER, OF_WORKER, OF_BANDWIDTH, OF_PACK, OF_BOTH].into_iter().flatten();
     // What goes on to mpirun is mpirun's.
     let ours = habits.map(|habit| habit.ours).filter(|ours| !ours.contains("mpirun -np"));
     let pieces = ours.chain(rows.iter().map(|row| row.ours.as_str())).flat_map(code);

@@ -32,6 +32,7 @@ mod kv_store_faults;
 mod kv_stores;
 mod load_check;
 mod operations;
+mod pack;
 mod predict;
 mod predict_kv_stores;
 #[path = "../src/record/stats/random.rs"]

@@ -6,6 +6,7 @@
 //! | [`generate`] | the commands made of the definitions themselves: completions, man |
 //! | [`json`] | the option that every command with a table has |
 //! | [`launch`] | the commands that start something: sweep, score, bandwidth, doctor |
+//! | [`pack`] | the command that makes data: pack |
 //! | [`schema`] | the JSON Schema of files and answers |
 //! | [`read`] | the commands that read what was written: extract, check, report, predict |
 
@@ -13,6 +14,7 @@ pub mod diff;
 pub mod generate;
 pub mod json;
 pub mod launch;
+pub mod pack;
 pub mod read;
 pub mod schema;
 
@@ -26,6 +28,7 @@ use crate::cli::launch::config_file;
 use crate::cli::launch::doctor::DoctorOptions;
 use crate::cli::launch::score::ScoreOptions;
 use crate::cli::launch::sweep::SweepOptions;
+use crate::cli::pack::PackOptions;
 use crate::cli::read::{CheckOptions, ExtractOptions, PredictOptions, ReportOptions};
 use crate::cli::schema::SchemaOptions;
 use crate::launch::local::environment::{LaunchEnvironment, typed_arguments};
@@ -64,6 +67,7 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
     // Nobody comes to the commands that read from a program whose words would differ.
     let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
         Some("bandwidth") => &[habits::OF_LAUNCHER, habits::OF_BANDWIDTH, habits::OF_BOTH],
+        Some("pack") => &[habits::OF_PACK],
         Some("sweep" | "score") => &[habits::OF_LAUNCHER, habits::OF_BOTH],
         _ => &[],
     };
@@ -91,6 +95,8 @@ pub enum Command {
     Report(ReportOptions),
     /// Predict larger cases from a sweep and a bandwidth result, each as a band
     Predict(PredictOptions),
+    /// Pack a folder of images into one RecordIO file with its index and list, as MXNet's im2rec.py does
+    Pack(PackOptions),
     /// Print the JSON Schema of a file or of --json output
     Schema(SchemaOptions),
     /// Print a shell completion script

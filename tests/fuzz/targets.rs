@@ -27,6 +27,11 @@ use ringmark::read::score;
 use ringmark::read::show::comparison;
 use ringmark::read::show::page::content;
 use ringmark::read::show::prediction::text as prediction;
+use ringmark_input::byte_source::ByteSource;
+use ringmark_input::format::idx_array::IdxArray;
+use ringmark_input::format::image_record::{self, ImageRecord};
+use ringmark_input::format::record_io::RecordReader;
+use ringmark_input::format::{index_file as index, list_file as list, record_io as container};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::figures as bandwidth_figures;
 use ringmark_record::benchmark::bandwidth::lines;
@@ -53,7 +58,7 @@ use ringmark_record::stats::summary;
 pub type Target = fn(&[u8]);
 
 /// By name, as the folders of seeds are called.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("log", log),
     ("record", record),
     ("score", score),
@@ -63,6 +68,10 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("pytorch_ddp", pytorch_ddp),
     ("nccl_tests", nccl_tests),
     ("words", words),
+    ("record_io", record_io),
+    ("idx_array", idx_array),
+    ("index_file", index_file),
+    ("list_file", list_file),
 ];
 
 /// A log alone, as DLPerf's are.
@@ -288,4 +297,66 @@ fn words(bytes: &[u8]) {
         assert!(hosts.iter().all(|host| host.slots > 0));
     }
     Probe::parse(text);
+}
+
+/// A `.rec` file; in turn, by offset, and from the middle on, records are the same.
+fn record_io(bytes: &[u8]) {
+    let source = ByteSource::of_memory(Path::new("fuzzed.rec"), bytes.to_vec());
+    let mut reader = RecordReader::of_file(&source);
+    let (mut buffer, mut written) = (Vec::new(), Vec::new());
+    while let Ok(Some(record)) = reader.next_record() {
+        let range = container::read_record(&source, record.offset, 0, &mut buffer).expect("it was read in turn");
+        assert_eq!(&buffer[range], record.bytes);
+        assert_eq!(container::next_record_start(&source, record.offset).expect("it is one"), record.offset);
+        written.clear();
+        container::write_record(record.bytes, &mut written).expect("it came from a file");
+        let again = ByteSource::of_memory(Path::new("written.rec"), written.clone());
+        let mut reader = RecordReader::of_file(&again);
+        assert_eq!(reader.next_record().expect("sound").expect("one").bytes, record.bytes);
+        if let Ok(image) = ImageRecord::parse(record.bytes) {
+            let (mut labels, mut packed) = (Vec::new(), Vec::new());
+            image.labels_into(&mut labels);
+            image_record::write(image.id, &labels, image.image, &mut packed);
+            assert_eq!(ImageRecord::parse(&packed).expect("what is written can be read").image, image.image);
+        }
+    }
+    let mut start = 0;
+    while let Ok(found) = container::next_record_start(&source, start)
+        && found < source.length()
+    {
+        assert!(found >= start);
+        let _ = container::read_record(&source, found, u64::MAX, &mut buffer);
+        start = found + 4;
+    }
+}
+
+fn idx_array(bytes: &[u8]) {
+    let Ok(array) = IdxArray::of(ByteSource::of_memory(Path::new("fuzzed"), bytes.to_vec())) else { return };
+    let mut buffer = Vec::new();
+    for index in [0, array.length() - 1] {
+        array.read(index, &mut buffer).expect("all of them are there");
+    }
+    assert!(array.read(array.length(), &mut buffer).is_err());
+}
+
+fn index_file(bytes: &[u8]) {
+    let length = 1 << 20;
+    let Ok(entries) = index::parse(bytes, Path::new("fuzzed.idx"), length) else { return };
+    assert!(entries.iter().all(|entry| entry.offset < length));
+    let mut written = Vec::new();
+    index::write(&entries, &mut written).expect("memory takes it");
+    assert_eq!(index::parse(&written, Path::new("written.idx"), length).expect("what is written can be read"), entries);
+}
+
+fn list_file(bytes: &[u8]) {
+    let Ok(images) = list::parse(bytes, Path::new("fuzzed.lst")) else { return };
+    let mut written = Vec::new();
+    if list::write(&images, &mut written).is_err() {
+        return;
+    }
+    let again = list::parse(&written, Path::new("written.lst")).expect("what is written can be read");
+    let names = |images: &[list::ListedImage]| -> Vec<_> {
+        images.iter().map(|image| (image.id, image.path.clone(), image.labels.len())).collect()
+    };
+    assert_eq!(names(&images), names(&again));
 }

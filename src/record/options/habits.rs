@@ -58,6 +58,15 @@ pub const OF_BANDWIDTH: &[Habit] = habits![
     "-J" | "--output_file" => "`--json FILE`",
 ];
 
+/// Of whoever types `ringmark pack` and comes from MXNet's im2rec.py.
+pub const OF_PACK: &[Habit] = habits![
+    "--recursive" => "leave it out: every folder in FOLDER is a class, with all that is in it",
+    "--pack-label" => "leave it out: all labels of a line are packed",
+    "--root" => "leave it out: FOLDER is what the paths of a list are relative to",
+    "--exts" | "--chunks" | "--train-ratio" | "--test-ratio"
+        => "`--list FILE.lst` packs what a list of your own says, in its order",
+];
+
 /// Of whoever types either.
 pub const OF_BOTH: &[Habit] = habits![
     "--use-adasum" => "leave it out: an all-reduce adds up, and nothing else",

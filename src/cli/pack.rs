@@ -1,0 +1,112 @@
+//! Options of `ringmark pack`, and what it says of what it packed.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use clap::{Args, ValueHint};
+use ringmark_input::pack::{PackConfig, Packed, Progress, SEED, pack};
+
+use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::print::print_error;
+use crate::output;
+
+/// How often it says how far it is.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+const EXAMPLES: &str = "\
+Examples:
+  ringmark pack imagenet/train train.rec
+      train.rec with train.idx and train.lst: classes are the folders by name, order as im2rec.py shuffles it
+  ringmark pack imagenet val.rec --list val.lst
+      the images of a list, in its order; its paths are relative to FOLDER
+  ringmark pack photos photos.rec --no-shuffle --force
+      in the order of folders and names, over what is there
+
+MXNet reads these files, and ringmark those of MXNet's im2rec.py.";
+
+/// Options of `ringmark pack`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PackOptions {
+    /// Folder of images, with a folder for each class; with --list, what its paths are relative to
+    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    folder: PathBuf,
+    /// File to write; its index and list go beside it, as OUT.idx and OUT.lst
+    #[arg(value_name = "OUT.rec")]
+    output: PathBuf,
+    /// Pack the images of this list, in its order: lines of number, label or labels, path, with tabs between them
+    #[arg(long, value_name = "FILE.lst", conflicts_with_all = ["shuffle", "no_shuffle"], value_hint = ValueHint::FilePath)]
+    list: Option<PathBuf>,
+    /// Shuffle with this seed, as Python does
+    #[arg(long, value_name = "SEED", default_value_t = SEED, conflicts_with = "no_shuffle")]
+    shuffle: u64,
+    /// Leave the images in the order of folders and names
+    #[arg(long)]
+    no_shuffle: bool,
+    /// Store the image files as they are; the default
+    #[arg(long)]
+    pass_through: bool,
+    /// Replace files that are there already
+    #[arg(long)]
+    force: bool,
+}
+
+impl PackOptions {
+    /// Packs, and says what.
+    pub fn run(self) -> anyhow::Result<()> {
+        // What it asks for is what happens.
+        let PackOptions { folder, output, list, shuffle, no_shuffle, pass_through: _, force } = self;
+        let shuffle = (!no_shuffle && list.is_none()).then_some(shuffle);
+        let config = PackConfig { folder, output, list, shuffle, force };
+        let interrupt = Interrupt::install()?;
+        let start = Instant::now();
+        let mut reported = start;
+        let mut watch = |progress: Progress| {
+            if interrupt.asked() {
+                bail!("interrupted");
+            }
+            if reported.elapsed() >= REPORT_EVERY {
+                reported = Instant::now();
+                print_error(&under_way(progress, start.elapsed()));
+            }
+            Ok(())
+        };
+        let packed = pack(&config, None, &mut watch)?;
+        output::print(&summary(&config, &packed))
+    }
+}
+
+fn rate(bytes: u64, took: Duration) -> String {
+    let megabytes = bytes as f64 / 1e6;
+    let (seconds, per_second) = (took.as_secs_f64(), megabytes / took.as_secs_f64().max(1e-9));
+    format!("{megabytes:.1} MB in {seconds:.2} s, {per_second:.1} MB/s")
+}
+
+fn under_way(Progress { images, of, bytes }: Progress, took: Duration) -> String {
+    format!("{images} of {of} images, {}", rate(bytes, took))
+}
+
+fn summary(config: &PackConfig, packed: &Packed) -> String {
+    let Packed { images, classes, bytes, left_out, took, files: [record_file, index, list] } = packed;
+    let plural = |count: &u64, one: &str, many: &str| format!("{count} {}", if *count == 1 { one } else { many });
+    let order = match (&config.list, config.shuffle) {
+        (Some(list), _) => format!("in the order of {}", list.display()),
+        (None, Some(seed)) => format!("shuffled with seed {seed}"),
+        (None, None) => "in the order of folders and names".to_owned(),
+    };
+    let mut text = format!(
+        "{} of {}, {order}, stored as they are: {}\n{}, with {} and {}\n",
+        plural(images, "image", "images"),
+        plural(classes, "class", "classes"),
+        rate(*bytes, *took),
+        record_file.display(),
+        index.display(),
+        list.display()
+    );
+    if *left_out > 0 {
+        let files = plural(left_out, "file", "files");
+        text += &format!("left out: {files} that no class has, or without the ending of an image\n");
+    }
+    text
+}

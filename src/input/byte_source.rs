@@ -1,0 +1,183 @@
+//! Bytes of a file by their offset, or of memory in its place; every failure says where. By `pread`, not by a map of the
+//! file: a file that shrinks, or a disk that fails, is then a message and not a signal that ends the process.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use ringmark_record::file::whole_file;
+
+use crate::place::Place;
+
+/// Any thread may read at any offset.
+#[derive(Debug)]
+pub struct ByteSource {
+    name: PathBuf,
+    bytes: Bytes,
+    length: u64,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+impl ByteSource {
+    /// Opens a file; not a folder, pipe or device, nor one without a byte.
+    pub fn open(path: &Path) -> Result<ByteSource> {
+        let (bytes, length) = open(path)?;
+        Ok(ByteSource { name: path.to_owned(), bytes, length })
+    }
+
+    /// Bytes that are there already, under the name of the file that they came from.
+    pub fn of_memory(name: &Path, bytes: Vec<u8>) -> ByteSource {
+        ByteSource { name: name.to_owned(), length: bytes.len() as u64, bytes: Bytes::Memory(bytes) }
+    }
+
+    /// The file's path, as it was given.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// Bytes that it had when it was opened.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// For a message.
+    pub fn place(&self, offset: u64) -> Place {
+        Place::byte(&self.name, offset)
+    }
+
+    /// Fills all of `buffer` with the bytes from `offset` on.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        fill(buffer, offset, &self.bytes, &self.name, self.length)
+    }
+
+    /// All its bytes, into the front of `buffer`, which grows where it must; how many they are.
+    pub fn read_all(&self, buffer: &mut Vec<u8>) -> Result<usize> {
+        fill_all(buffer, &self.bytes, &self.name, self.length)
+    }
+}
+
+/// Reads a file as [`ByteSource::open`] and [`ByteSource::read_all`] do, without memory for its name.
+pub fn read_file(path: &Path, buffer: &mut Vec<u8>) -> Result<usize> {
+    let (bytes, length) = open(path)?;
+    fill_all(buffer, &bytes, path, length)
+}
+
+fn open(path: &Path) -> Result<(Bytes, u64)> {
+    let open = || {
+        let file = whole_file::open(path)?;
+        let length = file.metadata()?.len();
+        Ok::<_, std::io::Error>((Bytes::File(file), length))
+    };
+    let (bytes, length) = open().with_context(|| format!("{} cannot be opened", path.display()))?;
+    ensure!(length > 0, "{} is empty (0 bytes): make it anew, or take it away", path.display());
+    Ok((bytes, length))
+}
+
+fn fill_all(buffer: &mut Vec<u8>, bytes: &Bytes, name: &Path, length: u64) -> Result<usize> {
+    let size = usize::try_from(length)?;
+    grow(buffer, size).with_context(|| name.display().to_string())?;
+    fill(&mut buffer[..size], 0, bytes, name, length)?;
+    Ok(size)
+}
+
+fn fill(buffer: &mut [u8], offset: u64, bytes: &Bytes, name: &Path, length: u64) -> Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let here = offset + done as u64;
+        let rest = &mut buffer[done..];
+        let count = match bytes {
+            Bytes::File(file) => match file.read_at(rest, here) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                outcome => outcome.with_context(|| {
+                    format!(
+                        "{}: {} bytes cannot be read; look at its disk (dmesg), or copy the file anew",
+                        Place::byte(name, here),
+                        rest.len()
+                    )
+                })?,
+            },
+            Bytes::Memory(bytes) => {
+                let found = usize::try_from(here).ok().and_then(|here| bytes.get(here..)).unwrap_or_default();
+                let count = found.len().min(rest.len());
+                rest[..count].copy_from_slice(&found[..count]);
+                count
+            }
+        };
+        if count == 0 {
+            bail!(
+                "{}: the file ends here, and had {length} bytes when it was opened: it was changed while it was read; read a \
+                 file that nobody writes",
+                Place::byte(name, here)
+            );
+        }
+        done += count;
+    }
+    Ok(())
+}
+
+/// Makes `buffer` at least so long; an error where this machine has not the memory.
+pub fn grow(buffer: &mut Vec<u8>, length: usize) -> Result<()> {
+    if buffer.len() < length {
+        let more = length - buffer.len();
+        buffer.try_reserve(more).with_context(|| format!("there is no memory for {length} bytes"))?;
+        buffer.resize(length, 0);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_shrinks_is_said_with_its_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.rec");
+        fs::write(&path, [7; 100]).expect("written");
+        let source = ByteSource::open(&path).expect("opened");
+        let mut buffer = [0; 60];
+        source.read_at(&mut buffer, 40).expect("read");
+        fs::write(&path, [7; 50]).expect("written");
+        let error = format!("{:#}", source.read_at(&mut buffer, 40).expect_err("too short"));
+        assert!(error.starts_with(&format!("{}, byte 50: the file ends here, and had 100", path.display())), "{error}");
+    }
+
+    #[test]
+    fn an_error_of_the_system_is_said_with_its_place() {
+        // The kernel answers a read of address 0 with EIO, and that of a folder with EISDIR.
+        for (path, reason) in [("/proc/self/mem", "Input/output error"), ("/proc/self", "Is a directory")] {
+            let file = File::open(path).expect("opened");
+            let source = ByteSource { name: path.into(), bytes: Bytes::File(file), length: 4096 };
+            let error = format!("{:#}", source.read_at(&mut [0; 16], 8).expect_err("no bytes"));
+            assert!(error.starts_with(&format!("{path}, byte 8: 16 bytes cannot be read; look at")), "{error}");
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_a_file_with_bytes_is_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.rec");
+        fs::write(&path, "").expect("written");
+        let error = ByteSource::open(&path).expect_err("empty").to_string();
+        assert!(error.contains("is empty (0 bytes): make it anew"), "{error}");
+        for (path, reason) in [
+            (folder.path(), "it is a folder"),
+            (Path::new("/dev/zero"), "no file"),
+            (Path::new("none"), "No such file"),
+        ] {
+            let error = format!("{:#}", ByteSource::open(path).expect_err("no file"));
+            assert!(error.starts_with(&format!("{} cannot be opened", path.display())), "{error}");
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Files or folders as items with labels, whatever their format. Not for decoding: an item is what the file holds.
+//!
+//! What lies at a path is told by its content: RecordIO by its magic, an array of MNIST by its first bytes, and a folder by
+//! what is in it.
+
+pub mod item;
+mod mnist;
+mod record_files;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::byte_source::{ByteSource, read_file};
+use crate::dataset::item::{Form, Item};
+use crate::dataset::mnist::Mnist;
+use crate::dataset::record_files::{RecordFiles, RecordStream};
+use crate::format::idx_array::is_idx;
+use crate::format::image_folder::ImageFolder;
+use crate::format::record_io::MAGIC;
+use crate::place::Position;
+use crate::shard::Part;
+
+/// Items with labels; any thread may read any of them.
+#[derive(Debug)]
+pub struct Dataset(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Records(RecordFiles),
+    Folder(ImageFolder),
+    Mnist(Mnist),
+}
+
+impl Dataset {
+    /// What lies at one path, or at several, which must be `.rec` files.
+    pub fn open(paths: &[PathBuf]) -> Result<Dataset> {
+        let kind = match paths {
+            [] => bail!("no file and no folder of data is named"),
+            [folder] if folder.is_dir() => open_folder(folder)?,
+            [file] => open_file(file)?,
+            several => {
+                for file in several {
+                    ensure!(
+                        first_bytes(file)? == MAGIC,
+                        "{} is no RecordIO file: only those can be several; name one file or folder",
+                        file.display()
+                    );
+                }
+                Kind::Records(RecordFiles::open(several)?)
+            }
+        };
+        Ok(Dataset(kind))
+    }
+
+    /// Items, where that is known: not of RecordIO files without an index.
+    pub fn length(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Records(files) => files.length(),
+            Kind::Folder(folder) => Some(folder.length()),
+            Kind::Mnist(arrays) => Some(arrays.length()),
+        }
+    }
+
+    /// Names of the classes by their labels; empty where only numbers are known.
+    pub fn classes(&self) -> &[String] {
+        match &self.0 {
+            Kind::Folder(folder) => folder.classes(),
+            Kind::Records(_) | Kind::Mnist(_) => &[],
+        }
+    }
+
+    /// What it is, for people: `2 RecordIO files without index`.
+    pub fn what(&self) -> String {
+        match &self.0 {
+            Kind::Records(files) => {
+                let plural = if files.files() == 1 { "" } else { "s" };
+                let index = if files.length().is_some() { "with" } else { "without" };
+                format!("{} RecordIO file{plural} {index} index", files.files())
+            }
+            Kind::Folder(folder) => format!("a folder of {} classes", folder.classes().len()),
+            Kind::Mnist(arrays) => format!("an idx array with labels in {}", arrays.labels().display()),
+        }
+    }
+
+    /// Reads item `index` into `item`, in the memory that it has.
+    pub fn read(&self, index: u64, item: &mut Item) -> Result<()> {
+        match &self.0 {
+            Kind::Records(files) => files.read(index, item),
+            Kind::Mnist(arrays) => arrays.read(index, item),
+            Kind::Folder(folder) => read_image(folder, index, item),
+        }
+    }
+
+    /// The items of a part in the order in which they are stored.
+    pub fn stream(&self, part: Part) -> Result<Stream<'_>> {
+        let way = match (&self.0, self.length()) {
+            (Kind::Records(files), None) => Way::ByBytes(files.stream(part)?),
+            (_, length) => Way::ByNumber(self, part.of_items(length.unwrap_or_default())),
+        };
+        Ok(Stream(way))
+    }
+}
+
+/// Items of a part, one after the other.
+pub struct Stream<'a>(Way<'a>);
+
+enum Way<'a> {
+    ByNumber(&'a Dataset, Range<u64>),
+    ByBytes(RecordStream<'a>),
+}
+
+impl Stream<'_> {
+    /// Reads the next item into `item`; false behind the last.
+    pub fn next(&mut self, item: &mut Item) -> Result<bool> {
+        match &mut self.0 {
+            Way::ByBytes(records) => records.next(item),
+            Way::ByNumber(dataset, range) => match range.next() {
+                Some(index) => dataset.read(index, item).map(|()| true),
+                None => Ok(false),
+            },
+        }
+    }
+}
+
+fn read_image(folder: &ImageFolder, index: u64, item: &mut Item) -> Result<()> {
+    let image = folder.image(index);
+    let (name, label) = image.with_context(|| format!("there is no image {index}, but {}", folder.length()))?;
+    item.place.set(folder.root(), Position::Whole);
+    item.place.file.push(name);
+    let length = read_file(&item.place.file, &mut item.buffer)?;
+    item.content = 0..length;
+    item.form = Form::Encoded;
+    item.id = index;
+    item.labels.clear();
+    item.labels.push(label as f32);
+    Ok(())
+}
+
+fn first_bytes(file: &Path) -> Result<[u8; 4]> {
+    let source = ByteSource::open(file)?;
+    let mut first = [0; 4];
+    let length = source.length().min(4) as usize;
+    source.read_at(&mut first[..length], 0)?;
+    Ok(first)
+}
+
+fn open_file(file: &Path) -> Result<Kind> {
+    let first = first_bytes(file)?;
+    if first == MAGIC {
+        return Ok(Kind::Records(RecordFiles::open(&[file.to_owned()])?));
+    }
+    ensure!(
+        is_idx(&first),
+        "{} begins with {:02x}{:02x}{:02x}{:02x}, which is neither a RecordIO file (0a23d7ce) nor an idx array of images \
+         (00000803, .gz 1f8b): pack images with `ringmark pack`",
+        file.display(),
+        first[0],
+        first[1],
+        first[2],
+        first[3]
+    );
+    Ok(Kind::Mnist(Mnist::open(file)?))
+}
+
+/// A folder of `.rec` files, of MNIST's arrays, or of classes.
+fn open_folder(folder: &Path) -> Result<Kind> {
+    let list = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>();
+    let mut found = list().with_context(|| format!("the folder {} cannot be read", folder.display()))?;
+    found.sort();
+    let is_records = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "rec");
+    let records: Vec<PathBuf> = found.iter().filter(is_records).cloned().collect();
+    let images: Vec<&PathBuf> = found.iter().filter(|path| mnist::is_images(path)).collect();
+    let has_folders = found.iter().any(|path| path.is_dir());
+    ensure!(
+        records.is_empty() || (images.is_empty() && !has_folders),
+        "{} holds RecordIO files ({}) and other data: name the files, or move one of the two",
+        folder.display(),
+        records[0].display()
+    );
+    match (records.as_slice(), images.as_slice()) {
+        ([_, ..], _) => Ok(Kind::Records(RecordFiles::open(&records)?)),
+        ([], []) => Ok(Kind::Folder(ImageFolder::open(folder)?)),
+        ([], [one]) => Ok(Kind::Mnist(Mnist::open(one)?)),
+        ([], several) => {
+            let is_for_training = |path: &&&PathBuf| {
+                path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("train-"))
+            };
+            let training: Vec<&&PathBuf> = several.iter().filter(is_for_training).collect();
+            let [one] = training.as_slice() else {
+                bail!(
+                    "{} holds {} arrays of images, of which {} begin with train-: name one of them, as {}",
+                    folder.display(),
+                    several.len(),
+                    training.len(),
+                    several[0].display()
+                );
+            };
+            Ok(Kind::Mnist(Mnist::open(one)?))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! Datasets of every kind as files on the disk, sound and damaged.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+use crate::format::{image_record, record_io};
+
+fn temporary() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+/// A `.rec` of images whose bytes are their numbers, with its index where asked; where each record begins.
+fn write_records(path: &Path, ids: Range<u64>, with_index: bool) -> Vec<u64> {
+    let (mut bytes, mut record, mut offsets, mut index) = (Vec::new(), Vec::new(), Vec::new(), String::new());
+    for id in ids {
+        offsets.push(bytes.len() as u64);
+        index += &format!("{id}\t{}\n", bytes.len());
+        image_record::write(id, &[id as f32], format!("image {id}").as_bytes(), &mut record);
+        record_io::write_record(&record, &mut bytes).expect("memory takes it");
+    }
+    fs::write(path, bytes).expect("written");
+    if with_index {
+        fs::write(path.with_extension("idx"), index).expect("written");
+    }
+    offsets
+}
+
+fn array(dimensions: &[u32], values: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 8, dimensions.len() as u8];
+    bytes.extend(dimensions.iter().flat_map(|size| size.to_be_bytes()));
+    bytes.extend(values);
+    bytes
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).expect("memory takes it");
+    encoder.finish().expect("memory takes it")
+}
+
+fn open(path: &Path) -> Result<Dataset> {
+    Dataset::open(&[path.to_owned()])
+}
+
+fn refused(path: &Path) -> String {
+    format!("{:#}", open(path).expect_err("refused"))
+}
+
+fn labels(dataset: &Dataset, part: Part) -> Vec<f32> {
+    let mut stream = dataset.stream(part).expect("a part");
+    let (mut item, mut labels) = (Item::default(), Vec::new());
+    while stream.next(&mut item).expect("read") {
+        labels.push(item.labels[0]);
+    }
+    labels
+}
+
+/// Every item exactly once over the parts, in the order of storage.
+fn deals_out(dataset: &Dataset, expected: &[f32]) {
+    for count in [1, 3, 4] {
+        let parts = (0..count).map(|index| labels(dataset, Part::new(index, count).expect("a part")));
+        let parts: Vec<Vec<f32>> = parts.collect();
+        assert_eq!(parts.concat(), expected, "{count} parts");
+    }
+}
+
+#[test]
+fn a_record_file_with_an_index_is_read_by_number() {
+    let folder = temporary();
+    let path = folder.path().join("a.rec");
+    let offsets = write_records(&path, 0..10, true);
+    let dataset = open(&path).expect("opened");
+    assert_eq!((dataset.length(), dataset.what()), (Some(10), "1 RecordIO file with index".to_owned()));
+    let mut item = Item::default();
+    for index in [7, 0, 9] {
+        dataset.read(index, &mut item).expect("read");
+        assert_eq!(item.bytes(), format!("image {index}").as_bytes());
+        assert_eq!((item.id, item.form), (index, Form::Encoded));
+        assert_eq!(item.place.to_string(), format!("{}, byte {}", path.display(), offsets[index as usize]));
+    }
+    assert_eq!(dataset.read(10, &mut item).expect_err("beyond").to_string(), "there is no record 10, but 10");
+    deals_out(&dataset, &(0..10).map(|id| id as f32).collect::<Vec<_>>());
+    assert_eq!(labels(&dataset, Part::new(3, 4).expect("a part")), [9.0]);
+}
+
+#[test]
+fn several_record_files_and_a_folder_of_them_are_one_stream() {
+    let folder = temporary();
+    let paths = ["a.rec", "b.rec"].map(|name| folder.path().join(name));
+    write_records(&paths[0], 0..5, false);
+    write_records(&paths[1], 5..30, false);
+    let expected: Vec<f32> = (0..30).map(|id| id as f32).collect();
+    for paths in [&paths[..], &[folder.path().to_owned()]] {
+        let dataset = Dataset::open(paths).expect("opened");
+        assert_eq!((dataset.length(), dataset.what()), (None, "2 RecordIO files without index".to_owned()));
+        deals_out(&dataset, &expected);
+        let error = dataset.read(0, &mut Item::default()).expect_err("no index").to_string();
+        assert!(error.contains("a.rec has no index") && error.contains("a.idx"), "{error}");
+    }
+    write_records(&paths[1], 5..30, true);
+    let error = refused(folder.path());
+    assert!(error.contains("b.rec has an index") && error.contains("a.rec has none: make "), "{error}");
+    write_records(&paths[0], 0..5, true);
+    let dataset = open(folder.path()).expect("opened");
+    assert_eq!(dataset.length(), Some(30));
+    deals_out(&dataset, &expected);
+}
+
+#[test]
+fn a_folder_of_classes_is_read_file_by_file() {
+    let folder = temporary();
+    for (name, content) in [("cat/1.jpg", "one"), ("cat/2.png", "three"), ("dog/1.jpg", "dog"), ("dog/notes.txt", "x")]
+    {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, content).expect("written");
+    }
+    let dataset = open(folder.path()).expect("opened");
+    assert_eq!((dataset.length(), dataset.classes()), (Some(3), &["cat".to_owned(), "dog".to_owned()][..]));
+    let mut item = Item::default();
+    dataset.read(1, &mut item).expect("read");
+    assert_eq!(item.bytes(), b"three");
+    dataset.read(0, &mut item).expect("read");
+    assert_eq!((item.bytes(), item.class(2).expect("a class")), (&b"one"[..], 0));
+    assert_eq!(item.place.file, folder.path().join("cat/1.jpg"));
+    deals_out(&dataset, &[0.0, 0.0, 1.0]);
+    assert!(dataset.read(3, &mut item).expect_err("beyond").to_string().contains("no image 3, but 3"));
+    fs::write(folder.path().join("cat/2.png"), "").expect("written");
+    let error = dataset.read(1, &mut item).expect_err("empty").to_string();
+    assert!(error.contains("cat/2.png is empty (0 bytes)"), "{error}");
+    fs::write(folder.path().join("a.rec"), "x").expect("written");
+    assert!(refused(folder.path()).contains("holds RecordIO files"), "{}", refused(folder.path()));
+}
+
+#[test]
+fn mnist_is_found_by_its_names_plain_or_compressed() {
+    let folder = temporary();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).expect("written");
+    let pixels: Vec<u8> = (0..30).collect();
+    write("train-images-idx3-ubyte.gz", &gzip(&array(&[5, 2, 3], &pixels)));
+    write("train-labels-idx1-ubyte", &array(&[5], &[3, 1, 4, 1, 5]));
+    write("t10k-images-idx3-ubyte", &array(&[2, 2, 3], &pixels[..12]));
+    write("t10k-labels-idx1-ubyte.gz", &gzip(&array(&[2], &[9, 8])));
+    let dataset = open(folder.path()).expect("opened");
+    assert_eq!(dataset.length(), Some(5));
+    let mut item = Item::default();
+    dataset.read(2, &mut item).expect("read");
+    assert_eq!(item.form, Form::Pixels { height: 2, width: 3, channels: 1 });
+    assert_eq!((item.bytes(), item.class(10).expect("a class")), (&[12, 13, 14, 15, 16, 17][..], 4));
+    assert!(item.class(4).expect_err("too large").to_string().contains("label 4 is none of the classes 0 to 3"));
+    deals_out(&dataset, &[3.0, 1.0, 4.0, 1.0, 5.0]);
+    let test = open(&folder.path().join("t10k-images-idx3-ubyte")).expect("opened");
+    deals_out(&test, &[9.0, 8.0]);
+
+    write("t10k-labels-idx1-ubyte.gz", &gzip(&array(&[3], &[9, 8, 7])));
+    let error = refused(&folder.path().join("t10k-images-idx3-ubyte"));
+    assert!(error.contains("has 2 images") && error.contains("has 3 labels: they do not belong together"), "{error}");
+    let labels = folder.path().join("train-labels-idx1-ubyte");
+    assert!(refused(&labels).contains("the labels are found by the images' name"), "{}", refused(&labels));
+    fs::remove_file(&labels).expect("removed");
+    assert!(refused(folder.path()).contains("has no labels beside it: put train-labels-idx1-ubyte.gz there"));
+    for name in ["train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte"] {
+        fs::rename(folder.path().join(name), folder.path().join(format!("my-{name}"))).expect("renamed");
+    }
+    assert!(refused(folder.path()).contains("holds 2 arrays of images, of which 0 begin with train-"));
+}
+
+#[test]
+fn what_is_no_data_is_refused_with_its_first_bytes() {
+    let folder = temporary();
+    let path = folder.path().join("a");
+    for (bytes, reason) in [
+        (&b"\x89PNG...."[..], "begins with 89504e47, which is neither a RecordIO file (0a23d7ce) nor an idx array"),
+        (b"x", "begins with 78000000, which is neither"),
+        (b"", "is empty (0 bytes)"),
+        (b"\x0a\x23\xd7\xce\0\0\0\0\0", "has 9 bytes, which is no multiple of 4"),
+    ] {
+        fs::write(&path, bytes).expect("written");
+        assert!(refused(&path).contains(reason), "{}", refused(&path));
+    }
+    assert!(refused(&folder.path().join("none")).contains("none cannot be opened: No such file"));
+    assert!(Dataset::open(&[]).expect_err("none").to_string().contains("no file and no folder"));
+    let error = Dataset::open(&[path.clone(), path]).expect_err("the same twice is no data").to_string();
+    assert!(error.contains("multiple of 4"), "{error}");
+}
+
+#[test]
+fn an_index_that_is_another_file_s_is_found() {
+    let folder = temporary();
+    let path = folder.path().join("a.rec");
+    write_records(&path, 0..3, false);
+    let index = |text: &str| fs::write(path.with_extension("idx"), text).expect("written");
+    let mut item = Item::default();
+    index("0\t0\n1\t4\n");
+    let error = format!("{:#}", open(&path).expect("opened").read(1, &mut item).expect_err("no record"));
+    assert!(error.contains("key 1 of ") && error.contains("a.rec, byte 4: 1f000000 stands where a record"), "{error}");
+    index("0\t0\n1\t4000\n");
+    assert!(refused(&path).contains("a.idx, line 2: offset 4000 lies beyond the .rec file"), "{}", refused(&path));
+    index("");
+    assert!(refused(&path).contains("a.idx is empty (0 bytes)"), "{}", refused(&path));
+    index("0\t0\nx\n");
+    assert!(refused(&path).contains("a.idx, line 2: \"x\" is not key, tab, byte offset"), "{}", refused(&path));
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_said() {
+    let folder = temporary();
+    let path = folder.path().join("a.rec");
+    let offsets = write_records(&path, 0..100, true);
+    let dataset = open(&path).expect("opened");
+    let mut item = Item::default();
+    dataset.read(99, &mut item).expect("read");
+    let file = fs::OpenOptions::new().write(true).open(&path).expect("opened");
+    file.set_len(offsets[99] + 12).expect("cut");
+    let error = format!("{:#}", dataset.read(99, &mut item).expect_err("cut"));
+    assert!(error.contains(&format!("byte {}: the file ends here, and had", offsets[99] + 12)), "{error}");
+    dataset.read(98, &mut item).expect("the others are there");
+    fs::remove_file(path.with_extension("idx")).expect("removed");
+    let dataset = open(&path).expect("opened");
+    file.set_len(offsets[50]).expect("cut");
+    let mut stream = dataset.stream(Part::WHOLE).expect("a part");
+    let error = (0..101).find_map(|_| stream.next(&mut item).err()).expect("cut").to_string();
+    assert!(error.contains("it was changed while it was read"), "{error}");
+}
+
+#[test]
+fn nothing_is_allocated_for_an_item_once_the_largest_was_read() {
+    let folder = temporary();
+    let records = folder.path().join("a.rec");
+    write_records(&records, 0..200, true);
+    let stream = folder.path().join("stream.rec");
+    write_records(&stream, 0..200, false);
+    let classes = folder.path().join("classes");
+    fs::create_dir_all(classes.join("a")).expect("made");
+    for number in 0..50 {
+        fs::write(classes.join(format!("a/{number:02}.jpg")), format!("image {number}")).expect("written");
+    }
+    let images = folder.path().join("train-images-idx3-ubyte");
+    fs::write(&images, array(&[50, 2, 3], &[7; 300])).expect("written");
+    fs::write(folder.path().join("train-labels-idx1-ubyte"), array(&[50], &[1; 50])).expect("written");
+    for path in [records, stream, classes, images] {
+        let dataset = open(&path).expect("opened");
+        let mut items = dataset.stream(Part::WHOLE).expect("a part");
+        let mut item = Item::default();
+        for _ in 0..20 {
+            assert!(items.next(&mut item).expect("read"));
+        }
+        let allocated = allocation_counter::measure(|| {
+            for _ in 0..30 {
+                assert!(items.next(&mut item).expect("read"));
+            }
+        });
+        assert_eq!(allocated.count_total, 0, "{}: {allocated:?}", path.display());
+    }
+}

@@ -1,0 +1,238 @@
+//! MNIST's arrays, `train-images-idx3-ubyte` and their like, `.gz` too: `00 00 type dimensions`, a big-endian u32 a
+//! dimension, then the values, the last dimension fastest. Only u8 (type 08) is read, which is what data sets of this form hold.
+
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use flate2::read::MultiGzDecoder;
+
+use crate::byte_source::{ByteSource, grow};
+use crate::place::Position;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Dimensions at most: images, height, width, channels.
+const MOST_DIMENSIONS: usize = 4;
+
+/// An array of u8, whose first dimension counts items.
+#[derive(Debug)]
+pub struct IdxArray {
+    data: ByteSource,
+    /// Where the values begin in `data`.
+    begin: u64,
+    shape: Vec<u32>,
+    item_size: usize,
+}
+
+/// Whether a file with these first bytes is such an array, or may be one in a `.gz`.
+pub fn is_idx(first: &[u8]) -> bool {
+    first.starts_with(&GZIP) || first.starts_with(&[0, 0])
+}
+
+impl IdxArray {
+    /// Opens a file; a `.gz` is taken into memory, decompressed.
+    pub fn open(path: &Path) -> Result<IdxArray> {
+        IdxArray::of(ByteSource::open(path)?)
+    }
+
+    /// As [`open`](IdxArray::open), of bytes that are there already.
+    pub fn of(source: ByteSource) -> Result<IdxArray> {
+        let path = source.name().to_owned();
+        let mut first = [0; 2];
+        if source.length() >= 2 {
+            source.read_at(&mut first, 0)?;
+        }
+        let array = if first == GZIP { of_gzip(&source) } else { of_plain(source) };
+        array.with_context(|| path.display().to_string())
+    }
+
+    /// Its file, as it was given.
+    pub fn name(&self) -> &Path {
+        self.data.name()
+    }
+
+    /// Items first, then what an item is.
+    pub fn shape(&self) -> &[u32] {
+        &self.shape
+    }
+
+    /// Items.
+    pub fn length(&self) -> u64 {
+        u64::from(self.shape[0])
+    }
+
+    /// Where in its file item `index` is; in a `.gz`, decompressed, behind the header.
+    pub fn position(&self, index: u64) -> Position {
+        Position::Byte(self.begin + index * self.item_size as u64)
+    }
+
+    /// Reads item `index` into the front of `buffer`, which grows where it must; its size in bytes.
+    pub fn read(&self, index: u64, buffer: &mut Vec<u8>) -> Result<usize> {
+        ensure!(index < self.length(), "{} has no item {index}, but {}", self.name().display(), self.length());
+        grow(buffer, self.item_size)?;
+        self.data.read_at(&mut buffer[..self.item_size], self.begin + index * self.item_size as u64)?;
+        Ok(self.item_size)
+    }
+}
+
+/// Shape and size of an item, from the bytes at the beginning of `data`; of all that and the values, the size in bytes.
+struct Header {
+    shape: Vec<u32>,
+    item_size: usize,
+    begin: u64,
+    values: u64,
+}
+
+fn header(data: &mut impl Read) -> Result<Header> {
+    let mut word = [0; 4];
+    let cut = "the header of an idx array is cut off: copy the file anew";
+    data.read_exact(&mut word).context(cut)?;
+    let [zero, again, kind, dimensions] = word;
+    ensure!(
+        zero == 0 && again == 0,
+        "it begins with {zero:02x}{again:02x}{kind:02x}{dimensions:02x}, where an idx array begins with 0000, its type and \
+         its dimensions (00000803 of images, 00000801 of labels): name another file"
+    );
+    let type_name = match kind {
+        0x08 => "u8",
+        0x09 => "i8",
+        0x0b => "i16",
+        0x0c => "i32",
+        0x0d => "f32",
+        0x0e => "f64",
+        _ => "unknown",
+    };
+    ensure!(kind == 0x08, "an idx array of type {kind:02x} ({type_name}), where u8 (08) is read: store it as u8");
+    let dimensions = usize::from(dimensions);
+    ensure!(
+        (1..=MOST_DIMENSIONS).contains(&dimensions),
+        "an idx array of {dimensions} dimensions, where 1 (labels) and 3 (images) are read: it is damaged or no such array"
+    );
+    let mut shape = Vec::with_capacity(dimensions);
+    for _ in 0..dimensions {
+        data.read_exact(&mut word).context(cut)?;
+        shape.push(u32::from_be_bytes(word));
+    }
+    ensure!(!shape.contains(&0), "an idx array of {}, which is nothing: make it anew", by(&shape));
+    let sizes = shape[1..].iter().try_fold(1_u64, |product, size| product.checked_mul(u64::from(*size)));
+    let item_size = sizes.and_then(|size| usize::try_from(size).ok());
+    let values = sizes.and_then(|size| size.checked_mul(u64::from(shape[0])));
+    let (Some(item_size), Some(values)) = (item_size, values) else {
+        anyhow::bail!("an idx array of {} bytes is beyond every memory: it is damaged", by(&shape));
+    };
+    Ok(Header { begin: 4 + 4 * dimensions as u64, shape, item_size, values })
+}
+
+fn by(shape: &[u32]) -> String {
+    shape.iter().map(u32::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+fn ensure_values(header: &Header, found: u64, more: &str) -> Result<()> {
+    ensure!(
+        found == header.values,
+        "an idx array of {} has {} bytes of values, the file {more}{found}: it was cut off, or is another array; copy it \
+         anew",
+        by(&header.shape),
+        header.values
+    );
+    Ok(())
+}
+
+fn of_plain(data: ByteSource) -> Result<IdxArray> {
+    let mut first = vec![0; data.length().min(4 + 4 * MOST_DIMENSIONS as u64) as usize];
+    data.read_at(&mut first, 0)?;
+    let header = header(&mut first.as_slice())?;
+    ensure_values(&header, data.length() - header.begin, "")?;
+    let Header { shape, item_size, begin, .. } = header;
+    Ok(IdxArray { data, begin, shape, item_size })
+}
+
+fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
+    let mut compressed = Vec::new();
+    source.read_all(&mut compressed)?;
+    let mut decoder = MultiGzDecoder::new(compressed.as_slice());
+    let header = header(&mut decoder)?;
+    // Memory follows what is there and not what the header says; one more byte tells a longer file.
+    let mut values = Vec::new();
+    let cut = "it cannot be decompressed: it was cut off or is damaged; copy it anew";
+    decoder.by_ref().take(header.values.saturating_add(1)).read_to_end(&mut values).context(cut)?;
+    let more = if values.len() as u64 > header.values { "at least " } else { "" };
+    ensure_values(&header, values.len() as u64, more)?;
+    let Header { shape, item_size, .. } = header;
+    Ok(IdxArray { data: ByteSource::of_memory(source.name(), values), begin: 0, shape, item_size })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn array(kind: u8, shape: &[u32], values: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0, 0, kind, shape.len() as u8];
+        bytes.extend(shape.iter().flat_map(|size| size.to_be_bytes()));
+        bytes.extend(values);
+        bytes
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(bytes).expect("memory takes it");
+        encoder.finish().expect("memory takes it")
+    }
+
+    fn parsed(bytes: Vec<u8>) -> Result<IdxArray> {
+        IdxArray::of(ByteSource::of_memory(Path::new("a-ubyte"), bytes))
+    }
+
+    #[test]
+    fn items_are_read_from_a_plain_file_and_a_gz() {
+        let values: Vec<u8> = (0..24).collect();
+        let plain = array(8, &[4, 2, 3], &values);
+        assert_eq!(plain[..4], 0x0000_0803_u32.to_be_bytes());
+        let (head, tail) = plain.split_at(20);
+        let members = [gzip(head), gzip(tail)].concat();
+        for bytes in [plain.clone(), gzip(&plain), members] {
+            let array = parsed(bytes).expect("read");
+            assert_eq!((array.shape(), array.length()), (&[4, 2, 3][..], 4));
+            let mut buffer = vec![99; 9];
+            assert_eq!(array.read(2, &mut buffer).expect("read"), 6);
+            assert_eq!(buffer, [12, 13, 14, 15, 16, 17, 99, 99, 99]);
+            assert!(array.read(4, &mut buffer).expect_err("beyond").to_string().contains("has no item 4, but 4"));
+        }
+        assert_eq!(parsed(plain).expect("read").position(2), Position::Byte(28));
+    }
+
+    #[test]
+    fn each_fault_is_said() {
+        let sound = array(8, &[2, 2], &[1, 2, 3, 4]);
+        let mut damaged = gzip(&sound);
+        let last = damaged.len() - 5;
+        damaged[last] ^= 1;
+        for (bytes, reason) in [
+            (b"\x89PNG".to_vec(), "it begins with 89504e47, where an idx array begins with 0000"),
+            (array(0x0d, &[1], &[0; 4]), "an idx array of type 0d (f32), where u8 (08) is read"),
+            (array(8, &[], &[]), "an idx array of 0 dimensions"),
+            (array(8, &[1; 5], &[0]), "an idx array of 5 dimensions"),
+            (array(8, &[0, 28, 28], &[]), "an idx array of 0 x 28 x 28, which is nothing"),
+            (array(8, &[u32::MAX; 4], &[]), "an idx array of 4294967295 x 4294967295 x 4294967295 x 4294967295 bytes"),
+            (sound[..11].to_vec(), "the header of an idx array is cut off"),
+            (sound[..15].to_vec(), "an idx array of 2 x 2 has 4 bytes of values, the file 3"),
+            ([&sound[..], b"x"].concat(), "an idx array of 2 x 2 has 4 bytes of values, the file 5"),
+            (gzip(&sound[..15]), "an idx array of 2 x 2 has 4 bytes of values, the file 3"),
+            (gzip(&[&sound[..], b"xyz"].concat()), "an idx array of 2 x 2 has 4 bytes of values, the file at least 5"),
+            (gzip(&sound)[..20].to_vec(), "it cannot be decompressed"),
+            (damaged, "it cannot be decompressed"),
+            (array(8, &[u32::MAX, 4096], &[]), "an idx array of 4294967295 x 4096 has 17592186040320 bytes of values"),
+            (gzip(&array(8, &[u32::MAX, 4096], &[])), "an idx array of 4294967295 x 4096 has 17592186040320 bytes"),
+        ] {
+            let error = format!("{:#}", parsed(bytes).expect_err(reason));
+            let said = error.strip_prefix("a-ubyte: ").expect("the file");
+            assert!(said.starts_with(reason) || said.starts_with("the header of an idx array is cut off"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! A folder a class, as torchvision's ImageFolder takes it: classes are the folders of the first level, numbered in the order
+//! of their names; images are the files below them with the ending of an image, in the order of folders and names. Links are
+//! followed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+/// Endings of images, in small letters: torchvision's `IMG_EXTENSIONS`.
+pub const ENDINGS: [&str; 9] = ["jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"];
+
+/// What a folder holds.
+#[derive(Debug)]
+pub struct ImageFolder {
+    root: PathBuf,
+    classes: Vec<String>,
+    /// Paths below the root, one after the other: millions of them, so not each with memory of its own.
+    names: Vec<u8>,
+    /// Where in `names` each path ends.
+    ends: Vec<u64>,
+    labels: Vec<u32>,
+    left_out: u64,
+}
+
+/// Whether the name ends as that of an image.
+fn is_image(name: &OsStr) -> bool {
+    let ending = Path::new(name).extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
+    ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+}
+
+impl ImageFolder {
+    /// Looks through all of `root`.
+    pub fn open(root: &Path) -> Result<ImageFolder> {
+        let mut folder = ImageFolder {
+            root: root.to_owned(),
+            classes: Vec::new(),
+            names: Vec::new(),
+            ends: Vec::new(),
+            labels: Vec::new(),
+            left_out: 0,
+        };
+        let Listed { folders, files } = list(root)?;
+        folder.left_out = files.len() as u64;
+        ensure!(
+            !folders.is_empty(),
+            "{} has no folders: put the images of each class into a folder of its own there, or name a list of images",
+            root.display()
+        );
+        let mut empty = Vec::new();
+        for class in folders {
+            let before = folder.ends.len();
+            folder.add_class(&class)?;
+            if folder.ends.len() == before {
+                empty.push(root.join(&class).display().to_string());
+            }
+        }
+        ensure!(
+            empty.is_empty(),
+            "no images of {}: an image ends with .{}; put some there, or take the folder away",
+            empty.join(", "),
+            ENDINGS.join(", .")
+        );
+        Ok(folder)
+    }
+
+    /// Every folder with its files, sorted by the folder's whole path and then by name, as torchvision does.
+    fn add_class(&mut self, class: &OsStr) -> Result<()> {
+        let label = u32::try_from(self.classes.len()).context("more classes than a label can say")?;
+        let mut found = Vec::new();
+        self.walk(Path::new(class), &mut Vec::new(), &mut found)?;
+        found.sort_by(|a, b| a.0.as_os_str().as_bytes().cmp(b.0.as_os_str().as_bytes()));
+        for (folder, files) in found {
+            for file in files {
+                if is_image(&file) {
+                    self.names.extend(folder.join(file).as_os_str().as_bytes());
+                    self.ends.push(self.names.len() as u64);
+                    self.labels.push(label);
+                } else {
+                    self.left_out += 1;
+                }
+            }
+        }
+        self.classes.push(class.to_string_lossy().into_owned());
+        Ok(())
+    }
+
+    /// `above` are the folders that lead here, by device and number, so that a link in a circle is found.
+    fn walk(
+        &self,
+        folder: &Path,
+        above: &mut Vec<(u64, u64)>,
+        found: &mut Vec<(PathBuf, Vec<OsString>)>,
+    ) -> Result<()> {
+        let path = self.root.join(folder);
+        let facts = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let itself = (facts.dev(), facts.ino());
+        ensure!(!above.contains(&itself), "{} leads back to a folder above it: take that link away", path.display());
+        above.push(itself);
+        let Listed { folders, files } = list(&path)?;
+        found.push((folder.to_owned(), files));
+        for inner in folders {
+            self.walk(&folder.join(inner), above, found)?;
+        }
+        above.pop();
+        Ok(())
+    }
+
+    /// Where the classes are.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Names of the classes; their places here are the labels.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Images.
+    pub fn length(&self) -> u64 {
+        self.ends.len() as u64
+    }
+
+    /// Files that have no image's ending, or lie in no class.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Path below the root and label of an image; `None` beyond the last.
+    pub fn image(&self, index: u64) -> Option<(&Path, u32)> {
+        let index = usize::try_from(index).ok()?;
+        let end = *self.ends.get(index)?;
+        let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let name = &self.names[begin as usize..end as usize];
+        Some((Path::new(OsStr::from_bytes(name)), self.labels[index]))
+    }
+}
+
+/// What is in one folder, by name.
+struct Listed {
+    folders: Vec<OsString>,
+    files: Vec<OsString>,
+}
+
+fn list(folder: &Path) -> Result<Listed> {
+    let read = || {
+        let mut listed = Listed { folders: Vec::new(), files: Vec::new() };
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            // A link that leads nowhere is no folder: it is said when it is read, if it has an image's name.
+            let is_folder = fs::metadata(entry.path()).is_ok_and(|facts| facts.is_dir());
+            if is_folder { &mut listed.folders } else { &mut listed.files }.push(entry.file_name());
+        }
+        listed.folders.sort();
+        listed.files.sort();
+        Ok::<_, std::io::Error>(listed)
+    };
+    read().with_context(|| format!("the folder {} cannot be read", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn folder(files: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        for file in files {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, file).expect("written");
+        }
+        folder
+    }
+
+    fn images(folder: &ImageFolder) -> Vec<(String, u32)> {
+        let image = |index| folder.image(index).map(|(path, label)| (path.display().to_string(), label));
+        (0..).map_while(image).collect()
+    }
+
+    #[test]
+    fn classes_and_images_are_numbered_as_torchvision_does() {
+        let folder = folder(&[
+            "dog/b.JPEG",
+            "dog/a.jpg",
+            "Cat/2/x.png",
+            "Cat/2-1/x.png",
+            "Cat/10.webp",
+            "Cat/9.webp",
+            "Cat/notes.txt",
+            "readme.jpg",
+        ]);
+        symlink(folder.path().join("dog"), folder.path().join("wolf")).expect("linked");
+        let found = ImageFolder::open(folder.path()).expect("read");
+        assert_eq!(found.classes(), ["Cat", "dog", "wolf"]);
+        let expected = [
+            ("Cat/10.webp", 0),
+            ("Cat/9.webp", 0),
+            ("Cat/2/x.png", 0),
+            ("Cat/2-1/x.png", 0),
+            ("dog/a.jpg", 1),
+            ("dog/b.JPEG", 1),
+            ("wolf/a.jpg", 2),
+            ("wolf/b.JPEG", 2),
+        ];
+        let mut expected: Vec<(String, u32)> = expected.map(|(path, label)| (path.to_owned(), label)).into();
+        // '-' comes before the '/' of a path that goes on, but not before its end.
+        expected.sort_by_key(|(path, label)| {
+            let (folder, name) = path.rsplit_once('/').expect("a folder");
+            (*label, folder.to_owned(), name.to_owned())
+        });
+        assert_eq!(images(&found), expected);
+        assert_eq!((found.length(), found.left_out()), (8, 2));
+    }
+
+    #[test]
+    fn an_empty_class_is_named() {
+        let folder = folder(&["a/1.jpg", "b/notes.txt"]);
+        let error = ImageFolder::open(folder.path()).expect_err("empty").to_string();
+        let class = folder.path().join("b");
+        assert!(error.starts_with(&format!("no images of {}: an image ends with .jpg", class.display())), "{error}");
+    }
+
+    #[test]
+    fn a_folder_without_classes_and_a_link_in_a_circle_are_refused() {
+        let without = folder(&["1.jpg"]);
+        let error = ImageFolder::open(without.path()).expect_err("no classes").to_string();
+        assert!(error.contains("has no folders: put the images of each class"), "{error}");
+        let circle = folder(&["a/1.jpg"]);
+        symlink(circle.path().join("a"), circle.path().join("a/again")).expect("linked");
+        let error = ImageFolder::open(circle.path()).expect_err("a circle").to_string();
+        assert!(error.contains("a/again leads back to a folder above it"), "{error}");
+        let error = format!("{:#}", ImageFolder::open(Path::new("none")).expect_err("not there"));
+        assert!(error.starts_with("the folder none cannot be read: No such file"), "{error}");
+    }
+}

@@ -1,0 +1,124 @@
+//! What MXNet keeps in a record: labels and an image file (src/io/image_recordio.h; python/mxnet/recordio.py, `IfQQ`). Little
+//! endian: `u32 flag, f32 label, u64 id, u64 id2`; `flag` labels of f32 where it is not 0, and the header's label is 0 then;
+//! the bytes of the image file as they are.
+
+use anyhow::{Result, ensure};
+
+/// Of the header, in bytes.
+const HEADER: usize = 24;
+
+/// A record taken apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ImageRecord<'a> {
+    /// The number that the image has in the `.lst`.
+    pub id: u64,
+    /// Bytes of the image file.
+    pub image: &'a [u8],
+    labels: Labels<'a>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Labels<'a> {
+    InHeader(f32),
+    Behind(&'a [u8]),
+}
+
+impl<'a> ImageRecord<'a> {
+    /// Of the bytes of a record.
+    pub fn parse(bytes: &'a [u8]) -> Result<ImageRecord<'a>> {
+        let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
+            anyhow::bail!(
+                "a record of {} bytes, where an image's has {HEADER} bytes of header alone: pack images with `ringmark \
+                 pack` or MXNet's im2rec.py",
+                bytes.len()
+            );
+        };
+        let flag = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        let label = f32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+        let id = u64::from_le_bytes([
+            header[8], header[9], header[10], header[11], header[12], header[13], header[14], header[15],
+        ]);
+        let size = 4 * flag as usize;
+        ensure!(
+            size <= rest.len(),
+            "a record of {} bytes that says it has {flag} labels, which take {size}: it is no image's, or damaged; pack \
+             it anew",
+            bytes.len()
+        );
+        let (labels, image) = rest.split_at(size);
+        let labels = if flag == 0 { Labels::InHeader(label) } else { Labels::Behind(labels) };
+        Ok(ImageRecord { id, image, labels })
+    }
+
+    /// Puts the labels, one or several, in the place of what is in `labels`.
+    pub fn labels_into(&self, labels: &mut Vec<f32>) {
+        labels.clear();
+        match self.labels {
+            Labels::InHeader(label) => labels.push(label),
+            Labels::Behind(bytes) => {
+                labels
+                    .extend(bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+            }
+        }
+    }
+}
+
+/// Puts the bytes of a record in the place of what is in `record`. One label goes into the header.
+pub fn write(id: u64, labels: &[f32], image: &[u8], record: &mut Vec<u8>) {
+    let (flag, label, behind) = match labels {
+        [label] => (0, *label, &[][..]),
+        several => (several.len() as u32, 0.0, several),
+    };
+    record.clear();
+    record.reserve(HEADER + 4 * behind.len() + image.len());
+    record.extend(flag.to_le_bytes());
+    record.extend(label.to_le_bytes());
+    record.extend(id.to_le_bytes());
+    record.extend(0_u64.to_le_bytes());
+    record.extend(behind.iter().flat_map(|label| label.to_le_bytes()));
+    record.extend(image);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::record_io::write_record;
+
+    #[test]
+    fn the_bytes_are_those_of_mxnet() {
+        for (labels, image, bytes) in [
+            (
+                &[7.0][..],
+                &[0xff, 0xd8, 0xff][..],
+                "0a23d7ce 1b000000 00000000 0000e040 2a00000000000000 0000000000000000 ffd8ff 00",
+            ),
+            (
+                &[1.0, 3.0],
+                &[0xff, 0xd8],
+                "0a23d7ce 22000000 02000000 00000000 2a00000000000000 0000000000000000 0000803f 00004040 ffd8 0000",
+            ),
+        ] {
+            let mut record = vec![b'x'; 99];
+            write(42, labels, image, &mut record);
+            let mut file = Vec::new();
+            write_record(&record, &mut file).expect("memory takes it");
+            let hex: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, bytes.replace(' ', ""));
+            let read = ImageRecord::parse(&record).expect("read");
+            let mut found = vec![9.0];
+            read.labels_into(&mut found);
+            assert_eq!((read.id, read.image, found.as_slice()), (42, image, labels));
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_no_image_s_is_refused() {
+        let error = ImageRecord::parse(b"record_0").expect_err("too short").to_string();
+        assert!(error.starts_with("a record of 8 bytes, where an image's has 24 bytes of header alone"), "{error}");
+        let mut record = Vec::new();
+        write(1, &[1.0, 2.0], b"", &mut record);
+        record[0] = 3;
+        let error = ImageRecord::parse(&record).expect_err("too short").to_string();
+        assert!(error.starts_with("a record of 32 bytes that says it has 3 labels, which take 12"), "{error}");
+    }
+}

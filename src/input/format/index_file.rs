@@ -1,0 +1,111 @@
+//! The index of a `.rec` file, `.idx`: a line a record, `key<TAB>byte offset of its magic`, in the order of writing. The key is
+//! the number that the image has in the `.lst`.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::format::record_io::ALIGNMENT;
+use crate::format::text_lines;
+use crate::place::Place;
+
+/// A line of the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The image's number in the `.lst`.
+    pub key: u64,
+    /// Of the record's magic.
+    pub offset: u64,
+}
+
+/// Reads the index `path` of a `.rec` file of `length` bytes: by offset, as MXNet sorts it, whatever the order of the lines.
+pub fn read(path: &Path, length: u64) -> Result<Vec<Entry>> {
+    parse(&text_lines::read(path)?, path, length)
+}
+
+/// As [`read`], of bytes that came from `path`. Whether a record begins at an offset is found out by reading there.
+pub fn parse(text: &[u8], path: &Path, length: u64) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for (number, line) in text_lines::lines(text) {
+        let entry = entry(line, length).with_context(|| Place::line(path, number).to_string())?;
+        entries.push(entry);
+    }
+    ensure!(!entries.is_empty(), "{} has no line: it was not written to its end; make it anew", path.display());
+    entries.sort_by_key(|entry| entry.offset);
+    for pair in entries.windows(2) {
+        ensure!(
+            pair[0].offset != pair[1].offset,
+            "{}: keys {} and {} have the same offset {}, so that a record would come twice: make it anew",
+            path.display(),
+            pair[0].key,
+            pair[1].key,
+            pair[0].offset
+        );
+    }
+    Ok(entries)
+}
+
+fn entry(line: &[u8], length: u64) -> Result<Entry> {
+    let mut fields = line.split(|byte| *byte == b'\t');
+    let (Some(key), Some(offset), None) = (fields.next(), fields.next(), fields.next()) else {
+        anyhow::bail!("{:?} is not key, tab, byte offset: make the .idx anew", text_lines::shown(line));
+    };
+    let entry = Entry { key: text_lines::number(key, "key")?, offset: text_lines::number(offset, "byte offset")? };
+    ensure!(
+        entry.offset < length,
+        "offset {} lies beyond the .rec file, which has {length} bytes: it is the index of another file, or the .rec was \
+         cut off; make both anew",
+        entry.offset
+    );
+    ensure!(
+        entry.offset.is_multiple_of(ALIGNMENT),
+        "offset {} is no multiple of {ALIGNMENT}, so that no record begins there: make the .idx anew",
+        entry.offset
+    );
+    Ok(entry)
+}
+
+/// Writes the lines, in the order of the entries.
+pub fn write(entries: &[Entry], output: &mut impl Write) -> Result<()> {
+    for Entry { key, offset } in entries {
+        writeln!(output, "{key}\t{offset}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Vec<Entry>> {
+        parse(text.as_bytes(), Path::new("a.idx"), 100)
+    }
+
+    #[test]
+    fn it_is_read_by_offset_and_written_as_it_came() {
+        let entries = [(3, 0), (0, 16), (1, 64)].map(|(key, offset)| Entry { key, offset });
+        let mut text = Vec::new();
+        write(&entries, &mut text).expect("memory takes it");
+        assert_eq!(String::from_utf8_lossy(&text), "3\t0\n0\t16\n1\t64\n");
+        assert_eq!(parsed("3\t0\n0\t16\n1\t64\n").expect("read"), entries);
+        assert_eq!(parsed("1\t64\r\n\n0\t16\n3\t0").expect("read"), entries);
+    }
+
+    #[test]
+    fn each_fault_is_said_with_its_line() {
+        for (text, reason) in [
+            ("0\t0\n1\n", "a.idx, line 2: \"1\" is not key, tab, byte offset"),
+            ("0\t0\t1\n", "a.idx, line 1: \"0\\t0\\t1\" is not key, tab, byte offset"),
+            ("0\t0\nx\t16\n", "a.idx, line 2: the key \"x\" is no whole number"),
+            ("0\t-4\n", "a.idx, line 1: the byte offset \"-4\" is no whole number"),
+            ("0\t0\n1\t100\n", "a.idx, line 2: offset 100 lies beyond the .rec file, which has 100 bytes"),
+            ("0\t0\n1\t18\n", "a.idx, line 2: offset 18 is no multiple of 4"),
+            ("0\t0\n1\t16\n2\t0\n", "a.idx: keys 0 and 2 have the same offset 0"),
+            ("\n", "a.idx has no line"),
+        ] {
+            let error = format!("{:#}", parsed(text).expect_err(text));
+            assert!(error.starts_with(reason), "{error}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The list of what goes into a `.rec` file, `.lst` of MXNet's im2rec.py: a line an image,
+//! `id<TAB>label[<TAB>label..]<TAB>path below the root`.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::format::text_lines;
+use crate::place::Place;
+
+/// A line of the list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListedImage {
+    /// Number of the image.
+    pub id: u64,
+    /// One, or several.
+    pub labels: Vec<f32>,
+    /// Below the root.
+    pub path: PathBuf,
+}
+
+/// Reads a list, in its order.
+pub fn read(path: &Path) -> Result<Vec<ListedImage>> {
+    parse(&text_lines::read(path)?, path)
+}
+
+/// As [`read`], of bytes that came from `file`. Whether the images are there is found out by reading them.
+pub fn parse(text: &[u8], file: &Path) -> Result<Vec<ListedImage>> {
+    let mut images: Vec<ListedImage> = Vec::new();
+    let mut lines_by_id = HashMap::new();
+    for (number, line) in text_lines::lines(text) {
+        let place = || Place::line(file, number).to_string();
+        let image = image(line).with_context(place)?;
+        if let Some(before) = lines_by_id.insert(image.id, number) {
+            anyhow::bail!("{}: id {} is that of line {before} too: give every image its own", place(), image.id);
+        }
+        images.push(image);
+    }
+    ensure!(!images.is_empty(), "{} has no line: name a list of images", file.display());
+    Ok(images)
+}
+
+fn image(line: &[u8]) -> Result<ListedImage> {
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b'\t').map(<[u8]>::trim_ascii).collect();
+    let [id, labels @ .., path] = fields.as_slice() else { anyhow::bail!(too_few(line, fields.len())) };
+    ensure!(!labels.is_empty(), too_few(line, fields.len()));
+    ensure!(!path.is_empty(), "the path behind the last tab is empty: name the image's file");
+    let label = |field: &&[u8]| {
+        let label = str::from_utf8(field).ok().and_then(|text| text.parse::<f32>().ok());
+        let label = label.filter(|label| label.is_finite());
+        label.with_context(|| format!("the label {:?} is no number", text_lines::shown(field)))
+    };
+    Ok(ListedImage {
+        id: text_lines::number(id, "id")?,
+        labels: labels.iter().map(label).collect::<Result<_>>()?,
+        path: OsStr::from_bytes(path).into(),
+    })
+}
+
+fn too_few(line: &[u8], fields: usize) -> String {
+    format!("{:?} has {fields} of at least 3 fields with tabs between them: id, label, path", text_lines::shown(line))
+}
+
+/// Writes the lines as im2rec.py does, labels with six decimals.
+pub fn write(images: &[ListedImage], output: &mut impl Write) -> Result<()> {
+    for ListedImage { id, labels, path } in images {
+        let path = path.as_os_str().as_bytes();
+        ensure!(
+            !path.contains(&b'\t') && !path.contains(&b'\n') && path.trim_ascii() == path,
+            "{:?} holds a tab, a line break, or a blank at its end, which a .lst cannot: give it another name",
+            text_lines::shown(path)
+        );
+        write!(output, "{id}\t")?;
+        for label in labels {
+            write!(output, "{label:.6}\t")?;
+        }
+        output.write_all(path)?;
+        output.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_those_of_im2rec_and_read_back() {
+        let image = |id, labels: &[f32], path: &str| ListedImage { id, labels: labels.to_vec(), path: path.into() };
+        let images = [image(42, &[464.0], "n02/a b.jpg"), image(0, &[1.0, 0.25], "c.png")];
+        let mut text = Vec::new();
+        write(&images, &mut text).expect("memory takes it");
+        assert_eq!(String::from_utf8_lossy(&text), "42\t464.000000\tn02/a b.jpg\n0\t1.000000\t0.250000\tc.png\n");
+        assert_eq!(parse(&text, Path::new("a.lst")).expect("read"), images);
+        let windows = b" 42 \t464\tn02/a b.jpg\r\n\n0\t1\t.25\tc.png";
+        assert_eq!(parse(windows, Path::new("a.lst")).expect("read"), images);
+    }
+
+    #[test]
+    fn each_fault_is_said_with_its_line() {
+        for (text, reason) in [
+            ("0\t1\ta.jpg\n1\tb.jpg\n", "a.lst, line 2: \"1\\tb.jpg\" has 2 of at least 3 fields"),
+            ("0 1 a.jpg\n", "a.lst, line 1: \"0 1 a.jpg\" has 1 of at least 3 fields"),
+            ("a\t1\ta.jpg\n", "a.lst, line 1: the id \"a\" is no whole number"),
+            ("0\tcat\ta.jpg\n", "a.lst, line 1: the label \"cat\" is no number"),
+            ("0\tnan\ta.jpg\n", "a.lst, line 1: the label \"nan\" is no number"),
+            ("0\t1\ta.jpg\n\n0\t1\tb.jpg\n", "a.lst, line 3: id 0 is that of line 1 too"),
+            ("\n", "a.lst has no line"),
+        ] {
+            let error = format!("{:#}", parse(text.as_bytes(), Path::new("a.lst")).expect_err(text));
+            assert!(error.starts_with(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_a_list_cannot_hold_is_refused() {
+        for path in ["a\tb.jpg", "a\nb.jpg", "a.jpg "] {
+            let image = ListedImage { id: 0, labels: vec![0.0], path: path.into() };
+            let error = write(&[image], &mut Vec::new()).expect_err(path).to_string();
+            assert!(error.contains("give it another name"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! RecordIO of dmlc-core (include/dmlc/recordio.h, src/recordio.cc), the container of MXNet's `.rec` files. Not for what is
+//! in a record: see [`image_record`](crate::format::image_record).
+//!
+//! A part is magic, flag (3 bits) and length (29 bits), data, and zeros up to a multiple of 4 bytes; all little-endian. A
+//! record is one part, or several where the magic stands in its data at a multiple of 4: there the writer cuts it and leaves
+//! the four bytes out, and a reader puts them back. So the magic at a multiple of 4 is always the head of a part. No
+//! checksum, no header: a file that was cut off is found by the record that goes beyond its end.
+
+use std::io::Write;
+use std::ops::Range;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::byte_source::{ByteSource, grow};
+
+/// What every part begins with.
+pub const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
+
+/// Bytes of a record at most.
+pub const LONGEST_RECORD: usize = (1 << 29) - 1;
+
+/// Every file's size and every part's offset is a multiple of it, in bytes.
+pub const ALIGNMENT: u64 = 4;
+
+const HEAD: usize = 8;
+
+/// What is read at once, in bytes, where records follow each other.
+const BUFFER: usize = 4 << 20;
+
+/// What is read first of a record whose length nobody knows, in bytes.
+const FIRST_READ: usize = 1 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flag {
+    Whole,
+    First,
+    Middle,
+    Last,
+}
+
+impl Flag {
+    fn begins(self) -> bool {
+        matches!(self, Flag::Whole | Flag::First)
+    }
+
+    fn ends(self) -> bool {
+        matches!(self, Flag::Whole | Flag::Last)
+    }
+}
+
+struct Head {
+    flag: Flag,
+    /// Of the data, without padding.
+    length: usize,
+}
+
+impl Head {
+    fn parse(bytes: &[u8]) -> Result<Head> {
+        ensure!(
+            bytes[..4] == MAGIC,
+            "{:02x}{:02x}{:02x}{:02x} stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO \
+             file; make it anew",
+            bytes[0],
+            bytes[1],
+            bytes[2],
+            bytes[3]
+        );
+        let word = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        let flag = match word >> 29 {
+            0 => Flag::Whole,
+            1 => Flag::First,
+            2 => Flag::Middle,
+            3 => Flag::Last,
+            other => bail!("a part with flag {other}, where 0 to 3 are known: the file is damaged; make it anew"),
+        };
+        Ok(Head { flag, length: (word & 0x1fff_ffff) as usize })
+    }
+
+    fn bytes(&self) -> [u8; HEAD] {
+        let word = (self.flag as u32) << 29 | self.length as u32;
+        let mut bytes = [0; HEAD];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4..].copy_from_slice(&word.to_le_bytes());
+        bytes
+    }
+
+    /// Of head, data and padding.
+    fn size(&self) -> usize {
+        HEAD + self.length.next_multiple_of(ALIGNMENT as usize)
+    }
+}
+
+/// Writes one record as dmlc-core does; how many bytes that were.
+pub fn write_record(record: &[u8], output: &mut impl Write) -> Result<u64> {
+    ensure!(
+        record.len() <= LONGEST_RECORD,
+        "{} bytes are more than a record takes, {LONGEST_RECORD}: choose a smaller image",
+        record.len()
+    );
+    let mut written = 0;
+    let mut part = |flag, data: &[u8]| {
+        let head = Head { flag, length: data.len() };
+        output.write_all(&head.bytes())?;
+        output.write_all(data)?;
+        output.write_all(&[0; ALIGNMENT as usize][..head.size() - HEAD - data.len()])?;
+        written += head.size() as u64;
+        Ok::<_, std::io::Error>(())
+    };
+    let mut begin = 0;
+    for (word, bytes) in record.chunks_exact(4).enumerate() {
+        if bytes == MAGIC {
+            let end = 4 * word;
+            part(if begin == 0 { Flag::First } else { Flag::Middle }, &record[begin..end])?;
+            begin = end + 4;
+        }
+    }
+    part(if begin == 0 { Flag::Whole } else { Flag::Last }, &record[begin..])?;
+    Ok(written)
+}
+
+/// How far a record goes.
+enum Extent {
+    /// So many bytes, heads and padding included.
+    Known(usize),
+    /// At least so many; it goes on behind the bytes that are there.
+    AtLeast(usize),
+}
+
+/// Of the record at `offset` of `source`, of which `bytes` is the beginning.
+fn extent(bytes: &[u8], source: &ByteSource, offset: u64) -> Result<Extent> {
+    let mut at = 0;
+    loop {
+        let place = || source.place(offset + at as u64);
+        let Some(head) = bytes.get(at..at + HEAD) else { return Ok(Extent::AtLeast(at + HEAD)) };
+        let head = Head::parse(head).map_err(|error| error.context(place().to_string()))?;
+        if at == 0 {
+            ensure!(
+                head.flag.begins(),
+                "{}: the middle of a record (flag {}), and its beginning is not before it: the file is damaged, or its \
+                 .idx is another file's; make them anew",
+                place(),
+                head.flag as u32
+            );
+        } else {
+            ensure!(
+                !head.flag.begins(),
+                "{}: another record begins (flag {}) where that of byte {offset} should go on: the file is damaged; \
+                 make it anew",
+                place(),
+                head.flag as u32
+            );
+        }
+        ensure!(
+            head.flag.ends() || head.length.is_multiple_of(ALIGNMENT as usize),
+            "{}: a part of {} bytes that is not its record's last, and no multiple of {ALIGNMENT}: the file is damaged; \
+             make it anew",
+            place(),
+            head.length
+        );
+        at += head.size();
+        match head.flag.ends() {
+            _ if at > bytes.len() => return Ok(Extent::AtLeast(at)),
+            true => return Ok(Extent::Known(at)),
+            false => {}
+        }
+    }
+}
+
+/// The record's own bytes in `raw`, which is all its parts: those of a split record are moved together, and the magic is put
+/// back between them.
+fn join(raw: &mut [u8]) -> Result<Range<usize>> {
+    let first = Head::parse(raw)?;
+    let mut end = HEAD + first.length;
+    let mut at = first.size();
+    while at < raw.len() {
+        let Head { length, .. } = Head::parse(&raw[at..])?;
+        let data = at + HEAD;
+        at = data + length.next_multiple_of(ALIGNMENT as usize);
+        raw[end..end + 4].copy_from_slice(&MAGIC);
+        raw.copy_within(data..data + length, end + 4);
+        end += 4 + length;
+    }
+    Ok(HEAD..end)
+}
+
+/// Refuses a record that needs more bytes than the file has behind its beginning.
+fn ensure_in_file(needed: usize, source: &ByteSource, offset: u64) -> Result<()> {
+    let remaining = source.length() - offset;
+    ensure!(
+        needed as u64 <= remaining,
+        "{}: the record here has at least {needed} bytes, and the file ends after {remaining}: it was cut off, or the \
+         record lacks its end; make it or copy it anew",
+        source.place(offset)
+    );
+    Ok(())
+}
+
+/// Reads the record at `offset` into `buffer`, which grows to the largest record; where in it the record's bytes are.
+/// `expected` bytes are read at once: those up to the next record, where they are known.
+pub fn read_record(source: &ByteSource, offset: u64, expected: u64, buffer: &mut Vec<u8>) -> Result<Range<usize>> {
+    let remaining = source.length().saturating_sub(offset);
+    ensure!(
+        remaining >= HEAD as u64,
+        "{}: no record can begin here, the file has {} bytes; make its .idx anew",
+        source.place(offset),
+        source.length()
+    );
+    let mut have = 0;
+    let mut wanted = expected.clamp(HEAD as u64, FIRST_READ as u64).min(remaining) as usize;
+    loop {
+        grow(buffer, wanted)?;
+        source.read_at(&mut buffer[have..wanted], offset + have as u64)?;
+        have = wanted;
+        match extent(&buffer[..have], source, offset)? {
+            Extent::Known(size) => return join(&mut buffer[..size]),
+            Extent::AtLeast(needed) => {
+                ensure_in_file(needed, source, offset)?;
+                // More than is needed, so that a record of many parts is not asked for part by part.
+                wanted = (needed.max(have + have / 2) as u64).min(remaining) as usize;
+            }
+        }
+    }
+}
+
+/// A record in its file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Of its magic.
+    pub offset: u64,
+    /// Its own, without heads and padding.
+    pub bytes: &'a [u8],
+}
+
+/// Reads records one after the other, in large pieces of the file.
+pub struct RecordReader<'a> {
+    source: &'a ByteSource,
+    /// No record begins here or behind it.
+    end: u64,
+    buffer: Vec<u8>,
+    /// Of the buffer's first byte in the file.
+    offset: u64,
+    /// Where in the buffer the next record begins.
+    at: usize,
+}
+
+impl<'a> RecordReader<'a> {
+    /// From the record at the beginning of `range` on; of those that begin in it.
+    pub fn new(source: &'a ByteSource, range: Range<u64>) -> RecordReader<'a> {
+        RecordReader { source, end: range.end.min(source.length()), buffer: Vec::new(), offset: range.start, at: 0 }
+    }
+
+    /// The same for another file, in the memory that this one has.
+    pub fn on(self, source: &'a ByteSource, range: Range<u64>) -> RecordReader<'a> {
+        let RecordReader { mut buffer, .. } = self;
+        buffer.clear();
+        RecordReader { buffer, ..RecordReader::new(source, range) }
+    }
+
+    /// All of a file.
+    pub fn of_file(source: &'a ByteSource) -> RecordReader<'a> {
+        RecordReader::new(source, 0..source.length())
+    }
+
+    /// The next record, `None` behind the last.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>> {
+        let offset = self.offset + self.at as u64;
+        if offset >= self.end {
+            return Ok(None);
+        }
+        let size = loop {
+            match extent(&self.buffer[self.at..], self.source, offset)? {
+                Extent::Known(size) => break size,
+                Extent::AtLeast(needed) => self.fill(needed)?,
+            }
+        };
+        let raw = &mut self.buffer[self.at..self.at + size];
+        self.at += size;
+        let bytes = join(raw)?;
+        Ok(Some(Record { offset, bytes: &raw[bytes] }))
+    }
+
+    /// Reads on, so that at least so many bytes of the record are in the buffer.
+    fn fill(&mut self, needed: usize) -> Result<()> {
+        let offset = self.offset + self.at as u64;
+        ensure_in_file(needed, self.source, offset)?;
+        let have = self.buffer.len() - self.at;
+        self.buffer.copy_within(self.at.., 0);
+        (self.offset, self.at) = (offset, 0);
+        let ahead = (self.end - offset).min(BUFFER as u64) as usize;
+        let most = self.source.length() - offset;
+        let wanted = if needed <= ahead { ahead } else { (needed.max(have + have / 2) as u64).min(most) as usize };
+        grow(&mut self.buffer, wanted)?;
+        self.buffer.truncate(wanted);
+        self.source.read_at(&mut self.buffer[have..], offset + have as u64)
+    }
+}
+
+/// Where the first record begins at `offset` or behind it; the file's end where none does. By the magic alone, which stands
+/// nowhere else at a multiple of 4.
+pub fn next_record_start(source: &ByteSource, offset: u64) -> Result<u64> {
+    const WINDOW: usize = 1 << 16;
+    let mut window = vec![0; source.length().saturating_sub(offset).min(WINDOW as u64) as usize];
+    let mut begin = offset.next_multiple_of(ALIGNMENT);
+    while begin + HEAD as u64 <= source.length() {
+        let size = (source.length() - begin).min(WINDOW as u64) as usize;
+        source.read_at(&mut window[..size], begin)?;
+        // The last word is looked at in the next window, with the word behind it.
+        for at in (0..=size - HEAD).step_by(ALIGNMENT as usize) {
+            if window[at..at + 4] == MAGIC {
+                let here = begin + at as u64;
+                let head = Head::parse(&window[at..]).map_err(|error| error.context(source.place(here).to_string()))?;
+                if head.flag.begins() {
+                    return Ok(here);
+                }
+            }
+        }
+        begin += (size - HEAD) as u64 + ALIGNMENT;
+    }
+    Ok(source.length())
+}
+
+/// Opens a `.rec` file; its size must be a multiple of 4, as dmlc-core asks.
+pub fn open(path: &std::path::Path) -> Result<ByteSource> {
+    let source = ByteSource::open(path)?;
+    ensure!(
+        source.length().is_multiple_of(ALIGNMENT),
+        "{} has {} bytes, which is no multiple of {ALIGNMENT} as that of every RecordIO file: it was cut off; make it or \
+         copy it anew",
+        path.display(),
+        source.length()
+    );
+    Ok(source)
+}
+
+#[cfg(test)]
+#[path = "record_io_tests.rs"]
+mod tests;

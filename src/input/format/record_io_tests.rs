@@ -1,0 +1,205 @@
+//! Bytes as dmlc-core writes them, records read back, and damage of every kind.
+
+use std::path::Path;
+use std::time::Instant;
+
+use super::*;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn written(records: &[&[u8]]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for record in records {
+        let before = file.len() as u64;
+        let count = write_record(record, &mut file).expect("memory takes it");
+        assert_eq!(file.len() as u64, before + count);
+    }
+    file
+}
+
+fn source(bytes: &[u8]) -> ByteSource {
+    ByteSource::of_memory(Path::new("a.rec"), bytes.to_vec())
+}
+
+/// With the offset of each.
+fn all(source: &ByteSource) -> Result<Vec<(u64, Vec<u8>)>> {
+    let mut reader = RecordReader::of_file(source);
+    let mut records = Vec::new();
+    while let Some(Record { offset, bytes }) = reader.next_record()? {
+        records.push((offset, bytes.to_vec()));
+    }
+    Ok(records)
+}
+
+/// The message about the bytes, which must be the same in turn and by offset.
+fn refused(bytes: &[u8]) -> String {
+    let source = source(bytes);
+    let in_turn = format!("{:#}", all(&source).expect_err("damaged"));
+    let by_offset = read_record(&source, 0, u64::MAX, &mut Vec::new()).map_err(|error| format!("{error:#}"));
+    assert!(by_offset.is_ok() || by_offset == Err(in_turn.clone()), "{in_turn}, {by_offset:?}");
+    in_turn
+}
+
+/// Records with the magic at every place and in every number.
+fn with_magic() -> Vec<Vec<u8>> {
+    let mut records: Vec<Vec<u8>> = (0..40).map(|length| vec![b'x'; length]).collect();
+    for length in 0..24 {
+        for at in 0..=length {
+            let mut record = vec![b'y'; length];
+            record.splice(at..at, MAGIC);
+            records.push(record.clone());
+            record.extend(MAGIC);
+            records.push(record);
+        }
+    }
+    records.extend((1..6).map(|count| MAGIC.repeat(count)));
+    records
+}
+
+#[test]
+fn the_bytes_are_those_of_dmlc_core() {
+    let magic = MAGIC.as_slice();
+    let around = [b"abcd".as_slice(), magic, b"ef"].concat();
+    for (record, bytes) in [
+        (b"record_0".as_slice(), "0a23d7ce080000007265636f72645f30"),
+        (b"abcde", "0a23d7ce050000006162636465000000"),
+        (&around, "0a23d7ce04000020616263640a23d7ce0200006065660000"),
+        (magic, "0a23d7ce000000200a23d7ce00000060"),
+    ] {
+        let file = written(&[record]);
+        assert_eq!(hex(&file), bytes);
+        assert_eq!(all(&source(&file)).expect("read"), [(0, record.to_vec())]);
+    }
+}
+
+#[test]
+fn every_record_is_read_back_in_turn_and_by_its_offset() {
+    let records = with_magic();
+    let file = written(&records.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let source = source(&file);
+    let found = all(&source).expect("read");
+    assert_eq!(found.iter().map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>(), records);
+    let mut buffer = Vec::new();
+    for (number, (offset, bytes)) in found.iter().enumerate() {
+        let end = found.get(number + 1).map_or(source.length(), |next| next.0);
+        for expected in [0, end - offset, u64::MAX] {
+            let range = read_record(&source, *offset, expected, &mut buffer).expect("read");
+            assert_eq!(&buffer[range], bytes);
+        }
+        assert_eq!(next_record_start(&source, *offset).expect("found"), *offset);
+        assert_eq!(next_record_start(&source, offset + 1).expect("found"), end);
+    }
+}
+
+#[test]
+fn records_larger_than_a_buffer_and_at_its_edges_are_whole() {
+    let mut large = vec![b'a'; BUFFER + 3];
+    large[4096..4100].copy_from_slice(&MAGIC);
+    let many_parts = MAGIC.repeat(300_000);
+    for edge in [BUFFER - 24, BUFFER - 20, BUFFER - 16, BUFFER - 12, BUFFER - 8] {
+        let first = vec![b'b'; edge];
+        let records: [&[u8]; 5] = [&first, b"behind it", &large, &many_parts, b"last"];
+        let source = source(&written(&records));
+        let found = all(&source).expect("read");
+        assert!(found.iter().map(|(_, bytes)| bytes.as_slice()).eq(records), "{edge}");
+        let mut buffer = Vec::new();
+        for ((offset, _), record) in found.iter().zip(records) {
+            let range = read_record(&source, *offset, 0, &mut buffer).expect("read");
+            assert_eq!(&buffer[range], record);
+        }
+    }
+}
+
+#[test]
+fn a_record_begins_behind_a_window_of_the_search_too() {
+    for length in [65_536 - 24, 65_536 - 20, 65_536 - 16, 65_536 - 12, 200_000] {
+        let file = written(&[&vec![b'a'; length], b"next"]);
+        let next = next_record_start(&source(&file), 4).expect("found");
+        assert_eq!(next, 8 + length as u64);
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_said_at_the_record_that_lacks_its_end() {
+    let file = written(&[b"record_0", b"record_1"]);
+    let error = refused(&file[..28]);
+    assert!(error.starts_with("a.rec, byte 16: the record here has at least 16 bytes, and the file ends after 12"));
+    assert!(error.contains("it was cut off"), "{error}");
+    // In the head of a part.
+    let error = refused(&file[..20]);
+    assert!(error.starts_with("a.rec, byte 16: the record here has at least 8 bytes, and the file ends after 4"));
+    // A split record whose last part is missing.
+    let file = written(&[&[b"abcd".as_slice(), &MAGIC, b"ef"].concat()]);
+    let error = refused(&file[..12]);
+    assert!(error.starts_with("a.rec, byte 0: the record here has at least 20 bytes"), "{error}");
+    assert!(error.contains("lacks its end"), "{error}");
+    // A length that no file of this size can hold takes no memory.
+    let error = refused(&[&MAGIC[..], &[0xff, 0xff, 0xff, 0x1f]].concat());
+    assert!(error.contains("at least 536870920 bytes, and the file ends after 8"), "{error}");
+}
+
+#[test]
+fn what_is_no_record_is_said_with_what_stands_there() {
+    let mut file = written(&[b"record_0", b"record_1"]);
+    file[16] = b'!';
+    let error = refused(&file);
+    assert!(error.starts_with("a.rec, byte 16: 2123d7ce stands where a record begins with 0a23d7ce"), "{error}");
+    let mut file = written(&[b"record_0"]);
+    file[7] = 0x80;
+    assert!(refused(&file).starts_with("a.rec, byte 0: a part with flag 4, where 0 to 3 are known"));
+}
+
+#[test]
+fn parts_that_do_not_belong_together_are_refused() {
+    let split = written(&[&[b"abcd".as_slice(), &MAGIC, b"ef"].concat()]);
+    let error = refused(&split[12..]);
+    assert!(error.starts_with("a.rec, byte 0: the middle of a record (flag 3), and its beginning is not"), "{error}");
+    let error = refused(&[&split[..12], &written(&[b"next"])].concat());
+    assert!(
+        error.starts_with("a.rec, byte 12: another record begins (flag 0) where that of byte 0 should go on"),
+        "{error}"
+    );
+    let mut file = split;
+    file[4] = 3;
+    assert!(refused(&file).contains("a part of 3 bytes that is not its record's last"));
+}
+
+#[test]
+fn a_record_beyond_29_bits_is_not_written() {
+    let error = write_record(&vec![0; LONGEST_RECORD + 1], &mut Vec::new()).expect_err("too long").to_string();
+    assert!(error.starts_with("536870912 bytes are more than a record takes"), "{error}");
+}
+
+/// `cargo test --release -p ringmark-input -- --ignored --nocapture speed`.
+#[test]
+#[ignore = "measures this machine"]
+fn speed_of_reading_from_the_page_cache() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.rec");
+    // Of an ImageNet file's size.
+    let file = written(&vec![vec![0xa5; 110_000].as_slice(); 9000]);
+    std::fs::write(&path, &file).expect("written");
+    let source = open(&path).expect("opened");
+    for round in 1..=5 {
+        let start = Instant::now();
+        let mut reader = RecordReader::of_file(&source);
+        let mut bytes = 0;
+        let mut offsets = Vec::new();
+        while let Some(record) = reader.next_record().expect("read") {
+            bytes += record.bytes.len();
+            offsets.push(record.offset);
+        }
+        assert_eq!(bytes, 9000 * 110_000);
+        let in_turn = bytes as f64 / start.elapsed().as_secs_f64() / 1e9;
+        let start = Instant::now();
+        let mut buffer = Vec::new();
+        for offset in &offsets {
+            bytes -= read_record(&source, *offset, 110_008, &mut buffer).expect("read").len();
+        }
+        assert_eq!(bytes, 0);
+        let by_offset = 0.99 / start.elapsed().as_secs_f64();
+        println!("round {round}: 0.99 GB of records, {in_turn:.2} GB/s in turn, {by_offset:.2} GB/s by offset");
+    }
+}

@@ -1,0 +1,327 @@
+//! A folder of images as one RecordIO file with its index and list, as MXNet's tools/im2rec.py makes them: the same bytes,
+//! for the same list. Not for decoding: what is stored of an image file is the caller's to say.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use ringmark_record::file::whole_file;
+use ringmark_record::options::usage::usage;
+
+use crate::byte_source::read_file;
+use crate::format::image_folder::ImageFolder;
+use crate::format::index_file::Entry;
+use crate::format::list_file::ListedImage;
+use crate::format::{image_record, index_file, list_file, record_io};
+use crate::python_random::PythonRandom;
+
+/// The seed that im2rec.py shuffles with.
+pub const SEED: u64 = 100;
+
+/// What is packed, and where to.
+#[derive(Debug, Clone)]
+pub struct PackConfig {
+    /// Holds a folder a class; with a list, what its paths are relative to.
+    pub folder: PathBuf,
+    /// Ends with `.rec`; index and list go beside it.
+    pub output: PathBuf,
+    /// Which images in which order; without one all of the folder.
+    pub list: Option<PathBuf>,
+    /// What the order of the folder's images is shuffled with; `None` leaves it.
+    pub shuffle: Option<u64>,
+    /// Whether files that are there already are replaced.
+    pub force: bool,
+}
+
+/// What is stored in the place of an image file: from its bytes to those of another. `None` stores it as it is.
+pub type Convert<'a> = Option<&'a mut dyn FnMut(&[u8], &mut Vec<u8>) -> Result<()>>;
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Images that are written.
+    pub images: u64,
+    /// Images in all.
+    pub of: u64,
+    /// Bytes written so far.
+    pub bytes: u64,
+}
+
+/// What was packed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packed {
+    /// How many.
+    pub images: u64,
+    /// Different labels; of images with several, their first.
+    pub classes: u64,
+    /// Size of the `.rec` file.
+    pub bytes: u64,
+    /// Files of the folder that are no images by their endings, or lie in no class.
+    pub left_out: u64,
+    /// From the first look at the folder until all files had their names.
+    pub took: Duration,
+    /// Record file, index and list.
+    pub files: [PathBuf; 3],
+}
+
+/// Packs. `watch` is called before each image, and stops everything by an error. Until all is written nothing has its name;
+/// what fails or is stopped leaves what was there before.
+pub fn pack(
+    config: &PackConfig,
+    mut convert: Convert,
+    watch: &mut dyn FnMut(Progress) -> Result<()>,
+) -> Result<Packed> {
+    let start = Instant::now();
+    let files = ["rec", "idx", "lst"].map(|extension| config.output.with_extension(extension));
+    let keeps_list = config.list.as_ref().is_some_and(|list| is_same(list, &files[2]));
+    check(config, &files[..if keeps_list { 2 } else { 3 }]).map_err(usage)?;
+
+    let (images, left_out) = images(config)?;
+    let classes: BTreeSet<u32> = images.iter().filter_map(|image| Some(image.labels.first()?.to_bits())).collect();
+    let mut entries = Vec::with_capacity(images.len());
+    let mut bytes = 0;
+    let mut named = Vec::new();
+    let [record_file, index, list] = &files;
+    let written = whole_file::write(record_file, |output| {
+        let mut buffers = Buffers::default();
+        for (number, image) in (0..).zip(&images) {
+            watch(Progress { images: number, of: images.len() as u64, bytes })?;
+            entries.push(Entry { key: image.id, offset: bytes });
+            let size = buffers.write(config, image, &mut convert, output);
+            bytes += size.with_context(|| said(config, image))?;
+        }
+        // A disk that is full says so before the other two have their names.
+        output.flush()?;
+        output.get_ref().sync_all()?;
+        whole_file::write(index, |output| index_file::write(&entries, output))?;
+        named.push(index);
+        if !keeps_list {
+            whole_file::write(list, |output| list_file::write(&images, output))?;
+            named.push(list);
+        }
+        Ok(())
+    });
+    if written.is_err() {
+        // They belong to a file that is not there.
+        for file in named {
+            let _ = fs::remove_file(file);
+        }
+    }
+    written?;
+    Ok(Packed {
+        images: images.len() as u64,
+        classes: classes.len() as u64,
+        bytes,
+        left_out,
+        took: start.elapsed(),
+        files,
+    })
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+/// What can be said before anything is read.
+fn check(config: &PackConfig, files: &[PathBuf]) -> Result<()> {
+    ensure!(
+        config.output.extension().is_some_and(|extension| extension == "rec"),
+        "{} does not end with .rec, by which its index and list are named: choose such a name",
+        config.output.display()
+    );
+    ensure!(
+        config.folder.is_dir(),
+        "there is no folder {}: name the one that holds a folder of images for each class",
+        config.folder.display()
+    );
+    if let Some(there) = files.iter().find(|file| file.exists() && !config.force) {
+        anyhow::bail!("{} is there already: choose another name, or --force to replace it", there.display());
+    }
+    Ok(())
+}
+
+/// In the order of writing, and how many files are none.
+fn images(config: &PackConfig) -> Result<(Vec<ListedImage>, u64)> {
+    if let Some(list) = &config.list {
+        return Ok((list_file::read(list)?, 0));
+    }
+    let folder = ImageFolder::open(&config.folder)?;
+    ensure!(
+        folder.length() < u64::from(u32::MAX),
+        "{} images are more than can be shuffled: pack them in several files by --list",
+        folder.length()
+    );
+    let listed = |id| {
+        let (path, label) = folder.image(id)?;
+        Some(ListedImage { id, labels: vec![label as f32], path: path.to_owned() })
+    };
+    let mut images: Vec<ListedImage> = (0..folder.length()).filter_map(listed).collect();
+    if let Some(seed) = config.shuffle {
+        PythonRandom::new(seed).shuffle(&mut images);
+    }
+    Ok((images, folder.left_out()))
+}
+
+/// Which image it was: by its list where the user made one.
+fn said(config: &PackConfig, image: &ListedImage) -> String {
+    match &config.list {
+        Some(list) => format!("image {} of {}", image.id, list.display()),
+        None => format!("image {}", image.path.display()),
+    }
+}
+
+/// For one image after the other, without memory of its own for each.
+#[derive(Default)]
+struct Buffers {
+    file: Vec<u8>,
+    converted: Vec<u8>,
+    record: Vec<u8>,
+}
+
+impl Buffers {
+    /// The bytes that it takes.
+    fn write(
+        &mut self,
+        config: &PackConfig,
+        image: &ListedImage,
+        convert: &mut Convert,
+        output: &mut BufWriter<File>,
+    ) -> Result<u64> {
+        let Buffers { file, converted, record } = self;
+        let length = read_file(&config.folder.join(&image.path), file)?;
+        let stored = match convert {
+            None => &file[..length],
+            Some(convert) => {
+                converted.clear();
+                convert(&file[..length], converted)?;
+                converted
+            }
+        };
+        image_record::write(image.id, &image.labels, stored, record);
+        record_io::write_record(record, output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+    use crate::dataset::Dataset;
+    use crate::dataset::item::Item;
+
+    /// Three classes of 1, 2 and 3 images whose bytes are their names.
+    fn folder() -> (tempfile::TempDir, PackConfig) {
+        let root = tempfile::tempdir().expect("a folder");
+        for (class, count) in [("a", 1), ("b", 2), ("c", 3)] {
+            fs::create_dir_all(root.path().join("images").join(class)).expect("made");
+            for number in 0..count {
+                let name = format!("{class}/{number}.jpg");
+                fs::write(root.path().join("images").join(&name), &name).expect("written");
+            }
+        }
+        let config = PackConfig {
+            folder: root.path().join("images"),
+            output: root.path().join("out.rec"),
+            list: None,
+            shuffle: Some(SEED),
+            force: false,
+        };
+        (root, config)
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<String> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    fn go_on(_: Progress) -> Result<()> {
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_packed_is_read_back_in_the_order_of_the_list() {
+        let (root, config) = folder();
+        let packed = pack(&config, None, &mut go_on).expect("packed");
+        assert_eq!((packed.images, packed.classes, packed.left_out), (6, 3, 0));
+        assert_eq!(packed.bytes, fs::metadata(&config.output).expect("written").len());
+        let list = list_file::read(&root.path().join("out.lst")).expect("read");
+        // random.seed(100); random.shuffle(list(range(6)))
+        assert_eq!(list.iter().map(|image| image.id).collect::<Vec<_>>(), [2, 5, 0, 4, 3, 1]);
+        let dataset = Dataset::open(std::slice::from_ref(&config.output)).expect("read");
+        let mut item = Item::default();
+        for (index, image) in (0..).zip(&list) {
+            dataset.read(index, &mut item).expect("read");
+            assert_eq!(item.bytes(), image.path.as_os_str().as_encoded_bytes());
+            assert_eq!((item.id, &item.labels), (image.id, &image.labels));
+        }
+        assert_eq!(names(root.path()), ["images", "out.idx", "out.lst", "out.rec"]);
+    }
+
+    #[test]
+    fn a_list_and_a_conversion_say_what_is_stored() {
+        let (root, mut config) = folder();
+        let list = root.path().join("mine.lst");
+        fs::write(&list, "5\t2\t7.5\tc/2.jpg\n9\t0\ta/0.jpg\n").expect("written");
+        config.list = Some(list);
+        let mut twice = |image: &[u8], stored: &mut Vec<u8>| {
+            stored.extend(image);
+            stored.extend(image);
+            Ok(())
+        };
+        assert_eq!(pack(&config, Some(&mut twice), &mut go_on).expect("packed").images, 2);
+        let dataset = Dataset::open(&[config.output]).expect("read");
+        let mut item = Item::default();
+        dataset.read(0, &mut item).expect("read");
+        assert_eq!((item.id, item.labels.as_slice(), item.bytes()), (5, &[2.0, 7.5][..], &b"c/2.jpgc/2.jpg"[..]));
+        let text = fs::read_to_string(root.path().join("out.lst")).expect("written");
+        assert_eq!(text, "5\t2.000000\t7.500000\tc/2.jpg\n9\t0.000000\ta/0.jpg\n");
+    }
+
+    #[test]
+    fn the_list_beside_the_output_is_left_as_it_is() {
+        let (root, mut config) = folder();
+        let list = root.path().join("out.lst");
+        fs::write(&list, "5 \t2\tc/2.jpg\n").expect("written");
+        config.list = Some(list.clone());
+        pack(&config, None, &mut go_on).expect("packed");
+        assert_eq!(fs::read_to_string(list).expect("there"), "5 \t2\tc/2.jpg\n");
+    }
+
+    #[test]
+    fn what_fails_or_is_stopped_leaves_what_was_there() {
+        let (root, mut config) = folder();
+        pack(&config, None, &mut go_on).expect("packed");
+        let before = fs::read(&config.output).expect("written");
+        config.force = true;
+        config.shuffle = None;
+        let mut stop = |progress: Progress| if progress.images == 3 { bail!("interrupted") } else { Ok(()) };
+        let error = format!("{:#}", pack(&config, None, &mut stop).expect_err("stopped"));
+        assert_eq!(error, format!("{} cannot be written: interrupted", config.output.display()));
+        fs::write(config.folder.join("c/1.jpg"), "").expect("written");
+        let error = format!("{:#}", pack(&config, None, &mut go_on).expect_err("empty"));
+        assert!(
+            error.contains("cannot be written: image c/1.jpg: ") && error.contains("is empty (0 bytes)"),
+            "{error}"
+        );
+        assert_eq!(fs::read(&config.output).expect("written"), before);
+        assert_eq!(names(root.path()), ["images", "out.idx", "out.lst", "out.rec"]);
+    }
+
+    #[test]
+    fn nothing_is_replaced_without_being_asked() {
+        let (root, mut config) = folder();
+        fs::write(root.path().join("out.idx"), "old").expect("written");
+        let error = pack(&config, None, &mut go_on).expect_err("there").to_string();
+        assert!(error.ends_with("out.idx is there already: choose another name, or --force to replace it"), "{error}");
+        config.force = true;
+        pack(&config, None, &mut go_on).expect("packed");
+        config.output = root.path().join("out.bin");
+        assert!(pack(&config, None, &mut go_on).expect_err("a name").to_string().contains("does not end with .rec"));
+    }
+}

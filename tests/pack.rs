@@ -1,0 +1,179 @@
+//! `ringmark pack`: what it writes, byte by byte, what it says, and what it leaves when something is wrong.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ringmark_input::dataset::Dataset;
+use ringmark_input::dataset::item::Item;
+use ringmark_input::shard::Part;
+
+use crate::sandbox::{refused, ringmark, run, wait_until};
+
+/// A folder with images in `images`, each of the bytes of its name.
+fn folder(names: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in names {
+        let path = folder.path().join("images").join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, name).expect("written");
+    }
+    folder
+}
+
+fn pack(folder: &tempfile::TempDir, options: &str) -> Command {
+    let mut command = ringmark("pack images out.rec");
+    command.args(options.split_whitespace()).current_dir(folder.path());
+    command
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    let mut names: Vec<String> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Number, label and bytes of every image, of all parts.
+fn items(files: &[PathBuf], parts: u32) -> Vec<(u64, f32, String)> {
+    let dataset = Dataset::open(files).expect("opened");
+    let (mut item, mut items) = (Item::default(), Vec::new());
+    for index in 0..parts {
+        let mut stream = dataset.stream(Part::new(index, parts).expect("a part")).expect("a part");
+        while stream.next(&mut item).expect("read") {
+            items.push((item.id, item.labels[0], String::from_utf8_lossy(item.bytes()).into_owned()));
+        }
+    }
+    items
+}
+
+#[test]
+fn a_folder_becomes_a_record_file_that_is_mxnet_s_byte_by_byte() {
+    let folder = folder(&["cat/a.jpg", "dog/b.PNG", "dog/c.jpeg", "dog/notes.txt", "readme.jpg"]);
+    let (status, stdout, stderr) = run(&mut pack(&folder, "--no-shuffle --pass-through"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(
+        lines[0]
+            .starts_with("3 images of 2 classes, in the order of folders and names, stored as they are: 0.0 MB in ")
+    );
+    assert_eq!(
+        lines[1..],
+        ["out.rec, with out.idx and out.lst", "left out: 2 files that no class has, or without the ending of an image"]
+    );
+    let text = |name: &str| fs::read_to_string(folder.path().join(name)).expect("written");
+    assert_eq!(text("out.idx"), "0\t0\n1\t44\n2\t88\n");
+    assert_eq!(text("out.lst"), "0\t0.000000\tcat/a.jpg\n1\t1.000000\tdog/b.PNG\n2\t1.000000\tdog/c.jpeg\n");
+    // Magic, length, flag, label, two numbers, the file, zeros up to 4 bytes.
+    let record = |label: f32, id: u64, file: &str| {
+        let length = u32::try_from(24 + file.len()).expect("short");
+        let mut bytes = [0xced7_230a_u32.to_le_bytes(), length.to_le_bytes(), [0; 4], label.to_le_bytes()].concat();
+        bytes.extend([id.to_le_bytes(), [0; 8]].concat());
+        bytes.extend(file.bytes());
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    };
+    let expected = [record(0.0, 0, "cat/a.jpg"), record(1.0, 1, "dog/b.PNG"), record(1.0, 2, "dog/c.jpeg")].concat();
+    assert_eq!(fs::read(folder.path().join("out.rec")).expect("written"), expected);
+}
+
+#[test]
+fn the_order_is_that_of_im2rec_and_every_image_is_read_back() {
+    let images: Vec<String> = (0..10).map(|number| format!("{}/{number}.jpg", number / 4)).collect();
+    let folder = folder(&images.iter().map(String::as_str).collect::<Vec<_>>());
+    let (status, stdout, stderr) = run(&mut pack(&folder, ""));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.starts_with("10 images of 3 classes, shuffled with seed 100, stored as they are: "), "{stdout}");
+    // python3 -c 'import random; a = list(range(10)); random.seed(100); random.shuffle(a); print(a)'
+    let order: [u64; 10] = [4, 0, 5, 9, 3, 1, 6, 8, 7, 2];
+    let expected = order.map(|id| (id, (id / 4) as f32, images[id as usize].clone()));
+    let record_file = [folder.path().join("out.rec")];
+    assert_eq!(items(&record_file, 1), expected);
+    assert_eq!(items(&record_file, 3), expected);
+    fs::remove_file(folder.path().join("out.idx")).expect("removed");
+    for parts in [1, 3, 4] {
+        assert_eq!(items(&record_file, parts), expected);
+    }
+    // The list that was written makes the same file again.
+    let before = fs::read(&record_file[0]).expect("written");
+    let (status, stdout, stderr) = run(&mut pack(&folder, "--list out.lst --force"));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.starts_with("10 images of 3 classes, in the order of out.lst, "), "{stdout}");
+    assert_eq!(fs::read(&record_file[0]).expect("written"), before);
+}
+
+#[test]
+fn what_is_wrong_is_said_and_leaves_nothing() {
+    let sound = ["a/1.jpg", "b/2.jpg"];
+    let list = |text: &'static str| {
+        let folder = folder(&sound);
+        fs::write(folder.path().join("my.lst"), text).expect("written");
+        folder
+    };
+    for (folder, options, code, reason) in [
+        (folder(&["a/1.jpg", "b/notes.txt"]), "", 1, "no images of images/b: an image ends with .jpg, "),
+        (folder(&["1.jpg"]), "", 1, "images has no folders: put the images of each class into a folder"),
+        (list("0\t1\n"), "--list my.lst", 1, "my.lst, line 1: \"0\\t1\" has 2 of at least 3 fields"),
+        (
+            list("0\t1\ta/1.jpg\n7\t1\ta/9.jpg\n"),
+            "--list my.lst",
+            1,
+            "image 7 of my.lst: images/a/9.jpg cannot be opened",
+        ),
+        (list("0\t1\ta\n"), "--list my.lst", 1, "image 0 of my.lst: images/a cannot be opened: it is a folder"),
+        (folder(&sound), "--list none.lst", 1, "none.lst cannot be opened: No such file"),
+        (folder(&sound), "--list a.lst --shuffle 7", 2, "cannot be used with"),
+        (folder(&sound), "--no-shuffle --shuffle 7", 2, "cannot be used with"),
+        (folder(&sound), "--recursive", 2, "tip: --recursive: leave it out: every folder in FOLDER is a class"),
+    ] {
+        let before = names(folder.path());
+        let error = refused(&mut pack(&folder, options), code);
+        assert!(error.contains(reason), "{options}: {error}");
+        assert_eq!(names(folder.path()), before, "{options}");
+    }
+    let folder = folder(&sound);
+    for (typed, reason) in [
+        ("pack none out.rec", "there is no folder none: name the one that holds a folder of images for each class"),
+        ("pack images out", "out does not end with .rec"),
+    ] {
+        let error = refused(ringmark(typed).current_dir(folder.path()), 2);
+        assert!(error.contains(reason), "{error}");
+    }
+    fs::write(folder.path().join("out.idx"), "mine").expect("written");
+    let error = refused(&mut pack(&folder, ""), 2);
+    assert!(error.contains("out.idx is there already: choose another name, or --force to replace it"), "{error}");
+    assert_eq!(names(folder.path()), ["images", "out.idx"]);
+    let error = refused(ringmark("pack images none/out.rec").current_dir(folder.path()), 1);
+    assert!(error.contains("none/out.rec cannot be written: No such file"), "{error}");
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_half_and_the_old_files() {
+    let folder = folder(&["a/0.jpg"]);
+    let (status, _, stderr) = run(&mut pack(&folder, ""));
+    assert_eq!(status, Some(0), "{stderr}");
+    let before = fs::read(folder.path().join("out.rec")).expect("written");
+    // 1.6 GB of one file: more than is written until the signal comes.
+    let image = folder.path().join("image");
+    fs::write(&image, vec![7; 400_000]).expect("written");
+    for number in 1..4000 {
+        symlink(&image, folder.path().join(format!("images/a/{number}.jpg"))).expect("linked");
+    }
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut command = pack(&folder, "--force");
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        wait_until("the file is being written", || names(folder.path()).iter().any(|name| name.ends_with(".part")));
+        kill(Pid::from_raw(command.id().cast_signed()), signal).expect("it runs");
+        let output = command.wait_with_output().expect("ended");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            (output.status.code(), error.as_ref()),
+            (Some(1), "ringmark: out.rec cannot be written: interrupted\n")
+        );
+        assert_eq!(names(folder.path()), ["image", "images", "out.idx", "out.lst", "out.rec"]);
+        assert_eq!(fs::read(folder.path().join("out.rec")).expect("there"), before);
+    }
+}
