@@ -221,7 +221,8 @@ fn codes_move_their_own_bytes_and_the_error_is_what_they_leave_out() {
                 (vec![LENET_CODE; 2], vec![LENET_CODE; 2], LENET_CODE)
             ),
             (_, "2bit:0.5") => {
-                let (out, back) = (LENET_CODE + 8 * 24, LENET_SUMS + 8 * 24);
+                // A header for each of eight arrays; the one of 400,000 values goes in four parts.
+                let (out, back) = (LENET_CODE + 11 * 24, LENET_SUMS + 11 * 24);
                 assert_eq!(counted, Some((vec![out, 0], vec![back, 0])), "rank 0 pushes for both");
                 assert_eq!((code.code.0, code.received.0), (LENET_CODE, LENET_SUMS));
             }
