@@ -195,7 +195,11 @@ fn a_circle_is_found_and_named() {
 fn packages_meet_only_in_record() {
     absent("src/launch", &["crate::read", "crate::cli"], &[]);
     absent("src/read", &["crate::launch", "crate::cli"], &[]);
-    absent("src/record", &["ringmark::", "ringmark_worker::"], &[]);
+    absent("src/record", &["ringmark::", "ringmark_input::", "ringmark_worker::"], &[]);
+    absent("src/input", &["ringmark::", "ringmark_worker::"], &[]);
+    // The command alone: figures are read and jobs are started without data.
+    absent("src/launch", &["ringmark_input::"], &[]);
+    absent("src/read", &["ringmark_input::"], &[]);
 }
 
 #[test]
@@ -221,7 +225,6 @@ fn inside_the_worker_imports_go_one_way() {
 #[test]
 fn each_tool_stays_in_its_module() {
     absent("src", &["unsafe "], &["src/worker/ffi", "src/input/ffi"]);
-    absent("src/input", &["tch::", "mpi::", "ringmark::", "ringmark_worker::"], &[]);
     absent(
         "src",
         &["clap::", "clap_"],
@@ -234,6 +237,7 @@ fn each_tool_stays_in_its_module() {
             "src/record/options/option_table.rs",
         ],
     );
+    absent("src/input", &["tch::", "mpi::", "torch"], &[]);
     absent("src", &["statrs"], &["src/record/stats"]);
     // The process environment: where a command line is made, and where libraries are told.
     absent(

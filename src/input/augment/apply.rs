@@ -2,7 +2,8 @@
 
 use anyhow::{Result, ensure};
 
-use super::{Geometry, Plan, warp};
+use super::plan::{Geometry, Plan};
+use super::warp;
 use crate::decode::{Pixels, Size};
 use crate::resize::{Part, Resizer};
 

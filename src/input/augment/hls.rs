@@ -1,6 +1,6 @@
 //! Hue, lightness and saturation: ImageRecordIter's jitter, in OpenCV's HLS of 8 bits (hue 0 to 180).
 
-use super::Generator;
+use super::generator::Generator;
 
 /// MXNet's level 2: `max_random_h`, `_l`, `_s`, each up to so much either way.
 const MAX: [f64; 3] = [36.0, 50.0, 50.0];

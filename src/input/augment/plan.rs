@@ -2,7 +2,10 @@
 
 use ringmark_record::dimension::image_input::{Augmentation, Interpolation};
 
-use super::{Distortion, Generator, HlsShift, Recipe, Resize};
+use super::generator::Generator;
+use super::hls::HlsShift;
+use super::recipe::{Normalization, Recipe, Resize};
+use super::warp::Distortion;
 use crate::decode::{Size, Wanted};
 use crate::resize::Part;
 
@@ -86,7 +89,7 @@ impl Recipe {
     /// Of the crop in the resized image: left and top, its centre where nothing is drawn.
     fn corner(&self, resized: Size, generator: Option<&mut Generator>) -> [usize; 2] {
         let room = [resized.width - self.size, resized.height - self.size];
-        match (generator, self.normalization == super::Normalization::MXNET) {
+        match (generator, self.normalization == Normalization::MXNET) {
             (Some(generator), _) => {
                 let top = generator.up_to(room[1]);
                 [generator.up_to(room[0]), top]

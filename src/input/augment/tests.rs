@@ -1,11 +1,10 @@
 //! Plans by their distributions, what is made of them by OpenCV's numbers.
 
-use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
+use ringmark_record::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
 use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use super::*;
 use crate::decode::{Pixels, Size};
-use crate::ffi::allocator;
 use crate::image::ImagePipeline;
 use crate::testing::{cases, difference, golden, numbers, png};
 
@@ -114,7 +113,7 @@ fn a_small_image_is_enlarged_until_its_shorter_edge_fits() {
 }
 
 #[test]
-fn imagenet_draws_as_torchvision() {
+fn imagenet_draws_areas_and_ratios_as_its_model() {
     let recipe = Recipe::training(Augmentation::Imagenet, 224);
     let plans = plans(&recipe, IMAGE);
     let area = plans.iter().map(part).map(|part| part.width * part.height / IMAGE.pixels() as f64);
@@ -243,9 +242,7 @@ fn only_libraries_allocate() {
         let recipe = Recipe::training(augmentation, 16);
         let mut slot = vec![0; recipe.bytes()];
         stage(&mut pipeline, &file, &recipe, &mut slot);
-        let before = allocator::allocated();
-        stage(&mut pipeline, &file, &recipe, &mut slot);
-        Some(allocator::allocated().0 - before.0)
+        Some(allocation_counter::measure(|| stage(&mut pipeline, &file, &recipe, &mut slot)).count_total)
     };
     let decode = |pipeline: &mut ImagePipeline, file: &[u8], recipe: &Recipe, _: &mut [u8]| {
         pipeline.decode(file, recipe, &mut Generator::of_image(0, 0, 0)).expect("an image");

@@ -1,6 +1,6 @@
 //! Rotation, shear and aspect ratio in one: ImageRecordIter's affine step, with OpenCV's bilinear warpAffine.
 
-use super::Generator;
+use super::generator::Generator;
 use crate::decode::Size;
 
 /// What is outside of the image: train_imagenet.py's `fill_value`.

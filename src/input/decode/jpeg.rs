@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memchr;
 
-use super::Size;
+use super::pixels::Size;
 
 /// SOI, and the first byte of the next marker.
 pub const START: [u8; 3] = [0xff, 0xd8, 0xff];

@@ -23,6 +23,7 @@
 
 mod cmyk;
 pub mod jpeg;
+mod pixels;
 mod png_file;
 mod scaling;
 mod turbojpeg;
@@ -35,41 +36,8 @@ use anyhow::{Context, Result, bail};
 use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
 
 pub use self::jpeg::JpegHeader;
+pub use self::pixels::{MAX_PIXELS, Pixels, Size};
 pub use self::scaling::Wanted;
-
-/// More pixels than this are refused before memory is taken: 256 MiB of RGB, where Pillow begins to warn of a
-/// "decompression bomb". The largest image of ImageNet has 12 million.
-pub const MAX_PIXELS: usize = 89_478_485;
-
-/// Width and height in pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
-    /// Pixels of a row.
-    pub width: usize,
-    /// Rows.
-    pub height: usize,
-}
-
-impl Size {
-    /// Pixels in all.
-    pub fn pixels(self) -> usize {
-        self.width * self.height
-    }
-
-    /// The shorter of both edges.
-    pub fn shorter(self) -> usize {
-        self.width.min(self.height)
-    }
-
-    fn check(self) -> Result<()> {
-        let Size { width, height } = self;
-        match width.checked_mul(height) {
-            Some(0) => bail!("its header names {width} x {height} pixels"),
-            Some(pixels) if pixels <= MAX_PIXELS => Ok(()),
-            _ => bail!("its header names {width} x {height} pixels, and more than {MAX_PIXELS} are not decoded"),
-        }
-    }
-}
 
 /// What the beginning of a file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,46 +78,6 @@ pub fn header(file: &[u8]) -> Result<Header> {
         file.len(),
         file.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
     );
-}
-
-/// Pixels of an image, RGB, rows without gaps. Memory for the largest so far is kept.
-#[derive(Debug)]
-pub struct Pixels {
-    bytes: Vec<u8>,
-    size: Size,
-}
-
-impl Default for Pixels {
-    fn default() -> Pixels {
-        Pixels { bytes: Vec::new(), size: Size { width: 0, height: 0 } }
-    }
-}
-
-impl Pixels {
-    /// Of the image that was decoded last.
-    pub fn size(&self) -> Size {
-        self.size
-    }
-
-    /// Three bytes a pixel.
-    pub fn rgb(&self) -> &[u8] {
-        &self.bytes[..3 * self.size.pixels()]
-    }
-
-    /// Room for an image; what it holds is of no account.
-    pub fn reset(&mut self, size: Size) -> &mut [u8] {
-        self.room(size, 3)
-    }
-
-    /// Room for an image of at least three bytes a pixel, whose first three per pixel will be the image.
-    fn room(&mut self, size: Size, channels: usize) -> &mut [u8] {
-        self.size = size;
-        let bytes = channels * size.pixels();
-        if self.bytes.len() < bytes {
-            self.bytes.resize(bytes, 0);
-        }
-        &mut self.bytes[..bytes]
-    }
 }
 
 /// Decodes images, one at a time. A thread has its own.

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use anyhow::{Context, Result, bail, ensure};
 use png::{ColorType, DecodeOptions, Decoder, Limits, Reader, Transformations};
 
-use super::{MAX_PIXELS, Pixels, Size};
+use super::pixels::{MAX_PIXELS, Pixels, Size};
 
 pub const SIGNATURE: [u8; 8] = [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n'];
 

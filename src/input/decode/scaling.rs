@@ -1,6 +1,6 @@
 //! At what fraction of its size a JPEG is decoded: 3/8 of it costs libjpeg-turbo a small inverse DCT for each 8 x 8 pixels.
 
-use super::Size;
+use super::pixels::Size;
 
 /// What an output needs of an image: a part of it, in its own pixels, and to how many pixels that part is resized.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,9 +6,10 @@ use std::sync::OnceLock;
 use anyhow::{Result, anyhow, bail, ensure};
 use memchr::memmem;
 
+use super::cmyk;
 use super::jpeg::{Colours, JpegHeader};
+use super::pixels::{Pixels, Size};
 use super::scaling::{self, Wanted};
-use super::{Pixels, Size, cmyk};
 use crate::ffi::turbojpeg::{Decompressor, LIBRARY, PixelFormat};
 
 /// A decompressor of libjpeg-turbo.

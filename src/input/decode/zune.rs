@@ -6,8 +6,8 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
-use super::Pixels;
 use super::jpeg::JpegHeader;
+use super::pixels::Pixels;
 
 /// As Cargo.toml pins it, which a test holds against Cargo.lock.
 pub const NAME: &str = "zune-jpeg 0.5.15";
