@@ -4,7 +4,7 @@ use ringmark_record::dimension::image_input::{Augmentation, Interpolation};
 
 use super::generator::Generator;
 use super::hls::HlsShift;
-use super::recipe::{Normalization, Recipe, Resize};
+use super::recipe::{Recipe, Resize};
 use super::warp::Distortion;
 use crate::decode::{Size, Wanted};
 use crate::resize::Part;
@@ -89,14 +89,14 @@ impl Recipe {
     /// Of the crop in the resized image: left and top, its centre where nothing is drawn.
     fn corner(&self, resized: Size, generator: Option<&mut Generator>) -> [usize; 2] {
         let room = [resized.width - self.size, resized.height - self.size];
-        match (generator, self.normalization == Normalization::MXNET) {
+        match (generator, self.resize) {
             (Some(generator), _) => {
                 let top = generator.up_to(room[1]);
                 [generator.up_to(room[0]), top]
             }
-            (None, true) => room.map(|room| room / 2),
-            // torchvision's CenterCrop rounds as Python does.
-            (None, false) => room.map(|room| (room as f64 / 2.0).round_ties_even() as usize),
+            (None, Resize::OnlyIfSmaller) => room.map(|room| room / 2),
+            // torchvision's CenterCrop, which follows its Resize, rounds as Python does.
+            (None, Resize::ShorterEdge(_)) => room.map(|room| (room as f64 / 2.0).round_ties_even() as usize),
         }
     }
 }

@@ -78,15 +78,17 @@ fn the_centre_is_where_each_program_has_it() {
         let part = part(&recipe.plan(image, &mut Generator::of_image(0, 0, 0)));
         [part.left, part.top, part.width, part.height]
     };
-    let packed = Size { width: 257, height: 256 };
-    // MXNet rounds 16.5 down, torchvision's CenterCrop to the even number.
-    assert_eq!(corner(Recipe::validation(Augmentation::Mxnet3, 224), packed), [16.0, 16.0, 224.0, 224.0]);
-    assert_eq!(corner(Recipe::validation(Augmentation::Mirror, 224), packed), [16.0, 16.0, 224.0, 224.0]);
-    assert_eq!(corner(Recipe::training(Augmentation::Mirror, 223), packed), [17.0, 16.0, 223.0, 223.0]);
+    let packed = Size { width: 259, height: 256 };
+    // MXNet rounds 17.5 down, torchvision's CenterCrop 59.5 to the even number.
+    assert_eq!(corner(Recipe::validation(Augmentation::Mxnet3, 224), packed), [17.0, 16.0, 224.0, 224.0]);
+    assert_eq!(corner(Recipe::validation(Augmentation::Mirror, 224), packed), [17.0, 16.0, 224.0, 224.0]);
+    assert_eq!(corner(Recipe::training(Augmentation::Mirror, 223), packed), [18.0, 16.0, 223.0, 223.0]);
     assert_eq!(
         corner(Recipe::training(Augmentation::None, 28), Size { width: 28, height: 28 }),
         [0.0, 0.0, 28.0, 28.0]
     );
+    let resized = Size { width: 343, height: 256 };
+    assert_eq!(corner(Recipe::validation(Augmentation::Imagenet, 224), resized), [60.0, 16.0, 224.0, 224.0]);
     // Resize(256) of 500 x 375 is 341 x 256; the crop begins at 58.5, which Python rounds to 58, and 16.
     let recipe = Recipe::validation(Augmentation::Imagenet, 224);
     assert_eq!((recipe.resize, recipe.normalization), (Resize::ShorterEdge(256), Normalization::TORCHVISION));
@@ -268,5 +270,5 @@ fn only_libraries_allocate() {
 }
 
 // For an output of 16 x 16: those for each of its pixels' weights grow with its edges.
-const RESIZE_ALLOCATIONS: usize = 100;
-const ZUNE_ALLOCATIONS: usize = 60;
+const RESIZE_ALLOCATIONS: u64 = 100;
+const ZUNE_ALLOCATIONS: u64 = 60;
