@@ -15,7 +15,7 @@ use crate::ffi::turbojpeg::{Decompressor, LIBRARY, PixelFormat};
 /// A decompressor of libjpeg-turbo.
 pub struct Turbojpeg {
     decompressor: Decompressor,
-    /// What an image of some edge can be decoded to: of the library's fractions those that it has fast code for.
+    /// What an image can be decoded to: those of the library's fractions that do not enlarge it.
     factors: Vec<scaling::Fraction>,
 }
 
