@@ -9,8 +9,9 @@
 //! (tests/golden/pixels.py).
 
 use anyhow::{Context, Result};
-use fast_image_resize::images::{CroppedImage, Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions};
+use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
 use ringmark_record::dimension::image_input::Interpolation;
 
 use crate::decode::Size;
@@ -83,12 +84,14 @@ impl Resizer {
             Interpolation::Bilinear => ResizeAlg::Interpolation(FilterType::Bilinear),
             Interpolation::Antialias => ResizeAlg::Convolution(FilterType::Bilinear),
         };
-        let image = ImageRef::new(size.width as u32, size.height as u32, rgb, PixelType::U8x3).with_context(context)?;
+        // By its type: code for the other types of pixels would be made here as well.
+        let image =
+            TypedImageRef::<U8x3>::from_buffer(size.width as u32, size.height as u32, rgb).with_context(context)?;
         let [width, height] = [output_size.width, output_size.height].map(|edge| edge as u32);
-        let mut output = Image::from_slice_u8(width, height, output, PixelType::U8x3).with_context(context)?;
+        let mut output = TypedImage::<U8x3>::from_buffer(width, height, output).with_context(context)?;
         let [left, top, width, height] =
             if part.is_cut_out { part.pixels(size) } else { Part::whole(size).pixels(size) };
-        let image = CroppedImage::new(&image, left, top, width, height).with_context(context)?;
+        let image = TypedCroppedImage::from_ref(&image, left, top, width, height).with_context(context)?;
         // Rounding must not lead out of the image.
         let start = |start: f64, first: u32| (start - f64::from(first)).max(0.0);
         let (left, top) = (start(part.left, left), start(part.top, top));
@@ -98,7 +101,7 @@ impl Resizer {
             part.width.min(f64::from(width) - left),
             part.height.min(f64::from(height) - top),
         );
-        self.inner.resize(&image, &mut output, &options).with_context(context)
+        self.inner.resize_typed(&image, &mut output, &options).with_context(context)
     }
 }
 

@@ -270,5 +270,5 @@ fn only_libraries_allocate() {
 }
 
 // For an output of 16 x 16: those for each of its pixels' weights grow with its edges.
-const RESIZE_ALLOCATIONS: u64 = 100;
-const ZUNE_ALLOCATIONS: u64 = 60;
+const RESIZE_ALLOCATIONS: u64 = 60;
+const ZUNE_ALLOCATIONS: u64 = 30;
