@@ -224,7 +224,7 @@ fn inside_the_worker_imports_go_one_way() {
 
 #[test]
 fn each_tool_stays_in_its_module() {
-    absent("src", &["unsafe "], &["src/worker/ffi"]);
+    absent("src", &["unsafe "], &["src/worker/ffi", "src/input/ffi"]);
     absent(
         "src",
         &["clap::", "clap_"],

@@ -66,7 +66,7 @@ fn every_synchronous_kv_store_trains_as_all_reduce_does() {
             _ => assert!(used.imbalance().expect("something is held") < 1.01, "{kv_store}: {held:?}"),
         }
         if servers > 0 {
-            // The ranks of a host push once; what is beyond the weights are the headers of some 60 parts.
+            // The ranks of a host push once; what is beyond the weights are the headers of some 150 parts.
             let (sent, received) = (&used.sent_by_rank, &used.received_by_rank);
             assert_eq!((sent[1].0, received[1].0), (0, 0), "{kv_store}");
             assert!((WEIGHTS..WEIGHTS + 5000).contains(&sent[0].0) && sent == received, "{kv_store}: {used:?}");

@@ -8,11 +8,25 @@
 //! | [`dataset`] | files or folders as items with labels, whatever their format |
 //! | [`shard`] | which part of the items a rank has |
 //! | [`pack`] | a folder of images as one RecordIO file |
+//! | [`decode`] | JPEG and PNG as RGB |
+//! | [`resize`] | another size, by either of two interpolations |
+//! | [`augment`] | what is cut, turned and shifted in an image before a step sees it |
+//! | [`image`] | the two stages of one image, decoding and augmenting |
 
+pub mod augment;
 pub mod byte_source;
 pub mod dataset;
+pub mod decode;
+mod ffi;
 pub mod format;
+pub mod image;
 pub mod pack;
 pub mod place;
 mod python_random;
+pub mod resize;
 pub mod shard;
+
+#[cfg(test)]
+mod speed;
+#[cfg(test)]
+mod testing;

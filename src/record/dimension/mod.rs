@@ -11,6 +11,7 @@
 //! | [`device`] | CPU or CUDA |
 //! | [`device_peak`] | what is published of a device's speed |
 //! | [`case`] | nodes and ranks a node: `1n8g` |
+//! | [`image_input`] | decoder, interpolation, augmentation |
 //! | [`operation`] | what ranks do together with their arrays |
 //! | [`phase`] | the parts of an iteration |
 //! | [`units`] | bytes, seconds, images/s, GB/s, TFLOP/s |
@@ -19,6 +20,7 @@ pub mod case;
 pub mod device;
 pub mod device_peak;
 pub mod dtype;
+pub mod image_input;
 pub mod kv_store;
 pub mod layout;
 pub mod model;

@@ -1,0 +1,56 @@
+//! A plan, carried out on pixels.
+
+use anyhow::{Result, ensure};
+
+use super::plan::{Geometry, Plan};
+use super::warp;
+use crate::decode::{Pixels, Size};
+use crate::resize::{Part, Resizer};
+
+/// Carries plans out, and keeps its memory for the next image. A thread has its own.
+#[derive(Debug, Default)]
+pub struct Augmenter {
+    resizer: Resizer,
+    resized: Pixels,
+    columns: Vec<[i32; 2]>,
+}
+
+impl Augmenter {
+    /// Fills `slot`, the image's place in the batch: height, width, RGB, a byte each. `pixels` are those of the stored image,
+    /// or of the same at a smaller size.
+    ///
+    /// # Errors
+    ///
+    /// Where `slot` does not have the plan's size.
+    pub fn apply(&mut self, plan: &Plan, pixels: &Pixels, slot: &mut [u8]) -> Result<()> {
+        let edge = plan.size;
+        ensure!(slot.len() == 3 * edge * edge, "an image of {edge} x {edge} pixels does not fill {} bytes", slot.len());
+        let source = (pixels.rgb(), pixels.size());
+        let output = Size { width: edge, height: edge };
+        match &plan.geometry {
+            Geometry::Part(part) => {
+                let part = part.scaled(plan.image, pixels.size());
+                self.resizer.resize(source, part, plan.interpolation, (&mut *slot, output))?;
+            }
+            Geometry::Warp { resized, distortion, left, top } => {
+                let source = if pixels.size() == *resized {
+                    source
+                } else {
+                    let room = self.resized.reset(*resized);
+                    self.resizer.resize(source, Part::whole(pixels.size()), plan.interpolation, (room, *resized))?;
+                    (self.resized.rgb(), *resized)
+                };
+                warp::warp(source, distortion, [*left, *top], (&mut *slot, edge), &mut self.columns);
+            }
+        }
+        if let Some(shift) = &plan.colours {
+            shift.apply(slot);
+        }
+        if plan.is_mirrored {
+            for row in slot.chunks_exact_mut(3 * edge) {
+                row.as_chunks_mut::<3>().0.reverse();
+            }
+        }
+        Ok(())
+    }
+}

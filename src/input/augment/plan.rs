@@ -1,0 +1,144 @@
+//! What is done to one image, from its size and its random numbers alone.
+
+use ringmark_record::dimension::image_input::{Augmentation, Interpolation};
+
+use super::generator::Generator;
+use super::hls::HlsShift;
+use super::recipe::{Recipe, Resize};
+use super::warp::Distortion;
+use crate::decode::{Size, Wanted};
+use crate::resize::Part;
+
+/// Of torchvision's RandomResizedCrop: the part of the image's area, the ratio of width to height, how often it tries.
+const AREA: [f64; 2] = [0.08, 1.0];
+const RATIO: [f64; 2] = [3.0 / 4.0, 4.0 / 3.0];
+const TRIES: usize = 10;
+
+/// What is done to one image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plan {
+    /// Of the image as it is stored.
+    pub image: Size,
+    /// Edge of the output.
+    pub size: usize,
+    /// Where the output's pixels are in the image.
+    pub geometry: Geometry,
+    /// Of every resizing.
+    pub interpolation: Interpolation,
+    /// How colours change.
+    pub colours: Option<HlsShift>,
+    /// Left becomes right.
+    pub is_mirrored: bool,
+}
+
+/// Where the output's pixels are in the image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Geometry {
+    /// This part of the stored image, resized to the output.
+    Part(Part),
+    /// Of the image at another size, distorted, the square at `left` and `top`.
+    Warp {
+        /// The image's size when it is distorted, and after.
+        resized: Size,
+        /// What is done to it.
+        distortion: Distortion,
+        /// Pixels left of the output.
+        left: usize,
+        /// Pixels above the output.
+        top: usize,
+    },
+}
+
+impl Recipe {
+    /// Draws what is done to an image of this size.
+    pub fn plan(&self, image: Size, generator: &mut Generator) -> Plan {
+        let resized = self.resized(image);
+        let crop = |corner| Geometry::Part(part(image, resized, corner, self.size));
+        let geometry = match self.augmentation {
+            Augmentation::None | Augmentation::Mirror => crop(self.corner(resized, None)),
+            Augmentation::Crop | Augmentation::Mxnet1 | Augmentation::Mxnet2 => {
+                crop(self.corner(resized, Some(generator)))
+            }
+            Augmentation::Imagenet => Geometry::Part(random_resized_crop(image, generator)),
+            Augmentation::Mxnet3 => {
+                let distortion = Distortion::draw(generator);
+                let [left, top] = self.corner(resized, Some(generator));
+                Geometry::Warp { resized, distortion, left, top }
+            }
+        };
+        let colours = match self.augmentation {
+            Augmentation::Mxnet2 | Augmentation::Mxnet3 => Some(HlsShift::draw(generator)),
+            _ => None,
+        };
+        let is_mirrored = match self.augmentation {
+            Augmentation::None | Augmentation::Crop => false,
+            _ => generator.coin(),
+        };
+        Plan { image, size: self.size, geometry, interpolation: self.interpolation, colours, is_mirrored }
+    }
+
+    fn resized(&self, image: Size) -> Size {
+        let shorter = match self.resize {
+            Resize::ShorterEdge(shorter) => shorter.max(self.size),
+            Resize::OnlyIfSmaller => image.shorter().max(self.size),
+        };
+        let edge = |edge: usize| shorter * edge / image.shorter();
+        Size { width: edge(image.width), height: edge(image.height) }
+    }
+
+    /// Of the crop in the resized image: left and top, its centre where nothing is drawn.
+    fn corner(&self, resized: Size, generator: Option<&mut Generator>) -> [usize; 2] {
+        let room = [resized.width - self.size, resized.height - self.size];
+        match (generator, self.resize) {
+            (Some(generator), _) => {
+                let top = generator.up_to(room[1]);
+                [generator.up_to(room[0]), top]
+            }
+            (None, Resize::OnlyIfSmaller) => room.map(|room| room / 2),
+            // torchvision's CenterCrop, which follows its Resize, rounds as Python does.
+            (None, Resize::ShorterEdge(_)) => room.map(|room| (room as f64 / 2.0).round_ties_even() as usize),
+        }
+    }
+}
+
+/// The square of `size` pixels at `corner` of the resized image, in pixels of the stored one.
+fn part(image: Size, resized: Size, [left, top]: [usize; 2], size: usize) -> Part {
+    let [left, top, size] = [left, top, size].map(|edge| edge as f64);
+    Part { left, top, width: size, height: size, is_cut_out: false }.scaled(resized, image)
+}
+
+/// torchvision's RandomResizedCrop.get_params, in its order.
+fn random_resized_crop(image: Size, generator: &mut Generator) -> Part {
+    let cut_out = |width: usize, height: usize, left: usize, top: usize| {
+        let [left, top, width, height] = [left, top, width, height].map(|edge| edge as f64);
+        Part { left, top, width, height, is_cut_out: true }
+    };
+    let round = |edge: f64| edge.round_ties_even() as usize;
+    for _ in 0..TRIES {
+        let area = image.pixels() as f64 * generator.between(AREA[0], AREA[1]);
+        let ratio = generator.between(RATIO[0].ln(), RATIO[1].ln()).exp();
+        let (width, height) = (round((area * ratio).sqrt()), round((area / ratio).sqrt()));
+        if (1..=image.width).contains(&width) && (1..=image.height).contains(&height) {
+            let top = generator.up_to(image.height - height);
+            let left = generator.up_to(image.width - width);
+            return cut_out(width, height, left, top);
+        }
+    }
+    let ratio = (image.width as f64 / image.height as f64).clamp(RATIO[0], RATIO[1]);
+    let width = image.width.min(round(image.height as f64 * ratio)).max(1);
+    let height = image.height.min(round(image.width as f64 / ratio)).max(1);
+    cut_out(width, height, (image.width - width) / 2, (image.height - height) / 2)
+}
+
+impl Plan {
+    /// What it needs of the image, where it needs less than every pixel of it.
+    pub fn wanted(&self) -> Option<Wanted> {
+        match self.geometry {
+            Geometry::Part(part) => Some(Wanted { part: [part.width, part.height], output: [self.size; 2] }),
+            Geometry::Warp { resized, .. } => Some(Wanted {
+                part: [self.image.width as f64, self.image.height as f64],
+                output: [resized.width, resized.height],
+            }),
+        }
+    }
+}

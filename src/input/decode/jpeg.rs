@@ -1,0 +1,175 @@
+//! The markers of a JPEG (ITU-T T.81, annex B), followed from its first byte to the end of the image, so that both decoders
+//! get the same files: whole ones, of a kind and size that both can. Not for pixels.
+
+use anyhow::{Context, Result, bail, ensure};
+use memchr::memchr;
+
+use super::pixels::Size;
+
+/// SOI, and the first byte of the next marker.
+pub const START: [u8; 3] = [0xff, 0xd8, 0xff];
+
+/// More scans than this are no photograph, but a file made to keep a decoder busy. Progressive files have about 10.
+const MAX_SCANS: usize = 100;
+
+/// What the components of a pixel are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colours {
+    /// One component.
+    Grayscale,
+    /// Three components, YCbCr or RGB.
+    Colour,
+    /// Four components: inverted inks, CMYK or YCCK, by Adobe's marker.
+    Inks,
+}
+
+/// What a JPEG says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JpegHeader {
+    /// As it is stored.
+    pub size: Size,
+    /// As they are stored.
+    pub colours: Colours,
+    /// Several scans, each of which makes the image better.
+    pub is_progressive: bool,
+    /// Scans, one or one for each component where it is not progressive.
+    pub scans: usize,
+    /// Where the image ends: behind EOI. What follows is no part of it.
+    pub end: usize,
+}
+
+/// Follows every marker of `file`.
+///
+/// # Errors
+///
+/// Where it is cut, with the byte and what stands there; where it is of a kind that is not decoded; where it names more
+/// pixels than are decoded, or than its bytes can hold.
+pub fn header(file: &[u8]) -> Result<JpegHeader> {
+    let mut frame: Option<Frame> = None;
+    let mut adobe = None;
+    let mut scans = 0;
+    // Behind SOI.
+    let mut place = 2;
+    loop {
+        let (marker, behind) = next_marker(file, place).with_context(|| match scans {
+            0 => format!("JPEG ends in its header, at byte {}: it has no image", file.len()),
+            scans => format!(
+                "JPEG ends in the middle of its {}, at byte {}: it was cut",
+                if frame.is_some_and(|frame| frame.is_progressive) {
+                    format!("scan {scans}")
+                } else {
+                    "scan".to_owned()
+                },
+                file.len()
+            ),
+        })?;
+        match marker {
+            0xd9 => {
+                let Some(Frame { size, colours, is_progressive }) = frame else {
+                    bail!("JPEG ends at byte {behind} without a frame: it has no image")
+                };
+                ensure!(scans > 0, "JPEG ends at byte {behind} without a scan: it has no image");
+                let colours = colours_of(colours, adobe)?;
+                return Ok(JpegHeader { size, colours, is_progressive, scans, end: behind });
+            }
+            // RST and TEM have no length.
+            0xd0..=0xd7 | 0x01 => place = behind,
+            0xd8 => bail!("JPEG begins again at byte {}: it is damaged", behind - 2),
+            _ => {
+                let segment = segment(file, marker, behind)?;
+                match marker {
+                    0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
+                        ensure!(frame.is_none(), "JPEG has a second frame at byte {}: only one is decoded", behind - 2);
+                        frame = Some(Frame::read(marker, segment, file.len())?);
+                    }
+                    0xda => {
+                        ensure!(frame.is_some(), "JPEG has a scan at byte {} before its frame", behind - 2);
+                        scans += 1;
+                        ensure!(scans <= MAX_SCANS, "JPEG has more than {MAX_SCANS} scans: no photograph has");
+                    }
+                    0xee if segment.starts_with(b"Adobe") => adobe = segment.get(11).copied(),
+                    _ => {}
+                }
+                place = behind + 2 + segment.len();
+            }
+        }
+    }
+}
+
+/// The next marker's second byte, and where it ends. What stands before it, a scan's data say, is passed over.
+fn next_marker(file: &[u8], mut place: usize) -> Option<(u8, usize)> {
+    loop {
+        place += memchr(0xff, file.get(place..)?)? + 1;
+        // Fill bytes.
+        while *file.get(place)? == 0xff {
+            place += 1;
+        }
+        match file[place] {
+            // A byte of data that is ff.
+            0 => place += 1,
+            marker => return Some((marker, place + 1)),
+        }
+    }
+}
+
+/// What a marker's segment holds, without its length.
+fn segment(file: &[u8], marker: u8, behind: usize) -> Result<&[u8]> {
+    let rest = &file[behind..];
+    let length = match rest {
+        [high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),
+        _ => bail!("JPEG ends at byte {}, behind its marker ff{marker:02x}: it was cut", file.len()),
+    };
+    ensure!(length >= 2, "JPEG's segment ff{marker:02x} at byte {} has length {length}: it is damaged", behind - 2);
+    rest.get(2..length).with_context(|| {
+        format!("JPEG ends at byte {}, inside its segment ff{marker:02x} of {length} bytes: it was cut", file.len())
+    })
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    size: Size,
+    /// Components.
+    colours: u8,
+    is_progressive: bool,
+}
+
+impl Frame {
+    /// `bytes` are those of the whole file.
+    fn read(marker: u8, segment: &[u8], bytes: usize) -> Result<Frame> {
+        let process = match marker {
+            0xc0..=0xc2 => None,
+            0xc3 | 0xc7 | 0xcb | 0xcf => Some("lossless"),
+            0xc5 | 0xc6 | 0xcd | 0xce => Some("hierarchical"),
+            _ => Some("with arithmetic coding"),
+        };
+        if let Some(process) = process {
+            bail!("JPEG is {process} (ff{marker:02x}): baseline and progressive are decoded");
+        }
+        let &[precision, h1, h0, w1, w0, colours, ..] = segment else {
+            bail!("JPEG's frame has {} bytes: it is damaged", segment.len())
+        };
+        ensure!(precision == 8, "JPEG has {precision} bits a sample: 8 are decoded");
+        let [width, height] = [[w1, w0], [h1, h0]].map(|edge| usize::from(u16::from_be_bytes(edge)));
+        let size = Size { width, height };
+        size.check()?;
+        // One bit at least for the first coefficient of each 8 x 8 pixels.
+        ensure!(
+            size.pixels() / 512 <= bytes,
+            "JPEG's header names {width} x {height} pixels, which {bytes} bytes cannot hold: it was cut"
+        );
+        Ok(Frame { size, colours, is_progressive: marker == 0xc2 })
+    }
+}
+
+/// `adobe` is the transform that Adobe's marker names.
+fn colours_of(components: u8, adobe: Option<u8>) -> Result<Colours> {
+    match (components, adobe) {
+        (1, _) => Ok(Colours::Grayscale),
+        (3, _) => Ok(Colours::Colour),
+        (4, Some(0 | 2)) => Ok(Colours::Inks),
+        (4, _) => bail!(
+            "JPEG has four components without Adobe's marker: whether its inks are inverted is not said; save it as RGB"
+        ),
+        _ => bail!("JPEG has {components} components: 1, 3 and 4 are decoded"),
+    }
+}

@@ -1,0 +1,81 @@
+//! PNG by the png crate: every colour type and depth to RGB.
+
+use std::io::Cursor;
+
+use anyhow::{Context, Result, bail, ensure};
+use png::{ColorType, DecodeOptions, Decoder, Limits, Reader, Transformations};
+
+use super::pixels::{MAX_PIXELS, Pixels, Size};
+
+pub const SIGNATURE: [u8; 8] = [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n'];
+
+/// From IHDR, the first chunk of every PNG.
+pub fn size(file: &[u8]) -> Result<Size> {
+    let Some(&[w3, w2, w1, w0, h3, h2, h1, h0]) = file.get(16..24).and_then(|edges| edges.first_chunk()) else {
+        bail!("PNG ends in its header, at byte {}: it was cut", file.len())
+    };
+    ensure!(&file[12..16] == b"IHDR", "PNG does not begin with IHDR: it is damaged");
+    let [width, height] = [[w3, w2, w1, w0], [h3, h2, h1, h0]].map(|edge| u32::from_be_bytes(edge) as usize);
+    let size = Size { width, height };
+    size.check()?;
+    // DEFLATE packs at most 1,032 bytes into one, and a byte has at most 8 pixels.
+    ensure!(
+        size.pixels() / (1_032 * 8) <= file.len(),
+        "PNG's header names {width} x {height} pixels, which {} bytes cannot hold: it was cut",
+        file.len()
+    );
+    Ok(size)
+}
+
+/// Decodes to RGB: palettes are looked up, grayscale is repeated, 16 bits lose their low byte, alpha is dropped.
+pub fn decode(file: &[u8], size: Size, pixels: &mut Pixels) -> Result<()> {
+    let mut options = DecodeOptions::default();
+    options.set_ignore_text_chunk(true);
+    options.set_ignore_iccp_chunk(true);
+    let mut decoder = Decoder::new_with_options(Cursor::new(file), options);
+    // For rows and tables: the image has a place.
+    decoder.set_limits(Limits { bytes: 4 * MAX_PIXELS });
+    decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
+    let mut reader = decoder.read_info().with_context(|| of(file))?;
+    let channels = match reader.output_color_type().0 {
+        ColorType::Grayscale => 1,
+        ColorType::GrayscaleAlpha => 2,
+        ColorType::Rgb => 3,
+        ColorType::Rgba => 4,
+        ColorType::Indexed => bail!("PNG's palette was not looked up"),
+    };
+    let room = pixels.room(size, channels.max(3));
+    let bytes = channels * size.pixels();
+    ensure!(reader.output_buffer_size() == Some(bytes), "PNG's rows do not have {} pixels", size.width);
+    reader.next_frame(&mut room[..bytes]).with_context(|| of(file))?;
+    finish(&mut reader).with_context(|| of(file))?;
+    to_rgb(room, size.pixels(), channels);
+    Ok(())
+}
+
+fn of(file: &[u8]) -> String {
+    format!("PNG of {} bytes is damaged or was cut", file.len())
+}
+
+/// Up to IEND, so that a PNG without its end is no image, as a JPEG without its end is none.
+fn finish(reader: &mut Reader<Cursor<&[u8]>>) -> Result<()> {
+    Ok(reader.finish()?)
+}
+
+/// In place: from the front where pixels shrink, from the back where they grow.
+fn to_rgb(room: &mut [u8], pixels: usize, channels: usize) {
+    match channels {
+        1 | 2 => {
+            for pixel in (0..pixels).rev() {
+                let gray = room[channels * pixel];
+                room[3 * pixel..3 * pixel + 3].fill(gray);
+            }
+        }
+        4 => {
+            for pixel in 0..pixels {
+                room.copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
+            }
+        }
+        _ => {}
+    }
+}

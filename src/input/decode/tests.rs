@@ -1,0 +1,291 @@
+//! Both decoders, on the same files: small ones by Pillow, and what is wrong with them.
+
+use std::fs;
+use std::path::Path;
+
+use png::{BitDepth, ColorType};
+use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
+
+use super::*;
+use crate::testing::{decode, decoders, difference, golden, png};
+
+/// Kinds of JPEG, each with its start of frame.
+const JPEGS: [(&str, u8); 7] = [
+    ("baseline.jpg", 0xc0),
+    ("progressive.jpg", 0xc2),
+    ("full.jpg", 0xc0),
+    ("grayscale.jpg", 0xc0),
+    ("inks.jpg", 0xc0),
+    ("rgb.jpg", 0xc0),
+    ("restart.jpg", 0xc0),
+];
+
+fn refusal(file: &[u8]) -> String {
+    let refusals: Vec<String> = decoders()
+        .iter_mut()
+        .map(|decoder| decode(decoder, file).map(|pixels| pixels.size()).expect_err(&decoder.name()))
+        .collect();
+    refusals.join("\n")
+}
+
+#[test]
+fn every_kind_of_jpeg_is_decoded_as_by_pillow() {
+    for mut decoder in decoders() {
+        for (name, frame) in JPEGS {
+            let file = golden(name);
+            assert!(file.windows(2).any(|marker| marker == [0xff, frame]), "{name}");
+            let pixels = decode(&mut decoder, &file).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let (expected, size) = png(&format!("{name}.png"));
+            assert_eq!(pixels.size(), size);
+            let difference = difference(pixels.rgb(), &expected);
+            println!("{}: {name} differs by {difference}", decoder.name());
+            // The inverse DCT differs by one here and there, the interpolation of chroma by some.
+            let is_subsampled = ["baseline.jpg", "progressive.jpg", "restart.jpg"].contains(&name);
+            let allowed = match (decoder.name().starts_with("zune"), is_subsampled) {
+                (true, true) => 8,
+                (true, false) => 3,
+                (false, _) => 1,
+            };
+            assert!(difference <= allowed, "{}: {name} differs by {difference}", decoder.name());
+        }
+    }
+}
+
+#[test]
+fn ycck_is_decoded_alike() {
+    // The inks' bytes, with Adobe's marker saying that the first three are YCbCr.
+    let mut file = golden("inks.jpg");
+    let adobe = memchr::memmem::find(&file, b"Adobe").expect("its marker");
+    assert_eq!(std::mem::replace(&mut file[adobe + 11], 2), 0);
+    let images: Vec<Pixels> = decoders().iter_mut().map(|decoder| decode(decoder, &file).expect("inks")).collect();
+    for image in &images[1..] {
+        let difference = difference(image.rgb(), images[0].rgb());
+        assert!(difference <= 6, "{difference}");
+    }
+    file[adobe] = b'a';
+    assert!(refusal(&file).contains("four components without Adobe's marker"), "{}", refusal(&file));
+}
+
+#[test]
+fn inks_become_the_product_of_themselves_and_black() {
+    let mut pixels = [255, 0, 100, 255, 255, 200, 1, 128, 10, 20, 30, 0];
+    cmyk::to_rgb(&mut pixels);
+    assert_eq!(pixels[..9], [255, 0, 100, 128, 100, 1, 0, 0, 0]);
+}
+
+#[test]
+fn every_kind_of_png_becomes_rgb() {
+    let mut decoder = decoders().swap_remove(0);
+    for name in ["png_palette.png", "png_gray.png", "png_gray_alpha.png", "png_alpha.png", "source.png"] {
+        let pixels = decode(&mut decoder, &golden(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (expected, size) = png(&if name == "source.png" { name.to_owned() } else { format!("{name}.png") });
+        assert_eq!((pixels.size(), pixels.rgb()), (size, &expected[..]), "{name}");
+    }
+}
+
+fn encoded(colour: ColorType, depth: BitDepth, data: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
+    encoder.set_color(colour);
+    encoder.set_depth(depth);
+    encoder.write_header().expect("a header").write_image_data(data).expect("its pixels");
+    file
+}
+
+#[test]
+fn a_png_of_16_bits_keeps_the_high_byte_and_of_few_bits_is_spread() {
+    let mut decoder = decoders().swap_remove(0);
+    let bytes: Vec<u8> = (0..48).map(|byte| byte * 5).collect();
+    let high = |step: usize| bytes.iter().step_by(step).copied().collect::<Vec<u8>>();
+    let rgb = decode(&mut decoder, &encoded(ColorType::Rgb, BitDepth::Sixteen, &bytes, (4, 2))).expect("a PNG");
+    assert_eq!(rgb.rgb(), high(2));
+    let gray = decode(&mut decoder, &encoded(ColorType::Grayscale, BitDepth::Sixteen, &bytes, (8, 3))).expect("a PNG");
+    assert_eq!(gray.rgb(), high(2).iter().flat_map(|gray| [*gray; 3]).collect::<Vec<u8>>());
+    let bits =
+        decode(&mut decoder, &encoded(ColorType::Grayscale, BitDepth::One, &[0b1010_0000], (4, 1))).expect("one");
+    assert_eq!(bits.rgb(), [255, 255, 255, 0, 0, 0, 255, 255, 255, 0, 0, 0]);
+}
+
+#[test]
+fn a_file_that_is_cut_is_an_error_wherever_it_is_cut() {
+    for name in JPEGS.map(|(name, _)| name).into_iter().chain(["source.png", "png_palette.png"]) {
+        let file = golden(name);
+        for part in 1..=10 {
+            let cut = &file[..file.len() * part / 11];
+            let refusal = refusal(cut);
+            assert!(
+                refusal.contains("cut") || refusal.contains("it has no image"),
+                "{name}, {} bytes: {refusal}",
+                cut.len()
+            );
+        }
+        for bytes in 0..file.len() {
+            header(&file[..bytes])
+                .and_then(|header| {
+                    let mut pixels = Pixels::default();
+                    decoders().swap_remove(0).decode(&file[..bytes], &header, None, &mut pixels)
+                })
+                .expect_err("it is cut");
+        }
+    }
+}
+
+#[test]
+fn the_byte_where_it_ends_is_named() {
+    let file = golden("baseline.jpg");
+    let refused = refusal(&file[..900]);
+    assert!(refused.contains("JPEG ends in the middle of its scan, at byte 900: it was cut"), "{refused}");
+    let file_of_scans = golden("progressive.jpg");
+    let last = memchr::memmem::rfind(&file_of_scans, &[0xff, 0xda]).expect("a scan");
+    let refused = refusal(&file_of_scans[..last + 15]);
+    assert!(refused.contains("JPEG ends in the middle of its scan "), "{refused}");
+    let refused = refusal(&file[..300]);
+    assert!(refused.contains("JPEG ends at byte 300, inside its segment ff"), "{refused}");
+}
+
+#[test]
+fn what_follows_the_image_is_no_part_of_it() {
+    let mut file = golden("baseline.jpg");
+    let expected = decode(&mut decoders()[0], &file).expect("whole");
+    file.extend(b"\0\0camera's own notes\xff\xd8\xff");
+    assert_eq!(decode(&mut decoders()[0], &file).expect("whole").rgb(), expected.rgb());
+}
+
+#[test]
+fn bytes_too_many_before_the_end_change_nothing() {
+    let file = golden("baseline.jpg");
+    let mut padded = file[..file.len() - 2].to_vec();
+    padded.extend([0; 40]);
+    padded.extend([0xff, 0xd9]);
+    for mut decoder in decoders() {
+        let expected = decode(&mut decoder, &file).expect("whole");
+        assert_eq!(decode(&mut decoder, &padded).expect("whole").rgb(), expected.rgb(), "{}", decoder.name());
+    }
+}
+
+#[test]
+fn an_end_in_the_middle_of_the_scan_is_an_error() {
+    let file = golden("full.jpg");
+    let mut cut = file[..file.len() * 7 / 10].to_vec();
+    cut.extend([0xff, 0xd9]);
+    for mut decoder in decoders() {
+        let name = decoder.name();
+        decode(&mut decoder, &cut).map(|pixels| pixels.size()).expect_err(&name);
+    }
+}
+
+#[test]
+fn what_is_no_image_is_named() {
+    assert!(refusal(b"").contains("no image: the file is empty"));
+    let text = refusal(b"Once upon a time");
+    assert!(
+        text.contains("neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 16 bytes begin with 4f 6e 63 65"),
+        "{text}"
+    );
+    assert!(refusal(&[0xff, 0xd8, 0xff]).contains("JPEG ends in its header, at byte 3"));
+}
+
+fn with_frame(change: impl Fn(&mut [u8])) -> Vec<u8> {
+    let mut file = golden("baseline.jpg");
+    let frame = file.windows(2).position(|marker| marker == [0xff, 0xc0]).expect("a frame");
+    change(&mut file[frame..]);
+    file
+}
+
+#[test]
+fn a_header_cannot_ask_for_more_memory_than_its_bytes_can_fill() {
+    let sized = |width: u16, height: u16| {
+        with_frame(|frame| {
+            frame[5..7].copy_from_slice(&height.to_be_bytes());
+            frame[7..9].copy_from_slice(&width.to_be_bytes());
+        })
+    };
+    let refused = refusal(&sized(65535, 65535));
+    assert!(refused.contains("names 65535 x 65535 pixels, and more than 89478485 are not decoded"), "{refused}");
+    let refused = refusal(&sized(5000, 5000));
+    assert!(refused.contains("names 5000 x 5000 pixels, which 1075 bytes cannot hold"), "{refused}");
+    assert!(refusal(&sized(0, 7)).contains("names 0 x 7 pixels"));
+    let mut png = golden("source.png");
+    png[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
+    assert!(refusal(&png).contains("names 65536 x 65536 pixels, and more"));
+}
+
+#[test]
+fn other_kinds_of_jpeg_are_refused_in_the_same_words() {
+    for (marker, words) in [(0xc3, "lossless"), (0xc9, "with arithmetic coding"), (0xc5, "hierarchical")] {
+        let refused = refusal(&with_frame(|frame| frame[1] = marker));
+        assert!(refused.contains(&format!("JPEG is {words} (ff{marker:02x})")), "{refused}");
+    }
+    assert!(refusal(&with_frame(|frame| frame[4] = 12)).contains("12 bits a sample"));
+    assert!(refusal(&with_frame(|frame| frame[9] = 2)).contains("2 components: 1, 3 and 4 are decoded"));
+}
+
+#[test]
+fn a_damaged_byte_never_panics_and_never_changes_the_size() {
+    for (name, _) in JPEGS {
+        let file = golden(name);
+        for place in (2..file.len()).step_by(7) {
+            let mut file = file.clone();
+            file[place] ^= 0x55;
+            for mut decoder in decoders() {
+                let Ok(header) = header(&file) else { continue };
+                let mut pixels = Pixels::default();
+                if decoder.decode(&file, &header, None, &mut pixels).is_ok() {
+                    assert_eq!(pixels.size(), header.size());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn scaled_decoding_keeps_a_pixel_for_each_of_the_output() {
+    let fractions: Vec<scaling::Fraction> =
+        (1..=16).filter_map(|numerator| scaling::Fraction::new(numerator, 8)).collect();
+    assert_eq!(fractions.len(), 8);
+    let size = Size { width: 500, height: 375 };
+    let wanted = |part, output| Wanted { part, output };
+    let smallest = |part, output| {
+        let Size { width, height } = scaling::smallest(size, wanted(part, output), &fractions);
+        (width, height)
+    };
+    assert_eq!(smallest([500.0, 375.0], [224, 224]), (313, 235));
+    assert_eq!(smallest([500.0, 375.0], [32, 32]), (63, 47));
+    assert_eq!(smallest([300.0, 300.0], [224, 224]), (375, 282));
+    assert_eq!(smallest([224.0, 224.0], [224, 224]), (500, 375));
+    assert_eq!(smallest([100.0, 300.0], [224, 224]), (500, 375));
+}
+
+#[test]
+fn a_scaled_image_looks_like_the_image() {
+    let Ok(mut decoder) = Decoder::new(DecoderChoice::Turbojpeg, Scaling::Allowed) else { return };
+    assert!(decoder.scales());
+    let file = golden("full.jpg");
+    let header = header(&file).expect("a JPEG");
+    let mut pixels = Pixels::default();
+    let wanted = Wanted { part: [36.0, 27.0], output: [18, 13] };
+    decoder.decode(&file, &header, Some(wanted), &mut pixels).expect("a smaller one");
+    assert_eq!(pixels.size(), Size { width: 18, height: 14 });
+    let mean = |bytes: &[u8]| bytes.iter().map(|byte| f64::from(*byte)).sum::<f64>() / bytes.len() as f64;
+    let whole = decode(&mut decoder, &file).expect("a JPEG");
+    assert!((mean(pixels.rgb()) - mean(whole.rgb())).abs() < 2.0);
+}
+
+#[test]
+fn decoders_have_names_with_versions() {
+    let lock = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock")).expect("Cargo.lock");
+    let (name, version) = zune::NAME.split_once(' ').expect("two words");
+    assert!(lock.contains(&format!("name = \"{name}\"\nversion = \"{version}\"")), "{}", zune::NAME);
+    assert_eq!(decoders()[0].name(), zune::NAME);
+    let auto = Decoder::new(DecoderChoice::Auto, Scaling::Off).expect("one of them").name();
+    match Decoder::new(DecoderChoice::Turbojpeg, Scaling::Off) {
+        Ok(turbojpeg) => {
+            assert_eq!(auto, turbojpeg.name());
+            assert!(auto.starts_with("libjpeg-turbo ") && auto.contains("(build "), "{auto}");
+        }
+        Err(error) => {
+            assert_eq!(auto, zune::NAME);
+            assert!(error.to_string().contains("install Debian's package libturbojpeg0"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The only folder of this package with `unsafe`.
+
+pub mod turbojpeg;

@@ -1,0 +1,176 @@
+//! A part of an image to another size, by one of two interpolations. Not for where the part comes from.
+//!
+//! | name | an output pixel is | as |
+//! |---|---|---|
+//! | `bilinear` | interpolated between the 2 x 2 pixels around its place, also where the output is smaller | OpenCV's INTER_LINEAR |
+//! | `antialias` | the mean, weighted by a triangle, of all pixels that it covers | Pillow's BILINEAR, torchvision's with antialias |
+//!
+//! Where the output is larger both are the same. Both differ from those libraries by rounding alone, 1 in 255
+//! (tests/golden/pixels.py).
+
+use anyhow::{Context, Result};
+use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
+use ringmark_record::dimension::image_input::Interpolation;
+
+use crate::decode::Size;
+
+/// A part of an image, in pixels from its left upper corner; between pixels too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part {
+    /// Pixels left of it.
+    pub left: f64,
+    /// Pixels above it.
+    pub top: f64,
+    /// Pixels of a row.
+    pub width: f64,
+    /// Rows.
+    pub height: f64,
+    /// Whether it is cut out before it is resized, so that pixels around it have no influence.
+    pub is_cut_out: bool,
+}
+
+impl Part {
+    /// The whole image.
+    pub fn whole(size: Size) -> Part {
+        Part { left: 0.0, top: 0.0, width: size.width as f64, height: size.height as f64, is_cut_out: false }
+    }
+
+    /// The same part of the same image at another size.
+    pub fn scaled(self, from: Size, to: Size) -> Part {
+        if from == to {
+            return self;
+        }
+        let [x, y] = [to.width as f64 / from.width as f64, to.height as f64 / from.height as f64];
+        Part { left: self.left * x, top: self.top * y, width: self.width * x, height: self.height * y, ..self }
+    }
+
+    /// The whole pixels that hold it: left, top, width, height.
+    fn pixels(&self, size: Size) -> [u32; 4] {
+        let edges = |start: f64, length: f64, limit: usize| {
+            let first = (start.floor().max(0.0) as usize).min(limit - 1);
+            // Rounding of a scaled part is no pixel.
+            let end = ((start + length - 1e-6).ceil() as usize).clamp(first + 1, limit);
+            [first as u32, (end - first) as u32]
+        };
+        let [left, width] = edges(self.left, self.width, size.width);
+        let [top, height] = edges(self.top, self.height, size.height);
+        [left, top, width, height]
+    }
+}
+
+/// Resizes, and keeps its memory for the next image.
+#[derive(Debug, Default)]
+pub struct Resizer {
+    inner: fast_image_resize::Resizer,
+}
+
+impl Resizer {
+    /// Resizes `part` of the image `rgb` to `output`, of `output_size`.
+    ///
+    /// # Errors
+    ///
+    /// Where a buffer is smaller than its size says, or the part is not inside the image.
+    pub fn resize(
+        &mut self,
+        (rgb, size): (&[u8], Size),
+        part: Part,
+        interpolation: Interpolation,
+        (output, output_size): (&mut [u8], Size),
+    ) -> Result<()> {
+        let context = || format!("{part:?} of {size:?} cannot be resized to {output_size:?}");
+        let algorithm = match interpolation {
+            Interpolation::Bilinear => ResizeAlg::Interpolation(FilterType::Bilinear),
+            Interpolation::Antialias => ResizeAlg::Convolution(FilterType::Bilinear),
+        };
+        // By its type: code for the other types of pixels would be made here as well.
+        let image =
+            TypedImageRef::<U8x3>::from_buffer(size.width as u32, size.height as u32, rgb).with_context(context)?;
+        let [width, height] = [output_size.width, output_size.height].map(|edge| edge as u32);
+        let mut output = TypedImage::<U8x3>::from_buffer(width, height, output).with_context(context)?;
+        let [left, top, width, height] =
+            if part.is_cut_out { part.pixels(size) } else { Part::whole(size).pixels(size) };
+        let image = TypedCroppedImage::from_ref(&image, left, top, width, height).with_context(context)?;
+        // Rounding must not lead out of the image.
+        let start = |start: f64, first: u32| (start - f64::from(first)).max(0.0);
+        let (left, top) = (start(part.left, left), start(part.top, top));
+        let options = ResizeOptions::new().resize_alg(algorithm).crop(
+            left,
+            top,
+            part.width.min(f64::from(width) - left),
+            part.height.min(f64::from(height) - top),
+        );
+        self.inner.resize_typed(&image, &mut output, &options).with_context(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{cases, difference, numbers, png};
+
+    fn resized(part: Part, interpolation: Interpolation, output_size: Size) -> Vec<u8> {
+        let (source, size) = png("source.png");
+        let mut output = vec![0; 3 * output_size.pixels()];
+        Resizer::default().resize((&source, size), part, interpolation, (&mut output, output_size)).expect("inside");
+        output
+    }
+
+    fn part([left, top, width, height]: [f64; 4], is_cut_out: bool) -> Part {
+        Part { left, top, width, height, is_cut_out }
+    }
+
+    fn size([width, height]: [f64; 2]) -> Size {
+        Size { width: width as usize, height: height as usize }
+    }
+
+    #[test]
+    fn antialias_is_pillows_bilinear() {
+        for (name, is_cut_out, cases) in [("antialias", false, cases("boxes")), ("cut", true, cases("cuts"))] {
+            for (number, case) in cases.iter().enumerate() {
+                let part = part(numbers(&case[0]), is_cut_out);
+                let output = resized(part, Interpolation::Antialias, size(numbers(&case[1])));
+                let difference = difference(&output, &png(&format!("{name}_{number}.png")).0);
+                assert!(difference <= 1, "{name}_{number} differs by {difference}");
+            }
+        }
+    }
+
+    #[test]
+    fn bilinear_is_opencvs() {
+        for (number, case) in cases("resizes").iter().enumerate() {
+            let whole = png("source.png").1;
+            let [left, top, width, height] = numbers(&case[1]);
+            let part = part([left, top, width, height], false).scaled(size(numbers(&case[0])), whole);
+            let output = resized(part, Interpolation::Bilinear, size([width, height]));
+            let difference = difference(&output, &png(&format!("bilinear_{number}.png")).0);
+            assert!(difference <= 1, "bilinear_{number} differs by {difference}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_same_size_is_copied() {
+        let (source, whole) = png("source.png");
+        for interpolation in [Interpolation::Bilinear, Interpolation::Antialias] {
+            let output = resized(part([3.0, 2.0, 5.0, 4.0], false), interpolation, Size { width: 5, height: 4 });
+            for (row, pixels) in output.chunks(15).enumerate() {
+                let start = 3 * ((2 + row) * whole.width + 3);
+                assert_eq!(pixels, &source[start..start + 15]);
+            }
+        }
+    }
+
+    #[test]
+    fn parts_between_pixels_at_the_edge_stay_inside() {
+        let (_, whole) = png("source.png");
+        for edge in [1usize, 2, 7, 35, 36] {
+            let scaled = Size { width: 36 * 3 / 8, height: 27 * 3 / 8 };
+            let part = Part::whole(whole).scaled(whole, Size { width: edge, height: edge });
+            let back = part.scaled(Size { width: edge, height: edge }, whole);
+            for is_cut_out in [false, true] {
+                resized(Part { is_cut_out, ..back }, Interpolation::Antialias, scaled);
+            }
+        }
+    }
+}
