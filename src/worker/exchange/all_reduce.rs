@@ -102,7 +102,7 @@ impl GradientExchange for AllReduce {
         self.reducer
     }
 
-    fn arrays(&mut self) -> ExchangeArrays {
+    fn arrays(&self) -> ExchangeArrays {
         let result = self.result.shallow_clone();
         ExchangeArrays { wire: self.reducer.wire(), result, in_place: self.in_place }
     }

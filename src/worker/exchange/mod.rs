@@ -80,7 +80,7 @@ pub trait GradientExchange {
     }
 
     /// Where the values lie.
-    fn arrays(&mut self) -> ExchangeArrays;
+    fn arrays(&self) -> ExchangeArrays;
 
     /// After backward, before [`finish`](GradientExchange::finish): what the exchange did in the meantime.
     fn in_backward(&mut self) -> InBackward {

@@ -12,7 +12,7 @@ use ringmark_record::host::heartbeat::Stage;
 use tch::{Kind, Tensor};
 
 use crate::benchmark::bandwidth::copied_weights::CopiedWeights;
-use crate::benchmark::bandwidth::messages::{element, place, timing, worse};
+use crate::benchmark::bandwidth::timing::{element, rank_among, timing, worse};
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
 use crate::exchange::memory;
 use crate::exchange::reducer::ReadyFrom;
@@ -70,7 +70,7 @@ impl<'a> GradientBench<'a> {
             memory::narrow(&weights, &range)
         };
         let tensors = lengths.iter().map(tensor).collect::<Result<_>>()?;
-        let place = place(config, world);
+        let place = rank_among(config, world);
         let values = Values::random(elements, place, memory::kind(config.exchange.wire), device)?;
         let copy = match config.optimizer {
             OptimizerChoice::None => None,

@@ -7,6 +7,7 @@ mod memory_limit;
 mod messages;
 mod moved;
 mod task;
+mod timing;
 mod values;
 
 use anyhow::Result;

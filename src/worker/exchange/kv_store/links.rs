@@ -303,13 +303,12 @@ impl Shared {
         loop {
             let header = Header::read(&mut input)?;
             match header.kind {
-                FrameKind::Weights | FrameKind::Sums => {
+                FrameKind::Answer => {
                     let part = self.parts.get(header.part as usize).filter(|part| part.server == number);
                     let elements = part.with_context(|| format!("it sent part {}", header.part))?.elements.clone();
-                    let form = if header.kind == FrameKind::Sums { self.answer } else { AnswerForm::Weights };
-                    let bytes = form.bytes(elements.len());
+                    let bytes = self.answer.bytes(elements.len());
                     ensure!(header.bytes == bytes as u64, "part {} came in {} bytes", header.part, header.bytes);
-                    match form {
+                    match self.answer {
                         AnswerForm::Weights => self.pulled.receive(elements, &mut input)?,
                         AnswerForm::Sums(sums) => {
                             packed.resize(bytes, 0);

@@ -200,7 +200,7 @@ impl GradientExchange for Owners {
         self.reducer
     }
 
-    fn arrays(&mut self) -> ExchangeArrays {
+    fn arrays(&self) -> ExchangeArrays {
         let in_place = lock(&self.exchange).backend.memory().in_place;
         ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place }
     }

@@ -22,13 +22,10 @@ pub enum FrameKind {
     Initial,
     /// Server: it has the first values of all its parts.
     Started,
-    /// Worker: gradients of a part, in the wire's type or as a code. The answer is [`Weights`](FrameKind::Weights), or
-    /// [`Sums`](FrameKind::Sums) where workers do the update.
+    /// Worker: gradients of a part, in the wire's type or as a code.
     Push,
-    /// Server: a part after an update, fp32.
-    Weights,
-    /// Server: what the codes of all workers say of a part, packed.
-    Sums,
+    /// Server: a part after an update, fp32, or where workers do the update what the codes of all of them say of it, packed.
+    Answer,
     /// Worker: it pushes no more, and wants every part as it is when nobody does, where the server holds weights.
     End,
     /// Server: what it did ([`ServerReport`], JSON), after the last part.
@@ -39,14 +36,13 @@ pub enum FrameKind {
     WorkerLost,
 }
 
-const KINDS: [FrameKind; 11] = [
+const KINDS: [FrameKind; 10] = [
     FrameKind::Hello,
     FrameKind::Welcome,
     FrameKind::Initial,
     FrameKind::Started,
     FrameKind::Push,
-    FrameKind::Weights,
-    FrameKind::Sums,
+    FrameKind::Answer,
     FrameKind::End,
     FrameKind::Report,
     FrameKind::Farewell,

@@ -223,12 +223,12 @@ impl Server<'_> {
         let step = self.request.rule.step(iteration, counts);
         let answer = Arc::new(part.update(receivers.clone(), step)?);
         heartbeat::count_progress();
-        let kind = if self.holds_weights { FrameKind::Weights } else { FrameKind::Sums };
         let bytes = part.answer_bytes() as u64;
+        let header = Header { kind: FrameKind::Answer, part: number, iteration, bytes };
         for receiver in receivers {
             part.pulled(receiver);
             self.sent += HEADER_BYTES as u64 + bytes;
-            self.send(receiver, Header { kind, part: number, iteration, bytes }, Payload::Array(answer.clone()));
+            self.send(receiver, header, Payload::Array(answer.clone()));
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl Server<'_> {
             let weights = Arc::new(part.snapshot()?);
             for receiver in 0..self.pushers.len() {
                 let bytes = part.answer_bytes() as u64;
-                let header = Header { kind: FrameKind::Weights, part: *number, iteration: 0, bytes };
+                let header = Header { kind: FrameKind::Answer, part: *number, iteration: 0, bytes };
                 self.send(receiver, header, Payload::Array(weights.clone()));
             }
         }

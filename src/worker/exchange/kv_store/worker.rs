@@ -139,7 +139,7 @@ impl GradientExchange for WithServers {
         self.reducer
     }
 
-    fn arrays(&mut self) -> ExchangeArrays {
+    fn arrays(&self) -> ExchangeArrays {
         ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place: false }
     }
 
