@@ -12,6 +12,7 @@
 //! | [`resize`] | another size, by either of two interpolations |
 //! | [`augment`] | what is cut, turned and shifted in an image before a step sees it |
 //! | [`image`] | the two stages of one image, decoding and augmenting |
+//! | [`loader`] | threads that make batches ahead of the steps that use them |
 
 pub mod augment;
 pub mod byte_source;
@@ -20,6 +21,7 @@ pub mod decode;
 mod ffi;
 pub mod format;
 pub mod image;
+pub mod loader;
 pub mod pack;
 pub mod place;
 mod python_random;

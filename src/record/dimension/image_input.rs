@@ -53,3 +53,13 @@ keyword_enum!(
         Mxnet3 = "mxnet-3",
     }
 );
+
+keyword_enum!(
+    /// What is done where an image of a data set is none.
+    BadImage {
+        /// The run ends, and names it.
+        Fail = "fail",
+        /// Another image of the batch stands in its place, and it is counted.
+        Skip = "skip",
+    }
+);

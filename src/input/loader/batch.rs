@@ -1,0 +1,112 @@
+//! A batch while its images are made, and when it is whole.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result};
+use bytes::BytesMut;
+use ringmark_record::dimension::image_input::BadImage;
+
+/// Pixels and labels of one step.
+#[derive(Debug)]
+pub struct Batch {
+    /// Counted over all epochs.
+    pub step: u64,
+    /// u8, `[images, height, width, channels]`.
+    pub pixels: BytesMut,
+    /// The class of every image.
+    pub labels: Vec<i64>,
+    /// The first images that are none of those an epoch's last batch is filled up with.
+    pub counted: u64,
+    /// Images that were none, each in whose place another of the batch stands.
+    pub skipped: Vec<Error>,
+}
+
+/// What threads did, summed over them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StageTimes {
+    /// Bytes from files.
+    pub read: Duration,
+    /// Pixels from bytes.
+    pub decode: Duration,
+    /// Crop, size and colours, into the batch.
+    pub augment: Duration,
+    /// Images that were read.
+    pub images: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+impl AddAssign for StageTimes {
+    fn add_assign(&mut self, other: StageTimes) {
+        self.read += other.read;
+        self.decode += other.decode;
+        self.augment += other.augment;
+        self.images += other.images;
+        self.bytes += other.bytes;
+    }
+}
+
+/// A batch whose images are made, or are still to be.
+pub(super) struct Growing {
+    pub(super) step: u64,
+    counted: u64,
+    /// What nobody took yet, from the first such image on.
+    rest: BytesMut,
+    taken: u64,
+    made: Vec<Option<(BytesMut, Result<i64>)>>,
+    missing: u64,
+}
+
+impl Growing {
+    pub(super) fn new(step: u64, counted: u64, images: u64, memory: BytesMut) -> Growing {
+        let made = (0..images).map(|_| None).collect();
+        Growing { step, counted, rest: memory, taken: 0, made, missing: images }
+    }
+
+    /// The number and the place of the next image, of so many bytes; `None` where all are taken.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<(u64, BytesMut)> {
+        (self.taken < self.made.len() as u64).then(|| {
+            self.taken += 1;
+            (self.taken - 1, self.rest.split_to(bytes))
+        })
+    }
+
+    /// Keeps an image, with its class or what is wrong with it; whether it was the last one.
+    pub(super) fn put(&mut self, slot: u64, place: BytesMut, label: Result<i64>) -> bool {
+        self.made[slot as usize] = Some((place, label));
+        self.missing -= 1;
+        self.is_whole()
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// Puts the images together, which lie side by side: nothing is copied but what stands in for a bad one, the next good
+    /// image of the batch.
+    pub(super) fn finish(self, bytes: usize, on_bad_image: BadImage) -> Result<Batch> {
+        let Growing { step, counted, made, .. } = self;
+        let (mut pixels, mut labels, mut skipped) = (BytesMut::new(), Vec::with_capacity(made.len()), Vec::new());
+        for (place, label) in made.into_iter().flatten() {
+            pixels.unsplit(place);
+            labels.push(match label {
+                Err(error) if on_bad_image == BadImage::Fail => return Err(error),
+                label => label.map_err(|error| skipped.push(error)).ok(),
+            });
+        }
+        let images = labels.len();
+        for bad in 0..images {
+            if labels[bad].is_none() {
+                let good = (1..images).map(|next| (bad + next) % images).find(|other| labels[*other].is_some());
+                let good = good.with_context(|| {
+                    let first = skipped.first().map(|error| format!("{error:#}")).unwrap_or_default();
+                    format!("none of the {images} images of step {step} is one; the first: {first}")
+                })?;
+                pixels.copy_within(good * bytes..(good + 1) * bytes, bad * bytes);
+                labels[bad] = labels[good];
+            }
+        }
+        Ok(Batch { step, pixels, labels: labels.into_iter().flatten().collect(), counted, skipped })
+    }
+}

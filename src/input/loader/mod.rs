@@ -1,0 +1,236 @@
+//! Batches of a data set, made by threads of their own ahead of the steps that use them. What a batch holds depends on the
+//! seed alone: not on the number of threads, nor on which of them is first.
+//!
+//! A thread takes the next image of the next batch, reads, decodes and augments it into that image's place in the batch.
+//! Memory is that of the batches which are ahead, and what each thread needs for one image.
+
+pub mod batch;
+pub mod order;
+mod worker;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result, ensure};
+use bytes::BytesMut;
+use ringmark_record::dimension::image_input::{BadImage, DecoderChoice, Scaling};
+
+use crate::augment::Recipe;
+use crate::dataset::Dataset;
+use crate::decode::Decoder;
+use crate::loader::batch::{Batch, Growing, StageTimes};
+use crate::loader::order::Order;
+use crate::loader::worker::Worker;
+
+/// How batches are made.
+#[derive(Debug, Clone, Copy)]
+pub struct LoaderConfig {
+    /// What is done to each image.
+    pub recipe: Recipe,
+    /// Of what is drawn for an image.
+    pub seed: u64,
+    /// 3 for RGB, 1 for gray.
+    pub channels: u32,
+    /// Labels are below it.
+    pub classes: u32,
+    /// Images of a batch.
+    pub images: u64,
+    /// Of JPEG files.
+    pub decoder: DecoderChoice,
+    /// Of JPEG files.
+    pub scaling: Scaling,
+    /// Threads that decode.
+    pub threads: usize,
+    /// Batches that may be ready before they are asked for.
+    pub ahead: usize,
+    /// What is done where an image is none.
+    pub on_bad_image: BadImage,
+}
+
+impl LoaderConfig {
+    /// Bytes of an image in a batch.
+    pub fn image_bytes(&self) -> usize {
+        self.channels as usize * self.recipe.size * self.recipe.size
+    }
+}
+
+/// Makes the batches of one rank.
+pub struct Loader {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    decoder: String,
+}
+
+/// What threads share.
+struct Shared {
+    dataset: Arc<Dataset>,
+    order: Order,
+    config: LoaderConfig,
+    state: Mutex<State>,
+    /// A batch has a place for it: threads wait for this.
+    may_begin: Condvar,
+    /// A batch is whole.
+    is_whole: Condvar,
+}
+
+struct State {
+    /// Batches that are begun, in the order of their steps; only the last may have images that nobody took.
+    growing: VecDeque<Growing>,
+    /// Memory of batches that were used.
+    free: Vec<BytesMut>,
+    next_step: u64,
+    times: StageTimes,
+    is_over: bool,
+}
+
+/// An image that a thread is to make.
+struct Ticket {
+    step: u64,
+    slot: u64,
+    place: BytesMut,
+}
+
+impl Loader {
+    /// Begins with the batch of `first_step`, counted over all epochs.
+    ///
+    /// # Errors
+    ///
+    /// Where turbojpeg is asked for and missing, or threads or batches are none.
+    pub fn start(dataset: Arc<Dataset>, order: Order, config: LoaderConfig, first_step: u64) -> Result<Loader> {
+        ensure!(config.threads > 0, "--decode-threads 0: there must be one");
+        ensure!(config.ahead > 0, "no batch may be made ahead: there must be one");
+        let decoder = Decoder::new(config.decoder, config.scaling)?.name();
+        let bytes = config.image_bytes() * usize::try_from(config.images).context("a batch of this size")?;
+        // One more is with the step that uses it.
+        let free = (0..=config.ahead).map(|_| BytesMut::zeroed(bytes)).collect();
+        let state = State {
+            growing: VecDeque::new(),
+            free,
+            next_step: first_step,
+            times: StageTimes::default(),
+            is_over: false,
+        };
+        let shared = Arc::new(Shared {
+            dataset,
+            order,
+            config,
+            state: Mutex::new(state),
+            may_begin: Condvar::new(),
+            is_whole: Condvar::new(),
+        });
+        let mut loader = Loader { shared, threads: Vec::new(), decoder };
+        for number in 0..config.threads {
+            let (shared, mut worker) = (loader.shared.clone(), Worker::new(&config)?);
+            let thread = thread::Builder::new().name(format!("decode {number}"));
+            let run = move || shared.make(&mut worker);
+            loader
+                .threads
+                .push(thread.spawn(run).with_context(|| format!("decode thread {number} cannot be started"))?);
+        }
+        Ok(loader)
+    }
+
+    /// Which library decodes JPEG, with its version.
+    pub fn decoder(&self) -> &str {
+        &self.decoder
+    }
+
+    /// The next batch, as soon as it is whole. Its memory comes back by [`give_back`](Loader::give_back).
+    ///
+    /// # Errors
+    ///
+    /// Where one of its images is none, and that is no image to be skipped, or none of them is one.
+    pub fn next_batch(&mut self) -> Result<Batch> {
+        let is_growing = |state: &mut State| !state.growing.front().is_some_and(Growing::is_whole) && !state.is_over;
+        let state = self.shared.is_whole.wait_while(self.shared.state(), is_growing);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        let whole = state.growing.pop_front_if(|growing| growing.is_whole());
+        drop(state);
+        let growing = whole.context("a thread that decodes has panicked")?;
+        growing.finish(self.shared.config.image_bytes(), self.shared.config.on_bad_image)
+    }
+
+    /// Takes back the memory of a batch that is not needed any more.
+    pub fn give_back(&mut self, batch: Batch) {
+        self.shared.state().free.push(batch.pixels);
+        self.shared.may_begin.notify_all();
+    }
+
+    /// What threads did since the start.
+    pub fn times(&self) -> StageTimes {
+        self.shared.state().times
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.shared.state().is_over = true;
+        self.shared.may_begin.notify_all();
+        // One that panicked has said so.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread's life.
+    fn make(&self, worker: &mut Worker) {
+        let _end = EndOfThread(self);
+        while let Some(mut ticket) = self.take() {
+            let draw = self.order.draw(ticket.step, ticket.slot);
+            let (made, times) = worker.make(&self.dataset, draw, &mut ticket.place);
+            let mut state = self.state();
+            state.times += times;
+            let growing = state.growing.iter_mut().find(|growing| growing.step == ticket.step);
+            let is_whole = growing.is_some_and(|growing| growing.put(ticket.slot, ticket.place, made));
+            drop(state);
+            if is_whole {
+                self.is_whole.notify_all();
+            }
+        }
+    }
+
+    /// The next image; waits for memory of a batch. `None` when the loader goes.
+    fn take(&self) -> Option<Ticket> {
+        let mut state = self.state();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            if let Some(growing) = state.growing.back_mut()
+                && let Some((slot, place)) = growing.take(self.config.image_bytes())
+            {
+                return Some(Ticket { step: growing.step, slot, place });
+            }
+            match state.free.pop() {
+                Some(memory) => {
+                    let step = state.next_step;
+                    state.next_step += 1;
+                    let growing = Growing::new(step, self.order.images_of(step), self.config.images, memory);
+                    state.growing.push_back(growing);
+                }
+                None => state = self.may_begin.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// A thread that panics leaves a batch that nobody finishes: all end.
+struct EndOfThread<'a>(&'a Shared);
+
+impl Drop for EndOfThread<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.state().is_over = true;
+            self.0.is_whole.notify_all();
+            self.0.may_begin.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

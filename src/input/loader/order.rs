@@ -1,0 +1,172 @@
+//! Which items come in which step, for every rank the same: pure. A step's joined batch is what one rank with as many images
+//! would have, so that the number of ranks changes nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Result, ensure};
+
+use crate::augment::Generator;
+
+/// An item, and the epoch in which it is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draw {
+    /// From 0.
+    pub epoch: u64,
+    /// In the data set.
+    pub item: u64,
+}
+
+/// A rank's part of every joined batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Images of all ranks together.
+    pub joined: u64,
+    /// Number of this rank's first one among them.
+    pub first: u64,
+    /// Images of this rank.
+    pub images: u64,
+}
+
+/// The order of items, epoch after epoch.
+#[derive(Debug)]
+pub struct Order {
+    items: u64,
+    /// `None` is the order in which they are stored.
+    shuffle: Option<u64>,
+    share: Share,
+    /// Of the epochs that were asked for last.
+    shuffled: Mutex<Vec<(u64, Arc<[u32]>)>>,
+}
+
+/// Epochs whose orders are kept: threads are at most one apart.
+const KEPT: usize = 2;
+
+impl Order {
+    /// Of so many items, shuffled anew in every epoch by a seed, or as they are stored.
+    ///
+    /// # Errors
+    ///
+    /// Without items, of more than 2^32, and for a share that is none of the joined batch.
+    pub fn new(items: u64, shuffle: Option<u64>, share: Share) -> Result<Order> {
+        ensure!((1..=1 << 32).contains(&items), "{items} items have no order of training: there must be 1 to 2^32");
+        ensure!(
+            share.images > 0 && share.first + share.images <= share.joined,
+            "images {} to {} are none of a joined batch of {}",
+            share.first,
+            share.first + share.images,
+            share.joined
+        );
+        Ok(Order { items, shuffle, share, shuffled: Mutex::default() })
+    }
+
+    /// Steps of an epoch: the last one is filled up from the epoch's first items, as MXNet's `round_batch` does.
+    pub fn steps(&self) -> u64 {
+        self.items.div_ceil(self.share.joined)
+    }
+
+    /// Images of this rank in a step that are none of those it is filled up with: an epoch has each item once.
+    pub fn images_of(&self, step: u64) -> u64 {
+        let first = step % self.steps() * self.share.joined + self.share.first;
+        self.items.saturating_sub(first).min(self.share.images)
+    }
+
+    /// What image `slot` of this rank is in `step`, counted over all epochs.
+    pub fn draw(&self, step: u64, slot: u64) -> Draw {
+        let (epoch, step) = (step / self.steps(), step % self.steps());
+        let place = (step * self.share.joined + self.share.first + slot) % self.items;
+        let item = match self.shuffle {
+            Some(seed) => u64::from(self.shuffled(seed, epoch)[place as usize]),
+            None => place,
+        };
+        Draw { epoch, item }
+    }
+
+    fn shuffled(&self, seed: u64, epoch: u64) -> Arc<[u32]> {
+        let mut kept = self.shuffled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, order)) = kept.iter().find(|(of, _)| *of == epoch) {
+            return order.clone();
+        }
+        let order: Arc<[u32]> = shuffle(self.items, seed, epoch).into();
+        if kept.len() == KEPT {
+            kept.remove(0);
+        }
+        kept.push((epoch, order.clone()));
+        order
+    }
+}
+
+/// Fisher and Yates (Knuth, volume 2, 3.4.2 P), by random numbers that are no image's.
+fn shuffle(items: u64, seed: u64, epoch: u64) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..=(items - 1) as u32).collect();
+    let mut generator = Generator::of_image(seed, epoch, u64::MAX);
+    for last in (1..order.len()).rev() {
+        order.swap(last, generator.up_to(last));
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn epoch(items: u64, ranks: u64, images: u64, epoch: u64) -> Vec<Vec<u64>> {
+        let share = |rank| Share { joined: ranks * images, first: rank * images, images };
+        let orders: Vec<Order> =
+            (0..ranks).map(|rank| Order::new(items, Some(7), share(rank)).expect("a share")).collect();
+        let steps = orders[0].steps();
+        let joined = |step| -> Vec<u64> {
+            let of_rank = |order: &Order| -> Vec<u64> {
+                (0..images).map(|slot| order.draw(epoch * steps + step, slot)).map(|draw| draw.item).collect()
+            };
+            orders.iter().flat_map(of_rank).collect()
+        };
+        (0..steps).map(joined).collect()
+    }
+
+    #[test]
+    fn ranks_have_together_what_one_has_alone() {
+        for number in [0, 3] {
+            let alone = epoch(1003, 1, 12, number);
+            for ranks in [2, 3, 4] {
+                assert_eq!(epoch(1003, ranks, 12 / ranks, number), alone, "{ranks} ranks");
+            }
+        }
+        assert_ne!(epoch(1003, 1, 12, 0), epoch(1003, 1, 12, 1));
+    }
+
+    #[test]
+    fn an_epoch_has_every_item_once_and_is_filled_up_from_its_start() {
+        for (ranks, images) in [(1, 12), (3, 4), (4, 5)] {
+            let all = epoch(103, ranks, images, 2).concat();
+            let mut times: BTreeMap<u64, usize> = BTreeMap::new();
+            all[..103].iter().for_each(|item| *times.entry(*item).or_default() += 1);
+            assert!(times.len() == 103 && times.values().all(|times| *times == 1), "{ranks} ranks");
+            assert_eq!(all[103..], all[..all.len() - 103]);
+        }
+        let share = |first| Share { joined: 8, first, images: 4 };
+        let order = |first| Order::new(13, None, share(first)).expect("a share");
+        let counted = |first: u64| (0..4).map(|step| order(first).images_of(step)).collect::<Vec<_>>();
+        assert_eq!((counted(0), counted(4)), (vec![4, 4, 4, 4], vec![4, 1, 4, 1]));
+        assert_eq!(order(4).draw(1, 0), Draw { epoch: 0, item: 12 });
+        assert_eq!(order(4).draw(1, 1), Draw { epoch: 0, item: 0 });
+        assert_eq!(order(0).draw(2, 1), Draw { epoch: 1, item: 1 });
+    }
+
+    #[test]
+    fn an_order_is_as_likely_as_another() {
+        // Each of six orders of three items, of 6,000 epochs: five deviations are 145.
+        let mut times: BTreeMap<Vec<u32>, i32> = BTreeMap::new();
+        (0..6000).for_each(|epoch| *times.entry(shuffle(3, 1, epoch)).or_default() += 1);
+        assert!(times.len() == 6 && times.values().all(|times| (times - 1000).abs() < 145), "{times:?}");
+    }
+
+    #[test]
+    fn what_is_no_share_is_refused() {
+        let share = Share { joined: 8, first: 6, images: 4 };
+        let error = Order::new(10, None, share).expect_err("refused").to_string();
+        assert_eq!(error, "images 6 to 10 are none of a joined batch of 8");
+        assert!(Order::new(0, None, Share { first: 0, ..share }).is_err());
+    }
+}

@@ -1,0 +1,183 @@
+//! Batches of real files: what is in them, whoever made them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringmark_record::dimension::image_input::{Augmentation, Interpolation};
+
+use super::*;
+use crate::format::{image_record, record_io};
+use crate::loader::order::Share;
+use crate::testing::golden;
+
+/// `count` records with their index, of image files in turn; the label is the number of the record.
+fn records(folder: &Path, count: u64, files: &[Vec<u8>]) -> Arc<Dataset> {
+    let (mut bytes, mut record, mut index) = (Vec::new(), Vec::new(), String::new());
+    for id in 0..count {
+        index += &format!("{id}\t{}\n", bytes.len());
+        image_record::write(id, &[id as f32], &files[id as usize % files.len()], &mut record);
+        record_io::write_record(&record, &mut bytes).expect("memory takes it");
+    }
+    let path: PathBuf = folder.join("train.rec");
+    fs::write(&path, bytes).expect("written");
+    fs::write(path.with_extension("idx"), index).expect("written");
+    Arc::new(Dataset::open(&[path]).expect("records"))
+}
+
+fn config(augmentation: Augmentation, images: u64, threads: usize) -> LoaderConfig {
+    LoaderConfig {
+        recipe: Recipe { interpolation: Interpolation::Antialias, ..Recipe::training(augmentation, 16) },
+        seed: 7,
+        channels: 3,
+        classes: 1000,
+        images,
+        decoder: DecoderChoice::Zune,
+        scaling: Scaling::Off,
+        threads,
+        ahead: 2,
+        on_bad_image: BadImage::Fail,
+    }
+}
+
+fn order(items: u64, joined: u64, first: u64, images: u64) -> Order {
+    Order::new(items, Some(7), Share { joined, first, images }).expect("a share")
+}
+
+/// Pixels and labels of the steps from `first` to `end`.
+fn batches(
+    dataset: &Arc<Dataset>,
+    order: Order,
+    config: LoaderConfig,
+    first: u64,
+    end: u64,
+) -> Vec<(Vec<u8>, Vec<i64>)> {
+    let mut loader = Loader::start(dataset.clone(), order, config, first).expect("it starts");
+    let next = |step| {
+        let batch = loader.next_batch().expect("sound images");
+        assert_eq!((batch.step, batch.skipped.len()), (step, 0));
+        let content = (batch.pixels.to_vec(), batch.labels.clone());
+        loader.give_back(batch);
+        content
+    };
+    (first..end).map(next).collect()
+}
+
+fn images() -> Vec<Vec<u8>> {
+    ["baseline.jpg", "progressive.jpg", "grayscale.jpg", "png_palette.png"].map(golden).to_vec()
+}
+
+#[test]
+fn the_number_of_threads_and_where_it_begins_change_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset = records(folder.path(), 20, &images());
+    // Three steps an epoch, so that steps 0 to 7 are of three epochs.
+    let made =
+        |threads, first| batches(&dataset, order(20, 8, 0, 8), config(Augmentation::Imagenet, 8, threads), first, 8);
+    let alone = made(1, 0);
+    for threads in [2, 5] {
+        assert_eq!(made(threads, 0), alone, "{threads} threads");
+    }
+    assert_eq!(made(3, 5), alone[5..], "as if it had gone on");
+    assert_ne!(alone[0].0, alone[3].0, "another epoch");
+}
+
+#[test]
+fn ranks_have_together_what_one_has_and_every_record_once_an_epoch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset = records(folder.path(), 50, &images());
+    let of_rank = |ranks, rank| {
+        let images = 12 / ranks;
+        batches(&dataset, order(50, 12, rank * images, images), config(Augmentation::Mxnet2, images, 2), 0, 5)
+    };
+    let alone = of_rank(1, 0);
+    for ranks in [3, 4] {
+        let of_all: Vec<_> = (0..ranks).map(|rank| of_rank(ranks, rank)).collect();
+        for step in 0..5 {
+            let labels: Vec<i64> = of_all.iter().flat_map(|of_rank| of_rank[step].1.clone()).collect();
+            assert_eq!(labels, alone[step].1, "{ranks} ranks, step {step}");
+            let pixels: Vec<u8> = of_all.iter().flat_map(|of_rank| of_rank[step].0.clone()).collect();
+            assert_eq!(pixels, alone[step].0, "{ranks} ranks, step {step}");
+        }
+    }
+    let mut times: BTreeMap<i64, usize> = BTreeMap::new();
+    let labels = alone.iter().flat_map(|(_, labels)| labels).take(50);
+    labels.for_each(|label| *times.entry(*label).or_default() += 1);
+    assert!(times.len() == 50 && times.values().all(|times| *times == 1), "{times:?}");
+}
+
+#[test]
+fn a_bad_image_is_named_or_another_stands_in_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cut = golden("baseline.jpg")[..500].to_vec();
+    let dataset = records(folder.path(), 12, &[golden("baseline.jpg"), cut.clone(), golden("grayscale.jpg")]);
+    let in_order = || Order::new(12, None, Share { joined: 6, first: 0, images: 6 }).expect("a share");
+    let mut loader =
+        Loader::start(dataset.clone(), in_order(), config(Augmentation::None, 6, 3), 0).expect("it starts");
+    let error = format!("{:#}", loader.next_batch().expect_err("images 1 and 4 are cut"));
+    assert!(error.contains("train.rec, byte ") && error.contains("not a JPEG that can be decoded"), "{error}");
+
+    let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 6, 3) };
+    let mut loader = Loader::start(dataset, in_order(), skipping, 0).expect("it starts");
+    let batch = loader.next_batch().expect("the others are sound");
+    assert_eq!((batch.labels.as_slice(), batch.skipped.len()), (&[0, 2, 2, 3, 5, 5][..], 2));
+    let image = |number: usize| &batch.pixels[number * 16 * 16 * 3..(number + 1) * 16 * 16 * 3];
+    assert!(image(1) == image(2) && image(4) == image(5) && image(0) != image(2));
+
+    let other = tempfile::tempdir().expect("a folder");
+    let all_bad = records(other.path(), 12, &[cut]);
+    let mut loader = Loader::start(all_bad, in_order(), skipping, 0).expect("it starts");
+    let error = format!("{:#}", loader.next_batch().expect_err("none is sound"));
+    assert!(error.starts_with("none of the 6 images of step 0 is one; the first: "), "{error}");
+}
+
+#[test]
+fn no_more_batches_are_made_than_may_be_ahead() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset = records(folder.path(), 40, &images());
+    let mut loader =
+        Loader::start(dataset, order(40, 4, 0, 4), config(Augmentation::None, 4, 2), 0).expect("it starts");
+    let first = loader.next_batch().expect("sound");
+    let made = |loader: &Loader| loader.times().images;
+    // One is here and two are ahead; a thread that had begun a fourth would have counted it long ago.
+    while made(&loader) < 12 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(made(&loader), 12);
+    loader.give_back(first);
+    while made(&loader) < 16 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let times = loader.times();
+    assert!(times.bytes > 16 * 100 && times.decode > Duration::ZERO && times.read > Duration::ZERO, "{times:?}");
+}
+
+#[test]
+fn arrays_of_pixels_go_as_they_are_and_only_where_they_fit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, head: &[u8], values: &[u8]| {
+        fs::write(folder.path().join(name), [head, values].concat()).expect("written");
+    };
+    let pixels: Vec<u8> = (0..5 * 4).collect();
+    write("train-images-idx3-ubyte", &[0, 0, 8, 3, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0, 2], &pixels);
+    write("train-labels-idx1-ubyte", &[0, 0, 8, 1, 0, 0, 0, 5], &[3, 1, 4, 1, 5]);
+    let dataset = Arc::new(Dataset::open(&[folder.path().to_owned()]).expect("MNIST's arrays"));
+    let in_order = || Order::new(5, None, Share { joined: 5, first: 0, images: 5 }).expect("a share");
+    let gray = LoaderConfig {
+        channels: 1,
+        classes: 10,
+        recipe: Recipe::training(Augmentation::None, 2),
+        ..config(Augmentation::None, 5, 2)
+    };
+    assert_eq!(batches(&dataset, in_order(), gray, 0, 1), [(pixels, vec![3, 1, 4, 1, 5])]);
+    for (wrong, reason) in [
+        (LoaderConfig { classes: 5, ..gray }, "label 5 is none of the classes 0 to 4"),
+        (LoaderConfig { channels: 3, ..gray }, "2 x 2 pixels of 1 channel, and the network takes 2 x 2 of 3"),
+    ] {
+        let mut loader = Loader::start(dataset.clone(), in_order(), wrong, 0).expect("it starts");
+        let error = format!("{:#}", loader.next_batch().expect_err(reason));
+        assert!(error.contains(reason), "{error}");
+    }
+}

@@ -1,0 +1,61 @@
+//! What every rank timed and found, brought together: of sizes and of gradients alike.
+
+use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::bandwidth::record::Timing;
+use ringmark_record::benchmark::exchange::BackendChoice;
+use ringmark_record::dimension::units::Seconds;
+use tch::Kind;
+
+use crate::benchmark::bandwidth::values::Deviation;
+use crate::job::world::World;
+
+/// This rank among those that exchange: ranks that exchange nothing are each alone.
+pub fn rank_among(config: &BandwidthConfig, world: &World) -> (u32, u32) {
+    match config.exchange.backend {
+        BackendChoice::None => (0, 1),
+        _ => (world.rank(), world.ranks()),
+    }
+}
+
+/// What nccl-tests calls the type.
+pub fn element(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Half => "half",
+        Kind::BFloat16 => "bfloat16",
+        _ => "float",
+    }
+}
+
+/// Brings all ranks' samples together.
+pub fn timing(seconds: &[f64], deviations: &[Deviation], is_checked: bool, world: &World) -> Timing {
+    let seconds = world.gather(seconds).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();
+    let wrong: u64 = deviations.iter().map(|deviation| deviation.wrong).sum();
+    let all_wrong: f64 = world.gather(&[wrong as f64]).concat().iter().sum();
+    let errors: Vec<f64> = deviations.iter().map(|deviation| deviation.error).collect();
+    let of_ranks = world.gather(&errors);
+    let worst = |iteration: usize| of_ranks.iter().map(|rank| rank[iteration]).fold(0.0, worse);
+    Timing {
+        seconds,
+        in_a_row: Vec::new(),
+        wrong: is_checked.then_some(all_wrong as u64),
+        error: (0..errors.len()).map(worst).collect(),
+    }
+}
+
+/// The larger of two errors; NaN is the largest.
+pub fn worse(one: f64, other: f64) -> f64 {
+    if one.is_nan() || other <= one { one } else { other }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_destroyed_sum_is_not_outweighed() {
+        for errors in [[f64::NAN, 1e-8, 0.0], [1e-8, f64::NAN, 0.0], [0.0, 1e-8, f64::NAN]] {
+            assert!(errors.into_iter().fold(0.0, worse).is_nan());
+        }
+        assert_eq!([1e-8, 1e-3, 0.0].into_iter().fold(0.0, worse), 1e-3);
+    }
+}
