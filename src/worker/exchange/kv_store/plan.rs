@@ -21,7 +21,8 @@ pub struct PlannedPart {
 }
 
 /// Values of a part where parts of an array may be of different moments while a step lasts: a part is answered when all workers
-/// have pushed it whole, so that long ones leave links idle at the start and at the end of an exchange.
+/// have pushed it whole, so that long ones leave links idle at the start and at the end of an exchange. A power of two: the end
+/// of a part is rounded otherwise than its vectors, and the bits are to be those of whole arrays.
 const PIECE: usize = 1 << 17;
 
 /// Values of a part, at most. An asynchronous update is of a whole array or slice at once, and `topk` chooses among one's values.
@@ -47,9 +48,8 @@ pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement, longest:
     }
     let planned = |Part { key, server, values }: Part| {
         let start = starts[lengths.len() - 1 - key];
-        let length = values.len().div_ceil(values.len().div_ceil(longest).max(1)).max(1);
-        values.clone().step_by(length).map(move |first| {
-            let end = values.end.min(first + length);
+        values.clone().step_by(longest).map(move |first| {
+            let end = values.end.min(first.saturating_add(longest));
             PlannedPart { server, key, first, elements: start + first..start + end }
         })
     };
@@ -86,8 +86,9 @@ mod tests {
         let parts = plan(&[10, 1_000_000], 2, KeyPlacement::Balanced, PIECE).expect("two servers for two arrays");
         assert_eq!(parts[0].elements, 0..10);
         parts.windows(2).for_each(|pair| assert_eq!(pair[0].elements.end, pair[1].elements.start));
-        // Half a million values each, in four of 125,000.
-        assert_eq!(parts[1..].iter().map(|part| part.elements.len()).collect::<Vec<_>>(), [125_000; 8]);
+        // Half a million values each.
+        let half = [131_072, 131_072, 131_072, 106_784];
+        assert_eq!(parts[1..].iter().map(|part| part.elements.len()).collect::<Vec<_>>(), [half, half].concat());
         assert_eq!(parts[1..].iter().map(|part| part.server).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1]);
     }
 
