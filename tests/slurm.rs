@@ -1,7 +1,7 @@
 //! Jobs in a real Slurm: slurmctld and slurmd on hosts of this machine (scripts/slurm_cluster.sh).
 
 use std::fs;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 
@@ -72,7 +72,8 @@ fn ranks_go_on_without_one_that_died(slurm: &Scheduler) {
     let _turn = turn_of(3);
     let sandbox = Sandbox::real();
     let options = format!("--cases 2n1g --iters 40 {SMALL} --kv-store dist_async --servers 1");
-    let mut sweep = slurm.sweep(&sandbox, &options).spawn().expect("starts");
+    let mut command = slurm.sweep(&sandbox, &options);
+    let mut sweep = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     let log = "2n1g/resnet18_b2_fp32_dist-async_1.log";
     wait_until("the second iteration", || {
         let log = sandbox.path("out").join(log).with_extension("log.part");
