@@ -4,7 +4,8 @@
 //! A thread takes the next image of the next batch, reads, decodes and augments it into that image's place in the batch.
 //! Memory is that of the batches which are ahead, and what each thread needs for one image.
 
-pub mod batch;
+mod config;
+pub mod growing;
 pub mod order;
 mod worker;
 
@@ -14,46 +15,13 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;
-use ringmark_record::dimension::image_input::{BadImage, DecoderChoice, Scaling};
 
-use crate::augment::Recipe;
 use crate::dataset::Dataset;
 use crate::decode::Decoder;
-use crate::loader::batch::{Batch, Growing, StageTimes};
+pub use crate::loader::config::LoaderConfig;
+use crate::loader::growing::{Batch, Growing, StageTimes};
 use crate::loader::order::Order;
 use crate::loader::worker::Worker;
-
-/// How batches are made.
-#[derive(Debug, Clone, Copy)]
-pub struct LoaderConfig {
-    /// What is done to each image.
-    pub recipe: Recipe,
-    /// Of what is drawn for an image.
-    pub seed: u64,
-    /// 3 for RGB, 1 for gray.
-    pub channels: u32,
-    /// Labels are below it.
-    pub classes: u32,
-    /// Images of a batch.
-    pub images: u64,
-    /// Of JPEG files.
-    pub decoder: DecoderChoice,
-    /// Of JPEG files.
-    pub scaling: Scaling,
-    /// Threads that decode.
-    pub threads: usize,
-    /// Batches that may be ready before they are asked for.
-    pub ahead: usize,
-    /// What is done where an image is none.
-    pub on_bad_image: BadImage,
-}
-
-impl LoaderConfig {
-    /// Bytes of an image in a batch.
-    pub fn image_bytes(&self) -> usize {
-        self.channels as usize * self.recipe.size * self.recipe.size
-    }
-}
 
 /// Makes the batches of one rank.
 pub struct Loader {

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringmark_record::dimension::image_input::{Augmentation, Interpolation};
+use ringmark_record::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
 
 use super::*;
+use crate::augment::Recipe;
 use crate::format::{image_record, record_io};
 use crate::loader::order::Share;
 use crate::testing::golden;

@@ -8,8 +8,8 @@ use crate::augment::{Generator, Recipe};
 use crate::dataset::Dataset;
 use crate::dataset::item::{Form, Item};
 use crate::image::ImagePipeline;
-use crate::loader::LoaderConfig;
-use crate::loader::batch::StageTimes;
+use crate::loader::config::LoaderConfig;
+use crate::loader::growing::StageTimes;
 use crate::loader::order::Draw;
 
 /// One thread's memory.
