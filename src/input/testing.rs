@@ -1,12 +1,16 @@
 //! What tests of this package share: the files of tests/golden/pixels, and how far pixels differ.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use ringmark_record::dimension::image_input::{DecoderChoice, Scaling};
 use serde_json::Value;
 
 use crate::decode::{self, Decoder, Pixels, Size};
+use crate::format::{image_record, record_io};
 
 /// A file of tests/golden/pixels, which tests/golden/pixels.py made.
 pub fn golden(name: &str) -> Vec<u8> {
@@ -54,4 +58,34 @@ pub fn decode(decoder: &mut Decoder, file: &[u8]) -> Result<Pixels, String> {
 pub fn difference(left: &[u8], right: &[u8]) -> u8 {
     assert_eq!(left.len(), right.len());
     left.iter().zip(right).map(|(left, right)| left.abs_diff(*right)).max().expect("bytes")
+}
+
+/// An idx array of this type.
+pub fn idx_array(kind: u8, shape: &[u32], values: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0, 0, kind, shape.len() as u8];
+    bytes.extend(shape.iter().flat_map(|size| size.to_be_bytes()));
+    bytes.extend(values);
+    bytes
+}
+
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).expect("memory takes it");
+    encoder.finish().expect("memory takes it")
+}
+
+/// A `.rec` of images, each labelled by its number, with its index where asked; where each record begins.
+pub fn write_records(path: &Path, images: impl Iterator<Item = (u64, Vec<u8>)>, with_index: bool) -> Vec<u64> {
+    let (mut bytes, mut record, mut offsets, mut index) = (Vec::new(), Vec::new(), Vec::new(), String::new());
+    for (id, image) in images {
+        offsets.push(bytes.len() as u64);
+        index += &format!("{id}\t{}\n", bytes.len());
+        image_record::write(id, &[id as f32], &image, &mut record);
+        record_io::write_record(&record, &mut bytes).expect("memory takes it");
+    }
+    fs::write(path, bytes).expect("written");
+    if with_index {
+        fs::write(path.with_extension("idx"), index).expect("written");
+    }
+    offsets
 }

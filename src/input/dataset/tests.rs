@@ -1,44 +1,19 @@
 //! Datasets of every kind as files on the disk, sound and damaged.
 
-use std::io::Write;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
-
 use super::*;
-use crate::format::{image_record, record_io};
+use crate::testing::{self, gzip};
 
 fn temporary() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-/// A `.rec` of images whose bytes are their numbers, with its index where asked; where each record begins.
+/// Of images whose bytes are their numbers.
 fn write_records(path: &Path, ids: Range<u64>, with_index: bool) -> Vec<u64> {
-    let (mut bytes, mut record, mut offsets, mut index) = (Vec::new(), Vec::new(), Vec::new(), String::new());
-    for id in ids {
-        offsets.push(bytes.len() as u64);
-        index += &format!("{id}\t{}\n", bytes.len());
-        image_record::write(id, &[id as f32], format!("image {id}").as_bytes(), &mut record);
-        record_io::write_record(&record, &mut bytes).expect("memory takes it");
-    }
-    fs::write(path, bytes).expect("written");
-    if with_index {
-        fs::write(path.with_extension("idx"), index).expect("written");
-    }
-    offsets
+    testing::write_records(path, ids.map(|id| (id, format!("image {id}").into_bytes())), with_index)
 }
 
-fn array(dimensions: &[u32], values: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0, 0, 8, dimensions.len() as u8];
-    bytes.extend(dimensions.iter().flat_map(|size| size.to_be_bytes()));
-    bytes.extend(values);
-    bytes
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(bytes).expect("memory takes it");
-    encoder.finish().expect("memory takes it")
+fn array(shape: &[u32], values: &[u8]) -> Vec<u8> {
+    testing::idx_array(8, shape, values)
 }
 
 fn open(path: &Path) -> Result<Dataset> {

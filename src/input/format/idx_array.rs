@@ -165,25 +165,8 @@ fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-
     use super::*;
-
-    fn array(kind: u8, shape: &[u32], values: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0, 0, kind, shape.len() as u8];
-        bytes.extend(shape.iter().flat_map(|size| size.to_be_bytes()));
-        bytes.extend(values);
-        bytes
-    }
-
-    fn gzip(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(bytes).expect("memory takes it");
-        encoder.finish().expect("memory takes it")
-    }
+    use crate::testing::{gzip, idx_array as array};
 
     fn parsed(bytes: Vec<u8>) -> Result<IdxArray> {
         IdxArray::of(ByteSource::of_memory(Path::new("a-ubyte"), bytes))

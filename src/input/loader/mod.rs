@@ -17,7 +17,6 @@ use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;
 
 use crate::dataset::Dataset;
-use crate::decode::Decoder;
 pub use crate::loader::config::LoaderConfig;
 use crate::loader::growing::{Batch, Growing, StageTimes};
 use crate::loader::order::Order;
@@ -68,7 +67,8 @@ impl Loader {
     pub fn start(dataset: Arc<Dataset>, order: Order, config: LoaderConfig, first_step: u64) -> Result<Loader> {
         ensure!(config.threads > 0, "--decode-threads 0: there must be one");
         ensure!(config.ahead > 0, "no batch may be made ahead: there must be one");
-        let decoder = Decoder::new(config.decoder, config.scaling)?.name();
+        let workers: Vec<Worker> = (0..config.threads).map(|_| Worker::new(config)).collect::<Result<_>>()?;
+        let decoder = workers[0].decoder();
         let bytes = config.image_bytes() * usize::try_from(config.images).context("a batch of this size")?;
         // One more is with the step that uses it.
         let free = (0..=config.ahead).map(|_| BytesMut::zeroed(bytes)).collect();
@@ -88,8 +88,8 @@ impl Loader {
             is_whole: Condvar::new(),
         });
         let mut loader = Loader { shared, threads: Vec::new(), decoder };
-        for number in 0..config.threads {
-            let (shared, mut worker) = (loader.shared.clone(), Worker::new(&config)?);
+        for (number, mut worker) in workers.into_iter().enumerate() {
+            let shared = loader.shared.clone();
             let thread = thread::Builder::new().name(format!("decode {number}"));
             let run = move || shared.make(&mut worker);
             loader

@@ -2,28 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use ringmark_record::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
 
 use super::*;
 use crate::augment::Recipe;
-use crate::format::{image_record, record_io};
 use crate::loader::order::Share;
-use crate::testing::golden;
+use crate::testing::{self, golden, idx_array};
 
 /// `count` records with their index, of image files in turn; the label is the number of the record.
 fn records(folder: &Path, count: u64, files: &[Vec<u8>]) -> Arc<Dataset> {
-    let (mut bytes, mut record, mut index) = (Vec::new(), Vec::new(), String::new());
-    for id in 0..count {
-        index += &format!("{id}\t{}\n", bytes.len());
-        image_record::write(id, &[id as f32], &files[id as usize % files.len()], &mut record);
-        record_io::write_record(&record, &mut bytes).expect("memory takes it");
-    }
-    let path: PathBuf = folder.join("train.rec");
-    fs::write(&path, bytes).expect("written");
-    fs::write(path.with_extension("idx"), index).expect("written");
+    let path = folder.join("train.rec");
+    testing::write_records(&path, (0..count).map(|id| (id, files[id as usize % files.len()].clone())), true);
     Arc::new(Dataset::open(&[path]).expect("records"))
 }
 
@@ -158,12 +150,10 @@ fn no_more_batches_are_made_than_may_be_ahead() {
 #[test]
 fn arrays_of_pixels_go_as_they_are_and_only_where_they_fit() {
     let folder = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, head: &[u8], values: &[u8]| {
-        fs::write(folder.path().join(name), [head, values].concat()).expect("written");
-    };
+    let write = |name: &str, array: Vec<u8>| fs::write(folder.path().join(name), array).expect("written");
     let pixels: Vec<u8> = (0..5 * 4).collect();
-    write("train-images-idx3-ubyte", &[0, 0, 8, 3, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0, 2], &pixels);
-    write("train-labels-idx1-ubyte", &[0, 0, 8, 1, 0, 0, 0, 5], &[3, 1, 4, 1, 5]);
+    write("train-images-idx3-ubyte", idx_array(8, &[5, 2, 2], &pixels));
+    write("train-labels-idx1-ubyte", idx_array(8, &[5], &[3, 1, 4, 1, 5]));
     let dataset = Arc::new(Dataset::open(&[folder.path().to_owned()]).expect("MNIST's arrays"));
     let in_order = || Order::new(5, None, Share { joined: 5, first: 0, images: 5 }).expect("a share");
     let gray = LoaderConfig {

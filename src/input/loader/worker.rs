@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::augment::{Generator, Recipe};
+use crate::augment::Generator;
 use crate::dataset::Dataset;
 use crate::dataset::item::{Form, Item};
 use crate::image::ImagePipeline;
@@ -16,17 +16,18 @@ use crate::loader::order::Draw;
 pub(super) struct Worker {
     pipeline: ImagePipeline,
     item: Item,
-    recipe: Recipe,
-    seed: u64,
-    channels: u32,
-    classes: u32,
+    config: LoaderConfig,
 }
 
 impl Worker {
-    pub(super) fn new(config: &LoaderConfig) -> Result<Worker> {
-        let &LoaderConfig { recipe, seed, channels, classes, decoder, scaling, .. } = config;
-        let pipeline = ImagePipeline::new(decoder, scaling)?;
-        Ok(Worker { pipeline, item: Item::default(), recipe, seed, channels, classes })
+    pub(super) fn new(config: LoaderConfig) -> Result<Worker> {
+        let pipeline = ImagePipeline::new(config.decoder, config.scaling)?;
+        Ok(Worker { pipeline, item: Item::default(), config })
+    }
+
+    /// Which library decodes JPEG, with its version.
+    pub(super) fn decoder(&self) -> String {
+        self.pipeline.decoder().name()
     }
 
     /// Fills `place` with an image; its class, and what that took.
@@ -38,36 +39,36 @@ impl Worker {
 
     fn fill(&mut self, dataset: &Dataset, draw: Draw, place: &mut [u8], times: &mut StageTimes) -> Result<i64> {
         timed(&mut times.read, || dataset.read(draw.item, &mut self.item))?;
-        let (item, recipe) = (&self.item, &self.recipe);
+        let (item, LoaderConfig { recipe, seed, channels, classes, .. }) = (&self.item, &self.config);
         times.bytes = item.bytes().len() as u64;
         match item.form {
             Form::Encoded => {
                 ensure!(
-                    self.channels == 3,
+                    *channels == 3,
                     "{}: image files become RGB, and the network takes {} channel: choose another network, or data of MNIST",
                     item.place,
-                    self.channels
+                    channels
                 );
-                let mut generator = Generator::of_image(self.seed, draw.epoch, draw.item);
+                let mut generator = Generator::of_image(*seed, draw.epoch, draw.item);
                 let pipeline = &mut self.pipeline;
                 let plan = timed(&mut times.decode, || pipeline.decode(item.bytes(), recipe, &mut generator));
                 let plan = plan.with_context(|| item.place.to_string())?;
                 timed(&mut times.augment, || pipeline.augment(&plan, place)).with_context(|| item.place.to_string())?;
             }
-            Form::Pixels { height, width, channels } => {
+            Form::Pixels { height, width, channels: stored } => {
                 ensure!(
-                    [height as usize, width as usize] == [recipe.size; 2] && channels == self.channels,
-                    "{}: {width} x {height} pixels of {channels} channel, and the network takes {} x {} of {}: choose another \
+                    [height as usize, width as usize] == [recipe.size; 2] && stored == *channels,
+                    "{}: {width} x {height} pixels of {stored} channel, and the network takes {} x {} of {}: choose another \
                      --image-size or network",
                     item.place,
                     recipe.size,
                     recipe.size,
-                    self.channels
+                    channels
                 );
                 timed(&mut times.augment, || place.copy_from_slice(item.bytes()));
             }
         }
-        Ok(i64::from(item.class(self.classes)?))
+        Ok(i64::from(item.class(*classes)?))
     }
 }
 

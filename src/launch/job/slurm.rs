@@ -127,14 +127,13 @@ pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvi
         add(&[&format!("OMPI_MCA_btl_tcp_if_include={interface}"), &nccl_interface(interface)]);
     }
 
-    let of_ranks: BTreeSet<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+    let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
     let processes = job.hosts_of_all();
     let all: BTreeSet<&str> = processes.iter().copied().collect();
     let gpus_a_host = format!("--gpus-per-node={}", case.gpus_per_node);
     add(&["srun", "--mpi=pmix", &format!("--nodes={}", all.len()), &format!("--ntasks={}", processes.len())]);
     match &job.servers {
         ServerRanks { number: 0, .. } => {
-            let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
             let tasks_a_host = format!("--ntasks-per-node={}", case.gpus_per_node);
             add(&[&tasks_a_host, &format!("--nodelist={}", names.join(",")), "--distribution=block"]);
         }
@@ -144,7 +143,7 @@ pub fn command_line(job: &JobRequest, gpus: GpusOfStep, environment: &LaunchEnvi
     add(&["--cpu-bind=none", "--overcommit", "--overlap", "--mem=0"]);
     match gpus {
         // No --gpu-bind: with "none" Slurm names no devices, and ranks would see those of other jobs.
-        GpusOfStep::OneARank if all == of_ranks => add(&[&gpus_a_host]),
+        GpusOfStep::OneARank if all.len() == names.len() => add(&[&gpus_a_host]),
         // It asks every host for as many, and hosts of servers may have none: the step gets those of the allocation.
         GpusOfStep::Unknown | GpusOfStep::OneARank => {}
         GpusOfStep::None => add(&["--gres=none"]),

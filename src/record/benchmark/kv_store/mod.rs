@@ -38,14 +38,11 @@ impl KeyPlacement {
     }
 }
 
-/// Bytes of a value.
-const FP32: u64 = 4;
-
 /// Memory of servers that hold so many weights together, at least, where the workers' pushes of them take `pushes`: weights,
 /// momenta, sums and the copy that goes to the workers, all fp32.
 pub fn server_memory(weights: u64, pushes: Bytes) -> Bytes {
     const ARRAYS: u64 = 4;
-    Bytes(ARRAYS * FP32 * weights + pushes.0)
+    Bytes(ARRAYS * Wire::Fp32.bytes() * weights + pushes.0)
 }
 
 /// Which kv-store, and its servers.
@@ -91,7 +88,7 @@ impl KvStoreConfig {
         // Codes are small.
         let push = if compression.is_none() { wire.bytes() * weights } else { 0 };
         let all = match self.sends_sums(compression) {
-            true => Bytes(FP32 * weights),
+            true => Bytes(Wire::Fp32.bytes() * weights),
             false => server_memory(weights, Bytes(u64::from(pushers) * push)),
         };
         Bytes(all.0.checked_div(u64::from(self.server_ranks())).unwrap_or_default())

@@ -69,7 +69,7 @@ impl AnswerForm {
     /// What suits `request` with so many workers that push: only the sums of one step's codes of all workers are few values.
     pub fn of(request: &ExchangeRequest, pushers: usize) -> AnswerForm {
         match request.compression {
-            GradientCompression::TwoBit { threshold } if !request.kv_store.kv_store.is_asynchronous() => {
+            GradientCompression::TwoBit { threshold } if request.kv_store.sends_sums(request.compression) => {
                 AnswerForm::Sums(PackedSums::new(threshold, pushers as u32))
             }
             _ => AnswerForm::Weights,

@@ -97,8 +97,8 @@ pub struct Links {
 }
 
 impl Links {
-    /// Connects worker `pusher` of those that push, by this name, with all `servers`; the first one sends `initial`, the first weights, where
-    /// servers hold them.
+    /// Connects worker `pusher` of those that push, by this name, with all `servers`; the first one sends `initial`, the first
+    /// weights, where servers hold them.
     pub fn open(
         servers: &[ServerFacts],
         (pusher, name): (usize, String),

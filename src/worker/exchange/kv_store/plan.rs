@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use anyhow::{Result, ensure};
 use ringmark_record::benchmark::compression::GradientCompression;
+use ringmark_record::benchmark::kv_store::KeyPlacement;
 use ringmark_record::benchmark::kv_store::placement::{self, Part};
-use ringmark_record::benchmark::kv_store::{KeyPlacement, KvStore};
+
+use crate::exchange::request::ExchangeRequest;
 
 /// A part of one parameter, in the order of backward. Its place in this list is its number on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,14 +27,16 @@ pub struct PlannedPart {
 /// of a part is rounded otherwise than its vectors, and the bits are to be those of whole arrays.
 const PIECE: usize = 1 << 17;
 
-/// Values of a part, at most. An asynchronous update is of a whole array or slice at once, and `topk` chooses among one's values.
-pub fn longest_part(kv_store: KvStore, compression: GradientCompression) -> usize {
-    let is_whole = kv_store.is_asynchronous() || matches!(compression, GradientCompression::TopK { .. });
-    if is_whole { usize::MAX } else { PIECE }
+/// The parts of parameters of these `lengths` on so many servers, in the order of backward. An asynchronous update is of a whole
+/// array or slice at once, and `topk` chooses among one's values: these are not cut.
+pub fn of_request(request: &ExchangeRequest, lengths: &[usize], servers: usize) -> Result<Vec<PlannedPart>> {
+    let is_whole =
+        request.kv_store.kv_store.is_asynchronous() || matches!(request.compression, GradientCompression::TopK { .. });
+    plan(lengths, servers, request.kv_store.key_placement, if is_whole { usize::MAX } else { PIECE })
 }
 
-/// The parts of at most `longest` values of parameters of these `lengths`, in the order of backward. MXNet numbers arrays in the order in which the network
-/// is written, which is the other way round.
+/// The same in parts of at most `longest` values. MXNet numbers arrays in the order in which the network is written, which is the
+/// other way round.
 pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement, longest: usize) -> Result<Vec<PlannedPart>> {
     ensure!(
         (1..=lengths.len()).contains(&servers),

@@ -133,8 +133,7 @@ impl Prepared {
     /// Of server `number`. Fails with a message for the user where that cannot be, or does not fit in what is `left`.
     fn new(request: &ExchangeRequest, roster: &Roster, number: usize, left: MemoryLeft) -> Result<Prepared> {
         let lengths = roster.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
-        let longest = plan::longest_part(request.kv_store.kv_store, request.compression);
-        let plan = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement, longest)?;
+        let plan = plan::of_request(request, &lengths, roster.servers.len())?;
         let forms = Forms::of(request, roster.pushers().len())?;
         let memory = ServerMemory::of(left, roster, &plan, forms, number);
         memory.check()?;

@@ -72,8 +72,7 @@ impl WithServers {
         }
         .map(Arc::new);
         let roster = Roster::meet(&Announcement::Worker(own), world)?;
-        let longest = plan::longest_part(request.kv_store.kv_store, request.compression);
-        let parts = plan::plan(&lengths, roster.servers.len(), request.kv_store.key_placement, longest);
+        let parts = plan::of_request(request, &lengths, roster.servers.len());
         let parts = meeting::ready(parts, world)?;
         // Servers have their memory.
         meeting::ready(Ok(()), world)?;
