@@ -54,6 +54,7 @@ fn with_straggler(case: &str, run: u32) -> RunRecord {
         iteration: number,
         step: each(&|rank| 0.45 + late(rank) + wait(rank)),
         phases: Phases::from_fn(|phase| match phase {
+            Phase::Input => each(&|_| 0.0),
             Phase::Forward => each(&|_| 0.15),
             Phase::Backward => each(&|rank| 0.25 + late(rank)),
             Phase::ExposedAllreduce => each(&wait),

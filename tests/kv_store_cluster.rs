@@ -225,6 +225,7 @@ impl SimulatedCluster for Cluster {
             iteration: number,
             step: seconds(&|rank| ends[rank].1 + OTHER),
             phases: Phases::from_fn(|phase| match phase {
+                Phase::Input => seconds(&|_| 0.0),
                 Phase::Forward => seconds(&|rank| factors[rank] * FORWARD),
                 Phase::Backward => seconds(&|rank| factors[rank] * BACKWARD),
                 Phase::ExposedAllreduce => seconds(&|rank| ends[rank].0 - compute(rank)),

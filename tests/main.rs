@@ -26,6 +26,7 @@ mod gridengine;
 mod habits;
 mod hierarchical;
 mod hostile;
+mod images;
 mod kv_store;
 mod kv_store_cluster;
 mod kv_store_faults;

@@ -103,6 +103,7 @@ impl SimulatedCluster for Cluster {
             iteration: number,
             step: seconds(&|rank| own[rank].0 + own[rank].1 + exposed[rank] + OPTIMIZER + OTHER),
             phases: Phases::from_fn(|phase| match phase {
+                Phase::Input => seconds(&|_| 0.0),
                 Phase::Forward => seconds(&|rank| own[rank].0),
                 Phase::Backward => seconds(&|rank| own[rank].1),
                 Phase::ExposedAllreduce => seconds(&|rank| exposed[rank]),

@@ -139,6 +139,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             step: each(step),
             phases: Phases::from_fn(|phase| {
                 each(match phase {
+                    Phase::Input => 0.0,
                     Phase::Forward => 0.25 * step,
                     Phase::Backward => 0.5 * step,
                     Phase::ExposedAllreduce => exposed,
@@ -191,6 +192,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             matrix_product: vec![TeraflopsPerSecond(0.05); ranks as usize],
             kv_store: None,
             compression: None,
+            input: None,
             nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

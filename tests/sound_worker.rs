@@ -86,7 +86,7 @@ fn record(ranks: u32) -> RunRecord {
         step: of_each(0.5),
         phases: Phases::from_fn(|phase| match phase {
             Phase::Forward => of_each(0.25),
-            Phase::ExposedAllreduce => of_each(0.0),
+            Phase::Input | Phase::ExposedAllreduce => of_each(0.0),
             Phase::Backward | Phase::Optimizer => of_each(0.125),
         }),
         before_allreduce: of_each(0.375),
@@ -127,6 +127,7 @@ fn record(ranks: u32) -> RunRecord {
             matrix_product: Vec::new(),
             kv_store: None,
             compression: None,
+            input: None,
             nccl: Vec::new(),
             host_use: Vec::new(),
             rank_use: Vec::new(),

@@ -15,7 +15,8 @@ use ringmark_record::benchmark::warning::WarningKind;
 use ringmark_record::dimension::device::DeviceKind;
 use serde_json::Value;
 
-use crate::worker::{AT_ONCE, Finished, Run, apart, checksum};
+use crate::images::photographs;
+use crate::worker::{AT_ONCE, Finished, Run, apart, checksum, losses};
 
 /// A network, and images that leave batch normalization more than two values a channel.
 pub const SMALL: &str = "--model resnet18 --image-size 64";
@@ -77,6 +78,10 @@ impl Virtual {
     pub fn set(self, name: &str, value: impl ToString) -> Virtual {
         let run = self.run.variable(&format!("VIRTUAL_CUDA_{name}"), value.to_string());
         Virtual { run, ..self }
+    }
+
+    fn file(self, option: &str, path: &Path) -> Virtual {
+        Virtual { run: self.run.file(option, path), ..self }
     }
 
     fn save(self) -> Virtual {
@@ -222,6 +227,40 @@ fn every_wait_between_streams_is_needed_and_its_absence_is_found() {
             };
             assert!(message.contains(later) && message.contains(earlier), "{more}, wait {ignored}: {message}");
         }
+    }
+}
+
+/// A step's pixels are copied in a stream of their own: after what read those of the step before the last, and before what
+/// reads them. No copy makes the host wait for the device.
+#[test]
+fn images_that_are_read_come_to_virtual_gpus_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = photographs(folder.path());
+    let options = format!("{SMALL} {RATE} --iters 4 --batch-size 2 --layout nchw {AT_ONCE}");
+    let run = || Virtual::alone(&options).file("--data", &data);
+    let (finished, reports) = run().finish();
+    assert_eq!(reports[0].races, 0, "{}", finished.stderr);
+    let record = finished.sound();
+    let on_cpu = Run::alone(&options).file("--data", &data).finish().sound();
+    for (actual, expected) in losses(&record).into_iter().zip(losses(&on_cpu)) {
+        assert_near(actual, expected, 1e-5, "loss");
+    }
+    let (finished, of_one_batch) = Virtual::alone(&options).finish();
+    // Mean and deviation, before the first step.
+    assert_eq!(reports[0].synchronizations, of_one_batch[0].synchronizations + 2, "{}", finished.stderr);
+
+    let of_sums = of_one_batch[0].waits / 4;
+    assert_eq!(reports[0].waits, 4 * (of_sums + 2));
+    // The steps' stream waits for the first copy; the fourth copy waits for the second step.
+    for (ignored, later, earlier) in [
+        (2, "aten::copy_ on stream 0 reads", "by aten::copy_ on stream 2"),
+        (3 * (of_sums + 2) + 1, "aten::copy_ on stream 2 writes", "by aten::copy_ on stream 0"),
+    ] {
+        let (finished, reports) = run().set("IGNORED_WAIT", ignored).finish();
+        assert!(reports[0].races > 0, "wait {ignored} can be left out");
+        let message = finished.stderr.lines().find(|line| line.starts_with("virtual CUDA: race on device 0"));
+        let message = message.unwrap_or_else(|| panic!("{}", finished.stderr));
+        assert!(message.contains(later) && message.contains(earlier), "wait {ignored}: {message}");
     }
 }
 

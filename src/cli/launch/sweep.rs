@@ -241,7 +241,8 @@ fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
 /// Ranks on other hosts start in another folder.
 fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
     let absolute = |file: Option<PathBuf>| file.map(path::absolute).transpose();
-    Ok(TrainConfig { data: absolute(train.data)?, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
+    let data = train.data.try_map(|file| Ok(path::absolute(file)?))?;
+    Ok(TrainConfig { data, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
 }
 
 #[cfg(test)]

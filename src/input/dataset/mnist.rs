@@ -73,6 +73,11 @@ impl Mnist {
         Ok(Mnist { form: Form::Pixels { height, width, channels: 1 }, images, labels, classes })
     }
 
+    /// Of every image.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
     /// Images.
     pub fn length(&self) -> u64 {
         self.images.length()

@@ -65,6 +65,14 @@ impl Dataset {
         }
     }
 
+    /// What its items are: of image files each has a size of its own.
+    pub fn form(&self) -> Form {
+        match &self.0 {
+            Kind::Records(_) | Kind::Folder(_) => Form::Encoded,
+            Kind::Mnist(arrays) => arrays.form(),
+        }
+    }
+
     /// Names of the classes by their labels; empty where only numbers are known.
     pub fn classes(&self) -> &[String] {
         match &self.0 {

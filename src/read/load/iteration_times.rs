@@ -82,6 +82,13 @@ impl IterationTimes {
     }
 }
 
+/// Phases that any of these has, and those that every iteration has.
+pub fn phases_to_show<'a>(all: impl IntoIterator<Item = &'a IterationTimes>) -> Vec<Phase> {
+    let mut took = Phases::<bool>::default();
+    all.into_iter().flat_map(|times| times.phases.iter()).for_each(|(phase, time)| took[phase] |= time.0 != 0.0);
+    took.iter().filter(|(phase, took)| phase.is_always() || **took).map(|(phase, _)| phase).collect()
+}
+
 /// Every rank's times over these iterations, of which each has the same ranks; `images` are each rank's.
 pub fn rank_times(places: &[RankPlace], images: &[u32], iterations: &[Iteration]) -> Vec<RankTimes> {
     const EXPOSED: Phase = Phase::ExposedAllreduce;

@@ -6,7 +6,9 @@
 //! | [`score`] | inference alone |
 //! | [`bandwidth`] | the exchange alone |
 //!
-//! What they share: [`cores`], what a rank gets of its host; [`exchange`], how gradients are exchanged; [`kv_store`], where they are summed and weights updated; [`warning`], what a reader of a record is warned of.
+//! What they share: [`cores`], what a rank gets of its host; [`exchange`], how gradients are exchanged; [`kv_store`], where
+//! they are summed and weights updated; [`image_input`], which images are read and how; [`warning`], what a reader of a record
+//! is warned of.
 
 pub mod bandwidth;
 pub mod compression;
@@ -14,6 +16,7 @@ mod compression_options;
 pub mod cores;
 pub mod exchange;
 mod hierarchical;
+pub mod image_input;
 pub mod kv_store;
 pub mod score;
 pub mod train;

@@ -26,6 +26,8 @@ keyword_enum!(
         Steal = "steal",
         /// Ranks that waited for memory to come from a disk.
         Memory = "memory",
+        /// Ranks that waited for images.
+        Input = "input",
         /// A speed that changed over the run.
         Drift = "drift",
         /// Iterations that took far longer than the others.

@@ -203,7 +203,9 @@ fn parts(base: &[RunStep], case: &[RunStep], total: Difference) -> Option<Vec<(P
         (Part::Waiting, between(case, base, |_, times| times.waiting)?),
     ];
     for phase in Phase::ALL {
-        if !matches!(phase, Phase::Forward | Phase::Backward | Phase::ExposedAllreduce) {
+        let is_there = |run: &RunStep| run.times.is_some_and(|times| times.phases[*phase] != 0.0);
+        let is_there = phase.is_always() || case.iter().chain(base).any(is_there);
+        if is_there && !matches!(phase, Phase::Forward | Phase::Backward | Phase::ExposedAllreduce) {
             parts.push((Part::Phase(*phase), between(case, base, |_, times| times.phases[*phase])?));
         }
     }
@@ -233,6 +235,7 @@ mod tests {
 
     fn times(compute: f64, exposed: f64, waiting: f64, optimizer: f64) -> StepTimes {
         let phases = Phases::from_fn(|phase| match phase {
+            Phase::Input => 0.0,
             Phase::Forward => compute / 4.0,
             Phase::Backward => compute * 0.75,
             Phase::ExposedAllreduce => exposed,

@@ -3,19 +3,24 @@
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::record::RunEnd;
 use crate::benchmark::warning::{Warning, WarningKind};
+use crate::dimension::phase::Phase;
 use crate::dimension::units::Seconds;
 use crate::host::resource_use::HostUse;
 use crate::stats::straggler::deviation;
 use crate::stats::summary::{mean, median};
-use crate::validity::subject::{RUN, percent, warning};
+use crate::validity::subject::{RUN, milliseconds, percent, warning};
 use crate::validity::thresholds::{
-    CLOCK, DRIFT, DRIFT_ERRORS, OUTLIER, OUTLIER_DEVIATIONS, OUTLIER_LOSS, QUARTER, SKIPPED, WALL_CLOCK,
+    CLOCK, DRIFT, DRIFT_ERRORS, INPUT, OUTLIER, OUTLIER_DEVIATIONS, OUTLIER_LOSS, QUARTER, SKIPPED, WALL_CLOCK,
 };
 
 /// Mean over ranks.
 pub(super) fn steps(counted: &[Iteration]) -> Vec<f64> {
-    let step = |iteration: &Iteration| mean(&iteration.step.iter().map(|step| step.0).collect::<Vec<f64>>());
-    counted.iter().filter_map(step).collect()
+    of_ranks(counted, |iteration| &iteration.step)
+}
+
+fn of_ranks(counted: &[Iteration], times: fn(&Iteration) -> &Vec<Seconds>) -> Vec<f64> {
+    let of_one = |iteration: &Iteration| mean(&times(iteration).iter().map(|time| time.0).collect::<Vec<f64>>());
+    counted.iter().filter_map(of_one).collect()
 }
 
 /// Change of the step time from the first to the last quarter as a share of the first, where it is a trend: more than
@@ -38,6 +43,22 @@ pub(super) fn trend(steps: &[f64]) -> Option<f64> {
     let is_trend = medians.windows(2).all(|pair| (pair[1] - pair[0]) * total.signum() >= -error);
     let change = total / medians[0];
     (change.abs() > DRIFT && total.abs() > DRIFT_ERRORS * error && is_trend).then_some(change)
+}
+
+/// Ranks that waited for images, in the mean over ranks and iterations.
+pub(super) fn input(counted: &[Iteration], steps: &[f64], end: &RunEnd) -> Option<Warning> {
+    let input = of_ranks(counted, |iteration| &iteration.phases[Phase::Input]);
+    let (input, step) = (mean(&input)?, mean(steps)?);
+    let threads = end.input.as_ref().and_then(|input| input.ranks.first()).map(|rank| format!(" ({})", rank.threads));
+    let text = format!(
+        "the ranks waited for images in {} of the step ({} of {}): raise --decode-threads{}, or store smaller images (ringmark \
+         pack --resize); the step without input is that of --data synthetic",
+        percent(input / step),
+        milliseconds(Seconds(input)),
+        milliseconds(Seconds(step)),
+        threads.unwrap_or_default()
+    );
+    (input > INPUT * step).then(|| warning(WarningKind::Input, RUN, text))
 }
 
 pub(super) fn drift(steps: &[f64], end: &RunEnd) -> Option<Warning> {

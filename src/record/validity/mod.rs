@@ -21,7 +21,7 @@ use crate::benchmark::warning::Warning;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 
 use crate::validity::hosts::{crowded_hosts, heat, memory, other_load, quotas, steal};
-use crate::validity::iterations::{drift, outliers, skipped, steps, wall_clock};
+use crate::validity::iterations::{drift, input, outliers, skipped, steps, wall_clock};
 use crate::validity::observed::Observed;
 use crate::validity::slow_ranks::slow_ranks;
 
@@ -36,6 +36,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let crowded = crowded_hosts(&seen);
     found.extend(slow_ranks(record, counted, &seen, |host| crowded.contains_key(host)));
     let steps = steps(counted);
+    found.extend(input(counted, &steps, end));
     found.extend(drift(&steps, end));
     found.extend(outliers(&steps));
     found.extend(skipped(counted));
@@ -101,6 +102,7 @@ mod tests {
                 iteration: iteration as u32,
                 step: each(0.1 * noise),
                 phases: Phases::from_fn(|phase| match phase {
+                    Phase::Input => each(0.0),
                     Phase::Forward => each(0.03 * noise),
                     Phase::Backward => each(0.05 * noise),
                     Phase::ExposedAllreduce | Phase::Optimizer => each(0.01),
@@ -134,6 +136,7 @@ mod tests {
                 matrix_product: Vec::new(),
                 kv_store: None,
                 compression: None,
+                input: None,
                 nccl: Vec::new(),
                 host_use: hosts.iter().map(host_use).collect(),
                 rank_use: vec![RankUse { core_time: Seconds(elapsed), ..RankUse::default() }; ranks.len()],
@@ -275,6 +278,36 @@ mod tests {
         let mut early = record(&TWO);
         slow_down(&mut early, &[1], 10.0, |iteration| iteration <= 10);
         assert_eq!(warnings(&early, 10), []);
+    }
+
+    /// A slow disk is none of the processor's, and ranks that all wait are no stragglers.
+    #[test]
+    fn who_waits_for_images_is_told_so() {
+        let wait = |record: &mut RunRecord, ranks: &[usize], times: f64| {
+            slow_down(record, ranks, 1.0 + times, |_| true);
+            let all = record
+                .iterations
+                .iter_mut()
+                .flat_map(|iteration| iteration.phases[Phase::Input].iter_mut().enumerate());
+            all.filter(|(rank, _)| ranks.contains(rank)).for_each(|(_, time)| time.0 += 0.05 * times);
+        };
+        let mut late = record(&TWO);
+        wait(&mut late, &[2, 3], 0.9);
+        let found = warnings(&late, 10);
+        let [straggler, input] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((straggler.kind, straggler.about.as_str()), (WarningKind::Straggler, "host d"));
+        let text = "1.90 times the others' own compute time; 45.0 ms of it were waiting for images; each of these waited 45.0 ms \
+                    for it: look at the disk that holds its images, or raise --decode-threads, or leave it out";
+        assert!(straggler.text.ends_with(text), "{}", straggler.text);
+        assert!(
+            input.text.starts_with("the ranks waited for images in 22.5 % of the step (22.5 ms of 100.0 ms): raise")
+        );
+        let mut all = record(&TWO);
+        wait(&mut all, &[0, 1, 2, 3], 0.2);
+        assert_eq!(only(&all).0, WarningKind::Input);
+        let mut little = record(&TWO);
+        wait(&mut little, &[0, 1, 2, 3], 0.05);
+        assert_eq!(warnings(&little, 10), []);
     }
 
     /// Twice the images in twice the time are no slowness, and a slow rank that was given less holds nobody up.

@@ -13,6 +13,7 @@ use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
 use crate::validity::observed::Observed;
 use crate::validity::subject::{milliseconds, percent, subjects, warning};
+use crate::validity::thresholds::LATE_FOR_INPUT;
 
 /// Stragglers by own compute time alone, among the ranks whose hosts are not crowded. Where the ranks exchange nothing
 /// nobody waits for them. Of ranks with uneven work the time of an image is compared, and only those are named that the
@@ -71,6 +72,13 @@ fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], c
         Some(_) => ("own compute time of an image", "give it less (--work-load)"),
         None => ("own compute time", "leave it out"),
     };
+    let ranks: Vec<usize> = members.iter().map(|member| member.rank).collect();
+    let late = late_for_input(&ranks, counted);
+    let waits = late.map(|more| format!("; {} of it were waiting for images", milliseconds(more))).unwrap_or_default();
+    let look = match late {
+        Some(_) => "look at the disk that holds its images, or raise --decode-threads",
+        None => "look for other processes, a CPU quota, heat or a low clock there",
+    };
     let average = |part: fn(&Straggler) -> f64| {
         mean(&members.iter().map(|straggler| part(straggler)).collect::<Vec<f64>>()).unwrap_or_default()
     };
@@ -92,8 +100,7 @@ fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], c
         Kind::Chronic => (
             WarningKind::Straggler,
             format!(
-                "{about} is a straggler{several}: in {} of the iterations, {times}{}: look for other processes, a CPU \
-                 quota, heat or a low clock there, or {instead}",
+                "{about} is a straggler{several}: in {} of the iterations, {times}{waits}{}: {look}, or {instead}",
                 percent(share),
                 waited("each of these", wait)
             ),
@@ -101,8 +108,8 @@ fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], c
         Kind::Occasional => (
             WarningKind::SlowAtTimes,
             format!(
-                "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}{}: look for what \
-                 else runs there now and then",
+                "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}{waits}{}: look for \
+                 what else runs there now and then",
                 percent(share),
                 waited("each of these", wait)
             ),
@@ -110,13 +117,29 @@ fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], c
         Kind::Once => (
             WarningKind::SlowOnce,
             format!(
-                "{about} was slow once{several}: in iteration {iterations}, {times}{}: repeat the run; if it does not \
+                "{about} was slow once{several}: in iteration {iterations}, {times}{waits}{}: repeat the run; if it does not \
                  come again, it was no fault of the rank",
                 waited("the others", Seconds(average(|one| one.wait * one.iterations.len() as f64)))
             ),
         ),
     };
     warning(kind, about, text)
+}
+
+/// What these ranks waited longer for images than the others, in the mean; `None` where that is not the larger part of what
+/// they took longer until they joined the exchange, or there are no others.
+fn late_for_input(members: &[usize], counted: &[Iteration]) -> Option<Seconds> {
+    let longer = |times: fn(&Iteration) -> &[Seconds]| -> Option<f64> {
+        let of = |is_meant: bool| {
+            let meant = |(rank, _): &(usize, &Seconds)| members.contains(rank) == is_meant;
+            let of_iteration = |iteration| times(iteration).iter().enumerate().filter(meant).map(|(_, time)| time.0);
+            mean(&counted.iter().flat_map(of_iteration).collect::<Vec<f64>>())
+        };
+        Some(of(true)? - of(false)?)
+    };
+    let (input, all) =
+        (longer(|iteration| &iteration.phases[Phase::Input])?, longer(|iteration| &iteration.before_allreduce)?);
+    (input > LATE_FOR_INPUT * all).then_some(Seconds(input))
 }
 
 /// `3-5, 9, 12, ...` from places in `counted`.

@@ -16,6 +16,12 @@ pub(super) const DRIFT_ERRORS: f64 = 4.0;
 /// Fewest iterations of a quarter: in a shorter run every burst of other work looks like a trend.
 pub(super) const QUARTER: usize = 10;
 
+/// Share of the step for which ranks may wait for images: a pipeline that keeps up makes them wait for the copy alone.
+pub(super) const INPUT: f64 = 0.05;
+
+/// A rank is late for its images where they are this share of what it took longer than the others.
+pub(super) const LATE_FOR_INPUT: f64 = 0.5;
+
 /// An iteration is an outlier beyond both: so far above the median, and so many robust standard deviations.
 pub(super) const OUTLIER: f64 = 0.1;
 pub(super) const OUTLIER_DEVIATIONS: f64 = 5.0;

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use ringmark_record::benchmark::exchange::Switch;
+use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::{SCHEMA, ScoreRecord};
 use ringmark_record::benchmark::{Record, RunLabel, SweepRecord, measured_and_warmup};
@@ -82,7 +83,7 @@ impl Inference {
         model.round()?;
         heartbeat::enter(Stage::Data);
         let request = BatchRequest {
-            file: None,
+            source: DataSource::Synthetic,
             seed: config.seed,
             images: config.batch_size,
             first: session.world.rank() * config.batch_size,

@@ -1,7 +1,7 @@
 //! What a step computes with: images and labels.
 
-use std::path::Path;
-
+use anyhow::Result;
+use ringmark_record::benchmark::image_input::{DataSource, ImageInputConfig};
 use ringmark_record::dimension::layout::Layout;
 use ringmark_record::dimension::model::Model;
 use tch::Tensor;
@@ -9,13 +9,13 @@ use tch::Tensor;
 /// What a batch is to be, whatever benchmark wants it.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchRequest<'a> {
-    /// Safetensors with `images` and `labels`; a synthetic batch without.
-    pub file: Option<&'a Path>,
-    /// Of a synthetic batch; rank r takes `seed + r`.
+    /// Where its images come from.
+    pub source: DataSource<'a>,
+    /// Of a synthetic batch, for which rank r takes `seed + r`; of images that are read, for all ranks the same.
     pub seed: i64,
     /// Images of a rank.
     pub images: u32,
-    /// Number of the rank's first image in the joined batch of all ranks: where its part of a file begins.
+    /// Number of the rank's first image in the joined batch of all ranks: where its part begins.
     pub first: u32,
     /// Height and width of an image in pixels.
     pub image_size: u32,
@@ -25,10 +25,29 @@ pub struct BatchRequest<'a> {
     pub layout: Layout,
 }
 
+/// How images are read.
+#[derive(Debug, Clone, Copy)]
+pub struct ImageRequest {
+    /// What was asked.
+    pub config: ImageInputConfig,
+    /// Threads that decode where none were asked for: the rank's part of the host's cores.
+    pub threads: u32,
+    /// Images of all ranks in a step.
+    pub joined: u64,
+}
+
 /// One batch on its device.
 pub struct Batch {
     /// fp32 `[batch, channels, size, size]` in the run's memory layout.
     pub images: Tensor,
     /// int64 `[batch]`, class numbers.
     pub labels: Tensor,
+}
+
+/// The same values with the strides of `layout`: channels_last or contiguous.
+pub fn in_layout(images: &Tensor, layout: Layout) -> Result<Tensor> {
+    Ok(match layout {
+        Layout::Nhwc => images.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?,
+        Layout::Nchw => images.f_contiguous()?,
+    })
 }

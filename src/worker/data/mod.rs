@@ -1,30 +1,77 @@
-//! Where a batch comes from: [`synthetic`] by default, or a [`file`]. Made once on the device and used in every
-//! iteration, so that no input pipeline stands between the devices and the figure.
+//! Where the batches of a rank come from. One that is made once on the device, [`synthetic`] by default or of a [`file`], is
+//! used in every iteration, so that no input pipeline stands between the devices and the figure; or [`images`] are read,
+//! decoded and augmented while the steps go on.
 
 pub mod batch;
+mod device_copy;
 mod file;
+pub mod images;
 mod synthetic;
 
 use anyhow::Result;
-use ringmark_record::dimension::layout::Layout;
-use tch::{Device, Tensor};
+use ringmark_record::benchmark::image_input::DataSource;
+use tch::Device;
 
-use crate::data::batch::{Batch, BatchRequest};
+use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
+use crate::data::images::{Images, ImagesUsed};
 
-/// Rank `rank`'s batch. What the rank draws after it, dropout, follows from the same seed.
+/// The batches of a rank, one after the other.
+pub enum Batches {
+    /// The same for every step.
+    Fixed(Batch),
+    /// Another for every step.
+    Read(Box<Images>),
+}
+
+impl Batches {
+    /// Those of rank `rank`, of images that are read as `images` says. What the rank draws after it, dropout, follows from
+    /// the same seed.
+    pub fn new(request: &BatchRequest, images: &ImageRequest, rank: u32, device: Device) -> Result<Batches> {
+        match request.source {
+            DataSource::Images(files) => {
+                seed(request, rank);
+                Ok(Batches::Read(Box::new(Images::start(files, request, images, device)?)))
+            }
+            DataSource::Synthetic | DataSource::Batch(_) => batch(request, rank, device).map(Batches::Fixed),
+        }
+    }
+
+    /// Goes on to the next step's batch, which is [`current`](Batches::current) then; waits for it where it is not there yet.
+    /// Whether there was anything to do.
+    pub fn advance(&mut self) -> Result<bool> {
+        match self {
+            Batches::Fixed(_) => Ok(false),
+            Batches::Read(images) => images.advance().map(|()| true),
+        }
+    }
+
+    /// Of the step that goes on, or of the first where none did.
+    pub fn current(&mut self) -> Result<&Batch> {
+        match self {
+            Batches::Fixed(batch) => Ok(batch),
+            Batches::Read(images) => images.current(),
+        }
+    }
+
+    /// What was read; `None` where nothing is.
+    pub fn used(&self) -> Option<ImagesUsed> {
+        match self {
+            Batches::Fixed(_) => None,
+            Batches::Read(images) => Some(images.used()),
+        }
+    }
+}
+
+/// Rank `rank`'s batch that is made once: of a file, or a synthetic one.
 pub fn batch(request: &BatchRequest, rank: u32, device: Device) -> Result<Batch> {
-    tch::manual_seed(request.seed.wrapping_add(i64::from(rank)));
-    let batch = match request.file {
-        Some(path) => file::batch(path, request, rank, device)?,
-        None => synthetic::batch(request, device)?,
+    seed(request, rank);
+    let batch = match request.source {
+        DataSource::Batch(path) => file::batch(path, request, rank, device)?,
+        DataSource::Synthetic | DataSource::Images(_) => synthetic::batch(request, device)?,
     };
     Ok(Batch { images: in_layout(&batch.images, request.layout)?, ..batch })
 }
 
-/// The same values with the strides of `layout`: channels_last or contiguous.
-pub fn in_layout(images: &Tensor, layout: Layout) -> Result<Tensor> {
-    Ok(match layout {
-        Layout::Nhwc => images.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?,
-        Layout::Nchw => images.f_contiguous()?,
-    })
+fn seed(request: &BatchRequest, rank: u32) {
+    tch::manual_seed(request.seed.wrapping_add(i64::from(rank)));
 }

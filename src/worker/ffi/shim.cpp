@@ -177,6 +177,11 @@ char* ringmark_current_stream(int64_t device, int64_t* id) {
   return guarded([&] { *id = cuda()->getStream(c10::Device(c10::DeviceType::CUDA, device)).pack3().stream_id; });
 }
 
+// What this thread gives to the device goes to `stream` from now on; where it went before.
+char* ringmark_exchange_stream(int64_t device, int64_t stream, int64_t* before) {
+  return guarded([&] { *before = cuda()->exchangeStream(stream_of(stream, device)).pack3().stream_id; });
+}
+
 // `event` is created at its first recording.
 char* ringmark_record_event(void** event, int64_t stream, int64_t device, int timing) {
   return guarded([&] {

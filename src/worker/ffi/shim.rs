@@ -52,6 +52,7 @@ unsafe extern "C" {
     fn ringmark_set_device(device: i64) -> *mut c_char;
     fn ringmark_new_stream(device: i64, id: *mut i64, handle: *mut *mut c_void) -> *mut c_char;
     fn ringmark_current_stream(device: i64, id: *mut i64) -> *mut c_char;
+    fn ringmark_exchange_stream(device: i64, stream: i64, before: *mut i64) -> *mut c_char;
     fn ringmark_record_event(event: *mut *mut c_void, stream: i64, device: i64, timing: c_int) -> *mut c_char;
     fn ringmark_stream_wait_event(event: *mut c_void, stream: i64, device: i64) -> *mut c_char;
     fn ringmark_query_event(event: *mut c_void, done: *mut c_int) -> *mut c_char;
@@ -333,6 +334,20 @@ impl Stream {
         // SAFETY: the pointers are to live variables.
         check(unsafe { ringmark_new_stream(stream.device, &mut stream.id, &mut handle) })?;
         Ok((stream, handle))
+    }
+
+    /// Runs `body`, whose libtorch calls on this thread go here.
+    pub fn run<R>(self, body: impl FnOnce() -> Result<R>) -> Result<R> {
+        let switch = |to: i64| {
+            let mut before = 0;
+            // SAFETY: the pointer is to a live i64.
+            check(unsafe { ringmark_exchange_stream(self.device, to, &mut before) })?;
+            anyhow::Ok(before)
+        };
+        let before = switch(self.id)?;
+        let result = body();
+        switch(before)?;
+        result
     }
 
     /// What is enqueued here later waits until `event` is reached; the host does not.

@@ -54,19 +54,25 @@ pub struct DeviceValues<'a> {
 /// An iteration on its way through the device.
 struct StepMarks {
     start: Mark,
-    /// Of each phase; the one before ends where it begins.
-    ends: Phases<Mark>,
+    /// Of each phase that it has; the one before ends where it begins.
+    ends: Phases<Option<Mark>>,
     in_backward: InBackward,
     /// [`DeviceValues`] on the host, there when the next iteration's first mark is done.
     values: Tensor,
 }
 
 impl StepMarks {
+    /// In order, each phase that it has.
+    fn ends(&self) -> impl Iterator<Item = (Phase, &Mark)> {
+        self.ends.iter().filter_map(|(phase, end)| Some((phase, end.as_ref()?)))
+    }
+
     /// Where the device is in this iteration; `exchange` is what it waits for in the exchange.
     fn stage(&self, exchange: Stage) -> Result<Stage> {
-        for (phase, end) in self.ends.iter() {
+        for (phase, end) in self.ends() {
             if !end.is_done()? {
                 return Ok(match phase {
+                    Phase::Input => Stage::Data,
                     Phase::Forward => Stage::Forward,
                     Phase::Backward => Stage::Backward,
                     Phase::ExposedAllreduce => exchange,
@@ -77,11 +83,19 @@ impl StepMarks {
         Ok(Stage::Optimizer)
     }
 
+    /// From the start to the first sum, or to the end of backward where none was beside it.
+    fn before_allreduce(&self) -> Result<f64> {
+        match self.in_backward.first_sum().or(self.ends[Phase::Backward].as_ref()) {
+            Some(mark) => mark.seconds_since(&self.start),
+            None => unreachable!("an iteration ends backward"),
+        }
+    }
+
     /// What each phase took: from the end of the one before to its own.
     fn times(&self) -> Result<Phases<f64>> {
         let mut times = Phases::default();
         let mut begin = &self.start;
-        for (phase, end) in self.ends.iter() {
+        for (phase, end) in self.ends() {
             times[phase] = end.seconds_since(begin)?;
             begin = end;
         }
@@ -160,9 +174,7 @@ impl StepTimer {
     /// Takes an iteration's marks, and has its values copied to the host.
     pub fn end(&mut self, setter: MarkSetter, in_backward: InBackward, values: DeviceValues) -> Result<()> {
         let MarkSetter { start, ends, .. } = setter;
-        let Some(ends) = ends.all() else {
-            unreachable!("an iteration ends all its phases");
-        };
+        debug_assert!(ends.iter().all(|(phase, end)| end.is_some() || !phase.is_always()), "it ends all its phases");
         let DeviceValues { loss, loss_scale, found_inf } = values;
         let values = Tensor::f_stack(&[loss, loss_scale, found_inf].map(Tensor::detach), 0)?.f_to_kind(Kind::Float)?;
         let values = if self.device.is_cuda() {
@@ -197,11 +209,7 @@ impl StepTimer {
             samples.push(Sample {
                 step: next.seconds_since(&iteration.start)?,
                 phases: iteration.times()?,
-                before_allreduce: iteration
-                    .in_backward
-                    .first_sum()
-                    .unwrap_or(&iteration.ends[Phase::Backward])
-                    .seconds_since(&iteration.start)?,
+                before_allreduce: iteration.before_allreduce()?,
                 loss: value(0),
                 loss_scale: std::mem::replace(&mut self.loss_scale, value(1)),
                 skipped: found_inf,

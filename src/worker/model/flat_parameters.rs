@@ -78,7 +78,7 @@ mod tests {
     use tch::Device;
 
     use super::*;
-    use crate::data::in_layout;
+    use crate::data::batch::in_layout;
     use ringmark_record::dimension::model::Model;
     use ringmark_record::dimension::model_facts::Source;
 

@@ -3,11 +3,11 @@
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::{ImagesPerSecond, Seconds};
-use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::batch_sizes::{self, BatchTable};
 use crate::read::analyse::figures::{CaseRuns, Extraction, Group};
 use crate::read::analyse::title::{common_base, process, title, unlike_devices};
+use crate::read::load::iteration_times::phases_to_show;
 use crate::read::show;
 use crate::read::show::batch_sizes::{Below, SIDE_BY_SIDE, tables};
 use crate::read::show::columns::Columns;
@@ -174,25 +174,26 @@ fn costs(group: &Group) -> Option<Columns> {
 
 /// `None` where no case has records.
 fn times(group: &Group) -> Option<Columns> {
-    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(|case| time_row(group, case)).collect();
+    let phases = phases_to_show(group.cases.iter().filter_map(|case| case.figures.as_ref()?.times.as_ref()));
+    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(|case| time_row(group, case, &phases)).collect();
     let phase = |phase: &Phase| -> Vec<(&str, &str)> {
         let share = (*phase == Phase::ExposedAllreduce).then_some(("share", "%"));
         [(phase.title(), "ms")].into_iter().chain(share).collect()
     };
     let first = [("case", ""), ("step", "ms")];
-    let headers: Vec<(&str, &str)> = first.into_iter().chain(Phase::ALL.iter().flat_map(phase)).collect();
+    let headers: Vec<(&str, &str)> = first.into_iter().chain(phases.iter().flat_map(phase)).collect();
     (!rows.is_empty()).then(|| Columns::new(&headers, rows))
 }
 
-fn time_row(group: &Group, case: &CaseRuns) -> Option<Vec<String>> {
+fn time_row(group: &Group, case: &CaseRuns, phases: &[Phase]) -> Option<Vec<String>> {
     let times = case.figures.as_ref()?.times?;
     let is_doubtful = group.speed_objections(case).next().is_some();
     let milliseconds = |time: Seconds| marked(format!("{:.2}", time.0 * 1e3), is_doubtful);
     let mut row = vec![case.case.to_string(), milliseconds(times.step)];
-    for (phase, time) in times.phases.iter() {
-        row.push(milliseconds(*time));
+    for phase in phases {
+        row.push(milliseconds(times.phases[*phase]));
         row.extend(
-            (phase == Phase::ExposedAllreduce)
+            (*phase == Phase::ExposedAllreduce)
                 .then(|| marked(format!("{:.1}", times.exposed_share() * 100.0), is_doubtful)),
         );
     }

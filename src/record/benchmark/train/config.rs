@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::SweepProfile;
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
+use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
@@ -153,8 +154,11 @@ pub struct TrainConfig {
     /// Probability of dropout; `None` is the network's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropout: Option<f64>,
-    /// Batch to train on (safetensors with `images` and `labels`) instead of a synthetic one.
-    pub data: Option<PathBuf>,
+    /// Images to train on, or one batch (safetensors with `images` and `labels`), instead of a synthetic one.
+    pub data: DataFiles,
+    /// How images are read.
+    #[serde(default, skip_serializing_if = "ImageInputConfig::is_default")]
+    pub input: ImageInputConfig,
     /// Weights to start from (safetensors).
     pub init: Option<PathBuf>,
     /// Where rank 0 writes the last weights (safetensors).
@@ -193,7 +197,8 @@ impl Default for TrainConfig {
             loss_scale: 65536.0,
             freeze_batch_norm: false,
             dropout: None,
-            data: None,
+            data: DataFiles::default(),
+            input: ImageInputConfig::default(),
             init: None,
             save: None,
             record: None,

@@ -56,7 +56,9 @@ impl Serialize for Iteration {
         map.serialize_entry("iteration", &self.iteration)?;
         map.serialize_entry("step", &self.step)?;
         for (phase, times) in self.phases.iter() {
-            map.serialize_entry(phase.keyword(), times)?;
+            if phase.is_always() || times.iter().any(|time| time.0 != 0.0) {
+                map.serialize_entry(phase.keyword(), times)?;
+            }
         }
         if !self.before_allreduce.is_empty() {
             map.serialize_entry("before_allreduce", &self.before_allreduce)?;
@@ -138,11 +140,15 @@ impl<'de> Deserialize<'de> for Iteration {
                     }
                 }
                 let missing = |name: &'static str| move || de::Error::missing_field(name);
+                let step: Vec<Seconds> = step.ok_or_else(missing("step"))?;
+                for (_, times) in phases.iter_mut().filter(|(phase, _)| !phase.is_always()) {
+                    times.get_or_insert_with(|| vec![Seconds(0.0); step.len()]);
+                }
                 let missing_phase =
                     phases.iter().find(|(_, times)| times.is_none()).map_or("", |(phase, _)| phase.keyword());
                 Ok(Iteration {
                     iteration: iteration.ok_or_else(missing("iteration"))?,
-                    step: step.ok_or_else(missing("step"))?,
+                    step,
                     phases: phases.all().ok_or_else(missing(missing_phase))?,
                     before_allreduce,
                     loss: loss.ok_or_else(missing("loss"))?.into_iter().map(|loss| loss.unwrap_or(f64::NAN)).collect(),
@@ -164,7 +170,7 @@ struct IterationLine {
     iteration: u32,
     /// Start of this iteration to the start of the next, in seconds, of each rank.
     step: Vec<Seconds>,
-    /// What each phase took, in seconds, of each rank.
+    /// What each phase took, in seconds, of each rank; `input` is missing where no images were read.
     #[schemars(flatten)]
     phases: Phases<Vec<Seconds>>,
     /// Start of the iteration to when the rank joins its first all-reduce, in seconds, of each rank.

@@ -6,6 +6,7 @@ use anyhow::ensure;
 
 use crate::benchmark::cores;
 use crate::benchmark::exchange::ExchangeConfig;
+use crate::benchmark::image_input::ImageInputConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::compression_options;
 use crate::benchmark::train::config::{Fault, TrainConfig};
@@ -134,10 +135,11 @@ impl Options for TrainConfig {
             option!(
                 data,
                 "data",
-                "FILE",
-                "Train on this batch instead of a synthetic one: safetensors with `images` (n, channels, size, size) and `labels` \
-                 (n)"
-            ),
+                "FILES",
+                "Images to train on: .rec files with commas between them, a folder of them or of classes, or MNIST's arrays; \
+                 .safetensors with `images` (n, channels, size, size) and `labels` (n) is one batch for every iteration"
+            )
+            .default_is("synthetic"),
             option!(init, "init", "FILE", "Weights to start from: safetensors with the names of the network's source"),
             option!(save, "save", "FILE", "Where rank 0 writes the last weights: safetensors with the names of the network's source"),
             option!(record, "record", "FILE", "Where rank 0 writes the run record (JSON Lines)").for_worker(),
@@ -149,6 +151,10 @@ impl Options for TrainConfig {
                  time)"
             ),
         ]);
+        let images = ImageInputConfig::options().into_iter();
+        options.extend(
+            images.map(|option| option.within(|config: &TrainConfig| &config.input, |config| &mut config.input)),
+        );
         options
     }
 }
@@ -179,6 +185,7 @@ impl TrainConfig {
             "--autotune-log {} is of a search: add --autotune",
             self.autotune_log.as_deref().unwrap_or(Path::new("")).display()
         );
+        self.input.check(&self.data)?;
         self.exchange.check(self.device)?;
         self.kv_store.check(&self.exchange, self.dtype, self.autotune)?;
         compression_options::check(self)
@@ -196,6 +203,7 @@ mod tests {
     use crate::benchmark::kv_store::{KeyPlacement, KvStore};
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
+    use crate::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
     use crate::dimension::layout::LayoutChoice;
     use crate::dimension::model::Model;
     use crate::options::keyword_enum::KeywordEnum;
@@ -259,7 +267,18 @@ mod tests {
             loss_scale: 128.0,
             freeze_batch_norm: true,
             dropout: Some(0.25),
-            data: Some("batch.safetensors".into()),
+            data: Some("a.rec,b.rec".to_owned()).into(),
+            input: ImageInputConfig {
+                augmentation: Some(Augmentation::Mxnet2),
+                resize: Some(256),
+                interpolation: Some(Interpolation::Antialias),
+                decoder: DecoderChoice::Zune,
+                decode_scaling: Scaling::Allowed,
+                decode_threads: Some(3),
+                prefetch: 2,
+                shuffle: Switch::Off,
+                on_bad_image: BadImage::Skip,
+            },
             init: Some("a b.safetensors".into()),
             save: Some("c.safetensors".into()),
             record: Some("d.jsonl".into()),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::compression::CompressionUse;
 use crate::benchmark::exchange::{BackendChoice, Wire};
+use crate::benchmark::image_input::ImageInputUse;
 use crate::benchmark::kv_store::KvStoreUse;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
@@ -142,6 +143,9 @@ pub struct RunEnd {
     /// What `--gradient-compression` did; `None` without a code, and of one rank, which sends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionUse>,
+    /// What was read of `--data`; `None` where that was nothing, or one batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<ImageInputUse>,
     /// What NCCL said that it used, line by line; empty without NCCL, where the user asked it for something else, and in
     /// older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -375,6 +379,7 @@ mod tests {
             step: vec![Seconds(0.5), Seconds(0.5)],
             phases: Phases::from_fn(|phase| {
                 let seconds = match phase {
+                    Phase::Input => 0.0,
                     Phase::Forward => 0.125,
                     Phase::Backward => 0.25,
                     Phase::ExposedAllreduce => 0.0625,
@@ -417,6 +422,7 @@ mod tests {
                 matrix_product: Vec::new(),
                 kv_store: None,
                 compression: None,
+                input: None,
                 nccl: Vec::new(),
                 host_use: vec![HostUse { host: "a".to_owned(), cores: 2, ..HostUse::default() }],
                 rank_use: vec![RankUse { throttled: Some(Seconds(0.5)), ..RankUse::default() }; 2],

@@ -21,7 +21,8 @@ use tch::Tensor;
 use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::record::Measured;
 use crate::benchmark::train::step::Step;
-use crate::data;
+use crate::data::Batches;
+use crate::data::batch::ImageRequest;
 use crate::exchange::kv_store::server;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
@@ -92,8 +93,14 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<(Step, Option<Work
 
     heartbeat::enter(Stage::Data);
     let part = work_load::part(config, division.as_ref(), world.rank());
-    let batch = data::batch(&work_load::request(config, layout, part), world.rank(), device)?;
-    Ok((Step::new(config, world.rank(), model, batch, exchange)?, division))
+    let request = work_load::request(config, config.data.source(), layout, part);
+    let images = ImageRequest {
+        config: config.input,
+        threads: session.own.threads,
+        joined: u64::from(config.batch_size) * u64::from(world.ranks()),
+    };
+    let batches = Batches::new(&request, &images, world.rank(), device)?;
+    Ok((Step::new(config, world.rank(), model, (batches, part.0), exchange)?, division))
 }
 
 /// Every rank starts from rank 0's weights and running statistics.
@@ -151,7 +158,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Mea
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
     progress.end();
-    Ok(Measured { samples, counters, wall, kv_store, coded: step.exchange.coded() })
+    Ok(Measured { samples, counters, wall, kv_store, coded: step.exchange.coded(), images: step.batches.used() })
 }
 
 fn fail_if_asked(config: &TrainConfig, world: &World, iteration: u32) -> Result<()> {

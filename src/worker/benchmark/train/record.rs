@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use ringmark_record::benchmark::image_input::ImageInputUse;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
 use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::benchmark::train::iteration::Iteration;
@@ -15,6 +16,7 @@ use ringmark_record::validity;
 use tch::{Device, Tensor};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::data::images::ImagesUsed;
 use crate::exchange::coded::Coded;
 use crate::job::host_watch::CountersOfRun;
 use crate::job::session::Session;
@@ -34,11 +36,13 @@ pub struct Measured {
     pub kv_store: Option<KvStoreUse>,
     /// What a code did, where gradients were exchanged by one.
     pub coded: Option<Coded>,
+    /// What was read for the steps.
+    pub images: Option<ImagesUsed>,
 }
 
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, counters, wall, kv_store, coded } = measured;
+    let Measured { samples, counters, wall, kv_store, coded, images } = measured;
     let world = session.world;
     let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), ..header };
     let iterations = iterations(world, &samples);
@@ -55,6 +59,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         matrix_product,
         kv_store,
         compression: coded.map(|coded| coded.used(world)),
+        input: images.map(|images| input(world, images)).transpose()?,
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
         rank_use: counters.ranks,
@@ -104,6 +109,16 @@ fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
         }
     };
     samples.iter().enumerate().map(iteration).collect()
+}
+
+/// Of all ranks; all call it together.
+fn input(world: &World, images: ImagesUsed) -> Result<ImageInputUse> {
+    let ImagesUsed { what, items, augmentation, own, skipped } = images;
+    let ranks = world.gather_text(&serde_json::to_string(&own)?);
+    let ranks = ranks.iter().map(|rank| serde_json::from_str(rank)).collect::<serde_json::Result<_>>()?;
+    let skipped = world.gather_text(&skipped.join("\n"));
+    let skipped = skipped.iter().flat_map(|messages| messages.lines()).map(str::to_owned).collect();
+    Ok(ImageInputUse { what, items, augmentation, ranks, skipped })
 }
 
 /// Hash of the weights' bytes.
@@ -169,9 +184,19 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let speed = speed.map(|speed| format!("speed: {speed:.2}{}", rates(record)));
     let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
     let coded = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
+    let input = end.input.as_ref().map(|input| format!("input: {}", input.text()));
     let nccl = end.nccl.iter().map(|line| format!("NCCL: {line}"));
     let warnings = end.warnings.iter().map(|warning| format!("warning: {}", warning.text));
-    [length].into_iter().chain(joined).chain(speed).chain(kv_store).chain(coded).chain(nccl).chain(warnings).collect()
+    [length]
+        .into_iter()
+        .chain(joined)
+        .chain(speed)
+        .chain(kv_store)
+        .chain(coded)
+        .chain(input)
+        .chain(nccl)
+        .chain(warnings)
+        .collect()
 }
 
 /// How the rates of the iterations spread, as the log has them: all ranks' images over rank 0's time. Nothing of a single

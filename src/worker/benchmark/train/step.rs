@@ -6,6 +6,7 @@ use ringmark_record::dimension::phase::Phase;
 use ringmark_record::host::heartbeat::Stage;
 use tch::{Device, Kind, Reduction, Tensor};
 
+use crate::data::Batches;
 use crate::data::batch::Batch;
 use crate::exchange::GradientExchange;
 use crate::ffi::shim;
@@ -18,7 +19,7 @@ use crate::model::prepared::PreparedModel;
 pub struct Step {
     pub model: PreparedModel,
     pub exchange: Box<dyn GradientExchange>,
-    batch: Batch,
+    pub batches: Batches,
     mode: Mode,
     /// What the rank's gradient counts: its images over an even part. `None` where that is 1.
     weight: Option<Tensor>,
@@ -37,18 +38,18 @@ pub struct Faults {
 }
 
 impl Step {
-    /// Puts the parts together for `rank`.
+    /// Puts the parts together for `rank`, whose batches have so many images.
     pub fn new(
         config: &TrainConfig,
         rank: u32,
         model: PreparedModel,
-        batch: Batch,
+        (batches, images): (Batches, u32),
         exchange: Box<dyn GradientExchange>,
     ) -> Result<Step> {
-        let even = i64::from(config.batch_size);
+        let even = config.batch_size;
         // Where nothing is summed every rank trains alone, on its own batch.
-        let is_weighted = batch.images.size()[0] != even && exchange.summed_ranks() > 1;
-        let weight = is_weighted.then(|| batch.images.size()[0] as f64 / even as f64);
+        let is_weighted = images != even && exchange.summed_ranks() > 1;
+        let weight = is_weighted.then(|| f64::from(images) / f64::from(even));
         let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, model.device()));
         Ok(Step {
             one: scalar(1.0)?,
@@ -56,7 +57,7 @@ impl Step {
             weight: weight.map(scalar).transpose()?,
             model,
             exchange,
-            batch,
+            batches,
             mode: mode(config),
             faults: Faults::of(rank, config.inject),
         })
@@ -70,7 +71,11 @@ impl Step {
     /// Iteration `iteration`, from 1. On CUDA this returns when everything is enqueued.
     pub fn run(&mut self, iteration: u32, timer: &mut StepTimer) -> Result<()> {
         let mut marks = timer.begin()?;
-        heartbeat::enter_in(iteration, Stage::Forward);
+        heartbeat::enter_in(iteration, Stage::Data);
+        if self.batches.advance()? {
+            marks.end_of(Phase::Input)?;
+        }
+        heartbeat::enter(Stage::Forward);
         let loss = self.forward()?;
         self.faults.slow_down(&marks)?;
         marks.end_of(Phase::Forward)?;
@@ -105,8 +110,8 @@ impl Step {
         self.exchange.finish()
     }
 
-    fn forward(&self) -> Result<Tensor> {
-        loss(&self.model, &self.batch, self.mode)
+    fn forward(&mut self) -> Result<Tensor> {
+        loss(&self.model, self.batches.current()?, self.mode)
     }
 
     fn backward(&self, loss: &Tensor, iteration: u32) -> Result<()> {

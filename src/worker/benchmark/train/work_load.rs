@@ -3,6 +3,7 @@
 //! by which images are divided.
 
 use anyhow::Result;
+use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::work_load::WorkDivision;
 use ringmark_record::dimension::layout::Layout;
@@ -50,12 +51,13 @@ pub fn part(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) ->
     }
 }
 
-/// What this rank trains with an even part, in images/s: the median over a few steps.
+/// What this rank trains with an even part of synthetic images, in images/s: the median over a few steps.
 fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<f64> {
     let (world, device) = (session.world, session.device());
     let (images, first) = part(config, None, world.rank());
     let layout = config.layout.of(config.dtype, session.own.kind);
-    let batch = data::batch(&request(config, layout, (images, first)), world.rank(), device)?;
+    let request = request(config, DataSource::Synthetic, layout, (images, first));
+    let batch = data::batch(&request, world.rank(), device)?;
     let (mode, faults) = (mode(config), Faults::of(world.rank(), config.inject));
     let statistics = model.statistics();
     let dropped: Vec<Tensor> = model.flat.parameters.iter().map(Tensor::f_empty_like).collect::<Result<_, _>>()?;
@@ -76,10 +78,15 @@ fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -
     Ok(f64::from(images) / summary::median(&times).unwrap_or(f64::INFINITY))
 }
 
-/// What is asked of the data for `images` images from number `first` on.
-pub fn request(config: &TrainConfig, layout: Layout, (images, first): (u32, u32)) -> BatchRequest<'_> {
+/// What is asked of the data for `images` images of `source`, from number `first` of the joined batch on.
+pub fn request<'a>(
+    config: &TrainConfig,
+    source: DataSource<'a>,
+    layout: Layout,
+    (images, first): (u32, u32),
+) -> BatchRequest<'a> {
     BatchRequest {
-        file: config.data.as_deref(),
+        source,
         seed: config.seed,
         images,
         first,

@@ -21,8 +21,9 @@ pub struct Style {
     pub shape: usize,
 }
 
-/// Classes of the phases' colours, by their order in an iteration; the style sheet has as many.
-const PHASES: [&str; 8] = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
+/// Classes of the phases' colours, by their order in an iteration; the style sheet has as many. The first phase, input, came
+/// last.
+const PHASES: [&str; 8] = ["p4", "p0", "p1", "p2", "p3", "p5", "p6", "p7"];
 
 /// Class that gives a phase its colour.
 pub fn phase_class(phase: Phase) -> &'static str {

@@ -2,10 +2,9 @@
 
 use ringmark_record::dimension::phase::Phase;
 use ringmark_record::dimension::units::Seconds;
-use ringmark_record::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyse::figures::{CaseRuns, Figures};
-use crate::read::load::iteration_times::IterationTimes;
+use crate::read::load::iteration_times::{IterationTimes, phases_to_show};
 use crate::read::show::columns::percent;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup, short};
@@ -26,7 +25,7 @@ const NOTE: &str = "Mean over ranks and iterations after warm-up, of the median 
                     a part of the step: waiting until the slowest rank has come, then transfer. Other is the loop itself.";
 
 /// In the order in which they come in a step; the exposed all-reduce is two.
-fn parts() -> Vec<StepPart> {
+fn parts(phases: &[Phase]) -> Vec<StepPart> {
     let part = |class, name, time: Box<dyn Fn(&IterationTimes) -> Seconds>| StepPart { class, name, time };
     let of_phase = |phase: Phase| match phase {
         Phase::ExposedAllreduce => vec![
@@ -36,7 +35,7 @@ fn parts() -> Vec<StepPart> {
         phase => vec![part(phase_class(phase), phase.title(), Box::new(move |times| times.phases[phase]))],
     };
     let other = part("other", "other", Box::new(IterationTimes::other));
-    Phase::ALL.iter().copied().flat_map(of_phase).chain([other]).collect()
+    phases.iter().copied().flat_map(of_phase).chain([other]).collect()
 }
 
 /// One bar: a case, or its baseline.
@@ -70,11 +69,13 @@ pub fn block(setting: &Setting) -> Option<Block> {
     if groups.is_empty() {
         return None;
     }
+    let all = groups.iter().flat_map(|(_, steps)| steps).map(|step| step.times);
+    let parts = parts(&phases_to_show(all));
     let bars = |is_share: bool| {
         let group = |(series, steps): &(&Series, Vec<Step>)| StackGroup {
             name: series.name.clone(),
             style: series.style,
-            bars: steps.iter().map(|step| bar(setting, series, step, is_share)).collect(),
+            bars: steps.iter().map(|step| bar(setting, series, step, &parts, is_share)).collect(),
         };
         groups.iter().map(group).collect()
     };
@@ -84,7 +85,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
             description: "a bar a case, cut into the parts of its mean step; the table has the numbers".to_owned(),
             axis: axis.to_owned(),
             end: is_share.then_some(100.0),
-            parts: parts().iter().map(|part| (part.class, part.name)).collect(),
+            parts: parts.iter().map(|part| (part.class, part.name)).collect(),
             groups: bars(is_share),
         })
     };
@@ -94,13 +95,13 @@ pub fn block(setting: &Setting) -> Option<Block> {
         if has_baseline { format!("{NOTE} Baseline: the same ranks without communication.") } else { NOTE.to_owned() };
     Some(Block {
         charts: vec![charts],
-        table: Some(table(setting, &groups)),
+        table: Some(table(setting, &groups, &parts)),
         ..Block::new("Where the time of a step goes", note)
     })
 }
 
 /// In milliseconds, or in hundredths of the step.
-fn bar(setting: &Setting, series: &Series, step: &Step, is_share: bool) -> StackBar {
+fn bar(setting: &Setting, series: &Series, step: &Step, parts: &[StepPart], is_share: bool) -> StackBar {
     let whole = step.times.step.0;
     let part = |part: &StepPart| {
         let (name, time) = (part.name, (part.time)(step.times));
@@ -112,17 +113,17 @@ fn bar(setting: &Setting, series: &Series, step: &Step, is_share: bool) -> Stack
     StackBar {
         label: step.label.clone(),
         total: if is_share { String::new() } else { short(whole * 1e3) },
-        values: parts().iter().map(part).collect(),
+        values: parts.iter().map(part).collect(),
     }
 }
 
-fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)]) -> Table {
+fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)], parts: &[StepPart]) -> Table {
     let several = setting.series.len() > 1;
     let mut columns = vec![Column::text("case"), Column::numbers("step", "ms")];
     if several {
         columns.insert(0, Column::text("result"));
     }
-    columns.extend(parts().iter().map(|part| Column::numbers(part.name, "ms")));
+    columns.extend(parts.iter().map(|part| Column::numbers(part.name, "ms")));
     columns.push(Column::numbers("exposed", "%"));
     let rows = groups.iter().flat_map(|(series, steps)| {
         steps.iter().map(move |step| {
@@ -130,7 +131,7 @@ fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)]) -> Table {
             if several {
                 cells.insert(0, series.name.clone());
             }
-            cells.extend(parts().iter().map(|part| milliseconds((part.time)(step.times))));
+            cells.extend(parts.iter().map(|part| milliseconds((part.time)(step.times))));
             cells.push(percent(step.times.exposed_share()));
             Row {
                 cells,

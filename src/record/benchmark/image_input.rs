@@ -1,0 +1,324 @@
+//! Which images a benchmark reads and what it does to them: configuration, options, and what of that a record keeps. The
+//! names of each choice are in [`crate::dimension::image_input`], the reading itself in the package `ringmark-input`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::benchmark::exchange::Switch;
+use crate::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
+use crate::dimension::units::{Bytes, Seconds};
+use crate::option;
+use crate::options::option_table::{OptionSpec, OptionValue, Options, settings};
+
+/// What `--data` names: nothing, where images are synthetic.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "Option<String>", into = "Option<String>")]
+#[schemars(with = "Option<String>")]
+pub struct DataFiles(Vec<PathBuf>);
+
+/// What is done with [`DataFiles`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataSource<'a> {
+    /// Random images and labels, made once.
+    Synthetic,
+    /// One batch of a file, `images` and `labels` in safetensors, for every iteration.
+    Batch(&'a Path),
+    /// Images that are read and decoded while the benchmark runs.
+    Images(&'a [PathBuf]),
+}
+
+impl DataFiles {
+    const SYNTHETIC: &'static str = "synthetic";
+
+    /// What is done with them.
+    pub fn source(&self) -> DataSource<'_> {
+        match self.0.as_slice() {
+            [] => DataSource::Synthetic,
+            [file] if file.extension().is_some_and(|extension| extension == "safetensors") => DataSource::Batch(file),
+            several => DataSource::Images(several),
+        }
+    }
+
+    /// Whether images are read while the benchmark runs.
+    pub fn are_read(&self) -> bool {
+        matches!(self.source(), DataSource::Images(_))
+    }
+
+    /// What `change` makes of each file.
+    pub fn try_map(self, change: impl FnMut(PathBuf) -> Result<PathBuf>) -> Result<DataFiles> {
+        self.0.into_iter().map(change).collect::<Result<_>>().map(DataFiles)
+    }
+}
+
+impl From<Option<String>> for DataFiles {
+    fn from(text: Option<String>) -> DataFiles {
+        DataFiles(text.iter().flat_map(|text| text.split(',')).map(PathBuf::from).collect())
+    }
+}
+
+impl From<DataFiles> for Option<String> {
+    fn from(files: DataFiles) -> Option<String> {
+        Some(files.text()).filter(|text| !text.is_empty())
+    }
+}
+
+impl OptionValue for DataFiles {
+    fn text(&self) -> String {
+        self.0.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(",")
+    }
+
+    fn parse(text: &str) -> Result<DataFiles> {
+        if text == DataFiles::SYNTHETIC {
+            return Ok(DataFiles::default());
+        }
+        ensure!(text.split(',').all(|file| !file.is_empty()), "one of the files has no name");
+        Ok(Some(text.to_owned()).into())
+    }
+}
+
+/// How images are read, decoded and augmented.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ImageInputConfig {
+    /// What is done to an image; `None` is `imagenet` for image files, and nothing for arrays of pixels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub augmentation: Option<Augmentation>,
+    /// Pixels of the shorter edge before the crop; `None` is what `augmentation` needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<u32>,
+    /// How pixels are interpolated; `None` is as whoever `augmentation` is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpolation: Option<Interpolation>,
+    /// Library that decodes JPEG.
+    pub decoder: DecoderChoice,
+    /// Whether a JPEG may be decoded at a fraction of its size.
+    pub decode_scaling: Scaling,
+    /// Threads of a rank that read and decode; `None` is the rank's part of the host's cores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_threads: Option<u32>,
+    /// Batches that are made ahead of the step that uses them.
+    pub prefetch: u32,
+    /// Whether images come in another order in every epoch.
+    pub shuffle: Switch,
+    /// What is done where an image is none.
+    pub on_bad_image: BadImage,
+}
+
+impl Default for ImageInputConfig {
+    fn default() -> ImageInputConfig {
+        ImageInputConfig {
+            augmentation: None,
+            resize: None,
+            interpolation: None,
+            decoder: DecoderChoice::Auto,
+            decode_scaling: Scaling::Off,
+            decode_threads: None,
+            prefetch: 4,
+            shuffle: Switch::On,
+            on_bad_image: BadImage::Fail,
+        }
+    }
+}
+
+impl Options for ImageInputConfig {
+    const HEADING: &'static str = "Images";
+
+    fn options() -> Vec<OptionSpec<ImageInputConfig>> {
+        vec![
+            option!(
+                augmentation,
+                "augmentation",
+                "RECIPE",
+                "What is done to an image that is read, before the network sees it; docs/input.md has each"
+            )
+            .default_is("imagenet; none for arrays of pixels, as MNIST"),
+            option!(resize, "resize", "PIXELS", "Resize the shorter edge to this before the crop")
+                .range(1u32..=65_536)
+                .default_is("what the augmentation needs"),
+            option!(
+                interpolation,
+                "interpolation",
+                "KIND",
+                "How images are resized: bilinear as OpenCV and MXNet, or antialias as Pillow and torchvision"
+            )
+            .default_is("as whoever the augmentation is of"),
+            option!(
+                decoder,
+                "decoder",
+                "LIBRARY",
+                "Library that decodes JPEG; auto takes turbojpeg where it is installed"
+            ),
+            option!(
+                decode_scaling,
+                "decode-scaling",
+                "OFF|ALLOWED",
+                "Decode a JPEG at a fraction of its size where the crop needs no more pixels"
+            ),
+            option!(decode_threads, "decode-threads", "N", "Threads of a rank that read and decode images")
+                .range(1u32..=1024)
+                .aliases(&["data-nthreads"])
+                .default_is("the rank's part of the host's cores"),
+            option!(prefetch, "prefetch", "BATCHES", "Batches made ahead of the step that uses them")
+                .range(1u32..=1024),
+            option!(shuffle, "shuffle", "ON|OFF", "Take images in another order in every epoch, by --seed"),
+            option!(
+                on_bad_image,
+                "on-bad-image",
+                "FAIL|SKIP",
+                "End the run where an image cannot be decoded, or put another of the batch in its place and count it"
+            ),
+        ]
+    }
+}
+
+impl ImageInputConfig {
+    /// Whether nothing was typed.
+    pub fn is_default(&self) -> bool {
+        *self == ImageInputConfig::default()
+    }
+
+    /// Refuses options about images where none are read.
+    ///
+    /// # Errors
+    ///
+    /// Names the option.
+    pub fn check(&self, data: &DataFiles) -> Result<()> {
+        let typed = settings(self).into_iter().zip(settings(&ImageInputConfig::default()));
+        match typed.into_iter().find(|(own, default)| own != default) {
+            Some(((name, value), _)) if !data.are_read() => {
+                bail!("--{name} {value} is of images that are read: add --data FILE, or leave it out")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What was read, and what that took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ImageInputUse {
+    /// `2 RecordIO files with index`.
+    pub what: String,
+    /// Images of an epoch, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<u64>,
+    /// What was done to each.
+    pub augmentation: Augmentation,
+    /// Of every rank.
+    pub ranks: Vec<RankImageInput>,
+    /// The first messages of images that were skipped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<String>,
+}
+
+/// What a rank's threads did; times are summed over the threads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RankImageInput {
+    /// Library that decoded JPEG, with its version.
+    pub decoder: String,
+    /// Threads that decoded.
+    pub threads: u32,
+    /// Images that were made, those made ahead included.
+    pub images: u64,
+    /// Images that were none, and skipped.
+    pub skipped: u64,
+    /// Bytes of the images as they are stored.
+    pub bytes: Bytes,
+    /// Reading.
+    pub read: Seconds,
+    /// Pixels from bytes.
+    pub decode: Seconds,
+    /// Crop, size and colours, into the batch.
+    pub augment: Seconds,
+}
+
+impl ImageInputUse {
+    /// `1281167 images of 2 RecordIO files with index, augmentation imagenet; rank 0: 5120 decoded by zune-jpeg, 2 threads:
+    /// 0.02 ms read, 1.90 ms decode, 0.45 ms augment an image`.
+    pub fn text(&self) -> String {
+        let ImageInputUse { what, items, augmentation, ranks, .. } = self;
+        let items = items.map(|items| format!("{items} images of ")).unwrap_or_default();
+        let first = ranks.first().map(|RankImageInput { decoder, threads, images, read, decode, augment, .. }| {
+            let each = |time: &Seconds| 1e3 * time.0 / (*images).max(1) as f64;
+            let plural = if *threads == 1 { "" } else { "s" };
+            format!(
+                "; rank 0: {images} by {decoder} and {threads} thread{plural}, an image {:.2} ms read, {:.2} ms decode, {:.2} ms \
+                 augment",
+                each(read),
+                each(decode),
+                each(augment)
+            )
+        });
+        let skipped: u64 = ranks.iter().map(|rank| rank.skipped).sum();
+        let skipped = (skipped > 0)
+            .then(|| format!("; {skipped} skipped, the first: {}", self.skipped.first().map_or("", String::as_str)));
+        format!(
+            "{items}{what}, augmentation {augmentation}{}{}",
+            first.unwrap_or_default(),
+            skipped.unwrap_or_default()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(text: &str) -> DataFiles {
+        DataFiles::parse(text).expect(text)
+    }
+
+    #[test]
+    fn what_is_named_tells_what_is_done_with_it() {
+        assert_eq!(files("synthetic").source(), DataSource::Synthetic);
+        assert_eq!(files("a/batch.safetensors").source(), DataSource::Batch(Path::new("a/batch.safetensors")));
+        assert_eq!(files("a.rec,b.rec").source(), DataSource::Images(&["a.rec".into(), "b.rec".into()]));
+        assert!(files("folder").are_read());
+        assert!(DataFiles::parse("a.rec,").is_err());
+        let whole = files("a.rec,b.rec").try_map(|file| Ok(Path::new("/").join(file))).expect("mapped");
+        assert_eq!(whole.text(), "/a.rec,/b.rec");
+    }
+
+    #[test]
+    fn files_are_a_text_or_null_in_json() {
+        for (text, json) in [("synthetic", "null"), ("a.rec,b.rec", r#""a.rec,b.rec""#)] {
+            assert_eq!(serde_json::to_string(&files(text)).expect("JSON"), json);
+            assert_eq!(serde_json::from_str::<DataFiles>(json).expect("read"), files(text));
+        }
+    }
+
+    #[test]
+    fn an_option_about_images_needs_images() {
+        let config = ImageInputConfig { prefetch: 2, ..ImageInputConfig::default() };
+        let error = config.check(&files("synthetic")).expect_err("refused").to_string();
+        assert_eq!(error, "--prefetch 2 is of images that are read: add --data FILE, or leave it out");
+        assert!(config.check(&files("a.safetensors")).is_err());
+        config.check(&files("a.rec")).expect("images are read");
+        ImageInputConfig::default().check(&DataFiles::default()).expect("nothing was typed");
+    }
+
+    #[test]
+    fn what_was_read_is_one_line() {
+        let rank = RankImageInput {
+            decoder: "zune-jpeg 0.5".to_owned(),
+            threads: 2,
+            images: 100,
+            skipped: 1,
+            bytes: Bytes(11_000_000),
+            read: Seconds(0.01),
+            decode: Seconds(0.2),
+            augment: Seconds(0.05),
+        };
+        let used = ImageInputUse {
+            what: "1 RecordIO file with index".to_owned(),
+            items: Some(1000),
+            augmentation: Augmentation::Crop,
+            ranks: vec![rank],
+            skipped: vec!["a.rec, byte 12: no image".to_owned()],
+        };
+        let expected = "1000 images of 1 RecordIO file with index, augmentation crop; rank 0: 100 by zune-jpeg 0.5 and 2 threads, an \
+                        image 0.10 ms read, 2.00 ms decode, 0.50 ms augment; 1 skipped, the first: a.rec, byte 12: no image";
+        assert_eq!(used.text(), expected);
+    }
+}

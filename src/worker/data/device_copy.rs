@@ -1,0 +1,129 @@
+//! Pixels and labels from the loader's memory to the device. On the CPU a copy; on CUDA through two pinned buffers in a stream
+//! of its own, so that the pixels of a step travel while the device is at the step before.
+//!
+//! A buffer is used again two steps later: the host waits until its copy is over, and the copy until the step that read its
+//! pixels on the device is past them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use crate::ffi::host_array::HostArray;
+use crate::ffi::shim::{self, Event, Stream};
+
+/// Between two questions whether a copy is over, which it nearly always is.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Takes batches to one device.
+pub enum DeviceCopy {
+    /// Where the loader's memory is.
+    Host,
+    /// Through pinned memory.
+    Cuda(Box<CudaCopy>),
+}
+
+/// The way to a CUDA device.
+pub struct CudaCopy {
+    index: usize,
+    stream: Stream,
+    /// Filled in turns.
+    buffers: [Option<Buffer>; 2],
+    turn: usize,
+}
+
+/// What a batch lies in on its way.
+struct Buffer {
+    /// Pinned; u8 and int64.
+    pixels: HostArray,
+    labels: HostArray,
+    on_device: BatchOnDevice,
+    /// Behind the copy, in the stream of copies.
+    copied: Event,
+    /// Behind what read it on the device, in the stream of the steps.
+    used: Event,
+}
+
+/// Pixels and labels as they came from the loader.
+pub struct BatchOnDevice {
+    /// u8 `[images, size, size, channels]`.
+    pub pixels: Tensor,
+    /// int64 `[images]`.
+    pub labels: Tensor,
+}
+
+impl DeviceCopy {
+    /// To `device`.
+    pub fn new(device: Device) -> Result<DeviceCopy> {
+        let Device::Cuda(index) = device else {
+            return Ok(DeviceCopy::Host);
+        };
+        let (stream, _) = Stream::new(index)?;
+        Ok(DeviceCopy::Cuda(Box::new(CudaCopy { index, stream, buffers: [None, None], turn: 0 })))
+    }
+
+    /// Brings a batch to the device, with pixels of `shape`, for what `read` enqueues there: after that its memory is used
+    /// for the next but one.
+    pub fn with<R>(
+        &mut self,
+        (pixels, labels): (&[u8], &[i64]),
+        shape: [i64; 4],
+        read: impl FnOnce(&BatchOnDevice) -> Result<R>,
+    ) -> Result<R> {
+        match self {
+            DeviceCopy::Host => read(&BatchOnDevice {
+                pixels: Tensor::f_from_data_size(pixels, &shape, Kind::Uint8)?,
+                labels: Tensor::f_from_slice(labels)?,
+            }),
+            DeviceCopy::Cuda(copy) => {
+                let steps = Stream::current(copy.index)?;
+                let buffer = copy.bring((pixels, labels), shape)?;
+                let result = read(&buffer.on_device)?;
+                buffer.used.record(steps)?;
+                Ok(result)
+            }
+        }
+    }
+}
+
+impl CudaCopy {
+    /// Copies a batch to the device, which has it when the steps' stream comes to what is enqueued next.
+    fn bring(&mut self, (pixels, labels): (&[u8], &[i64]), shape: [i64; 4]) -> Result<&mut Buffer> {
+        self.turn = 1 - self.turn;
+        let buffer = match &mut self.buffers[self.turn] {
+            Some(buffer) => buffer,
+            none => none.insert(Buffer::new(self.index, shape)?),
+        };
+        let Buffer { pixels: host_pixels, labels: host_labels, on_device, copied, used } = &mut *buffer;
+        while !copied.is_done()? {
+            std::thread::sleep(PAUSE);
+        }
+        host_pixels.receive(0..pixels.len(), &mut &*pixels)?;
+        let labels: Vec<u8> = labels.iter().flat_map(|label| label.to_ne_bytes()).collect();
+        host_labels.receive(0..shape[0] as usize, &mut labels.as_slice())?;
+        self.stream.wait_for(used)?;
+        self.stream.run(|| {
+            shim::copy_without_waiting(&on_device.pixels.f_view([-1])?, host_pixels.tensor())?;
+            shim::copy_without_waiting(&on_device.labels, host_labels.tensor())
+        })?;
+        copied.record(self.stream)?;
+        Stream::current(self.index)?.wait_for(copied)?;
+        Ok(buffer)
+    }
+}
+
+impl Buffer {
+    fn new(index: usize, shape: [i64; 4]) -> Result<Buffer> {
+        let (bytes, images) = (shape.iter().product::<i64>() as usize, shape[0] as usize);
+        let device = Device::Cuda(index);
+        let on_device = BatchOnDevice {
+            pixels: Tensor::f_empty(shape, (Kind::Uint8, device))?,
+            labels: Tensor::f_empty([shape[0]], (Kind::Int64, device))?,
+        };
+        // The device's memory may have been another tensor's, which a kernel still reads.
+        let mut used = Event::new(index);
+        used.record(Stream::current(index)?)?;
+        let (pixels, labels) = (HostArray::pinned(bytes, Kind::Uint8)?, HostArray::pinned(images, Kind::Int64)?);
+        Ok(Buffer { pixels, labels, on_device, copied: Event::new(index), used })
+    }
+}

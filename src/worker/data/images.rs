@@ -1,0 +1,189 @@
+//! Images that are read while the steps go on: batches of the loader, normalized on the device. Not for reading and decoding:
+//! that is the package `ringmark-input`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use ringmark_input::augment::{Normalization, Recipe, Resize};
+use ringmark_input::dataset::Dataset;
+use ringmark_input::dataset::item::Form;
+use ringmark_input::loader::order::{Order, Share};
+use ringmark_input::loader::{Loader, LoaderConfig};
+use ringmark_record::benchmark::exchange::Switch;
+use ringmark_record::benchmark::image_input::{ImageInputConfig, RankImageInput};
+use ringmark_record::dimension::image_input::Augmentation;
+use ringmark_record::dimension::layout::Layout;
+use ringmark_record::dimension::model_facts::ImageRule;
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use tch::{Device, Kind, Tensor};
+
+use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
+use crate::data::device_copy::{BatchOnDevice, DeviceCopy};
+
+/// Messages of skipped images that are kept.
+const MESSAGES: usize = 5;
+
+/// Batches of images that are read.
+pub struct Images {
+    dataset: Arc<Dataset>,
+    loader: Loader,
+    augmentation: Augmentation,
+    threads: u32,
+    layout: Layout,
+    /// `[images, size, size, channels]`.
+    shape: [i64; 4],
+    copy: DeviceCopy,
+    /// Of each channel, on the device.
+    mean: Tensor,
+    standard_deviation: Tensor,
+    current: Option<Batch>,
+    /// Whether nobody trained with the current one yet.
+    is_ahead: bool,
+    skipped: u64,
+    messages: Vec<String>,
+}
+
+/// What was read, and what that took on this rank.
+pub struct ImagesUsed {
+    /// `2 RecordIO files with index`.
+    pub what: String,
+    /// Images of an epoch, where that is known.
+    pub items: Option<u64>,
+    /// What was done to each.
+    pub augmentation: Augmentation,
+    /// Of this rank.
+    pub own: RankImageInput,
+    /// The first messages of images that were skipped.
+    pub skipped: Vec<String>,
+}
+
+impl Images {
+    /// Opens `files` and begins to make batches of them.
+    ///
+    /// # Errors
+    ///
+    /// Where they cannot be read, or do not suit the network.
+    pub fn start(files: &[PathBuf], request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
+        let dataset = Arc::new(Dataset::open(files)?);
+        let ImageRule { channels, classes, .. } = request.model.facts().images;
+        let recipe = recipe(&images.config, &dataset, request.image_size)?;
+        let items = dataset.length().with_context(|| {
+            let what = dataset.what();
+            format!("--data has {what}, which are not read in training yet: make the .idx by `ringmark pack`")
+        })?;
+        let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
+        let seed = request.seed as u64;
+        let order = Order::new(items, (images.config.shuffle == Switch::On).then_some(seed), share)?;
+        let threads = images.config.decode_threads.unwrap_or(images.threads);
+        let config = LoaderConfig {
+            recipe,
+            seed,
+            channels,
+            classes,
+            images: request.images.into(),
+            decoder: images.config.decoder,
+            scaling: images.config.decode_scaling,
+            threads: threads as usize,
+            ahead: images.config.prefetch as usize,
+            on_bad_image: images.config.on_bad_image,
+        };
+        let loader = Loader::start(dataset.clone(), order, config, 0)?;
+        let [size, images, channels] = [request.image_size, request.images, channels].map(i64::from);
+        let Normalization { mean, standard_deviation } = recipe.normalization;
+        let of_channels = |values: [f32; 3]| -> Result<Tensor> {
+            Ok(Tensor::from_slice(&values[..channels as usize]).f_to_device(device)?)
+        };
+        Ok(Images {
+            dataset,
+            loader,
+            augmentation: recipe.augmentation,
+            threads,
+            layout: request.layout,
+            shape: [images, size, size, channels],
+            copy: DeviceCopy::new(device)?,
+            mean: of_channels(mean)?,
+            standard_deviation: of_channels(standard_deviation)?,
+            current: None,
+            is_ahead: false,
+            skipped: 0,
+            messages: Vec::new(),
+        })
+    }
+
+    /// Goes on to the next batch.
+    pub fn advance(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.is_ahead) {
+            self.current = Some(self.next()?);
+        }
+        Ok(())
+    }
+
+    /// The batch of the step that goes on, or the first one.
+    pub fn current(&mut self) -> Result<&Batch> {
+        if self.current.is_none() {
+            self.current = Some(self.next()?);
+            self.is_ahead = true;
+        }
+        self.current.as_ref().context("a batch was made")
+    }
+
+    fn next(&mut self) -> Result<Batch> {
+        let made = self.loader.next_batch()?;
+        self.skipped += made.skipped.len() as u64;
+        let room = MESSAGES.saturating_sub(self.messages.len());
+        self.messages.extend(made.skipped.iter().take(room).map(|error| format!("{error:#}")));
+        let (mean, deviation, layout) = (&self.mean, &self.standard_deviation, self.layout);
+        let batch = self.copy.with((&made.pixels, &made.labels), self.shape, |BatchOnDevice { pixels, labels }| {
+            let normalized = pixels.f_to_kind(Kind::Float)?.f_sub_(mean)?.f_div_(deviation)?;
+            let images = in_layout(&normalized.f_permute([0, 3, 1, 2])?, layout)?;
+            let mut own = labels.f_empty_like()?;
+            own.f_copy_(labels)?;
+            Ok(Batch { images, labels: own })
+        })?;
+        self.loader.give_back(made);
+        Ok(batch)
+    }
+
+    /// What was read until now.
+    pub fn used(&self) -> ImagesUsed {
+        let times = self.loader.times();
+        let own = RankImageInput {
+            decoder: self.loader.decoder().to_owned(),
+            threads: self.threads,
+            images: times.images,
+            skipped: self.skipped,
+            bytes: Bytes(times.bytes),
+            read: Seconds(times.read.as_secs_f64()),
+            decode: Seconds(times.decode.as_secs_f64()),
+            augment: Seconds(times.augment.as_secs_f64()),
+        };
+        ImagesUsed {
+            what: self.dataset.what(),
+            items: self.dataset.length(),
+            augmentation: self.augmentation,
+            own,
+            skipped: self.messages.clone(),
+        }
+    }
+}
+
+/// What is done to an image of `dataset`. Arrays of pixels are taken as they are.
+fn recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
+    let size = image_size as usize;
+    if let Form::Pixels { .. } = dataset.form() {
+        let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);
+        ensure!(
+            asked.is_none() && config.resize.is_none(),
+            "--data has {}, which are taken as they are: leave out --augmentation and --resize, or give image files",
+            dataset.what()
+        );
+        return Ok(Recipe::training(Augmentation::None, size));
+    }
+    let recipe = Recipe::training(config.augmentation.unwrap_or(Augmentation::Imagenet), size);
+    Ok(Recipe {
+        resize: config.resize.map_or(recipe.resize, |edge| Resize::ShorterEdge(edge as usize)),
+        interpolation: config.interpolation.unwrap_or(recipe.interpolation),
+        ..recipe
+    })
+}
