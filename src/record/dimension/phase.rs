@@ -52,7 +52,7 @@ impl Phase {
     /// In a legend or a sentence.
     pub const fn description(self) -> &'static str {
         match self {
-            Phase::Input => "waiting for input",
+            Phase::Input => "input",
             Phase::Forward => "forward",
             Phase::Backward => "backward",
             Phase::ExposedAllreduce => "exposed all-reduce",

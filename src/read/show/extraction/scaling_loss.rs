@@ -34,12 +34,13 @@ pub fn columns(group: &Group) -> Option<Columns> {
     let is_shown = |part: &Part| match part {
         Part::Compute => !is_split,
         Part::ComputeCrowded | Part::ComputeOverlapped => is_split,
-        _ => true,
+        part => losses.iter().any(|loss| loss.part(*part).is_some()),
     };
-    let parts = all_parts().into_iter().filter(is_shown).map(header);
-    let headers: Vec<(&str, &str)> = [("case", ""), ("", ""), ("lost", "")].into_iter().chain(parts).collect();
+    let parts: Vec<Part> = all_parts().into_iter().filter(is_shown).collect();
+    let of_parts = parts.iter().map(|part| header(*part));
+    let headers: Vec<(&str, &str)> = [("case", ""), ("", ""), ("lost", "")].into_iter().chain(of_parts).collect();
     let is_doubtful = |loss: &CaseLoss| group.case(loss.case).is_some_and(|case| !group.is_quotable(case));
-    let rows = losses.iter().flat_map(|loss| rows(loss, is_split, is_doubtful(loss))).collect();
+    let rows = losses.iter().flat_map(|loss| rows(loss, &parts, is_doubtful(loss))).collect();
     (!losses.is_empty()).then(|| Columns::new(&headers, rows))
 }
 
@@ -52,12 +53,12 @@ fn header(part: Part) -> (&'static str, &'static str) {
     }
 }
 
-fn rows(case: &CaseLoss, is_split: bool, is_doubtful: bool) -> Vec<Vec<String>> {
+fn rows(case: &CaseLoss, parts: &[Part], is_doubtful: bool) -> Vec<Vec<String>> {
     let loss = &case.loss;
-    let parts = if is_split { loss.finest() } else { loss.parts.clone() };
-    let shown: Vec<Difference> = [loss.total].into_iter().chain(parts.into_iter().map(|(_, part)| part)).collect();
+    let of_parts = parts.iter().map(|part| case.part(*part));
+    let shown: Vec<Option<Difference>> = [Some(loss.total)].into_iter().chain(of_parts).collect();
     let row = |name: String, unit: &str, cell: &dyn Fn(&Difference) -> Option<f64>| -> Vec<String> {
-        let cells = shown.iter().map(|part| cell(part).map_or_else(|| "-".to_owned(), short));
+        let cells = shown.iter().map(|part| part.as_ref().and_then(cell).map_or_else(|| "-".to_owned(), short));
         [name, unit.to_owned()].into_iter().chain(cells).collect()
     };
     let mut rows = vec![
