@@ -88,7 +88,7 @@ pub const OF_BOTH: &[Habit] = habits![
     "--image-shape" => "`--image-size 224`",
     "--no-cuda" => "`--device cpu`",
     "--test-results" => "`ringmark bandwidth --check 0|1`",
-    "--data-dir" | "--data_dir" | "--use-rec" | "--rec-train" => "images are synthetic; `--data FILE` takes one batch",
+    "--data-dir" | "--data_dir" | "--use-rec" | "--rec-train" => "`--data FILE`: .rec files, or a folder of classes",
     "--distributed-backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
 ];
 
