@@ -18,15 +18,20 @@ fn digits(folder: &Path, count: u32) -> (Vec<u8>, Vec<u8>) {
     let pixels: Vec<u8> =
         (0..u64::from(count) * 28 * 28).map(|number| (255.0 * safetensors::unit(number).abs()) as u8).collect();
     let labels: Vec<u8> = (0..count).map(|number| (7 * number % 10) as u8).collect();
+    write_digits(folder, &pixels, &labels);
+    (pixels, labels)
+}
+
+fn write_digits(folder: &Path, pixels: &[u8], labels: &[u8]) {
+    let count = labels.len() as u32;
     let head = |shape: &[u32]| -> Vec<u8> {
         [0, 0, 8, shape.len() as u8].into_iter().chain(shape.iter().flat_map(|size| size.to_be_bytes())).collect()
     };
     let write = |name: &str, head: Vec<u8>, values: &[u8]| {
         fs::write(folder.join(name), [&head, values].concat()).expect("written");
     };
-    write("train-images-idx3-ubyte", head(&[count, 28, 28]), &pixels);
-    write("train-labels-idx1-ubyte", head(&[count]), &labels);
-    (pixels, labels)
+    write("train-images-idx3-ubyte", head(&[count, 28, 28]), pixels);
+    write("train-labels-idx1-ubyte", head(&[count]), labels);
 }
 
 /// A folder of two classes with photographs of several kinds.
@@ -109,6 +114,63 @@ fn ranks_have_together_what_one_has() {
     }
     let (other_order, _) = train(1, 6, "--seed 1 --shuffle off");
     assert_ne!(joined_losses(&other_order), joined_losses(&alone));
+}
+
+/// Epochs, their validation and the course of the rate, of images that one look tells apart: each class has a bright bar.
+#[test]
+fn training_learns_and_says_so_after_every_epoch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [train, test] = ["train", "test"].map(|name| folder.path().join(name));
+    for (path, count, seed) in [(&train, 600, 0), (&test, 101, 1 << 40)] {
+        fs::create_dir(path).expect("made");
+        let label = |number: u64| (7 * number + number / 10) % 10;
+        let pixel = |number: u64| {
+            let (image, column) = (number / 784, number % 28);
+            let bar = if column / 2 == label(image) + 2 { 120.0 } else { 0.0 };
+            (bar + 60.0 * (1.0 + safetensors::unit(seed + number))) as u8
+        };
+        let pixels: Vec<u8> = (0..count * 784).map(pixel).collect();
+        let labels: Vec<u8> = (0..count).map(|image| label(image) as u8).collect();
+        write_digits(path, &pixels, &labels);
+    }
+    let run = |ranks: u32, images: u32, options: &str| {
+        let rate = 0.05 / f64::from(ranks);
+        let options =
+            format!("--epochs 4 --batch-size {images} --lr {rate} --momentum 0.9 --lr-warmup-iters 0 {options}");
+        Run::ranks(ranks, &format!("--model mxnet-mlp --image-size 28 {options}"))
+            .file("--data", &train)
+            .file("--validate", &test)
+            .finish()
+    };
+    let one = run(1, 32, "--lr-schedule cosine");
+    let (output, record) = (one.stdout.clone(), one.sound());
+    let epochs = |record: &RunRecord| record.end.as_ref().expect("an end").epochs.clone();
+    let ends = epochs(&record);
+    assert_eq!(
+        ends.iter().map(|end| (end.epoch, end.iteration)).collect::<Vec<_>>(),
+        [(1, 19), (2, 38), (3, 57), (4, 76)]
+    );
+    assert_eq!((record.iterations.len(), record.header.config.iterations), (76, 76));
+    let last = ends[3].validation.expect("predicted");
+    assert!(last.images == 101 && last.top_1 > 0.95 && last.top_5 >= last.top_1 && last.top_5 <= 1.0, "{last:?}");
+    assert!(ends[3].loss.expect("finite") < 0.5 * ends[0].loss.expect("finite"), "{ends:?}");
+    assert!(
+        output.contains("# epoch 4: loss 0.") && output.contains("; validation of 101 images: loss 0."),
+        "{output}"
+    );
+
+    // Of 101 images two ranks have 64 in two steps of 32, and the last rank none of the fourth.
+    let two = epochs(&run(2, 16, "--lr-schedule cosine").sound());
+    for (one, two) in ends.iter().zip(&two) {
+        let (one, two) = (one.validation.expect("predicted"), two.validation.expect("predicted"));
+        assert_eq!((one.images, one.top_5), (two.images, two.top_5));
+        assert!((one.top_1 - two.top_1).abs() < 0.011, "{one:?} {two:?}");
+        close(&[two.loss.expect("finite")], &[one.loss.expect("finite")], 1e-3);
+    }
+    // The rate is 0 from the second epoch on.
+    let stopped = epochs(&run(1, 32, "--lr-step-epochs 1 --lr-factor 0 --label-smoothing 0.1").sound());
+    let losses: Vec<f64> = stopped.iter().map(|end| end.validation.expect("predicted").loss.expect("finite")).collect();
+    assert!(losses[1..].iter().all(|loss| *loss == losses[0]), "{losses:?}");
 }
 
 /// Whoever decodes, and whatever the search before the first iteration takes.

@@ -192,6 +192,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             matrix_product: vec![TeraflopsPerSecond(0.05); ranks as usize],
             kv_store: None,
             compression: None,
+            epochs: Vec::new(),
             input: None,
             nccl: Vec::new(),
             host_use: Vec::new(),

@@ -127,6 +127,7 @@ fn record(ranks: u32) -> RunRecord {
             matrix_product: Vec::new(),
             kv_store: None,
             compression: None,
+            epochs: Vec::new(),
             input: None,
             nccl: Vec::new(),
             host_use: Vec::new(),

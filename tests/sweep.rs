@@ -73,6 +73,7 @@ impl Sandbox {
             matrix_product: Vec::new(),
             kv_store: None,
             compression: None,
+            epochs: Vec::new(),
             input: None,
             nccl: Vec::new(),
             host_use: Vec::new(),

@@ -2,11 +2,14 @@
 
 use std::path::{self, PathBuf};
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use ringmark_input::dataset::Dataset;
+use ringmark_record::benchmark::image_input::{DataFiles, DataSource};
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreConfig};
 use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::learning::LearningConfig;
 use ringmark_record::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::{Point, RunName};
@@ -192,7 +195,7 @@ impl SweepOptions {
         filled_in.push(("server-hosts".to_owned(), self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
         sweep.launch.server_hosts = self.servers.server_hosts;
-        Ok(TrainSweep { sweep, ddp_suite, train, search })
+        Ok(TrainSweep { sweep, ddp_suite, items: items(&train)?, train, search })
     }
 }
 
@@ -241,8 +244,21 @@ fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
 /// Ranks on other hosts start in another folder.
 fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
     let absolute = |file: Option<PathBuf>| file.map(path::absolute).transpose();
-    let data = train.data.try_map(|file| Ok(path::absolute(file)?))?;
-    Ok(TrainConfig { data, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
+    let absolute_data = |files: DataFiles| files.try_map(|file| Ok(path::absolute(file)?));
+    let learning = LearningConfig { validate: absolute_data(train.learning.validate)?, ..train.learning };
+    let data = absolute_data(train.data)?;
+    Ok(TrainConfig { data, learning, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
+}
+
+/// Images of an epoch, where runs go by epochs: the launcher must know how long a run is, and so read the data's index.
+fn items(train: &TrainConfig) -> anyhow::Result<Option<u64>> {
+    let (Some(epochs), DataSource::Images(files)) = (train.learning.epochs, train.data.source()) else {
+        return Ok(None);
+    };
+    let context = || format!("--epochs {epochs}: the images of --data are counted on this machine too");
+    let dataset = Dataset::open(files).with_context(context)?;
+    let items = dataset.length().with_context(|| format!("{} have no number of images: make the .idx", dataset.what()));
+    items.map(Some).with_context(context)
 }
 
 #[cfg(test)]

@@ -136,6 +136,7 @@ mod tests {
                 matrix_product: Vec::new(),
                 kv_store: None,
                 compression: None,
+                epochs: Vec::new(),
                 input: None,
                 nccl: Vec::new(),
                 host_use: hosts.iter().map(host_use).collect(),

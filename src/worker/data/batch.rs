@@ -1,6 +1,9 @@
 //! What a step computes with: images and labels.
 
+use std::sync::Arc;
+
 use anyhow::Result;
+use ringmark_input::dataset::Dataset;
 use ringmark_record::benchmark::image_input::{DataSource, ImageInputConfig};
 use ringmark_record::dimension::layout::Layout;
 use ringmark_record::dimension::model::Model;
@@ -26,14 +29,18 @@ pub struct BatchRequest<'a> {
 }
 
 /// How images are read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ImageRequest {
+    /// What is read.
+    pub dataset: Arc<Dataset>,
     /// What was asked.
     pub config: ImageInputConfig,
     /// Threads that decode where none were asked for: the rank's part of the host's cores.
     pub threads: u32,
     /// Images of all ranks in a step.
     pub joined: u64,
+    /// Whether they are to be predicted alone: each as it is, in the order in which they are stored.
+    pub is_validation: bool,
 }
 
 /// One batch on its device.

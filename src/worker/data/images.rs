@@ -1,7 +1,6 @@
 //! Images that are read while the steps go on: batches of the loader, normalized on the device. Not for reading and decoding:
 //! that is the package `ringmark-input`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +10,7 @@ use ringmark_input::dataset::item::Form;
 use ringmark_input::loader::order::{Order, Share};
 use ringmark_input::loader::{Loader, LoaderConfig};
 use ringmark_record::benchmark::exchange::Switch;
-use ringmark_record::benchmark::image_input::{ImageInputConfig, RankImageInput};
+use ringmark_record::benchmark::image_input::RankImageInput;
 use ringmark_record::dimension::image_input::Augmentation;
 use ringmark_record::dimension::layout::Layout;
 use ringmark_record::dimension::model_facts::ImageRule;
@@ -37,7 +36,9 @@ pub struct Images {
     /// Of each channel, on the device.
     mean: Tensor,
     standard_deviation: Tensor,
+    items: u64,
     current: Option<Batch>,
+    counted: u64,
     /// Whether nobody trained with the current one yet.
     is_ahead: bool,
     skipped: u64,
@@ -59,22 +60,19 @@ pub struct ImagesUsed {
 }
 
 impl Images {
-    /// Opens `files` and begins to make batches of them.
+    /// Begins to make batches.
     ///
     /// # Errors
     ///
-    /// Where they cannot be read, or do not suit the network.
-    pub fn start(files: &[PathBuf], request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
-        let dataset = Arc::new(Dataset::open(files)?);
+    /// Where the data do not suit the network.
+    pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
+        let ImageRequest { dataset, is_validation, .. } = images;
         let ImageRule { channels, classes, .. } = request.model.facts().images;
-        let recipe = recipe(&images.config, &dataset, request.image_size)?;
-        let items = dataset.length().with_context(|| {
-            let what = dataset.what();
-            format!("--data has {what}, which are not read in training yet: make the .idx by `ringmark pack`")
-        })?;
+        let recipe = recipe(images, request.image_size)?;
+        let items = items(dataset)?;
         let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
-        let order = Order::new(items, (images.config.shuffle == Switch::On).then_some(seed), share)?;
+        let order = Order::new(items, (images.config.shuffle == Switch::On && !is_validation).then_some(seed), share)?;
         let threads = images.config.decode_threads.unwrap_or(images.threads);
         let config = LoaderConfig {
             recipe,
@@ -95,7 +93,7 @@ impl Images {
             Ok(Tensor::from_slice(&values[..channels as usize]).f_to_device(device)?)
         };
         Ok(Images {
-            dataset,
+            dataset: dataset.clone(),
             loader,
             augmentation: recipe.augmentation,
             threads,
@@ -104,11 +102,23 @@ impl Images {
             copy: DeviceCopy::new(device)?,
             mean: of_channels(mean)?,
             standard_deviation: of_channels(standard_deviation)?,
+            items,
             current: None,
+            counted: 0,
             is_ahead: false,
             skipped: 0,
             messages: Vec::new(),
         })
+    }
+
+    /// Images of an epoch.
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+
+    /// Images of the current batch that are none of those the epoch's last one is filled up with.
+    pub fn counted(&self) -> u64 {
+        self.counted
     }
 
     /// Goes on to the next batch.
@@ -141,6 +151,7 @@ impl Images {
             own.f_copy_(labels)?;
             Ok(Batch { images, labels: own })
         })?;
+        self.counted = made.counted;
         self.loader.give_back(made);
         Ok(batch)
     }
@@ -168,8 +179,21 @@ impl Images {
     }
 }
 
-/// What is done to an image of `dataset`. Arrays of pixels are taken as they are.
-fn recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
+/// Images of an epoch of data that are read by number.
+///
+/// # Errors
+///
+/// Of other data.
+pub fn items(dataset: &Dataset) -> Result<u64> {
+    dataset.length().with_context(|| {
+        let what = dataset.what();
+        format!("{what}: records are read by number in training: make the .idx by `ringmark pack`")
+    })
+}
+
+/// What is done to an image. Arrays of pixels are taken as they are.
+fn recipe(images: &ImageRequest, image_size: u32) -> Result<Recipe> {
+    let ImageRequest { dataset, config, is_validation, .. } = images;
     let size = image_size as usize;
     if let Form::Pixels { .. } = dataset.form() {
         let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);
@@ -180,7 +204,11 @@ fn recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Resu
         );
         return Ok(Recipe::training(Augmentation::None, size));
     }
-    let recipe = Recipe::training(config.augmentation.unwrap_or(Augmentation::Imagenet), size);
+    let augmentation = config.augmentation.unwrap_or(Augmentation::Imagenet);
+    if *is_validation {
+        return Ok(Recipe::validation(augmentation, size));
+    }
+    let recipe = Recipe::training(augmentation, size);
     Ok(Recipe {
         resize: config.resize.map_or(recipe.resize, |edge| Resize::ShorterEdge(edge as usize)),
         interpolation: config.interpolation.unwrap_or(recipe.interpolation),

@@ -24,16 +24,14 @@ pub enum Batches {
 }
 
 impl Batches {
-    /// Those of rank `rank`, of images that are read as `images` says. What the rank draws after it, dropout, follows from
-    /// the same seed.
-    pub fn new(request: &BatchRequest, images: &ImageRequest, rank: u32, device: Device) -> Result<Batches> {
-        match request.source {
-            DataSource::Images(files) => {
-                seed(request, rank);
-                Ok(Batches::Read(Box::new(Images::start(files, request, images, device)?)))
-            }
-            DataSource::Synthetic | DataSource::Batch(_) => batch(request, rank, device).map(Batches::Fixed),
-        }
+    /// Those of rank `rank`, of `images` where they are read. What the rank draws after it, dropout, follows from the same
+    /// seed.
+    pub fn new(request: &BatchRequest, images: Option<&ImageRequest>, rank: u32, device: Device) -> Result<Batches> {
+        let Some(images) = images else {
+            return batch(request, rank, device).map(Batches::Fixed);
+        };
+        seed(request, rank);
+        Ok(Batches::Read(Box::new(Images::start(request, images, device)?)))
     }
 
     /// Goes on to the next step's batch, which is [`current`](Batches::current) then; waits for it where it is not there yet.

@@ -62,12 +62,17 @@ impl PreparedModel {
         self.tensors.device()
     }
 
-    /// A copy of the running statistics, for steps that must leave them as they are.
-    pub fn statistics(&self) -> Vec<Tensor> {
-        self.tensors.buffers.iter().map(|named| named.tensor.copy()).collect()
+    /// The running statistics.
+    pub fn statistics(&self) -> impl Iterator<Item = &Tensor> {
+        self.tensors.buffers.iter().map(|named| &named.tensor)
     }
 
-    /// Takes the running statistics back to what [`statistics`](PreparedModel::statistics) copied.
+    /// A copy of them, for steps that must leave them as they are.
+    pub fn copy_of_statistics(&self) -> Vec<Tensor> {
+        self.statistics().map(Tensor::copy).collect()
+    }
+
+    /// Takes the running statistics back to what [`copy_of_statistics`](PreparedModel::copy_of_statistics) has.
     pub fn restore(&self, statistics: &[Tensor]) -> Result<()> {
         for (named, before) in self.tensors.buffers.iter().zip(statistics) {
             named.tensor.shallow_clone().f_copy_(before)?;

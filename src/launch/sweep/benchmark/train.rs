@@ -34,6 +34,8 @@ pub struct TrainSweep {
     /// What each run is asked to do, but for the axes. Paths in it are absolute: ranks on other hosts start in another
     /// folder.
     pub train: TrainConfig,
+    /// Images of an epoch, where the runs go by epochs.
+    pub items: Option<u64>,
     /// What is tried before it.
     pub search: StrategySearch,
 }
@@ -42,8 +44,8 @@ pub struct TrainSweep {
 /// `conclude` says what the folder of a whole sweep shows.
 pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
-        let iterations = batch_search::ITERATIONS;
-        config.job(run, TrainConfig { iterations, warmup: 1, save: None, ..config.of_run(run, context) }, files)
+        let train = config.of_run(run, context).of_iterations(batch_search::ITERATIONS);
+        config.job(run, TrainConfig { warmup: 1, save: None, ..train }, files)
     };
     let sweep = batch_search::resolved::<RunRecord>(&config.sweep, config.kind(), &trial)?;
     let trial = |train: &TrainConfig, run: RunName, files: JobFiles, context: PlanContext| {
@@ -74,7 +76,14 @@ impl TrainSweep {
         let threads = self.sweep.threads(context);
         let cores_divided_by = self.sweep.cores_divided_by(context);
         let kv_store = self.train.kv_store.of_axis(kv_store).for_case(case);
-        TrainConfig { model, batch_size, dtype, threads, cores_divided_by, kv_store, ..self.train.clone() }
+        let train = TrainConfig { model, batch_size, dtype, threads, cores_divided_by, kv_store, ..self.train.clone() };
+        TrainConfig { iterations: self.iterations(run), ..train }
+    }
+
+    /// Of a run, by its epochs where it goes by them.
+    fn iterations(&self, RunName { case, batch_size, .. }: RunName) -> u32 {
+        let train = TrainConfig { batch_size, ..self.train.clone() };
+        self.items.map_or(train.iterations, |items| train.with_epochs(items, case.ranks()).iterations)
     }
 
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> JobPlan {
@@ -132,10 +141,15 @@ impl Benchmark for TrainSweep {
         let TrainSweep { sweep, train, .. } = self;
         let (axes, out, profile) = (sweep.describe_axes(), sweep.out.display(), sweep.profile);
         let TrainConfig { iterations, warmup, device, .. } = train;
-        let mut lines = vec![format!(
-            "sweep of {axes}, {} iterations, device {device}, profile {profile}; logs and records in {out}",
-            measured_and_warmup(iterations - warmup, warmup)
-        )];
+        let length = match train.learning.epochs {
+            None => format!("{} iterations", measured_and_warmup(iterations - warmup, *warmup)),
+            Some(epochs) => {
+                let images = self.items.map(|items| format!(" of {items} images")).unwrap_or_default();
+                format!("{epochs} epochs{images}, the first {warmup} iterations warm-up")
+            }
+        };
+        let mut lines =
+            vec![format!("sweep of {axes}, {length}, device {device}, profile {profile}; logs and records in {out}")];
         lines.extend(sweep.cores_line(context));
         let axes = &sweep.axes;
         let is_shared = |kv_store: &KvStore| axes.cases.iter().any(|case| axes.is_left_to_ring(*kv_store, *case));
@@ -153,7 +167,8 @@ impl Benchmark for TrainSweep {
     }
 
     fn follow(&self, job: &JobPlan, progress: SessionProgress) -> RunProgress {
-        self.sweep.follow(job, self.train.iterations, self.train.warmup, progress)
+        let iterations = job.run.map_or(self.train.iterations, |run| self.iterations(run));
+        self.sweep.follow(job, iterations, self.train.warmup, progress)
     }
 
     fn figures(&self, record: RunRecord, follower: RunProgress) -> Result<RunFigures, String> {
@@ -163,7 +178,7 @@ impl Benchmark for TrainSweep {
     }
 
     fn check_finished(&self, run: RunName) -> Result<RunRecord, String> {
-        let (done, wanted) = (self.sweep.finished_log(run)?, self.train.iterations);
+        let (done, wanted) = (self.sweep.finished_log(run)?, self.iterations(run));
         if done != wanted {
             return Err(format!("its log {} has {done} iterations of {wanted}", run.log(&self.sweep.out).display()));
         }

@@ -185,12 +185,11 @@ impl Search<'_> {
             run: 1,
         };
         let train = TrainConfig {
-            iterations: ITERATIONS,
             warmup: WARMUP,
             save: None,
             // What happens once in a run has no place in a trial.
             inject: config.inject.filter(|fault| matches!(fault, Fault::Slow { .. })),
-            ..settled(config.clone())?
+            ..settled(config.of_iterations(ITERATIONS))?
         };
         let number = self.tried.len() + 1;
         let trial = Trial::<RunRecord, Row> {

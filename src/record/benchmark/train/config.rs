@@ -13,6 +13,7 @@ use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{ExchangeConfig, Switch};
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
+use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::dimension::device::{DeviceChoice, DeviceKind};
 use crate::dimension::dtype::Dtype;
@@ -145,8 +146,11 @@ pub struct TrainConfig {
     pub momentum: f64,
     /// L2 penalty on every parameter.
     pub weight_decay: f64,
-    /// Iterations of linear learning-rate warm-up; `None` is DLPerf's: one epoch of ImageNet.
+    /// Iterations of linear learning-rate warm-up; `None` is one epoch: of the images that are read, else of ImageNet as DLPerf.
     pub learning_rate_warmup: Option<u32>,
+    /// Epochs, validation and the course of the learning rate.
+    #[serde(default, skip_serializing_if = "LearningConfig::is_default")]
+    pub learning: LearningConfig,
     /// First loss scale of fp16.
     pub loss_scale: f64,
     /// Whether batch normalization uses its running statistics instead of the batch's.
@@ -194,6 +198,7 @@ impl Default for TrainConfig {
             momentum: 0.875,
             weight_decay: 3.0518e-5,
             learning_rate_warmup: None,
+            learning: LearningConfig::default(),
             loss_scale: 65536.0,
             freeze_batch_norm: false,
             dropout: None,
@@ -235,14 +240,35 @@ impl TrainConfig {
         self.model.image_size(self.image_size)
     }
 
-    /// Learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the warm-up.
+    /// The same for so many iterations and no epochs: what is tried before a run.
+    pub fn of_iterations(&self, iterations: u32) -> TrainConfig {
+        let learning = LearningConfig { epochs: None, validate: DataFiles::default(), ..self.learning.clone() };
+        TrainConfig { iterations, learning, ..self.clone() }
+    }
+
+    /// With the iterations that its epochs come to on `ranks` ranks, where the data have so many `items`: the last batch of an
+    /// epoch is filled up.
+    pub fn with_epochs(&self, items: u64, ranks: u32) -> TrainConfig {
+        let joined = u64::from(self.batch_size) * u64::from(ranks);
+        let epoch = u32::try_from(items.div_ceil(joined)).unwrap_or(u32::MAX);
+        TrainConfig {
+            iterations: self.learning.epochs.map_or(self.iterations, |epochs| epochs.saturating_mul(epoch)),
+            learning_rate_warmup: self.learning_rate_warmup.or(Some(epoch)),
+            learning: LearningConfig { epoch_iterations: Some(epoch), ..self.learning.clone() },
+            ..self.clone()
+        }
+    }
+
+    /// Learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the warm-up, then what
+    /// [`LearningConfig::rate_factor`] makes of it.
     ///
     /// DLPerf's warm-up is one epoch, `ceil(floor(1281167 / ranks) / batch)` iterations (DLPerf, MxNet/Classification/RN50v1b).
     pub fn learning_rate_at(&self, update: u32, ranks: u32) -> f64 {
         let full = self.learning_rate * f64::from(ranks);
+        let course = |warmup: u64| self.learning.rate_factor(update, self.iterations, warmup);
         let epoch = (IMAGENET_IMAGES / u64::from(ranks)).div_ceil(u64::from(self.batch_size));
         let warmup = self.learning_rate_warmup.map_or(epoch, u64::from);
-        if u64::from(update) >= warmup { full } else { full * f64::from(update) / warmup as f64 }
+        if u64::from(update) >= warmup { full * course(warmup) } else { full * f64::from(update) / warmup as f64 }
     }
 }
 
@@ -260,6 +286,17 @@ mod tests {
         assert_eq!(config.learning_rate_at(1252, 8), 0.008);
         let flat = TrainConfig { learning_rate_warmup: Some(0), ..config };
         assert_eq!(flat.learning_rate_at(1, 4), 0.004);
+    }
+
+    #[test]
+    fn epochs_come_to_iterations() {
+        let learning = LearningConfig { epochs: Some(3), ..LearningConfig::default() };
+        let config = TrainConfig { batch_size: 16, learning, ..TrainConfig::default() };
+        // 1000 images in joined batches of 32 are 31.25 iterations.
+        let resolved = config.with_epochs(1000, 2);
+        assert_eq!((resolved.iterations, resolved.learning_rate_warmup), (96, Some(32)));
+        assert_eq!(resolved.learning.epoch_iterations, Some(32));
+        assert_eq!(TrainConfig::default().with_epochs(1000, 2).iterations, 120);
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub mod autotune_log;
 mod compression_options;
 pub mod config;
 pub mod iteration;
+pub mod learning;
 pub mod options;
 pub mod record;
 pub mod work_load;

@@ -10,6 +10,7 @@ use crate::benchmark::image_input::ImageInputConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::compression_options;
 use crate::benchmark::train::config::{Fault, TrainConfig};
+use crate::benchmark::train::learning::LearningConfig;
 use crate::option;
 use crate::options::option_table::{
     AUTO_BATCH_SIZE, OF_NETWORK, OF_PROFILE, OptionSpec, OptionValue, Options, check_ranges,
@@ -121,7 +122,7 @@ impl Options for TrainConfig {
                 .range(0.0..=1e6)
                 .aliases(&["wd"]),
             option!(learning_rate_warmup, "lr-warmup-iters", "N", "Iterations of linear learning-rate warm-up")
-                .default_is("one epoch of ImageNet, as DLPerf"),
+                .default_is("one epoch: of the images of --data, else of ImageNet as DLPerf"),
             option!(loss_scale, "loss-scale", "SCALE", "First loss scale of fp16").range(1.0..=16_777_216.0),
             option!(
                 freeze_batch_norm,
@@ -151,6 +152,11 @@ impl Options for TrainConfig {
                  time)"
             ),
         ]);
+        let learning = LearningConfig::options().into_iter();
+        options.extend(
+            learning
+                .map(|option| option.within(|config: &TrainConfig| &config.learning, |config| &mut config.learning)),
+        );
         let images = ImageInputConfig::options().into_iter();
         options.extend(
             images.map(|option| option.within(|config: &TrainConfig| &config.input, |config| &mut config.input)),
@@ -163,12 +169,10 @@ impl TrainConfig {
     /// Refuses values outside their range and values that do not go together; the message names them.
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
-        ensure!(
-            self.warmup < self.iterations,
-            "--warmup {} leaves none of --iters {} to measure: choose a smaller --warmup",
-            self.warmup,
-            self.iterations
-        );
+        // What epochs come to is known where the data are.
+        if self.learning.epochs.is_none() {
+            self.check_warmup()?;
+        }
         self.model.check_image_size(self.image_size())?;
         if !self.freeze_batch_norm {
             self.model.check_statistics(self.batch_size, self.image_size())?;
@@ -186,9 +190,32 @@ impl TrainConfig {
             self.autotune_log.as_deref().unwrap_or(Path::new("")).display()
         );
         self.input.check(&self.data)?;
+        self.learning.check(&self.data, &self.kv_store)?;
+        // Its default is an epoch of data that they never see.
+        ensure!(
+            !self.data.are_read() || self.kv_store.server_ranks() == 0 || self.learning_rate_warmup.is_some(),
+            "--kv-store {} with --data: servers do not know how long an epoch is: give --lr-warmup-iters",
+            self.kv_store.kv_store
+        );
         self.exchange.check(self.device)?;
         self.kv_store.check(&self.exchange, self.dtype, self.autotune)?;
         compression_options::check(self)
+    }
+}
+
+impl TrainConfig {
+    /// Refuses a warm-up that leaves nothing to measure.
+    pub fn check_warmup(&self) -> anyhow::Result<()> {
+        let length = match self.learning.epochs {
+            None => format!("--iters {}", self.iterations),
+            Some(epochs) => format!("the {} iterations of --epochs {epochs}", self.iterations),
+        };
+        ensure!(
+            self.warmup < self.iterations,
+            "--warmup {} leaves none of {length} to measure: choose a smaller --warmup",
+            self.warmup
+        );
+        Ok(())
     }
 }
 
@@ -201,6 +228,7 @@ mod tests {
     use crate::benchmark::compression::GradientCompression;
     use crate::benchmark::exchange::{BackendChoice, NcclAlgorithm, Switch, Wire};
     use crate::benchmark::kv_store::{KeyPlacement, KvStore};
+    use crate::benchmark::train::learning::LearningRateCourse;
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
     use crate::dimension::image_input::{Augmentation, BadImage, DecoderChoice, Interpolation, Scaling};
@@ -264,6 +292,15 @@ mod tests {
             momentum: 0.5,
             weight_decay: 1e-7,
             learning_rate_warmup: Some(0),
+            learning: LearningConfig {
+                epochs: Some(90),
+                validate: Some("v.rec".to_owned()).into(),
+                course: LearningRateCourse::Cosine,
+                step_epochs: "30,60".parse().expect("epochs"),
+                factor: 0.5,
+                label_smoothing: 0.125,
+                epoch_iterations: None,
+            },
             loss_scale: 128.0,
             freeze_batch_norm: true,
             dropout: Some(0.25),

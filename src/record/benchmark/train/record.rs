@@ -14,6 +14,7 @@ use crate::benchmark::image_input::ImageInputUse;
 use crate::benchmark::kv_store::KvStoreUse;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
+use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Profile, Record, RunLabel, SweepRecord};
@@ -143,6 +144,9 @@ pub struct RunEnd {
     /// What `--gradient-compression` did; `None` without a code, and of one rank, which sends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionUse>,
+    /// Every epoch of the data that was trained whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub epochs: Vec<EpochEnd>,
     /// What was read of `--data`; `None` where that was nothing, or one batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<ImageInputUse>,
@@ -422,6 +426,7 @@ mod tests {
                 matrix_product: Vec::new(),
                 kv_store: None,
                 compression: None,
+                epochs: Vec::new(),
                 input: None,
                 nccl: Vec::new(),
                 host_use: vec![HostUse { host: "a".to_owned(), cores: 2, ..HostUse::default() }],

@@ -30,7 +30,7 @@ const NOISE: f64 = 0.01;
 /// Tries bucket sizes, then with the best of them tails or chunk sizes, whichever matter, and leaves the exchange at the best of all. `asked` is what
 /// the user asked for. All ranks call this together and choose alike.
 pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tuning> {
-    let statistics = step.model.statistics();
+    let statistics = step.model.copy_of_statistics();
     // The first steps warm caches and clocks: what is measured in them loses.
     attempt(asked, world, step)?;
     let mut trials = vec![attempt(asked, world, step)?];

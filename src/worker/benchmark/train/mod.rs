@@ -1,15 +1,21 @@
 //! Training: a rank's path on one screen: model, exchange, batch, timed loop, record.
 
+mod agreement;
 mod autotune;
+mod epochs;
 mod header;
 mod progress;
 mod record;
 mod step;
 mod work_load;
 
-use std::time::Instant;
+use std::iter::once;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use ringmark_input::dataset::Dataset;
+use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::train::autotune_log::AutotuneLog;
 use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
 use ringmark_record::benchmark::train::record::{RunHeader, Tuning};
@@ -18,11 +24,13 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 use tch::Tensor;
 
+use crate::benchmark::train::epochs::Epochs;
 use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::record::Measured;
 use crate::benchmark::train::step::Step;
 use crate::data::Batches;
 use crate::data::batch::ImageRequest;
+use crate::data::images;
 use crate::exchange::kv_store::server;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
@@ -53,8 +61,14 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
 /// Trains, prints and writes; why the run does not count, if it does not.
 fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
-    let config = &config.on(session.own.kind);
-    let (mut step, division) = prepare(config, session)?;
+    let dataset = open(config)?;
+    let config = config.on(session.own.kind);
+    let config = &match &dataset {
+        Some(dataset) => config.with_epochs(images::items(dataset).context("--data")?, session.world.ranks()),
+        None => config,
+    };
+    config.check_warmup()?;
+    let (mut step, division) = prepare(config, dataset, session)?;
     let tuning = tune(config, session, &mut step)?;
     let header = header::header(config, label, session, &*step.exchange, division, tuning)?;
     let measured = measure(session, &header, &mut step)?;
@@ -67,8 +81,20 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
     Ok(failure)
 }
 
+/// What `--data` names, where it is read while the steps go on.
+fn open(config: &TrainConfig) -> Result<Option<Arc<Dataset>>> {
+    match config.data.source() {
+        DataSource::Images(files) => Dataset::open(files).map(|dataset| Some(Arc::new(dataset))).context("--data"),
+        DataSource::Synthetic | DataSource::Batch(_) => Ok(None),
+    }
+}
+
 /// Model, exchange and batch of this rank, and how the images are divided where that is not evenly.
-fn prepare(config: &TrainConfig, session: &Session) -> Result<(Step, Option<WorkDivision>)> {
+fn prepare(
+    config: &TrainConfig,
+    dataset: Option<Arc<Dataset>>,
+    session: &Session,
+) -> Result<(Step, Option<WorkDivision>)> {
     let (world, device) = (session.world, session.device());
     let layout = config.layout.of(config.dtype, session.own.kind);
     let recipe = Recipe {
@@ -82,7 +108,8 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<(Step, Option<Work
     let model = PreparedModel::new(&recipe, device)?;
 
     heartbeat::enter(Stage::Connecting);
-    same_weights_everywhere(&model, world)?;
+    // Every rank starts from rank 0's weights and running statistics.
+    agreement::take_those_of_rank_0(once(&model.flat.weights).chain(model.statistics()), world)?;
     let division = work_load::divide(config, session, &model)?;
     let parameters = Parameters {
         weights: model.flat.weights.shallow_clone(),
@@ -94,27 +121,15 @@ fn prepare(config: &TrainConfig, session: &Session) -> Result<(Step, Option<Work
     heartbeat::enter(Stage::Data);
     let part = work_load::part(config, division.as_ref(), world.rank());
     let request = work_load::request(config, config.data.source(), layout, part);
-    let images = ImageRequest {
+    let images = dataset.map(|dataset| ImageRequest {
+        dataset,
         config: config.input,
         threads: session.own.threads,
         joined: u64::from(config.batch_size) * u64::from(world.ranks()),
-    };
-    let batches = Batches::new(&request, &images, world.rank(), device)?;
+        is_validation: false,
+    });
+    let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
     Ok((Step::new(config, world.rank(), model, (batches, part.0), exchange)?, division))
-}
-
-/// Every rank starts from rank 0's weights and running statistics.
-fn same_weights_everywhere(model: &PreparedModel, world: &World) -> Result<()> {
-    if world.ranks() == 1 {
-        return Ok(());
-    }
-    let buffers = model.tensors.buffers.iter().map(|named| &named.tensor);
-    for tensor in std::iter::once(&model.flat.weights).chain(buffers) {
-        let mut values = Vec::<f32>::try_from(tensor)?;
-        world.broadcast(&mut values);
-        tensor.shallow_clone().f_copy_(&Tensor::from_slice(&values))?;
-    }
-    Ok(())
 }
 
 /// The search of `--autotune` and its log, which is without rows where nothing is exchanged: there is nothing to choose.
@@ -134,6 +149,8 @@ fn tune(config: &TrainConfig, session: &Session, step: &mut Step) -> Result<Opti
 fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Measured> {
     let config = &header.config;
     let mut progress = Progress::new(session.world, header);
+    let mut epochs = Epochs::new(config)?;
+    let mut paused = Duration::ZERO;
     let first_scale = if step.exchange.loss_scaler().is_some() { config.loss_scale } else { 1.0 };
     let mut timer = StepTimer::new(session.device(), first_scale);
     let mut samples = Vec::with_capacity(config.iterations as usize);
@@ -149,16 +166,24 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Mea
         }
         step.run(iteration, &mut timer)?;
         progress.show(timer.finished(None, || step.exchange.check())?, &mut samples);
+        if epochs.end_at(iteration) {
+            let last = timer.begin()?;
+            progress.show(timer.finished(Some(&last), || step.exchange.check())?, &mut samples);
+            let pause = Instant::now();
+            progress.print(&epochs.end(session, header, &step.model, &samples)?.text());
+            paused += pause.elapsed();
+        }
     }
     let last = timer.begin()?;
     progress.show(timer.finished(Some(&last), || step.exchange.check())?, &mut samples);
-    let wall = started.elapsed();
+    let wall = started.elapsed() - paused;
     // Ranks that died among those that do not wait for each other are known from here on.
     let kv_store = step.exchange.end(session)?;
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
     progress.end();
-    Ok(Measured { samples, counters, wall, kv_store, coded: step.exchange.coded(), images: step.batches.used() })
+    let (coded, images, epochs) = (step.exchange.coded(), step.batches.used(), epochs.ends);
+    Ok(Measured { samples, counters, wall, kv_store, coded, images, epochs })
 }
 
 fn fail_if_asked(config: &TrainConfig, world: &World, iteration: u32) -> Result<()> {

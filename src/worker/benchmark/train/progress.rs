@@ -49,14 +49,22 @@ impl Progress {
             if !self.speaks {
                 continue;
             }
-            let line = dlperf::write(samples.len() as u32, ImagesPerSecond(self.images / sample.step), sample.loss);
-            match &self.bar {
-                Some(bar) => {
-                    bar.suspend(|| println!("{line}"));
-                    bar.inc(1);
-                }
-                None => println!("{line}"),
-            }
+            self.line(&dlperf::write(samples.len() as u32, ImagesPerSecond(self.images / sample.step), sample.loss));
+            self.bar.iter().for_each(|bar| bar.inc(1));
+        }
+    }
+
+    /// Prints what is no iteration.
+    pub fn print(&self, remark: &str) {
+        if self.speaks {
+            self.line(&format!("# {remark}"));
+        }
+    }
+
+    fn line(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| println!("{line}")),
+            None => println!("{line}"),
         }
     }
 

@@ -7,6 +7,7 @@ use ringmark_record::benchmark::image_input::ImageInputUse;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
 use ringmark_record::benchmark::measured_and_warmup;
 use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::benchmark::train::learning::EpochEnd;
 use ringmark_record::benchmark::train::record::{RunEnd, RunHeader, RunRecord};
 use ringmark_record::dimension::phase::{Phase, Phases};
 use ringmark_record::dimension::units::{Bytes, Seconds};
@@ -38,11 +39,13 @@ pub struct Measured {
     pub coded: Option<Coded>,
     /// What was read for the steps.
     pub images: Option<ImagesUsed>,
+    /// Every epoch that was trained whole.
+    pub epochs: Vec<EpochEnd>,
 }
 
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, counters, wall, kv_store, coded, images } = measured;
+    let Measured { samples, counters, wall, kv_store, coded, images, epochs } = measured;
     let world = session.world;
     let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), ..header };
     let iterations = iterations(world, &samples);
@@ -59,6 +62,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         matrix_product,
         kv_store,
         compression: coded.map(|coded| coded.used(world)),
+        epochs,
         input: images.map(|images| input(world, images)).transpose()?,
         nccl: session.nccl_lines(),
         host_use: counters.hosts,

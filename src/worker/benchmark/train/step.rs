@@ -21,6 +21,7 @@ pub struct Step {
     pub exchange: Box<dyn GradientExchange>,
     pub batches: Batches,
     mode: Mode,
+    label_smoothing: f64,
     /// What the rank's gradient counts: its images over an even part. `None` where that is 1.
     weight: Option<Tensor>,
     /// What stands in the timer's values where there is no loss scaler.
@@ -59,6 +60,7 @@ impl Step {
             exchange,
             batches,
             mode: mode(config),
+            label_smoothing: config.learning.label_smoothing,
             faults: Faults::of(rank, config.inject),
         })
     }
@@ -111,7 +113,7 @@ impl Step {
     }
 
     fn forward(&mut self) -> Result<Tensor> {
-        loss(&self.model, self.batches.current()?, self.mode)
+        loss(&self.model, self.batches.current()?, self.mode, self.label_smoothing)
     }
 
     fn backward(&self, loss: &Tensor, iteration: u32) -> Result<()> {
@@ -127,11 +129,11 @@ pub fn mode(config: &TrainConfig) -> Mode {
     if config.freeze_batch_norm { Mode::FrozenStatistics } else { Mode::Training }
 }
 
-/// Mean cross entropy over the batch.
-pub fn loss(model: &PreparedModel, batch: &Batch, mode: Mode) -> Result<Tensor> {
+/// Mean cross entropy over the batch, of labels of which all classes have the share `label_smoothing` evenly.
+pub fn loss(model: &PreparedModel, batch: &Batch, mode: Mode, label_smoothing: f64) -> Result<Tensor> {
     model.round()?;
     model.forward(&batch.images, mode, |scores| {
-        Ok(scores.f_cross_entropy_loss(&batch.labels, None::<&Tensor>, Reduction::Mean, -100, 0.0)?)
+        Ok(scores.f_cross_entropy_loss(&batch.labels, None::<&Tensor>, Reduction::Mean, -100, label_smoothing)?)
     })
 }
 

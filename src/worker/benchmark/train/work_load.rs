@@ -59,13 +59,13 @@ fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -
     let request = request(config, DataSource::Synthetic, layout, (images, first));
     let batch = data::batch(&request, world.rank(), device)?;
     let (mode, faults) = (mode(config), Faults::of(world.rank(), config.inject));
-    let statistics = model.statistics();
+    let statistics = model.copy_of_statistics();
     let dropped: Vec<Tensor> = model.flat.parameters.iter().map(Tensor::f_empty_like).collect::<Result<_, _>>()?;
     let mut times = Vec::new();
     for number in 0..=STEPS {
         let timed = Timed::begin(device, world)?;
         let marks = StepTimer::new(device, 1.0).begin()?;
-        let loss = loss(model, &batch, mode)?;
+        let loss = loss(model, &batch, mode, config.learning.label_smoothing)?;
         faults.slow_down(&marks)?;
         backward(&loss, None, None)?;
         let own = timed.end(|| Ok(()))?;

@@ -1,0 +1,262 @@
+//! Training that is to learn, not only to be timed: epochs, validation, the course of the learning rate. Configuration,
+//! options, and what of it a record keeps.
+
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::benchmark::image_input::DataFiles;
+use crate::benchmark::kv_store::KvStoreConfig;
+use crate::dimension::units::Seconds;
+use crate::options::option_table::{OptionSpec, OptionValue, Options};
+use crate::{keyword_enum, option};
+
+keyword_enum!(
+    /// What the learning rate does after its warm-up.
+    LearningRateCourse {
+        /// It stays, but for the steps of `--lr-step-epochs`.
+        Constant = "constant",
+        /// It falls to 0 at the end of the run along half a cosine (Loshchilov and Hutter, SGDR, 2016).
+        Cosine = "cosine",
+    }
+);
+
+/// Epochs at whose end something happens, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Epochs(Vec<u32>);
+
+impl OptionValue for Epochs {
+    fn text(&self) -> String {
+        self.0.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    fn parse(text: &str) -> Result<Epochs> {
+        text.parse()
+    }
+}
+
+impl FromStr for Epochs {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Epochs> {
+        let numbers = text.split(',').map(|number| number.trim().parse().ok().filter(|number| *number > 0));
+        let epochs: Vec<u32> =
+            numbers.collect::<Option<_>>().context("they must be whole numbers from 1 on, as 30,60,80")?;
+        ensure!(epochs.is_sorted_by(|one, next| one < next), "they must rise");
+        Ok(Epochs(epochs))
+    }
+}
+
+/// How training is to learn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LearningConfig {
+    /// Epochs of a run; `None` leaves its length to the iterations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<u32>,
+    /// Images whose classes are predicted at the end of every epoch.
+    #[serde(default)]
+    pub validate: DataFiles,
+    /// What the learning rate does after its warm-up.
+    pub course: LearningRateCourse,
+    /// Epochs at whose end the learning rate is multiplied by `factor`.
+    #[serde(default)]
+    pub step_epochs: Epochs,
+    /// What it is multiplied by.
+    pub factor: f64,
+    /// Share of a label that all classes have evenly (Szegedy et al., Rethinking the Inception Architecture, 2015).
+    pub label_smoothing: f64,
+    /// Iterations of an epoch: of a record whose data were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch_iterations: Option<u32>,
+}
+
+impl Default for LearningConfig {
+    fn default() -> LearningConfig {
+        LearningConfig {
+            epochs: None,
+            validate: DataFiles::default(),
+            course: LearningRateCourse::Constant,
+            step_epochs: Epochs::default(),
+            factor: 0.1,
+            label_smoothing: 0.0,
+            epoch_iterations: None,
+        }
+    }
+}
+
+impl Options for LearningConfig {
+    const HEADING: &'static str = "Learning";
+
+    fn options() -> Vec<OptionSpec<LearningConfig>> {
+        vec![
+            option!(epochs, "epochs", "N", "Train so many epochs of the images of --data, whatever --iters says")
+                .range(1u32..=100_000)
+                .aliases(&["num-epochs"])
+                .default_is("--iters iterations"),
+            option!(
+                validate,
+                "validate",
+                "FILES",
+                "Predict the classes of these images, named as for --data, at the end of every epoch: loss, top-1 and top-5"
+            )
+            .default_is("nothing is predicted"),
+            option!(course, "lr-schedule", "COURSE", "What the learning rate does after its warm-up; cosine ends at 0"),
+            option!(
+                step_epochs,
+                "lr-step-epochs",
+                "EPOCHS",
+                "Multiply the learning rate by --lr-factor at the end of these epochs, as 30,60,80"
+            )
+            .default_is("none"),
+            option!(factor, "lr-factor", "FACTOR", "What --lr-step-epochs multiply the learning rate by").range(0.0..=1.0),
+            option!(
+                label_smoothing,
+                "label-smoothing",
+                "SHARE",
+                "Share of every label that all classes have evenly in the training loss"
+            )
+            .range(0.0..=0.99),
+        ]
+    }
+}
+
+impl LearningConfig {
+    /// Whether nothing was typed.
+    pub fn is_default(&self) -> bool {
+        *self == LearningConfig::default()
+    }
+
+    /// Refuses what goes by epochs where there are none, or where servers would have to know them.
+    ///
+    /// # Errors
+    ///
+    /// Names the option.
+    pub fn check(&self, data: &DataFiles, kv_store: &KvStoreConfig) -> Result<()> {
+        let by_epochs = [
+            ("epochs", self.epochs.text()),
+            ("validate", self.validate.text()),
+            ("lr-step-epochs", self.step_epochs.text()),
+        ];
+        let typed = by_epochs.iter().find(|(_, value)| !value.is_empty());
+        if let Some((name, value)) = typed.filter(|_| !data.are_read()) {
+            bail!("--{name} {value} goes by epochs of images that are read: add --data FILE");
+        }
+        // They update weights, and never see the data.
+        let of_rate = by_epochs.iter().find(|(name, value)| *name != "validate" && !value.is_empty());
+        if let Some((name, value)) = of_rate.filter(|_| kv_store.server_ranks() > 0) {
+            bail!(
+                "--{name} {value} with servers: they do not know how long an epoch is: give --iters instead, or leave out --kv-store"
+            );
+        }
+        Ok(())
+    }
+
+    /// What the rate is multiplied by in update `update`, from 1, of a run of `iterations`, the first `warmup` of which raise it.
+    ///
+    /// With steps at epochs 2 and 3 of 10 iterations and factor 0.1, update 21 has 0.1 and update 31 has 0.01. A cosine over 110
+    /// iterations with 10 of warm-up has 0.5 in update 61: `(1 + cos(pi x (61 - 11) / 100)) / 2`.
+    pub fn rate_factor(&self, update: u32, iterations: u32, warmup: u64) -> f64 {
+        let epochs_over = self.epoch_iterations.map_or(0, |epoch| (update - 1) / epoch);
+        let steps = self.step_epochs.0.iter().filter(|epoch| **epoch <= epochs_over).count();
+        let stepped = self.factor.powi(steps as i32);
+        match self.course {
+            LearningRateCourse::Constant => stepped,
+            LearningRateCourse::Cosine => {
+                let length = u64::from(iterations).saturating_sub(warmup).max(1) as f64;
+                let done = u64::from(update).saturating_sub(warmup + 1) as f64;
+                stepped * 0.5 * (1.0 + (std::f64::consts::PI * (done / length).min(1.0)).cos())
+            }
+        }
+    }
+}
+
+/// An epoch that is over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EpochEnd {
+    /// From 1.
+    pub epoch: u32,
+    /// Last iteration of it.
+    pub iteration: u32,
+    /// Mean of the joined batches' losses in it; `null` where it is not finite.
+    pub loss: Option<f64>,
+    /// What was predicted then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
+}
+
+/// Predictions of images that were not trained with.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Validation {
+    /// All, on all ranks.
+    pub images: u64,
+    /// Mean cross entropy; `null` where it is not finite.
+    pub loss: Option<f64>,
+    /// Share of images whose class is the most likely one.
+    pub top_1: f64,
+    /// Share of images whose class is among the five most likely ones.
+    pub top_5: f64,
+    /// What it took.
+    pub time: Seconds,
+}
+
+impl EpochEnd {
+    /// `epoch 3: loss 0.4120; validation of 10000 images: loss 0.3900, top-1 0.8612, top-5 0.9971, in 1.9 s`.
+    pub fn text(&self) -> String {
+        let number = |loss: Option<f64>| loss.map_or_else(|| "NaN".to_owned(), |loss| format!("{loss:.4}"));
+        let validation = self.validation.map(|Validation { images, loss, top_1, top_5, time }| {
+            let loss = number(loss);
+            format!("; validation of {images} images: loss {loss}, top-1 {top_1:.4}, top-5 {top_5:.4}, in {time:.1}")
+        });
+        format!("epoch {}: loss {}{}", self.epoch, number(self.loss), validation.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_falls_at_epochs_and_along_a_cosine() {
+        let stepped = LearningConfig {
+            step_epochs: "2,3".parse().expect("epochs"),
+            epoch_iterations: Some(10),
+            ..LearningConfig::default()
+        };
+        for (update, expected) in [(1, 1.0), (20, 1.0), (21, 0.1), (30, 0.1), (31, 0.1 * 0.1), (99, 0.1 * 0.1)] {
+            assert!((stepped.rate_factor(update, 100, 0) - expected).abs() < 1e-15, "update {update}");
+        }
+        let cosine = LearningConfig { course: LearningRateCourse::Cosine, ..LearningConfig::default() };
+        for (update, expected) in [(1, 1.0), (11, 1.0), (61, 0.5), (111, 0.0), (200, 0.0)] {
+            assert!((cosine.rate_factor(update, 110, 10) - expected).abs() < 1e-15, "update {update}");
+        }
+    }
+
+    #[test]
+    fn epochs_need_data_and_no_servers() {
+        let data = DataFiles::parse("a.rec").expect("data");
+        let ring = KvStoreConfig::default();
+        let epochs = LearningConfig { epochs: Some(3), ..LearningConfig::default() };
+        epochs.check(&data, &ring).expect("data are read");
+        let error = epochs.check(&DataFiles::default(), &ring).expect_err("synthetic").to_string();
+        assert_eq!(error, "--epochs 3 goes by epochs of images that are read: add --data FILE");
+        let servers = KvStoreConfig { kv_store: "dist_sync".parse().expect("a kv-store"), servers: Some(1), ..ring };
+        assert!(epochs.check(&data, &servers).expect_err("servers").to_string().starts_with("--epochs 3 with servers"));
+        for text in ["30,30", "0", "a", ""] {
+            assert!(text.parse::<Epochs>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_epoch_is_one_line() {
+        let validation =
+            Validation { images: 10_000, loss: Some(0.39), top_1: 0.8612, top_5: 0.9971, time: Seconds(1.94) };
+        let end = EpochEnd { epoch: 3, iteration: 30, loss: Some(0.412), validation: Some(validation) };
+        let expected =
+            "epoch 3: loss 0.4120; validation of 10000 images: loss 0.3900, top-1 0.8612, top-5 0.9971, in 1.9 s";
+        assert_eq!(end.text(), expected);
+        assert_eq!(EpochEnd { loss: None, validation: None, ..end }.text(), "epoch 3: loss NaN");
+    }
+}

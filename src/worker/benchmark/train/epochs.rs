@@ -1,0 +1,128 @@
+//! What happens where an epoch of the data ends: its loss is summed up, and images that were not trained with are predicted.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use ringmark_input::dataset::Dataset;
+use ringmark_record::benchmark::image_input::DataSource;
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::learning::{EpochEnd, Validation};
+use ringmark_record::benchmark::train::record::RunHeader;
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::host::heartbeat::Stage;
+use ringmark_record::stats::summary::mean;
+use tch::{Kind, Reduction, Tensor};
+
+use crate::benchmark::train::{agreement, work_load};
+use crate::data::batch::ImageRequest;
+use crate::data::images::{self, Images};
+use crate::job::heartbeat;
+use crate::job::session::Session;
+use crate::measure::step_timer::Sample;
+use crate::model::network::Mode;
+use crate::model::prepared::PreparedModel;
+
+/// Predictions that top-5 looks at.
+const TOP: i64 = 5;
+
+/// The ends of a run's epochs.
+pub struct Epochs {
+    /// Iterations of one; `None` where nothing is read.
+    iterations: Option<u32>,
+    validation: Option<Arc<Dataset>>,
+    /// Until now.
+    pub ends: Vec<EpochEnd>,
+}
+
+impl Epochs {
+    /// Of a run whose iterations of an epoch are known where its data are read.
+    pub fn new(config: &TrainConfig) -> Result<Epochs> {
+        let open = |files| Dataset::open(files).map(Arc::new).context("--validate");
+        let validation = match config.learning.validate.source() {
+            DataSource::Images(files) => Some(open(files)?),
+            DataSource::Synthetic => None,
+            DataSource::Batch(file) => anyhow::bail!("--validate {}: name image files, not one batch", file.display()),
+        };
+        validation.as_deref().map(images::items).transpose().context("--validate")?;
+        Ok(Epochs { iterations: config.learning.epoch_iterations, validation, ends: Vec::new() })
+    }
+
+    /// Whether `iteration` is the last one of an epoch.
+    pub fn end_at(&self, iteration: u32) -> bool {
+        self.iterations.is_some_and(|epoch| iteration.is_multiple_of(epoch))
+    }
+
+    /// The end of the epoch that `samples` end with, all of which are over; all ranks call this together.
+    pub fn end(
+        &mut self,
+        session: &Session,
+        header: &RunHeader,
+        model: &PreparedModel,
+        samples: &[Sample],
+    ) -> Result<&EpochEnd> {
+        let epoch = self.iterations.context("epochs of data that are read")?;
+        let own: Vec<f64> = samples[samples.len() - epoch as usize..].iter().map(|sample| sample.loss).collect();
+        let all = session.world.gather(&own);
+        let joined = |iteration: usize| {
+            let losses: Vec<f64> = all.iter().map(|rank| rank[iteration]).collect();
+            header.joined_loss(&losses).unwrap_or(f64::NAN)
+        };
+        let loss = mean(&(0..own.len()).map(joined).collect::<Vec<f64>>()).filter(|loss| loss.is_finite());
+        let validation = self.validation.clone();
+        let validation = validation.map(|dataset| validate(session, &header.config, model, dataset)).transpose()?;
+        let iteration = samples.len() as u32;
+        let end = EpochEnd { epoch: iteration / epoch, iteration, loss, validation };
+        Ok(self.ends.push_mut(end))
+    }
+}
+
+/// Predicts all images once, each rank its part; running statistics are rank 0's.
+fn validate(
+    session: &Session,
+    config: &TrainConfig,
+    model: &PreparedModel,
+    dataset: Arc<Dataset>,
+) -> Result<Validation> {
+    heartbeat::enter(Stage::Data);
+    let started = Instant::now();
+    let (world, device) = (session.world, session.device());
+    agreement::take_those_of_rank_0(model.statistics(), world)?;
+    let layout = config.layout.of(config.dtype, session.own.kind);
+    let part = work_load::part(config, None, world.rank());
+    let request = work_load::request(config, config.learning.validate.source(), layout, part);
+    let joined = u64::from(config.batch_size) * u64::from(world.ranks());
+    let images =
+        ImageRequest { dataset, config: config.input, threads: session.own.threads, joined, is_validation: true };
+    let mut images = Images::start(&request, &images, device)?;
+    let sums = Tensor::f_zeros([3], (Kind::Double, device))?;
+    let _no_gradient = tch::no_grad_guard();
+    model.round()?;
+    for _ in 0..images.items().div_ceil(joined) {
+        images.advance()?;
+        // Of the last batch a rank may have none.
+        let counted = images.counted() as i64;
+        let batch = images.current()?;
+        let labels = batch.labels.f_narrow(0, 0, counted)?;
+        let of_batch = model.forward(&batch.images, Mode::Inference, |scores| {
+            let scores = scores.f_narrow(0, 0, counted)?.f_to_kind(Kind::Float)?;
+            let loss = scores.f_cross_entropy_loss(&labels, None::<&Tensor>, Reduction::Sum, -100, 0.0)?;
+            let (_, likely) = scores.f_topk(TOP, 1, true, true)?;
+            let hits = likely.f_eq_tensor(&labels.f_unsqueeze(1)?)?.f_to_kind(Kind::Double)?;
+            let first = hits.f_narrow(1, 0, 1)?.f_sum(Kind::Double)?;
+            Ok(Tensor::f_stack(&[loss.f_to_kind(Kind::Double)?, first, hits.f_sum(Kind::Double)?], 0)?)
+        })?;
+        let _ = sums.shallow_clone().f_add_(&of_batch)?;
+    }
+    let own = Vec::<f64>::try_from(&sums)?;
+    let all = world.gather(&own);
+    let items = images.items();
+    let of_image = |number: usize| all.iter().map(|rank| rank[number]).sum::<f64>() / items as f64;
+    Ok(Validation {
+        images: items,
+        loss: Some(of_image(0)).filter(|loss| loss.is_finite()),
+        top_1: of_image(1),
+        top_5: of_image(2),
+        time: Seconds(started.elapsed().as_secs_f64()),
+    })
+}
