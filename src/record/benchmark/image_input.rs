@@ -215,8 +215,9 @@ pub struct ImageInputUse {
 /// What a rank's threads did; times are summed over the threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankImageInput {
-    /// Library that decoded JPEG, with its version.
-    pub decoder: String,
+    /// Library that decoded JPEG, with its version; `None` where pixels were stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoder: Option<String>,
     /// Threads that decoded.
     pub threads: u32,
     /// Images that were made, those made ahead included.
@@ -242,8 +243,9 @@ impl ImageInputUse {
         let first = ranks.first().map(|RankImageInput { decoder, threads, images, read, decode, augment, .. }| {
             let each = |time: &Seconds| 1e3 * time.0 / (*images).max(1) as f64;
             let plural = if *threads == 1 { "" } else { "s" };
+            let decoder = decoder.as_ref().map(|decoder| format!("{decoder} and ")).unwrap_or_default();
             format!(
-                "; rank 0: {images} by {decoder} and {threads} thread{plural}, an image {:.2} ms read, {:.2} ms decode, {:.2} ms \
+                "; rank 0: {images} by {decoder}{threads} thread{plural}, an image {:.2} ms read, {:.2} ms decode, {:.2} ms \
                  augment",
                 each(read),
                 each(decode),
@@ -301,7 +303,7 @@ mod tests {
     #[test]
     fn what_was_read_is_one_line() {
         let rank = RankImageInput {
-            decoder: "zune-jpeg 0.5".to_owned(),
+            decoder: Some("zune-jpeg 0.5".to_owned()),
             threads: 2,
             images: 100,
             skipped: 1,

@@ -160,7 +160,7 @@ impl Images {
     pub fn used(&self) -> ImagesUsed {
         let times = self.loader.times();
         let own = RankImageInput {
-            decoder: self.loader.decoder().to_owned(),
+            decoder: (self.dataset.form() == Form::Encoded).then(|| self.loader.decoder().to_owned()),
             threads: self.threads,
             images: times.images,
             skipped: self.skipped,

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Trains on Fashion-MNIST and says what was learned: top-1 of the 10,000 test images after each epoch, by ranks and seeds.
+
+    scripts/learn_fashion_mnist.py [--model mxnet-lenet] [--ranks 1,2,4] [--seeds 0,1,2] [--epochs 10] [--out FILE]
+
+All ranks together take the same images in a step (--batch-size) and the same learning rate, so that their number changes
+nothing but rounding. The images are those of Debian's package dataset-fashion-mnist, which the script fetches with apt-get
+where it is missing; --data FOLDER takes others of MNIST's form, MNIST itself among them.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from compare_pytorch import ROOT, run, tell
+
+PACKAGE = "dataset-fashion-mnist"
+INSTALLED = "usr/share/datasets/fashion-mnist"
+
+
+def fashion_mnist():
+    """The folder of the package's arrays: where it is installed, or unpacked below target/."""
+    unpacked = ROOT / "target" / PACKAGE
+    for root in [pathlib.Path("/"), unpacked]:
+        if (root / INSTALLED).is_dir():
+            return root / INSTALLED
+    unpacked.mkdir(parents=True, exist_ok=True)
+    print(f"fetching Debian's package {PACKAGE}", file=sys.stderr)
+    fetch = subprocess.run(["apt-get", "download", PACKAGE], cwd=unpacked, capture_output=True, text=True)
+    if fetch.returncode != 0:
+        sys.exit(f"{PACKAGE} cannot be fetched: {fetch.stderr.strip()}: run apt-get update, or name other images by --data FOLDER")
+    [package] = unpacked.glob("*.deb")
+    subprocess.run(["dpkg", "-x", package, unpacked], check=True)
+    return unpacked / INSTALLED
+
+
+def array(folder, start):
+    found = sorted(folder.glob(f"{start}-images*ubyte*"))
+    return found[0] if found else sys.exit(f"{folder} holds no {start}-images-idx3-ubyte, with or without .gz")
+
+
+def learn(options, folder, ranks, seed):
+    """Top-1 after each epoch."""
+    with tempfile.TemporaryDirectory() as temporary:
+        record = f"{temporary}/record.jsonl"
+        command = [
+            "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), options.worker, "train",
+            "--device", options.device, "--model", options.model, "--image-size", "28", "--batch-size", str(options.batch_size // ranks),
+            "--data", str(array(folder, "train")), "--validate", str(array(folder, "t10k")), "--epochs", str(options.epochs),
+            # It is multiplied by the number of ranks.
+            "--lr", str(options.lr / ranks), "--momentum", "0.9", "--lr-schedule", "cosine", "--lr-warmup-iters", "0",
+            "--seed", str(seed), "--record", record,
+        ]  # fmt: skip
+        run(command, {**os.environ, "OMP_NUM_THREADS": str(max(1, options.cores // ranks))})
+        lines = [json.loads(line) for line in open(record)]
+    return [epoch["validation"]["top_1"] for epoch in lines[-1]["epochs"]], lines[-1]["wall"]
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--model", default="mxnet-lenet")
+    options.add_argument("--ranks", default="1,2,4")
+    options.add_argument("--seeds", default="0,1,2")
+    options.add_argument("--epochs", type=int, default=10)
+    options.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
+    options.add_argument("--lr", type=float, default=0.05, help="of all ranks together")
+    options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    options.add_argument("--data", type=pathlib.Path, help="folder with train-images.. and t10k-images..")
+    options.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
+    options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
+    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
+    options = options.parse_args()
+    folder = options.data or fashion_mnist()
+
+    table = [f"{'ranks':>5}  {'seconds':>7}  {'top-1 after 1 epoch':>19}  {f'after {options.epochs}, by seed':>24}  mean, standard deviation"]
+    figures = {}
+    for ranks in map(int, options.ranks.split(",")):
+        courses, walls = zip(*[learn(options, folder, ranks, int(seed)) for seed in options.seeds.split(",")])
+        figures[str(ranks)] = courses
+        last = [course[-1] for course in courses]
+        spread = statistics.stdev(last) if len(last) > 1 else 0.0
+        first = statistics.mean(course[0] for course in courses)
+        each = " ".join(f"{top_1:.4f}" for top_1 in last)
+        table.append(f"{ranks:5}  {statistics.median(walls):7.1f}  {first:19.4f}  {each:>24}  {statistics.mean(last):.4f}, {spread:.4f}")
+    table.append(f"{options.model}, batch {options.batch_size} of all ranks, {options.device}, {options.cores} cores")
+    tell(table, options.out, top_1=figures)
+
+
+if __name__ == "__main__":
+    main()
