@@ -173,6 +173,78 @@ fn training_learns_and_says_so_after_every_epoch() {
     assert!(losses[1..].iter().all(|loss| *loss == losses[0]), "{losses:?}");
 }
 
+/// Killed in the middle and taken up from its last checkpoint: the same as without a break, dropout, loss scale and place in
+/// the data included.
+#[test]
+fn training_goes_on_from_a_checkpoint_to_the_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("digits");
+    fs::create_dir(&data).expect("made");
+    digits(&data, 10);
+    let checkpoint = folder.path().join("checkpoint.safetensors");
+    let run = |ranks: u32, options: &str| {
+        let options = format!(
+            "--model mxnet-mlp --image-size 28 --epochs 6 --lr 0.03125 --lr-warmup-iters 0 --lr-schedule cosine {options}"
+        );
+        Run::ranks(ranks, &options).file("--data", &data)
+    };
+    let goes_on = |resumed: Run, whole: &RunRecord, before: usize| {
+        let again = folder.path().join("again.safetensors");
+        let finished = resumed.file("--from-checkpoint", &checkpoint).file("--checkpoint", &again).finish();
+        let output = finished.stdout.clone();
+        let resumed = finished.sound();
+        assert_eq!(
+            (resumed.header.iterations_before, resumed.iterations.len()),
+            (before as u32, 30 - before),
+            "{output}"
+        );
+        assert_eq!(checksum(&resumed), checksum(whole));
+        assert_eq!(joined_losses(&resumed), joined_losses(whole)[before..]);
+        let scales = |record: &RunRecord| record.iterations.iter().map(|one| one.loss_scale).collect::<Vec<_>>();
+        assert_eq!(scales(&resumed), scales(whole)[before..]);
+        // Those before the break have their losses.
+        let epochs = |record: &RunRecord| record.end.as_ref().expect("an end").epochs.clone();
+        assert_eq!(epochs(&resumed), epochs(whole));
+        assert_eq!(epochs(whole).len(), 6);
+    };
+    // Five steps an epoch. An overflow halves the scale before the last checkpoint, which is that of step 28.
+    let half = "--batch-size 2 --dtype fp16 --loss-scale 1024 --checkpoint-every 4";
+    let overflow = run(1, &format!("{half} --inject overflow:7"));
+    let whole = overflow.file("--checkpoint", &checkpoint).finish().sound();
+    goes_on(run(1, half), &whole, 28);
+    // The same of two ranks, that are killed in step 11.
+    let two = "--batch-size 1 --checkpoint-every 4";
+    let whole = run(2, two).file("--checkpoint", &checkpoint).finish().sound();
+    fs::remove_file(&checkpoint).expect("written");
+    let killed = run(2, &format!("{two} --inject fail:11:0")).file("--checkpoint", &checkpoint).refused(1);
+    assert!(killed.contains("to fail in iteration 11"), "{killed}");
+    goes_on(run(2, two), &whole, 8);
+    // What dropout drops.
+    let dropping =
+        || Run::alone(&format!("--model inception_v3 --image-size 75 --iters 3 --checkpoint-every 2 {AT_ONCE}"));
+    let [before, again] = ["before.safetensors", "again.safetensors"].map(|name| folder.path().join(name));
+    let whole = dropping().file("--checkpoint", &before).finish().sound();
+    let resumed = dropping().file("--checkpoint", &again).file("--from-checkpoint", &before).finish().sound();
+    assert_eq!((resumed.iterations.len(), checksum(&resumed)), (1, checksum(&whole)));
+    let refused = |ranks: u32, options: &str| {
+        run(ranks, &format!("--batch-size 1 {options}")).file("--from-checkpoint", &checkpoint).refused(1)
+    };
+    let error = refused(1, "");
+    assert!(error.contains("2 ranks wrote it, and these are 1: start as many"), "{error}");
+    let error = refused(2, "--momentum 0.5 --checkpoint-every 4 --checkpoint no.safetensors");
+    assert!(
+        error.contains("--momentum was 0.875 and is 0.5: go on with the options of the run that wrote it"),
+        "{error}"
+    );
+    let error =
+        run(2, "--batch-size 1 --checkpoint-every 4 --kv-store local").file("--checkpoint", &checkpoint).refused(1);
+    assert!(error.contains("checkpoints are of --kv-store ring"), "{error}");
+    let weights = folder.path().join("weights.safetensors");
+    safetensors::write(&weights, &mlp(1, &data, "--iters 1").save().finish().weights());
+    let error = run(1, "").file("--from-checkpoint", &weights).refused(1);
+    assert!(error.contains("holds weights alone, and no place in their training: give it to --init"), "{error}");
+}
+
 /// Whoever decodes, and whatever the search before the first iteration takes.
 #[test]
 fn batches_follow_from_the_seed_alone() {

@@ -17,11 +17,7 @@ pub fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> Result<(
     write_by_name(path, |part| {
         let mut output = BufWriter::new(File::create(part)?);
         content(&mut output)?;
-        let file = output.into_inner().map_err(IntoInnerError::into_error)?;
-        // A disk that is full or far away may say so only now. A pipe cannot be asked.
-        if file.metadata()?.is_file() {
-            file.sync_all()?;
-        }
+        output.into_inner().map_err(IntoInnerError::into_error)?;
         Ok(())
     })
 }
@@ -47,7 +43,9 @@ pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> 
             return content(path);
         }
         let part = part_of(path).context("this is no name of a file")?;
-        let written = content(&part).and_then(|()| Ok(publish(&part, path)?));
+        // A disk that is full or far away may say so only when it is asked.
+        let synchronized = || File::open(&part)?.sync_all();
+        let written = content(&part).and_then(|()| Ok(synchronized().and_then(|()| publish(&part, path))?));
         if written.is_err() {
             // There is none where it could not be made.
             let _ = fs::remove_file(&part);

@@ -153,6 +153,7 @@ mod tests {
                 backend: "mpi".to_owned(),
                 sum_dtype: None,
                 buckets: vec![Bytes(8)],
+                iterations_before: 0,
                 work_division: None,
                 tuning: None,
                 environment: Environment::default(),

@@ -39,6 +39,8 @@ pub struct ImageRequest {
     pub threads: u32,
     /// Images of all ranks in a step.
     pub joined: u64,
+    /// Steps, counted over all epochs, that come before the first one.
+    pub steps_before: u64,
     /// Whether they are to be predicted alone: each as it is, in the order in which they are stored.
     pub is_validation: bool,
 }

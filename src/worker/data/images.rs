@@ -86,7 +86,7 @@ impl Images {
             ahead: images.config.prefetch as usize,
             on_bad_image: images.config.on_bad_image,
         };
-        let loader = Loader::start(dataset.clone(), order, config, 0)?;
+        let loader = Loader::start(dataset.clone(), order, config, images.steps_before)?;
         let [size, images, channels] = [request.image_size, request.images, channels].map(i64::from);
         let Normalization { mean, standard_deviation } = recipe.normalization;
         let of_channels = |values: [f32; 3]| -> Result<Tensor> {

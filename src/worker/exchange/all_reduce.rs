@@ -126,6 +126,11 @@ impl GradientExchange for AllReduce {
         self.optimizer.as_ref()?.loss_scaler()
     }
 
+    /// Codes leave values on every rank for the next step.
+    fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
+        self.reducer.coded().is_none().then(|| self.optimizer.as_ref().map(Optimizer::state))?
+    }
+
     fn name(&self) -> &'static str {
         self.backend
     }

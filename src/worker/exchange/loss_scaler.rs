@@ -36,6 +36,11 @@ impl LossScaler {
         shim::unscale(gradients, &self.found_inf, &self.scale.f_reciprocal()?)
     }
 
+    /// What the next step follows from, by name.
+    pub fn state(&self) -> [(&'static str, Tensor); 2] {
+        [("loss_scale", self.scale.shallow_clone()), ("growth_tracker", self.growth_tracker.shallow_clone())]
+    }
+
     /// Moves the scale for the next step.
     pub fn update(&mut self) -> Result<()> {
         let LossScaler { scale, found_inf, growth_tracker } = self;

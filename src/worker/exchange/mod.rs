@@ -150,6 +150,12 @@ pub trait GradientExchange {
         Ok(())
     }
 
+    /// What an update follows from beside weights and gradients, each tensor by name: momenta, the loss scale. `None` where more
+    /// than that is kept, or on other ranks too.
+    fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
+        None
+    }
+
     /// After the last step: brings weights of one moment to every rank, where ranks may have others, and says what was done
     /// where; all ranks call it together.
     fn end(&mut self, _session: &Session) -> Result<Option<KvStoreUse>> {

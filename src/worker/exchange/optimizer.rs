@@ -57,6 +57,12 @@ impl Optimizer {
         Ok(())
     }
 
+    /// What the next update follows from beside weights and gradients, by name.
+    pub fn state(&self) -> Vec<(&'static str, Tensor)> {
+        let of_scaler = self.loss_scaler.iter().flat_map(LossScaler::state);
+        [("momenta", self.momenta.shallow_clone())].into_iter().chain(of_scaler).collect()
+    }
+
     /// The scale of the loss, where there is one.
     pub fn loss_scaler(&self) -> Option<&LossScaler> {
         self.loss_scaler.as_ref()

@@ -16,10 +16,25 @@ use crate::model::named_tensors::{Named, NamedTensors};
 /// torchvision keeps a count of batches beside every pair of running statistics; nothing here depends on it.
 const BATCH_COUNT: &str = "num_batches_tracked";
 
+/// How the names of tensors begin that are not the network's: of what its training goes on from.
+const OF_TRAINING: &str = "ringmark.";
+
+/// What a file holds beside the network's parameters and buffers.
+#[derive(Default)]
+pub struct Beside {
+    /// Batches that the running statistics have seen, 0 where the file does not say it.
+    pub batches: i64,
+    /// Of training, by name.
+    pub of_training: HashMap<String, Tensor>,
+}
+
 /// Fills every parameter and buffer of `network` from `path`; refuses missing, unknown and
-/// differently shaped tensors. The batches that the running statistics have seen, 0 where the file does not say it.
-pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result<i64> {
-    let (counts, file): (Vec<_>, Vec<_>) = read(path)?.into_iter().partition(|(name, _)| name.ends_with(BATCH_COUNT));
+/// differently shaped tensors. What else the file holds.
+pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result<Beside> {
+    let (of_training, file): (Vec<_>, Vec<_>) =
+        read(path)?.into_iter().partition(|(name, _)| name.starts_with(OF_TRAINING));
+    let of_training = of_training.into_iter().map(|(name, tensor)| (name[OF_TRAINING.len()..].to_owned(), tensor));
+    let (counts, file): (Vec<_>, Vec<_>) = file.into_iter().partition(|(name, _)| name.ends_with(BATCH_COUNT));
     let counts = counts.iter().map(|(_, count)| i64::try_from(count)).collect::<Result<Vec<i64>, _>>();
     let batches = counts.with_context(|| format!("{BATCH_COUNT} in {}", path.display()))?.into_iter().max();
     let mut file: HashMap<String, Tensor> = file.into_iter().collect();
@@ -41,17 +56,19 @@ pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result
     if let Some(name) = file.keys().min() {
         bail!("{} holds {name}, which {network} does not have", path.display());
     }
-    Ok(batches.unwrap_or_default())
+    Ok(Beside { batches: batches.unwrap_or_default(), of_training: of_training.collect() })
 }
 
-/// Writes every parameter and buffer as contiguous fp32, and that the running statistics have seen so many `batches`; the
-/// file is whole or absent.
-pub fn save(path: &Path, tensors: &NamedTensors, batches: i64) -> Result<()> {
-    let mut file = Vec::new();
+/// Writes every parameter and buffer as contiguous fp32, and what is `beside` them; the file is whole or absent.
+pub fn save(path: &Path, tensors: &NamedTensors, beside: &Beside) -> Result<()> {
+    let Beside { batches, of_training } = beside;
+    let on_host = |tensor: &Tensor| anyhow::Ok(tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?);
+    let of_training = of_training.iter().map(|(name, tensor)| Ok((format!("{OF_TRAINING}{name}"), on_host(tensor)?)));
+    let mut file: Vec<(String, Tensor)> = of_training.collect::<Result<_>>()?;
     for Named { name, tensor, .. } in tensors.parameters.iter().chain(&tensors.buffers) {
-        file.push((name.clone(), tensor.detach().to_device(Device::Cpu).contiguous()));
+        file.push((name.clone(), on_host(tensor)?));
         if let Some(layer) = name.strip_suffix("running_var") {
-            file.push((format!("{layer}{BATCH_COUNT}"), Tensor::from(batches)));
+            file.push((format!("{layer}{BATCH_COUNT}"), Tensor::from(*batches)));
         }
     }
     whole_file::write_by_name(path, |part| Ok(Tensor::write_safetensors(&file, part)?)).context("weights")

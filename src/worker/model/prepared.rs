@@ -9,7 +9,7 @@ use ringmark_record::dimension::layout::Layout;
 use ringmark_record::dimension::model::Model;
 use tch::{Device, Tensor};
 
-use crate::model::checkpoint;
+use crate::model::checkpoint::{self, Beside};
 use crate::model::flat_parameters::FlatParameters;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::{Mode, Network};
@@ -39,8 +39,8 @@ pub struct PreparedModel {
     pub tensors: NamedTensors,
     /// Its parameters in flat memory.
     pub flat: FlatParameters,
-    /// Batches that its running statistics had seen when it was made.
-    pub batches_before: i64,
+    /// What the file that it starts from holds beside it.
+    pub beside: Beside,
     precision: Precision,
 }
 
@@ -51,10 +51,10 @@ impl PreparedModel {
         let mut tensors = NamedTensors::new(recipe.model.facts().source, device);
         let network = networks::build(recipe.model, recipe.dropout, &mut tensors);
         let load = |path| checkpoint::load(path, &tensors, recipe.model.facts());
-        let batches_before = recipe.init.map(load).transpose()?.unwrap_or_default();
+        let beside = recipe.init.map(load).transpose()?.unwrap_or_default();
         let precision = Precision::new(recipe.dtype, device)?;
         let flat = FlatParameters::new(&mut tensors, recipe.layout, precision.compute())?;
-        Ok(PreparedModel { network, tensors, flat, batches_before, precision })
+        Ok(PreparedModel { network, tensors, flat, beside, precision })
     }
 
     /// Where it computes.

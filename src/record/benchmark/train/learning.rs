@@ -1,6 +1,7 @@
 //! Training that is to learn, not only to be timed: epochs, validation, the course of the learning rate. Configuration,
 //! options, and what of it a record keeps.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -68,6 +69,15 @@ pub struct LearningConfig {
     pub factor: f64,
     /// Share of a label that all classes have evenly (Szegedy et al., Rethinking the Inception Architecture, 2015).
     pub label_smoothing: f64,
+    /// Where rank 0 writes checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<PathBuf>,
+    /// Iterations between two of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_every: Option<u32>,
+    /// The checkpoint that training goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_checkpoint: Option<PathBuf>,
     /// Iterations of an epoch: of a record whose data were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch_iterations: Option<u32>,
@@ -82,6 +92,9 @@ impl Default for LearningConfig {
             step_epochs: Epochs::default(),
             factor: 0.1,
             label_smoothing: 0.0,
+            checkpoint: None,
+            checkpoint_every: None,
+            from_checkpoint: None,
             epoch_iterations: None,
         }
     }
@@ -119,6 +132,27 @@ impl Options for LearningConfig {
                 "Share of every label that all classes have evenly in the training loss"
             )
             .range(0.0..=0.99),
+            option!(
+                checkpoint,
+                "checkpoint",
+                "FILE",
+                "Where rank 0 writes weights and all else that the next step follows from (safetensors), each time over the one before"
+            )
+            .requires("checkpoint-every")
+            .for_worker(),
+            option!(checkpoint_every, "checkpoint-every", "N", "Iterations between two checkpoints")
+                .range(1u32..=10_000_000)
+                .requires("checkpoint")
+                .for_worker()
+                .default_is("no checkpoint"),
+            option!(
+                from_checkpoint,
+                "from-checkpoint",
+                "FILE",
+                "Go on where this checkpoint was written, to the bit: with the options of the run that wrote it"
+            )
+            .conflicts_with(&["init"])
+            .for_worker(),
         ]
     }
 }

@@ -53,6 +53,9 @@ pub struct RunHeader {
     pub sum_dtype: Option<Wire>,
     /// Sizes of the gradient buckets as fp32, in the order of backward.
     pub buckets: Vec<Bytes>,
+    /// Iterations before the first one of this record, where training went on from a checkpoint; 0 where it did not.
+    #[serde(default, skip_serializing_if = "is_none_before")]
+    pub iterations_before: u32,
     /// How `--work-load` divided the images of an iteration; `None` where every rank has the same, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_division: Option<WorkDivision>,
@@ -92,6 +95,10 @@ impl RunHeader {
             }
         }
     }
+}
+
+fn is_none_before(iterations: &u32) -> bool {
+    *iterations == 0
 }
 
 /// The search of `--autotune`.
@@ -272,8 +279,10 @@ impl Record for RunRecord {
                 Line::Run(_) => bail!("line {number}: a second run in one file"),
                 Line::Iteration(_) if header.is_none() => bail!("line {number}: an iteration before its run"),
                 Line::Iteration(line) => {
-                    let ranks = header.as_ref().map_or(0, |header| header.ranks.len());
-                    line.check(iterations.len() + 1, ranks).with_context(|| format!("line {number}"))?;
+                    let (ranks, before) =
+                        header.as_ref().map_or((0, 0), |header| (header.ranks.len(), header.iterations_before));
+                    line.check(before as usize + iterations.len() + 1, ranks)
+                        .with_context(|| format!("line {number}"))?;
                     iterations.push(line);
                 }
                 Line::End(line) => {
@@ -407,6 +416,7 @@ mod tests {
                 backend: "mpi".to_owned(),
                 sum_dtype: None,
                 buckets: vec![Bytes(8)],
+                iterations_before: 0,
                 work_division: None,
                 tuning: Some(Tuning {
                     trials: vec![Trial { bucket_mb: 25.0, chunk_kb: 0, tail_mb: 1.0, step: Seconds(0.5) }],

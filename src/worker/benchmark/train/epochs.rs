@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ringmark_input::dataset::Dataset;
 use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::train::config::TrainConfig;
@@ -14,6 +14,7 @@ use ringmark_record::host::heartbeat::Stage;
 use ringmark_record::stats::summary::mean;
 use tch::{Kind, Reduction, Tensor};
 
+use crate::benchmark::train::checkpoint::Place;
 use crate::benchmark::train::{agreement, work_load};
 use crate::data::batch::ImageRequest;
 use crate::data::images::{self, Images};
@@ -26,31 +27,53 @@ use crate::model::prepared::PreparedModel;
 /// Predictions that top-5 looks at.
 const TOP: i64 = 5;
 
-/// The ends of a run's epochs.
+/// The epochs of a run.
 pub struct Epochs {
     /// Iterations of one; `None` where nothing is read.
     iterations: Option<u32>,
     validation: Option<Arc<Dataset>>,
-    /// Until now.
+    /// Those that are over.
     pub ends: Vec<EpochEnd>,
+    /// Of the joined batches since then.
+    losses: Vec<f64>,
+    /// Samples whose losses were taken.
+    taken: usize,
 }
 
 impl Epochs {
-    /// Of a run whose iterations of an epoch are known where its data are read.
-    pub fn new(config: &TrainConfig) -> Result<Epochs> {
+    /// Of a run that begins at `place`.
+    pub fn new(config: &TrainConfig, place: &Place) -> Result<Epochs> {
         let open = |files| Dataset::open(files).map(Arc::new).context("--validate");
         let validation = match config.learning.validate.source() {
             DataSource::Images(files) => Some(open(files)?),
             DataSource::Synthetic => None,
-            DataSource::Batch(file) => anyhow::bail!("--validate {}: name image files, not one batch", file.display()),
+            DataSource::Batch(file) => bail!("--validate {}: name image files, not one batch", file.display()),
         };
         validation.as_deref().map(images::items).transpose().context("--validate")?;
-        Ok(Epochs { iterations: config.learning.epoch_iterations, validation, ends: Vec::new() })
+        Ok(Epochs {
+            iterations: config.learning.epoch_iterations,
+            validation,
+            ends: place.epochs.clone(),
+            losses: place.losses.iter().map(|loss| loss.unwrap_or(f64::NAN)).collect(),
+            taken: 0,
+        })
     }
 
     /// Whether `iteration` is the last one of an epoch.
     pub fn end_at(&self, iteration: u32) -> bool {
         self.iterations.is_some_and(|epoch| iteration.is_multiple_of(epoch))
+    }
+
+    /// Takes the losses of all `samples`, whose iterations are over; all ranks call this together.
+    fn take(&mut self, session: &Session, header: &RunHeader, samples: &[Sample]) {
+        let own: Vec<f64> = samples[self.taken..].iter().map(|sample| sample.loss).collect();
+        self.taken = samples.len();
+        let all = session.world.gather(&own);
+        let joined = |iteration: usize| {
+            let losses: Vec<f64> = all.iter().map(|rank| rank[iteration]).collect();
+            header.joined_loss(&losses).unwrap_or(f64::NAN)
+        };
+        self.losses.extend((0..own.len()).map(joined));
     }
 
     /// The end of the epoch that `samples` end with, all of which are over; all ranks call this together.
@@ -61,19 +84,24 @@ impl Epochs {
         model: &PreparedModel,
         samples: &[Sample],
     ) -> Result<&EpochEnd> {
+        self.take(session, header, samples);
         let epoch = self.iterations.context("epochs of data that are read")?;
-        let own: Vec<f64> = samples[samples.len() - epoch as usize..].iter().map(|sample| sample.loss).collect();
-        let all = session.world.gather(&own);
-        let joined = |iteration: usize| {
-            let losses: Vec<f64> = all.iter().map(|rank| rank[iteration]).collect();
-            header.joined_loss(&losses).unwrap_or(f64::NAN)
-        };
-        let loss = mean(&(0..own.len()).map(joined).collect::<Vec<f64>>()).filter(|loss| loss.is_finite());
+        let loss = mean(&std::mem::take(&mut self.losses)).filter(|loss| loss.is_finite());
         let validation = self.validation.clone();
         let validation = validation.map(|dataset| validate(session, &header.config, model, dataset)).transpose()?;
-        let iteration = samples.len() as u32;
-        let end = EpochEnd { epoch: iteration / epoch, iteration, loss, validation };
-        Ok(self.ends.push_mut(end))
+        let iteration = header.iterations_before + samples.len() as u32;
+        Ok(self.ends.push_mut(EpochEnd { epoch: iteration / epoch, iteration, loss, validation }))
+    }
+
+    /// Where training is after `samples`; all ranks call this together.
+    pub fn place(&mut self, session: &Session, header: &RunHeader, samples: &[Sample]) -> Place {
+        self.take(session, header, samples);
+        Place {
+            iteration: header.iterations_before + samples.len() as u32,
+            epochs: self.ends.clone(),
+            losses: self.losses.iter().map(|loss| Some(*loss).filter(|loss| loss.is_finite())).collect(),
+            ..Place::default()
+        }
     }
 }
 
@@ -92,8 +120,14 @@ fn validate(
     let part = work_load::part(config, None, world.rank());
     let request = work_load::request(config, config.learning.validate.source(), layout, part);
     let joined = u64::from(config.batch_size) * u64::from(world.ranks());
-    let images =
-        ImageRequest { dataset, config: config.input, threads: session.own.threads, joined, is_validation: true };
+    let images = ImageRequest {
+        dataset,
+        config: config.input,
+        threads: session.own.threads,
+        joined,
+        steps_before: 0,
+        is_validation: true,
+    };
     let mut images = Images::start(&request, &images, device)?;
     let sums = Tensor::f_zeros([3], (Kind::Double, device))?;
     let _no_gradient = tch::no_grad_guard();

@@ -18,6 +18,7 @@ pub fn header(
     exchange: &dyn GradientExchange,
     work_division: Option<WorkDivision>,
     tuning: Option<Tuning>,
+    iterations_before: u32,
 ) -> Result<RunHeader> {
     let ranks = session.places();
     let RunLabel { case, run, profile } = session.label(label, &ranks)?;
@@ -31,6 +32,7 @@ pub fn header(
         backend: exchange.name().to_owned(),
         sum_dtype: exchange.sum_dtype(),
         buckets: exchange.bucket_sizes(),
+        iterations_before,
         work_division,
         tuning,
         environment: session.environment()?,

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod autotune;
+mod checkpoint;
 mod epochs;
 mod header;
 mod progress;
@@ -10,6 +11,7 @@ mod step;
 mod work_load;
 
 use std::iter::once;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,7 @@ use ringmark_record::dimension::units::Bytes;
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 use tch::Tensor;
 
+use crate::benchmark::train::checkpoint::Place;
 use crate::benchmark::train::epochs::Epochs;
 use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::record::Measured;
@@ -40,7 +43,8 @@ use crate::job::heartbeat;
 use crate::job::session::{AskedLabel, Request, ServerBody, Servers, Session};
 use crate::job::world::World;
 use crate::measure::step_timer::StepTimer;
-use crate::model::checkpoint;
+use crate::model;
+use crate::model::checkpoint::Beside;
 use crate::model::prepared::{PreparedModel, Recipe};
 
 /// In longer runs NCCL's log, a line a bucket and iteration, would fill the disk.
@@ -68,17 +72,23 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
         None => config,
     };
     config.check_warmup()?;
-    let (mut step, division) = prepare(config, dataset, session)?;
+    let (mut step, division, place) = prepare(config, dataset, session)?;
     let tuning = tune(config, session, &mut step)?;
-    let header = header::header(config, label, session, &*step.exchange, division, tuning)?;
-    let measured = measure(session, &header, &mut step)?;
+    let header = header::header(config, label, session, &*step.exchange, division, tuning, place.iteration)?;
+    let measured = measure(session, &header, &mut step, &place)?;
     if let (Some(path), 0) = (&config.save, session.world.rank()) {
-        let seen = if config.freeze_batch_norm { 0 } else { i64::from(config.iterations) };
-        checkpoint::save(path, &step.model.tensors, step.model.batches_before + seen)?;
+        let beside = Beside { batches: batches_seen(&step, &header, config.iterations), ..Beside::default() };
+        model::checkpoint::save(path, &step.model.tensors, &beside)?;
     }
     let failure = record::gather(session, header, &step.model.flat.weights, measured)?;
     step.exchange.leave()?;
     Ok(failure)
+}
+
+/// Batches that running statistics have seen after `iteration`.
+fn batches_seen(step: &Step, header: &RunHeader, iteration: u32) -> i64 {
+    let own = if header.config.freeze_batch_norm { 0 } else { iteration - header.iterations_before };
+    step.model.beside.batches + i64::from(own)
 }
 
 /// What `--data` names, where it is read while the steps go on.
@@ -89,23 +99,27 @@ fn open(config: &TrainConfig) -> Result<Option<Arc<Dataset>>> {
     }
 }
 
-/// Model, exchange and batch of this rank, and how the images are divided where that is not evenly.
+/// Model, exchange and batches of this rank, how the images are divided where that is not evenly, and where training begins.
 fn prepare(
     config: &TrainConfig,
     dataset: Option<Arc<Dataset>>,
     session: &Session,
-) -> Result<(Step, Option<WorkDivision>)> {
+) -> Result<(Step, Option<WorkDivision>, Place)> {
     let (world, device) = (session.world, session.device());
     let layout = config.layout.of(config.dtype, session.own.kind);
     let recipe = Recipe {
         model: config.model,
         dropout: config.dropout,
         seed: config.seed,
-        init: config.init.as_deref(),
+        init: config.learning.from_checkpoint.as_ref().or(config.init.as_ref()).map(PathBuf::as_path),
         dtype: config.dtype,
         layout,
     };
     let model = PreparedModel::new(&recipe, device)?;
+    let place = match &config.learning.from_checkpoint {
+        Some(path) => Place::read(path, &model.beside.of_training, config, world.ranks())?,
+        None => Place::default(),
+    };
 
     heartbeat::enter(Stage::Connecting);
     // Every rank starts from rank 0's weights and running statistics.
@@ -126,10 +140,18 @@ fn prepare(
         config: config.input,
         threads: session.own.threads,
         joined: u64::from(config.batch_size) * u64::from(world.ranks()),
+        steps_before: place.iteration.into(),
         is_validation: false,
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
-    Ok((Step::new(config, world.rank(), model, (batches, part.0), exchange)?, division))
+    let step = Step::new(config, world.rank(), model, (batches, part.0), exchange)?;
+    if config.learning.checkpoint.is_some() {
+        checkpoint::state(&step, config)?;
+    }
+    if config.learning.from_checkpoint.is_some() {
+        checkpoint::restore(&step, config)?;
+    }
+    Ok((step, division, place))
 }
 
 /// The search of `--autotune` and its log, which is without rows where nothing is exchanged: there is nothing to choose.
@@ -146,12 +168,19 @@ fn tune(config: &TrainConfig, session: &Session, step: &mut Step) -> Result<Opti
 }
 
 /// The timed loop, with what is printed while it goes on.
-fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Measured> {
-    let config = &header.config;
+fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: &Place) -> Result<Measured> {
+    let (config, before) = (&header.config, header.iterations_before);
     let mut progress = Progress::new(session.world, header);
-    let mut epochs = Epochs::new(config)?;
+    let mut epochs = Epochs::new(config, place)?;
     let mut paused = Duration::ZERO;
-    let first_scale = if step.exchange.loss_scaler().is_some() { config.loss_scale } else { 1.0 };
+    let first_scale = match step.exchange.loss_scaler() {
+        Some(scaler) if before > 0 => scaler.scale.f_double_value(&[])?,
+        Some(_) => config.loss_scale,
+        None => 1.0,
+    };
+    if before > 0 {
+        checkpoint::reseed(session, config, before);
+    }
     let mut timer = StepTimer::new(session.device(), first_scale);
     let mut samples = Vec::with_capacity(config.iterations as usize);
 
@@ -159,18 +188,25 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step) -> Result<Mea
     let watch = session.start_counters();
     session.world.barrier();
     let started = Instant::now();
-    for iteration in 1..=config.iterations {
+    for iteration in before + 1..=config.iterations {
         fail_if_asked(config, session.world, iteration)?;
-        if iteration == config.warmup + 1 {
+        if iteration == before + config.warmup + 1 {
             session.reset_peak_memory()?;
         }
         step.run(iteration, &mut timer)?;
         progress.show(timer.finished(None, || step.exchange.check())?, &mut samples);
-        if epochs.end_at(iteration) {
+        let is_saved = config.learning.checkpoint_every.is_some_and(|every| iteration.is_multiple_of(every));
+        if epochs.end_at(iteration) || is_saved {
             let last = timer.begin()?;
             progress.show(timer.finished(Some(&last), || step.exchange.check())?, &mut samples);
             let pause = Instant::now();
-            progress.print(&epochs.end(session, header, &step.model, &samples)?.text());
+            if epochs.end_at(iteration) {
+                progress.print(&epochs.end(session, header, &step.model, &samples)?.text());
+            }
+            if is_saved {
+                let place = epochs.place(session, header, &samples);
+                checkpoint::save(step, session, config, place, batches_seen(step, header, iteration))?;
+            }
             paused += pause.elapsed();
         }
     }

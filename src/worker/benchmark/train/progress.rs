@@ -18,6 +18,7 @@ use crate::measure::step_timer::Sample;
 pub struct Progress {
     speaks: bool,
     images: f64,
+    iterations_before: u32,
     bar: Option<ProgressBar>,
 }
 
@@ -26,8 +27,9 @@ impl Progress {
     pub fn new(world: &World, header: &RunHeader) -> Progress {
         let speaks = world.rank() == 0;
         let images = f64::from(header.config.batch_size) * f64::from(world.ranks());
+        let iterations_before = header.iterations_before;
         if !speaks {
-            return Progress { speaks, images, bar: None };
+            return Progress { speaks, images, iterations_before, bar: None };
         }
         for line in environment_lines(header) {
             println!("# {line}");
@@ -36,9 +38,9 @@ impl Progress {
         let bar = (stdout().is_terminal() && stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{bar:32} iteration {pos} of {len}, {eta} left")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
-            ProgressBar::new(u64::from(header.config.iterations)).with_style(style)
+            ProgressBar::new(u64::from(header.config.iterations - iterations_before)).with_style(style)
         });
-        Progress { speaks, images, bar }
+        Progress { speaks, images, iterations_before, bar }
     }
 
     /// Prints finished iterations and adds them to `samples`. Speed is all ranks' images over this rank's time: the
@@ -49,7 +51,8 @@ impl Progress {
             if !self.speaks {
                 continue;
             }
-            self.line(&dlperf::write(samples.len() as u32, ImagesPerSecond(self.images / sample.step), sample.loss));
+            let iteration = self.iterations_before + samples.len() as u32;
+            self.line(&dlperf::write(iteration, ImagesPerSecond(self.images / sample.step), sample.loss));
             self.bar.iter().for_each(|bar| bar.inc(1));
         }
     }

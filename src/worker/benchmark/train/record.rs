@@ -48,7 +48,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
     let Measured { samples, counters, wall, kv_store, coded, images, epochs } = measured;
     let world = session.world;
     let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), ..header };
-    let iterations = iterations(world, &samples);
+    let iterations = iterations(world, &samples, header.iterations_before);
     let checksums = world.gather_text(&checksum(weights)?);
     let peak_memory = session.peak_memory()?;
     let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype);
@@ -90,7 +90,7 @@ fn ranks_left(header: &RunHeader, kv_store: Option<&KvStoreUse>) -> Vec<RankPlac
     header.ranks.iter().filter(|place| !lost(place)).cloned().collect()
 }
 
-fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
+fn iterations(world: &World, samples: &[Sample], before: u32) -> Vec<Iteration> {
     const OTHERS: usize = 3;
     const NUMBERS: usize = OTHERS + Phase::COUNT;
     let of_sample = |sample: &Sample| -> Vec<f64> {
@@ -103,7 +103,7 @@ fn iterations(world: &World, samples: &[Sample]) -> Vec<Iteration> {
         let of_every_rank = |number: usize| all.iter().map(move |rank| rank[NUMBERS * index + number]);
         let seconds = |number: usize| of_every_rank(number).map(Seconds).collect();
         Iteration {
-            iteration: index as u32 + 1,
+            iteration: before + index as u32 + 1,
             step: seconds(0),
             before_allreduce: seconds(1),
             loss: of_every_rank(2).collect(),
@@ -141,7 +141,7 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
              with --kv-store {store}: the figures are not those of all ranks"
         ));
     }
-    let (wanted, done) = (header.config.iterations, end.iterations);
+    let (wanted, done) = (header.config.iterations - header.iterations_before, end.iterations);
     if done != wanted {
         return Some(format!("{done} of {wanted} iterations were done"));
     }

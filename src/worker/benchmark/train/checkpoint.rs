@@ -1,0 +1,161 @@
+//! Training that goes on where another stopped, to the bit: weights, what the update keeps, the place in the data, and random
+//! numbers that follow from seed, rank and iteration.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::learning::{EpochEnd, LearningRateCourse};
+use ringmark_record::options::option_table;
+use serde::{Deserialize, Serialize};
+use tch::{Kind, Tensor};
+
+use crate::benchmark::train::agreement;
+use crate::benchmark::train::step::Step;
+use crate::job::session::Session;
+use crate::model::checkpoint::{self, Beside};
+
+/// Options that say nothing about what a step computes.
+const FREE: [&str; 13] = [
+    "inject",
+    "iters",
+    "epochs",
+    "warmup",
+    "threads",
+    "cores-divided-by",
+    "decode-threads",
+    "prefetch",
+    "record",
+    "save",
+    "checkpoint",
+    "from-checkpoint",
+    "data",
+];
+
+/// Where training is, beside its tensors.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Place {
+    /// The last one that is over.
+    pub iteration: u32,
+    /// Ranks that trained.
+    pub ranks: u32,
+    /// What they were asked, as far as it decides what a step computes.
+    pub settings: Vec<(String, String)>,
+    /// Epochs that are over.
+    pub epochs: Vec<EpochEnd>,
+    /// Of the joined batches since then; `null` where one is not finite.
+    pub losses: Vec<Option<f64>>,
+}
+
+/// Name of the tensor with the place, as JSON in bytes.
+const PLACE: &str = "place";
+
+impl Place {
+    /// Of the checkpoint that holds these tensors.
+    ///
+    /// # Errors
+    ///
+    /// Where the file at `path` is no checkpoint, or is one of training with other options.
+    pub fn read(path: &Path, tensors: &HashMap<String, Tensor>, config: &TrainConfig, ranks: u32) -> Result<Place> {
+        let text = tensors.get(PLACE).with_context(|| {
+            format!("{} holds weights alone, and no place in their training: give it to --init", path.display())
+        })?;
+        let place: Place = serde_json::from_slice(&Vec::<u8>::try_from(text)?)
+            .with_context(|| format!("{} is no checkpoint of this version", path.display()))?;
+        ensure!(
+            place.ranks == ranks,
+            "--from-checkpoint {}: {} ranks wrote it, and these are {ranks}: start as many",
+            path.display(),
+            place.ranks
+        );
+        ensure!(
+            place.iteration < config.iterations,
+            "--from-checkpoint {}: it is of iteration {}, and the run has {}: raise --iters or --epochs",
+            path.display(),
+            place.iteration,
+            config.iterations
+        );
+        for ((name, before), (_, now)) in place.settings.iter().zip(settings(config)) {
+            let value = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+            ensure!(
+                *before == now,
+                "--from-checkpoint {}: --{name} was {} and is {}: go on with the options of the run that wrote it",
+                path.display(),
+                value(before),
+                value(&now)
+            );
+        }
+        Ok(place)
+    }
+}
+
+/// What decides what a step computes.
+fn settings(config: &TrainConfig) -> Vec<(String, String)> {
+    let is_fixed = |name: &str| match name {
+        // It ends where they do.
+        "iters" | "epochs" => config.learning.course == LearningRateCourse::Cosine,
+        name => !FREE.contains(&name),
+    };
+    let all = option_table::settings(config).into_iter();
+    all.filter(|(name, _)| is_fixed(name)).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Takes what the update keeps from the file that the model was made of.
+pub fn restore(step: &Step, config: &TrainConfig) -> Result<()> {
+    for (name, tensor) in state(step, config)? {
+        let saved = step.model.beside.of_training.get(name);
+        let saved = saved.with_context(|| format!("--from-checkpoint: the file has no {name}"))?;
+        ensure!(
+            saved.size() == tensor.size(),
+            "--from-checkpoint: {name} of {:?} for {:?}",
+            saved.size(),
+            tensor.size()
+        );
+        tensor.shallow_clone().f_copy_(saved)?;
+    }
+    Ok(())
+}
+
+/// Writes a checkpoint, with the batches that running statistics have seen; all ranks call this together, between two steps.
+pub fn save(step: &Step, session: &Session, config: &TrainConfig, place: Place, batches: i64) -> Result<()> {
+    let Some(path) = &config.learning.checkpoint else { return Ok(()) };
+    // Each rank has seen other images; those who go on start with rank 0's.
+    agreement::take_those_of_rank_0(step.model.statistics(), session.world)?;
+    let iteration = place.iteration;
+    if session.world.rank() == 0 {
+        let place = Place { ranks: session.world.ranks(), settings: settings(config), ..place };
+        let place = Tensor::from_slice(&serde_json::to_vec(&place)?);
+        let state = state(step, config)?.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
+        let of_training = state.chain([(PLACE.to_owned(), place.f_to_kind(Kind::Uint8)?)]).collect();
+        checkpoint::save(path, &step.model.tensors, &Beside { batches, of_training })?;
+    }
+    session.world.barrier();
+    reseed(session, config, iteration);
+    Ok(())
+}
+
+/// What the update keeps.
+///
+/// # Errors
+///
+/// Where a checkpoint would not be all that is kept.
+pub fn state(step: &Step, config: &TrainConfig) -> Result<Vec<(&'static str, Tensor)>> {
+    let Some(state) = step.exchange.state() else {
+        bail!(
+            "checkpoints are of --kv-store ring without --gradient-compression by codes, not of {} with {}: others keep values on \
+             servers and ranks: leave out --checkpoint",
+            config.kv_store.kv_store,
+            config.gradient_compression
+        );
+    };
+    Ok(state)
+}
+
+/// Random numbers of the steps after `iteration`, which are dropout's: the same whether training went on or was taken up.
+pub fn reseed(session: &Session, config: &TrainConfig, iteration: u32) {
+    // An odd constant (Knuth, volume 3, 6.4) keeps neighbours of rank and iteration apart.
+    let number =
+        (i64::from(session.world.rank()) << 32 | i64::from(iteration)).wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64);
+    tch::manual_seed(config.seed.wrapping_add(number));
+}
