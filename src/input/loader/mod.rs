@@ -259,6 +259,8 @@ impl Drop for EndOfThread<'_> {
 }
 
 #[cfg(test)]
+mod bad_input_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod turn_tests;
