@@ -167,8 +167,16 @@ impl Converter {
 
 #[cfg(test)]
 mod tests {
+    use fast_image_resize::images::{TypedImage, TypedImageRef};
+    use fast_image_resize::pixels::U8x3;
+    use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
+    use zune_core::bytestream::ZCursor;
+    use zune_core::colorspace::ColorSpace;
+    use zune_core::options::DecoderOptions;
+
     use super::*;
-    use crate::testing::{decode, decoders, golden, png};
+    use crate::ffi::plain_resizer;
+    use crate::testing::{decode, decoders, difference, golden, png};
 
     const JPEG: Encoding = Encoding::Jpeg(95);
 
@@ -270,6 +278,46 @@ mod tests {
             let file = converted(&golden(name), conversion(true, Some(20), Encoding::Png(1)));
             let info = png::Decoder::new(std::io::Cursor::new(&file)).read_info().expect("a PNG").info().clone();
             assert_eq!((info.width, info.height, info.color_type), (20, 20, png::ColorType::Rgb), "{name}");
+        }
+    }
+
+    /// Waves with noise on them.
+    fn picture(size: Size) -> Vec<u8> {
+        let mut noise = 1_u32;
+        let pixel = |place: usize| {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let [x, y] = [place % size.width, place / size.width].map(|edge| edge as f64);
+            let channel = |wave: f64| (128.0 + 90.0 * (x / wave + y / 9.0).sin()) as u8 ^ (noise >> 28) as u8;
+            [channel(3.0), channel(7.0), channel(40.0)]
+        };
+        (0..size.pixels()).flat_map(pixel).collect()
+    }
+
+    #[test]
+    fn vector_instructions_change_no_byte() {
+        let size = Size { width: 203, height: 151 };
+        let rgb = picture(size);
+        for quality in [50, 95] {
+            let mut file = Vec::new();
+            Encoding::Jpeg(quality).write(&rgb, size, &mut file).expect("a JPEG");
+            let decoded = [true, false].map(|has_vectors| {
+                let options =
+                    DecoderOptions::default().jpeg_set_out_colorspace(ColorSpace::RGB).set_use_unsafe(has_vectors);
+                let mut decoder = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(&file), options);
+                decoder.decode().expect("a JPEG")
+            });
+            assert_eq!(difference(&decoded[0], &decoded[1]), 0, "zune-jpeg, quality {quality}");
+        }
+        for (width, height) in [(60, 44), (202, 150), (300, 223)] {
+            let image = TypedImageRef::<U8x3>::from_buffer(203, 151, &rgb).expect("an image");
+            let resized = [fast_image_resize::Resizer::new(), plain_resizer()].map(|mut resizer| {
+                let mut output = vec![0; 3 * (width * height) as usize];
+                let mut target = TypedImage::<U8x3>::from_buffer(width, height, &mut output).expect("an image");
+                let options = ResizeOptions::new().resize_alg(ResizeAlg::Interpolation(FilterType::Bilinear));
+                resizer.resize_typed(&image, &mut target, &options).expect("it fits");
+                output
+            });
+            assert_eq!(difference(&resized[0], &resized[1]), 0, "fast_image_resize to {width} x {height}");
         }
     }
 
