@@ -65,8 +65,8 @@ fn every_option_that_we_answer_with_exists() {
 fn every_word_of_another_program_is_understood_or_answered() {
     for row in rows() {
         for word in options(code(&row.theirs)) {
-            let error = |command: &str| run(&mut ringmark(&format!("{command} --dry-run {word}"))).2;
-            let answers = ["sweep", "bandwidth"].map(error);
+            let error = |command: &str| run(&mut ringmark(&format!("{command} {word}"))).2;
+            let answers = ["sweep --dry-run", "bandwidth --dry-run", "pack"].map(error);
             let is_known = |error: &String| !error.contains("unexpected argument");
             let is_answered = |error: &String| error.contains(&format!("tip: {word}: "));
             assert!(answers.iter().any(|error| is_known(error) || is_answered(error)), "{word}: {}", answers[0]);

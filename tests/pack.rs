@@ -9,6 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Item;
+use ringmark_input::decode;
 use ringmark_input::shard::Part;
 
 use crate::sandbox::{refused, ringmark, run, wait_until};
@@ -103,6 +104,59 @@ fn the_order_is_that_of_im2rec_and_every_image_is_read_back() {
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.starts_with("10 images of 3 classes, in the order of out.lst, "), "{stdout}");
     assert_eq!(fs::read(&record_file[0]).expect("written"), before);
+}
+
+fn golden(name: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pixels").join(name)).expect("a picture")
+}
+
+#[test]
+fn images_are_made_smaller_and_encoded_by_any_number_of_threads_alike() {
+    let folder = folder(&["a/1.jpg", "a/2.png", "b/3.jpg"]);
+    for (name, picture) in [("a/1.jpg", "progressive.jpg"), ("a/2.png", "source.png"), ("b/3.jpg", "inks.jpg")] {
+        fs::write(folder.path().join("images").join(name), golden(picture)).expect("written");
+    }
+    let record_file = [folder.path().join("out.rec")];
+    let size = |item: &Item| decode::header(item.bytes()).expect("an image").size();
+    for (options, said, width, first) in [
+        ("--resize 18 --quality 90", "as JPEG of quality 90, shorter edge 18 pixels", 24, &[0xff, 0xd8][..]),
+        ("--center-crop --resize 18", "as JPEG of quality 95, the centre square at 18 x 18 pixels", 18, &[0xff, 0xd8]),
+        ("--center-crop", "as JPEG of quality 95, the centre square", 27, &[0xff, 0xd8]),
+        ("--encoding .png", "as PNG of level 9", 36, b"\x89PNG"),
+    ] {
+        let made = ["1", "5"].map(|threads| {
+            let (status, stdout, stderr) = run(&mut pack(&folder, &format!("{options} --threads {threads} --force")));
+            assert_eq!((status, stderr.as_str()), (Some(0), ""));
+            let begin = format!("3 images of 2 classes, shuffled with seed 100, {said}: ");
+            assert!(stdout.starts_with(&begin), "{options}: {stdout}");
+            fs::read(&record_file[0]).expect("written")
+        });
+        assert!(made[0] == made[1], "{options}");
+        let dataset = Dataset::open(&record_file).expect("opened");
+        let mut item = Item::default();
+        for index in 0..3 {
+            dataset.read(index, &mut item).expect("read");
+            assert_eq!(size(&item).width, width, "{options}");
+            assert!(item.bytes().starts_with(first), "{options}");
+        }
+    }
+    let before = fs::read(&record_file[0]).expect("written");
+    fs::write(folder.path().join("images/b/3.jpg"), &golden("inks.jpg")[..1000]).expect("written");
+    let error = refused(&mut pack(&folder, "--resize 18 --force"), 1);
+    assert!(error.contains("out.rec cannot be written: image b/3.jpg: images/b/3.jpg: not a JPEG that can be decoded"));
+    assert!(error.contains("at byte 1000: it was cut"), "{error}");
+    assert_eq!(fs::read(&record_file[0]).expect("there"), before);
+    for (options, reason) in [
+        ("--pass-through --resize 18", "cannot be used with"),
+        ("--resize 0", "0 is not in 1.."),
+        ("--quality 101", "101 is not in 0..=100"),
+        ("--encoding .png --quality 10", "quality 10 of .png images: choose one of 0 to 9"),
+        ("--encoding .webp", "[possible values: .jpg, .png]"),
+        ("--threads 0", "0 is not in 1.."),
+    ] {
+        let error = refused(&mut pack(&folder, options), 2);
+        assert!(error.contains(reason), "{options}: {error}");
+    }
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! Options of `ringmark pack`, and what it says of what it packed.
 
 use std::path::PathBuf;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use clap::{Args, ValueHint};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint, value_parser};
+use ringmark_input::convert::{Conversion, Encoding};
 use ringmark_input::pack::{PackConfig, Packed, Progress, SEED, pack};
+use ringmark_record::options::usage::usage;
 
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_error;
@@ -20,8 +24,13 @@ Examples:
       train.rec with train.idx and train.lst: classes are the folders by name, order as im2rec.py shuffles it
   ringmark pack imagenet val.rec --list val.lst
       the images of a list, in its order; its paths are relative to FOLDER
+  ringmark pack imagenet/train small.rec --resize 256 --quality 90
+      every image as JPEG of quality 90 whose shorter edge has 256 pixels
   ringmark pack photos photos.rec --no-shuffle --force
       in the order of folders and names, over what is there
+
+Files are stored as they are unless one of --resize, --center-crop, --quality and --encoding is given, which im2rec.py does
+only with --pass-through. Without it, it encodes every image anew: that is --quality 95 here.
 
 MXNet reads these files, and ringmark those of MXNet's im2rec.py.";
 
@@ -45,8 +54,24 @@ pub struct PackOptions {
     #[arg(long)]
     no_shuffle: bool,
     /// Store the image files as they are; the default
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["resize", "center_crop", "quality", "encoding"])]
     pass_through: bool,
+    /// Resize to so many pixels of the shorter edge, larger or smaller, by bilinear interpolation as OpenCV's; unresized by
+    /// default
+    #[arg(long, value_name = "EDGE", value_parser = value_parser!(u16).range(1..))]
+    resize: Option<u16>,
+    /// Keep only the centre square, cut before --resize
+    #[arg(long)]
+    center_crop: bool,
+    /// Quality of JPEG images, 0 to 100, 95 by default; or level of compression of PNG images, 0 to 9, 9 by default
+    #[arg(long, value_name = "Q", value_parser = value_parser!(u8).range(0..=100))]
+    quality: Option<u8>,
+    /// Encode images as JPEG or PNG files; .jpg by default
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(Encoding::NAMES))]
+    encoding: Option<String>,
+    /// Threads that read and encode; the files do not depend on it. One for each core by default
+    #[arg(long, alias = "num-thread", value_name = "N", value_parser = value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// Replace files that are there already
     #[arg(long)]
     force: bool,
@@ -55,10 +80,12 @@ pub struct PackOptions {
 impl PackOptions {
     /// Packs, and says what.
     pub fn run(self) -> anyhow::Result<()> {
-        // What it asks for is what happens.
-        let PackOptions { folder, output, list, shuffle, no_shuffle, pass_through: _, force } = self;
+        let conversion = self.conversion().map_err(usage)?;
+        let PackOptions { folder, output, list, shuffle, no_shuffle, threads, force, .. } = self;
         let shuffle = (!no_shuffle && list.is_none()).then_some(shuffle);
-        let config = PackConfig { folder, output, list, shuffle, force };
+        let cores = || thread::available_parallelism().map_or(1, |cores| cores.get());
+        let threads = threads.map_or_else(cores, usize::from);
+        let config = PackConfig { folder, output, list, shuffle, conversion, threads, force };
         let interrupt = Interrupt::install()?;
         let start = Instant::now();
         let mut reported = start;
@@ -72,8 +99,18 @@ impl PackOptions {
             }
             Ok(())
         };
-        let packed = pack(&config, None, &mut watch)?;
+        let packed = pack(&config, &mut watch)?;
         output::print(&summary(&config, &packed))
+    }
+
+    /// `None` where files are stored as they are.
+    fn conversion(&self) -> anyhow::Result<Option<Conversion>> {
+        let PackOptions { resize, center_crop, quality, encoding, .. } = self;
+        if resize.is_none() && !center_crop && quality.is_none() && encoding.is_none() {
+            return Ok(None);
+        }
+        let encoding = Encoding::new(encoding.as_deref().unwrap_or(Encoding::NAMES[0]), *quality)?;
+        Ok(Some(Conversion { is_cropped: *center_crop, shorter_edge: *resize, encoding }))
     }
 }
 
@@ -95,8 +132,9 @@ fn summary(config: &PackConfig, packed: &Packed) -> String {
         (None, Some(seed)) => format!("shuffled with seed {seed}"),
         (None, None) => "in the order of folders and names".to_owned(),
     };
+    let stored = config.conversion.map_or_else(|| "stored as they are".to_owned(), converted);
     let mut text = format!(
-        "{} of {}, {order}, stored as they are: {}\n{}, with {} and {}\n",
+        "{} of {}, {order}, {stored}: {}\n{}, with {} and {}\n",
         plural(images, "image", "images"),
         plural(classes, "class", "classes"),
         rate(*bytes, *took),
@@ -109,4 +147,18 @@ fn summary(config: &PackConfig, packed: &Packed) -> String {
         text += &format!("left out: {files} that no class has, or without the ending of an image\n");
     }
     text
+}
+
+fn converted(Conversion { is_cropped, shorter_edge, encoding }: Conversion) -> String {
+    let format = match encoding {
+        Encoding::Jpeg(quality) => format!("as JPEG of quality {quality}"),
+        Encoding::Png(level) => format!("as PNG of level {level}"),
+    };
+    let size = match (is_cropped, shorter_edge) {
+        (true, Some(edge)) => format!(", the centre square at {edge} x {edge} pixels"),
+        (true, None) => ", the centre square".to_owned(),
+        (false, Some(edge)) => format!(", shorter edge {edge} pixels"),
+        (false, None) => String::new(),
+    };
+    format + &size
 }

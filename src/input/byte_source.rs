@@ -164,6 +164,21 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_that_fails_in_the_middle_is_said_with_the_byte_where_it_does() {
+        // Behind the end of this process's stack the kernel answers with EIO; the bytes before it are read.
+        let maps = fs::read_to_string("/proc/self/maps").expect("readable");
+        let stack = maps.lines().find(|line| line.ends_with("[stack]")).expect("one");
+        let end = stack.split(['-', ' ']).nth(1).expect("its end");
+        let end = u64::from_str_radix(end, 16).expect("a number");
+        let file = File::open("/proc/self/mem").expect("opened");
+        let source = ByteSource { name: "a.rec".into(), bytes: Bytes::File(file), length: end + 4096 };
+        source.read_at(&mut [0; 100], end - 100).expect("all of it is there");
+        let error = format!("{:#}", source.read_at(&mut [0; 300], end - 100).expect_err("200 bytes are not"));
+        let begin = format!("a.rec, byte {end}: 200 bytes cannot be read; look at its disk (dmesg)");
+        assert!(error.starts_with(&begin) && error.contains("Input/output error"), "{error}");
+    }
+
+    #[test]
     fn only_a_file_with_bytes_is_opened() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.rec");

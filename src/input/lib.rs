@@ -8,6 +8,7 @@
 //! | [`dataset`] | files or folders as items with labels, whatever their format |
 //! | [`shard`] | which part of the items a rank has |
 //! | [`pack`] | a folder of images as one RecordIO file |
+//! | [`convert`] | an image file as another: its centre, another size, JPEG or PNG |
 //! | [`decode`] | JPEG and PNG as RGB |
 //! | [`resize`] | another size, by either of two interpolations |
 //! | [`augment`] | what is cut, turned and shifted in an image before a step sees it |
@@ -16,6 +17,7 @@
 
 pub mod augment;
 pub mod byte_source;
+pub mod convert;
 pub mod dataset;
 pub mod decode;
 mod ffi;

@@ -1,10 +1,15 @@
 //! A folder of images as one RecordIO file with its index and list, as MXNet's tools/im2rec.py makes them: the same bytes,
-//! for the same list. Not for decoding: what is stored of an image file is the caller's to say.
+//! for the same list, where image files are stored as they are. Not for what else they become: see [`convert`](crate::convert).
+//!
+//! Threads read and convert the images in turn, each the next one that no other has; what they made is written in the order of
+//! the list. So the files are the same whatever their number, and no thread is more than a few images ahead.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -12,6 +17,7 @@ use ringmark_record::file::whole_file;
 use ringmark_record::options::usage::usage;
 
 use crate::byte_source::read_file;
+use crate::convert::{Conversion, Converter};
 use crate::format::image_folder::ImageFolder;
 use crate::format::index_file::Entry;
 use crate::format::list_file::ListedImage;
@@ -20,6 +26,9 @@ use crate::python_random::PythonRandom;
 
 /// The seed that im2rec.py shuffles with.
 pub const SEED: u64 = 100;
+
+/// Images that a thread may have made before they are written.
+const AHEAD: usize = 4;
 
 /// What is packed, and where to.
 #[derive(Debug, Clone)]
@@ -32,12 +41,13 @@ pub struct PackConfig {
     pub list: Option<PathBuf>,
     /// What the order of the folder's images is shuffled with; `None` leaves it.
     pub shuffle: Option<u64>,
+    /// What images become; `None` stores their files as they are.
+    pub conversion: Option<Conversion>,
+    /// That read and convert. The files do not depend on it.
+    pub threads: usize,
     /// Whether files that are there already are replaced.
     pub force: bool,
 }
-
-/// What is stored in the place of an image file: from its bytes to those of another. `None` stores it as it is.
-pub type Convert<'a> = Option<&'a mut dyn FnMut(&[u8], &mut Vec<u8>) -> Result<()>>;
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +79,7 @@ pub struct Packed {
 
 /// Packs. `watch` is called before each image, and stops everything by an error. Until all is written nothing has its name;
 /// what fails or is stopped leaves what was there before.
-pub fn pack(
-    config: &PackConfig,
-    mut convert: Convert,
-    watch: &mut dyn FnMut(Progress) -> Result<()>,
-) -> Result<Packed> {
+pub fn pack(config: &PackConfig, watch: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Packed> {
     let start = Instant::now();
     let files = ["rec", "idx", "lst"].map(|extension| config.output.with_extension(extension));
     let keeps_list = config.list.as_ref().is_some_and(|list| is_same(list, &files[2]));
@@ -86,13 +92,13 @@ pub fn pack(
     let mut named = Vec::new();
     let [record_file, index, list] = &files;
     let written = whole_file::write(record_file, |output| {
-        let mut buffers = Buffers::default();
-        for (number, image) in (0..).zip(&images) {
-            watch(Progress { images: number, of: images.len() as u64, bytes })?;
+        for_each_record(config, &images, |image, next_record| {
+            watch(Progress { images: entries.len() as u64, of: images.len() as u64, bytes })?;
             entries.push(Entry { key: image.id, offset: bytes });
-            let size = buffers.write(config, image, &mut convert, output);
+            let size = next_record().and_then(|record| record_io::write_record(&record, output));
             bytes += size.with_context(|| said(config, image))?;
-        }
+            Ok(())
+        })?;
         // A disk that is full says so before the other two have their names.
         output.flush()?;
         output.get_ref().sync_all()?;
@@ -173,35 +179,62 @@ fn said(config: &PackConfig, image: &ListedImage) -> String {
     }
 }
 
-/// For one image after the other, without memory of its own for each.
-#[derive(Default)]
-struct Buffers {
-    file: Vec<u8>,
-    converted: Vec<u8>,
-    record: Vec<u8>,
+/// Gives every image to `take`, in order, with what waits for its record. An error ends all threads.
+fn for_each_record(
+    config: &PackConfig,
+    images: &[ListedImage],
+    mut take: impl FnMut(&ListedImage, &dyn Fn() -> Result<Vec<u8>>) -> Result<()>,
+) -> Result<()> {
+    let threads = config.threads.clamp(1, images.len());
+    thread::scope(|scope| {
+        let start = |number: usize| {
+            let (sender, receiver) = mpsc::sync_channel(AHEAD);
+            let mut maker = RecordMaker::new(config)?;
+            let mut every = images.iter().skip(number).step_by(threads);
+            // Nobody receives any more where something failed.
+            let make_all = move || every.all(|image| sender.send(maker.make(image)).is_ok());
+            let thread = thread::Builder::new().name(format!("pack {number}")).spawn_scoped(scope, make_all);
+            thread.with_context(|| {
+                format!("thread {number} of {threads} cannot be started: ask for fewer by --threads")
+            })?;
+            Ok(receiver)
+        };
+        let threads: Vec<_> = (0..threads).map(start).collect::<Result<_>>()?;
+        for (image, thread) in images.iter().zip(threads.iter().cycle()) {
+            take(image, &|| thread.recv().context("a thread that packs has panicked")?)?;
+        }
+        Ok(())
+    })
 }
 
-impl Buffers {
-    /// The bytes that it takes.
-    fn write(
-        &mut self,
-        config: &PackConfig,
-        image: &ListedImage,
-        convert: &mut Convert,
-        output: &mut BufWriter<File>,
-    ) -> Result<u64> {
-        let Buffers { file, converted, record } = self;
-        let length = read_file(&config.folder.join(&image.path), file)?;
-        let stored = match convert {
-            None => &file[..length],
-            Some(convert) => {
-                converted.clear();
-                convert(&file[..length], converted)?;
-                converted
+/// Makes records of images, one after the other. A thread has its own.
+struct RecordMaker<'a> {
+    folder: &'a Path,
+    converter: Option<Converter>,
+    file: Vec<u8>,
+    converted: Vec<u8>,
+}
+
+impl RecordMaker<'_> {
+    fn new(config: &PackConfig) -> Result<RecordMaker<'_>> {
+        let converter = config.conversion.map(Converter::new).transpose()?;
+        Ok(RecordMaker { folder: &config.folder, converter, file: Vec::new(), converted: Vec::new() })
+    }
+
+    fn make(&mut self, image: &ListedImage) -> Result<Vec<u8>> {
+        let path = self.folder.join(&image.path);
+        let length = read_file(&path, &mut self.file)?;
+        let stored = match &mut self.converter {
+            None => &self.file[..length],
+            Some(converter) => {
+                let converted = converter.convert(&self.file[..length], &mut self.converted);
+                converted.with_context(|| path.display().to_string())?;
+                &self.converted
             }
         };
-        image_record::write(image.id, &image.labels, stored, record);
-        record_io::write_record(record, output)
+        let mut record = Vec::new();
+        image_record::write(image.id, &image.labels, stored, &mut record);
+        Ok(record)
     }
 }
 
@@ -210,8 +243,10 @@ mod tests {
     use anyhow::bail;
 
     use super::*;
+    use crate::convert::Encoding;
     use crate::dataset::Dataset;
     use crate::dataset::item::Item;
+    use crate::testing::golden;
 
     /// Three classes of 1, 2 and 3 images whose bytes are their names.
     fn folder() -> (tempfile::TempDir, PackConfig) {
@@ -228,6 +263,8 @@ mod tests {
             output: root.path().join("out.rec"),
             list: None,
             shuffle: Some(SEED),
+            conversion: None,
+            threads: 2,
             force: false,
         };
         (root, config)
@@ -247,7 +284,7 @@ mod tests {
     #[test]
     fn what_is_packed_is_read_back_in_the_order_of_the_list() {
         let (root, config) = folder();
-        let packed = pack(&config, None, &mut go_on).expect("packed");
+        let packed = pack(&config, &mut go_on).expect("packed");
         assert_eq!((packed.images, packed.classes, packed.left_out), (6, 3, 0));
         assert_eq!(packed.bytes, fs::metadata(&config.output).expect("written").len());
         let list = list_file::read(&root.path().join("out.lst")).expect("read");
@@ -264,23 +301,58 @@ mod tests {
     }
 
     #[test]
-    fn a_list_and_a_conversion_say_what_is_stored() {
+    fn a_list_says_what_is_stored_and_its_images_are_converted() {
         let (root, mut config) = folder();
+        for (name, image) in [("c/2.jpg", "baseline.jpg"), ("a/0.jpg", "source.png")] {
+            fs::write(config.folder.join(name), golden(image)).expect("written");
+        }
         let list = root.path().join("mine.lst");
         fs::write(&list, "5\t2\t7.5\tc/2.jpg\n9\t0\ta/0.jpg\n").expect("written");
         config.list = Some(list);
-        let mut twice = |image: &[u8], stored: &mut Vec<u8>| {
-            stored.extend(image);
-            stored.extend(image);
-            Ok(())
-        };
-        assert_eq!(pack(&config, Some(&mut twice), &mut go_on).expect("packed").images, 2);
-        let dataset = Dataset::open(&[config.output]).expect("read");
+        let conversion = Conversion { is_cropped: true, shorter_edge: Some(20), encoding: Encoding::Jpeg(90) };
+        config.conversion = Some(conversion);
+        assert_eq!(pack(&config, &mut go_on).expect("packed").images, 2);
+        let dataset = Dataset::open(std::slice::from_ref(&config.output)).expect("read");
         let mut item = Item::default();
-        dataset.read(0, &mut item).expect("read");
-        assert_eq!((item.id, item.labels.as_slice(), item.bytes()), (5, &[2.0, 7.5][..], &b"c/2.jpgc/2.jpg"[..]));
+        for (index, id, labels, image) in [(0, 5, &[2.0, 7.5][..], "baseline.jpg"), (1, 9, &[0.0], "source.png")] {
+            dataset.read(index, &mut item).expect("read");
+            let mut expected = Vec::new();
+            Converter::new(conversion).expect("a decoder").convert(&golden(image), &mut expected).expect("an image");
+            assert_eq!((item.id, item.labels.as_slice(), item.bytes()), (id, labels, expected.as_slice()));
+        }
         let text = fs::read_to_string(root.path().join("out.lst")).expect("written");
         assert_eq!(text, "5\t2.000000\t7.500000\tc/2.jpg\n9\t0.000000\ta/0.jpg\n");
+        // The folder's other images are none.
+        config.list = None;
+        config.force = true;
+        let error = format!("{:#}", pack(&config, &mut go_on).expect_err("text"));
+        let first = config.folder.join("b/1.jpg");
+        let reason = format!("cannot be written: image b/1.jpg: {}: neither JPEG (ff d8 ff) nor PNG", first.display());
+        assert!(error.contains(&reason), "{error}");
+    }
+
+    #[test]
+    fn the_number_of_threads_changes_no_byte() {
+        let (root, mut config) = folder();
+        let images = ["baseline.jpg", "progressive.jpg", "full.jpg", "png_alpha.png", "inks.jpg"];
+        for number in 0..40 {
+            let image = golden(images[number % images.len()]);
+            fs::write(config.folder.join(format!("a/{number:02}.jpg")), image).expect("written");
+        }
+        for class in ["b", "c"] {
+            fs::remove_dir_all(config.folder.join(class)).expect("removed");
+        }
+        fs::remove_file(config.folder.join("a/0.jpg")).expect("removed");
+        let encoding = Encoding::Jpeg(95);
+        for conversion in [None, Some(Conversion { is_cropped: false, shorter_edge: Some(30), encoding })] {
+            let files = [1, 2, 7, 100].map(|threads| {
+                config = PackConfig { threads, conversion, force: true, ..config.clone() };
+                assert_eq!(pack(&config, &mut go_on).expect("packed").images, 40);
+                ["rec", "idx", "lst"]
+                    .map(|ending| fs::read(root.path().join("out").with_extension(ending)).expect("there"))
+            });
+            assert!(files.iter().all(|others| *others == files[0]), "{conversion:?}");
+        }
     }
 
     #[test]
@@ -289,22 +361,22 @@ mod tests {
         let list = root.path().join("out.lst");
         fs::write(&list, "5 \t2\tc/2.jpg\n").expect("written");
         config.list = Some(list.clone());
-        pack(&config, None, &mut go_on).expect("packed");
+        pack(&config, &mut go_on).expect("packed");
         assert_eq!(fs::read_to_string(list).expect("there"), "5 \t2\tc/2.jpg\n");
     }
 
     #[test]
     fn what_fails_or_is_stopped_leaves_what_was_there() {
         let (root, mut config) = folder();
-        pack(&config, None, &mut go_on).expect("packed");
+        pack(&config, &mut go_on).expect("packed");
         let before = fs::read(&config.output).expect("written");
         config.force = true;
         config.shuffle = None;
         let mut stop = |progress: Progress| if progress.images == 3 { bail!("interrupted") } else { Ok(()) };
-        let error = format!("{:#}", pack(&config, None, &mut stop).expect_err("stopped"));
+        let error = format!("{:#}", pack(&config, &mut stop).expect_err("stopped"));
         assert_eq!(error, format!("{} cannot be written: interrupted", config.output.display()));
         fs::write(config.folder.join("c/1.jpg"), "").expect("written");
-        let error = format!("{:#}", pack(&config, None, &mut go_on).expect_err("empty"));
+        let error = format!("{:#}", pack(&config, &mut go_on).expect_err("empty"));
         assert!(
             error.contains("cannot be written: image c/1.jpg: ") && error.contains("is empty (0 bytes)"),
             "{error}"
@@ -317,11 +389,11 @@ mod tests {
     fn nothing_is_replaced_without_being_asked() {
         let (root, mut config) = folder();
         fs::write(root.path().join("out.idx"), "old").expect("written");
-        let error = pack(&config, None, &mut go_on).expect_err("there").to_string();
+        let error = pack(&config, &mut go_on).expect_err("there").to_string();
         assert!(error.ends_with("out.idx is there already: choose another name, or --force to replace it"), "{error}");
         config.force = true;
-        pack(&config, None, &mut go_on).expect("packed");
+        pack(&config, &mut go_on).expect("packed");
         config.output = root.path().join("out.bin");
-        assert!(pack(&config, None, &mut go_on).expect_err("a name").to_string().contains("does not end with .rec"));
+        assert!(pack(&config, &mut go_on).expect_err("a name").to_string().contains("does not end with .rec"));
     }
 }

@@ -1,6 +1,7 @@
 //! Which part of the items a rank has, by the rules of dmlc-core (src/io/input_split_base.cc, indexed_recordio_split.cc): every
 //! item is in exactly one part. Parts are of the same size but for the last; where there are few items, the last are empty.
 
+use std::fmt;
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
@@ -38,6 +39,13 @@ impl Part {
     fn steps(self, all: u64, step: u64) -> Range<u64> {
         let end = |part: u32| step.saturating_mul(u64::from(part)).min(all);
         end(self.index)..end(self.index + 1)
+    }
+}
+
+impl fmt::Display for Part {
+    /// `part 2 of 4`, from 0.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "part {} of {}", self.index, self.count)
     }
 }
 

@@ -27,11 +27,14 @@ use ringmark::read::score;
 use ringmark::read::show::comparison;
 use ringmark::read::show::page::content;
 use ringmark::read::show::prediction::text as prediction;
+use ringmark_input::augment::{Generator, Recipe};
 use ringmark_input::byte_source::ByteSource;
+use ringmark_input::convert::{Conversion, Converter, Encoding};
 use ringmark_input::format::idx_array::IdxArray;
 use ringmark_input::format::image_record::{self, ImageRecord};
 use ringmark_input::format::record_io::RecordReader;
 use ringmark_input::format::{index_file as index, list_file as list, record_io as container};
+use ringmark_input::image::ImagePipeline;
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::figures as bandwidth_figures;
 use ringmark_record::benchmark::bandwidth::lines;
@@ -41,6 +44,7 @@ use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::case::Case;
 use ringmark_record::dimension::dtype::Dtype;
+use ringmark_record::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
 use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::units::ImagesPerSecond;
@@ -58,7 +62,7 @@ use ringmark_record::stats::summary;
 pub type Target = fn(&[u8]);
 
 /// By name, as the folders of seeds are called.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("log", log),
     ("record", record),
     ("score", score),
@@ -72,6 +76,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("idx_array", idx_array),
     ("index_file", index_file),
     ("list_file", list_file),
+    ("image", image),
 ];
 
 /// A log alone, as DLPerf's are.
@@ -359,4 +364,24 @@ fn list_file(bytes: &[u8]) {
         images.iter().map(|image| (image.id, image.path.clone(), image.labels.len())).collect()
     };
     assert_eq!(names(&images), names(&again));
+}
+
+/// An image file, decoded and augmented; made another file, and that one decoded.
+fn image(bytes: &[u8]) {
+    let augmentations = [Augmentation::None, Augmentation::Imagenet, Augmentation::Mxnet2, Augmentation::Mxnet3];
+    let recipe = Recipe::training(augmentations[bytes.len() % augmentations.len()], 24);
+    let mut pipeline = ImagePipeline::new(DecoderChoice::Zune, Scaling::Off).expect("it is part of the program");
+    let mut generator = Generator::of_image(0, 0, bytes.len() as u64);
+    let Ok(plan) = pipeline.decode(bytes, &recipe, &mut generator) else { return };
+    let mut slot = vec![0; recipe.bytes()];
+    pipeline.augment(&plan, &mut slot).expect("the plan is of this image");
+    let encoding =
+        if bytes.len().is_multiple_of(3) { Encoding::Png(1) } else { Encoding::Jpeg(bytes.len() as u8 % 101) };
+    let conversion = Conversion { is_cropped: bytes.len().is_multiple_of(2), shorter_edge: Some(16), encoding };
+    let mut converter = Converter::new(conversion).expect("it is part of the program");
+    let mut converted = Vec::new();
+    // A long strip can become too long.
+    if converter.convert(bytes, &mut converted).is_ok() {
+        pipeline.decode(&converted, &recipe, &mut generator).expect("what is written can be read");
+    }
 }

@@ -5,7 +5,7 @@
 
 pub mod item;
 mod mnist;
-mod record_files;
+pub(crate) mod record_files;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -103,6 +103,18 @@ impl Dataset {
         }
     }
 
+    /// The records of a part, for data that can only be read in turn.
+    ///
+    /// # Errors
+    ///
+    /// For data that can be read by number, and where no record begins behind the part's bytes although bytes are left.
+    pub(crate) fn records(&self, part: Part) -> Result<RecordStream> {
+        match &self.0 {
+            Kind::Records(files) if files.length().is_none() => files.stream(part),
+            _ => bail!("{} can be read by number: take its items in an order of training", self.what()),
+        }
+    }
+
     /// The items of a part in the order in which they are stored.
     pub fn stream(&self, part: Part) -> Result<Stream<'_>> {
         let way = match (&self.0, self.length()) {
@@ -118,14 +130,14 @@ pub struct Stream<'a>(Way<'a>);
 
 enum Way<'a> {
     ByNumber(&'a Dataset, Range<u64>),
-    ByBytes(RecordStream<'a>),
+    ByBytes(RecordStream),
 }
 
 impl Stream<'_> {
     /// Reads the next item into `item`; false behind the last.
     pub fn next(&mut self, item: &mut Item) -> Result<bool> {
         match &mut self.0 {
-            Way::ByBytes(records) => records.next(item),
+            Way::ByBytes(records) => Ok(records.next(item)?.is_some()),
             Way::ByNumber(dataset, range) => match range.next() {
                 Some(index) => dataset.read(index, item).map(|()| true),
                 None => Ok(false),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
@@ -9,14 +10,14 @@ use crate::byte_source::ByteSource;
 use crate::dataset::item::{Form, Item};
 use crate::format::image_record::ImageRecord;
 use crate::format::index_file;
-use crate::format::record_io::{self, Record, RecordReader};
+use crate::format::record_io::{self, Record, RecordHeads, RecordReader};
 use crate::place::Position;
 use crate::shard::Part;
 
 /// Files in the order in which they were named.
 #[derive(Debug)]
 pub struct RecordFiles {
-    files: Vec<ByteSource>,
+    files: Vec<Arc<ByteSource>>,
     /// Where each record begins, where every file has an index.
     index: Option<Vec<Located>>,
 }
@@ -37,7 +38,8 @@ pub fn index_of(file: &Path) -> PathBuf {
 impl RecordFiles {
     /// Opens them, and their indices; one that is missing where another is there is an error.
     pub fn open(paths: &[PathBuf]) -> Result<RecordFiles> {
-        let files: Vec<ByteSource> = paths.iter().map(|path| record_io::open(path)).collect::<Result<_>>()?;
+        let open = |path: &PathBuf| record_io::open(path).map(Arc::new);
+        let files: Vec<Arc<ByteSource>> = paths.iter().map(open).collect::<Result<_>>()?;
         let with = paths.iter().find(|path| index_of(path).exists());
         let without = paths.iter().find(|path| !index_of(path).exists());
         let index = match (with, without) {
@@ -57,7 +59,7 @@ impl RecordFiles {
     /// Files of bytes that are in memory, without an index.
     #[cfg(test)]
     fn of(files: Vec<ByteSource>) -> RecordFiles {
-        RecordFiles { files, index: None }
+        RecordFiles { files: files.into_iter().map(Arc::new).collect(), index: None }
     }
 
     /// Records, where an index says it.
@@ -67,7 +69,7 @@ impl RecordFiles {
 
     /// Of all files, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(ByteSource::length).sum()
+        self.files.iter().map(|file| file.length()).sum()
     }
 
     /// How many they are.
@@ -97,21 +99,22 @@ impl RecordFiles {
     }
 
     /// The records of a part by bytes, one after the other.
-    pub fn stream(&self, part: Part) -> Result<RecordStream<'_>> {
+    pub fn stream(&self, part: Part) -> Result<RecordStream> {
         let Range { start, end } = part.of_bytes(self.bytes());
         let (start, end) = (self.next_start(start)?, self.next_start(end)?);
-        let mut ranges = Vec::new();
+        let mut all = Vec::new();
         let mut begin = 0;
         for file in &self.files {
             let range =
                 start.clamp(begin, begin + file.length()) - begin..end.clamp(begin, begin + file.length()) - begin;
             if !range.is_empty() {
-                ranges.push((file, range));
+                all.push(Span { file: file.clone(), begin, range });
             }
             begin += file.length();
         }
-        ranges.reverse();
-        Ok(RecordStream { rest: ranges, now: None })
+        let mut stream = RecordStream { all, rest: Vec::new(), now: None };
+        stream.restart(0)?;
+        Ok(stream)
     }
 
     /// Where the next record begins at or behind a byte of all files, one behind the other; a file's end is the next one's
@@ -131,7 +134,7 @@ impl RecordFiles {
     }
 }
 
-fn read_indices(files: &[ByteSource]) -> Result<Vec<Located>> {
+fn read_indices(files: &[Arc<ByteSource>]) -> Result<Vec<Located>> {
     let mut index = Vec::new();
     for (file, source) in (0..).zip(files) {
         let entries = index_file::read(&index_of(source.name()), source.length())?;
@@ -153,32 +156,81 @@ fn take(item: &mut Item, source: &ByteSource, offset: u64, range: Range<usize>) 
     Ok(())
 }
 
-/// Records of a part, file after file.
-pub struct RecordStream<'a> {
+/// Records of a part, file after file, as often as it is restarted.
+#[derive(Debug)]
+pub struct RecordStream {
+    all: Vec<Span>,
     /// The next file is the last one here.
-    rest: Vec<(&'a ByteSource, Range<u64>)>,
-    now: Option<(&'a ByteSource, RecordReader<'a>)>,
+    rest: Vec<Span>,
+    /// With where its file begins in all of them.
+    now: Option<(u64, RecordReader<Arc<ByteSource>>)>,
 }
 
-impl RecordStream<'_> {
-    /// Reads the next record; false behind the last.
-    pub fn next(&mut self, item: &mut Item) -> Result<bool> {
+/// What a part has of a file.
+#[derive(Debug, Clone)]
+struct Span {
+    file: Arc<ByteSource>,
+    /// Bytes of the files before it.
+    begin: u64,
+    /// From the beginning of a record to that of another.
+    range: Range<u64>,
+}
+
+impl RecordStream {
+    /// Reads the next record; where it begins in all files, one behind the other, or `None` behind the last.
+    pub fn next(&mut self, item: &mut Item) -> Result<Option<u64>> {
         loop {
-            if let Some((source, reader)) = &mut self.now
+            if let Some((begin, reader)) = &mut self.now
                 && let Some(Record { offset, bytes }) = reader.next_record()?
             {
                 item.buffer.clear();
                 item.buffer.extend_from_slice(bytes);
                 let range = 0..bytes.len();
-                return take(item, source, offset, range).map(|()| true);
+                let begin = *begin + offset;
+                return take(item, reader.source(), offset, range).map(|()| Some(begin));
             }
-            let Some((source, range)) = self.rest.pop() else { return Ok(false) };
+            let Some(Span { file, begin, range }) = self.rest.pop() else { return Ok(None) };
             // The buffer of a file that ended serves the next one.
-            self.now = Some(match self.now.take() {
-                Some((_, reader)) => (source, reader.on(source, range)),
-                None => (source, RecordReader::new(source, range)),
-            });
+            let reader = match self.now.take() {
+                Some((_, reader)) => reader.on(file, range),
+                None => RecordReader::new(file, range),
+            };
+            self.now = Some((begin, reader));
         }
+    }
+
+    /// Goes to record `number` of the part, by the heads of those before it.
+    pub fn restart(&mut self, number: u64) -> Result<()> {
+        self.rest.clone_from(&self.all);
+        self.rest.reverse();
+        if let Some((_, reader)) = &mut self.now {
+            reader.end();
+        }
+        let mut before = number;
+        while before > 0 {
+            let span = self.rest.last_mut().with_context(|| format!("a part has no record {number}"))?;
+            let mut heads = RecordHeads::new(&span.file, span.range.clone());
+            while before > 0 && heads.pass()? {
+                before -= 1;
+            }
+            span.range.start = heads.offset();
+            if span.range.is_empty() {
+                self.rest.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// How many there are, by their heads: each is whole then, as far as they say.
+    pub fn count(&self) -> Result<u64> {
+        let mut count = 0;
+        for Span { file, range, .. } in &self.all {
+            let mut heads = RecordHeads::new(file, range.clone());
+            while heads.pass()? {
+                count += 1;
+            }
+        }
+        Ok(count)
     }
 }
 
@@ -211,7 +263,7 @@ mod tests {
     fn ids_of(files: &RecordFiles, part: Part, image: fn(u64) -> Vec<u8>) -> Vec<u64> {
         let mut stream = files.stream(part).expect("a part");
         let (mut item, mut ids) = (Item::default(), Vec::new());
-        while stream.next(&mut item).expect("read") {
+        while stream.next(&mut item).expect("read").is_some() {
             assert_eq!((item.labels.as_slice(), item.bytes()), (&[item.id as f32][..], image(item.id).as_slice()));
             ids.push(item.id);
         }
@@ -234,6 +286,32 @@ mod tests {
                 assert!(all.iter().copied().eq(0..97), "{count} parts: {all:?}");
                 assert!(count > 7 || sizes.iter().all(|size| *size > 0), "{sizes:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_part_is_counted_and_begun_anywhere() {
+        let files = RecordFiles::of(vec![file("a.rec", 0..40), file("b.rec", 40..41), file("c.rec", 41..97)]);
+        for count in [1, 3, 200] {
+            let mut all = 0;
+            for part in (0..count).map(|index| Part::new(index, count).expect("a part")) {
+                let ids = ids_of(&files, part, image);
+                let mut stream = files.stream(part).expect("a part");
+                assert_eq!(stream.count().expect("sound"), ids.len() as u64);
+                let mut item = Item::default();
+                for start in 0..=ids.len() {
+                    stream.restart(start as u64).expect("there");
+                    let mut found = Vec::new();
+                    // Not always to its end, from which it is begun again as well.
+                    while found.len() < 50 && stream.next(&mut item).expect("read").is_some() {
+                        found.push(item.id);
+                    }
+                    assert_eq!(found, ids[start..(start + 50).min(ids.len())]);
+                }
+                assert!(stream.restart(ids.len() as u64 + 1).is_err());
+                all += ids.len();
+            }
+            assert_eq!(all, 97);
         }
     }
 

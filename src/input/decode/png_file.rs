@@ -37,6 +37,14 @@ pub fn decode(file: &[u8], size: Size, pixels: &mut Pixels) -> Result<()> {
     decoder.set_limits(Limits { bytes: 4 * MAX_PIXELS });
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     let mut reader = decoder.read_info().with_context(|| of(file))?;
+    if reader.info().color_type == ColorType::Indexed {
+        // The png crate panics when it looks up a pixel in such a one. None, and more than 256 colours, it refuses itself.
+        let bytes = reader.info().palette.as_ref().map_or(0, |palette| palette.len());
+        ensure!(
+            bytes > 0 && bytes.is_multiple_of(3),
+            "PNG's palette has {bytes} bytes, where every colour has 3: it is damaged"
+        );
+    }
     let channels = match reader.output_color_type().0 {
         ColorType::Grayscale => 1,
         ColorType::GrayscaleAlpha => 2,

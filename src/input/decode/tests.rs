@@ -107,6 +107,31 @@ fn a_png_of_16_bits_keeps_the_high_byte_and_of_few_bits_is_spread() {
 }
 
 #[test]
+fn a_png_s_palette_has_whole_colours_and_no_more_than_a_byte_can_name() {
+    let indexed = |palette: usize| {
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, 2, 1);
+        encoder.set_color(ColorType::Indexed);
+        encoder.set_depth(BitDepth::Eight);
+        encoder.set_palette((0..palette).map(|byte| byte as u8).collect::<Vec<u8>>());
+        encoder.write_header().expect("a header").write_image_data(&[0, 1]).expect("its pixels");
+        file
+    };
+    let mut decoder = decoders().swap_remove(0);
+    for palette in [6, 768] {
+        assert_eq!(decode(&mut decoder, &indexed(palette)).expect("a PNG").rgb(), [0, 1, 2, 3, 4, 5]);
+    }
+    for palette in [4, 5, 49, 767] {
+        let refused = refusal(&indexed(palette));
+        assert!(refused.contains(&format!("PNG's palette has {palette} bytes, where every colour has 3")), "{refused}");
+    }
+    for palette in [1, 2, 769, 771, 3000] {
+        let refused = refusal(&indexed(palette));
+        assert!(refused.contains("damaged or was cut: Chunk length wrong"), "{refused}");
+    }
+}
+
+#[test]
 fn a_file_that_is_cut_is_an_error_wherever_it_is_cut() {
     for name in JPEGS.map(|(name, _)| name).into_iter().chain(["source.png", "png_palette.png"]) {
         let file = golden(name);

@@ -7,7 +7,7 @@
 //! checksum, no header: a file that was cut off is found by the record that goes beyond its end.
 
 use std::io::Write;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use anyhow::{Result, bail, ensure};
 
@@ -130,33 +130,8 @@ enum Extent {
 fn extent(bytes: &[u8], source: &ByteSource, offset: u64) -> Result<Extent> {
     let mut at = 0;
     loop {
-        let place = || source.place(offset + at as u64);
         let Some(head) = bytes.get(at..at + HEAD) else { return Ok(Extent::AtLeast(at + HEAD)) };
-        let head = Head::parse(head).map_err(|error| error.context(place().to_string()))?;
-        if at == 0 {
-            ensure!(
-                head.flag.begins(),
-                "{}: the middle of a record (flag {}), and its beginning is not before it: the file is damaged, or its \
-                 .idx is another file's; make them anew",
-                place(),
-                head.flag as u32
-            );
-        } else {
-            ensure!(
-                !head.flag.begins(),
-                "{}: another record begins (flag {}) where that of byte {offset} should go on: the file is damaged; \
-                 make it anew",
-                place(),
-                head.flag as u32
-            );
-        }
-        ensure!(
-            head.flag.ends() || head.length.is_multiple_of(ALIGNMENT as usize),
-            "{}: a part of {} bytes that is not its record's last, and no multiple of {ALIGNMENT}: the file is damaged; \
-             make it anew",
-            place(),
-            head.length
-        );
+        let head = head_of_part(head, source, offset, at)?;
         at += head.size();
         match head.flag.ends() {
             _ if at > bytes.len() => return Ok(Extent::AtLeast(at)),
@@ -164,6 +139,36 @@ fn extent(bytes: &[u8], source: &ByteSource, offset: u64) -> Result<Extent> {
             false => {}
         }
     }
+}
+
+/// The head that stands `at` bytes behind the beginning of the record at `offset`; refused where it cannot stand there.
+fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Result<Head> {
+    let place = || source.place(offset + at as u64);
+    let head = Head::parse(head).map_err(|error| error.context(place().to_string()))?;
+    if at == 0 {
+        ensure!(
+            head.flag.begins(),
+            "{}: the middle of a record (flag {}), and its beginning is not before it: the file is damaged, or its .idx is \
+             another file's; make them anew",
+            place(),
+            head.flag as u32
+        );
+    } else {
+        ensure!(
+            !head.flag.begins(),
+            "{}: another record begins (flag {}) where that of byte {offset} should go on: the file is damaged; make it anew",
+            place(),
+            head.flag as u32
+        );
+    }
+    ensure!(
+        head.flag.ends() || head.length.is_multiple_of(ALIGNMENT as usize),
+        "{}: a part of {} bytes that is not its record's last, and no multiple of {ALIGNMENT}: the file is damaged; make it \
+         anew",
+        place(),
+        head.length
+    );
+    Ok(head)
 }
 
 /// The record's own bytes in `raw`, which is all its parts: those of a split record are moved together, and the magic is put
@@ -232,8 +237,9 @@ pub struct Record<'a> {
 }
 
 /// Reads records one after the other, in large pieces of the file.
-pub struct RecordReader<'a> {
-    source: &'a ByteSource,
+#[derive(Debug)]
+pub struct RecordReader<Source> {
+    source: Source,
     /// No record begins here or behind it.
     end: u64,
     buffer: Vec<u8>,
@@ -243,22 +249,34 @@ pub struct RecordReader<'a> {
     at: usize,
 }
 
-impl<'a> RecordReader<'a> {
+impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
     /// From the record at the beginning of `range` on; of those that begin in it.
-    pub fn new(source: &'a ByteSource, range: Range<u64>) -> RecordReader<'a> {
-        RecordReader { source, end: range.end.min(source.length()), buffer: Vec::new(), offset: range.start, at: 0 }
+    pub fn new(source: Source, range: Range<u64>) -> RecordReader<Source> {
+        let end = range.end.min(source.length());
+        RecordReader { source, end, buffer: Vec::new(), offset: range.start, at: 0 }
     }
 
     /// The same for another file, in the memory that this one has.
-    pub fn on(self, source: &'a ByteSource, range: Range<u64>) -> RecordReader<'a> {
+    pub fn on(self, source: Source, range: Range<u64>) -> RecordReader<Source> {
         let RecordReader { mut buffer, .. } = self;
         buffer.clear();
         RecordReader { buffer, ..RecordReader::new(source, range) }
     }
 
     /// All of a file.
-    pub fn of_file(source: &'a ByteSource) -> RecordReader<'a> {
-        RecordReader::new(source, 0..source.length())
+    pub fn of_file(source: Source) -> RecordReader<Source> {
+        let length = source.length();
+        RecordReader::new(source, 0..length)
+    }
+
+    /// What it reads from.
+    pub fn source(&self) -> &ByteSource {
+        &self.source
+    }
+
+    /// Has no more records; its memory is for [`on`](Self::on).
+    pub fn end(&mut self) {
+        self.end = 0;
     }
 
     /// The next record, `None` behind the last.
@@ -268,7 +286,7 @@ impl<'a> RecordReader<'a> {
             return Ok(None);
         }
         let size = loop {
-            match extent(&self.buffer[self.at..], self.source, offset)? {
+            match extent(&self.buffer[self.at..], &self.source, offset)? {
                 Extent::Known(size) => break size,
                 Extent::AtLeast(needed) => self.fill(needed)?,
             }
@@ -282,7 +300,7 @@ impl<'a> RecordReader<'a> {
     /// Reads on, so that at least so many bytes of the record are in the buffer.
     fn fill(&mut self, needed: usize) -> Result<()> {
         let offset = self.offset + self.at as u64;
-        ensure_in_file(needed, self.source, offset)?;
+        ensure_in_file(needed, &self.source, offset)?;
         let have = self.buffer.len() - self.at;
         self.buffer.copy_within(self.at.., 0);
         (self.offset, self.at) = (offset, 0);
@@ -291,7 +309,51 @@ impl<'a> RecordReader<'a> {
         let wanted = if needed <= ahead { ahead } else { (needed.max(have + have / 2) as u64).min(most) as usize };
         grow(&mut self.buffer, wanted)?;
         self.buffer.truncate(wanted);
-        self.source.read_at(&mut self.buffer[have..], offset + have as u64)
+        let read = self.source.read_at(&mut self.buffer[have..], offset + have as u64);
+        if read.is_err() {
+            // What was there before stands there still, and is no part of this record.
+            self.buffer.truncate(have);
+        }
+        read
+    }
+}
+
+/// Goes from record to record by their heads alone: what is in them is not read.
+pub struct RecordHeads<'a> {
+    source: &'a ByteSource,
+    end: u64,
+    offset: u64,
+}
+
+impl<'a> RecordHeads<'a> {
+    /// From the record at the beginning of `range` on; of those that begin in it.
+    pub fn new(source: &'a ByteSource, range: Range<u64>) -> RecordHeads<'a> {
+        RecordHeads { source, end: range.end.min(source.length()), offset: range.start }
+    }
+
+    /// Where the next record begins.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Passes over the next record; false behind the last. It is whole then, as far as its heads say.
+    pub fn pass(&mut self) -> Result<bool> {
+        if self.offset >= self.end {
+            return Ok(false);
+        }
+        let (mut head, mut size) = ([0; HEAD], 0);
+        loop {
+            ensure_in_file(size + HEAD, self.source, self.offset)?;
+            self.source.read_at(&mut head, self.offset + size as u64)?;
+            let head = head_of_part(&head, self.source, self.offset, size)?;
+            size += head.size();
+            if head.flag.ends() {
+                break;
+            }
+        }
+        ensure_in_file(size, self.source, self.offset)?;
+        self.offset += size as u64;
+        Ok(true)
     }
 }
 

@@ -33,12 +33,26 @@ fn all(source: &ByteSource) -> Result<Vec<(u64, Vec<u8>)>> {
     Ok(records)
 }
 
-/// The message about the bytes, which must be the same in turn and by offset.
+/// Where records begin, by their heads alone.
+fn starts(source: &ByteSource) -> Result<Vec<u64>> {
+    let mut heads = RecordHeads::new(source, 0..source.length());
+    let mut starts = vec![0];
+    while heads.pass()? {
+        starts.push(heads.offset());
+    }
+    starts.pop();
+    Ok(starts)
+}
+
+/// The message about the bytes, which must be the same in turn, by heads and by offset.
 fn refused(bytes: &[u8]) -> String {
     let source = source(bytes);
+    let by_heads = format!("{:#}", starts(&source).expect_err("damaged"));
+
     let in_turn = format!("{:#}", all(&source).expect_err("damaged"));
     let by_offset = read_record(&source, 0, u64::MAX, &mut Vec::new()).map_err(|error| format!("{error:#}"));
     assert!(by_offset.is_ok() || by_offset == Err(in_turn.clone()), "{in_turn}, {by_offset:?}");
+    assert_eq!(by_heads, in_turn);
     in_turn
 }
 
@@ -81,6 +95,7 @@ fn every_record_is_read_back_in_turn_and_by_its_offset() {
     let source = source(&file);
     let found = all(&source).expect("read");
     assert_eq!(found.iter().map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>(), records);
+    assert_eq!(starts(&source).expect("sound"), found.iter().map(|(offset, _)| *offset).collect::<Vec<_>>());
     let mut buffer = Vec::new();
     for (number, (offset, bytes)) in found.iter().enumerate() {
         let end = found.get(number + 1).map_or(source.length(), |next| next.0);
@@ -164,6 +179,23 @@ fn parts_that_do_not_belong_together_are_refused() {
     let mut file = split;
     file[4] = 3;
     assert!(refused(&file).contains("a part of 3 bytes that is not its record's last"));
+}
+
+#[test]
+fn what_failed_to_be_read_fails_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.rec");
+    // The second record is read into the place of the first, and what is behind it looks like one.
+    let large = vec![b'a'; BUFFER - 100];
+    std::fs::write(&path, written(&[&large, &large, &large])).expect("written");
+    let source = open(&path).expect("opened");
+    let mut reader = RecordReader::of_file(&source);
+    reader.next_record().expect("read").expect("the first");
+    std::fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(BUFFER as u64 + 4096).expect("cut");
+    for _ in 0..3 {
+        let error = format!("{:#}", reader.next_record().expect_err("cut"));
+        assert!(error.contains(&format!("byte {}: the file ends here, and had", BUFFER + 4096)), "{error}");
+    }
 }
 
 #[test]

@@ -3,10 +3,14 @@
 //!
 //! A thread takes the next image of the next batch, reads, decodes and augments it into that image's place in the batch.
 //! Memory is that of the batches which are ahead, and what each thread needs for one image.
+//!
+//! Items that can be read by number come in an [`Order`]. Records that can only be read in turn come as they are stored, of
+//! a rank's own part ([`Turn`]): threads take place and record together, one after the other, and decode side by side.
 
 mod config;
 pub mod growing;
 pub mod order;
+pub mod turn;
 mod worker;
 
 use std::collections::VecDeque;
@@ -17,9 +21,11 @@ use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;
 
 use crate::dataset::Dataset;
+use crate::dataset::record_files::RecordStream;
 pub use crate::loader::config::LoaderConfig;
 use crate::loader::growing::{Batch, Growing, StageTimes};
-use crate::loader::order::Order;
+use crate::loader::order::{Draw, Order};
+use crate::loader::turn::Turn;
 use crate::loader::worker::Worker;
 
 /// Makes the batches of one rank.
@@ -31,14 +37,29 @@ pub struct Loader {
 
 /// What threads share.
 struct Shared {
-    dataset: Arc<Dataset>,
-    order: Order,
+    source: Source,
     config: LoaderConfig,
     state: Mutex<State>,
     /// A batch has a place for it: threads wait for this.
     may_begin: Condvar,
     /// A batch is whole.
     is_whole: Condvar,
+}
+
+/// Where images come from.
+enum Source {
+    ByNumber(Arc<Dataset>, Order),
+    InTurn(Turn, Mutex<RecordStream>),
+}
+
+impl Source {
+    /// Images of a step that are none of those it is filled up with.
+    fn images_of(&self, step: u64) -> u64 {
+        match self {
+            Source::ByNumber(_, order) => order.images_of(step),
+            Source::InTurn(turn, _) => turn.images_of(step),
+        }
+    }
 }
 
 struct State {
@@ -59,12 +80,32 @@ struct Ticket {
 }
 
 impl Loader {
-    /// Begins with the batch of `first_step`, counted over all epochs.
+    /// Of items that can be read by number. Begins with the batch of `first_step`, counted over all epochs.
     ///
     /// # Errors
     ///
     /// Where turbojpeg is asked for and missing, or threads or batches are none.
     pub fn start(dataset: Arc<Dataset>, order: Order, config: LoaderConfig, first_step: u64) -> Result<Loader> {
+        Loader::of(Source::ByNumber(dataset, order), config, first_step)
+    }
+
+    /// Of records that can only be read in turn.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start); where `turn` is another data set's, or has another number of images.
+    pub fn start_in_turn(dataset: &Dataset, turn: Turn, config: LoaderConfig, first_step: u64) -> Result<Loader> {
+        ensure!(
+            turn.images() == config.images,
+            "turns of {} images for batches of {}: make them for the same",
+            turn.images(),
+            config.images
+        );
+        let stream = turn.stream(dataset, first_step)?;
+        Loader::of(Source::InTurn(turn, Mutex::new(stream)), config, first_step)
+    }
+
+    fn of(source: Source, config: LoaderConfig, first_step: u64) -> Result<Loader> {
         ensure!(config.threads > 0, "--decode-threads 0: there must be one");
         ensure!(config.ahead > 0, "no batch may be made ahead: there must be one");
         let workers: Vec<Worker> = (0..config.threads).map(|_| Worker::new(config)).collect::<Result<_>>()?;
@@ -80,8 +121,7 @@ impl Loader {
             is_over: false,
         };
         let shared = Arc::new(Shared {
-            dataset,
-            order,
+            source,
             config,
             state: Mutex::new(state),
             may_begin: Condvar::new(),
@@ -148,16 +188,34 @@ impl Shared {
     /// A thread's life.
     fn make(&self, worker: &mut Worker) {
         let _end = EndOfThread(self);
-        while let Some(mut ticket) = self.take() {
-            let draw = self.order.draw(ticket.step, ticket.slot);
-            let (made, times) = worker.make(&self.dataset, draw, &mut ticket.place);
+        while let Some((mut ticket, read)) = self.read(worker) {
+            let made = read.and_then(|draw| worker.make(draw, &mut ticket.place));
             let mut state = self.state();
-            state.times += times;
+            state.times += worker.times();
             let growing = state.growing.iter_mut().find(|growing| growing.step == ticket.step);
             let is_whole = growing.is_some_and(|growing| growing.put(ticket.slot, ticket.place, made));
             drop(state);
             if is_whole {
                 self.is_whole.notify_all();
+            }
+        }
+    }
+
+    /// The next image, and what its bytes are, or why they cannot be read. `None` when the loader goes.
+    fn read(&self, worker: &mut Worker) -> Option<(Ticket, Result<Draw>)> {
+        match &self.source {
+            Source::ByNumber(dataset, order) => {
+                let ticket = self.take()?;
+                let draw = order.draw(ticket.step, ticket.slot);
+                let read = worker.read(|item| dataset.read(draw.item, item).map(|()| draw));
+                Some((ticket, read))
+            }
+            Source::InTurn(turn, stream) => {
+                // Who waits for memory here keeps the others waiting, who would wait for it too.
+                let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+                let ticket = self.take()?;
+                let read = worker.read(|item| turn.read(&mut stream, ticket.step, ticket.slot, item));
+                Some((ticket, read))
             }
         }
     }
@@ -178,7 +236,7 @@ impl Shared {
                 Some(memory) => {
                     let step = state.next_step;
                     state.next_step += 1;
-                    let growing = Growing::new(step, self.order.images_of(step), self.config.images, memory);
+                    let growing = Growing::new(step, self.source.images_of(step), self.config.images, memory);
                     state.growing.push_back(growing);
                 }
                 None => state = self.may_begin.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -201,4 +259,8 @@ impl Drop for EndOfThread<'_> {
 }
 
 #[cfg(test)]
+mod bad_input_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turn_tests;

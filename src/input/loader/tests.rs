@@ -19,7 +19,7 @@ fn records(folder: &Path, count: u64, files: &[Vec<u8>]) -> Arc<Dataset> {
     Arc::new(Dataset::open(&[path]).expect("records"))
 }
 
-fn config(augmentation: Augmentation, images: u64, threads: usize) -> LoaderConfig {
+pub(super) fn config(augmentation: Augmentation, images: u64, threads: usize) -> LoaderConfig {
     LoaderConfig {
         recipe: Recipe { interpolation: Interpolation::Antialias, ..Recipe::training(augmentation, 16) },
         seed: 7,
@@ -57,7 +57,7 @@ fn batches(
     (first..end).map(next).collect()
 }
 
-fn images() -> Vec<Vec<u8>> {
+pub(super) fn images() -> Vec<Vec<u8>> {
     ["baseline.jpg", "progressive.jpg", "grayscale.jpg", "png_palette.png"].map(golden).to_vec()
 }
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::augment::Generator;
-use crate::dataset::Dataset;
 use crate::dataset::item::{Form, Item};
 use crate::image::ImagePipeline;
 use crate::loader::config::LoaderConfig;
@@ -17,12 +16,13 @@ pub(super) struct Worker {
     pipeline: ImagePipeline,
     item: Item,
     config: LoaderConfig,
+    times: StageTimes,
 }
 
 impl Worker {
     pub(super) fn new(config: LoaderConfig) -> Result<Worker> {
         let pipeline = ImagePipeline::new(config.decoder, config.scaling)?;
-        Ok(Worker { pipeline, item: Item::default(), config })
+        Ok(Worker { pipeline, item: Item::default(), config, times: StageTimes::default() })
     }
 
     /// Which library decodes JPEG, with its version.
@@ -30,17 +30,22 @@ impl Worker {
         self.pipeline.decoder().name()
     }
 
-    /// Fills `place` with an image; its class, and what that took.
-    pub(super) fn make(&mut self, dataset: &Dataset, draw: Draw, place: &mut [u8]) -> (Result<i64>, StageTimes) {
-        let mut times = StageTimes { images: 1, ..StageTimes::default() };
-        let made = self.fill(dataset, draw, place, &mut times);
-        (made, times)
+    /// What the image that was read last took.
+    pub(super) fn times(&self) -> StageTimes {
+        self.times
     }
 
-    fn fill(&mut self, dataset: &Dataset, draw: Draw, place: &mut [u8], times: &mut StageTimes) -> Result<i64> {
-        timed(&mut times.read, || dataset.read(draw.item, &mut self.item))?;
-        let (item, LoaderConfig { recipe, seed, channels, classes, .. }) = (&self.item, &self.config);
-        times.bytes = item.bytes().len() as u64;
+    /// Reads an image's bytes.
+    pub(super) fn read(&mut self, read: impl FnOnce(&mut Item) -> Result<Draw>) -> Result<Draw> {
+        self.times = StageTimes { images: 1, ..StageTimes::default() };
+        let draw = timed(&mut self.times.read, || read(&mut self.item))?;
+        self.times.bytes = self.item.bytes().len() as u64;
+        Ok(draw)
+    }
+
+    /// Fills `place` with the image whose bytes were read; its class.
+    pub(super) fn make(&mut self, draw: Draw, place: &mut [u8]) -> Result<i64> {
+        let Worker { pipeline, item, config: LoaderConfig { recipe, seed, channels, classes, .. }, times } = self;
         match item.form {
             Form::Encoded => {
                 ensure!(
@@ -50,7 +55,6 @@ impl Worker {
                     channels
                 );
                 let mut generator = Generator::of_image(*seed, draw.epoch, draw.item);
-                let pipeline = &mut self.pipeline;
                 let plan = timed(&mut times.decode, || pipeline.decode(item.bytes(), recipe, &mut generator));
                 let plan = plan.with_context(|| item.place.to_string())?;
                 timed(&mut times.augment, || pipeline.augment(&plan, place)).with_context(|| item.place.to_string())?;

@@ -1,0 +1,353 @@
+//! An image file as another one: the centre square of it, at another size, as JPEG or PNG. By the rules of MXNet's im2rec.py,
+//! which takes them from OpenCV; by libraries that are part of the program, so that the bytes are those of any other machine.
+//!
+//! | | as |
+//! |---|---|
+//! | pixels | zune-jpeg's and the png crate's, RGB: see [`decode`](mod@crate::decode) |
+//! | centre | cut before the size changes; where pixels cannot be halved, one less stays on the left or top |
+//! | size | shorter edge to so many pixels, larger or smaller, the longer one in proportion, rounded down; `bilinear` |
+//! | JPEG | baseline, the tables of T.81 annex K by libjpeg's quality, chroma averaged over 2 x 2 pixels, as OpenCV at every quality |
+//! | PNG | RGB of 8 bits |
+//!
+//! What else was in the file is left out. Orientation in Exif is not applied: an image is trained on as it lies in the file,
+//! whether it was packed as it is or not. (im2rec.py turns it only where it makes it anew.)
+
+use anyhow::{Context, Result, bail, ensure};
+use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, SamplingFactor};
+use png::{BitDepth, DeflateCompression, Filter};
+use ringmark_record::dimension::image_input::{DecoderChoice, Interpolation, Scaling};
+
+use crate::decode::{self, Decoder, MAX_PIXELS, Pixels, Size};
+use crate::resize::{Part, Resizer};
+
+/// What an image becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// Quality from 0 to 100; 0 is 1, as for libjpeg.
+    Jpeg(u8),
+    /// Level of compression from 0 to 9; the pixels are the same.
+    Png(u8),
+}
+
+impl Encoding {
+    /// What they are called, JPEG first: im2rec.py's `--encoding`.
+    pub const NAMES: [&str; 2] = [".jpg", ".png"];
+
+    /// By its name, with the quality or level that im2rec.py has where none is asked for.
+    ///
+    /// # Errors
+    ///
+    /// For another name, and a quality that it does not have.
+    pub fn new(name: &str, quality: Option<u8>) -> Result<Encoding> {
+        let (encoding, most) = match name {
+            ".jpg" => (Encoding::Jpeg(quality.unwrap_or(95)), 100),
+            ".png" => (Encoding::Png(quality.unwrap_or(9)), 9),
+            other => bail!("images are encoded as {}, not as {other:?}", Encoding::NAMES.join(" or ")),
+        };
+        if let Some(quality) = quality {
+            ensure!(quality <= most, "quality {quality} of {name} images: choose one of 0 to {most}");
+        }
+        Ok(encoding)
+    }
+
+    fn write(self, rgb: &[u8], size: Size, file: &mut Vec<u8>) -> Result<()> {
+        file.clear();
+        match self {
+            Encoding::Jpeg(quality) => {
+                let edge = |edge: usize| {
+                    u16::try_from(edge)
+                        .with_context(|| format!("an edge of {edge} pixels, and a JPEG has 65535 at most"))
+                };
+                let (width, height) = (edge(size.width)?, edge(size.height)?);
+                let mut encoder = Encoder::new(file, quality);
+                encoder.set_sampling_factor(SamplingFactor::F_2_2);
+                encoder.set_chroma_subsampling_method(ChromaSubsamplingMethod::Average);
+                Ok(encoder.encode(rgb, width, height, ColorType::Rgb)?)
+            }
+            Encoding::Png(level) => {
+                let mut encoder = png::Encoder::new(file, u32::try_from(size.width)?, u32::try_from(size.height)?);
+                encoder.set_color(png::ColorType::Rgb);
+                encoder.set_depth(BitDepth::Eight);
+                encoder.set_deflate_compression(match level {
+                    0 => DeflateCompression::NoCompression,
+                    level => DeflateCompression::Level(level),
+                });
+                encoder.set_filter(Filter::Adaptive);
+                let mut writer = encoder.write_header()?;
+                writer.write_image_data(rgb)?;
+                Ok(writer.finish()?)
+            }
+        }
+    }
+}
+
+/// What is done to every image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conversion {
+    /// Whether only the centre square is kept.
+    pub is_cropped: bool,
+    /// Pixels of the shorter edge; `None` leaves the size.
+    pub shorter_edge: Option<u16>,
+    /// What it becomes.
+    pub encoding: Encoding,
+}
+
+impl Conversion {
+    /// The part of an image that is kept, and its size afterwards.
+    fn plan(&self, image: Size) -> (Part, Size) {
+        let (part, size) = if self.is_cropped {
+            let edge = image.shorter();
+            let [left, top] = [image.width, image.height].map(|length| ((length - edge) / 2) as f64);
+            let [width, height] = [edge as f64; 2];
+            (Part { left, top, width, height, is_cut_out: true }, Size { width: edge, height: edge })
+        } else {
+            (Part::whole(image), image)
+        };
+        let resized = self.shorter_edge.map(|shorter| {
+            let edge = |edge: usize| edge * usize::from(shorter) / size.shorter();
+            Size { width: edge(size.width), height: edge(size.height) }
+        });
+        (part, resized.unwrap_or(size))
+    }
+}
+
+/// Converts images one after the other, in memory that it keeps. A thread has its own.
+pub struct Converter {
+    conversion: Conversion,
+    decoder: Decoder,
+    pixels: Pixels,
+    resizer: Resizer,
+    resized: Vec<u8>,
+}
+
+impl Converter {
+    /// # Errors
+    ///
+    /// None: its decoder is part of the program.
+    pub fn new(conversion: Conversion) -> Result<Converter> {
+        Ok(Converter {
+            conversion,
+            decoder: Decoder::new(DecoderChoice::Zune, Scaling::Off)?,
+            pixels: Pixels::default(),
+            resizer: Resizer::default(),
+            resized: Vec::new(),
+        })
+    }
+
+    /// Puts the new file in the place of what is in `converted`.
+    ///
+    /// # Errors
+    ///
+    /// Where `file` is no image that can be decoded whole, or would have too many pixels.
+    pub fn convert(&mut self, file: &[u8], converted: &mut Vec<u8>) -> Result<()> {
+        let header = decode::header(file)?;
+        self.decoder.decode(file, &header, None, &mut self.pixels)?;
+        let image = self.pixels.size();
+        let (part, size) = self.conversion.plan(image);
+        let encoding = self.conversion.encoding;
+        if size == image {
+            return encoding.write(self.pixels.rgb(), size, converted);
+        }
+        let Size { width, height } = size;
+        ensure!(
+            width.saturating_mul(height) <= MAX_PIXELS,
+            "{} x {} pixels would become {width} x {height}, and more than {MAX_PIXELS} are not made: choose a smaller edge",
+            image.width,
+            image.height
+        );
+        let bytes = 3 * size.pixels();
+        if self.resized.len() < bytes {
+            self.resized.resize(bytes, 0);
+        }
+        let resized = &mut self.resized[..bytes];
+        self.resizer.resize((self.pixels.rgb(), image), part, Interpolation::Bilinear, (resized, size))?;
+        encoding.write(resized, size, converted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fast_image_resize::images::{TypedImage, TypedImageRef};
+    use fast_image_resize::pixels::U8x3;
+    use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
+    use zune_core::bytestream::ZCursor;
+    use zune_core::colorspace::ColorSpace;
+    use zune_core::options::DecoderOptions;
+
+    use super::*;
+    use crate::ffi::plain_resizer;
+    use crate::testing::{decode, decoders, difference, golden, png};
+
+    const JPEG: Encoding = Encoding::Jpeg(95);
+
+    fn converted(file: &[u8], conversion: Conversion) -> Vec<u8> {
+        let mut output = b"before".to_vec();
+        Converter::new(conversion).expect("a decoder").convert(file, &mut output).expect("an image");
+        output
+    }
+
+    fn conversion(is_cropped: bool, shorter_edge: Option<u16>, encoding: Encoding) -> Conversion {
+        Conversion { is_cropped, shorter_edge, encoding }
+    }
+
+    /// In decibels, of every byte.
+    fn psnr(left: &[u8], right: &[u8]) -> f64 {
+        assert_eq!(left.len(), right.len());
+        let squares: f64 = left.iter().zip(right).map(|(left, right)| f64::from(left.abs_diff(*right)).powi(2)).sum();
+        10.0 * (255.0 * 255.0 * left.len() as f64 / squares).log10()
+    }
+
+    #[test]
+    fn the_size_is_that_of_im2rec() {
+        let size = |width, height| Size { width, height };
+        for (cropped, shorter, image, expected) in [
+            (false, None, size(500, 375), size(500, 375)),
+            (false, Some(256), size(500, 375), size(341, 256)),
+            (false, Some(256), size(375, 500), size(256, 341)),
+            // Smaller ones grow.
+            (false, Some(480), size(100, 37), size(1297, 480)),
+            (true, None, size(500, 375), size(375, 375)),
+            (true, Some(256), size(37, 100), size(256, 256)),
+        ] {
+            let (part, found) = conversion(cropped, shorter, JPEG).plan(image);
+            assert_eq!(found, expected, "{image:?}");
+            assert_eq!(part.is_cut_out, cropped);
+        }
+        let (part, _) = conversion(true, Some(8), JPEG).plan(size(500, 375));
+        assert_eq!([part.left, part.top, part.width, part.height], [62.0, 0.0, 375.0, 375.0]);
+    }
+
+    #[test]
+    fn an_image_keeps_its_pixels_as_well_as_its_quality_lets_it() {
+        let (source, size) = png("source.png");
+        let mut before = 0;
+        // cv2.imencode and cv2.imdecode of OpenCV 4.9.0: chroma is what the picture loses most of.
+        for (quality, opencv) in [(50, 24.63), (90, 28.41), (95, 29.12), (100, 29.45)] {
+            let file = converted(&golden("source.png"), conversion(false, None, Encoding::Jpeg(quality)));
+            for mut decoder in decoders() {
+                let image = decode(&mut decoder, &file).expect("it is a JPEG");
+                let found = psnr(image.rgb(), &source);
+                assert_eq!(image.size(), size);
+                assert!((found - opencv).abs() < 0.2, "{}, quality {quality}: {found:.2} dB", decoder.name());
+            }
+            assert!(file.len() > before, "quality {quality}: {} bytes after {before}", file.len());
+            before = file.len();
+        }
+        let lowest =
+            [0, 1].map(|quality| converted(&golden("full.jpg"), conversion(false, None, Encoding::Jpeg(quality))));
+        assert_eq!(lowest[0], lowest[1]);
+    }
+
+    #[test]
+    fn a_png_has_every_pixel_at_every_level() {
+        let (source, _) = png("source.png");
+        let files =
+            [0, 1, 9].map(|level| converted(&golden("source.png"), conversion(false, None, Encoding::Png(level))));
+        for file in &files {
+            assert_eq!(decode(&mut decoders()[0], file).expect("a PNG").rgb(), source);
+        }
+        assert!(files[0].len() > files[1].len() && files[1].len() >= files[2].len());
+    }
+
+    #[test]
+    fn the_centre_is_cut_before_the_size_changes() {
+        let (source, Size { width, height }) = png("source.png");
+        let file = converted(&golden("source.png"), conversion(true, None, Encoding::Png(1)));
+        let centre = decode(&mut decoders()[0], &file).expect("a PNG");
+        let left = (width - height) / 2;
+        for (row, pixels) in centre.rgb().chunks(3 * height).enumerate() {
+            let start = 3 * (row * width + left);
+            assert_eq!(pixels, &source[start..start + 3 * height]);
+        }
+        let half =
+            |conversion| decode(&mut decoders()[0], &converted(&golden("source.png"), conversion)).expect("a PNG");
+        let cut = half(conversion(true, Some(13), Encoding::Png(1)));
+        let mut expected = vec![0; 3 * 13 * 13];
+        let output = Size { width: 13, height: 13 };
+        let square = Size { width: height, height };
+        let resize = (centre.rgb(), square);
+        Resizer::default()
+            .resize(resize, Part::whole(square), Interpolation::Bilinear, (&mut expected, output))
+            .expect("inside");
+        assert_eq!((cut.size(), cut.rgb()), (output, &expected[..]));
+    }
+
+    #[test]
+    fn every_kind_of_image_becomes_rgb() {
+        for name in ["progressive.jpg", "grayscale.jpg", "inks.jpg", "png_palette.png", "png_alpha.png"] {
+            let file = converted(&golden(name), conversion(true, Some(20), Encoding::Png(1)));
+            let info = png::Decoder::new(std::io::Cursor::new(&file)).read_info().expect("a PNG").info().clone();
+            assert_eq!((info.width, info.height, info.color_type), (20, 20, png::ColorType::Rgb), "{name}");
+        }
+    }
+
+    /// Waves with noise on them.
+    fn picture(size: Size) -> Vec<u8> {
+        let mut noise = 1_u32;
+        let pixel = |place: usize| {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let [x, y] = [place % size.width, place / size.width].map(|edge| edge as f64);
+            let channel = |wave: f64| (128.0 + 90.0 * (x / wave + y / 9.0).sin()) as u8 ^ (noise >> 28) as u8;
+            [channel(3.0), channel(7.0), channel(40.0)]
+        };
+        (0..size.pixels()).flat_map(pixel).collect()
+    }
+
+    #[test]
+    fn vector_instructions_change_no_byte() {
+        let size = Size { width: 203, height: 151 };
+        let rgb = picture(size);
+        for quality in [50, 95] {
+            let mut file = Vec::new();
+            Encoding::Jpeg(quality).write(&rgb, size, &mut file).expect("a JPEG");
+            let decoded = [true, false].map(|has_vectors| {
+                let options =
+                    DecoderOptions::default().jpeg_set_out_colorspace(ColorSpace::RGB).set_use_unsafe(has_vectors);
+                let mut decoder = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(&file), options);
+                decoder.decode().expect("a JPEG")
+            });
+            assert_eq!(difference(&decoded[0], &decoded[1]), 0, "zune-jpeg, quality {quality}");
+        }
+        for (width, height) in [(60, 44), (202, 150), (300, 223)] {
+            let image = TypedImageRef::<U8x3>::from_buffer(203, 151, &rgb).expect("an image");
+            let resized = [fast_image_resize::Resizer::new(), plain_resizer()].map(|mut resizer| {
+                let mut output = vec![0; 3 * (width * height) as usize];
+                let mut target = TypedImage::<U8x3>::from_buffer(width, height, &mut output).expect("an image");
+                let options = ResizeOptions::new().resize_alg(ResizeAlg::Interpolation(FilterType::Bilinear));
+                resizer.resize_typed(&image, &mut target, &options).expect("it fits");
+                output
+            });
+            assert_eq!(difference(&resized[0], &resized[1]), 0, "fast_image_resize to {width} x {height}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_converted_is_said() {
+        let refused = |file: &[u8], conversion| {
+            let converted = Converter::new(conversion).expect("a decoder").convert(file, &mut Vec::new());
+            format!("{:#}", converted.expect_err("refused"))
+        };
+        let plain = conversion(false, None, JPEG);
+        assert!(refused(b"text", plain).starts_with("neither JPEG (ff d8 ff) nor PNG"), "{}", refused(b"text", plain));
+        let cut = &golden("baseline.jpg")[..900];
+        assert!(refused(cut, plain).contains("at byte 900: it was cut"), "{}", refused(cut, plain));
+        let large = refused(&golden("source.png"), conversion(false, Some(65_000), JPEG));
+        assert!(large.starts_with("36 x 27 pixels would become 86666 x 65000, and more than 89478485"), "{large}");
+        // One pixel high, so that a JPEG's edge is too long before its pixels are too many.
+        let mut flat = Vec::new();
+        let mut encoder = png::Encoder::new(&mut flat, 3000, 1);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.write_header().expect("a header").write_image_data(&[7; 9000]).expect("its pixels");
+        let long = refused(&flat, conversion(false, Some(30), JPEG));
+        assert!(long.starts_with("an edge of 90000 pixels, and a JPEG has 65535 at most"), "{long}");
+        for (name, quality, reason) in [
+            (".jpg", Some(101), "quality 101 of .jpg images: choose one of 0 to 100"),
+            (".png", Some(10), "quality 10 of .png images: choose one of 0 to 9"),
+            (".webp", None, "images are encoded as .jpg or .png, not as \".webp\""),
+        ] {
+            assert_eq!(Encoding::new(name, quality).expect_err(reason).to_string(), reason);
+        }
+        let defaults = Encoding::NAMES.map(|name| Encoding::new(name, None).expect("a name"));
+        assert_eq!(defaults, [Encoding::Jpeg(95), Encoding::Png(9)]);
+    }
+}

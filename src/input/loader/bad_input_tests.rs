@@ -1,0 +1,223 @@
+//! What is wrong with data, said as a step sees it: which file, which byte, what stands there. And what is not wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use png::{BitDepth, ColorType};
+use ringmark_record::dimension::image_input::Augmentation;
+
+use super::tests::config;
+use super::*;
+use crate::format::record_io::MAGIC;
+use crate::format::{image_record, record_io};
+use crate::loader::order::Share;
+use crate::shard::Part;
+use crate::testing::{self, golden};
+
+const RECORDS: u64 = 3;
+
+/// A file of these images, and where each record begins.
+fn records(folder: &Path, images: [Vec<u8>; RECORDS as usize], with_index: bool) -> (PathBuf, Vec<u64>) {
+    let path = folder.join("a.rec");
+    let offsets = testing::write_records(&path, (0..).zip(images), with_index);
+    (path, offsets)
+}
+
+/// Every image of one epoch, one a step, until one cannot be had: by number, or in turn where there is no index.
+fn outcome(path: &Path, classes: u32) -> Result<Vec<i64>> {
+    let dataset = Arc::new(Dataset::open(&[path.to_owned()])?);
+    let config = LoaderConfig { classes, ..config(Augmentation::None, 1, 1) };
+    let (mut loader, steps) = match dataset.length() {
+        Some(items) => {
+            let order = Order::new(items, None, Share { joined: 1, first: 0, images: 1 })?;
+            (Loader::start(dataset, order, config, 0)?, items)
+        }
+        None => {
+            let turn = Turn::of(&dataset, Part::WHOLE, 1)?;
+            (Loader::start_in_turn(&dataset, turn, config, 0)?, turn.steps())
+        }
+    };
+    let next = |_| {
+        let batch = loader.next_batch()?;
+        let label = batch.labels[0];
+        loader.give_back(batch);
+        Ok(label)
+    };
+    (0..steps).map(next).collect()
+}
+
+fn refused(path: &Path, classes: u32) -> String {
+    format!("{:#}", outcome(path, classes).expect_err("refused"))
+}
+
+fn good() -> Vec<u8> {
+    golden("baseline.jpg")
+}
+
+fn inks_without_adobe() -> Vec<u8> {
+    let mut file = golden("inks.jpg");
+    let adobe = memchr::memmem::find(&file, b"Adobe").expect("its marker");
+    file[adobe] = b'a';
+    file
+}
+
+fn png_of_16_bits() -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, 5, 4);
+    encoder.set_color(ColorType::Rgb);
+    encoder.set_depth(BitDepth::Sixteen);
+    encoder.write_header().expect("a header").write_image_data(&[7; 120]).expect("its pixels");
+    file
+}
+
+#[test]
+fn every_kind_that_is_decoded_is_had() {
+    let kinds = ["baseline.jpg", "progressive.jpg", "grayscale.jpg", "inks.jpg", "png_gray.png"].map(golden);
+    for image in kinds.into_iter().chain([png_of_16_bits()]) {
+        for with_index in [true, false] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (path, _) = records(folder.path(), [good(), image.clone(), good()], with_index);
+            assert_eq!(outcome(&path, 3).expect("sound"), [0, 1, 2]);
+        }
+    }
+}
+
+#[test]
+fn an_image_that_is_none_is_said_with_its_file_and_byte() {
+    let cut = |name: &str, length: usize| golden(name)[..length].to_vec();
+    for (image, reason) in [
+        (
+            b"Once upon a time".to_vec(),
+            "neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 16 bytes begin with 4f 6e 63",
+        ),
+        (Vec::new(), "no image: the file is empty"),
+        (cut("baseline.jpg", 900), "not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900"),
+        (cut("progressive.jpg", 900), "not a JPEG that can be decoded: JPEG ends "),
+        (cut("source.png", 700), "PNG cannot be decoded: PNG of 700 bytes is damaged or was cut"),
+        (inks_without_adobe(), "not a JPEG that can be decoded: JPEG has four components without Adobe's marker"),
+    ] {
+        for with_index in [true, false] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (path, offsets) = records(folder.path(), [good(), image.clone(), good()], with_index);
+            let error = refused(&path, 3);
+            let begin = format!("{}, byte {}: {reason}", path.display(), offsets[1]);
+            assert!(error.starts_with(&begin), "{error}, and not {begin}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_record_is_said_with_its_file_and_byte() {
+    type Damage = fn(&mut Vec<u8>, usize);
+    let cases: [(Damage, &str); 4] = [
+        (|file, at| file.truncate(at + 40), "the record here has at least"),
+        (|file, at| file[at + 1] = b'!', "0a21d7ce stands where a record begins with 0a23d7ce"),
+        // Its first part is said to be one of several, and the next record follows.
+        (|file, at| file[at + 7] |= 0x20, "a part of "),
+        (|file, at| file[at + 7] |= 0x60, "the middle of a record (flag 3), and its beginning is not before it"),
+    ];
+    for (damage, reason) in cases {
+        for with_index in [true, false] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (path, offsets) = records(folder.path(), [good(), good(), good()], with_index);
+            let mut bytes = fs::read(&path).expect("records");
+            damage(&mut bytes, offsets[2] as usize);
+            fs::write(&path, bytes).expect("written");
+            let error = refused(&path, 3);
+            let place = format!("{}, byte {}: {reason}", path.display(), offsets[2]);
+            assert!(error.contains(&place), "{error}, and not {place}");
+        }
+    }
+}
+
+#[test]
+fn a_split_record_without_its_end_is_said_with_its_file_and_byte() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.rec");
+    let (mut record, mut bytes) = (Vec::new(), Vec::new());
+    // The magic stands at a multiple of 4 of the record, where it splits it.
+    image_record::write(0, &[0.0], &[&good()[..64], &MAGIC[..], &good()[64..]].concat(), &mut record);
+    record_io::write_record(&record, &mut bytes).expect("memory takes it");
+    let first_part = bytes[8..].windows(4).position(|word| word == MAGIC).expect("a second part") + 8;
+    let whole = bytes.clone();
+    bytes.truncate(first_part);
+    for (rest, place, reason) in [
+        (Vec::new(), 0, "the record here has at least"),
+        (whole, first_part, "another record begins (flag 1) where that of byte 0 should go on"),
+    ] {
+        for index in [None, Some("0\t0\n")] {
+            fs::write(&path, [&bytes[..], &rest].concat()).expect("written");
+            match index {
+                Some(text) => fs::write(path.with_extension("idx"), text).expect("written"),
+                None => drop(fs::remove_file(path.with_extension("idx"))),
+            }
+            let error = refused(&path, 3);
+            let place = format!("{}, byte {place}: {reason}", path.display());
+            assert!(error.contains(&place), "{error}, and not {place}");
+        }
+    }
+}
+
+#[test]
+fn a_label_that_is_no_class_is_said_with_its_file_and_byte() {
+    for with_index in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, offsets) = records(folder.path(), [good(), good(), good()], with_index);
+        let begin = format!("{}, byte {}: label 2 is none of the classes 0 to 1", path.display(), offsets[2]);
+        assert!(refused(&path, 2).starts_with(&begin), "{}", refused(&path, 2));
+    }
+}
+
+#[test]
+fn a_bad_file_among_those_of_a_folder_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(&path, bytes).expect("written");
+        path
+    };
+    file("a/1.jpg", &good());
+    let bad = file("b/1.jpg", &good());
+    assert_eq!(outcome(folder.path(), 2).expect("sound"), [0, 1]);
+    for (bytes, reason) in [
+        (&b"text"[..], ": neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 4 bytes begin with 74 65 78 74"),
+        (&good()[..500], ": not a JPEG that can be decoded: JPEG ends "),
+        (b"", " is empty (0 bytes): make it anew, or take it away"),
+    ] {
+        fs::write(&bad, bytes).expect("written");
+        let error = refused(folder.path(), 2);
+        assert!(error.starts_with(&format!("{}{reason}", bad.display())), "{error}");
+    }
+    fs::write(&bad, good()).expect("written");
+    let begin = format!("{}: label 1 is none of the classes 0 to 0", bad.display());
+    assert!(refused(folder.path(), 1).starts_with(&begin), "{}", refused(folder.path(), 1));
+    fs::remove_file(&bad).expect("removed");
+    let begin = format!("no images of {}: ", bad.parent().expect("a folder").display());
+    assert!(refused(folder.path(), 2).starts_with(&begin), "{}", refused(folder.path(), 2));
+}
+
+#[test]
+fn a_file_that_shrinks_or_goes_while_it_is_read_is_said_with_its_byte() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, offsets) = records(folder.path(), [good(), good(), good()], true);
+    let dataset = Arc::new(Dataset::open(std::slice::from_ref(&path)).expect("records"));
+    fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(offsets[1] + 16).expect("cut");
+    let order = Order::new(RECORDS, None, Share { joined: 1, first: 0, images: 1 }).expect("a share");
+    let mut loader = Loader::start(dataset, order, config(Augmentation::None, 1, 1), 0).expect("it starts");
+    loader.next_batch().expect("the first is there");
+    let error = format!("{:#}", loader.next_batch().expect_err("the second is not"));
+    let place = format!("{}, byte {}: the file ends here, and had", path.display(), offsets[1] + 16);
+    assert!(error.contains(&place), "{error}, and not {place}");
+
+    let classes = tempfile::tempdir().expect("a folder");
+    let image = classes.path().join("a/1.jpg");
+    fs::create_dir_all(image.parent().expect("a folder")).expect("made");
+    fs::write(&image, good()).expect("written");
+    let dataset = Arc::new(Dataset::open(&[classes.path().to_owned()]).expect("a class"));
+    fs::remove_file(&image).expect("removed");
+    let order = Order::new(1, None, Share { joined: 1, first: 0, images: 1 }).expect("a share");
+    let mut loader = Loader::start(dataset, order, config(Augmentation::None, 1, 1), 0).expect("it starts");
+    let error = format!("{:#}", loader.next_batch().expect_err("it is gone"));
+    assert!(error.starts_with(&format!("{} cannot be opened: No such file", image.display())), "{error}");
+}

@@ -1,0 +1,140 @@
+//! Which records of its part a rank has in which step, where they can only be read in turn. Pure but for counting.
+//!
+//! A part is dmlc-core's, by bytes, so that ranks have different numbers of records, and each counts its own once, by their
+//! heads. An epoch has as many steps as the longest part needs, on every rank; a shorter one goes on from its own start. So
+//! the images that are counted are every record exactly once an epoch, whatever the number of ranks.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::dataset::Dataset;
+use crate::dataset::item::Item;
+use crate::dataset::record_files::RecordStream;
+use crate::loader::order::Draw;
+use crate::shard::Part;
+
+/// A rank's part, and how its records come in steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    part: Part,
+    records: u64,
+    images: u64,
+    steps: u64,
+}
+
+impl Turn {
+    /// Counts the records of `part`, of which a step has `images`. An epoch has as many steps as this part needs, until
+    /// [`with_steps`](Self::with_steps) says those of all.
+    ///
+    /// # Errors
+    ///
+    /// Where a record's head is damaged or the last one lacks its end, with file and byte; where the part has no record; for
+    /// data that can be read by number.
+    pub fn of(dataset: &Dataset, part: Part, images: u64) -> Result<Turn> {
+        ensure!(images > 0, "a step without images reads nothing");
+        let records = dataset.records(part)?.count()?;
+        ensure!(
+            records > 0,
+            "{part} of {} has no record: start fewer ranks, or make an index for each file, by which records are dealt out \
+             singly",
+            dataset.what()
+        );
+        Ok(Turn { part, records, images, steps: records.div_ceil(images) })
+    }
+
+    /// With the steps that the longest part needs, which all ranks take.
+    ///
+    /// # Errors
+    ///
+    /// Where they are fewer than this part needs.
+    pub fn with_steps(self, steps: u64) -> Result<Turn> {
+        ensure!(
+            steps >= self.steps,
+            "{steps} steps an epoch, and {} needs {} for its {} records: take the most of all ranks",
+            self.part,
+            self.steps,
+            self.records
+        );
+        Ok(Turn { steps, ..self })
+    }
+
+    /// Steps of an epoch.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Records of the part.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Images of a step.
+    pub fn images(&self) -> u64 {
+        self.images
+    }
+
+    /// Images of a step that are none of those it is filled up with: an epoch has each record once.
+    pub fn images_of(&self, step: u64) -> u64 {
+        self.records.saturating_sub(step % self.steps * self.images).min(self.images)
+    }
+
+    /// Records as the first image of `step`, counted over all epochs, needs them.
+    pub(super) fn stream(&self, dataset: &Dataset, step: u64) -> Result<RecordStream> {
+        let mut stream = dataset.records(self.part)?;
+        stream.restart(self.record(step, 0))?;
+        Ok(stream)
+    }
+
+    fn record(&self, step: u64, slot: u64) -> u64 {
+        (step % self.steps * self.images + slot) % self.records
+    }
+
+    /// Reads image `slot` of `step` from a stream that has given all images before it. What is drawn for it is its place in
+    /// all files, which no number of ranks changes.
+    pub(super) fn read(&self, stream: &mut RecordStream, step: u64, slot: u64, item: &mut Item) -> Result<Draw> {
+        let record = self.record(step, slot);
+        if record == 0 {
+            stream.restart(0)?;
+        }
+        let place = stream.next(item)?.with_context(|| {
+            format!(
+                "{} ends at record {record} of {}: its files were changed while they were read",
+                self.part, self.records
+            )
+        })?;
+        Ok(Draw { epoch: step / self.steps, item: place })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn steps_are_those_of_the_longest_part_and_shorter_ones_are_filled_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.rec");
+        testing::write_records(&path, (0..7).map(|id| (id, vec![7; 100])), false);
+        let dataset = Dataset::open(std::slice::from_ref(&path)).expect("opened");
+        let turns =
+            [0, 1, 2].map(|index| Turn::of(&dataset, Part::new(index, 3).expect("a part"), 2).expect("records"));
+        assert_eq!(turns.map(|turn| (turn.records(), turn.steps())), [(3, 2), (2, 1), (2, 1)]);
+        let steps = turns.iter().map(Turn::steps).max().expect("three");
+        let counted = turns.map(|turn| {
+            let turn = turn.with_steps(steps).expect("as many as the most");
+            [0, 1, 2, 3].map(|step| turn.images_of(step))
+        });
+        assert_eq!(counted, [[2, 1, 2, 1], [2, 0, 2, 0], [2, 0, 2, 0]]);
+        let error = turns[0].with_steps(1).expect_err("too few").to_string();
+        assert_eq!(error, "1 steps an epoch, and part 0 of 3 needs 2 for its 3 records: take the most of all ranks");
+        let error = Turn::of(&dataset, Part::new(8, 9).expect("a part"), 2).expect_err("none").to_string();
+        assert!(
+            error.starts_with("part 8 of 9 of 1 RecordIO file without index has no record: start fewer"),
+            "{error}"
+        );
+        std::fs::write(path.with_extension("idx"), "0\t0\n").expect("written");
+        let dataset = Dataset::open(&[path]).expect("opened");
+        let error = Turn::of(&dataset, Part::WHOLE, 2).expect_err("by number").to_string();
+        assert!(error.starts_with("1 RecordIO file with index can be read by number"), "{error}");
+    }
+}

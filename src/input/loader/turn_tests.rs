@@ -1,0 +1,193 @@
+//! Batches of records that can only be read in turn, from real files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use ringmark_record::dimension::image_input::{Augmentation, BadImage};
+
+use super::tests::{config, images};
+use super::*;
+use crate::shard::Part;
+use crate::testing::{self, golden};
+
+/// 61 records in three files without index, the label of each its number.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let files = images();
+    let image = |id: u64| (id, files[id as usize % files.len()].clone());
+    let write = |name: &str, ids: std::ops::Range<u64>| {
+        let path = folder.join(name);
+        testing::write_records(&path, ids.map(image), false);
+        path
+    };
+    vec![write("a.rec", 0..25), write("b.rec", 25..26), write("c.rec", 26..61)]
+}
+
+/// What a step has of one rank: labels and pixels of all images, and how many are counted.
+type Step = (Vec<i64>, Vec<Vec<u8>>, u64);
+
+/// The turns of all ranks, with the steps of the longest.
+fn turns(dataset: &Dataset, ranks: u32, images: u64) -> Vec<Turn> {
+    let turn = |rank| Turn::of(dataset, Part::new(rank, ranks).expect("a part"), images).expect("records");
+    let turns: Vec<Turn> = (0..ranks).map(turn).collect();
+    let steps = turns.iter().map(Turn::steps).max().expect("a rank");
+    turns.into_iter().map(|turn| turn.with_steps(steps).expect("the most")).collect()
+}
+
+fn batches(dataset: &Dataset, turn: Turn, threads: usize, first: u64, end: u64) -> Vec<Step> {
+    let config = config(Augmentation::Imagenet, turn.images(), threads);
+    let mut loader = Loader::start_in_turn(dataset, turn, config, first).expect("it starts");
+    let next = |step| {
+        let batch = loader.next_batch().expect("sound images");
+        assert_eq!((batch.step, batch.skipped.len()), (step, 0));
+        let pixels = batch.pixels.chunks(16 * 16 * 3).map(<[u8]>::to_vec).collect();
+        let made = (batch.labels.clone(), pixels, batch.counted);
+        loader.give_back(batch);
+        made
+    };
+    (first..end).map(next).collect()
+}
+
+#[test]
+fn every_record_comes_exactly_once_an_epoch_over_all_ranks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset = Dataset::open(&files(folder.path())).expect("records");
+    let mut alone: Option<Vec<BTreeMap<i64, Vec<u8>>>> = None;
+    for ranks in [1, 3, 4] {
+        let turns = turns(&dataset, ranks, 5);
+        let steps = turns[0].steps();
+        assert!(turns.iter().all(|turn| turn.steps() == steps));
+        // By label, in each of three epochs.
+        let mut epochs = vec![BTreeMap::new(); 3];
+        for turn in &turns {
+            for (step, (labels, pixels, counted)) in (0..).zip(batches(&dataset, *turn, 3, 0, 3 * steps)) {
+                assert_eq!(labels.len(), 5);
+                for (label, pixels) in labels.into_iter().zip(pixels).take(counted as usize) {
+                    let before = epochs[(step / steps) as usize].insert(label, pixels);
+                    assert!(before.is_none(), "{ranks} ranks: label {label} twice in epoch {}", step / steps);
+                }
+            }
+        }
+        assert!(epochs.iter().all(|epoch| epoch.keys().copied().eq(0..61)), "{ranks} ranks");
+        assert!(epochs[0] != epochs[1], "another epoch draws anew");
+        // What an image becomes does not depend on the number of ranks.
+        assert!(*alone.get_or_insert_with(|| epochs.clone()) == epochs, "{ranks} ranks");
+    }
+}
+
+#[test]
+fn records_come_as_they_are_stored_and_a_short_part_goes_on_from_its_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset = Dataset::open(&files(folder.path())).expect("records");
+    let turns = turns(&dataset, 4, 5);
+    let steps = turns[0].steps();
+    let mut first = 0;
+    for turn in &turns {
+        let made = batches(&dataset, *turn, 2, 0, 2 * steps);
+        let records = turn.records();
+        for epoch in made.chunks(steps as usize) {
+            let labels: Vec<i64> = epoch.iter().flat_map(|(labels, ..)| labels).copied().collect();
+            let expected = (0..5 * steps).map(|place| (first + place % records) as i64);
+            assert!(labels.iter().copied().eq(expected), "{labels:?}");
+            assert_eq!(epoch.iter().map(|(.., counted)| counted).sum::<u64>(), records);
+        }
+        first += records;
+    }
+    assert_eq!(first, 61);
+    assert!(turns.iter().any(|turn| turn.records() < 5 * steps), "one is filled up");
+}
+
+#[test]
+fn the_number_of_threads_and_where_it_begins_change_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset = Dataset::open(&files(folder.path())).expect("records");
+    let turn = turns(&dataset, 3, 4)[1];
+    let end = 2 * turn.steps() + 3;
+    let alone = batches(&dataset, turn, 1, 0, end);
+    for threads in [2, 6] {
+        assert!(batches(&dataset, turn, threads, 0, end) == alone, "{threads} threads");
+    }
+    for first in 1..end {
+        assert!(batches(&dataset, turn, 3, first, end) == alone[first as usize..], "from step {first}");
+    }
+}
+
+#[test]
+fn a_bad_image_is_skipped_and_a_damaged_file_is_said_before_the_first_step() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.rec");
+    let images = [golden("baseline.jpg"), b"text".to_vec(), golden("full.jpg")];
+    let offsets = testing::write_records(&path, (0..6).map(|id| (id, images[id as usize % 3].clone())), false);
+    let dataset = Dataset::open(std::slice::from_ref(&path)).expect("records");
+    let turn = Turn::of(&dataset, Part::WHOLE, 3).expect("records");
+    let mut loader = Loader::start_in_turn(&dataset, turn, config(Augmentation::None, 3, 2), 0).expect("it starts");
+    let error = format!("{:#}", loader.next_batch().expect_err("record 1 is text"));
+    let begin = format!("{}, byte {}: neither JPEG", path.display(), offsets[1]);
+    assert!(error.starts_with(&begin), "{error}");
+    let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 3, 2) };
+    let mut loader = Loader::start_in_turn(&dataset, turn, skipping, 0).expect("it starts");
+    for labels in [[0, 2, 2], [3, 5, 5], [0, 2, 2]] {
+        let batch = loader.next_batch().expect("the others are sound");
+        assert_eq!((batch.labels.as_slice(), batch.skipped.len()), (&labels[..], 1));
+        loader.give_back(batch);
+    }
+    let wrong = LoaderConfig { images: 4, ..skipping };
+    let error = Loader::start_in_turn(&dataset, turn, wrong, 0).err().expect("another number").to_string();
+    assert!(error.starts_with("turns of 3 images for batches of 4"), "{error}");
+
+    let mut bytes = fs::read(&path).expect("records");
+    bytes[offsets[4] as usize] = b'!';
+    fs::write(&path, bytes).expect("written");
+    let dataset = Dataset::open(std::slice::from_ref(&path)).expect("its first bytes are sound");
+    let error = format!("{:#}", Turn::of(&dataset, Part::WHOLE, 3).expect_err("damaged"));
+    let begin = format!("{}, byte {}: 2123d7ce stands where a record begins", path.display(), offsets[4]);
+    assert!(error.starts_with(&begin), "{error}");
+}
+
+#[test]
+fn a_file_that_shrinks_ends_the_run_even_where_bad_images_are_skipped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.rec");
+    // Larger than what is read at once, so that later records are read later.
+    let noise = vec![0; 600_000];
+    let image = [golden("baseline.jpg"), noise].concat();
+    let offsets = testing::write_records(&path, (0..20).map(|id| (id, image.clone())), false);
+    let dataset = Dataset::open(std::slice::from_ref(&path)).expect("records");
+    let turn = Turn::of(&dataset, Part::WHOLE, 4).expect("records");
+    let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 4, 2) };
+    let mut loader = Loader::start_in_turn(&dataset, turn, skipping, 0).expect("it starts");
+    let first = loader.next_batch().expect("sound");
+    fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(offsets[15] + 5000).expect("cut");
+    loader.give_back(first);
+    let error = (0..20).find_map(|_| loader.next_batch().map(|batch| loader.give_back(batch)).err());
+    let error = format!("{:#}", error.expect("the last step of the epoch has none"));
+    assert!(
+        error.contains("the file ends here, and had") && error.contains("it was changed while it was read"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_loader_that_is_not_asked_any_more_goes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset = Dataset::open(&files(folder.path())).expect("records");
+    let turn = turns(&dataset, 1, 5)[0];
+    let mut loader = Loader::start_in_turn(&dataset, turn, config(Augmentation::None, 5, 4), 0).expect("it starts");
+    let first = loader.next_batch().expect("sound");
+    // One is here and two are ahead: all threads wait, for memory or for who waits for it.
+    while loader.times().images < 15 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(loader.times().images, 15);
+    drop(first);
+    let (gone, is_gone) = mpsc::channel();
+    thread::spawn(move || {
+        drop(loader);
+        gone.send(()).expect("awaited");
+    });
+    is_gone.recv_timeout(Duration::from_secs(30)).expect("its threads end");
+}
