@@ -81,14 +81,15 @@ pub const OF_BOTH: &[Habit] = habits![
         => "leave it out: `--autotune` tries a fixed list of settings, each a fixed number of steps",
     "--num-warmup-batches" => "`--warmup N`",
     "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" => "`--iters N`: every iteration is timed",
-    "--num-epochs" | "--epochs" => "`--iters N`: a run is so many iterations of one synthetic batch",
     "--disp-batches" | "--log-interval" => "leave it out: every iteration has its line",
     "--network" | "--num-layers" | "--arch" => "`--model NAME`",
     "--gc-type" | "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size 224`",
     "--no-cuda" => "`--device cpu`",
     "--test-results" => "`ringmark bandwidth --check 0|1`",
-    "--data-dir" | "--data_dir" | "--use-rec" | "--rec-train" => "`--data FILE`: .rec files, or a folder of classes",
+    "--data-dir" | "--data_dir" | "--use-rec" | "--rec-train" | "--rec-train-idx" | "--data-train"
+        => "`--data FILE`: .rec files, or a folder of classes",
+    "--rec-val" | "--rec-val-idx" | "--data-val" => "`--validate FILE`",
     "--distributed-backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
 ];
 
