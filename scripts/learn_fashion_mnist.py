@@ -83,10 +83,10 @@ def main():
         courses, walls = zip(*[learn(options, folder, ranks, int(seed)) for seed in options.seeds.split(",")])
         figures[str(ranks)] = courses
         last = [course[-1] for course in courses]
-        spread = statistics.stdev(last) if len(last) > 1 else 0.0
+        spread = f", {statistics.stdev(last):.4f}" if len(last) > 1 else ""
         first = statistics.mean(course[0] for course in courses)
         each = " ".join(f"{top_1:.4f}" for top_1 in last)
-        table.append(f"{ranks:5}  {statistics.median(walls):7.1f}  {first:19.4f}  {each:>24}  {statistics.mean(last):.4f}, {spread:.4f}")
+        table.append(f"{ranks:5}  {statistics.median(walls):7.1f}  {first:19.4f}  {each:>24}  {statistics.mean(last):.4f}{spread}")
     table.append(f"{options.model}, batch {options.batch_size} of all ranks, {options.device}, {options.cores} cores")
     tell(table, options.out, top_1=figures)
 

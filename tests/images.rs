@@ -11,7 +11,7 @@ use ringmark_record::dimension::phase::Phase;
 
 use crate::safetensors::{self, Stored, Tensors};
 use crate::sandbox::{ringmark, run};
-use crate::worker::{AT_ONCE, Run, apart, checksum, losses};
+use crate::worker::{AT_ONCE, Finished, Run, apart, checksum, losses};
 
 /// MNIST's arrays of so many images, each of one class, whose pixels follow from their number.
 fn digits(folder: &Path, count: u32) -> (Vec<u8>, Vec<u8>) {
@@ -243,6 +243,43 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     safetensors::write(&weights, &mlp(1, &data, "--iters 1").save().finish().weights());
     let error = run(1, "").file("--from-checkpoint", &weights).refused(1);
     assert!(error.contains("holds weights alone, and no place in their training: give it to --init"), "{error}");
+}
+
+/// Every record once an epoch, whatever the number of ranks: what they predict is the same.
+#[test]
+fn records_without_an_index_are_read_in_turn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let images = photographs(folder.path());
+    let (status, _, stderr) = run(ringmark("pack").arg(&images).arg(folder.path().join("all.rec")));
+    assert_eq!(status, Some(0), "{stderr}");
+    let by_number = folder.path().join("by_number.rec");
+    fs::copy(folder.path().join("all.rec"), &by_number).expect("copied");
+    fs::copy(folder.path().join("all.idx"), by_number.with_extension("idx")).expect("copied");
+    let in_turn = folder.path().join("in_turn.rec");
+    fs::rename(folder.path().join("all.rec"), &in_turn).expect("renamed");
+    let learn = |ranks: u32, data: &Path, options: &str| {
+        let options = format!("--epochs 2 --lr 0 --batch-size 2 --augmentation none --lr-warmup-iters 0 {options}");
+        resnet(ranks, data, &options).file("--validate", data).finish()
+    };
+    let predicted = |ranks: u32, data: &Path| {
+        let record = learn(ranks, data, "").sound();
+        let end = record.end.expect("an end");
+        let validation = end.epochs.last().and_then(|epoch| epoch.validation).expect("predicted");
+        assert_eq!((end.epochs.len(), validation.images), (2, 5));
+        (validation.loss.expect("finite"), end.input.expect("images were read").items)
+    };
+    let (expected, items) = predicted(1, &by_number);
+    assert_eq!(items, Some(5));
+    for ranks in [1, 2] {
+        let (loss, items) = predicted(ranks, &in_turn);
+        close(&[loss], &[expected], 1e-5);
+        assert_eq!(items, None);
+    }
+    let Finished { stderr, .. } = learn(2, &in_turn, "--work-load 1,3");
+    assert!(
+        stderr.contains("--work-load with 1 RecordIO file without index: each rank reads a part of its own"),
+        "{stderr}"
+    );
 }
 
 /// Whoever decodes, and whatever the search before the first iteration takes.

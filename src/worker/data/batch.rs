@@ -1,13 +1,12 @@
 //! What a step computes with: images and labels.
 
-use std::sync::Arc;
-
 use anyhow::Result;
-use ringmark_input::dataset::Dataset;
 use ringmark_record::benchmark::image_input::{DataSource, ImageInputConfig};
 use ringmark_record::dimension::layout::Layout;
 use ringmark_record::dimension::model::Model;
 use tch::Tensor;
+
+use crate::data::deal::Deal;
 
 /// What a batch is to be, whatever benchmark wants it.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +31,7 @@ pub struct BatchRequest<'a> {
 #[derive(Debug, Clone)]
 pub struct ImageRequest {
     /// What is read.
-    pub dataset: Arc<Dataset>,
+    pub deal: Deal,
     /// What was asked.
     pub config: ImageInputConfig,
     /// Threads that decode where none were asked for: the rank's part of the host's cores.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use ringmark_input::augment::{Normalization, Recipe, Resize};
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Form;
-use ringmark_input::loader::order::{Order, Share};
+use ringmark_input::loader::order::Share;
 use ringmark_input::loader::{Loader, LoaderConfig};
 use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::benchmark::image_input::RankImageInput;
@@ -18,6 +18,7 @@ use ringmark_record::dimension::units::{Bytes, Seconds};
 use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
+use crate::data::deal::Deal;
 use crate::data::device_copy::{BatchOnDevice, DeviceCopy};
 
 /// Messages of skipped images that are kept.
@@ -36,7 +37,6 @@ pub struct Images {
     /// Of each channel, on the device.
     mean: Tensor,
     standard_deviation: Tensor,
-    items: u64,
     current: Option<Batch>,
     counted: u64,
     /// Whether nobody trained with the current one yet.
@@ -66,13 +66,12 @@ impl Images {
     ///
     /// Where the data do not suit the network.
     pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
-        let ImageRequest { dataset, is_validation, .. } = images;
+        let ImageRequest { deal, is_validation, .. } = images;
         let ImageRule { channels, classes, .. } = request.model.facts().images;
         let recipe = recipe(images, request.image_size)?;
-        let items = items(dataset)?;
         let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
-        let order = Order::new(items, (images.config.shuffle == Switch::On && !is_validation).then_some(seed), share)?;
+        let shuffle = (images.config.shuffle == Switch::On && !is_validation).then_some(seed);
         let threads = images.config.decode_threads.unwrap_or(images.threads);
         let config = LoaderConfig {
             recipe,
@@ -86,14 +85,14 @@ impl Images {
             ahead: images.config.prefetch as usize,
             on_bad_image: images.config.on_bad_image,
         };
-        let loader = Loader::start(dataset.clone(), order, config, images.steps_before)?;
+        let loader = deal.start(share, shuffle, config, images.steps_before)?;
         let [size, images, channels] = [request.image_size, request.images, channels].map(i64::from);
         let Normalization { mean, standard_deviation } = recipe.normalization;
         let of_channels = |values: [f32; 3]| -> Result<Tensor> {
             Ok(Tensor::from_slice(&values[..channels as usize]).f_to_device(device)?)
         };
         Ok(Images {
-            dataset: dataset.clone(),
+            dataset: deal.dataset.clone(),
             loader,
             augmentation: recipe.augmentation,
             threads,
@@ -102,18 +101,12 @@ impl Images {
             copy: DeviceCopy::new(device)?,
             mean: of_channels(mean)?,
             standard_deviation: of_channels(standard_deviation)?,
-            items,
             current: None,
             counted: 0,
             is_ahead: false,
             skipped: 0,
             messages: Vec::new(),
         })
-    }
-
-    /// Images of an epoch.
-    pub fn items(&self) -> u64 {
-        self.items
     }
 
     /// Images of the current batch that are none of those the epoch's last one is filled up with.
@@ -179,21 +172,9 @@ impl Images {
     }
 }
 
-/// Images of an epoch of data that are read by number.
-///
-/// # Errors
-///
-/// Of other data.
-pub fn items(dataset: &Dataset) -> Result<u64> {
-    dataset.length().with_context(|| {
-        let what = dataset.what();
-        format!("{what}: records are read by number in training: make the .idx by `ringmark pack`")
-    })
-}
-
 /// What is done to an image. Arrays of pixels are taken as they are.
 fn recipe(images: &ImageRequest, image_size: u32) -> Result<Recipe> {
-    let ImageRequest { dataset, config, is_validation, .. } = images;
+    let ImageRequest { deal: Deal { dataset, .. }, config, is_validation, .. } = images;
     let size = image_size as usize;
     if let Form::Pixels { .. } = dataset.form() {
         let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);

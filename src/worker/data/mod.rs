@@ -3,6 +3,7 @@
 //! decoded and augmented while the steps go on.
 
 pub mod batch;
+pub mod deal;
 mod device_copy;
 mod file;
 pub mod images;

@@ -83,7 +83,8 @@ impl TrainSweep {
     /// Of a run, by its epochs where it goes by them.
     fn iterations(&self, RunName { case, batch_size, .. }: RunName) -> u32 {
         let train = TrainConfig { batch_size, ..self.train.clone() };
-        self.items.map_or(train.iterations, |items| train.with_epochs(items, case.ranks()).iterations)
+        self.items
+            .map_or(train.iterations, |items| train.with_epochs(train.epoch_steps(items, case.ranks())).iterations)
     }
 
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> JobPlan {

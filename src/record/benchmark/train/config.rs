@@ -246,11 +246,14 @@ impl TrainConfig {
         TrainConfig { iterations, learning, ..self.clone() }
     }
 
-    /// With the iterations that its epochs come to on `ranks` ranks, where the data have so many `items`: the last batch of an
-    /// epoch is filled up.
-    pub fn with_epochs(&self, items: u64, ranks: u32) -> TrainConfig {
-        let joined = u64::from(self.batch_size) * u64::from(ranks);
-        let epoch = u32::try_from(items.div_ceil(joined)).unwrap_or(u32::MAX);
+    /// Steps of an epoch of so many `items` on `ranks` ranks: its last batch is filled up.
+    pub fn epoch_steps(&self, items: u64, ranks: u32) -> u64 {
+        items.div_ceil(u64::from(self.batch_size) * u64::from(ranks))
+    }
+
+    /// With what its epochs come to, of so many steps each.
+    pub fn with_epochs(&self, steps: u64) -> TrainConfig {
+        let epoch = u32::try_from(steps).unwrap_or(u32::MAX);
         TrainConfig {
             iterations: self.learning.epochs.map_or(self.iterations, |epochs| epochs.saturating_mul(epoch)),
             learning_rate_warmup: self.learning_rate_warmup.or(Some(epoch)),
@@ -293,10 +296,11 @@ mod tests {
         let learning = LearningConfig { epochs: Some(3), ..LearningConfig::default() };
         let config = TrainConfig { batch_size: 16, learning, ..TrainConfig::default() };
         // 1000 images in joined batches of 32 are 31.25 iterations.
-        let resolved = config.with_epochs(1000, 2);
+        assert_eq!(config.epoch_steps(1000, 2), 32);
+        let resolved = config.with_epochs(32);
         assert_eq!((resolved.iterations, resolved.learning_rate_warmup), (96, Some(32)));
         assert_eq!(resolved.learning.epoch_iterations, Some(32));
-        assert_eq!(TrainConfig::default().with_epochs(1000, 2).iterations, 120);
+        assert_eq!(TrainConfig::default().with_epochs(32).iterations, 120);
     }
 
     #[test]

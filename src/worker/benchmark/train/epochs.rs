@@ -1,10 +1,9 @@
 //! What happens where an epoch of the data ends: its loss is summed up, and images that were not trained with are predicted.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use ringmark_input::dataset::Dataset;
 use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::learning::{EpochEnd, Validation};
@@ -17,9 +16,11 @@ use tch::{Kind, Reduction, Tensor};
 use crate::benchmark::train::checkpoint::Place;
 use crate::benchmark::train::{agreement, work_load};
 use crate::data::batch::ImageRequest;
-use crate::data::images::{self, Images};
+use crate::data::deal::{Deal, Receiver};
+use crate::data::images::Images;
 use crate::job::heartbeat;
 use crate::job::session::Session;
+use crate::job::world::World;
 use crate::measure::step_timer::Sample;
 use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
@@ -31,7 +32,7 @@ const TOP: i64 = 5;
 pub struct Epochs {
     /// Iterations of one; `None` where nothing is read.
     iterations: Option<u32>,
-    validation: Option<Arc<Dataset>>,
+    validation: Option<Deal>,
     /// Those that are over.
     pub ends: Vec<EpochEnd>,
     /// Of the joined batches since then.
@@ -42,14 +43,12 @@ pub struct Epochs {
 
 impl Epochs {
     /// Of a run that begins at `place`.
-    pub fn new(config: &TrainConfig, place: &Place) -> Result<Epochs> {
-        let open = |files| Dataset::open(files).map(Arc::new).context("--validate");
+    pub fn new(config: &TrainConfig, world: &World, place: &Place) -> Result<Epochs> {
         let validation = match config.learning.validate.source() {
-            DataSource::Images(files) => Some(open(files)?),
+            DataSource::Images(files) => Some(deal(files, config, world).context("--validate")?),
             DataSource::Synthetic => None,
             DataSource::Batch(file) => bail!("--validate {}: name image files, not one batch", file.display()),
         };
-        validation.as_deref().map(images::items).transpose().context("--validate")?;
         Ok(Epochs {
             iterations: config.learning.epoch_iterations,
             validation,
@@ -88,7 +87,7 @@ impl Epochs {
         let epoch = self.iterations.context("epochs of data that are read")?;
         let loss = mean(&std::mem::take(&mut self.losses)).filter(|loss| loss.is_finite());
         let validation = self.validation.clone();
-        let validation = validation.map(|dataset| validate(session, &header.config, model, dataset)).transpose()?;
+        let validation = validation.map(|deal| validate(session, &header.config, model, deal)).transpose()?;
         let iteration = header.iterations_before + samples.len() as u32;
         Ok(self.ends.push_mut(EpochEnd { epoch: iteration / epoch, iteration, loss, validation }))
     }
@@ -105,13 +104,15 @@ impl Epochs {
     }
 }
 
+/// Deals the images of `files` out to the ranks, in even parts; all call this together.
+pub fn deal(files: &[PathBuf], config: &TrainConfig, world: &World) -> Result<Deal> {
+    let receiver = Receiver { rank: world.rank(), ranks: world.ranks(), images: config.batch_size };
+    let longest = |steps: u64| world.gather(&[steps as f64]).concat().into_iter().fold(0.0, f64::max) as u64;
+    Deal::open(files, receiver, longest)
+}
+
 /// Predicts all images once, each rank its part; running statistics are rank 0's.
-fn validate(
-    session: &Session,
-    config: &TrainConfig,
-    model: &PreparedModel,
-    dataset: Arc<Dataset>,
-) -> Result<Validation> {
+fn validate(session: &Session, config: &TrainConfig, model: &PreparedModel, deal: Deal) -> Result<Validation> {
     heartbeat::enter(Stage::Data);
     let started = Instant::now();
     let (world, device) = (session.world, session.device());
@@ -120,8 +121,9 @@ fn validate(
     let part = work_load::part(config, None, world.rank());
     let request = work_load::request(config, config.learning.validate.source(), layout, part);
     let joined = u64::from(config.batch_size) * u64::from(world.ranks());
+    let steps = deal.steps();
     let images = ImageRequest {
-        dataset,
+        deal,
         config: config.input,
         threads: session.own.threads,
         joined,
@@ -129,13 +131,15 @@ fn validate(
         is_validation: true,
     };
     let mut images = Images::start(&request, &images, device)?;
+    let mut predicted = 0;
     let sums = Tensor::f_zeros([3], (Kind::Double, device))?;
     let _no_gradient = tch::no_grad_guard();
     model.round()?;
-    for _ in 0..images.items().div_ceil(joined) {
+    for _ in 0..steps {
         images.advance()?;
         // Of the last batch a rank may have none.
         let counted = images.counted() as i64;
+        predicted += counted;
         let batch = images.current()?;
         let labels = batch.labels.f_narrow(0, 0, counted)?;
         let of_batch = model.forward(&batch.images, Mode::Inference, |scores| {
@@ -148,12 +152,13 @@ fn validate(
         })?;
         let _ = sums.shallow_clone().f_add_(&of_batch)?;
     }
-    let own = Vec::<f64>::try_from(&sums)?;
+    let mut own = Vec::<f64>::try_from(&sums)?;
+    own.push(predicted as f64);
     let all = world.gather(&own);
-    let items = images.items();
-    let of_image = |number: usize| all.iter().map(|rank| rank[number]).sum::<f64>() / items as f64;
+    let of_all = |number: usize| all.iter().map(|rank| rank[number]).sum::<f64>();
+    let of_image = |number: usize| of_all(number) / of_all(3);
     Ok(Validation {
-        images: items,
+        images: of_all(3) as u64,
         loss: Some(of_image(0)).filter(|loss| loss.is_finite()),
         top_1: of_image(1),
         top_5: of_image(2),

@@ -12,11 +12,9 @@ mod work_load;
 
 use std::iter::once;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ringmark_input::dataset::Dataset;
 use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::train::autotune_log::AutotuneLog;
 use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
@@ -33,7 +31,7 @@ use crate::benchmark::train::record::Measured;
 use crate::benchmark::train::step::Step;
 use crate::data::Batches;
 use crate::data::batch::ImageRequest;
-use crate::data::images;
+use crate::data::deal::Deal;
 use crate::exchange::kv_store::server;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
@@ -65,14 +63,17 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
 /// Trains, prints and writes; why the run does not count, if it does not.
 fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
-    let dataset = open(config)?;
-    let config = config.on(session.own.kind);
-    let config = &match &dataset {
-        Some(dataset) => config.with_epochs(images::items(dataset).context("--data")?, session.world.ranks()),
-        None => config,
+    let deal = match config.data.source() {
+        DataSource::Images(files) => Some(epochs::deal(files, config, session.world).context("--data")?),
+        DataSource::Synthetic | DataSource::Batch(_) => None,
     };
+    if let (Some(deal), Some(_)) = (&deal, &config.work_load) {
+        deal.check_joined("--work-load")?;
+    }
+    let config = config.on(session.own.kind);
+    let config = &deal.as_ref().map(|deal| config.with_epochs(deal.steps())).unwrap_or(config);
     config.check_warmup()?;
-    let (mut step, division, place) = prepare(config, dataset, session)?;
+    let (mut step, division, place) = prepare(config, deal, session)?;
     let tuning = tune(config, session, &mut step)?;
     let header = header::header(config, label, session, &*step.exchange, division, tuning, place.iteration)?;
     let measured = measure(session, &header, &mut step, &place)?;
@@ -91,20 +92,8 @@ fn batches_seen(step: &Step, header: &RunHeader, iteration: u32) -> i64 {
     step.model.beside.batches + i64::from(own)
 }
 
-/// What `--data` names, where it is read while the steps go on.
-fn open(config: &TrainConfig) -> Result<Option<Arc<Dataset>>> {
-    match config.data.source() {
-        DataSource::Images(files) => Dataset::open(files).map(|dataset| Some(Arc::new(dataset))).context("--data"),
-        DataSource::Synthetic | DataSource::Batch(_) => Ok(None),
-    }
-}
-
 /// Model, exchange and batches of this rank, how the images are divided where that is not evenly, and where training begins.
-fn prepare(
-    config: &TrainConfig,
-    dataset: Option<Arc<Dataset>>,
-    session: &Session,
-) -> Result<(Step, Option<WorkDivision>, Place)> {
+fn prepare(config: &TrainConfig, deal: Option<Deal>, session: &Session) -> Result<(Step, Option<WorkDivision>, Place)> {
     let (world, device) = (session.world, session.device());
     let layout = config.layout.of(config.dtype, session.own.kind);
     let recipe = Recipe {
@@ -135,8 +124,8 @@ fn prepare(
     heartbeat::enter(Stage::Data);
     let part = work_load::part(config, division.as_ref(), world.rank());
     let request = work_load::request(config, config.data.source(), layout, part);
-    let images = dataset.map(|dataset| ImageRequest {
-        dataset,
+    let images = deal.map(|deal| ImageRequest {
+        deal,
         config: config.input,
         threads: session.own.threads,
         joined: u64::from(config.batch_size) * u64::from(world.ranks()),
@@ -171,7 +160,7 @@ fn tune(config: &TrainConfig, session: &Session, step: &mut Step) -> Result<Opti
 fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: &Place) -> Result<Measured> {
     let (config, before) = (&header.config, header.iterations_before);
     let mut progress = Progress::new(session.world, header);
-    let mut epochs = Epochs::new(config, place)?;
+    let mut epochs = Epochs::new(config, session.world, place)?;
     let mut paused = Duration::ZERO;
     let first_scale = match step.exchange.loss_scaler() {
         Some(scaler) if before > 0 => scaler.scale.f_double_value(&[])?,

@@ -1,0 +1,90 @@
+//! How the images of a data set are dealt out: which rank has which in a step, and how many steps an epoch has, on every rank
+//! the same.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use ringmark_input::dataset::Dataset;
+use ringmark_input::loader::order::{Order, Share};
+use ringmark_input::loader::turn::Turn;
+use ringmark_input::loader::{Loader, LoaderConfig};
+use ringmark_input::shard::Part;
+
+/// A data set, dealt out to the ranks.
+#[derive(Debug, Clone)]
+pub struct Deal {
+    /// What is read.
+    pub dataset: Arc<Dataset>,
+    way: Way,
+    steps: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Way {
+    /// Every step's joined batch, a share of it to each rank.
+    ByNumber { items: u64 },
+    /// Each rank reads a part of its own.
+    InTurn(Turn),
+}
+
+/// A rank among those that images are dealt out to.
+#[derive(Debug, Clone, Copy)]
+pub struct Receiver {
+    /// From 0.
+    pub rank: u32,
+    /// All of them.
+    pub ranks: u32,
+    /// Images of a step, the same for each.
+    pub images: u32,
+}
+
+impl Deal {
+    /// Opens `files`; `longest` makes of this rank's steps the most of all ranks.
+    ///
+    /// # Errors
+    ///
+    /// Where they cannot be read, or a rank would have nothing.
+    pub fn open(files: &[PathBuf], receiver: Receiver, longest: impl FnOnce(u64) -> u64) -> Result<Deal> {
+        let Receiver { rank, ranks, images } = receiver;
+        let dataset = Arc::new(Dataset::open(files)?);
+        let (way, steps) = match dataset.length() {
+            Some(items) => (Way::ByNumber { items }, items.div_ceil(u64::from(images) * u64::from(ranks))),
+            None => {
+                let turn = Turn::of(&dataset, Part::new(rank, ranks)?, images.into())?;
+                let steps = longest(turn.steps());
+                (Way::InTurn(turn.with_steps(steps)?), steps)
+            }
+        };
+        Ok(Deal { dataset, way, steps })
+    }
+
+    /// Steps of an epoch.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Refuses what needs a joined batch of all ranks.
+    ///
+    /// # Errors
+    ///
+    /// Where each rank reads a part of its own.
+    pub fn check_joined(&self, option: &str) -> Result<()> {
+        ensure!(
+            matches!(self.way, Way::ByNumber { .. }),
+            "{option} with {}: each rank reads a part of its own there, of the same size: make the .idx by `ringmark pack`",
+            self.dataset.what()
+        );
+        Ok(())
+    }
+
+    /// Begins to make batches of a rank's `share` of the joined batch, from step `first` on, shuffled by a seed where they can be.
+    pub fn start(&self, share: Share, shuffle: Option<u64>, config: LoaderConfig, first: u64) -> Result<Loader> {
+        match &self.way {
+            Way::ByNumber { items } => {
+                Loader::start(self.dataset.clone(), Order::new(*items, shuffle, share)?, config, first)
+            }
+            Way::InTurn(turn) => Loader::start_in_turn(&self.dataset, *turn, config, first),
+        }
+    }
+}
