@@ -173,6 +173,45 @@ fn training_learns_and_says_so_after_every_epoch() {
     assert!(losses[1..].iter().all(|loss| *loss == losses[0]), "{losses:?}");
 }
 
+/// Cases of a sweep have other numbers of iterations for the same epochs, and are one result all the same.
+#[test]
+fn a_sweep_by_epochs_is_one_result_with_its_course() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("digits");
+    fs::create_dir(&data).expect("made");
+    digits(&data, 40);
+    let result = folder.path().join("result");
+    let sweep = |more: &str| {
+        let options = format!(
+            "sweep --cases 1n1g,1n2g --runs 1 --epochs 3 --warmup 2 --batch-size 4 --model mxnet-mlp --image-size 28 --device cpu \
+             --threads 1 --no-doctor --out {} --data {} --validate {} {more}",
+            result.display(),
+            data.display(),
+            data.display()
+        );
+        run(&mut ringmark(&options))
+    };
+    let (status, stdout, stderr) = sweep("");
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("3 epochs of 40 images, the first 2 iterations warm-up"), "{stdout}");
+    let (status, stdout, stderr) = sweep("--resume");
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let (_, table, _) = run(ringmark("extract --format csv").arg(&result));
+    let rows: Vec<&str> = table.lines().skip(1).collect();
+    assert!(rows.len() == 2 && rows[0].split(',').next() == rows[1].split(',').next(), "{table}");
+    let (status, stdout, stderr) = run(ringmark("check").arg(&result));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let (status, _, stderr) = sweep("--warmup 30 --resume");
+    assert_eq!(status, Some(2), "{stderr}");
+    let page = folder.path().join("report.html");
+    let (status, stdout, stderr) = run(ringmark("report").arg(&result).arg("-o").arg(&page));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let page = fs::read_to_string(page).expect("a page");
+    for text in ["What it learned", "Training loss", "Validation loss", "Top-1", "1n2g run 1, epoch 3: Top-1"] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
 /// Killed in the middle and taken up from its last checkpoint: the same as without a break, dropout, loss scale and place in
 /// the data included.
 #[test]
@@ -237,8 +276,11 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
         "{error}"
     );
     let error =
-        run(2, "--batch-size 1 --checkpoint-every 4 --kv-store local").file("--checkpoint", &checkpoint).refused(1);
-    assert!(error.contains("checkpoints are of --kv-store ring"), "{error}");
+        run(2, "--batch-size 1 --checkpoint-every 4 --kv-store local").file("--checkpoint", &checkpoint).refused(2);
+    assert!(
+        error.contains("--checkpoint with --kv-store local and --gradient-compression none: values are kept"),
+        "{error}"
+    );
     let weights = folder.path().join("weights.safetensors");
     safetensors::write(&weights, &mlp(1, &data, "--iters 1").save().finish().weights());
     let error = run(1, "").file("--from-checkpoint", &weights).refused(1);
@@ -358,7 +400,7 @@ fn waiting_for_input_is_a_phase_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("large");
     fs::create_dir_all(data.join("one")).expect("made");
-    let edge = 1000;
+    let edge = 2500;
     let pixels: Vec<u8> =
         (0..3 * edge * edge).map(|number| (255.0 * safetensors::unit(number.into()).abs()) as u8).collect();
     let file = File::create(data.join("one/noise.png")).expect("created");

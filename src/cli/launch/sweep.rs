@@ -195,7 +195,12 @@ impl SweepOptions {
         filled_in.push(("server-hosts".to_owned(), self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in);
         sweep.launch.server_hosts = self.servers.server_hosts;
-        Ok(TrainSweep { sweep, ddp_suite, items: items(&train)?, train, search })
+        let items = items(&train)?;
+        for case in items.iter().flat_map(|_| &sweep.axes.cases) {
+            let of_case = |items| train.with_epochs(train.epoch_steps(items, case.ranks()));
+            items.map(of_case).map_or(Ok(()), |train| train.check_warmup(0)).map_err(usage)?;
+        }
+        Ok(TrainSweep { sweep, ddp_suite, items, train, search })
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use ringmark_record::benchmark::kv_store::KvStoreUse;
 use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::learning::EpochEnd;
 use ringmark_record::benchmark::train::record::{RunHeader, RunRecord};
 use ringmark_record::benchmark::warning::Warning;
 use ringmark_record::benchmark::{Profile, SweepRecord};
@@ -105,6 +106,8 @@ pub struct Measured {
     pub last_loss: Option<f64>,
     /// Updates skipped for a gradient that was not finite.
     pub skipped_steps: Option<u32>,
+    /// Every epoch of the data that was trained whole; none where none were read.
+    pub epochs: Vec<EpochEnd>,
     /// Worked out again from the record; none without one.
     pub warnings: Vec<Warning>,
 }
@@ -179,7 +182,7 @@ fn measure(
         return Err(Problem::in_log(&found.log, remark));
     }
     let timed = log.speeds.len();
-    if let Some(asked) = record.as_ref().map(|record| record.header.config.iterations)
+    if let Some(asked) = record.as_ref().map(|record| record.header.iterations_to_do())
         && (timed != asked as usize || log.windows.is_some())
     {
         let lines = if log.windows.is_some() { 0 } else { timed };
@@ -237,6 +240,7 @@ fn measure(
                 None => log.last_loss,
             },
             skipped_steps: end.map(|end| end.skipped_steps),
+            epochs: end.map(|end| end.epochs.clone()).unwrap_or_default(),
             warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
         })
     };
@@ -305,9 +309,9 @@ fn windows_of_warmup(windows: &Windows, typed: Option<u32>) -> Result<usize, Str
 /// Why a record's run may not be counted.
 fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
     record.check(name)?;
-    let config = &record.header.config;
-    if record.iterations.len() != config.iterations as usize {
-        return Err(format!("{} iterations of {}: repeat the run", record.iterations.len(), config.iterations));
+    let wanted = record.header.iterations_to_do();
+    if record.iterations.len() != wanted as usize {
+        return Err(format!("{} iterations of {wanted}: repeat the run", record.iterations.len()));
     }
     for iteration in &record.iterations {
         if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
@@ -322,6 +326,7 @@ fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
 
 fn recorded(RunRecord { header, end, .. }: &RunRecord, warmup: Option<u32>) -> Recorded {
     let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
+    let asked = header.config.without_epoch_length();
     let config = TrainConfig {
         device: DeviceChoice::Auto,
         warmup: warmup_of(Some(header), warmup),
@@ -331,7 +336,7 @@ fn recorded(RunRecord { header, end, .. }: &RunRecord, warmup: Option<u32>) -> R
         autotune_log: None,
         // Which older records leave to the reader.
         exchange: header.config.exchange.on(device, header.config.kv_store.kv_store),
-        ..header.config.clone()
+        ..asked
     };
     Recorded {
         conditions: RecordedConditions { device, profile: header.profile, config },

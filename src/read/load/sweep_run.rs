@@ -22,6 +22,10 @@ const OF_SERVERS: [&str; 2] = ["--servers", "--key-placement"];
 /// Options, and their values, that a record has what they came to of.
 const CHOSEN_LATER: [(&str, &str); 3] = [("--layout", "auto"), ("--image-size", ""), ("--batch-size", AUTO_BATCH_SIZE)];
 
+/// What a record has as many of as its epochs came to.
+const ITERATIONS: &str = "--iters";
+const EPOCHS: &str = "--epochs";
+
 /// One run by its record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepRun {
@@ -45,9 +49,11 @@ impl SweepRun {
         let kv_store =
             settings.iter().find(|(option, _)| *option == "kv-store").and_then(|(_, text)| text.parse().ok());
         let has_servers = kv_store.is_some_and(KvStore::has_servers);
+        let goes_by_epochs = asked.get(EPOCHS).is_some_and(|epochs| !epochs.is_empty());
         let mut unlike = option_table::unlike(record.config(), asked);
         unlike.retain(|Unlike { name: option, asked, .. }| {
-            let is_chosen = CHOSEN_LATER.contains(&(option.as_str(), asked.as_str()));
+            let is_chosen =
+                CHOSEN_LATER.contains(&(option.as_str(), asked.as_str())) || goes_by_epochs && option == ITERATIONS;
             let is_of_others = !has_servers && OF_SERVERS.contains(&option.as_str());
             let is_of_baseline = name.baseline && SET_IN_BASELINES.contains(&option.as_str());
             !(is_of_baseline || is_of_others || is_chosen)

@@ -88,8 +88,9 @@ pub const OF_BOTH: &[Habit] = habits![
     "--no-cuda" => "`--device cpu`",
     "--test-results" => "`ringmark bandwidth --check 0|1`",
     "--data-dir" | "--data_dir" | "--use-rec" | "--rec-train" | "--rec-train-idx" | "--data-train"
-        => "`--data FILE`: .rec files, or a folder of classes",
-    "--rec-val" | "--rec-val-idx" | "--data-val" => "`--validate FILE`",
+        => "`--data FILE` of `ringmark sweep`: .rec files, or a folder of classes",
+    "--rec-val" | "--rec-val-idx" | "--data-val" => "`--validate FILE` of `ringmark sweep`",
+    "--num-epochs" | "--epochs" => "`--epochs N` of `ringmark sweep`, with `--data`",
     "--distributed-backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
 ];
 

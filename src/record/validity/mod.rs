@@ -304,6 +304,11 @@ mod tests {
         assert!(
             input.text.starts_with("the ranks waited for images in 22.5 % of the step (22.5 ms of 100.0 ms): raise")
         );
+        // Without images to wait for, a rank that was slow once is not told that it waited.
+        let mut once = record(&TWO);
+        slow_down(&mut once, &[1], 0.98, |_| true);
+        slow_down(&mut once, &[1], 10.0, |iteration| iteration == 57);
+        assert!(!only(&once).2.contains("images"), "{once:?}");
         let mut all = record(&TWO);
         wait(&mut all, &[0, 1, 2, 3], 0.2);
         assert_eq!(only(&all).0, WarningKind::Input);

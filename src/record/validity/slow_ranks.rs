@@ -1,5 +1,7 @@
 //! Stragglers, by own compute time.
 
+use std::collections::BTreeSet;
+
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::record::RunRecord;
 use crate::benchmark::warning::{Warning, WarningKind};
@@ -72,8 +74,7 @@ fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], c
         Some(_) => ("own compute time of an image", "give it less (--work-load)"),
         None => ("own compute time", "leave it out"),
     };
-    let ranks: Vec<usize> = members.iter().map(|member| member.rank).collect();
-    let late = late_for_input(&ranks, counted);
+    let late = late_for_input(members, counted);
     let waits = late.map(|more| format!("; {} of it were waiting for images", milliseconds(more))).unwrap_or_default();
     let look = match late {
         Some(_) => "look at the disk that holds its images, or raise --decode-threads",
@@ -126,20 +127,22 @@ fn slow(record: &RunRecord, kind: Kind, about: String, members: &[&Straggler], c
     warning(kind, about, text)
 }
 
-/// What these ranks waited longer for images than the others, in the mean; `None` where that is not the larger part of what
-/// they took longer until they joined the exchange, or there are no others.
-fn late_for_input(members: &[usize], counted: &[Iteration]) -> Option<Seconds> {
+/// What these ranks waited longer for images than the others, in the mean over the iterations in which they were slow; `None`
+/// where that is not the larger part of what they took longer until they joined the exchange, or there are no others.
+fn late_for_input(members: &[&Straggler], counted: &[Iteration]) -> Option<Seconds> {
+    let slow: BTreeSet<usize> = members.iter().flat_map(|member| member.iterations.iter().copied()).collect();
     let longer = |times: fn(&Iteration) -> &[Seconds]| -> Option<f64> {
         let of = |is_meant: bool| {
-            let meant = |(rank, _): &(usize, &Seconds)| members.contains(rank) == is_meant;
-            let of_iteration = |iteration| times(iteration).iter().enumerate().filter(meant).map(|(_, time)| time.0);
-            mean(&counted.iter().flat_map(of_iteration).collect::<Vec<f64>>())
+            let meant = |(rank, _): &(usize, &Seconds)| members.iter().any(|member| member.rank == *rank) == is_meant;
+            let of_iteration =
+                |place: &usize| times(&counted[*place]).iter().enumerate().filter(meant).map(|(_, time)| time.0);
+            mean(&slow.iter().flat_map(of_iteration).collect::<Vec<f64>>())
         };
         Some(of(true)? - of(false)?)
     };
     let (input, all) =
         (longer(|iteration| &iteration.phases[Phase::Input])?, longer(|iteration| &iteration.before_allreduce)?);
-    (input > LATE_FOR_INPUT * all).then_some(Seconds(input))
+    (input > 0.0 && input > LATE_FOR_INPUT * all).then_some(Seconds(input))
 }
 
 /// `3-5, 9, 12, ...` from places in `counted`.

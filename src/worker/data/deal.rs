@@ -1,7 +1,6 @@
 //! How the images of a data set are dealt out: which rank has which in a step, and how many steps an epoch has, on every rank
 //! the same.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -40,14 +39,13 @@ pub struct Receiver {
 }
 
 impl Deal {
-    /// Opens `files`; `longest` makes of this rank's steps the most of all ranks.
+    /// Of a data set that all ranks have; `longest` makes of this rank's steps the most of all ranks.
     ///
     /// # Errors
     ///
-    /// Where they cannot be read, or a rank would have nothing.
-    pub fn open(files: &[PathBuf], receiver: Receiver, longest: impl FnOnce(u64) -> u64) -> Result<Deal> {
+    /// Where a rank would have nothing.
+    pub fn new(dataset: Dataset, receiver: Receiver, longest: impl FnOnce(u64) -> u64) -> Result<Deal> {
         let Receiver { rank, ranks, images } = receiver;
-        let dataset = Arc::new(Dataset::open(files)?);
         let (way, steps) = match dataset.length() {
             Some(items) => (Way::ByNumber { items }, items.div_ceil(u64::from(images) * u64::from(ranks))),
             None => {
@@ -56,7 +54,7 @@ impl Deal {
                 (Way::InTurn(turn.with_steps(steps)?), steps)
             }
         };
-        Ok(Deal { dataset, way, steps })
+        Ok(Deal { dataset: Arc::new(dataset), way, steps })
     }
 
     /// Steps of an epoch.
@@ -78,7 +76,8 @@ impl Deal {
         Ok(())
     }
 
-    /// Begins to make batches of a rank's `share` of the joined batch, from step `first` on, shuffled by a seed where they can be.
+    /// Begins to make batches of a rank's `share` of the joined batch, from step `first` on, shuffled by a seed where they can
+    /// be.
     pub fn start(&self, share: Share, shuffle: Option<u64>, config: LoaderConfig, first: u64) -> Result<Loader> {
         match &self.way {
             Way::ByNumber { items } => {

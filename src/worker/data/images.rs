@@ -177,9 +177,9 @@ fn recipe(images: &ImageRequest, image_size: u32) -> Result<Recipe> {
     let ImageRequest { deal: Deal { dataset, .. }, config, is_validation, .. } = images;
     let size = image_size as usize;
     if let Form::Pixels { .. } = dataset.form() {
-        let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);
+        let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None && !is_validation);
         ensure!(
-            asked.is_none() && config.resize.is_none(),
+            asked.is_none() && (config.resize.is_none() || *is_validation),
             "--data has {}, which are taken as they are: leave out --augmentation and --resize, or give image files",
             dataset.what()
         );

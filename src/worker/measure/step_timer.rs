@@ -120,11 +120,12 @@ impl MarkSetter {
         Ok(())
     }
 
-    /// For tests: keeps this rank busy for `fraction` of the time since the iteration's start, which it waits for on CUDA.
+    /// For tests: keeps this rank busy for `fraction` of the time since its images were there, which it waits for on CUDA.
     pub fn spin(&self, fraction: f64) -> Result<()> {
         let now = Mark::set(self.device)?;
         now.wait(|| Ok(()))?;
-        let (start, time) = (Instant::now(), now.seconds_since(&self.start)? * fraction);
+        let (start, time) =
+            (Instant::now(), now.seconds_since(self.ends[Phase::Input].as_ref().unwrap_or(&self.start))? * fraction);
         while start.elapsed().as_secs_f64() < time {
             std::hint::spin_loop();
         }
@@ -155,15 +156,15 @@ pub struct StepTimer {
     pending: VecDeque<StepMarks>,
     /// Host memory for the values of later iterations.
     pinned: Vec<Tensor>,
-    /// Iterations that were handed out.
+    /// The last iteration that is over.
     over: u32,
     loss_scale: f64,
 }
 
 impl StepTimer {
-    /// `loss_scale` is the first iteration's, 1 without one.
-    pub fn new(device: Device, loss_scale: f64) -> StepTimer {
-        StepTimer { device, pending: VecDeque::new(), pinned: Vec::new(), over: 0, loss_scale }
+    /// Behind so many iterations; `loss_scale` is the next one's, 1 without one.
+    pub fn new(device: Device, over: u32, loss_scale: f64) -> StepTimer {
+        StepTimer { device, pending: VecDeque::new(), pinned: Vec::new(), over, loss_scale }
     }
 
     /// Sets the start of an iteration, which is the end of the one before.

@@ -4,8 +4,10 @@ use anyhow::ensure;
 
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use crate::benchmark::image_input::DataFiles;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::config::TrainConfig;
+use crate::benchmark::train::learning::LearningConfig;
 use crate::dimension::dtype::Dtype;
 
 /// Refuses what does not go with a code; the message names both options.
@@ -47,6 +49,7 @@ impl TrainConfig {
             exchange: ExchangeConfig { backend: BackendChoice::None, hierarchical: None, ..self.exchange },
             gradient_compression: GradientCompression::None,
             kv_store: KvStoreConfig::default(),
+            learning: LearningConfig { validate: DataFiles::default(), ..self.learning.clone() },
             ..self.clone()
         }
     }

@@ -256,8 +256,24 @@ impl TrainConfig {
         let epoch = u32::try_from(steps).unwrap_or(u32::MAX);
         TrainConfig {
             iterations: self.learning.epochs.map_or(self.iterations, |epochs| epochs.saturating_mul(epoch)),
-            learning_rate_warmup: self.learning_rate_warmup.or(Some(epoch)),
             learning: LearningConfig { epoch_iterations: Some(epoch), ..self.learning.clone() },
+            ..self.clone()
+        }
+    }
+
+    /// The same without what [`with_epochs`](TrainConfig::with_epochs) made of it, and without checkpoints: what all cases of a
+    /// sweep have in common.
+    pub fn without_epoch_length(&self) -> TrainConfig {
+        let learning = LearningConfig {
+            epoch_iterations: None,
+            checkpoint: None,
+            checkpoint_every: None,
+            from_checkpoint: None,
+            ..self.learning.clone()
+        };
+        TrainConfig {
+            iterations: if learning.epochs.is_some() { TrainConfig::default().iterations } else { self.iterations },
+            learning,
             ..self.clone()
         }
     }
@@ -269,8 +285,9 @@ impl TrainConfig {
     pub fn learning_rate_at(&self, update: u32, ranks: u32) -> f64 {
         let full = self.learning_rate * f64::from(ranks);
         let course = |warmup: u64| self.learning.rate_factor(update, self.iterations, warmup);
-        let epoch = (IMAGENET_IMAGES / u64::from(ranks)).div_ceil(u64::from(self.batch_size));
-        let warmup = self.learning_rate_warmup.map_or(epoch, u64::from);
+        let of_imagenet = || (IMAGENET_IMAGES / u64::from(ranks)).div_ceil(u64::from(self.batch_size));
+        let epoch = || self.learning.epoch_iterations.map_or_else(of_imagenet, u64::from);
+        let warmup = self.learning_rate_warmup.map_or_else(epoch, u64::from);
         if u64::from(update) >= warmup { full * course(warmup) } else { full * f64::from(update) / warmup as f64 }
     }
 }
@@ -298,8 +315,10 @@ mod tests {
         // 1000 images in joined batches of 32 are 31.25 iterations.
         assert_eq!(config.epoch_steps(1000, 2), 32);
         let resolved = config.with_epochs(32);
-        assert_eq!((resolved.iterations, resolved.learning_rate_warmup), (96, Some(32)));
-        assert_eq!(resolved.learning.epoch_iterations, Some(32));
+        assert_eq!((resolved.iterations, resolved.learning.epoch_iterations), (96, Some(32)));
+        // The warm-up is one of them.
+        assert_eq!((resolved.learning_rate_at(16, 2), resolved.learning_rate_at(32, 2)), (0.001, 0.002));
+        assert_eq!(resolved.without_epoch_length(), TrainConfig { iterations: 120, ..config.clone() });
         assert_eq!(TrainConfig::default().with_epochs(32).iterations, 120);
     }
 

@@ -27,27 +27,27 @@ keyword_enum!(
 /// Epochs at whose end something happens, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Epochs(Vec<u32>);
+pub struct EpochList(Vec<u32>);
 
-impl OptionValue for Epochs {
+impl OptionValue for EpochList {
     fn text(&self) -> String {
         self.0.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
     }
 
-    fn parse(text: &str) -> Result<Epochs> {
+    fn parse(text: &str) -> Result<EpochList> {
         text.parse()
     }
 }
 
-impl FromStr for Epochs {
+impl FromStr for EpochList {
     type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Epochs> {
+    fn from_str(text: &str) -> Result<EpochList> {
         let numbers = text.split(',').map(|number| number.trim().parse().ok().filter(|number| *number > 0));
         let epochs: Vec<u32> =
             numbers.collect::<Option<_>>().context("they must be whole numbers from 1 on, as 30,60,80")?;
         ensure!(epochs.is_sorted_by(|one, next| one < next), "they must rise");
-        Ok(Epochs(epochs))
+        Ok(EpochList(epochs))
     }
 }
 
@@ -64,7 +64,7 @@ pub struct LearningConfig {
     pub course: LearningRateCourse,
     /// Epochs at whose end the learning rate is multiplied by `factor`.
     #[serde(default)]
-    pub step_epochs: Epochs,
+    pub step_epochs: EpochList,
     /// What it is multiplied by.
     pub factor: f64,
     /// Share of a label that all classes have evenly (Szegedy et al., Rethinking the Inception Architecture, 2015).
@@ -89,7 +89,7 @@ impl Default for LearningConfig {
             epochs: None,
             validate: DataFiles::default(),
             course: LearningRateCourse::Constant,
-            step_epochs: Epochs::default(),
+            step_epochs: EpochList::default(),
             factor: 0.1,
             label_smoothing: 0.0,
             checkpoint: None,
@@ -178,6 +178,12 @@ impl LearningConfig {
         if let Some((name, value)) = typed.filter(|_| !data.are_read()) {
             bail!("--{name} {value} goes by epochs of images that are read: add --data FILE");
         }
+        let is_default = |factor: f64| factor == LearningConfig::default().factor;
+        ensure!(
+            is_default(self.factor) || !self.step_epochs.0.is_empty(),
+            "--lr-factor {} is of epochs: add --lr-step-epochs",
+            self.factor
+        );
         // They update weights, and never see the data.
         let of_rate = by_epochs.iter().find(|(name, value)| *name != "validate" && !value.is_empty());
         if let Some((name, value)) = of_rate.filter(|_| kv_store.server_ranks() > 0) {
@@ -186,6 +192,18 @@ impl LearningConfig {
             );
         }
         Ok(())
+    }
+
+    /// The option that predicts or writes down one model.
+    pub fn of_one_model(&self) -> Option<&'static str> {
+        let validates = !self.validate.text().is_empty();
+        validates.then_some("validate").or(self.of_checkpoints())
+    }
+
+    /// The option that is about checkpoints.
+    pub fn of_checkpoints(&self) -> Option<&'static str> {
+        let (written, read) = (self.checkpoint.is_some(), self.from_checkpoint.is_some());
+        written.then_some("checkpoint").or(read.then_some("from-checkpoint"))
     }
 
     /// What the rate is multiplied by in update `update`, from 1, of a run of `iterations`, the first `warmup` of which raise it.
@@ -232,17 +250,25 @@ pub struct Validation {
     pub top_1: f64,
     /// Share of images whose class is among the five most likely ones.
     pub top_5: f64,
+    /// Of them those that could not be decoded, for each of which another was predicted twice.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u64,
     /// What it took.
     pub time: Seconds,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl EpochEnd {
     /// `epoch 3: loss 0.4120; validation of 10000 images: loss 0.3900, top-1 0.8612, top-5 0.9971, in 1.9 s`.
     pub fn text(&self) -> String {
         let number = |loss: Option<f64>| loss.map_or_else(|| "NaN".to_owned(), |loss| format!("{loss:.4}"));
-        let validation = self.validation.map(|Validation { images, loss, top_1, top_5, time }| {
+        let validation = self.validation.map(|Validation { images, loss, top_1, top_5, skipped, time }| {
             let loss = number(loss);
-            format!("; validation of {images} images: loss {loss}, top-1 {top_1:.4}, top-5 {top_5:.4}, in {time:.1}")
+            let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} of them skipped") };
+            format!("; validation of {images} images{skipped}: loss {loss}, top-1 {top_1:.4}, top-5 {top_5:.4}, in {time:.1}")
         });
         format!("epoch {}: loss {}{}", self.epoch, number(self.loss), validation.unwrap_or_default())
     }
@@ -279,14 +305,20 @@ mod tests {
         let servers = KvStoreConfig { kv_store: "dist_sync".parse().expect("a kv-store"), servers: Some(1), ..ring };
         assert!(epochs.check(&data, &servers).expect_err("servers").to_string().starts_with("--epochs 3 with servers"));
         for text in ["30,30", "0", "a", ""] {
-            assert!(text.parse::<Epochs>().is_err(), "{text:?}");
+            assert!(text.parse::<EpochList>().is_err(), "{text:?}");
         }
     }
 
     #[test]
     fn an_epoch_is_one_line() {
-        let validation =
-            Validation { images: 10_000, loss: Some(0.39), top_1: 0.8612, top_5: 0.9971, time: Seconds(1.94) };
+        let validation = Validation {
+            images: 10_000,
+            loss: Some(0.39),
+            top_1: 0.8612,
+            top_5: 0.9971,
+            skipped: 0,
+            time: Seconds(1.94),
+        };
         let end = EpochEnd { epoch: 3, iteration: 30, loss: Some(0.412), validation: Some(validation) };
         let expected =
             "epoch 3: loss 0.4120; validation of 10000 images: loss 0.3900, top-1 0.8612, top-5 0.9971, in 1.9 s";

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 
 use crate::benchmark::cores;
-use crate::benchmark::exchange::ExchangeConfig;
+use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use crate::benchmark::image_input::ImageInputConfig;
-use crate::benchmark::kv_store::KvStoreConfig;
+use crate::benchmark::kv_store::{KvStore, KvStoreConfig};
 use crate::benchmark::train::compression_options;
 use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::benchmark::train::learning::LearningConfig;
@@ -171,13 +171,15 @@ impl TrainConfig {
         check_ranges(self)?;
         // What epochs come to is known where the data are.
         if self.learning.epochs.is_none() {
-            self.check_warmup()?;
+            self.check_warmup(0)?;
         }
         self.model.check_image_size(self.image_size())?;
         if !self.freeze_batch_norm {
             self.model.check_statistics(self.batch_size, self.image_size())?;
         }
-        if let Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration }) = self.inject {
+        if let (Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration }), None) =
+            (self.inject, self.learning.epochs)
+        {
             ensure!(
                 (1..=self.iterations).contains(&iteration),
                 "--inject iteration {iteration} is out of range: choose 1 to {}",
@@ -191,6 +193,23 @@ impl TrainConfig {
         );
         self.input.check(&self.data)?;
         self.learning.check(&self.data, &self.kv_store)?;
+        if let Some(name) = self.learning.of_one_model().filter(|_| !self.ends_with_one_model()) {
+            bail!(
+                "--{name} is of ranks that have the same weights after every step, which --kv-store {} with --backend {} does not \
+                 give: leave one out",
+                self.kv_store.kv_store,
+                self.exchange.backend
+            );
+        }
+        if let Some(name) = self.learning.of_checkpoints() {
+            ensure!(
+                self.kv_store.kv_store == KvStore::Ring && self.gradient_compression.is_none(),
+                "--{name} with --kv-store {} and --gradient-compression {}: values are kept on servers, owners or every rank \
+                 there, and not in the checkpoint: leave one out",
+                self.kv_store.kv_store,
+                self.gradient_compression
+            );
+        }
         // Its default is an epoch of data that they never see.
         ensure!(
             !self.data.are_read() || self.kv_store.server_ranks() == 0 || self.learning_rate_warmup.is_some(),
@@ -204,15 +223,20 @@ impl TrainConfig {
 }
 
 impl TrainConfig {
-    /// Refuses a warm-up that leaves nothing to measure.
-    pub fn check_warmup(&self) -> anyhow::Result<()> {
+    fn ends_with_one_model(&self) -> bool {
+        self.exchange.backend != BackendChoice::None && !self.kv_store.kv_store.is_asynchronous()
+    }
+
+    /// Refuses a warm-up that leaves nothing to measure, after the iterations `before` a checkpoint.
+    pub fn check_warmup(&self, before: u32) -> anyhow::Result<()> {
         let length = match self.learning.epochs {
             None => format!("--iters {}", self.iterations),
             Some(epochs) => format!("the {} iterations of --epochs {epochs}", self.iterations),
         };
+        let left = if before == 0 { String::new() } else { format!(" behind {before}") };
         ensure!(
-            self.warmup < self.iterations,
-            "--warmup {} leaves none of {length} to measure: choose a smaller --warmup",
+            self.warmup < self.iterations.saturating_sub(before),
+            "--warmup {} leaves none of {length}{left} to measure: choose a smaller --warmup",
             self.warmup
         );
         Ok(())
@@ -226,8 +250,8 @@ mod tests {
     use super::*;
     use crate::benchmark::SweepProfile;
     use crate::benchmark::compression::GradientCompression;
-    use crate::benchmark::exchange::{BackendChoice, NcclAlgorithm, Switch, Wire};
-    use crate::benchmark::kv_store::{KeyPlacement, KvStore};
+    use crate::benchmark::exchange::{NcclAlgorithm, Switch, Wire};
+    use crate::benchmark::kv_store::KeyPlacement;
     use crate::benchmark::train::learning::LearningRateCourse;
     use crate::dimension::device::{DeviceChoice, DeviceKind};
     use crate::dimension::dtype::Dtype;
@@ -365,6 +389,28 @@ mod tests {
             }
         }
         assert_eq!(TrainConfig::of_profile(SweepProfile::Dlperf, DeviceKind::Cpu), TrainConfig::default());
+    }
+
+    #[test]
+    fn what_needs_one_model_is_refused_where_ranks_have_several() {
+        let read = TrainConfig {
+            data: Some("a.rec".to_owned()).into(),
+            learning_rate_warmup: Some(0),
+            ..TrainConfig::default()
+        };
+        let refused = |text: &str| {
+            let typed =
+                Typed::try_parse_from(std::iter::once("worker").chain(text.split(' '))).expect("valid arguments");
+            let config = typed.options.apply(read.clone()).expect("valid values");
+            config.validate().expect_err(text).to_string()
+        };
+        let error = refused("--validate b.rec --backend none");
+        assert!(error.starts_with("--validate is of ranks that have the same weights after every step"), "{error}");
+        assert!(refused("--validate b.rec --kv-store dist_async --servers 1").starts_with("--validate is of ranks"));
+        assert!(
+            refused("--from-checkpoint b --kv-store device").starts_with("--from-checkpoint with --kv-store device")
+        );
+        assert!(refused("--lr-factor 0.5").starts_with("--lr-factor 0.5 is of epochs: add --lr-step-epochs"));
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub struct RunHeader {
     /// Sizes of the gradient buckets as fp32, in the order of backward.
     pub buckets: Vec<Bytes>,
     /// Iterations before the first one of this record, where training went on from a checkpoint; 0 where it did not.
-    #[serde(default, skip_serializing_if = "is_none_before")]
+    #[serde(default, skip_serializing_if = "is_from_the_start")]
     pub iterations_before: u32,
     /// How `--work-load` divided the images of an iteration; `None` where every rank has the same, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,6 +72,11 @@ impl RunHeader {
     /// Whether the ranks were asked to exchange gradients.
     pub fn exchanges(&self) -> bool {
         self.config.exchange.backend != BackendChoice::None
+    }
+
+    /// Iterations of this run: those that are left of what was asked where it went on from a checkpoint.
+    pub fn iterations_to_do(&self) -> u32 {
+        self.config.iterations.saturating_sub(self.iterations_before)
     }
 
     /// Images of every rank in an iteration.
@@ -97,7 +102,7 @@ impl RunHeader {
     }
 }
 
-fn is_none_before(iterations: &u32) -> bool {
+fn is_from_the_start(iterations: &u32) -> bool {
     *iterations == 0
 }
 

@@ -1,10 +1,10 @@
 //! Training that goes on where another stopped, to the bit: weights, what the update keeps, the place in the data, and random
 //! numbers that follow from seed, rank and iteration.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::learning::{EpochEnd, LearningRateCourse};
 use ringmark_record::options::option_table;
@@ -17,7 +17,7 @@ use crate::job::session::Session;
 use crate::model::checkpoint::{self, Beside};
 
 /// Options that say nothing about what a step computes.
-const FREE: [&str; 13] = [
+const FREE: [&str; 16] = [
     "inject",
     "iters",
     "epochs",
@@ -28,9 +28,12 @@ const FREE: [&str; 13] = [
     "prefetch",
     "record",
     "save",
+    "init",
+    "autotune-log",
     "checkpoint",
     "from-checkpoint",
     "data",
+    "validate",
 ];
 
 /// Where training is, beside its tensors.
@@ -41,7 +44,9 @@ pub struct Place {
     /// Ranks that trained.
     pub ranks: u32,
     /// What they were asked, as far as it decides what a step computes.
-    pub settings: Vec<(String, String)>,
+    pub settings: BTreeMap<String, String>,
+    /// Of the data that are read.
+    pub epoch_iterations: Option<u32>,
     /// Epochs that are over.
     pub epochs: Vec<EpochEnd>,
     /// Of the joined batches since then; `null` where one is not finite.
@@ -76,14 +81,24 @@ impl Place {
             place.iteration,
             config.iterations
         );
-        for ((name, before), (_, now)) in place.settings.iter().zip(settings(config)) {
-            let value = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+        ensure!(
+            place.epoch_iterations == config.learning.epoch_iterations,
+            "--from-checkpoint {}: an epoch had {} iterations and has {}: go on with the same images",
+            path.display(),
+            place.epoch_iterations.unwrap_or_default(),
+            config.learning.epoch_iterations.unwrap_or_default()
+        );
+        let (before, now) = (&place.settings, settings(config));
+        let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+        for name in names {
+            let value = |of: &BTreeMap<String, String>| {
+                of.get(name).filter(|text| !text.is_empty()).cloned().unwrap_or_else(|| "none".to_owned())
+            };
+            let (before, now) = (value(before), value(&now));
             ensure!(
-                *before == now,
-                "--from-checkpoint {}: --{name} was {} and is {}: go on with the options of the run that wrote it",
-                path.display(),
-                value(before),
-                value(&now)
+                before == now,
+                "--from-checkpoint {}: --{name} was {before} and is {now}: go on with the options of the run that wrote it",
+                path.display()
             );
         }
         Ok(place)
@@ -91,7 +106,7 @@ impl Place {
 }
 
 /// What decides what a step computes.
-fn settings(config: &TrainConfig) -> Vec<(String, String)> {
+fn settings(config: &TrainConfig) -> BTreeMap<String, String> {
     let is_fixed = |name: &str| match name {
         // It ends where they do.
         "iters" | "epochs" => config.learning.course == LearningRateCourse::Cosine,
@@ -102,9 +117,9 @@ fn settings(config: &TrainConfig) -> Vec<(String, String)> {
 }
 
 /// Takes what the update keeps from the file that the model was made of.
-pub fn restore(step: &Step, config: &TrainConfig) -> Result<()> {
-    for (name, tensor) in state(step, config)? {
-        let saved = step.model.beside.of_training.get(name);
+pub fn restore(step: &Step, saved: &HashMap<String, Tensor>) -> Result<()> {
+    for (name, tensor) in state(step)? {
+        let saved = saved.get(name);
         let saved = saved.with_context(|| format!("--from-checkpoint: the file has no {name}"))?;
         ensure!(
             saved.size() == tensor.size(),
@@ -124,9 +139,10 @@ pub fn save(step: &Step, session: &Session, config: &TrainConfig, place: Place, 
     agreement::take_those_of_rank_0(step.model.statistics(), session.world)?;
     let iteration = place.iteration;
     if session.world.rank() == 0 {
-        let place = Place { ranks: session.world.ranks(), settings: settings(config), ..place };
+        let epoch_iterations = config.learning.epoch_iterations;
+        let place = Place { ranks: session.world.ranks(), settings: settings(config), epoch_iterations, ..place };
         let place = Tensor::from_slice(&serde_json::to_vec(&place)?);
-        let state = state(step, config)?.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
+        let state = state(step)?.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
         let of_training = state.chain([(PLACE.to_owned(), place.f_to_kind(Kind::Uint8)?)]).collect();
         checkpoint::save(path, &step.model.tensors, &Beside { batches, of_training })?;
     }
@@ -136,20 +152,8 @@ pub fn save(step: &Step, session: &Session, config: &TrainConfig, place: Place, 
 }
 
 /// What the update keeps.
-///
-/// # Errors
-///
-/// Where a checkpoint would not be all that is kept.
-pub fn state(step: &Step, config: &TrainConfig) -> Result<Vec<(&'static str, Tensor)>> {
-    let Some(state) = step.exchange.state() else {
-        bail!(
-            "checkpoints are of --kv-store ring without --gradient-compression by codes, not of {} with {}: others keep values on \
-             servers and ranks: leave out --checkpoint",
-            config.kv_store.kv_store,
-            config.gradient_compression
-        );
-    };
-    Ok(state)
+fn state(step: &Step) -> Result<Vec<(&'static str, Tensor)>> {
+    step.exchange.state().context("a checkpoint of an exchange that keeps more than rank 0 has")
 }
 
 /// Random numbers of the steps after `iteration`, which are dropout's: the same whether training went on or was taken up.

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use ringmark_input::dataset::Dataset;
 use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::learning::{EpochEnd, Validation};
@@ -20,7 +21,6 @@ use crate::data::deal::{Deal, Receiver};
 use crate::data::images::Images;
 use crate::job::heartbeat;
 use crate::job::session::Session;
-use crate::job::world::World;
 use crate::measure::step_timer::Sample;
 use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
@@ -43,14 +43,19 @@ pub struct Epochs {
 
 impl Epochs {
     /// Of a run that begins at `place`.
-    pub fn new(config: &TrainConfig, world: &World, place: &Place) -> Result<Epochs> {
+    pub fn new(config: &TrainConfig, session: &Session, place: &Place) -> Result<Epochs> {
         let validation = match config.learning.validate.source() {
-            DataSource::Images(files) => Some(deal(files, config, world).context("--validate")?),
+            DataSource::Images(files) => Some(deal(files, config, session).context("--validate")?),
             DataSource::Synthetic => None,
             DataSource::Batch(file) => bail!("--validate {}: name image files, not one batch", file.display()),
         };
+        // Data that do not suit are better refused now than at the end of an epoch.
+        let try_out = |deal: &Deal| start(deal.clone(), config, session).map(drop);
+        validation.as_ref().map(try_out).transpose().context("--validate")?;
+        // Ranks that do not wait for each other have no end of an epoch in common.
+        let meet = !config.kv_store.kv_store.is_asynchronous();
         Ok(Epochs {
-            iterations: config.learning.epoch_iterations,
+            iterations: config.learning.epoch_iterations.filter(|_| meet),
             validation,
             ends: place.epochs.clone(),
             losses: place.losses.iter().map(|loss| loss.unwrap_or(f64::NAN)).collect(),
@@ -105,10 +110,43 @@ impl Epochs {
 }
 
 /// Deals the images of `files` out to the ranks, in even parts; all call this together.
-pub fn deal(files: &[PathBuf], config: &TrainConfig, world: &World) -> Result<Deal> {
+///
+/// # Errors
+///
+/// Where they cannot be read, or are not those of rank 0.
+pub fn deal(files: &[PathBuf], config: &TrainConfig, session: &Session) -> Result<Deal> {
+    let world = session.world;
+    let dataset = Dataset::open(files)?;
+    let items = dataset.length().map_or_else(|| "records in turn".to_owned(), |items| format!("{items} images"));
+    let all = world.gather_text(&format!("{}: {items}", dataset.what()));
+    let own = &all[world.rank() as usize];
+    ensure!(
+        own == &all[0],
+        "rank {} on host {} finds {own}, and rank 0 {}: give every host the same files",
+        world.rank(),
+        world.host(),
+        all[0]
+    );
     let receiver = Receiver { rank: world.rank(), ranks: world.ranks(), images: config.batch_size };
     let longest = |steps: u64| world.gather(&[steps as f64]).concat().into_iter().fold(0.0, f64::max) as u64;
-    Deal::open(files, receiver, longest)
+    Deal::new(dataset, receiver, longest)
+}
+
+/// Begins to read the images that this rank predicts.
+fn start(deal: Deal, config: &TrainConfig, session: &Session) -> Result<Images> {
+    let world = session.world;
+    let layout = config.layout.of(config.dtype, session.own.kind);
+    let part = work_load::part(config, None, world.rank());
+    let request = work_load::request(config, config.learning.validate.source(), layout, part);
+    let images = ImageRequest {
+        deal,
+        config: config.input,
+        threads: session.own.threads,
+        joined: u64::from(config.batch_size) * u64::from(world.ranks()),
+        steps_before: 0,
+        is_validation: true,
+    };
+    Images::start(&request, &images, session.device())
 }
 
 /// Predicts all images once, each rank its part; running statistics are rank 0's.
@@ -117,20 +155,8 @@ fn validate(session: &Session, config: &TrainConfig, model: &PreparedModel, deal
     let started = Instant::now();
     let (world, device) = (session.world, session.device());
     agreement::take_those_of_rank_0(model.statistics(), world)?;
-    let layout = config.layout.of(config.dtype, session.own.kind);
-    let part = work_load::part(config, None, world.rank());
-    let request = work_load::request(config, config.learning.validate.source(), layout, part);
-    let joined = u64::from(config.batch_size) * u64::from(world.ranks());
     let steps = deal.steps();
-    let images = ImageRequest {
-        deal,
-        config: config.input,
-        threads: session.own.threads,
-        joined,
-        steps_before: 0,
-        is_validation: true,
-    };
-    let mut images = Images::start(&request, &images, device)?;
+    let mut images = start(deal, config, session)?;
     let mut predicted = 0;
     let sums = Tensor::f_zeros([3], (Kind::Double, device))?;
     let _no_gradient = tch::no_grad_guard();
@@ -153,12 +179,13 @@ fn validate(session: &Session, config: &TrainConfig, model: &PreparedModel, deal
         let _ = sums.shallow_clone().f_add_(&of_batch)?;
     }
     let mut own = Vec::<f64>::try_from(&sums)?;
-    own.push(predicted as f64);
+    own.extend([predicted as f64, images.used().own.skipped as f64]);
     let all = world.gather(&own);
     let of_all = |number: usize| all.iter().map(|rank| rank[number]).sum::<f64>();
     let of_image = |number: usize| of_all(number) / of_all(3);
     Ok(Validation {
         images: of_all(3) as u64,
+        skipped: of_all(4) as u64,
         loss: Some(of_image(0)).filter(|loss| loss.is_finite()),
         top_1: of_image(1),
         top_5: of_image(2),

@@ -52,7 +52,7 @@ const MOST_LOGGED_ITERATIONS: u32 = 10_000;
 pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
     let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
     let nccl = Some(config.exchange.nccl_algo);
-    let with_nccl_log = config.iterations <= MOST_LOGGED_ITERATIONS;
+    let with_nccl_log = config.iterations <= MOST_LOGGED_ITERATIONS && config.learning.epochs.is_none();
     let of_servers = ExchangeRequest::from(config);
     let body: ServerBody = Box::new(move |world| server::run(&of_servers, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
@@ -64,7 +64,7 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
 fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
     let deal = match config.data.source() {
-        DataSource::Images(files) => Some(epochs::deal(files, config, session.world).context("--data")?),
+        DataSource::Images(files) => Some(epochs::deal(files, config, session).context("--data")?),
         DataSource::Synthetic | DataSource::Batch(_) => None,
     };
     if let (Some(deal), Some(_)) = (&deal, &config.work_load) {
@@ -72,8 +72,8 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
     }
     let config = config.on(session.own.kind);
     let config = &deal.as_ref().map(|deal| config.with_epochs(deal.steps())).unwrap_or(config);
-    config.check_warmup()?;
     let (mut step, division, place) = prepare(config, deal, session)?;
+    config.check_warmup(place.iteration)?;
     let tuning = tune(config, session, &mut step)?;
     let header = header::header(config, label, session, &*step.exchange, division, tuning, place.iteration)?;
     let measured = measure(session, &header, &mut step, &place)?;
@@ -104,7 +104,7 @@ fn prepare(config: &TrainConfig, deal: Option<Deal>, session: &Session) -> Resul
         dtype: config.dtype,
         layout,
     };
-    let model = PreparedModel::new(&recipe, device)?;
+    let mut model = PreparedModel::new(&recipe, device)?;
     let place = match &config.learning.from_checkpoint {
         Some(path) => Place::read(path, &model.beside.of_training, config, world.ranks())?,
         None => Place::default(),
@@ -133,12 +133,10 @@ fn prepare(config: &TrainConfig, deal: Option<Deal>, session: &Session) -> Resul
         is_validation: false,
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
+    let saved = std::mem::take(&mut model.beside.of_training);
     let step = Step::new(config, world.rank(), model, (batches, part.0), exchange)?;
-    if config.learning.checkpoint.is_some() {
-        checkpoint::state(&step, config)?;
-    }
     if config.learning.from_checkpoint.is_some() {
-        checkpoint::restore(&step, config)?;
+        checkpoint::restore(&step, &saved)?;
     }
     Ok((step, division, place))
 }
@@ -160,7 +158,7 @@ fn tune(config: &TrainConfig, session: &Session, step: &mut Step) -> Result<Opti
 fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: &Place) -> Result<Measured> {
     let (config, before) = (&header.config, header.iterations_before);
     let mut progress = Progress::new(session.world, header);
-    let mut epochs = Epochs::new(config, session.world, place)?;
+    let mut epochs = Epochs::new(config, session, place)?;
     let mut paused = Duration::ZERO;
     let first_scale = match step.exchange.loss_scaler() {
         Some(scaler) if before > 0 => scaler.scale.f_double_value(&[])?,
@@ -170,7 +168,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: &Place
     if before > 0 {
         checkpoint::reseed(session, config, before);
     }
-    let mut timer = StepTimer::new(session.device(), first_scale);
+    let mut timer = StepTimer::new(session.device(), before, first_scale);
     let mut samples = Vec::with_capacity(config.iterations as usize);
 
     heartbeat::enter(Stage::Ready);

@@ -4,7 +4,6 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::benchmark::train::record::{RunHeader, Trial, Tuning};
 use ringmark_record::benchmark::{RunLabel, measured_and_warmup};
 use ringmark_record::dimension::units::ImagesPerSecond;
@@ -38,7 +37,7 @@ impl Progress {
         let bar = (stdout().is_terminal() && stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{bar:32} iteration {pos} of {len}, {eta} left")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
-            ProgressBar::new(u64::from(header.config.iterations - iterations_before)).with_style(style)
+            ProgressBar::new(u64::from(header.iterations_to_do())).with_style(style)
         });
         Progress { speaks, images, iterations_before, bar }
     }
@@ -83,7 +82,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
     let RunHeader { config, environment, ranks, .. } = header;
     let label = RunLabel { case: header.case, run: header.run, profile: header.profile };
     let mut lines = environment::title_lines(environment, config.model.facts().title, label);
-    lines.push(training(config));
+    lines.push(training(header));
     lines.extend(header.work_division.as_ref().map(|division| format!("work load: {}", division.text())));
     let exchanged: u64 = header.buckets.iter().map(|bytes| bytes.0).sum();
     lines.push(format!(
@@ -108,13 +107,15 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
     lines
 }
 
-fn training(config: &TrainConfig) -> String {
+fn training(header: &RunHeader) -> String {
+    let RunHeader { config, iterations_before, .. } = header;
+    let before = if *iterations_before == 0 { String::new() } else { format!(" behind {iterations_before}") };
     format!(
-        "batch {} a rank, {} px, {}, {}, {} iterations",
+        "batch {} a rank, {} px, {}, {}, {} iterations{before}",
         config.batch_size,
         config.image_size(),
         config.dtype,
         config.layout,
-        measured_and_warmup(config.iterations - config.warmup, config.warmup)
+        measured_and_warmup(header.iterations_to_do() - config.warmup, config.warmup)
     )
 }

@@ -141,7 +141,7 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
              with --kv-store {store}: the figures are not those of all ranks"
         ));
     }
-    let (wanted, done) = (header.config.iterations - header.iterations_before, end.iterations);
+    let (wanted, done) = (header.iterations_to_do(), end.iterations);
     if done != wanted {
         return Some(format!("{done} of {wanted} iterations were done"));
     }

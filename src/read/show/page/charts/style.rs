@@ -21,8 +21,8 @@ pub struct Style {
     pub shape: usize,
 }
 
-/// Classes of the phases' colours, by their order in an iteration; the style sheet has as many. The first phase, input, came
-/// last.
+/// Classes of the phases' colours; the style sheet has as many. Input has the fifth, so that the others keep the colours that
+/// they had before it.
 const PHASES: [&str; 8] = ["p4", "p0", "p1", "p2", "p3", "p5", "p6", "p7"];
 
 /// Class that gives a phase its colour.

@@ -13,6 +13,7 @@
 //! | [`split`] | where the time of a step goes |
 //! | [`work_load`] | what an uneven division of the batch cost |
 //! | [`scaling_loss`] | where the scaling loss goes |
+//! | [`learning`] | loss and predictions over epochs |
 //! | [`iterations`] | every iteration of every run |
 //! | [`ranks`] | the spread of every rank |
 //! | [`bandwidth`] | all-reduce alone |
@@ -25,6 +26,7 @@ pub mod batch_sizes;
 pub mod environment;
 pub mod headline;
 pub mod iterations;
+pub mod learning;
 pub mod numbers;
 pub mod published_scores;
 pub mod ranks;
@@ -115,6 +117,7 @@ fn section(setting: &Setting, published: bool) -> Section {
     blocks.extend(split::block(setting));
     blocks.extend(work_load::blocks(setting));
     blocks.extend(scaling_loss::block(setting));
+    blocks.extend(learning::block(setting));
     blocks.extend(iterations::blocks(setting));
     blocks.extend(ranks::blocks(setting));
     Section { subject: Subject::Runs, title: setting.title.clone(), note: setting.note.clone(), blocks }

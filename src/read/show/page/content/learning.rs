@@ -1,0 +1,120 @@
+//! What training learned, where it went by epochs of images that were read: loss and predictions over iterations.
+
+use ringmark_record::benchmark::train::learning::EpochEnd;
+
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
+use crate::read::show::page::charts::scale::ScaleKind;
+use crate::read::show::page::charts::style::Style;
+use crate::read::show::page::content::series::Setting;
+use crate::read::show::page::document::{Block, Column, Row, Table};
+
+const NOTE: &str = "At the end of every epoch: the mean loss of its joined batches, and what was predicted of the images of \
+                    --validate, which were not trained with. With label smoothing the training loss cannot come to 0.";
+
+/// Epochs of one run.
+struct Course<'a> {
+    name: String,
+    style: Style,
+    ends: &'a [EpochEnd],
+}
+
+/// `None` where no run went by epochs.
+pub fn block(setting: &Setting) -> Option<Block> {
+    let courses: Vec<Course> = courses(setting);
+    let chart = |title: &str, unit: &str, value: &dyn Fn(&EpochEnd) -> Option<f64>| {
+        let series: Vec<LineSeries> = courses.iter().filter_map(|course| line(course, title, value)).collect();
+        let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
+        (!series.is_empty()).then(|| {
+            Chart::Lines(LineChart {
+                title: title.to_owned(),
+                description: series.iter().filter_map(last).collect::<Vec<_>>().join("; "),
+                x: Axis::new("iteration", ScaleKind::Linear),
+                y: Axis::new(unit, ScaleKind::Linear),
+                series,
+                y_ends: [None, None],
+                ideal_name: "",
+                shades: Vec::new(),
+                shade_name: "",
+                are_named_at_their_ends: true,
+            })
+        })
+    };
+    let charts = [
+        chart("Training loss", "cross entropy", &|end| end.loss),
+        chart("Validation loss", "cross entropy", &|end| end.validation?.loss),
+        chart("Top-1", "%", &|end| Some(100.0 * end.validation?.top_1)),
+    ];
+    let charts: Vec<Chart> = charts.into_iter().flatten().collect();
+    let charts = charts.chunks(2).map(<[Chart]>::to_vec).collect();
+    (!courses.is_empty()).then(|| Block { charts, table: Some(table(&courses)), ..Block::new("What it learned", NOTE) })
+}
+
+fn courses<'a>(setting: &Setting<'a>) -> Vec<Course<'a>> {
+    let mut courses = Vec::new();
+    for series in &setting.series {
+        let runs = series.group.cases.iter().flat_map(|case| case.runs.iter().map(move |run| (case.case, run)));
+        for (case, run) in runs {
+            let Ok(measured) = &run.outcome else { continue };
+            if measured.epochs.is_empty() {
+                continue;
+            }
+            let number = run.found.name.run;
+            // Lines of one result have its colour only where there are several results.
+            let colour = if setting.series.len() > 1 { series.style.colour } else { courses.len() };
+            courses.push(Course {
+                name: setting.named(series, format!("{case} run {number}")),
+                style: Style { colour, shape: courses.len() },
+                ends: &measured.epochs,
+            });
+        }
+    }
+    courses
+}
+
+/// `None` where no epoch has a value.
+fn line(course: &Course, title: &str, value: &dyn Fn(&EpochEnd) -> Option<f64>) -> Option<LineSeries> {
+    let point = |end: &EpochEnd| {
+        let y = value(end)?;
+        let tip = format!("{}, epoch {}: {title} {y:.4}", course.name, end.epoch);
+        Some(Point { x: f64::from(end.iteration), y, tip, is_doubtful: false })
+    };
+    let points: Vec<Point> = course.ends.iter().filter_map(point).collect();
+    (!points.is_empty()).then(|| LineSeries {
+        name: course.name.clone(),
+        style: course.style,
+        points,
+        dots: Vec::new(),
+        ideal: Vec::new(),
+        is_reference: false,
+    })
+}
+
+/// The last epoch of each run.
+fn table(courses: &[Course]) -> Table {
+    let columns = vec![
+        Column::text("case"),
+        Column::numbers("epochs", ""),
+        Column::numbers("training loss", ""),
+        Column::numbers("validation loss", ""),
+        Column::numbers("top-1", "%"),
+        Column::numbers("top-5", "%"),
+    ];
+    let row = |course: &Course| {
+        let last = course.ends.last()?;
+        let number = |value: Option<f64>, decimals: usize| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
+        };
+        let validation = last.validation;
+        let cells = vec![
+            course.name.clone(),
+            last.epoch.to_string(),
+            number(last.loss, 4),
+            number(validation.and_then(|of| of.loss), 4),
+            number(validation.map(|of| 100.0 * of.top_1), 2),
+            number(validation.map(|of| 100.0 * of.top_5), 2),
+        ];
+        Some(Row { cells, style: Some(course.style), ..Row::default() })
+    };
+    Table { columns, rows: courses.iter().filter_map(row).collect(), bars: None }
+}
