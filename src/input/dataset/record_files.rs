@@ -70,6 +70,11 @@ impl RecordFiles {
         self.files.iter().map(ByteSource::length).sum()
     }
 
+    /// Where they lie.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(ByteSource::name)
+    }
+
     /// How many they are.
     pub fn files(&self) -> usize {
         self.files.len()
