@@ -158,8 +158,7 @@ fn an_image_that_is_none_ends_the_run_or_is_counted() {
     let options = "--iters 3 --batch-size 6 --decode-threads 1";
     let error = resnet(1, &data, options).refused(1);
     assert!(error.contains("dog/broken.jpg"), "{error}");
-    let record =
-        resnet(2, &data, &format!("--iters 3 --batch-size 3 --decode-threads 1 --on-bad-image skip")).finish().sound();
+    let record = resnet(2, &data, "--iters 3 --batch-size 3 --decode-threads 1 --on-bad-image skip").finish().sound();
     let skipped: u64 = of_ranks(&record).iter().map(|rank| rank.skipped).sum();
     assert_eq!(skipped, 3);
     let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");

@@ -19,12 +19,12 @@ use crate::read::extract;
 /// # Errors
 ///
 /// Where the folder holds no such sweep, or one that read images itself.
-pub fn judge(folder: &Path) -> anyhow::Result<Box<dyn Fn(&InputRecord) -> Vec<String>>> {
+pub fn judge(folder: &Path) -> anyhow::Result<impl Fn(&InputRecord) -> Vec<String> + use<>> {
     let demands = demands(folder).map_err(|error| usage(error.context(format!("--against {}", folder.display()))))?;
-    Ok(Box::new(move |record| {
+    Ok(move |record: &InputRecord| {
         let lines = demands.iter().flat_map(|demand| verdict(record, demand));
         lines.map(|line| output::strip_control_characters(&line)).collect()
-    }))
+    })
 }
 
 fn demands(folder: &Path) -> anyhow::Result<Vec<Demand>> {

@@ -35,9 +35,6 @@ pub struct InputRun {
     pub input: InputConfig,
 }
 
-/// What a result of training needs of it, in sentences.
-pub type Judge = Box<dyn Fn(&InputRecord) -> Vec<String>>;
-
 /// `results/<UTC date>T<time>Z_input`, for a command that is given no folder.
 pub fn default_folder(now: SystemTime) -> PathBuf {
     default_out("input", now)
@@ -45,7 +42,10 @@ pub fn default_folder(now: SystemTime) -> PathBuf {
 
 /// Refuses what cannot work before anything starts, then measures. `judge` makes sentences of a result of training, which it
 /// is given before anything starts.
-pub fn run(config: &InputRun, judge: impl FnOnce(&Path) -> anyhow::Result<Judge>) -> anyhow::Result<()> {
+pub fn run<J>(config: &InputRun, judge: impl FnOnce(&Path) -> anyhow::Result<J>) -> anyhow::Result<()>
+where
+    J: Fn(&InputRecord) -> Vec<String>,
+{
     let judge = config.against.as_deref().map(judge).transpose()?;
     let InputRun { launch, out, .. } = config;
     let cases = [config.case()];
@@ -62,12 +62,12 @@ impl InputRun {
 }
 
 /// A run, and what is made of it.
-struct Judged<'a> {
+struct Judged<'a, J> {
     run: &'a InputRun,
-    judge: Option<Judge>,
+    judge: Option<J>,
 }
 
-impl Benchmark for Judged<'_> {
+impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
     type Record = InputRecord;
     type Figures = InputRecord;
     type Follower = Echo;
