@@ -49,7 +49,8 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     for cache in config.cache.caches() {
         for &threads in &record.config.decode_threads.0 {
             let own = pass_of(*cache, threads, &record.config, &source, session)?;
-            session.print(&[format!("# {}, {threads} threads", announced(*cache))]);
+            let plural = if threads == 1 { "" } else { "s" };
+            session.print(&[format!("# {}, {threads} thread{plural}", announced(*cache))]);
             session.print(&lines::test_io(&own, config.batch_size, config.display));
             record.passes.push(InputPass { cache: *cache, threads, hosts: gather(&own, session)? });
         }
