@@ -195,8 +195,16 @@ fn what_cannot_be_measured_is_refused_in_words() {
     let _turn = turn();
     fs::create_dir(&data).expect("made");
     digits(&data, 4);
-    let absent = folder.path().join("absent.rec");
+    let [absent, without_index] = ["absent.rec", "packed.rec"].map(|name| folder.path().join(name));
+    let (status, _, stderr) = run(ringmark("pack").arg(images(folder.path())).arg(&without_index));
+    assert_eq!(status, Some(0), "{stderr}");
+    fs::remove_file(without_index.with_extension("idx")).expect("packed");
     for (data, options, message) in [
+        (
+            &without_index,
+            "",
+            "1 RecordIO file without index, and what is read twice is read by number: make the .idx by",
+        ),
         (&absent, "", "absent.rec cannot be opened"),
         (&data, "", "28 x 28 pixels of 1 channel, and the network takes 32 x 32 of 3"),
         (&data, "--augmentation crop", "which are taken as they are: leave out --augmentation and --resize"),

@@ -67,8 +67,11 @@ impl Images {
     pub fn start(files: &[PathBuf], request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
         let dataset = Arc::new(Dataset::open(files)?);
         let ImageRule { channels, classes, .. } = request.model.facts().images;
-        let recipe = recipe(&images.config, &dataset, request.image_size)?;
-        let items = items(&dataset)?;
+        let recipe = training_recipe(&images.config, &dataset, request.image_size)?;
+        let items = dataset.length().with_context(|| {
+            let what = dataset.what();
+            format!("--data has {what}, which are not read in training yet: make the .idx by `ringmark pack`")
+        })?;
         let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
         let order = Order::new(items, (images.config.shuffle == Switch::On).then_some(seed), share)?;
@@ -165,24 +168,12 @@ impl Images {
     }
 }
 
-/// Items of an epoch.
-///
-/// # Errors
-///
-/// Where they cannot be read by number.
-pub fn items(dataset: &Dataset) -> Result<u64> {
-    dataset.length().with_context(|| {
-        let what = dataset.what();
-        format!("--data has {what}, which are not read in training yet: make the .idx by `ringmark pack`")
-    })
-}
-
-/// What is done to an image of `dataset`. Arrays of pixels are taken as they are.
+/// What is done to an image of `dataset` in training. Arrays of pixels are taken as they are.
 ///
 /// # Errors
 ///
 /// For options about image files where there are none.
-pub fn recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
+pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
     if let Form::Pixels { .. } = dataset.form() {
         let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);

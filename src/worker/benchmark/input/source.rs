@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::{Form, Item};
 use ringmark_input::decode::{self, Decoder};
@@ -17,7 +17,7 @@ use ringmark_record::benchmark::input::record::StoredImages;
 use ringmark_record::dimension::model_facts::ImageRule;
 use ringmark_record::host::memory;
 
-use crate::data::images;
+use crate::data::images::training_recipe;
 use crate::job::heartbeat;
 
 /// Images that are looked at to say how they are stored.
@@ -51,11 +51,14 @@ impl Source {
     pub fn open(config: &InputConfig) -> Result<Source> {
         let DataSource::Images(files) = config.data.source() else { return Err(anyhow!("--data names no images")) };
         let dataset = Arc::new(Dataset::open(files)?);
-        let items = images::items(&dataset)?;
+        let items = dataset.length().with_context(|| {
+            let what = dataset.what();
+            format!("--data has {what}, and what is read twice is read by number: make the .idx by `ringmark pack`")
+        })?;
         let ImageRule { channels, classes, .. } = config.model.facts().images;
         let seed = config.seed as u64;
         let loader = LoaderConfig {
-            recipe: images::recipe(&config.images, &dataset, config.image_size())?,
+            recipe: training_recipe(&config.images, &dataset, config.image_size())?,
             seed,
             channels,
             classes,
