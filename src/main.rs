@@ -21,6 +21,10 @@ fn main() -> ExitCode {
         Command::Bandwidth(options) => {
             options.into_config().and_then(|config| launch::sweep::benchmark::bandwidth::run(&config))
         }
+        Command::Input(options) => {
+            let run = |config| launch::sweep::benchmark::input::run(&config, read::input::judge);
+            options.into_config().and_then(run)
+        }
         Command::Doctor(options) => options.into_config().and_then(|config| launch::doctor::command::run(&config)),
         Command::Extract(options) => read::extract::run(&options.into_config()),
         Command::Check(options) => read::check::run(&options.into_config()),

@@ -41,7 +41,7 @@ fn options<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
 
 fn known() -> BTreeSet<String> {
     let mut known = BTreeSet::new();
-    for command in ["sweep", "score", "bandwidth", "extract", "report", "pack"] {
+    for command in ["sweep", "score", "bandwidth", "input", "extract", "report", "pack"] {
         let (status, help, stderr) = run(&mut ringmark(&format!("{command} --help")));
         assert_eq!(status, Some(0), "{stderr}");
         known.extend(help.split([' ', ',', '\n']).filter(|word| word.starts_with('-')).map(str::to_owned));

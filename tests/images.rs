@@ -14,7 +14,7 @@ use crate::sandbox::{ringmark, run};
 use crate::worker::{AT_ONCE, Finished, Run, apart, checksum, losses};
 
 /// MNIST's arrays of so many images, each of one class, whose pixels follow from their number.
-fn digits(folder: &Path, count: u32) -> (Vec<u8>, Vec<u8>) {
+pub fn digits(folder: &Path, count: u32) -> (Vec<u8>, Vec<u8>) {
     let pixels: Vec<u8> =
         (0..u64::from(count) * 28 * 28).map(|number| (255.0 * safetensors::unit(number).abs()) as u8).collect();
     let labels: Vec<u8> = (0..count).map(|number| (7 * number % 10) as u8).collect();
@@ -46,6 +46,15 @@ pub fn photographs(folder: &Path) -> PathBuf {
         fs::copy(golden.join(name), class.join(name)).expect("copied");
     }
     root
+}
+
+/// A PNG of so many pixels each way, which does not compress.
+pub fn noise(path: &Path, edge: u32) {
+    let pixels: Vec<u8> =
+        (0..3 * edge * edge).map(|number| (255.0 * safetensors::unit(number.into()).abs()) as u8).collect();
+    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path).expect("created")), edge, edge);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels)).expect("written");
 }
 
 fn mlp(ranks: u32, data: &Path, options: &str) -> Run {
@@ -400,13 +409,7 @@ fn waiting_for_input_is_a_phase_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("large");
     fs::create_dir_all(data.join("one")).expect("made");
-    let edge = 2500;
-    let pixels: Vec<u8> =
-        (0..3 * edge * edge).map(|number| (255.0 * safetensors::unit(number.into()).abs()) as u8).collect();
-    let file = File::create(data.join("one/noise.png")).expect("created");
-    let mut encoder = png::Encoder::new(BufWriter::new(file), edge, edge);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels)).expect("written");
+    noise(&data.join("one/noise.png"), 2500);
     let result = folder.path().join("result");
     let options = format!(
         "sweep --cases 1n1g,1n2g --runs 1 --iters 7 --warmup 2 --batch-size 4 --model resnet18 --image-size 32 --device cpu \

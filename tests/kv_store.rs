@@ -153,7 +153,7 @@ fn a_worker_that_fails_before_it_has_pushed_ends_an_asynchronous_job() {
     let script = scripts.path().join("worker.sh");
     // Its batch is missing: it has connected, and the others are to meet it before the first iteration.
     let text = format!(
-        "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && missing='--data /nowhere'\nexec {} \"$@\" $missing\n",
+        "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && missing='--data /nowhere.safetensors'\nexec {} \"$@\" $missing\n",
         worker_program().display()
     );
     fs::write(&script, text).expect("written");

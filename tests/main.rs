@@ -27,6 +27,7 @@ mod habits;
 mod hierarchical;
 mod hostile;
 mod images;
+mod input;
 mod kv_store;
 mod kv_store_cluster;
 mod kv_store_faults;

@@ -41,7 +41,7 @@ fn the_committed_schemas_are_those_of_the_types() {
 }
 
 /// Refuses with the place and the reason.
-fn check(name: &str, document: &Value, what: &str) {
+pub fn check(name: &str, document: &Value, what: &str) {
     let schema = fs::read_to_string(folder().join(format!("{name}.json"))).expect("a schema");
     let schema: Value = serde_json::from_str(&schema).expect("JSON");
     let validator = jsonschema::validator_for(&schema).expect("a sound schema");

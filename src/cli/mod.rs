@@ -5,7 +5,7 @@
 //! | [`diff`] | the command that compares what was written: diff |
 //! | [`generate`] | the commands made of the definitions themselves: completions, man |
 //! | [`json`] | the option that every command with a table has |
-//! | [`launch`] | the commands that start something: sweep, score, bandwidth, doctor |
+//! | [`launch`] | the commands that start something: sweep, score, bandwidth, input, doctor |
 //! | [`pack`] | the command that makes data: pack |
 //! | [`schema`] | the JSON Schema of files and answers |
 //! | [`read`] | the commands that read what was written: extract, check, report, predict |
@@ -26,6 +26,7 @@ use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::bandwidth::BandwidthOptions;
 use crate::cli::launch::config_file;
 use crate::cli::launch::doctor::DoctorOptions;
+use crate::cli::launch::input::InputOptions;
 use crate::cli::launch::score::ScoreOptions;
 use crate::cli::launch::sweep::SweepOptions;
 use crate::cli::pack::PackOptions;
@@ -68,7 +69,7 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
     let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
         Some("bandwidth") => &[habits::OF_LAUNCHER, habits::OF_BANDWIDTH, habits::OF_BOTH],
         Some("pack") => &[habits::OF_PACK],
-        Some("sweep" | "score") => &[habits::OF_LAUNCHER, habits::OF_BOTH],
+        Some("sweep" | "score" | "input") => &[habits::OF_LAUNCHER, habits::OF_BOTH],
         _ => &[],
     };
     habits::with_hint(error, habits, typed)
@@ -83,6 +84,8 @@ pub enum Command {
     Score(Box<ScoreOptions>),
     /// Measure all-reduce or another operation alone, by message size or with a network's gradients, through mpirun, Slurm or Grid Engine
     Bandwidth(Box<BandwidthOptions>),
+    /// Measure reading and decoding of images alone, by number of threads, and whether that feeds the devices of a result
+    Input(Box<InputOptions>),
     /// Check every host: ssh, programs, devices, network; print what is wrong and how to fix it
     Doctor(DoctorOptions),
     /// Turn a folder of logs and records into a table, JSON, CSV and Markdown

@@ -52,7 +52,7 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     let benchmark = found.benchmark(root)?;
     let read = match benchmark {
         BenchmarkKind::Score => SweepRun::read::<ScoreRecord>,
-        BenchmarkKind::Train | BenchmarkKind::Bandwidth => SweepRun::read::<RunRecord>,
+        BenchmarkKind::Train | BenchmarkKind::Bandwidth | BenchmarkKind::Input => SweepRun::read::<RunRecord>,
     };
     let runs = manifest.runs.iter().filter_map(|run| read(root, run.name, &manifest.conditions.options));
     let runs: Vec<SweepRun> = runs.collect();

@@ -110,7 +110,7 @@ pub fn read_any(folder: &Path, warmup: Option<u32>) -> anyhow::Result<AnyExtract
             folder.display()
         ))),
         BenchmarkKind::Score => Ok(AnyExtraction::Scoring(of_scoring(folder, found)?)),
-        BenchmarkKind::Train | BenchmarkKind::Bandwidth => {
+        BenchmarkKind::Train | BenchmarkKind::Bandwidth | BenchmarkKind::Input => {
             Ok(AnyExtraction::Training(of_training(folder, found, warmup)?))
         }
     }

@@ -10,6 +10,7 @@
 //! | [`check`] | the command: whether a result is complete, unedited, by the rules, quotable |
 //! | [`diff`] | the command: two results against each other |
 //! | [`report`] | the command: a page, a picture, or tables with bars, of one result or several |
+//! | [`input`] | what a result of training needs of reading and decoding |
 //! | [`predict`] | the command: larger cases from measured ones, as a band |
 //!
 //! `load` knows neither of the two after it, `analyse` does not know `show`, and none of them knows a command.
@@ -18,6 +19,7 @@ pub mod analyse;
 pub mod check;
 pub mod diff;
 pub mod extract;
+pub mod input;
 pub mod load;
 pub mod predict;
 pub mod report;

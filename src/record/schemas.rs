@@ -3,6 +3,7 @@
 use schemars::{Schema, schema_for};
 
 use crate::benchmark::bandwidth::record::BandwidthRecord;
+use crate::benchmark::input::record::InputRecord;
 use crate::benchmark::score::record::ScoreRecord;
 use crate::benchmark::train::record;
 use crate::manifest::Manifest;
@@ -13,6 +14,7 @@ pub fn schemas() -> Vec<(&'static str, Schema)> {
         ("run_record", record::schema_of_line()),
         ("score_record", schema_for!(ScoreRecord)),
         ("bandwidth_record", schema_for!(BandwidthRecord)),
+        ("input_record", schema_for!(InputRecord)),
         ("manifest", schema_for!(Manifest)),
     ]
 }

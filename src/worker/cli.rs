@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use ringmark_record::benchmark::Profile;
 use ringmark_record::benchmark::bandwidth::config::BandwidthConfig;
+use ringmark_record::benchmark::input::config::InputConfig;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::train::config::TrainConfig;
 use ringmark_record::dimension::case::Case;
@@ -67,6 +68,11 @@ pub enum Benchmark {
         mpirun -np 2 --bind-to none ringmark-worker bandwidth --model resnet50_v1b --wire fp16 --optimizer sgd\n  \
         mpirun -np 8 ringmark-worker bandwidth -b 1G -e 1G --min-busbw 300 --json bandwidth.json")]
     Bandwidth(BandwidthArguments),
+    /// Reading and decoding images without the model: speed by number of threads, from disk and from memory
+    #[command(after_help = "Examples:\n  \
+        ringmark-worker input --data imagenet/train.rec\n  \
+        mpirun -np 4 --map-by node --bind-to none ringmark-worker input --data imagenet/train --decode-threads 8,16")]
+    Input(InputArguments),
 }
 
 /// Options of `ringmark-worker agent`.
@@ -127,6 +133,22 @@ impl BandwidthArguments {
         let config = self.options.apply(BandwidthConfig::default())?;
         config.validate()?;
         config.kv_store.check_servers()?;
+        Ok(config)
+    }
+}
+
+/// Options of `ringmark-worker input`.
+#[derive(Debug, Args)]
+pub struct InputArguments {
+    #[command(flatten)]
+    options: Worker<InputConfig>,
+}
+
+impl InputArguments {
+    /// The validated configuration.
+    pub fn into_config(self) -> Result<InputConfig> {
+        let config = self.options.apply(InputConfig::default())?;
+        config.validate()?;
         Ok(config)
     }
 }

@@ -5,13 +5,14 @@
 //! | [`hosts`] | where and how, the same in all of them |
 //! | [`config_file`] | a sweep as a file: `--config`, `--save-config` |
 //! | [`axes`] | what a sweep varies, the same in every benchmark over axes |
-//! | [`sweep`], [`score`], [`bandwidth`], [`doctor`] | the commands |
+//! | [`sweep`], [`score`], [`bandwidth`], [`input`], [`doctor`] | the commands |
 
 pub mod axes;
 pub mod bandwidth;
 pub mod config_file;
 pub mod doctor;
 pub mod hosts;
+pub mod input;
 pub mod score;
 pub mod servers;
 pub mod sweep;

@@ -83,6 +83,11 @@ impl Mnist {
         self.images.length()
     }
 
+    /// Where the images are.
+    pub fn images(&self) -> &Path {
+        self.images.name()
+    }
+
     /// Where the labels are.
     pub fn labels(&self) -> &Path {
         self.labels.name()

@@ -94,6 +94,18 @@ impl Dataset {
         }
     }
 
+    /// Files that hold the images.
+    pub fn paths(&self) -> Box<dyn Iterator<Item = PathBuf> + '_> {
+        match &self.0 {
+            Kind::Records(files) => Box::new(files.paths().map(Path::to_owned)),
+            Kind::Folder(folder) => {
+                let images = (0..folder.length()).filter_map(|index| folder.image(index));
+                Box::new(images.map(|(name, _)| folder.root().join(name)))
+            }
+            Kind::Mnist(arrays) => Box::new(std::iter::once(arrays.images().to_owned())),
+        }
+    }
+
     /// Reads item `index` into `item`, in the memory that it has.
     pub fn read(&self, index: u64, item: &mut Item) -> Result<()> {
         match &self.0 {

@@ -72,6 +72,11 @@ impl RecordFiles {
         self.files.iter().map(|file| file.length()).sum()
     }
 
+    /// Where they lie.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.name())
+    }
+
     /// How many they are.
     pub fn files(&self) -> usize {
         self.files.len()

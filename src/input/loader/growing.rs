@@ -22,7 +22,7 @@ pub struct Batch {
     pub skipped: Vec<Error>,
 }
 
-/// What threads did, summed over them.
+/// What threads did, summed over them, and whoever takes the batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StageTimes {
     /// Bytes from files.
@@ -31,6 +31,8 @@ pub struct StageTimes {
     pub decode: Duration,
     /// Crop, size and colours, into the batch.
     pub augment: Duration,
+    /// Images put together as a batch, by whoever takes it.
+    pub collate: Duration,
     /// Images that were read.
     pub images: u64,
     /// Bytes of them.
@@ -42,6 +44,7 @@ impl AddAssign for StageTimes {
         self.read += other.read;
         self.decode += other.decode;
         self.augment += other.augment;
+        self.collate += other.collate;
         self.images += other.images;
         self.bytes += other.bytes;
     }

@@ -16,6 +16,7 @@ mod worker;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;
@@ -156,7 +157,10 @@ impl Loader {
         let whole = state.growing.pop_front_if(|growing| growing.is_whole());
         drop(state);
         let growing = whole.context("a thread that decodes has panicked")?;
-        growing.finish(self.shared.config.image_bytes(), self.shared.config.on_bad_image)
+        let started = Instant::now();
+        let batch = growing.finish(self.shared.config.image_bytes(), self.shared.config.on_bad_image);
+        self.shared.state().times.collate += started.elapsed();
+        batch
     }
 
     /// Takes back the memory of a batch that is not needed any more.
@@ -165,7 +169,7 @@ impl Loader {
         self.shared.may_begin.notify_all();
     }
 
-    /// What threads did since the start.
+    /// What threads, and the caller in [`next_batch`](Self::next_batch), did since the start.
     pub fn times(&self) -> StageTimes {
         self.shared.state().times
     }

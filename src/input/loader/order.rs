@@ -34,6 +34,8 @@ pub struct Order {
     /// `None` is the order in which they are stored.
     shuffle: Option<u64>,
     share: Share,
+    /// Steps that come again and again; `None` are all.
+    repeated: Option<u64>,
     /// Of the epochs that were asked for last.
     shuffled: Mutex<Vec<(u64, Arc<[u32]>)>>,
 }
@@ -56,7 +58,12 @@ impl Order {
             share.first + share.images,
             share.joined
         );
-        Ok(Order { items, shuffle, share, shuffled: Mutex::default() })
+        Ok(Order { items, shuffle, share, repeated: None, shuffled: Mutex::default() })
+    }
+
+    /// The first `steps` of it again and again, the very same images: data of which a part is in memory.
+    pub fn repeating(self, steps: u64) -> Order {
+        Order { repeated: Some(steps.max(1)), ..self }
     }
 
     /// Steps of an epoch: the last one is filled up from the epoch's first items, as MXNet's `round_batch` does.
@@ -72,6 +79,7 @@ impl Order {
 
     /// What image `slot` of this rank is in `step`, counted over all epochs.
     pub fn draw(&self, step: u64, slot: u64) -> Draw {
+        let step = self.repeated.map_or(step, |steps| step % steps);
         let (epoch, step) = (step / self.steps(), step % self.steps());
         let place = (step * self.share.joined + self.share.first + slot) % self.items;
         let item = match self.shuffle {
@@ -152,6 +160,22 @@ mod tests {
         assert_eq!(order(4).draw(1, 0), Draw { epoch: 0, item: 12 });
         assert_eq!(order(4).draw(1, 1), Draw { epoch: 0, item: 0 });
         assert_eq!(order(0).draw(2, 1), Draw { epoch: 1, item: 1 });
+    }
+
+    #[test]
+    fn the_first_steps_may_come_again_and_again() {
+        let share = Share { joined: 4, first: 0, images: 4 };
+        let order = || Order::new(103, Some(7), share).expect("a share");
+        let draws = |order: &Order, steps: std::ops::Range<u64>| -> Vec<Draw> {
+            steps
+                .flat_map(|step| (0..4).map(move |slot| (step, slot)))
+                .map(|(step, slot)| order.draw(step, slot))
+                .collect()
+        };
+        let (whole, repeating) = (order(), order().repeating(3));
+        assert_eq!(draws(&repeating, 0..3), draws(&whole, 0..3));
+        assert_eq!(draws(&repeating, 3..6), draws(&whole, 0..3));
+        assert_ne!(draws(&whole, 3..6), draws(&whole, 0..3));
     }
 
     #[test]

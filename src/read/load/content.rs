@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::input::record::InputRecord;
 use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
@@ -91,6 +92,7 @@ pub fn benchmark_of(record: &Path) -> Option<BenchmarkKind> {
         RunRecord::KIND => Some(BenchmarkKind::Train),
         ScoreRecord::KIND => Some(BenchmarkKind::Score),
         BandwidthRecord::KIND => Some(BenchmarkKind::Bandwidth),
+        InputRecord::KIND => Some(BenchmarkKind::Input),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@
 //! | [`train`] | training: forward, backward, exchange of gradients, update |
 //! | [`score`] | inference alone |
 //! | [`bandwidth`] | the exchange alone |
+//! | [`input`] | reading and decoding alone |
 //!
 //! What they share: [`cores`], what a rank gets of its host; [`exchange`], how gradients are exchanged; [`kv_store`], where
 //! they are summed and weights updated; [`image_input`], which images are read and how; [`warning`], what a reader of a record
@@ -17,6 +18,7 @@ pub mod cores;
 pub mod exchange;
 mod hierarchical;
 pub mod image_input;
+pub mod input;
 pub mod kv_store;
 pub mod score;
 pub mod train;
@@ -42,6 +44,8 @@ keyword_enum!(
         Score = "score",
         /// The exchange alone.
         Bandwidth = "bandwidth",
+        /// Reading and decoding alone.
+        Input = "input",
     }
 );
 

@@ -53,6 +53,19 @@ impl Seconds {
     }
 }
 
+/// A whole number with `separator` between its thousands, without a sign: `9,580`.
+pub fn thousands(value: f64, separator: char) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(separator);
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +83,11 @@ mod tests {
         for seconds in [-1e-9, f64::NAN, f64::INFINITY, 1e300] {
             assert!(!Seconds(seconds).is_duration(), "{seconds}");
         }
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!([0.4, 999.6, -1e6].map(|value| thousands(value, ',')), ["0", "1,000", "1,000,000"]);
     }
 
     #[test]

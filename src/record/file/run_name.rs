@@ -48,6 +48,12 @@ pub fn bandwidth_operation(file: &Path) -> Option<Operation> {
     Operation::ALL.iter().copied().find(|operation| bandwidth_files(*operation).iter().any(|file| file == name))
 }
 
+/// Log of `ringmark input`, in its folder.
+pub const INPUT_LOG: &str = "input.log";
+
+/// Its record, beside it.
+pub const INPUT_RECORD: &str = "input.json";
+
 /// What a sweep was asked and how far it is, in its folder: see [`crate::manifest`].
 pub const MANIFEST: &str = "sweep.json";
 

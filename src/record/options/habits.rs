@@ -69,6 +69,7 @@ pub const OF_PACK: &[Habit] = habits![
 
 /// Of whoever types either.
 pub const OF_BOTH: &[Habit] = habits![
+    "--test-io" => "`ringmark input --data FILES` reads and decodes alone",
     "--use-adasum" => "leave it out: an all-reduce adds up, and nothing else",
     "--amp" | "--fp16" | "--use-fp16" | "--use_fp16" => "`--dtype fp16` is mixed precision with a dynamic loss scale",
     "--cycle-time-ms" => "leave it out: there is no cycle, a bucket is exchanged when its last gradient is there",

@@ -5,22 +5,26 @@
 //! |---|---|
 //! | `slow_ranks` | stragglers |
 //! | `hosts` | what else the hosts did |
+//! | `input_hosts` | hosts that read or decode more slowly than the others |
 //! | `iterations` | the times themselves |
 //! | [`observed`] | what they judge by |
 //! | [`thresholds`] | every threshold and its reason |
 
 mod hosts;
+mod input_hosts;
 mod iterations;
 pub mod observed;
 mod slow_ranks;
 mod subject;
 pub mod thresholds;
 
+use crate::benchmark::input::record::InputRecord;
 use crate::benchmark::train::record::RunRecord;
 use crate::benchmark::warning::Warning;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 
 use crate::validity::hosts::{crowded_hosts, heat, memory, other_load, quotas, steal};
+use crate::validity::input_hosts::slow_hosts;
 use crate::validity::iterations::{drift, input, outliers, skipped, steps, wall_clock};
 use crate::validity::observed::Observed;
 use crate::validity::slow_ranks::slow_ranks;
@@ -55,6 +59,15 @@ pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
     }
     found.extend(other_load(seen));
     found.extend(steal(seen));
+    found.sort_by_key(|warning| warning.kind);
+    found
+}
+
+/// Every warning of a run of reading and decoding, the gravest first.
+pub fn input_warnings(record: &InputRecord) -> Vec<Warning> {
+    let InputRecord { ranks, host_use, rank_use, passes, .. } = record;
+    let mut found = host_warnings(&Observed { ranks, host_use, rank_use, iterations: passes.len() as u32 });
+    found.extend(slow_hosts(record));
     found.sort_by_key(|warning| warning.kind);
     found
 }

@@ -54,6 +54,10 @@ pub(super) const GPU_TROUBLE: u64 = 0x8 | 0x20 | 0x40 | 0x80;
 /// A clock that fell by more is named beside a drift.
 pub(super) const CLOCK: f64 = 0.05;
 
+/// A host's rate of images below the hosts' median, from which it is named: equal hosts differ by a few percent, a disk or a link
+/// that fails by half.
+pub(super) const SLOW_INPUT: f64 = 0.2;
+
 /// Efficiency that no cluster has: caches and clocks give small cases a few percent at most, the rest is a base that was
 /// disturbed.
 pub const IMPOSSIBLE_EFFICIENCY: f64 = 1.05;

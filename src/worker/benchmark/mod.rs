@@ -2,6 +2,7 @@
 //! a new one touches this file and [`cli`](crate::cli).
 
 mod bandwidth;
+mod input;
 mod score;
 mod train;
 
@@ -25,6 +26,10 @@ pub fn run(benchmark: Benchmark, launcher: Option<LauncherAddress>) -> Result<()
         Benchmark::Bandwidth(arguments) => {
             let config = arguments.into_config().map_err(usage)?;
             bandwidth::run(&config, launcher)
+        }
+        Benchmark::Input(arguments) => {
+            let config = arguments.into_config().map_err(usage)?;
+            input::run(&config, launcher)
         }
     }
 }

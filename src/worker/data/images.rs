@@ -10,7 +10,7 @@ use ringmark_input::dataset::item::Form;
 use ringmark_input::loader::order::Share;
 use ringmark_input::loader::{Loader, LoaderConfig};
 use ringmark_record::benchmark::exchange::Switch;
-use ringmark_record::benchmark::image_input::RankImageInput;
+use ringmark_record::benchmark::image_input::{ImageInputConfig, RankImageInput};
 use ringmark_record::dimension::image_input::Augmentation;
 use ringmark_record::dimension::layout::Layout;
 use ringmark_record::dimension::model_facts::ImageRule;
@@ -18,7 +18,6 @@ use ringmark_record::dimension::units::{Bytes, Seconds};
 use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
-use crate::data::deal::Deal;
 use crate::data::device_copy::{BatchOnDevice, DeviceCopy};
 
 /// Messages of skipped images that are kept.
@@ -68,7 +67,8 @@ impl Images {
     pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
         let ImageRequest { deal, is_validation, .. } = images;
         let ImageRule { channels, classes, .. } = request.model.facts().images;
-        let recipe = recipe(images, request.image_size)?;
+        let of = if *is_validation { validation_recipe } else { training_recipe };
+        let recipe = of(&images.config, &deal.dataset, request.image_size)?;
         let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
         let shuffle = (images.config.shuffle == Switch::On && !is_validation).then_some(seed);
@@ -172,27 +172,35 @@ impl Images {
     }
 }
 
-/// What is done to an image. Arrays of pixels are taken as they are.
-fn recipe(images: &ImageRequest, image_size: u32) -> Result<Recipe> {
-    let ImageRequest { deal: Deal { dataset, .. }, config, is_validation, .. } = images;
+/// What is done to an image of `dataset` in training. Arrays of pixels are taken as they are.
+///
+/// # Errors
+///
+/// For options about image files where there are none.
+pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
     if let Form::Pixels { .. } = dataset.form() {
-        let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None && !is_validation);
+        let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);
         ensure!(
-            asked.is_none() && (config.resize.is_none() || *is_validation),
+            asked.is_none() && config.resize.is_none(),
             "--data has {}, which are taken as they are: leave out --augmentation and --resize, or give image files",
             dataset.what()
         );
         return Ok(Recipe::training(Augmentation::None, size));
     }
-    let augmentation = config.augmentation.unwrap_or(Augmentation::Imagenet);
-    if *is_validation {
-        return Ok(Recipe::validation(augmentation, size));
-    }
-    let recipe = Recipe::training(augmentation, size);
+    let recipe = Recipe::training(config.augmentation.unwrap_or(Augmentation::Imagenet), size);
     Ok(Recipe {
         resize: config.resize.map_or(recipe.resize, |edge| Resize::ShorterEdge(edge as usize)),
         interpolation: config.interpolation.unwrap_or(recipe.interpolation),
         ..recipe
+    })
+}
+
+/// What is done to an image of `dataset` that is predicted alone.
+fn validation_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
+    let size = image_size as usize;
+    Ok(match dataset.form() {
+        Form::Pixels { .. } => Recipe::training(Augmentation::None, size),
+        Form::Encoded => Recipe::validation(config.augmentation.unwrap_or(Augmentation::Imagenet), size),
     })
 }

@@ -5,11 +5,9 @@
 //! read this. With `--json` alone the figures stand there instead, and messages go to the standard error.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
 use ringmark_record::benchmark::BenchmarkKind;
 use ringmark_record::benchmark::bandwidth::config::{BandwidthConfig, Messages};
 use ringmark_record::benchmark::bandwidth::figures::{self, SizeFigures};
@@ -31,7 +29,8 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::planned::JobFiles;
 use crate::launch::local::out::{absolute_out, default_out};
 use crate::launch::local::print::Printer;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Follower, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::benchmark::echo::Echo;
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::session::{self, SessionConfig};
 use crate::output::Json;
@@ -74,23 +73,6 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     let session = SessionConfig { cases, launch, out, resume: false, repeat: &[], cooldown: Duration::ZERO };
     session::run(session, config)?;
     Ok(())
-}
-
-/// Shows a job's output as it comes.
-pub struct Echo {
-    is_shown: bool,
-}
-
-impl Follower for Echo {
-    fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
-        if !self.is_shown {
-            return Ok(());
-        }
-        let mut output = io::stdout().lock();
-        output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
-    }
-
-    fn finish(&mut self) {}
 }
 
 impl Benchmark for BandwidthSweep {

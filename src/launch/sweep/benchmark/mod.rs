@@ -7,10 +7,14 @@
 //! | [`train`] | the benchmark of training |
 //! | [`score`] | the benchmark of inference |
 //! | [`bandwidth`] | the benchmark of all-reduce alone |
+//! | [`input`] | the benchmark of reading and decoding alone |
+//! | [`echo`] | what shows the output of the last two |
 //! | [`axes_sweep`] | what benchmarks over axes have in common |
 
 pub mod axes_sweep;
 pub mod bandwidth;
+pub mod echo;
+pub mod input;
 pub mod score;
 pub mod train;
 

@@ -1,6 +1,6 @@
 //! Numbers as a reader wants them, and the few sentences' parts that go with them.
 
-use ringmark_record::dimension::units::Seconds;
+use ringmark_record::dimension::units::{self, Seconds};
 
 /// In milliseconds, 2 decimals; what rounds to nothing has no sign.
 pub fn milliseconds(time: Seconds) -> String {
@@ -19,14 +19,7 @@ pub fn big(value: f64) -> String {
 
 /// `9 580`, with a thin space that does not break.
 fn thousands(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(digit);
-    }
+    let text = units::thousands(value, '\u{202f}');
     if value < 0.0 { format!("\u{2212}{text}") } else { text }
 }
 

@@ -1,0 +1,64 @@
+//! Options of `ringmark input`.
+
+use std::path::{self, PathBuf};
+use std::time::SystemTime;
+
+use clap::Args;
+use ringmark_record::benchmark::input::config::InputConfig;
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::options::option_table::{self, Launched};
+use ringmark_record::options::usage::usage;
+
+use crate::cli::launch::config_file::ConfigFileOptions;
+use crate::cli::launch::hosts::{LaunchOptions, Machine};
+use crate::launch::sweep::benchmark::input::{self, InputRun};
+
+const INPUT_EXAMPLES: &str = "\
+Examples:
+  ringmark input --data imagenet/train.rec
+      images/s by threads on this machine, from the disk and from memory, and the time of each stage
+  ringmark input --data /share/imagenet/train.rec --hosts a:8,b:8,c:8,d:8 --against results/rack7
+      all hosts at once, and whether that feeds the GPUs of a sweep with synthetic images
+  ringmark input --data imagenet/train --decode-threads 16 --cache warm --augmentation mxnet-3 --decoder turbojpeg
+      one number of threads, another recipe, another decoder
+  ringmark input --data imagenet/train.rec --batches 200 --cache cold --decode-threads 4
+      MXNet's train_imagenet.py --test-io 1 --data-nthreads 4
+
+Exit status 1 says that it failed or that the doctor found an error, 2 a usage error or that --out is in use.";
+
+/// What may be typed behind `ringmark input`.
+#[derive(Debug, Args)]
+#[command(after_help = INPUT_EXAMPLES)]
+pub struct InputOptions {
+    /// All of it as a file. First, because what is read by another field is not there any more.
+    #[command(flatten)]
+    config_file: ConfigFileOptions,
+    /// Where and how.
+    #[command(flatten)]
+    launch: LaunchOptions,
+    /// Folder for input.log and input.json [default: results/TIME_input]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Say whether this feeds the devices of a training sweep with synthetic images, whose folder this is
+    #[arg(long, value_name = "RESULT")]
+    against: Option<PathBuf>,
+    /// What every host is asked to do.
+    #[command(flatten)]
+    input: Launched<InputConfig>,
+}
+
+impl InputOptions {
+    /// Fills in what was not typed and checks the rest.
+    pub fn into_config(self) -> anyhow::Result<InputRun> {
+        let input = self.input.apply(InputConfig::default())?;
+        input.validate().map_err(usage)?;
+        // Ranks on other hosts start in another folder.
+        let data = input.data.clone().try_map(|file| Ok(path::absolute(file)?)).map_err(usage)?;
+        let input = InputConfig { data, ..input };
+        let mut launch = self.launch.into_config(&Machine::read(DeviceChoice::Cpu))?;
+        let filled_in = option_table::filled_in(&input);
+        launch.save_config = self.config_file.into_saved("input", &launch.hosts, filled_in);
+        let out = self.out.unwrap_or_else(|| input::default_folder(SystemTime::now()));
+        Ok(InputRun { launch, out, against: self.against, input })
+    }
+}

@@ -1,0 +1,25 @@
+//! Shows a job's output as it comes: of benchmarks whose lines are meant for people and programs as they are.
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+
+use crate::launch::sweep::benchmark::Follower;
+
+/// Shows it, or does not.
+pub struct Echo {
+    /// Whether it does: something else may have the standard output.
+    pub is_shown: bool,
+}
+
+impl Follower for Echo {
+    fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        if !self.is_shown {
+            return Ok(());
+        }
+        let mut output = io::stdout().lock();
+        output.write_all(line).and_then(|()| output.flush()).context("cannot write to the standard output")
+    }
+
+    fn finish(&mut self) {}
+}

@@ -1,0 +1,141 @@
+//! The benchmark `input`: reading and decoding alone, one job of one process a host. Standard output is the job's, and what is
+//! added begins with `#`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use ringmark_record::benchmark::BenchmarkKind;
+use ringmark_record::benchmark::input::config::InputConfig;
+use ringmark_record::benchmark::input::record::InputRecord;
+use ringmark_record::dimension::case::Case;
+use ringmark_record::file::run_name::{INPUT_LOG, INPUT_RECORD, RunName};
+use ringmark_record::options::option_table::arguments;
+
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::planned::JobFiles;
+use crate::launch::job::request::ServerRanks;
+use crate::launch::local::out::{absolute_out, default_out};
+use crate::launch::local::print::Printer;
+use crate::launch::sweep::benchmark::echo::Echo;
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::cost::JobCost;
+use crate::launch::sweep::session::{self, SessionConfig};
+
+/// What an input command is asked to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InputRun {
+    /// Where and how.
+    pub launch: LaunchConfig,
+    /// Folder of log and record.
+    pub out: PathBuf,
+    /// Result of training whose need is laid beside it.
+    pub against: Option<PathBuf>,
+    /// What each host is asked to do, but for the place of the record. Paths in it are absolute.
+    pub input: InputConfig,
+}
+
+/// `results/<UTC date>T<time>Z_input`, for a command that is given no folder.
+pub fn default_folder(now: SystemTime) -> PathBuf {
+    default_out("input", now)
+}
+
+/// Refuses what cannot work before anything starts, then measures. `judge` makes sentences of a result of training, which it
+/// is given before anything starts.
+pub fn run<J>(config: &InputRun, judge: impl FnOnce(&Path) -> anyhow::Result<J>) -> anyhow::Result<()>
+where
+    J: Fn(&InputRecord) -> Vec<String>,
+{
+    let judge = config.against.as_deref().map(judge).transpose()?;
+    let InputRun { launch, out, .. } = config;
+    let cases = [config.case()];
+    let session = SessionConfig { cases: &cases, launch, out, resume: false, repeat: &[], cooldown: Duration::ZERO };
+    session::run(session, &Judged { run: config, judge })?;
+    Ok(())
+}
+
+impl InputRun {
+    /// Every host, one process each.
+    fn case(&self) -> Case {
+        Case { nodes: self.launch.hosts.all().len() as u32, gpus_per_node: 1 }
+    }
+}
+
+/// A run, and what is made of it.
+struct Judged<'a, J> {
+    run: &'a InputRun,
+    judge: Option<J>,
+}
+
+impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
+    type Record = InputRecord;
+    type Figures = InputRecord;
+    type Follower = Echo;
+
+    fn kind(&self) -> BenchmarkKind {
+        BenchmarkKind::Input
+    }
+
+    fn printer(&self) -> Printer {
+        Printer { mark: "# ", to_error: false }
+    }
+
+    fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+        let InputRun { out, input, .. } = self.run;
+        let files = JobFiles { log: out.join(INPUT_LOG), record: absolute_out(out)?.join(INPUT_RECORD) };
+        let mut worker = vec![self.kind().to_string()];
+        worker.extend(arguments(&InputConfig { record: Some(files.record.clone()), ..input.clone() }));
+        Ok(vec![JobPlan {
+            title: "input".to_owned(),
+            case: self.run.case(),
+            run: None,
+            threads: None,
+            servers: ServerRanks::default(),
+            files,
+            arguments: worker,
+            cost: JobCost::EQUAL,
+        }])
+    }
+
+    fn conditions(&self, _: PlanContext) -> Option<BTreeMap<String, String>> {
+        None
+    }
+
+    fn start(&self, _: PlanContext) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn announce(&self, job: &JobPlan) -> Option<String> {
+        Some(format!("{}, hosts: {}, log: {}", job.title, job.case.nodes, job.files.log.display()))
+    }
+
+    fn follow(&self, _: &JobPlan, _: SessionProgress) -> Echo {
+        Echo { is_shown: true }
+    }
+
+    fn shows_output(&self) -> bool {
+        true
+    }
+
+    fn figures(&self, record: InputRecord, _: Echo) -> Result<InputRecord, String> {
+        Ok(record)
+    }
+
+    fn check_finished(&self, run: RunName) -> Result<InputRecord, String> {
+        Err(format!("{run} is no run of this benchmark"))
+    }
+
+    fn report(&self, _: &[EndedJob<InputRecord>]) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn finish(&self, _: &[JobPlan], ended: &[EndedJob<InputRecord>], _: bool) -> anyhow::Result<()> {
+        let printer = self.printer();
+        let measured = ended.iter().filter_map(|ended| ended.outcome.figures());
+        for (record, judge) in measured.zip(&self.judge) {
+            judge(record).iter().for_each(|line| printer.line(line));
+        }
+        printer.line(&format!("log and record are in {}", self.run.out.display()));
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! What a run of reading and decoding prints: MXNet's line of `--test-io 1` for rank 0's host, a table of all hosts, and each
+//! host's best.
+
+use crate::benchmark::input::config::PageCache;
+use crate::benchmark::input::pass::{HostPass, InputPass};
+use crate::benchmark::input::record::{Ceiling, InputRecord};
+use crate::dimension::units::{ImagesPerSecond, thousands};
+
+/// The lines of train_imagenet.py (example/image-classification/common/fit.py) with `--test-io 1`, through Python's logging:
+/// the last batch of every `display`, from 0, and images a second over them. One line of all batches where they are fewer.
+pub fn test_io(pass: &HostPass, batch_size: u32, display: u32) -> Vec<String> {
+    let display = (display as usize).min(pass.batches.len()).max(1);
+    let line = |(number, window): (usize, &[_])| {
+        let own = HostPass { batches: window.to_vec(), ..HostPass::default() };
+        let ImagesPerSecond(speed) = own.speed(batch_size)?;
+        let last = (number + 1) * display - 1;
+        Some(format!("INFO:root:Batch [{last}]\tSpeed: {speed:.2} samples/sec"))
+    };
+    pass.batches.chunks_exact(display).enumerate().filter_map(line).collect()
+}
+
+/// One row of the table: name, then figures.
+struct Row([String; 11]);
+
+impl Row {
+    fn of(cells: [&str; 11]) -> Row {
+        Row(cells.map(str::to_owned))
+    }
+
+    fn text(&self, host_width: usize) -> String {
+        let Row([host, cache, threads, speed, of_a_core, rate, disk, read, decode, augment, collate]) = self;
+        let text = format!(
+            "{host:host_width$}  {cache:<8}  {threads:>7}  {speed:>9}  {of_a_core:>8}  {rate:>7}  {disk:>9}  {read:>7}  {decode:>7}  \
+             {augment:>7}  {collate:>7}"
+        );
+        text.trim_end().to_owned()
+    }
+}
+
+/// A row a host and pass: speed, the stages' time of one thread for an image, where the bytes came from.
+pub fn table(record: &InputRecord) -> Vec<String> {
+    let head = [
+        Row::of([
+            "host",
+            "cache",
+            "threads",
+            "images/s",
+            "per core",
+            "MB/s",
+            "from disk",
+            "read",
+            "decode",
+            "augment",
+            "collate",
+        ]),
+        Row::of(["", "", "", "", "", "", "%", "ms", "ms", "ms", "ms"]),
+    ];
+    let width = record.ranks.iter().map(|place| place.host.len()).max().unwrap_or_default().max(4);
+    let mut lines: Vec<String> = head.iter().map(|row| row.text(width)).collect();
+    lines.push("-".repeat(lines.iter().map(String::len).max().unwrap_or_default()));
+    for pass in &record.passes {
+        let rows = pass.hosts.iter().enumerate().map(|(rank, host)| row(record, pass, rank, host).text(width));
+        lines.extend(rows);
+    }
+    lines
+}
+
+fn row(record: &InputRecord, InputPass { cache, threads, .. }: &InputPass, rank: usize, host: &HostPass) -> Row {
+    let number =
+        |value: Option<f64>, decimals: usize| value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"));
+    let speed = host.speed(record.config.batch_size).map(|speed| speed.0);
+    let cores = record.cores.get(rank).copied().unwrap_or(1);
+    let of_a_core = speed.map(|speed| speed / f64::from((*threads).min(cores).max(1)));
+    let [read, decode, augment, collate] = host.stages().map(|stage| format!("{:.3}", stage * 1e3));
+    Row([
+        record.ranks.get(rank).map(|place| place.host.clone()).unwrap_or_default(),
+        cache_text(*cache, host).to_owned(),
+        threads.to_string(),
+        number(speed, 1),
+        number(of_a_core, 1),
+        number(host.megabytes_per_second(), 1),
+        number(host.disk_share().map(|share| share * 100.0), 0),
+        read,
+        decode,
+        augment,
+        collate,
+    ])
+}
+
+/// What the pass was, by where its bytes came from: never what it only was to be.
+fn cache_text(asked: PageCache, host: &HostPass) -> &'static str {
+    match (asked, host.cache()) {
+        (PageCache::Cold, Some(PageCache::Cold)) => "cold",
+        (PageCache::Warm, Some(PageCache::Warm)) => "warm",
+        (_, None) if host.disk_share().is_none() => "unknown",
+        (PageCache::Cold, _) => "not cold",
+        (PageCache::Warm, _) => "not warm",
+    }
+}
+
+/// Each host's best, from memory and from the disk; and which passes were not what they were to be.
+pub fn ceilings(record: &InputRecord) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (rank, place) in record.ranks.iter().enumerate() {
+        let cores = record.cores.get(rank).copied().unwrap_or(1);
+        let with = |Ceiling { threads, speed, .. }: Ceiling| {
+            let plural = if threads == 1 { "" } else { "s" };
+            format!("{} images/s with {threads} thread{plural}", thousands(speed.0, ','))
+        };
+        let warm = record.ceiling(rank, PageCache::Warm).map(|warm| format!("from memory {}", with(warm)));
+        let of_a_core = record.busiest(rank).map(|(busiest, ImagesPerSecond(speed))| {
+            format!("{speed:.0} images/s of a core with {} of {cores}", busiest.threads.min(cores))
+        });
+        let cold = record.ceiling(rank, PageCache::Cold).map(|cold| {
+            let rate = cold.pass.megabytes_per_second().unwrap_or_default();
+            format!("from the disk {}, {rate:.1} MB/s", with(cold))
+        });
+        let all: Vec<String> = [warm, of_a_core, cold].into_iter().flatten().collect();
+        if !all.is_empty() {
+            lines.push(format!("host {}: {}", place.host, all.join("; ")));
+        }
+        lines.extend(unlike(record, rank).map(|why| format!("host {}: {why}", place.host)));
+        let most = record.passes.iter().map(|pass| pass.threads).max().unwrap_or_default();
+        if most > cores {
+            let plural = if cores == 1 { "core" } else { "cores" };
+            lines.push(format!("host {}: {most} threads take turns on its {cores} {plural}", place.host));
+        }
+    }
+    lines
+}
+
+/// Why figures of host `rank` are not from where they were to be, once for the disk and once for memory.
+fn unlike(record: &InputRecord, rank: usize) -> impl Iterator<Item = String> {
+    let of = move |cache: PageCache| {
+        let passes = record.passes.iter().filter(move |pass| pass.cache == cache);
+        let shares: Vec<Option<f64>> = passes
+            .filter_map(|pass| pass.hosts.get(rank))
+            .filter(|host| host.cache() != Some(cache))
+            .map(HostPass::disk_share)
+            .collect();
+        let known: Vec<f64> = shares.iter().copied().flatten().collect();
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let least = known.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = known.iter().copied().fold(0.0, f64::max);
+        match (shares.is_empty(), known.is_empty(), cache) {
+            (true, ..) => None,
+            (_, true, _) => Some(
+                "where the bytes came from is not known: the kernel does not count them (/proc/self/io), so that no figure is of \
+                 a cold or a warm page cache"
+                    .to_owned(),
+            ),
+            (.., PageCache::Cold) => Some(format!(
+                "not cold, {} of the bytes came from the disk: the files lie in memory (tmpfs), or the kernel kept their pages, \
+                 as those that another program maps",
+                percent(least)
+            )),
+            (.., PageCache::Warm) => Some(format!(
+                "not warm, {} of the bytes came from the disk: memory is too small for them, or others need it",
+                percent(most)
+            )),
+        }
+    };
+    [PageCache::Cold, PageCache::Warm].into_iter().filter_map(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmark::input::record::tests::{host_pass, record};
+    use crate::dimension::units::{Bytes, Seconds};
+
+    #[test]
+    fn mxnet_s_line_is_its_own() {
+        let pass = HostPass {
+            batches: vec![Seconds(0.5), Seconds(1.5), Seconds(1.0), Seconds(1.0), Seconds(9.0)],
+            ..HostPass::default()
+        };
+        // 2 x 32 images in 2 s; the last batch waits for another that never comes, as in fit.py.
+        let lines = ["INFO:root:Batch [1]\tSpeed: 32.00 samples/sec", "INFO:root:Batch [3]\tSpeed: 32.00 samples/sec"];
+        assert_eq!(test_io(&pass, 32, 2), lines);
+        assert_eq!(test_io(&pass, 130, 20), ["INFO:root:Batch [4]\tSpeed: 50.00 samples/sec"]);
+        assert_eq!(test_io(&HostPass::default(), 32, 20), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_row_says_what_the_pass_was() {
+        let mut record = record(&[("a", &[250.0, 480.0], 300.0)]);
+        record.passes[2].hosts[0].from_disk = Some(Bytes(6_400_000));
+        let lines = table(&record);
+        let cells: Vec<Vec<&str>> = lines[3..].iter().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(cells[0], ["a", "cold", "4", "300.0", "75.0", "30.0", "100", "0.100", "2.000", "0.500", "0.001"]);
+        assert_eq!(cells[1], ["a", "warm", "1", "250.0", "250.0", "25.0", "0", "0.100", "2.000", "0.500", "0.001"]);
+        assert_eq!(cells[2][..4], ["a", "not", "warm", "2"]);
+        assert_eq!(
+            ceilings(&record),
+            [
+                "host a: from memory 250 images/s with 1 thread; 250 images/s of a core with 1 of 4; from the disk 300 images/s with \
+                 4 threads, 30.0 MB/s",
+                "host a: not warm, 50 % of the bytes came from the disk: memory is too small for them, or others need it",
+            ]
+        );
+        record.cores = vec![1];
+        record.passes.truncate(1);
+        record.passes[0].hosts[0] = host_pass(300.0, false);
+        let lines = ceilings(&record);
+        assert!(lines[0].starts_with("host a: not cold, 0 % of the bytes came from the disk: "), "{lines:?}");
+        assert_eq!(lines[1], "host a: 4 threads take turns on its 1 core");
+        record.passes[0].hosts[0].from_disk = None;
+        assert!(ceilings(&record)[0].contains("is not known"), "{:?}", ceilings(&record));
+        assert!(table(&record)[3].contains("unknown"));
+    }
+}

@@ -1,0 +1,255 @@
+//! The record of a run of reading and decoding: one JSON document with the time of every batch on every host. Writer and
+//! parser, and what a host's best is.
+
+use std::io::{BufRead, Write};
+
+use anyhow::{bail, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::benchmark::Record;
+use crate::benchmark::input::config::{InputConfig, PageCache};
+use crate::benchmark::input::pass::{HostPass, InputPass};
+use crate::benchmark::warning::Warning;
+use crate::dimension::image_input::Augmentation;
+use crate::dimension::units::{ImagesPerSecond, Seconds};
+use crate::file::schema;
+use crate::host::environment::{Environment, RankPlace};
+use crate::host::resource_use::{HostUse, RankUse};
+
+/// Version of this file format.
+pub const SCHEMA: u32 = 1;
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InputRecord {
+    /// Always `ringmark-input`.
+    pub kind: String,
+    /// Version of the format.
+    pub schema: u32,
+    /// Start, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// What was asked.
+    pub config: InputConfig,
+    /// Where rank 0 ran.
+    pub environment: Environment,
+    /// One a host.
+    pub ranks: Vec<RankPlace>,
+    /// Cores that each may use, by rank.
+    pub cores: Vec<u32>,
+    /// `2 RecordIO files with index`.
+    pub what: String,
+    /// Images in it.
+    pub items: u64,
+    /// How they are stored; `None` of arrays of pixels.
+    pub stored: Option<StoredImages>,
+    /// What was done to each.
+    pub augmentation: Augmentation,
+    /// Library that decoded JPEG, with its version.
+    pub decoder: String,
+    /// In the order in which they ran.
+    pub passes: Vec<InputPass>,
+    /// What every host did meanwhile.
+    pub host_use: Vec<HostUse>,
+    /// What every rank did meanwhile.
+    pub rank_use: Vec<RankUse>,
+    /// What a reader of the figures should know.
+    pub warnings: Vec<Warning>,
+    /// Why the run is not valid; `None` for a sound one.
+    pub failure: Option<String>,
+}
+
+/// Images as they are stored: means over some of them, evenly apart.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StoredImages {
+    /// How many were looked at.
+    pub looked_at: u64,
+    /// Bytes of one.
+    pub bytes: f64,
+    /// Pixels of one.
+    pub pixels: f64,
+    /// Pixels of its shorter edge.
+    pub shorter_edge: f64,
+    /// Longer edge over shorter edge.
+    pub aspect: f64,
+}
+
+/// A host's best.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ceiling<'a> {
+    /// Threads with which it was reached.
+    pub threads: u32,
+    /// Images of the host.
+    pub speed: ImagesPerSecond,
+    /// The pass.
+    pub pass: &'a HostPass,
+}
+
+impl InputRecord {
+    /// Of host `rank`, the passes that were what they were to be, with their threads.
+    fn passes_of(&self, rank: usize, cache: PageCache) -> impl Iterator<Item = Ceiling<'_>> {
+        let passes = self.passes.iter().filter(move |pass| pass.cache == cache);
+        passes.filter_map(move |InputPass { threads, hosts, .. }| {
+            let pass = hosts.get(rank).filter(|host| host.cache() == Some(cache))?;
+            Some(Ceiling { threads: *threads, speed: pass.speed(self.config.batch_size)?, pass })
+        })
+    }
+
+    /// The fastest pass of host `rank`; `None` where no pass was cold, or warm.
+    pub fn ceiling(&self, rank: usize, cache: PageCache) -> Option<Ceiling<'_>> {
+        self.passes_of(rank, cache).max_by(|one, other| one.speed.0.total_cmp(&other.speed.0))
+    }
+
+    /// The warm pass of host `rank` with as many threads as it has cores, or the nearest number below; of more threads the
+    /// smallest. Images/s of a core are its speed over its threads, or the cores where those are fewer.
+    pub fn busiest(&self, rank: usize) -> Option<(Ceiling<'_>, ImagesPerSecond)> {
+        let cores = *self.cores.get(rank)?;
+        let within = |ceiling: &Ceiling| ceiling.threads <= cores;
+        let most = self.passes_of(rank, PageCache::Warm).filter(within).max_by_key(|ceiling| ceiling.threads);
+        let least = || self.passes_of(rank, PageCache::Warm).min_by_key(|ceiling| ceiling.threads);
+        let ceiling = most.or_else(least)?;
+        Some((ceiling, ImagesPerSecond(ceiling.speed.0 / f64::from(ceiling.threads.min(cores).max(1)))))
+    }
+
+    /// Writes the document and a newline.
+    pub fn write(&self, output: impl Write) -> anyhow::Result<()> {
+        schema::write_document(self, output)
+    }
+}
+
+impl Record for InputRecord {
+    const KIND: &'static str = "ringmark-input";
+
+    fn read(input: impl BufRead) -> anyhow::Result<InputRecord> {
+        let record: InputRecord = schema::read_document(input, InputRecord::KIND, SCHEMA, "record of input")?;
+        let ranks = record.ranks.len();
+        ensure!(record.cores.len() == ranks, "cores of {} hosts, where {ranks} ran", record.cores.len());
+        for InputPass { cache, threads, hosts } in &record.passes {
+            ensure!(hosts.len() == ranks, "{cache} with {threads} threads: {} hosts, where {ranks} ran", hosts.len());
+            if let Some(time) = hosts.iter().flat_map(|host| &host.batches).find(|time| !time.is_duration()) {
+                bail!("{cache} with {threads} threads: a batch of {time}, which is no duration");
+            }
+        }
+        Ok(record)
+    }
+
+    fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    fn ranks(&self) -> &[RankPlace] {
+        &self.ranks
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure.clone()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::dimension::device::DeviceKind;
+    use crate::dimension::units::Bytes;
+
+    /// One batch of 128 images of 100 kB at this rate, from the disk or from memory.
+    pub(crate) fn host_pass(speed: f64, from_disk: bool) -> HostPass {
+        HostPass {
+            batches: vec![Seconds(128.0 / speed)],
+            images: 128,
+            bytes: Bytes(12_800_000),
+            from_disk: Some(Bytes(if from_disk { 12_800_000 } else { 0 })),
+            read: Seconds(0.0128),
+            decode: Seconds(0.256),
+            augment: Seconds(0.064),
+            collate: Seconds(0.000_128),
+            ..HostPass::default()
+        }
+    }
+
+    /// A host of 4 cores for each list of speeds: warm with 1, 2, 4, .. threads; cold with 4 at the last of them.
+    pub(crate) fn record(hosts: &[(&str, &[f64], f64)]) -> InputRecord {
+        let place = |(rank, (host, ..)): (usize, &(&str, &[f64], f64))| RankPlace {
+            rank: rank as u32,
+            local_rank: 0,
+            host: (*host).to_owned(),
+            device: DeviceKind::Cpu,
+            device_name: "processor".to_owned(),
+            threads: 1,
+            process: 100,
+        };
+        let warm = |power: usize| InputPass {
+            cache: PageCache::Warm,
+            threads: 1 << power,
+            hosts: hosts.iter().map(|(_, speeds, _)| host_pass(speeds[power], false)).collect(),
+        };
+        let cold = InputPass {
+            cache: PageCache::Cold,
+            threads: 4,
+            hosts: hosts.iter().map(|(.., cold)| host_pass(*cold, true)).collect(),
+        };
+        InputRecord {
+            kind: InputRecord::KIND.to_owned(),
+            schema: SCHEMA,
+            started: Seconds(1.5),
+            config: InputConfig { data: Some("a.rec".to_owned()).into(), ..InputConfig::default() },
+            environment: Environment::default(),
+            ranks: hosts.iter().enumerate().map(place).collect(),
+            cores: vec![4; hosts.len()],
+            what: "1 RecordIO file with index".to_owned(),
+            items: 10_000,
+            stored: Some(StoredImages {
+                looked_at: 128,
+                bytes: 1e5,
+                pixels: 187_500.0,
+                shorter_edge: 375.0,
+                aspect: 4.0 / 3.0,
+            }),
+            augmentation: Augmentation::Imagenet,
+            decoder: "zune-jpeg 0.5".to_owned(),
+            passes: std::iter::once(cold).chain((0..hosts[0].1.len()).map(warm)).collect(),
+            host_use: Vec::new(),
+            rank_use: Vec::new(),
+            warnings: Vec::new(),
+            failure: None,
+        }
+    }
+
+    fn text(record: &InputRecord) -> String {
+        let mut bytes = Vec::new();
+        record.write(&mut bytes).expect("memory takes it");
+        String::from_utf8(bytes).expect("JSON is UTF-8")
+    }
+
+    #[test]
+    fn reads_what_it_writes_and_names_damage() {
+        let record = record(&[("a", &[250.0], 100.0), ("b", &[250.0], 100.0)]);
+        assert_eq!(InputRecord::read(text(&record).as_bytes()).expect("sound"), record);
+        let error =
+            |record: &InputRecord| format!("{:#}", InputRecord::read(text(record).as_bytes()).expect_err("refused"));
+        let mut short = record.clone();
+        short.passes[1].hosts.pop();
+        assert_eq!(error(&short), "warm with 1 threads: 1 hosts, where 2 ran");
+        let mut negative = record.clone();
+        negative.passes[0].hosts[1].batches[0] = Seconds(-1.0);
+        assert!(error(&negative).contains("a batch of -1 s, which is no duration"));
+        assert!(error(&InputRecord { cores: vec![4], ..record }).contains("cores of 1 hosts, where 2 ran"));
+    }
+
+    #[test]
+    fn the_ceiling_is_the_fastest_pass_of_a_host_that_was_what_it_was_to_be() {
+        let mut record = record(&[("a", &[250.0, 480.0, 900.0, 850.0], 300.0)]);
+        let warm = record.ceiling(0, PageCache::Warm).expect("warm passes");
+        assert_eq!((warm.threads, warm.speed), (4, ImagesPerSecond(900.0)));
+        let (busiest, of_a_core) = record.busiest(0).expect("warm passes");
+        assert_eq!((busiest.threads, of_a_core), (4, ImagesPerSecond(225.0)));
+        assert_eq!(record.ceiling(0, PageCache::Cold).map(|cold| cold.speed), Some(ImagesPerSecond(300.0)));
+        // Of 8 threads alone on 4 cores a core's part is a quarter.
+        record.passes.retain(|pass| pass.threads == 8);
+        let (_, ImagesPerSecond(of_a_core)) = record.busiest(0).expect("warm passes");
+        assert!((of_a_core - 850.0 / 4.0).abs() < 1e-9, "{of_a_core}");
+        // One that was to be cold and was not has no ceiling.
+        record.passes[0].cache = PageCache::Cold;
+        assert_eq!((record.ceiling(0, PageCache::Cold), record.busiest(0)), (None, None));
+    }
+}

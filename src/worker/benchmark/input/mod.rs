@@ -1,0 +1,164 @@
+//! Reading and decoding alone, one process a host and all hosts at once: training's own loader with a growing number of
+//! threads, from the disk and from memory, without a network and without a device. MXNet's `--test-io 1`, and what it does not
+//! tell: stages, cores, the page cache. Reads top to bottom.
+
+mod page_cache;
+mod pass;
+mod source;
+
+use anyhow::{Context, Result, ensure};
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::input::config::{InputConfig, PageCache, ThreadCounts};
+use ringmark_record::benchmark::input::lines;
+use ringmark_record::benchmark::input::pass::{HostPass, InputPass};
+use ringmark_record::benchmark::input::record::{InputRecord, SCHEMA};
+use ringmark_record::dimension::device::DeviceChoice;
+use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
+use ringmark_record::validity;
+
+use crate::benchmark::input::pass::Limits;
+use crate::benchmark::input::source::Source;
+use crate::host::facts;
+use crate::job::cores::AskedThreads;
+use crate::job::session::{Request, Session};
+use crate::job::{environment, heartbeat};
+
+/// Runs one host from start to end.
+pub fn run(config: &InputConfig, launcher: Option<LauncherAddress>) -> Result<()> {
+    // libtorch computes nothing here.
+    let threads = AskedThreads { number: Some(1), cores_divided_by: None };
+    let device = DeviceChoice::Cpu;
+    let request = Request { device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
+    Session::run(request, |session| measure(config, session))
+}
+
+/// Measures, prints and writes; why the run does not count, if it does not.
+fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
+    let world = session.world;
+    ensure!(
+        world.local_ranks() == 1,
+        "{} processes on host {}: one has all its cores: start one a host (mpirun --map-by node)",
+        world.local_ranks(),
+        world.host()
+    );
+    heartbeat::enter(Stage::Data);
+    let source = Source::open(config)?;
+    let mut record = empty_record(config, &source, session)?;
+    session.print(&header(&record));
+    let watch = session.start_counters();
+    for cache in config.cache.caches() {
+        for &threads in &record.config.decode_threads.0 {
+            let own = pass_of(*cache, threads, &record.config, &source, session)?;
+            let plural = if threads == 1 { "" } else { "s" };
+            session.print(&[format!("# {}, {threads} thread{plural}", announced(*cache))]);
+            session.print(&lines::test_io(&own, config.batch_size, config.display));
+            record.passes.push(InputPass { cache: *cache, threads, hosts: gather(&own, session)? });
+        }
+    }
+    heartbeat::enter(Stage::Finishing);
+    let counters = session.end_counters(watch)?;
+    (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
+    record.warnings = validity::input_warnings(&record);
+    session.print(&lines::table(&record));
+    session.print(&closing(&record));
+    session.write(config.record.as_deref(), |output| record.write(output))?;
+    Ok(record.failure)
+}
+
+/// One pass on this host; all hosts begin it together.
+fn pass_of(
+    cache: PageCache,
+    threads: u32,
+    config: &InputConfig,
+    source: &Source,
+    session: &Session,
+) -> Result<HostPass> {
+    let limits = Limits::of(cache, config, source);
+    match cache {
+        PageCache::Cold => page_cache::drop_pages(source.dataset.paths())?,
+        PageCache::Warm => source.read_once(config.decode_threads.0.iter().copied().max().unwrap_or(1))?,
+    }
+    heartbeat::enter(Stage::Ready);
+    // Hosts that still make room, or fill it, are not yet load, and those that wait leave their cores alone.
+    session.world.patient_barrier();
+    let measured = pass::measure(source.loader(threads, cache)?, limits);
+    session.world.patient_barrier();
+    measured
+}
+
+/// Every host's pass, by rank.
+fn gather(own: &HostPass, session: &Session) -> Result<Vec<HostPass>> {
+    let texts = session.world.gather_text(&serde_json::to_string(own)?);
+    texts.iter().map(|text| serde_json::from_str(text).context("a host's pass")).collect()
+}
+
+fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Result<InputRecord> {
+    let cores: Vec<u32> =
+        session.world.gather(&[f64::from(facts::cores())]).concat().into_iter().map(|cores| cores as u32).collect();
+    let decode_threads = ThreadCounts(config.decode_threads.of(&cores));
+    let image_size = Some(config.image_size());
+    Ok(InputRecord {
+        kind: InputRecord::KIND.to_owned(),
+        schema: SCHEMA,
+        started: facts::now(),
+        config: InputConfig { decode_threads, image_size, ..config.clone() },
+        environment: session.environment()?,
+        ranks: session.places(),
+        cores,
+        what: source.dataset.what(),
+        items: source.items,
+        stored: source.stored()?,
+        augmentation: source.loader.recipe.augmentation,
+        decoder: source.decoder()?,
+        passes: Vec::new(),
+        host_use: Vec::new(),
+        rank_use: Vec::new(),
+        warnings: Vec::new(),
+        failure: None,
+    })
+}
+
+fn header(record: &InputRecord) -> Vec<String> {
+    let InputRecord { config, environment, ranks, cores, what, items, augmentation, decoder, stored, .. } = record;
+    let length = match config.batches {
+        Some(batches) => format!("{batches} measured"),
+        None => format!("{} s measured", config.seconds),
+    };
+    let mut lines = vec![
+        format!("ringmark {} reading and decoding alone: {items} images of {what}", environment.ringmark_version),
+        format!(
+            "batches of {}, {} px, augmentation {augmentation}, JPEG by {decoder}, scaling {}, shuffle {}",
+            config.batch_size,
+            config.image_size(),
+            config.images.decode_scaling,
+            config.images.shuffle
+        ),
+        format!("each pass {length} + {} batches warm-up, {} batches ahead", config.warmup, config.images.prefetch),
+    ];
+    lines.extend(stored.map(|stored| {
+        format!(
+            "stored: {:.1} kB, {:.0} px shorter edge, {:.2} Mpx (means of {} images)",
+            stored.bytes / 1e3,
+            stored.shorter_edge,
+            stored.pixels / 1e6,
+            stored.looked_at
+        )
+    }));
+    lines.extend(environment::lines(environment, &[]));
+    let hosts = ranks.iter().zip(cores);
+    lines.extend(hosts.map(|(place, cores)| format!("host {}: {}, {cores} cores", place.host, place.device_name)));
+    lines.iter().map(|line| format!("# {line}")).collect()
+}
+
+/// What a pass is to be, before anybody knows what it was.
+fn announced(cache: PageCache) -> &'static str {
+    match cache {
+        PageCache::Cold => "after the files' pages were dropped",
+        PageCache::Warm => "after the images were read once",
+    }
+}
+
+fn closing(record: &InputRecord) -> Vec<String> {
+    let warnings = record.warnings.iter().map(|warning| format!("warning: {}", warning.text));
+    lines::ceilings(record).into_iter().chain(warnings).map(|line| format!("# {line}")).collect()
+}

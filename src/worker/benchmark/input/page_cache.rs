@@ -1,0 +1,51 @@
+//! The kernel's page cache: taking files out of it, and counting what really came from a disk.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use nix::unistd::syncfs;
+use ringmark_record::dimension::units::Bytes;
+
+use crate::job::heartbeat;
+
+/// Asks the kernel to forget the pages of these files. It keeps those that are not written yet, which is why they are written
+/// first, and those that somebody maps; of tmpfs all. [`fetched`] tells.
+pub fn drop_pages(files: impl Iterator<Item = PathBuf>) -> Result<()> {
+    let mut is_synced = false;
+    for path in files {
+        let drop = || -> Result<()> {
+            let file = File::open(&path)?;
+            if !is_synced {
+                syncfs(&file)?;
+            }
+            Ok(posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
+        };
+        drop().with_context(|| format!("pages of {} cannot be dropped", path.display()))?;
+        is_synced = true;
+        heartbeat::count_progress();
+    }
+    Ok(())
+}
+
+/// Bytes that the kernel fetched for this process from a disk or a file server until now; `None` where it does not say.
+pub fn fetched() -> Option<Bytes> {
+    read_bytes(&fs::read_to_string("/proc/self/io").ok()?)
+}
+
+fn read_bytes(counters: &str) -> Option<Bytes> {
+    counters.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.trim().parse().ok()).map(Bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_from_the_disk_is_read_bytes_and_not_rchar() {
+        let counters = "rchar: 4321\nwchar: 0\nsyscr: 7\nsyscw: 0\nread_bytes: 4096\nwrite_bytes: 0\n";
+        assert_eq!(read_bytes(counters), Some(Bytes(4096)));
+        assert_eq!(read_bytes(""), None);
+    }
+}

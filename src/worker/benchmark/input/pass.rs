@@ -1,0 +1,101 @@
+//! One pass: batches of a loader, taken as fast as they come and given back at once.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ringmark_input::loader::Loader;
+use ringmark_record::benchmark::input::config::{InputConfig, PageCache};
+use ringmark_record::benchmark::input::pass::HostPass;
+use ringmark_record::dimension::units::{Bytes, Seconds};
+use ringmark_record::host::heartbeat::Stage;
+
+use crate::benchmark::input::page_cache;
+use crate::benchmark::input::source::Source;
+use crate::job::heartbeat;
+
+/// When a pass begins to count, and when it ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Batches that do not count.
+    warmup: u64,
+    /// It ends with so many that do.
+    batches: u64,
+    /// Or after so long.
+    time: Duration,
+}
+
+impl Limits {
+    /// Of a pass over `source`: a cold one has every image at most once, for the second time it is in memory.
+    pub fn of(cache: PageCache, config: &InputConfig, source: &Source) -> Limits {
+        let once = match cache {
+            PageCache::Cold => source.whole_batches(),
+            PageCache::Warm => u64::MAX,
+        };
+        let asked = config.batches.map_or(u64::MAX, u64::from);
+        let warmup = u64::from(config.warmup).min(once - 1);
+        let time = config.batches.map_or(Duration::from_secs(config.seconds.into()), |_| Duration::MAX);
+        Limits { warmup, batches: asked.min(once - warmup), time }
+    }
+
+    /// Whether more is to be measured; at least one batch is.
+    fn goes_on(&self, batches: usize, elapsed: Duration) -> bool {
+        batches == 0 || ((batches as u64) < self.batches && elapsed < self.time)
+    }
+}
+
+/// Takes batches of `loader`, which has just begun.
+///
+/// # Errors
+///
+/// Where an image is none and that ends the run.
+pub fn measure(mut loader: Loader, limits: Limits) -> Result<HostPass> {
+    let mut number = 0;
+    let mut next = |loader: &mut Loader| -> Result<u64> {
+        number += 1;
+        heartbeat::enter_in(number, Stage::Data);
+        let batch = loader.next_batch()?;
+        let skipped = batch.skipped.len() as u64;
+        loader.give_back(batch);
+        heartbeat::count_progress();
+        Ok(skipped)
+    };
+    for _ in 0..limits.warmup {
+        next(&mut loader)?;
+    }
+    let (before, fetched) = (loader.times(), page_cache::fetched());
+    let start = Instant::now();
+    let (mut last, mut batches, mut skipped) = (start, Vec::new(), 0);
+    while limits.goes_on(batches.len(), last - start) {
+        skipped += next(&mut loader)?;
+        let now = Instant::now();
+        batches.push(Seconds((now - last).as_secs_f64()));
+        last = now;
+    }
+    let (after, fetched_after) = (loader.times(), page_cache::fetched());
+    let of = |before: Duration, after: Duration| Seconds((after - before).as_secs_f64());
+    Ok(HostPass {
+        batches,
+        images: after.images - before.images,
+        skipped,
+        bytes: Bytes(after.bytes - before.bytes),
+        from_disk: fetched.zip(fetched_after).map(|(before, after)| Bytes(after.0 - before.0)),
+        read: of(before.read, after.read),
+        decode: of(before.decode, after.decode),
+        augment: of(before.augment, after.augment),
+        collate: of(before.collate, after.collate),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_ends_with_its_batches_or_its_time_and_has_one() {
+        let limits = Limits { warmup: 0, batches: 3, time: Duration::from_secs(10) };
+        assert!(limits.goes_on(0, Duration::from_secs(99)));
+        assert!(limits.goes_on(2, Duration::from_secs(9)));
+        assert!(!limits.goes_on(3, Duration::ZERO));
+        assert!(!limits.goes_on(1, Duration::from_secs(10)));
+    }
+}
