@@ -309,7 +309,7 @@ fn records_without_an_index_are_read_in_turn() {
     let in_turn = folder.path().join("in_turn.rec");
     fs::rename(folder.path().join("all.rec"), &in_turn).expect("renamed");
     let learn = |ranks: u32, data: &Path, options: &str| {
-        let options = format!("--epochs 2 --lr 0 --batch-size 2 --augmentation none --lr-warmup-iters 0 {options}");
+        let options = format!("--epochs 2 --lr 0 --freeze-batch-norm --batch-size 2 --augmentation none {options}");
         resnet(ranks, data, &options).file("--validate", data).finish()
     };
     let predicted = |ranks: u32, data: &Path| {
