@@ -179,6 +179,11 @@ impl ImageInputConfig {
         *self == ImageInputConfig::default()
     }
 
+    /// The seed of the order in which images come; `None` is the order in which they are stored.
+    pub fn shuffle_seed(&self, seed: u64) -> Option<u64> {
+        (self.shuffle == Switch::On).then_some(seed)
+    }
+
     /// Refuses options about images where none are read.
     ///
     /// # Errors

@@ -9,10 +9,10 @@ use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Form;
 use ringmark_input::loader::order::Share;
 use ringmark_input::loader::{Loader, LoaderConfig};
-use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::benchmark::image_input::{ImageInputConfig, RankImageInput};
 use ringmark_record::dimension::image_input::Augmentation;
 use ringmark_record::dimension::layout::Layout;
+use ringmark_record::dimension::model::Model;
 use ringmark_record::dimension::model_facts::ImageRule;
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use tch::{Device, Kind, Tensor};
@@ -66,27 +66,16 @@ impl Images {
     /// Where the data do not suit the network.
     pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
         let ImageRequest { deal, is_validation, .. } = images;
-        let ImageRule { channels, classes, .. } = request.model.facts().images;
         let of = if *is_validation { validation_recipe } else { training_recipe };
         let recipe = of(&images.config, &deal.dataset, request.image_size)?;
         let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
-        let shuffle = (images.config.shuffle == Switch::On && !is_validation).then_some(seed);
+        let shuffle = images.config.shuffle_seed(seed).filter(|_| !is_validation);
         let threads = images.config.decode_threads.unwrap_or(images.threads);
-        let config = LoaderConfig {
-            recipe,
-            seed,
-            channels,
-            classes,
-            images: request.images.into(),
-            decoder: images.config.decoder,
-            scaling: images.config.decode_scaling,
-            threads: threads as usize,
-            ahead: images.config.prefetch as usize,
-            on_bad_image: images.config.on_bad_image,
-        };
+        let batches = BatchSpec { model: request.model, images: request.images, seed, threads };
+        let config = loader_config(&images.config, recipe, batches);
         let loader = deal.start(share, shuffle, config, images.steps_before)?;
-        let [size, images, channels] = [request.image_size, request.images, channels].map(i64::from);
+        let [size, images, channels] = [request.image_size, request.images, config.channels].map(i64::from);
         let Normalization { mean, standard_deviation } = recipe.normalization;
         let of_channels = |values: [f32; 3]| -> Result<Tensor> {
             Ok(Tensor::from_slice(&values[..channels as usize]).f_to_device(device)?)
@@ -169,6 +158,35 @@ impl Images {
             own,
             skipped: self.messages.clone(),
         }
+    }
+}
+
+/// Whose batches a loader makes, and how.
+pub struct BatchSpec {
+    /// Whose channels and classes.
+    pub model: Model,
+    /// Of a batch.
+    pub images: u32,
+    /// Of what is drawn for an image.
+    pub seed: u64,
+    /// That decode.
+    pub threads: u32,
+}
+
+/// What the loader is asked, in training and where it is measured alone.
+pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSpec) -> LoaderConfig {
+    let ImageRule { channels, classes, .. } = batches.model.facts().images;
+    LoaderConfig {
+        recipe,
+        seed: batches.seed,
+        channels,
+        classes,
+        images: batches.images.into(),
+        decoder: config.decoder,
+        scaling: config.decode_scaling,
+        threads: batches.threads as usize,
+        ahead: config.prefetch as usize,
+        on_bad_image: config.on_bad_image,
     }
 }
 

@@ -56,10 +56,9 @@ impl HostWatch {
             }),
             rank: RankUse { gpu, ..self.rank.until(&rank) },
         };
-        let texts = world.gather_text(&serde_json::to_string(&own)?);
-        let all = texts.iter().map(|text| serde_json::from_str(text)).collect::<Result<Vec<CountersOfRank>, _>>();
+        let all = world.gather_values(&own).context("counters of a rank")?;
         let (hosts, ranks): (Vec<Option<HostUse>>, Vec<RankUse>) =
-            all.context("counters of a rank")?.into_iter().map(|counters| (counters.host, counters.rank)).unzip();
+            all.into_iter().map(|counters| (counters.host, counters.rank)).unzip();
         Ok(CountersOfRun { hosts: hosts.into_iter().flatten().collect(), ranks })
     }
 }

@@ -13,6 +13,8 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Group, Root};
 
 use anyhow::{Context, Result, ensure};
 use ringmark_record::host::heartbeat::{Message, Stage};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::ffi::{cuda, exit};
 use crate::job::memory::NoMemoryLeft;
@@ -284,6 +286,12 @@ impl World {
     /// Every rank's text, in rank order.
     pub fn gather_text(&self, text: &str) -> Vec<String> {
         texts(&self.communicator.borrow(), text)
+    }
+
+    /// The value of every rank, in rank order.
+    pub fn gather_values<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<Vec<T>> {
+        let texts = self.gather_text(&serde_json::to_string(own)?);
+        Ok(texts.iter().map(|text| serde_json::from_str(text)).collect::<serde_json::Result<_>>()?)
     }
 
     /// The text of every process of the job: the ranks, then the servers.

@@ -248,7 +248,12 @@ impl TrainConfig {
 
     /// Steps of an epoch of so many `items` on `ranks` ranks: its last batch is filled up.
     pub fn epoch_steps(&self, items: u64, ranks: u32) -> u64 {
-        items.div_ceil(u64::from(self.batch_size) * u64::from(ranks))
+        items.div_ceil(self.joined_batch(ranks))
+    }
+
+    /// Images of all ranks in an iteration.
+    pub fn joined_batch(&self, ranks: u32) -> u64 {
+        u64::from(self.batch_size) * u64::from(ranks)
     }
 
     /// With what its epochs come to, of so many steps each.

@@ -6,7 +6,7 @@ mod page_cache;
 mod pass;
 mod source;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::input::config::{InputConfig, PageCache, ThreadCounts};
 use ringmark_record::benchmark::input::lines;
@@ -52,7 +52,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
             let plural = if threads == 1 { "" } else { "s" };
             session.print(&[format!("# {}, {threads} thread{plural}", announced(*cache))]);
             session.print(&lines::test_io(&own, config.batch_size, config.display));
-            record.passes.push(InputPass { cache: *cache, threads, hosts: gather(&own, session)? });
+            record.passes.push(InputPass { cache: *cache, threads, hosts: world.gather_values(&own)? });
         }
     }
     heartbeat::enter(Stage::Finishing);
@@ -84,12 +84,6 @@ fn pass_of(
     let measured = pass::measure(source.loader(threads, cache)?, limits);
     session.world.patient_barrier();
     measured
-}
-
-/// Every host's pass, by rank.
-fn gather(own: &HostPass, session: &Session) -> Result<Vec<HostPass>> {
-    let texts = session.world.gather_text(&serde_json::to_string(own)?);
-    texts.iter().map(|text| serde_json::from_str(text).context("a host's pass")).collect()
 }
 
 fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Result<InputRecord> {

@@ -10,14 +10,12 @@ use ringmark_input::dataset::item::{Form, Item};
 use ringmark_input::decode::{self, Decoder};
 use ringmark_input::loader::order::{Order, Share};
 use ringmark_input::loader::{Loader, LoaderConfig};
-use ringmark_record::benchmark::exchange::Switch;
 use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::input::config::{InputConfig, PageCache};
 use ringmark_record::benchmark::input::record::StoredImages;
-use ringmark_record::dimension::model_facts::ImageRule;
 use ringmark_record::host::memory;
 
-use crate::data::images::training_recipe;
+use crate::data::images::{BatchSpec, loader_config, training_recipe};
 use crate::job::heartbeat;
 
 /// Images that are looked at to say how they are stored.
@@ -55,21 +53,11 @@ impl Source {
             let what = dataset.what();
             format!("--data has {what}, and what is read twice is read by number: make the .idx by `ringmark pack`")
         })?;
-        let ImageRule { channels, classes, .. } = config.model.facts().images;
         let seed = config.seed as u64;
-        let loader = LoaderConfig {
-            recipe: training_recipe(&config.images, &dataset, config.image_size())?,
-            seed,
-            channels,
-            classes,
-            images: config.batch_size.into(),
-            decoder: config.images.decoder,
-            scaling: config.images.decode_scaling,
-            threads: 1,
-            ahead: config.images.prefetch as usize,
-            on_bad_image: config.images.on_bad_image,
-        };
-        let shuffle = (config.images.shuffle == Switch::On).then_some(seed);
+        let recipe = training_recipe(&config.images, &dataset, config.image_size())?;
+        let batches = BatchSpec { model: config.model, images: config.batch_size, seed, threads: 1 };
+        let loader = loader_config(&config.images, recipe, batches);
+        let shuffle = config.images.shuffle_seed(seed);
         let mut source = Source { dataset, items, loader, shuffle, warm_batches: 1 };
         let bytes_of_batch = source.mean_bytes()? * source.loader.images as f64;
         let most = WARM_BYTES.min(memory::available().0 / WARM_PART) as f64 / bytes_of_batch.max(1.0);

@@ -68,8 +68,11 @@ impl Epochs {
         self.iterations.is_some_and(|epoch| iteration.is_multiple_of(epoch))
     }
 
-    /// Takes the losses of all `samples`, whose iterations are over; all ranks call this together.
+    /// Takes the losses of all `samples`, whose iterations are over, where they are an epoch's; all ranks call this together.
     fn take(&mut self, session: &Session, header: &RunHeader, samples: &[Sample]) {
+        if self.iterations.is_none() {
+            return;
+        }
         let own: Vec<f64> = samples[self.taken..].iter().map(|sample| sample.loss).collect();
         self.taken = samples.len();
         let all = session.world.gather(&own);
@@ -142,7 +145,7 @@ fn start(deal: Deal, config: &TrainConfig, session: &Session) -> Result<Images> 
         deal,
         config: config.input,
         threads: session.own.threads,
-        joined: u64::from(config.batch_size) * u64::from(world.ranks()),
+        joined: config.joined_batch(world.ranks()),
         steps_before: 0,
         is_validation: true,
     };

@@ -128,7 +128,7 @@ fn prepare(config: &TrainConfig, deal: Option<Deal>, session: &Session) -> Resul
         deal,
         config: config.input,
         threads: session.own.threads,
-        joined: u64::from(config.batch_size) * u64::from(world.ranks()),
+        joined: config.joined_batch(world.ranks()),
         steps_before: place.iteration.into(),
         is_validation: false,
     });

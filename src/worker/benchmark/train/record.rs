@@ -118,10 +118,8 @@ fn iterations(world: &World, samples: &[Sample], before: u32) -> Vec<Iteration> 
 /// Of all ranks; all call it together.
 fn input(world: &World, images: ImagesUsed) -> Result<ImageInputUse> {
     let ImagesUsed { what, items, augmentation, own, skipped } = images;
-    let ranks = world.gather_text(&serde_json::to_string(&own)?);
-    let ranks = ranks.iter().map(|rank| serde_json::from_str(rank)).collect::<serde_json::Result<_>>()?;
-    let skipped = world.gather_text(&skipped.join("\n"));
-    let skipped = skipped.iter().flat_map(|messages| messages.lines()).map(str::to_owned).collect();
+    let ranks = world.gather_values(&own)?;
+    let skipped = world.gather_values(&skipped)?.concat();
     Ok(ImageInputUse { what, items, augmentation, ranks, skipped })
 }
 
