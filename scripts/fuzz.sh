@@ -38,6 +38,7 @@ seeds() {
         result) find results tests/golden -name '*result.json' ;;
         manifest) find results tests/golden -name sweep.json ;;
         bandwidth) find results tests/golden -name bandwidth.json ;;
+        input) find results tests/golden -name input.json ;;
         image) find tests/golden/pixels -name '*.jpg' -o -name 'png_*.png' ;;
     esac
     find "tests/fuzz/seeds/$1" -type f

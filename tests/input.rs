@@ -30,12 +30,17 @@ const IMAGES: u64 = 80;
 
 /// So many files of 12 kB in two classes: each is read whole, and none in the pages of another.
 fn images(folder: &Path) -> PathBuf {
+    images_of(folder, 64)
+}
+
+/// The same of squares with such an edge.
+fn images_of(folder: &Path, pixels: u32) -> PathBuf {
     let data = folder.join("images");
     for class in ["one", "two"] {
         fs::create_dir_all(data.join(class)).expect("made");
     }
     let first = data.join("one/0.png");
-    noise(&first, 64);
+    noise(&first, pixels);
     for number in 1..IMAGES {
         fs::copy(&first, data.join(["one", "two"][number as usize % 2]).join(format!("{number}.png"))).expect("copied");
     }
@@ -119,9 +124,45 @@ fn every_number_of_threads_reads_from_the_disk_and_from_memory() {
     assert_eq!(fs::read_to_string(folder.path().join("out/input.log")).expect("a log").matches("Speed: ").count(), 12);
 
     let error = refused(ringmark("extract").arg(folder.path().join("out")), 1);
-    assert!(error.contains("it holds a result of `ringmark input`, whose table is in its input.log"), "{error}");
+    assert!(error.contains("it holds a result of `ringmark input`, which `ringmark report` shows"), "{error}");
     let error = refused(&mut input(folder.path(), &data, options), 2);
     assert!(error.contains("already holds"), "{error}");
+}
+
+/// Without an index, records come in turn: the same images, a warm pass the first of them again and again.
+#[test]
+fn records_in_turn_are_read_from_the_disk_and_from_memory() {
+    let _turn = turn();
+    let folder = on_a_disk();
+    let packed = folder.path().join("packed.rec");
+    // 16 MB: what the kernel reads ahead of the first record is little of it.
+    let (status, _, stderr) = run(ringmark("pack").arg(images_of(folder.path(), 256)).arg(&packed));
+    assert_eq!(status, Some(0), "{stderr}");
+    fs::remove_file(packed.with_extension("idx")).expect("packed");
+    let options = "--decode-threads 1,2 --batches 50 --warmup 1";
+    let (status, stdout, stderr) = run(&mut input(folder.path(), &packed, options));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let record = record(folder.path());
+    assert_eq!((record.what.as_str(), record.items), ("1 RecordIO file without index", IMAGES));
+    let stored = record.stored.expect("image files");
+    // By bytes evenly apart: of records that are alike every one, but for those at the edges of parts.
+    assert!(
+        stored.looked_at * 10 > IMAGES * 9 && (stored.pixels, stored.shorter_edge) == (65_536.0, 256.0),
+        "{stored:?}"
+    );
+    let batches: Vec<_> = record.passes.iter().map(|pass| (pass.cache, pass.hosts[0].batches.len())).collect();
+    // An epoch has 40 batches of 2, of which one is warm-up.
+    let (cold, warm) = (PageCache::Cold, PageCache::Warm);
+    let once = (IMAGES / 2 - 1).min(50) as usize;
+    assert_eq!(batches, [(cold, once), (cold, once), (warm, 50), (warm, 50)]);
+    let is_on_disk = statfs(folder.path()).expect("it is there").filesystem_type() != TMPFS_MAGIC;
+    for InputPass { cache, hosts, .. } in &record.passes {
+        let host = &hosts[0];
+        assert!(host.bytes.0 > 0 && host.decode.0 > 0.0 && host.read.0 > 0.0, "{host:?}");
+        if is_on_disk && host.from_disk.is_some() {
+            assert_eq!(host.cache(), Some(*cache), "{host:?}");
+        }
+    }
 }
 
 /// What lies in memory cannot be read from a disk, whoever asks for it.
@@ -195,16 +236,8 @@ fn what_cannot_be_measured_is_refused_in_words() {
     let _turn = turn();
     fs::create_dir(&data).expect("made");
     digits(&data, 4);
-    let [absent, without_index] = ["absent.rec", "packed.rec"].map(|name| folder.path().join(name));
-    let (status, _, stderr) = run(ringmark("pack").arg(images(folder.path())).arg(&without_index));
-    assert_eq!(status, Some(0), "{stderr}");
-    fs::remove_file(without_index.with_extension("idx")).expect("packed");
+    let absent = folder.path().join("absent.rec");
     for (data, options, message) in [
-        (
-            &without_index,
-            "",
-            "1 RecordIO file without index, and what is read twice is read by number: make the .idx by",
-        ),
         (&absent, "", "absent.rec cannot be opened"),
         (&data, "", "28 x 28 pixels of 1 channel, and the network takes 32 x 32 of 3"),
         (&data, "--augmentation crop", "which are taken as they are: leave out --augmentation and --resize"),
@@ -316,11 +349,73 @@ fn what_each_case_needs_lies_beside_what_the_host_has() {
         assert!(lines.iter().any(|said| said == line), "{lines:?}");
     }
 
-    let refusal = |folder: &Path| format!("{:#}", read::input::judge(folder).err().expect("refused"));
-    let error = refusal(&sweep(|config| config.data = Some("a.rec".to_owned()).into()).path());
-    assert!(error.contains("read images (--data a.rec), so that its speed may be its input's"), "{error}");
-    let error = refusal(tempfile::tempdir().expect("a folder").path());
+    let empty = tempfile::tempdir().expect("a folder");
+    let error = format!("{:#}", read::input::judge(empty.path()).err().expect("refused"));
     assert!(error.contains("holds no runs"), "{error}");
+}
+
+/// Runs that read images say what a device takes where it was alone, if it did not wait for them.
+#[test]
+fn a_sweep_that_read_images_is_judged_by_its_smallest_case() {
+    let folder = sweep(|config| config.data = Some("a.rec".to_owned()).into());
+    let judge = read::input::judge(&folder.path()).expect("a sweep");
+    let said = |speeds: [f64; 3], line: &str| {
+        let lines = judge(&made(speeds));
+        assert!(lines.iter().any(|said| said == line), "{lines:?}");
+    };
+    said(
+        [600.0, 400.0, 3000.0],
+        "1n1g: input ceiling 3,000 images/s per host: 1 CPU rank needs 1,914; enough: 6 of 8 cores do it",
+    );
+    said(
+        [600.0, 400.0, 3000.0],
+        "1n2g: input ceiling 3,000 images/s per host: 2 CPU ranks need 3,828 (1,914 each, as in 1n1g); 3 more cores or images \
+         stored at 376 px; they trained at 3,828, more than this: on other hosts, or with other images",
+    );
+    said(
+        [600.0, 160.0, 1200.0],
+        "1n2g: 1n1g itself trained at 1,914 images/s a device, which is what the input gives (1,200): what a device takes is not \
+         known; repeat 1n1g with synthetic images",
+    );
+}
+
+/// A result of input lies in a report beside the sweep that it feeds: one chart with both, a verdict for every case.
+#[test]
+fn a_report_shows_ceiling_and_demand() {
+    let (folder, sweep) = (tempfile::tempdir().expect("a folder"), sweep(|_| {}));
+    let own = folder.path().join("rack");
+    fs::create_dir(&own).expect("made");
+    made([600.0, 160.0, 1200.0]).write(File::create(own.join("input.json")).expect("a file")).expect("written");
+    let report = |options: &str| {
+        let (status, stdout, stderr) = run(ringmark("report").arg(&own).arg(sweep.path()).args(words(options)));
+        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+        stdout
+    };
+    let text = report("--format markdown").split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    for line in [
+        "host a: from memory 1,200 images/s with 8 threads; 150 images/s of a core with 8 of 8; from the disk 600 images/s",
+        "| 1n1g | 1,914 | 1,200 | 5 more cores or images stored at 304 px | 600 | a faster disk,",
+        "| 1n2g | 3,828 | 1,200 | 18 more cores | 600 | a faster disk,",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let html = report("--format html");
+    for words in ["decode threads", "1 CPU rank needs 1,914 images/s", "2 CPU ranks need 3,828 images/s"] {
+        assert!(html.contains(words), "{words}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&report("--json -")).expect("JSON");
+    schema::check("report", &json, "the report");
+    let input = &json["results"][0]["input"];
+    assert_eq!(input["hosts"][0]["from_memory"], 1200.0);
+    let verdict = &input["verdicts"][1];
+    assert_eq!((&verdict["label"], &verdict["memory"]["more_cores"]), (&"1n2g".into(), &18.into()));
+    assert_eq!(input["verdicts"][0]["memory"]["stored_edge"], 304);
+    assert!(verdict["trained"].is_null() && verdict["disk"]["is_enough"] == false, "{verdict}");
+
+    // Alone, it has the first screen.
+    let (status, alone, stderr) = run(ringmark("report").arg(&own));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{alone}");
+    assert!(alone.contains("Reading and decoding alone, 1 host: 1 RecordIO file with index"), "{alone}");
 }
 
 /// The command, whole: what it prints behind its table is what the record says of the sweep.

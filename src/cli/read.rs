@@ -110,7 +110,7 @@ Exit status 1 says that figures are not complete: what is not in them, and why, 
 #[derive(Debug, Args)]
 #[command(after_help = REPORT_EXAMPLES)]
 pub struct ReportOptions {
-    /// Folders that `ringmark sweep`, `ringmark score` or `ringmark bandwidth` wrote, or of DLPerf's logs
+    /// Folders that `ringmark sweep`, `score`, `bandwidth` or `input` wrote, or of DLPerf's logs
     #[arg(value_name = "FOLDER", required = true)]
     folders: Vec<PathBuf>,
     /// File for the report [default: the standard output]

@@ -12,7 +12,7 @@ use ringmark_record::options::usage::{UsageError, usage};
 use crate::output::{self, Json};
 use crate::read::analyse::results::ResultFolder;
 use crate::read::extract::{self, AnyExtraction};
-use crate::read::load::{bandwidth, problem};
+use crate::read::load::{bandwidth, input, problem};
 use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::{content, html, json, svg, text};
 
@@ -22,7 +22,7 @@ const WIDTH: usize = 100;
 /// What `ringmark report` is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportConfig {
-    /// Folders of sweeps of training or scoring, and of bandwidth runs.
+    /// Folders of sweeps of training or scoring, and of runs of bandwidth or input.
     pub folders: Vec<PathBuf>,
     /// Where the report goes; `None` is the standard output.
     pub out: Option<PathBuf>,
@@ -114,17 +114,24 @@ pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<Resu
 
 fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
     let bandwidth = bandwidth::find(folder)?;
+    let input = input::find(folder);
     let (command, groups, scoring, shortages, mut problems) = match extract::read_any(folder, warmup) {
         Ok(AnyExtraction::Training(it)) => (it.resume_command, it.groups, Vec::new(), it.shortages, it.problems),
         Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.tables, it.shortages, it.problems),
         Err(error) if error.is::<UsageError>() => return Err(error),
-        // A folder of bandwidth runs alone has no others.
-        Err(_) if !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => Default::default(),
+        // A folder of bandwidth runs, or of input, has no others.
+        Err(_) if input.is_some() || !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => {
+            Default::default()
+        }
         Err(error) => return Err(error),
     };
     problems.extend(bandwidth.problems);
+    let input = input.transpose().unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
     let command = command.map(|command| command.replace(" --resume", ""));
-    Ok(ResultFolder { name, command, groups, scoring, shortages, bandwidth: bandwidth.cases, problems })
+    Ok(ResultFolder { name, command, groups, scoring, shortages, bandwidth: bandwidth.cases, input, problems })
 }
 
 /// As few last parts of each path as distinguish it from all others.

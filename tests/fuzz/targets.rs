@@ -12,6 +12,8 @@ use ringmark::read::analyse::comparison::side::{Side, SideKind};
 use ringmark::read::analyse::comparison::verdicts::ComparedResults;
 use ringmark::read::analyse::comparison::{collectives, pairing, pytorch, training};
 use ringmark::read::analyse::figures;
+use ringmark::read::analyse::input_ceiling;
+use ringmark::read::analyse::input_demand::{Basis, Demand};
 use ringmark::read::analyse::prediction::evidence::Evidence;
 use ringmark::read::analyse::prediction::outlook::Outlook;
 use ringmark::read::analyse::prediction::strategy::Strategy;
@@ -39,10 +41,13 @@ use ringmark_record::benchmark::Record;
 use ringmark_record::benchmark::bandwidth::figures as bandwidth_figures;
 use ringmark_record::benchmark::bandwidth::lines;
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::input::lines as input_lines;
+use ringmark_record::benchmark::input::record::InputRecord;
 use ringmark_record::benchmark::score::config::ScoreConfig;
 use ringmark_record::benchmark::score::record::ScoreRecord;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::dimension::case::Case;
+use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::image_input::{Augmentation, DecoderChoice, Scaling};
 use ringmark_record::dimension::kv_store::KvStore;
@@ -62,13 +67,14 @@ use ringmark_record::stats::summary;
 pub type Target = fn(&[u8]);
 
 /// By name, as the folders of seeds are called.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("log", log),
     ("record", record),
     ("score", score),
     ("result", result),
     ("manifest", manifest),
     ("bandwidth", bandwidth),
+    ("input", input),
     ("pytorch_ddp", pytorch_ddp),
     ("nccl_tests", nccl_tests),
     ("words", words),
@@ -180,6 +186,7 @@ fn folder_of_nothing() -> ResultFolder {
         scoring: Vec::new(),
         shortages: Vec::new(),
         bandwidth: Vec::new(),
+        input: None,
         problems: Vec::new(),
     }
 }
@@ -235,6 +242,26 @@ fn manifest(bytes: &[u8]) {
     assert_eq!(Manifest::read(&written[..]).expect("what is written can be read"), manifest);
     assert_eq!(manifest.conditions.mismatches(&manifest.conditions), []);
     assert_eq!(manifest.ran_on.mismatches(&manifest.ran_on), []);
+}
+
+fn input(bytes: &[u8]) {
+    let Ok(record) = InputRecord::read(bytes) else { return };
+    let mut written = Vec::new();
+    record.write(&mut written).expect("memory takes it");
+    InputRecord::read(&written[..]).expect("what is written can be read");
+    for basis in [Basis::Synthetic, Basis::OneDevice { case: Case::SINGLE, trained: ImagesPerSecond(2908.88) }] {
+        let demand = Demand {
+            label: "1n8g".to_owned(),
+            devices: 8,
+            kind: DeviceKind::Cuda,
+            speed: ImagesPerSecond(6669.2),
+            image_size: record.config.image_size(),
+            basis,
+        };
+        input_ceiling::lines(&record, &demand);
+    }
+    input_lines::table(&record);
+    report(ResultFolder { input: Some(record), ..folder_of_nothing() });
 }
 
 fn bandwidth(bytes: &[u8]) {

@@ -120,7 +120,7 @@ impl Dataset {
     /// # Errors
     ///
     /// For data that can be read by number, and where no record begins behind the part's bytes although bytes are left.
-    pub(crate) fn records(&self, part: Part) -> Result<RecordStream> {
+    pub fn records(&self, part: Part) -> Result<RecordStream> {
         match &self.0 {
             Kind::Records(files) if files.length().is_none() => files.stream(part),
             _ => bail!("{} can be read by number: take its items in an order of training", self.what()),

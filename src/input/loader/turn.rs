@@ -57,6 +57,12 @@ impl Turn {
         Ok(Turn { steps, ..self })
     }
 
+    /// The first `steps` of it again and again, the very same records: data of which a part is in memory.
+    pub fn repeating(self, steps: u64) -> Turn {
+        let steps = steps.clamp(1, self.steps);
+        Turn { steps, records: self.records.min(steps * self.images), ..self }
+    }
+
     /// Steps of an epoch.
     pub fn steps(&self) -> u64 {
         self.steps
@@ -125,6 +131,11 @@ mod tests {
             [0, 1, 2, 3].map(|step| turn.images_of(step))
         });
         assert_eq!(counted, [[2, 1, 2, 1], [2, 0, 2, 0], [2, 0, 2, 0]]);
+        // Records 0 and 1, 2 and 0 again; of one step alone 0 and 1.
+        let places = |turn: &Turn| -> Vec<u64> { (0..6).map(|image| turn.record(image / 2, image % 2)).collect() };
+        assert_eq!(places(&turns[0]), [0, 1, 2, 0, 0, 1]);
+        assert_eq!(places(&turns[0].repeating(1)), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(turns[0].repeating(5), turns[0]);
         let error = turns[0].with_steps(1).expect_err("too few").to_string();
         assert_eq!(error, "1 steps an epoch, and part 0 of 3 needs 2 for its 3 records: take the most of all ranks");
         let error = Turn::of(&dataset, Part::new(8, 9).expect("a part"), 2).expect_err("none").to_string();

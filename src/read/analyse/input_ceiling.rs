@@ -13,93 +13,128 @@
 
 use ringmark_record::benchmark::input::config::PageCache;
 use ringmark_record::benchmark::input::record::{Ceiling, InputRecord};
-use ringmark_record::dimension::device::DeviceKind;
 use ringmark_record::dimension::image_input::Scaling;
 use ringmark_record::dimension::units::{ImagesPerSecond, thousands};
+
+use crate::read::analyse::input_demand::{Basis, Demand};
 
 /// From the disk as fast as from memory: what is below this share is the disk's.
 const AS_FAST: f64 = 0.95;
 
+/// Rates that differ by less are the same: they were measured on different days.
+const ABOUT: f64 = 0.1;
+
 /// A JPEG's block.
 const BLOCK: f64 = 8.0;
 
-/// What the devices of one host take with synthetic images.
+/// What the host that is lowest gives, against what its devices take; at least one of both.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Demand {
-    /// `1n8g`, with its table's name where there are several.
-    pub label: String,
-    /// Of one host.
-    pub devices: u32,
-    /// What they are.
-    pub kind: DeviceKind,
-    /// Of one host.
-    pub speed: ImagesPerSecond,
-    /// Height and width of an image in pixels.
-    pub image_size: u32,
+pub struct Verdict {
+    /// `None` where no pass was from memory.
+    pub memory: Option<FromMemory>,
+    /// `None` where none was from the disk.
+    pub disk: Option<FromDisk>,
 }
 
-impl Demand {
-    /// `8 GPUs need 6,150`.
-    fn text(&self) -> String {
-        let what = match self.kind {
-            DeviceKind::Cuda => "GPU",
-            DeviceKind::Cpu => "CPU rank",
-        };
-        let (plural, need) = if self.devices == 1 { ("", "needs") } else { ("s", "need") };
-        format!("{} {what}{plural} {need} {}", self.devices, thousands(self.speed.0, ','))
-    }
+/// Against images that are in memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FromMemory {
+    /// Name of the host.
+    pub host: String,
+    /// Its ceiling.
+    pub ceiling: ImagesPerSecond,
+    /// That it has.
+    pub cores: u32,
+    /// What is needed of it.
+    pub cores_needed: CoresNeeded,
 }
 
-/// What is said of a demand, from memory and from the disk: of the host that is lowest.
-pub fn verdict(record: &InputRecord, demand: &Demand) -> Vec<String> {
-    let (label, own, size) = (&demand.label, record.config.image_size(), demand.image_size);
+/// Cores for what the devices take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CoresNeeded {
+    /// So many of those that are there.
+    Enough(u32),
+    /// So many beside those that are there.
+    More {
+        /// Cores.
+        cores: u32,
+        /// Instead of them: the shorter edge of stored images, in pixels. `None` where no size is enough, or none is known.
+        stored_edge: Option<u32>,
+    },
+}
+
+/// Against images that are on the disk alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FromDisk {
+    /// Name of the host.
+    pub host: String,
+    /// Its ceiling.
+    pub ceiling: ImagesPerSecond,
+    /// Of stored bytes, at this ceiling.
+    pub megabytes_per_second: f64,
+    /// For what the devices take.
+    pub needed_megabytes_per_second: f64,
+    /// Whether it is the disk that is slow, and not the cores.
+    pub is_disk: bool,
+}
+
+/// What is said of a demand; why there is nothing to say.
+pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String> {
+    let (own, size) = (record.config.image_size(), demand.image_size);
     if own != size {
-        return vec![format!(
-            "{label}: trained with images of {size} px, and these have {own}: repeat with --image-size {size}"
-        )];
+        return Err(format!("trained with images of {size} px, and these have {own}: repeat with --image-size {size}"));
     }
     let lowest = |cache: PageCache| {
         let of_host = |rank: usize| record.ceiling(rank, cache).map(|ceiling| (rank, ceiling));
         let ceilings = (0..record.ranks.len()).filter_map(of_host);
         ceilings.min_by(|(_, one), (_, other)| one.speed.0.total_cmp(&other.speed.0))
     };
-    let warm = lowest(PageCache::Warm).map(|(rank, ceiling)| from_memory(record, rank, ceiling, demand));
-    let cold = lowest(PageCache::Cold).map(|(rank, ceiling)| from_disk(record, rank, ceiling, demand));
-    let lines: Vec<String> = [warm, cold].into_iter().flatten().map(|line| format!("{label}: {line}")).collect();
-    match lines.is_empty() {
-        true => vec![format!("{label}: no pass was from memory or from the disk alone, so that there is no ceiling")],
-        false => lines,
+    let memory = lowest(PageCache::Warm).and_then(|(rank, ceiling)| from_memory(record, rank, &ceiling, demand));
+    let disk = lowest(PageCache::Cold).map(|(rank, ceiling)| from_disk(record, rank, &ceiling, demand));
+    if memory.is_none() && disk.is_none() {
+        return Err("no pass was from memory or from the disk alone, so that there is no ceiling".to_owned());
     }
+    if let (Basis::OneDevice { case, .. }, Some(FromMemory { ceiling, .. })) = (&demand.basis, &memory)
+        && demand.of_a_device().0 > ceiling.0 * (1.0 - ABOUT)
+    {
+        return Err(format!(
+            "{case} itself trained at {} images/s a device, which is what the input gives ({}): what a device takes is not \
+             known; repeat {case} with synthetic images",
+            thousands(demand.of_a_device().0, ','),
+            thousands(ceiling.0, ',')
+        ));
+    }
+    Ok(Verdict { memory, disk })
+}
+
+/// In sentences.
+pub fn lines(record: &InputRecord, demand: &Demand) -> Vec<String> {
+    let said = match verdict(record, demand) {
+        Err(why) => vec![why],
+        Ok(verdict) => {
+            let several = record.ranks.len() > 1;
+            let memory = verdict.memory.map(|memory| memory.text(demand, several));
+            memory.into_iter().chain(verdict.disk.map(|disk| disk.text(demand, several))).collect()
+        }
+    };
+    said.into_iter().map(|line| format!("{}: {line}", demand.label)).collect()
 }
 
 /// Which host, where there are several.
-fn name(record: &InputRecord, rank: usize) -> String {
-    match record.ranks.len() {
-        1 => String::new(),
-        _ => format!(" (host {}, the lowest)", record.ranks[rank].host),
-    }
+fn name(host: &str, several: bool) -> String {
+    if several { format!(" (host {host}, the lowest)") } else { String::new() }
 }
 
-fn from_memory(record: &InputRecord, rank: usize, ceiling: Ceiling, demand: &Demand) -> String {
-    let what = format!(
-        "input ceiling {} images/s per host{}: {}",
-        thousands(ceiling.speed.0, ','),
-        name(record, rank),
-        demand.text()
-    );
-    let Some((busiest, of_a_core)) = record.busiest(rank) else { return what };
-    let cores = record.cores.get(rank).copied().unwrap_or(1);
-    if ceiling.speed >= demand.speed {
-        let needed = ((demand.speed.0 / of_a_core.0).ceil() as u32).clamp(1, cores);
-        return format!("{what}; enough: {needed} of {cores} cores do it");
-    }
-    let more = ((demand.speed.0 - ceiling.speed.0) / of_a_core.0).ceil();
-    let plural = if more == 1.0 { "" } else { "s" };
-    let smaller = match stored_edge(record, &busiest, cores, demand) {
-        Some(edge) => format!(" or images stored at {edge} px"),
-        None => String::new(),
+fn from_memory(record: &InputRecord, rank: usize, ceiling: &Ceiling, demand: &Demand) -> Option<FromMemory> {
+    let (busiest, of_a_core) = record.busiest(rank)?;
+    let cores = *record.cores.get(rank)?;
+    let cores_needed = if ceiling.speed >= demand.speed {
+        CoresNeeded::Enough(((demand.speed.0 / of_a_core.0).ceil() as u32).clamp(1, cores))
+    } else {
+        let more = ((demand.speed.0 - ceiling.speed.0) / of_a_core.0).ceil();
+        CoresNeeded::More { cores: more as u32, stored_edge: stored_edge(record, &busiest, cores, demand) }
     };
-    format!("{what}; {} more core{plural}{smaller}", thousands(more, ','))
+    Some(FromMemory { host: record.ranks[rank].host.clone(), ceiling: ceiling.speed, cores, cores_needed })
 }
 
 /// Shorter edge at which stored images are decoded fast enough, in pixels; `None` where none is, or none is known.
@@ -120,26 +155,91 @@ fn stored_edge(record: &InputRecord, busiest: &Ceiling, cores: u32, demand: &Dem
     (edge >= f64::from(record.config.image_size())).then_some(edge as u32)
 }
 
-fn from_disk(record: &InputRecord, rank: usize, ceiling: Ceiling, demand: &Demand) -> String {
-    let rate = ceiling.pass.megabytes_per_second().unwrap_or_default();
-    let what = format!(
-        "from the disk {} images/s per host{} at {} MB/s",
-        thousands(ceiling.speed.0, ','),
-        name(record, rank),
-        thousands(rate, ',')
-    );
-    if ceiling.speed >= demand.speed {
-        return format!("{what}; enough");
+impl FromMemory {
+    fn text(&self, demand: &Demand, several: bool) -> String {
+        format!(
+            "input ceiling {} images/s per host{}: {}; {}",
+            thousands(self.ceiling.0, ','),
+            name(&self.host, several),
+            demand.text(),
+            self.judgement(demand)
+        )
     }
-    let needed = rate * demand.speed.0 / ceiling.speed.0;
+
+    /// `18 more cores or images stored at 256 px`, and whether devices that read images were held by it.
+    pub fn judgement(&self, demand: &Demand) -> String {
+        let needed = match self.cores_needed {
+            CoresNeeded::Enough(needed) => format!("enough: {needed} of {} cores do it", self.cores),
+            CoresNeeded::More { cores, stored_edge } => {
+                let plural = if cores == 1 { "" } else { "s" };
+                let smaller = stored_edge.map(|edge| format!(" or images stored at {edge} px")).unwrap_or_default();
+                format!("{} more core{plural}{smaller}", thousands(f64::from(cores), ','))
+            }
+        };
+        needed + &self.reached(demand)
+    }
+
+    /// How fast devices that read images trained.
+    fn reached(&self, demand: &Demand) -> String {
+        let Basis::OneDevice { trained, .. } = demand.basis else { return String::new() };
+        let speed = thousands(trained.0, ',');
+        let of_ceiling = trained.0 / self.ceiling.0;
+        let why = match self.cores_needed {
+            CoresNeeded::Enough(_) if trained.0 > demand.speed.0 * (1.0 - ABOUT) => return String::new(),
+            CoresNeeded::Enough(_) => "not for want of images",
+            CoresNeeded::More { .. } if of_ceiling < 1.0 - ABOUT => {
+                "less than the input gives: something else held them too"
+            }
+            CoresNeeded::More { .. } if of_ceiling > 1.0 + ABOUT => {
+                "more than this: on other hosts, or with other images"
+            }
+            CoresNeeded::More { .. } => "which is what the input gives: it was the limit",
+        };
+        format!("; they trained at {speed}, {why}")
+    }
+}
+
+fn from_disk(record: &InputRecord, rank: usize, ceiling: &Ceiling, demand: &Demand) -> FromDisk {
+    let rate = ceiling.pass.megabytes_per_second().unwrap_or_default();
     let warm = record.ceiling(rank, PageCache::Warm);
-    let is_disk = warm.is_none_or(|warm| ceiling.speed.0 < AS_FAST * warm.speed.0);
-    let help = if is_disk {
-        "a faster disk, memory that holds the files, or smaller files"
-    } else {
-        "the cores are the limit, not the disk"
-    };
-    format!("{what}: {}, {} MB/s; {help}", demand.text(), thousands(needed, ','))
+    FromDisk {
+        host: record.ranks[rank].host.clone(),
+        ceiling: ceiling.speed,
+        megabytes_per_second: rate,
+        needed_megabytes_per_second: rate * demand.speed.0 / ceiling.speed.0,
+        is_disk: warm.is_none_or(|warm| ceiling.speed.0 < AS_FAST * warm.speed.0),
+    }
+}
+
+impl FromDisk {
+    fn text(&self, demand: &Demand, several: bool) -> String {
+        let what = format!(
+            "from the disk {} images/s per host{} at {} MB/s",
+            thousands(self.ceiling.0, ','),
+            name(&self.host, several),
+            thousands(self.megabytes_per_second, ',')
+        );
+        let need = match self.is_enough(demand) {
+            true => String::new(),
+            false => format!(": {}, {} MB/s", demand.text(), thousands(self.needed_megabytes_per_second, ',')),
+        };
+        format!("{what}{need}; {}", self.judgement(demand))
+    }
+
+    /// Whether the devices need no more.
+    pub fn is_enough(&self, demand: &Demand) -> bool {
+        self.ceiling >= demand.speed
+    }
+
+    /// Whether it is enough, and what would help where it is not.
+    pub fn judgement(&self, demand: &Demand) -> String {
+        match (self.is_enough(demand), self.is_disk) {
+            (true, _) => "enough",
+            (false, true) => "a faster disk, memory that holds the files, or smaller files",
+            (false, false) => "the cores are the limit, not the disk",
+        }
+        .to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +247,8 @@ mod tests {
     use ringmark_record::benchmark::input::config::InputConfig;
     use ringmark_record::benchmark::input::pass::{HostPass, InputPass};
     use ringmark_record::benchmark::input::record::StoredImages;
+    use ringmark_record::dimension::case::Case;
+    use ringmark_record::dimension::device::DeviceKind;
     use ringmark_record::dimension::units::{Bytes, Seconds};
     use ringmark_record::host::environment::{Environment, RankPlace};
 
@@ -210,7 +312,14 @@ mod tests {
 
     fn demand(speed: f64) -> Demand {
         let speed = ImagesPerSecond(speed);
-        Demand { label: "1n8g".to_owned(), devices: 8, kind: DeviceKind::Cuda, speed, image_size: 224 }
+        Demand {
+            label: "1n8g".to_owned(),
+            devices: 8,
+            kind: DeviceKind::Cuda,
+            speed,
+            image_size: 224,
+            basis: Basis::Synthetic,
+        }
     }
 
     #[test]
@@ -218,7 +327,7 @@ mod tests {
         // (6150 - 2740) / 195.71 = 17.4. An image takes 5.109 ms of a core and may take 2.276: 2.833 less, of 4.9 of decoding
         // 2.067 are left, 42.2 %, of 200,000 px 84,400: sqrt(84,400 / 1.25) = 259.8.
         assert_eq!(
-            verdict(&record(), &demand(6150.0)),
+            lines(&record(), &demand(6150.0)),
             [
                 "1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores or images stored at 256 px",
                 "1n8g: from the disk 1,210 images/s per host at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that \
@@ -231,23 +340,23 @@ mod tests {
     fn a_size_is_named_only_where_it_is_enough() {
         let cores = "1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 9,000; 32 more cores";
         // 1.556 ms may be taken, 3.55 less: 1.35 of 4.9 are left, which is 210 px, and the network takes 224.
-        assert_eq!(verdict(&record(), &demand(9000.0))[0], cores);
+        assert_eq!(lines(&record(), &demand(9000.0))[0], cores);
         // Less than nothing is left.
-        assert!(verdict(&record(), &demand(90_000.0))[0].ends_with("446 more cores"));
+        assert!(lines(&record(), &demand(90_000.0))[0].ends_with("446 more cores"));
         let mut scaled = record();
         scaled.config.images.decode_scaling = Scaling::Allowed;
-        assert!(verdict(&scaled, &demand(6150.0))[0].ends_with("18 more cores"));
-        assert!(verdict(&InputRecord { stored: None, ..record() }, &demand(6150.0))[0].ends_with("18 more cores"));
+        assert!(lines(&scaled, &demand(6150.0))[0].ends_with("18 more cores"));
+        assert!(lines(&InputRecord { stored: None, ..record() }, &demand(6150.0))[0].ends_with("18 more cores"));
         // 28 threads that take turns on 14 cores: by the clock decoding is twice as long.
         let turns = InputRecord { passes: vec![pass(PageCache::Warm, 28, 2740.0, 9.8)], ..record() };
-        assert!(verdict(&turns, &demand(6150.0))[0].ends_with("18 more cores or images stored at 256 px"));
+        assert!(lines(&turns, &demand(6150.0))[0].ends_with("18 more cores or images stored at 256 px"));
     }
 
     #[test]
     fn enough_is_said_with_the_cores_that_do_it() {
         let one = Demand { devices: 1, kind: DeviceKind::Cpu, ..demand(1000.0) };
         assert_eq!(
-            verdict(&record(), &one),
+            lines(&record(), &one),
             [
                 "1n8g: input ceiling 2,740 images/s per host: 1 CPU rank needs 1,000; enough: 6 of 14 cores do it",
                 "1n8g: from the disk 1,210 images/s per host at 133 MB/s; enough",
@@ -259,14 +368,14 @@ mod tests {
     fn the_disk_is_blamed_where_it_is_the_limit_and_nothing_is_claimed_without_a_pass() {
         let mut record = record();
         record.passes[0] = pass(PageCache::Cold, 14, 2700.0, 4.9);
-        assert!(verdict(&record, &demand(6150.0))[1].ends_with("; the cores are the limit, not the disk"));
+        assert!(lines(&record, &demand(6150.0))[1].ends_with("; the cores are the limit, not the disk"));
         record.passes.truncate(1);
-        assert_eq!(verdict(&record, &demand(6150.0)).len(), 1);
+        assert_eq!(lines(&record, &demand(6150.0)).len(), 1);
         record.passes[0].hosts[0].from_disk = Some(Bytes(1));
-        assert!(verdict(&record, &demand(6150.0))[0].contains("there is no ceiling"));
+        assert!(lines(&record, &demand(6150.0))[0].contains("there is no ceiling"));
         let other = Demand { image_size: 299, ..demand(1.0) };
         assert_eq!(
-            verdict(&record, &other),
+            lines(&record, &other),
             ["1n8g: trained with images of 299 px, and these have 224: repeat with --image-size 299"]
         );
     }
@@ -280,14 +389,50 @@ mod tests {
             let other = self::pass(pass.cache, pass.threads, speed, 4.9).hosts.remove(0);
             pass.hosts.push(other);
         }
-        let lines = verdict(&record, &demand(6150.0));
+        let said = lines(&record, &demand(6150.0));
         assert!(
-            lines[0].starts_with("1n8g: input ceiling 2,000 images/s per host (host b, the lowest): 8 GPUs"),
-            "{lines:?}"
+            said[0].starts_with("1n8g: input ceiling 2,000 images/s per host (host b, the lowest): 8 GPUs"),
+            "{said:?}"
         );
         assert!(
-            lines[1].starts_with("1n8g: from the disk 1,210 images/s per host (host a, the lowest) at 133 MB/s"),
-            "{lines:?}"
+            said[1].starts_with("1n8g: from the disk 1,210 images/s per host (host a, the lowest) at 133 MB/s"),
+            "{said:?}"
         );
+    }
+
+    /// DLPerf's FP16 row (batch 256, V100): 833.65 images/s of one GPU, 2,331.91 of 4, 2,908.88 of 8, 10,565.55 of 4 hosts.
+    #[test]
+    fn devices_that_read_images_are_taken_to_need_what_one_had_alone() {
+        let demand = |devices: u32, trained: f64| Demand {
+            label: format!("1n{devices}g"),
+            devices,
+            basis: Basis::OneDevice { case: Case { nodes: 1, gpus_per_node: 1 }, trained: ImagesPerSecond(trained) },
+            ..demand(833.65 * f64::from(devices))
+        };
+        let said = |devices: u32, trained: f64| lines(&record(), &demand(devices, trained)).remove(0);
+        assert_eq!(
+            said(1, 833.65),
+            "1n1g: input ceiling 2,740 images/s per host: 1 GPU needs 834; enough: 5 of 14 cores do it"
+        );
+        assert!(
+            said(2, 1373.55).ends_with("; enough: 9 of 14 cores do it; they trained at 1,374, not for want of images")
+        );
+        assert!(
+            said(4, 2331.91)
+                .ends_with("; they trained at 2,332, less than the input gives: something else held them too")
+        );
+        assert_eq!(
+            said(8, 2908.88),
+            "1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images \
+             stored at 248 px; they trained at \
+             2,909, which is what the input gives: it was the limit"
+        );
+        assert!(
+            said(8, 5000.0).ends_with("; they trained at 5,000, more than this: on other hosts, or with other images")
+        );
+        let why = "1n1g itself trained at 2,700 images/s a device, which is what the input gives (2,740): what a device takes is \
+                   not known; repeat 1n1g with synthetic images";
+        let starved = Demand { speed: ImagesPerSecond(21_600.0), ..demand(8, 2900.0) };
+        assert_eq!(verdict(&record(), &starved), Err(why.to_owned()));
     }
 }

@@ -13,6 +13,7 @@
 //! | [`utilisation`] | how much of a device a network's arithmetic takes |
 //! | [`work_load`] | what the division of the batch among ranks cost |
 //! | [`scaling_loss`] | where the time of larger cases goes |
+//! | [`input_demand`] | how many images the devices of a host take |
 //! | [`input_ceiling`] | whether hosts read and decode as many images as their devices need |
 //! | [`comparison`] | two results against each other |
 //! | [`prediction`] | larger cases from measured ones, as a band |
@@ -27,6 +28,7 @@ pub mod conclusion;
 pub mod figures;
 pub mod grouping;
 pub mod input_ceiling;
+pub mod input_demand;
 pub mod prediction;
 pub mod published;
 pub mod quotable;

@@ -1,6 +1,7 @@
-//! The results that one report is about: runs of sweeps, bandwidth runs, or both; each under a name of its own.
+//! The results that one report is about: runs of sweeps, of bandwidth, of input; each under a name of its own.
 
 use ringmark_record::benchmark::bandwidth::record::BandwidthRecord;
+use ringmark_record::benchmark::input::record::InputRecord;
 use ringmark_record::dimension::case::Case;
 
 use crate::read::analyse::figures::Group;
@@ -15,7 +16,7 @@ pub struct ResultFolder {
     pub name: String,
     /// The last command of a sweep, from its manifest.
     pub command: Option<String>,
-    /// Runs of training; none in a folder of bandwidth runs or of scoring.
+    /// Runs of training; none in a folder of other runs alone.
     pub groups: Vec<Group>,
     /// Scoring runs.
     pub scoring: Vec<ScoreTable>,
@@ -23,6 +24,8 @@ pub struct ResultFolder {
     pub shortages: Vec<Shortage>,
     /// Bandwidth runs that count, by ranks, then nodes.
     pub bandwidth: Vec<(Case, BandwidthRecord)>,
+    /// Reading and decoding alone.
+    pub input: Option<InputRecord>,
     /// What is not in the figures, and why.
     pub problems: Vec<Problem>,
 }

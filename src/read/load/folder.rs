@@ -14,7 +14,7 @@ use ringmark_record::dimension::device::DeviceChoice;
 use ringmark_record::dimension::dtype::Dtype;
 use ringmark_record::dimension::kv_store::KvStore;
 use ringmark_record::dimension::model::Model;
-use ringmark_record::file::run_name::{BASELINE, INPUT_LOG, INPUT_RECORD, MANIFEST, RunName, bandwidth_operation};
+use ringmark_record::file::run_name::{BASELINE, INPUT_RECORD, MANIFEST, RunName, bandwidth_operation};
 use ringmark_record::host::memory_shortage::MemoryShortage;
 use ringmark_record::manifest::{Manifest, RunState};
 use ringmark_record::options::usage::usage;
@@ -368,7 +368,7 @@ fn hint(root: &Path, problems: &[Problem]) -> String {
             .to_owned();
     }
     if root.join(INPUT_RECORD).exists() {
-        return format!("; it holds a result of `ringmark input`, whose table is in its {INPUT_LOG}");
+        return "; it holds a result of `ringmark input`, which `ringmark report` shows".to_owned();
     }
     problems.iter().map(|problem| format!("\n  {problem}")).collect()
 }

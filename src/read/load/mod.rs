@@ -11,6 +11,7 @@
 //! | [`integrity`] | whether the files of a sweep are as they were written |
 //! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
 //! | [`bandwidth`] | the folder of a bandwidth command |
+//! | [`input`] | the folder of an input command |
 //! | [`environment`] | what runs ran on and with, as text |
 //! | [`formats`] | result files of other benchmarks |
 //! | [`problem`] | what keeps a file or a run out of the figures, with its place |
@@ -21,6 +22,7 @@ pub mod environment;
 pub mod every_record;
 pub mod folder;
 pub mod formats;
+pub mod input;
 pub mod integrity;
 pub mod iteration_times;
 pub mod log;

@@ -15,14 +15,21 @@ use ringmark_input::shard::Part;
 pub struct Deal {
     /// What is read.
     pub dataset: Arc<Dataset>,
-    way: Way,
+    /// Which rank has which images.
+    pub way: Way,
     steps: u64,
+    /// Steps that come again and again; `None` are all.
+    repeated: Option<u64>,
 }
 
-#[derive(Debug, Clone)]
-enum Way {
+/// How images come to ranks.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
     /// Every step's joined batch, a share of it to each rank.
-    ByNumber { items: u64 },
+    ByNumber {
+        /// Of the data set.
+        items: u64,
+    },
     /// Each rank reads a part of its own.
     InTurn(Turn),
 }
@@ -54,7 +61,20 @@ impl Deal {
                 (Way::InTurn(turn.with_steps(steps)?), steps)
             }
         };
-        Ok(Deal { dataset: Arc::new(dataset), way, steps })
+        Ok(Deal { dataset: Arc::new(dataset), way, steps, repeated: None })
+    }
+
+    /// The first `steps` again and again, the very same images.
+    pub fn repeating(&self, steps: u64) -> Deal {
+        Deal { repeated: Some(steps), ..self.clone() }
+    }
+
+    /// Of the data set, or of this rank's part of it.
+    pub fn items(&self) -> u64 {
+        match self.way {
+            Way::ByNumber { items } => items,
+            Way::InTurn(turn) => turn.records(),
+        }
     }
 
     /// Steps of an epoch.
@@ -79,11 +99,19 @@ impl Deal {
     /// Begins to make batches of a rank's `share` of the joined batch, from step `first` on, shuffled by a seed where they can
     /// be.
     pub fn start(&self, share: Share, shuffle: Option<u64>, config: LoaderConfig, first: u64) -> Result<Loader> {
-        match &self.way {
+        match self.way {
             Way::ByNumber { items } => {
-                Loader::start(self.dataset.clone(), Order::new(*items, shuffle, share)?, config, first)
+                let order = Order::new(items, shuffle, share)?;
+                let order = match self.repeated {
+                    Some(steps) => order.repeating(steps),
+                    None => order,
+                };
+                Loader::start(self.dataset.clone(), order, config, first)
             }
-            Way::InTurn(turn) => Loader::start_in_turn(&self.dataset, *turn, config, first),
+            Way::InTurn(turn) => {
+                let turn = self.repeated.map_or(turn, |steps| turn.repeating(steps));
+                Loader::start_in_turn(&self.dataset, turn, config, first)
+            }
         }
     }
 }

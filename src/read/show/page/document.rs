@@ -132,6 +132,8 @@ pub enum Subject {
     BatchSizes,
     /// All-reduce alone.
     Bandwidth,
+    /// Reading and decoding alone.
+    Input,
     /// What it ran on.
     Environment,
 }

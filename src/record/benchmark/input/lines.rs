@@ -19,60 +19,63 @@ pub fn test_io(pass: &HostPass, batch_size: u32, display: u32) -> Vec<String> {
     pass.batches.chunks_exact(display).enumerate().filter_map(line).collect()
 }
 
-/// One row of the table: name, then figures.
-struct Row([String; 11]);
+/// Columns of the table: names, and units where a name lacks it. The first two are text.
+pub const COLUMNS: [(&str, &str); 11] = [
+    ("host", ""),
+    ("cache", ""),
+    ("threads", ""),
+    ("images/s", ""),
+    ("per core", ""),
+    ("MB/s", ""),
+    ("from disk", "%"),
+    ("read", "ms"),
+    ("decode", "ms"),
+    ("augment", "ms"),
+    ("collate", "ms"),
+];
 
-impl Row {
-    fn of(cells: [&str; 11]) -> Row {
-        Row(cells.map(str::to_owned))
-    }
-
-    fn text(&self, host_width: usize) -> String {
-        let Row([host, cache, threads, speed, of_a_core, rate, disk, read, decode, augment, collate]) = self;
-        let text = format!(
-            "{host:host_width$}  {cache:<8}  {threads:>7}  {speed:>9}  {of_a_core:>8}  {rate:>7}  {disk:>9}  {read:>7}  {decode:>7}  \
-             {augment:>7}  {collate:>7}"
-        );
-        text.trim_end().to_owned()
-    }
+fn text(
+    [host, cache, threads, speed, of_a_core, rate, disk, read, decode, augment, collate]: &[String; 11],
+    host_width: usize,
+) -> String {
+    let text = format!(
+        "{host:host_width$}  {cache:<8}  {threads:>7}  {speed:>9}  {of_a_core:>8}  {rate:>7}  {disk:>9}  {read:>7}  {decode:>7}  \
+         {augment:>7}  {collate:>7}"
+    );
+    text.trim_end().to_owned()
 }
 
 /// A row a host and pass: speed, the stages' time of one thread for an image, where the bytes came from.
 pub fn table(record: &InputRecord) -> Vec<String> {
-    let head = [
-        Row::of([
-            "host",
-            "cache",
-            "threads",
-            "images/s",
-            "per core",
-            "MB/s",
-            "from disk",
-            "read",
-            "decode",
-            "augment",
-            "collate",
-        ]),
-        Row::of(["", "", "", "", "", "", "%", "ms", "ms", "ms", "ms"]),
-    ];
+    let head = [COLUMNS.map(|(name, _)| name.to_owned()), COLUMNS.map(|(_, unit)| unit.to_owned())];
     let width = record.ranks.iter().map(|place| place.host.len()).max().unwrap_or_default().max(4);
-    let mut lines: Vec<String> = head.iter().map(|row| row.text(width)).collect();
+    let mut lines: Vec<String> = head.iter().map(|cells| text(cells, width)).collect();
     lines.push("-".repeat(lines.iter().map(String::len).max().unwrap_or_default()));
-    for pass in &record.passes {
-        let rows = pass.hosts.iter().enumerate().map(|(rank, host)| row(record, pass, rank, host).text(width));
-        lines.extend(rows);
-    }
+    lines.extend(rows(record).map(|cells| text(&cells, width)));
     lines
 }
 
-fn row(record: &InputRecord, InputPass { cache, threads, .. }: &InputPass, rank: usize, host: &HostPass) -> Row {
+/// The cells of every row.
+pub fn rows(record: &InputRecord) -> impl Iterator<Item = [String; 11]> {
+    let of_pass = |pass: &InputPass| -> Vec<[String; 11]> {
+        pass.hosts.iter().enumerate().map(|(rank, host)| cells(record, pass, rank, host)).collect()
+    };
+    record.passes.iter().flat_map(of_pass)
+}
+
+fn cells(
+    record: &InputRecord,
+    InputPass { cache, threads, .. }: &InputPass,
+    rank: usize,
+    host: &HostPass,
+) -> [String; 11] {
     let number =
         |value: Option<f64>, decimals: usize| value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"));
     let speed = host.speed(record.config.batch_size).map(|speed| speed.0);
     let cores = record.cores.get(rank).copied().unwrap_or(1);
     let of_a_core = speed.map(|speed| speed / f64::from((*threads).min(cores).max(1)));
     let [read, decode, augment, collate] = host.stages().map(|stage| format!("{:.3}", stage * 1e3));
-    Row([
+    [
         record.ranks.get(rank).map(|place| place.host.clone()).unwrap_or_default(),
         cache_text(*cache, host).to_owned(),
         threads.to_string(),
@@ -84,7 +87,7 @@ fn row(record: &InputRecord, InputPass { cache, threads, .. }: &InputPass, rank:
         decode,
         augment,
         collate,
-    ])
+    ]
 }
 
 /// What the pass was, by where its bytes came from: never what it only was to be.

@@ -35,7 +35,8 @@ pub struct HostPass {
     pub skipped: u64,
     /// Bytes of these images as they are stored.
     pub bytes: Bytes,
-    /// Bytes that this process had the kernel fetch from a disk or a file server; `None` where the kernel does not say.
+    /// Of these bytes, those that this process had the kernel fetch from a disk or a file server: by the share of all that the
+    /// pass read, warm-up included, because the kernel reads ahead. `None` where the kernel does not say.
     pub from_disk: Option<Bytes>,
     /// Reading, over all threads.
     pub read: Seconds,
@@ -65,7 +66,7 @@ impl HostPass {
         (elapsed > 0.0).then(|| self.bytes.0 as f64 / 1e6 / elapsed)
     }
 
-    /// Bytes from the disk over stored bytes, at most 1: what is read ahead of an image counts as well.
+    /// Bytes from the disk over stored bytes, at most 1.
     pub fn disk_share(&self) -> Option<f64> {
         let from_disk = self.from_disk?.0 as f64;
         (self.bytes.0 > 0).then(|| (from_disk / self.bytes.0 as f64).min(1.0))

@@ -87,7 +87,7 @@ pub struct Ceiling<'a> {
 
 impl InputRecord {
     /// Of host `rank`, the passes that were what they were to be, with their threads.
-    fn passes_of(&self, rank: usize, cache: PageCache) -> impl Iterator<Item = Ceiling<'_>> {
+    pub fn passes_of(&self, rank: usize, cache: PageCache) -> impl Iterator<Item = Ceiling<'_>> {
         let passes = self.passes.iter().filter(move |pass| pass.cache == cache);
         passes.filter_map(move |InputPass { threads, hosts, .. }| {
             let pass = hosts.get(rank).filter(|host| host.cache() == Some(cache))?;

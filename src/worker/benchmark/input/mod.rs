@@ -75,13 +75,13 @@ fn pass_of(
 ) -> Result<HostPass> {
     let limits = Limits::of(cache, config, source);
     match cache {
-        PageCache::Cold => page_cache::drop_pages(source.dataset.paths())?,
+        PageCache::Cold => page_cache::drop_pages(source.dataset().paths())?,
         PageCache::Warm => source.read_once(config.decode_threads.0.iter().copied().max().unwrap_or(1))?,
     }
     heartbeat::enter(Stage::Ready);
     // Hosts that still make room, or fill it, are not yet load, and those that wait leave their cores alone.
     session.world.patient_barrier();
-    let measured = pass::measure(source.loader(threads, cache)?, limits);
+    let measured = pass::measure(|| source.loader(threads, cache), limits);
     session.world.patient_barrier();
     measured
 }
@@ -99,8 +99,8 @@ fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Res
         environment: session.environment()?,
         ranks: session.places(),
         cores,
-        what: source.dataset.what(),
-        items: source.items,
+        what: source.dataset().what(),
+        items: source.deal.items(),
         stored: source.stored()?,
         augmentation: source.loader.recipe.augmentation,
         decoder: source.decoder()?,

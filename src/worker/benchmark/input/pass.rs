@@ -43,12 +43,14 @@ impl Limits {
     }
 }
 
-/// Takes batches of `loader`, which has just begun.
+/// Takes batches of a loader, which `start` begins.
 ///
 /// # Errors
 ///
 /// Where an image is none and that ends the run.
-pub fn measure(mut loader: Loader, limits: Limits) -> Result<HostPass> {
+pub fn measure(start: impl FnOnce() -> Result<Loader>, limits: Limits) -> Result<HostPass> {
+    let fetched = page_cache::fetched();
+    let mut loader = start()?;
     let mut number = 0;
     let mut next = |loader: &mut Loader| -> Result<u64> {
         number += 1;
@@ -62,7 +64,7 @@ pub fn measure(mut loader: Loader, limits: Limits) -> Result<HostPass> {
     for _ in 0..limits.warmup {
         next(&mut loader)?;
     }
-    let (before, fetched) = (loader.times(), page_cache::fetched());
+    let before = loader.times();
     let start = Instant::now();
     let (mut last, mut batches, mut skipped) = (start, Vec::new(), 0);
     while limits.goes_on(batches.len(), last - start) {
@@ -72,13 +74,15 @@ pub fn measure(mut loader: Loader, limits: Limits) -> Result<HostPass> {
         last = now;
     }
     let (after, fetched_after) = (loader.times(), page_cache::fetched());
+    let bytes = after.bytes - before.bytes;
+    let share = fetched.zip(fetched_after).map(|(before, now)| (now.0 - before.0) as f64 / after.bytes.max(1) as f64);
     let of = |before: Duration, after: Duration| Seconds((after - before).as_secs_f64());
     Ok(HostPass {
         batches,
         images: after.images - before.images,
         skipped,
-        bytes: Bytes(after.bytes - before.bytes),
-        from_disk: fetched.zip(fetched_after).map(|(before, after)| Bytes(after.0 - before.0)),
+        bytes: Bytes(bytes),
+        from_disk: share.map(|share| Bytes((bytes as f64 * share.min(1.0)) as u64)),
         read: of(before.read, after.read),
         decode: of(before.decode, after.decode),
         augment: of(before.augment, after.augment),

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::{Form, Item};
 use ringmark_input::decode::{self, Decoder};
 use ringmark_input::loader::order::{Order, Share};
 use ringmark_input::loader::{Loader, LoaderConfig};
+use ringmark_input::shard::Part;
 use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::input::config::{InputConfig, PageCache};
 use ringmark_record::benchmark::input::record::StoredImages;
 use ringmark_record::host::memory;
 
+use crate::data::deal::{Deal, Receiver, Way};
 use crate::data::images::{BatchSpec, loader_config, training_recipe};
 use crate::job::heartbeat;
 
@@ -29,10 +31,8 @@ const WARM_PART: u64 = 4;
 
 /// What is read, and how.
 pub struct Source {
-    /// All of it.
-    pub dataset: Arc<Dataset>,
-    /// Images of an epoch.
-    pub items: u64,
+    /// All of it, as one rank has it.
+    pub deal: Deal,
     /// How batches are made; a pass has its own number of threads.
     pub loader: LoaderConfig,
     shuffle: Option<u64>,
@@ -48,42 +48,43 @@ impl Source {
     /// Where they cannot be read, or do not suit the network.
     pub fn open(config: &InputConfig) -> Result<Source> {
         let DataSource::Images(files) = config.data.source() else { return Err(anyhow!("--data names no images")) };
-        let dataset = Arc::new(Dataset::open(files)?);
-        let items = dataset.length().with_context(|| {
-            let what = dataset.what();
-            format!("--data has {what}, and what is read twice is read by number: make the .idx by `ringmark pack`")
-        })?;
+        let dataset = Dataset::open(files)?;
         let seed = config.seed as u64;
         let recipe = training_recipe(&config.images, &dataset, config.image_size())?;
         let batches = BatchSpec { model: config.model, images: config.batch_size, seed, threads: 1 };
         let loader = loader_config(&config.images, recipe, batches);
-        let shuffle = config.images.shuffle_seed(seed);
-        let mut source = Source { dataset, items, loader, shuffle, warm_batches: 1 };
+        let alone = Receiver { rank: 0, ranks: 1, images: config.batch_size };
+        let deal = Deal::new(dataset, alone, |steps| steps)?;
+        let mut source = Source { deal, loader, shuffle: config.images.shuffle_seed(seed), warm_batches: 1 };
         let bytes_of_batch = source.mean_bytes()? * source.loader.images as f64;
         let most = WARM_BYTES.min(memory::available().0 / WARM_PART) as f64 / bytes_of_batch.max(1.0);
         source.warm_batches = (most as u64).clamp(1, source.whole_batches());
         Ok(source)
     }
 
+    /// All of it.
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.deal.dataset
+    }
+
     /// Batches of different images alone; one where there are not enough for one.
     pub fn whole_batches(&self) -> u64 {
-        (self.items / self.loader.images).max(1)
+        (self.deal.items() / self.loader.images).max(1)
     }
 
-    /// The order of training: a warm pass has the first batches of it again and again.
-    fn order(&self, cache: PageCache) -> Result<Order> {
-        let images = self.loader.images;
-        let order = Order::new(self.items, self.shuffle, Share { joined: images, first: 0, images })?;
-        Ok(match cache {
-            PageCache::Cold => order,
-            PageCache::Warm => order.repeating(self.warm_batches),
-        })
+    fn share(&self) -> Share {
+        Share { joined: self.loader.images, first: 0, images: self.loader.images }
     }
 
-    /// A loader of so many threads, which begins at once.
+    /// A loader of so many threads, which begins at once: with training's order, of which a warm pass has the first batches
+    /// again and again.
     pub fn loader(&self, threads: u32, cache: PageCache) -> Result<Loader> {
         let config = LoaderConfig { threads: threads as usize, ..self.loader };
-        Loader::start(self.dataset.clone(), self.order(cache)?, config, 0)
+        let start = |deal: &Deal| deal.start(self.share(), self.shuffle, config, 0);
+        match cache {
+            PageCache::Cold => start(&self.deal),
+            PageCache::Warm => start(&self.deal.repeating(self.warm_batches)),
+        }
     }
 
     /// Which library decodes JPEG, with its version.
@@ -91,19 +92,40 @@ impl Source {
         Ok(Decoder::new(self.loader.decoder, self.loader.scaling)?.name())
     }
 
-    /// Reads what warm passes read, so that the kernel has it.
+    /// Reads what warm passes read, so that the kernel has it. What cannot be read is named, or skipped and counted, by the
+    /// pass itself.
     pub fn read_once(&self, threads: u32) -> Result<()> {
-        let order = self.order(PageCache::Warm)?;
-        let (images, next) = (self.loader.images, AtomicU64::new(0));
+        let images = self.warm_batches * self.loader.images;
+        match self.deal.way {
+            Way::ByNumber { items } => {
+                let order = Order::new(items, self.shuffle, self.share())?;
+                self.read_by_number(threads, images, |number| {
+                    order.draw(number / self.loader.images, number % self.loader.images).item
+                })
+            }
+            Way::InTurn(_) => {
+                let (mut records, mut item) = (self.dataset().records(Part::WHOLE)?, Item::default());
+                for _ in 0..images {
+                    if !matches!(records.next(&mut item), Ok(Some(_))) {
+                        break;
+                    }
+                    heartbeat::count_progress();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn read_by_number(&self, threads: u32, images: u64, item_of: impl Fn(u64) -> u64 + Sync) -> Result<()> {
+        let next = AtomicU64::new(0);
         let read = || -> Result<()> {
             let mut item = Item::default();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= self.warm_batches * images {
+                if number >= images {
                     return Ok(());
                 }
-                // What cannot be read is named, or skipped and counted, by the pass itself.
-                let _ = self.dataset.read(order.draw(number / images, number % images).item, &mut item);
+                let _ = self.dataset().read(item_of(number), &mut item);
                 heartbeat::count_progress();
             }
         };
@@ -115,43 +137,50 @@ impl Source {
         })
     }
 
-    /// Evenly apart.
-    fn looked_at(&self) -> impl Iterator<Item = u64> {
-        let count = self.items.min(LOOKED_AT);
-        let items = self.items;
-        (0..count).map(move |number| number * items / count)
-    }
-
-    fn mean_bytes(&self) -> Result<f64> {
-        let (mut bytes, mut count, mut item) = (0.0, 0.0, Item::default());
-        for index in self.looked_at() {
-            // One that cannot be read is the pass's to name, or to skip.
-            if self.dataset.read(index, &mut item).is_ok() {
-                bytes += item.bytes().len() as f64;
-                count += 1.0;
+    /// Gives images evenly apart, by number or by byte, to `look`; those that cannot be read are the pass's to name, or to skip.
+    fn look_at_some(&self, mut look: impl FnMut(&Item)) -> Result<()> {
+        let (items, mut item) = (self.deal.items(), Item::default());
+        let count = items.min(LOOKED_AT);
+        for number in 0..count {
+            let is_read = match self.deal.way {
+                Way::ByNumber { .. } => self.dataset().read(number * items / count, &mut item).is_ok(),
+                Way::InTurn(_) => {
+                    let mut part = self.dataset().records(Part::new(number as u32, count as u32)?)?;
+                    matches!(part.next(&mut item), Ok(Some(_)))
+                }
+            };
+            if is_read {
+                look(&item);
             }
             heartbeat::count_progress();
         }
+        Ok(())
+    }
+
+    fn mean_bytes(&self) -> Result<f64> {
+        let (mut bytes, mut count) = (0.0, 0.0);
+        self.look_at_some(|item| {
+            bytes += item.bytes().len() as f64;
+            count += 1.0;
+        })?;
         Ok(bytes / f64::max(count, 1.0))
     }
 
     /// How images are stored, of those whose head can be read; `None` of arrays of pixels.
     pub fn stored(&self) -> Result<Option<StoredImages>> {
-        if let Form::Pixels { .. } = self.dataset.form() {
+        if let Form::Pixels { .. } = self.dataset().form() {
             return Ok(None);
         }
-        let mut item = Item::default();
         let mut sum = StoredImages { looked_at: 0, bytes: 0.0, pixels: 0.0, shorter_edge: 0.0, aspect: 0.0 };
-        for index in self.looked_at() {
-            let read = self.dataset.read(index, &mut item).and_then(|()| decode::header(item.bytes()));
-            let Ok(header) = read else { continue };
+        self.look_at_some(|item| {
+            let Ok(header) = decode::header(item.bytes()) else { return };
             let (pixels, shorter) = (header.size().pixels() as f64, header.size().shorter() as f64);
             sum.looked_at += 1;
             sum.bytes += item.bytes().len() as f64;
             sum.pixels += pixels;
             sum.shorter_edge += shorter;
             sum.aspect += pixels / (shorter * shorter);
-        }
+        })?;
         let mean = |value: f64| value / sum.looked_at as f64;
         Ok((sum.looked_at > 0).then(|| StoredImages {
             looked_at: sum.looked_at,

@@ -59,11 +59,12 @@ fn scored(result: &ResultFolder) -> impl Iterator<Item = &ScoreRecorded> {
     result.scoring.iter().flat_map(ScoreTable::recorded)
 }
 
-/// What rank 0 found, of runs and of bandwidth runs.
+/// What rank 0 found, whatever was measured.
 fn environments(result: &ResultFolder) -> impl Iterator<Item = &Environment> {
     let runs = recorded(result).map(|recorded| &recorded.environment);
     let runs = runs.chain(scored(result).map(|recorded| &recorded.environment));
-    runs.chain(result.bandwidth.iter().map(|(_, record)| &record.environment))
+    let runs = runs.chain(result.bandwidth.iter().map(|(_, record)| &record.environment));
+    runs.chain(result.input.iter().map(|record| &record.environment))
 }
 
 fn facts(names: &[&str]) -> Facts {
@@ -101,6 +102,7 @@ fn machine(result: &ResultFolder) -> Facts {
     let devices = recorded(result).flat_map(|recorded| recorded.device_names.iter().cloned());
     let ranks = scored(result).flat_map(|recorded| &recorded.ranks);
     let ranks = ranks.chain(result.bandwidth.iter().flat_map(|(_, record)| &record.ranks));
+    let ranks = ranks.chain(result.input.iter().flat_map(|record| &record.ranks));
     devices.chain(ranks.map(|rank| rank.device_name.clone())).for_each(|name| add(&mut found, "devices", name));
     let backends = recorded(result).map(|recorded| recorded.backend.clone());
     backends
@@ -139,7 +141,8 @@ fn period(result: &ResultFolder) -> String {
     let starts = recorded(result)
         .map(|recorded| recorded.started)
         .chain(scored(result).map(|recorded| recorded.started))
-        .chain(result.bandwidth.iter().map(|(_, record)| record.started));
+        .chain(result.bandwidth.iter().map(|(_, record)| record.started))
+        .chain(result.input.iter().map(|record| record.started));
     // To the minute: `2026-11-21 19:36`.
     let starts = starts.filter_map(environment::moment).map(|start| start[..16].to_owned());
     let starts: BTreeSet<String> = starts.collect();
@@ -235,7 +238,8 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     let places = measured().flat_map(|run| &run.ranks).map(|rank| &rank.place);
     let points = || result.scoring.iter().flat_map(|table| &table.points);
     let places = places.chain(points().flat_map(ScorePoint::ranks));
-    for place in places.chain(result.bandwidth.iter().flat_map(|(_, record)| &record.ranks)) {
+    let places = places.chain(result.bandwidth.iter().flat_map(|(_, record)| &record.ranks));
+    for place in places.chain(result.input.iter().flat_map(|record| &record.ranks)) {
         let host = hosts.entry(&place.host).or_default();
         host.ranks.insert(place.local_rank);
         host.devices.insert(&place.device_name);
@@ -243,6 +247,7 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     }
     let uses = measured().flat_map(|run| &run.host_use);
     let uses = uses.chain(points().flat_map(ScorePoint::counted).flat_map(|run| &run.host_use));
+    let uses = uses.chain(result.input.iter().flat_map(|record| &record.host_use));
     for host_use in uses {
         hosts.entry(&host_use.host).or_default().uses.push(host_use);
     }

@@ -21,6 +21,7 @@ use crate::read::show::columns::percent;
 use crate::read::show::page::charts::style::Style;
 use crate::read::show::page::content::bandwidth::size as size_of_message;
 use crate::read::show::page::content::batch_sizes::{Done, PageTable};
+use crate::read::show::page::content::input;
 use crate::read::show::page::content::numbers::{big, count};
 use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, Series, Setting};
@@ -39,9 +40,10 @@ pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[Page
         series.map(|series| headline(&results[series.style.colour], setting, series)).collect()
     };
     let is_alone = |(_, result): &(usize, &ResultFolder)| result.groups.is_empty() && result.scoring.is_empty();
-    let of_bandwidth = results.iter().enumerate().filter(is_alone).filter_map(bandwidth);
+    let alone = || results.iter().enumerate().filter(is_alone);
+    let of_others = alone().filter_map(bandwidth).chain(alone().filter_map(|(number, it)| input::headline(number, it)));
     let of_training = together.iter().map(|table| of_table(table)).chain(settings.iter().flat_map(of_setting));
-    of_training.chain(scored.iter().map(|table| of_table(table))).chain(of_bandwidth).collect()
+    of_training.chain(scored.iter().map(|table| of_table(table))).chain(of_others).collect()
 }
 
 /// Of a table by batch size: the fastest point of each network.

@@ -17,6 +17,7 @@
 //! | [`iterations`] | every iteration of every run |
 //! | [`ranks`] | the spread of every rank |
 //! | [`bandwidth`] | all-reduce alone |
+//! | [`input`] | reading and decoding alone, and what devices take |
 //! | [`environment`] | on what it ran, and how hosts differ |
 //! | [`numbers`] | numbers as a reader wants them |
 
@@ -25,6 +26,7 @@ pub mod batch_size_charts;
 pub mod batch_sizes;
 pub mod environment;
 pub mod headline;
+pub mod input;
 pub mod iterations;
 pub mod learning;
 pub mod numbers;
@@ -66,6 +68,7 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Do
     };
     sections.extend(scored);
     sections.extend(bandwidth::section(results));
+    sections.extend(input::section(results));
     sections.extend(environment::section(results));
     Document {
         title: results.iter().map(|result| result.name.as_str()).collect::<Vec<_>>().join(", "),
@@ -84,6 +87,7 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
     let scored = || result.scoring.iter().flat_map(ScoreTable::recorded);
     let moments = recorded().map(|recorded| recorded.started).chain(scored().map(|recorded| recorded.started));
     let moments = moments.chain(result.bandwidth.iter().map(|(_, record)| record.started));
+    let moments = moments.chain(result.input.iter().map(|record| record.started));
     let moments: BTreeSet<String> = moments.filter_map(moment).collect();
     let begun = match (moments.first(), moments.last()) {
         (Some(first), Some(last)) if first == last => format!("begun {first} UTC"),
@@ -95,6 +99,7 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
         .map(|rank| rank.place.host.as_str())
         .chain(scored().flat_map(|recorded| &recorded.ranks).map(|rank| rank.host.as_str()))
         .chain(result.bandwidth.iter().flat_map(|(_, record)| record.ranks.iter().map(|rank| rank.host.as_str())))
+        .chain(result.input.iter().flat_map(|record| record.ranks.iter().map(|rank| rank.host.as_str())))
         .collect();
     let hosts = match hosts.len() {
         0 => None,
@@ -103,6 +108,7 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
     };
     let environments = recorded().map(|recorded| &recorded.environment);
     let environments = environments.chain(scored().map(|recorded| &recorded.environment));
+    let environments = environments.chain(result.input.iter().map(|record| &record.environment));
     let versions = environments.map(|environment| environment.ringmark_version.as_str());
     let versions: BTreeSet<&str> = versions.filter(|version| !version.is_empty()).collect();
     let version = versions.into_iter().map(|version| format!("ringmark {version}"));
@@ -146,8 +152,10 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
         let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| {
             record.warnings.iter().map(move |warning| format!("bandwidth of {case}: {}", warning.text))
         });
+        let of_input = result.input.iter().flat_map(|record| &record.warnings);
+        let of_input = of_input.map(|warning| format!("input: {}", warning.text));
         let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_warnings).cloned();
-        let warnings = warnings.chain(of_scoring).chain(of_bandwidth);
+        let warnings = warnings.chain(of_scoring).chain(of_bandwidth).chain(of_input);
         let objections = result.groups.iter().flat_map(|group| {
             group
                 .all_objections()

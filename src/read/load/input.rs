@@ -1,0 +1,27 @@
+//! A folder of an input command: its record. Not for what follows from the times.
+
+use std::io::BufReader;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::input::record::InputRecord;
+use ringmark_record::file::run_name::INPUT_RECORD;
+use ringmark_record::file::whole_file;
+
+use crate::read::load::problem::Problem;
+
+/// That of the folder `root`, or why it says nothing; `None` where it has none.
+pub fn find(root: &Path) -> Option<Result<InputRecord, Problem>> {
+    let path = root.join(INPUT_RECORD);
+    path.exists().then(|| read(&path).map_err(|error| Problem::in_file(INPUT_RECORD, format!("{error:#}"))))
+}
+
+fn read(path: &Path) -> anyhow::Result<InputRecord> {
+    let file = whole_file::open(path).context("the record cannot be read")?;
+    let record = InputRecord::read(BufReader::new(file)).context("the record cannot be used")?;
+    if let Some(failure) = &record.failure {
+        bail!("the run failed: {failure}: repeat it");
+    }
+    Ok(record)
+}

@@ -1,0 +1,250 @@
+//! Reading and decoding alone, and what devices take: images/s by decode threads with a line for what the devices of a host
+//! need, of every case of training in the report.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_record::benchmark::input::config::PageCache;
+use ringmark_record::benchmark::input::lines::{COLUMNS, ceilings, rows};
+use ringmark_record::benchmark::input::pass::InputPass;
+use ringmark_record::benchmark::input::record::InputRecord;
+use ringmark_record::dimension::units::thousands;
+
+use crate::read::analyse::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
+use crate::read::analyse::input_demand::{Demand, demands};
+use crate::read::analyse::results::ResultFolder;
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, far_apart};
+use crate::read::show::page::charts::scale::ScaleKind;
+use crate::read::show::page::charts::style::Style;
+use crate::read::show::page::content::numbers::{big, count};
+use crate::read::show::page::document::{Block, Column, Figure, Headline, Row, Section, Subject, Table, Trust};
+
+const NOTE: &str = "Batches are read, decoded and augmented by training's own loader and given back: no network, no device. \
+                    Training needs cores beside it.";
+
+const READING: &str = "A line is one host with its files in memory, or on the disk alone; a grey line is what the devices of one \
+                       host take while they train.";
+
+const DEMAND: &str = "Images/s of one host while it trains with synthetic images, against the lowest host here. Where training \
+                      read images, each device is taken to need what it had where fewest trained.";
+
+/// Marks of thread counts that a chart has space for.
+const MARKS: usize = 8;
+
+/// Columns that a narrow table has no space for.
+const MINOR: [&str; 5] = ["MB/s", "read", "decode", "augment", "collate"];
+
+/// `None` where nothing was read alone.
+pub fn section(results: &[ResultFolder]) -> Option<Section> {
+    let demands = all_demands(results);
+    let several = results.iter().filter(|result| result.input.is_some()).count() > 1;
+    let of_result = |(number, result): (usize, &ResultFolder)| {
+        let record = result.input.as_ref()?;
+        let title = |what: &str| if several { format!("{what}: {}", result.name) } else { what.to_owned() };
+        let speed = Block {
+            reading: READING.to_owned(),
+            charts: vec![vec![chart(record, number, &demands)]],
+            table: Some(table(record)),
+            lines: ceilings(record),
+            ..Block::new(title("Images/s by decode threads"), setting(record))
+        };
+        let needs =
+            Block { table: Some(needs(record, &demands)), ..Block::new(title("What the devices need"), DEMAND) };
+        Some(std::iter::once(speed).chain((!demands.is_empty()).then_some(needs)))
+    };
+    let blocks: Vec<Block> = results.iter().enumerate().filter_map(of_result).flatten().collect();
+    (!blocks.is_empty()).then(|| Section {
+        subject: Subject::Input,
+        title: "Reading and decoding alone".to_owned(),
+        note: NOTE.to_owned(),
+        blocks,
+    })
+}
+
+/// Of a result that holds nothing else: what its lowest host gives.
+pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
+    let record = result.input.as_ref()?;
+    let lowest = |rates: &dyn Fn(usize) -> Option<(f64, u32)>| {
+        let all = (0..record.ranks.len()).filter_map(|rank| Some((rates(rank)?, &record.ranks[rank].host)));
+        all.min_by(|((one, _), _), ((other, _), _)| one.total_cmp(other))
+    };
+    let figure = |label: &str, rates: &dyn Fn(usize) -> Option<(f64, u32)>| {
+        let ((speed, threads), host) = lowest(rates)?;
+        let which = if record.ranks.len() > 1 { format!("host {host}, the lowest, ") } else { String::new() };
+        Some(Figure {
+            label: label.to_owned(),
+            value: big(speed),
+            unit: "images/s",
+            note: format!("{which}with {}", count(threads as usize, "thread")),
+            parts: Vec::new(),
+            is_doubtful: false,
+        })
+    };
+    let ceiling = |cache: PageCache| move |rank: usize| record.ceiling(rank, cache).map(|it| (it.speed.0, it.threads));
+    let of_a_core = |rank: usize| record.busiest(rank).map(|(it, speed)| (speed.0, it.threads));
+    let figures = [
+        figure("From memory", &ceiling(PageCache::Warm)),
+        figure("Of a core", &of_a_core),
+        figure("From the disk", &ceiling(PageCache::Cold)),
+    ];
+    let warnings = record.warnings.len();
+    let was_to_be = |pass: &InputPass| pass.hosts.iter().all(|host| host.cache() == Some(pass.cache));
+    let others = record.passes.iter().filter(|pass| !was_to_be(pass)).count();
+    let mut reasons = vec![match others {
+        0 => "all read from where they were to read".to_owned(),
+        _ => format!("{others} of {} passes read from elsewhere", record.passes.len()),
+    }];
+    reasons.extend((warnings > 0).then(|| count(warnings, "warning")));
+    let hosts = count(record.ranks.len(), "host");
+    Some(Headline {
+        style: Style { colour: number, shape: 0 },
+        name: result.name.clone(),
+        what: format!("Reading and decoding alone, {hosts}: {}", record.what),
+        trust: if warnings == 0 && others == 0 { Trust::Sound } else { Trust::WithCare },
+        reasons,
+        conclusion: None,
+        figures: figures.into_iter().flatten().collect(),
+    })
+}
+
+/// Of every training in the report; with the name of its result where there are several.
+pub fn all_demands(results: &[ResultFolder]) -> Vec<Demand> {
+    let several = results.iter().filter(|result| !result.groups.is_empty()).count() > 1;
+    let of_result = |result: &ResultFolder| -> Vec<Demand> {
+        let named = |demand: Demand| match several {
+            true => Demand { label: format!("{}, {}", result.name, demand.label), ..demand },
+            false => demand,
+        };
+        demands(&result.groups).into_iter().map(named).collect()
+    };
+    results.iter().flat_map(of_result).collect()
+}
+
+/// What was read, and what was done to it.
+fn setting(record: &InputRecord) -> String {
+    let InputRecord { config, what, items, augmentation, decoder, stored, .. } = record;
+    let stored = stored.map(|stored| {
+        format!(", {:.1} kB and {:.0} px shorter edge on average", stored.bytes / 1e3, stored.shorter_edge)
+    });
+    format!(
+        "{} images of {what}{}; batches of {}, {} px, augmentation {augmentation}, JPEG by {decoder}.",
+        thousands(*items as f64, ','),
+        stored.unwrap_or_default(),
+        config.batch_size,
+        config.image_size()
+    )
+}
+
+fn chart(record: &InputRecord, number: usize, demands: &[Demand]) -> Chart {
+    let threads: BTreeSet<u32> = record.passes.iter().map(|pass| pass.threads).collect();
+    let threads: Vec<f64> = threads.into_iter().map(f64::from).collect();
+    let mut series: Vec<LineSeries> = Vec::new();
+    for (rank, place) in record.ranks.iter().enumerate() {
+        for (kind, (cache, what)) in [(PageCache::Warm, "memory"), (PageCache::Cold, "disk")].into_iter().enumerate() {
+            let point = |(threads, speed): (u32, f64)| Point {
+                x: f64::from(threads),
+                y: speed,
+                tip: format!("{}, from {what}, {threads} threads: {speed:.1} images/s", place.host),
+                is_doubtful: false,
+            };
+            let points: Vec<Point> =
+                record.passes_of(rank, cache).map(|ceiling| point((ceiling.threads, ceiling.speed.0))).collect();
+            if !points.is_empty() {
+                let name = if record.ranks.len() > 1 { format!("{}, {what}", place.host) } else { what.to_owned() };
+                series.push(LineSeries {
+                    name,
+                    style: Style { colour: number + rank, shape: kind },
+                    points,
+                    dots: Vec::new(),
+                    ideal: Vec::new(),
+                    is_reference: false,
+                });
+            }
+        }
+    }
+    series.extend(needed(record, demands).into_iter().map(|(name, speed)| {
+        let ends = [threads.first(), threads.last()].into_iter().flatten();
+        let tip = format!("{name} {} images/s", thousands(speed, ','));
+        let points = ends.map(|x| Point { x: *x, y: speed, tip: tip.clone(), is_doubtful: false });
+        LineSeries {
+            name,
+            style: Style { colour: number, shape: 0 },
+            points: points.collect(),
+            dots: Vec::new(),
+            ideal: Vec::new(),
+            is_reference: true,
+        }
+    }));
+    let last = |series: &LineSeries| Some(series.points.last()?.tip.clone());
+    let marks = far_apart(&threads, MARKS).into_iter();
+    Chart::Lines(LineChart {
+        title: "Images/s of a host".to_owned(),
+        description: series.iter().filter_map(last).collect::<Vec<_>>().join("; "),
+        x: Axis {
+            marks: marks.map(|threads| (threads, threads.to_string(), String::new())).collect(),
+            ..Axis::new("decode threads", ScaleKind::Logarithmic)
+        },
+        y: Axis::new("images/s", ScaleKind::Linear),
+        series,
+        y_ends: [Some(0.0), None],
+        ideal_name: "",
+        shades: Vec::new(),
+        shade_name: "",
+        are_named_at_their_ends: true,
+    })
+}
+
+/// What hosts with so many devices need at most: `8 GPUs need`, images/s. Of images of the same size alone.
+fn needed(record: &InputRecord, demands: &[Demand]) -> Vec<(String, f64)> {
+    let mut most: BTreeMap<u32, &Demand> = BTreeMap::new();
+    for demand in demands.iter().filter(|demand| demand.image_size == record.config.image_size()) {
+        let known = most.entry(demand.devices).or_insert(demand);
+        if demand.speed > known.speed {
+            *known = demand;
+        }
+    }
+    most.into_values().map(|demand| (demand.who(), demand.speed.0)).collect()
+}
+
+fn table(record: &InputRecord) -> Table {
+    let column = |(name, unit): (&'static str, &'static str)| {
+        let is_text = matches!(name, "host" | "cache");
+        Column { name: name.to_owned(), unit, is_text, is_minor: MINOR.contains(&name) }
+    };
+    let speed = COLUMNS.iter().position(|(name, _)| *name == "images/s");
+    let row = |cells: [String; 11]| Row {
+        bar: speed.and_then(|speed| cells[speed].parse().ok()),
+        cells: cells.into(),
+        ..Row::default()
+    };
+    Table { columns: COLUMNS.map(column).into(), rows: rows(record).map(row).collect(), bars: Some("images/s") }
+}
+
+fn needs(record: &InputRecord, demands: &[Demand]) -> Table {
+    let columns = vec![
+        Column::text("case"),
+        Column::numbers("need", "images/s"),
+        Column::numbers("from memory", "images/s"),
+        Column::text("verdict"),
+        Column::numbers("from disk", "images/s"),
+        Column::text("verdict on the disk"),
+    ];
+    let speed = |speed: f64| thousands(speed, ',');
+    let row = |demand: &Demand| {
+        let own = [demand.label.clone(), speed(demand.speed.0)];
+        let none = || "-".to_owned();
+        let (of_memory, of_disk, is_short) = match verdict(record, demand) {
+            Err(why) => ([none(), why], [none(), String::new()], false),
+            Ok(Verdict { memory, disk }) => {
+                let is_short = memory.as_ref().is_some_and(|it| matches!(it.cores_needed, CoresNeeded::More { .. }));
+                let of_memory = |it: FromMemory| [speed(it.ceiling.0), it.judgement(demand)];
+                let of_disk = |it: FromDisk| [speed(it.ceiling.0), it.judgement(demand)];
+                let nothing = || [none(), String::new()];
+                (memory.map_or_else(nothing, of_memory), disk.map_or_else(nothing, of_disk), is_short)
+            }
+        };
+        let cells = own.into_iter().chain(of_memory).chain(of_disk).collect();
+        Row { cells, is_marked: is_short, ..Row::default() }
+    };
+    Table { columns, rows: demands.iter().map(row).collect(), bars: None }
+}
