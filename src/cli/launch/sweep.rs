@@ -198,7 +198,7 @@ impl SweepOptions {
         let items = items(&train)?;
         for case in items.iter().flat_map(|_| &sweep.axes.cases) {
             let of_case = |items| train.with_epochs(train.epoch_steps(items, case.ranks()));
-            items.map(of_case).map_or(Ok(()), |train| train.check_warmup(0)).map_err(usage)?;
+            items.map(of_case).map_or(Ok(()), |train| train.check_warmup()).map_err(usage)?;
         }
         Ok(TrainSweep { sweep, ddp_suite, items, train, search })
     }

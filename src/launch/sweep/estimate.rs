@@ -179,6 +179,7 @@ mod tests {
             threads: Some(1),
             servers,
             files,
+            checkpoint: None,
             arguments: Vec::new(),
             cost,
         }

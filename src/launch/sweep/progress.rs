@@ -75,7 +75,13 @@ impl RunProgress {
     }
 
     fn take(&mut self, line: &[u8], now: Instant) {
-        let Line::Iteration { batch, speed, .. } = dlperf::parse(line) else { return };
+        let Line::Iteration { batch, speed, .. } = dlperf::parse(line) else {
+            if dlperf::is_taken_up(line) {
+                // The iterations so far were done at another time.
+                (self.first, self.seen) = (self.last.map(|(batch, _)| (now, batch)), now);
+            }
+            return;
+        };
         if batch > self.warmup {
             self.speeds.push(speed.0);
         }
@@ -254,6 +260,19 @@ mod tests {
         // An iteration that takes its time does not make the run longer until it is overdue.
         assert_eq!(progress.left(start + Duration::from_secs(18)), Some(Duration::from_secs(3)));
         assert_eq!(progress.left(start + Duration::from_secs(60)), Some(Duration::ZERO));
+    }
+
+    /// The lines of what its checkpoint holds come at once, and say nothing of how fast it is now.
+    #[test]
+    fn the_time_left_of_a_run_that_was_taken_up_is_by_what_was_done_since() {
+        let mut progress = RunProgress::new("1n1g".to_owned(), 20, 1, FIRST);
+        let start = progress.started;
+        (1..=10).for_each(|batch| run(&mut progress, batch, 8.0, start));
+        progress.take(dlperf::write_taken_up(10).as_bytes(), start);
+        assert_eq!(progress.left(start), None);
+        run(&mut progress, 11, 8.0, start + Duration::from_secs(3));
+        assert_eq!(progress.left(start + Duration::from_secs(3)), Some(Duration::from_secs(27)));
+        assert_eq!(progress.speed(), Some(ImagesPerSecond(8.0)));
     }
 
     #[test]

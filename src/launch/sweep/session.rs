@@ -30,7 +30,7 @@ use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::agenda::Agenda;
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
+    Benchmark, EndedJob, Follower, JobCheckpoint, JobOutcome, JobPlan, PlanContext, SessionProgress,
 };
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
@@ -104,6 +104,9 @@ impl<B: Benchmark> Session<'_, B> {
         let needed = estimate::memory_by_host(must_fit, &self.config.launch.hosts);
         self.look_at_hosts(&needed, &interrupt)?;
         folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
+        // An earlier session may have been killed before it could do so.
+        let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job));
+        finished.filter_map(|job| job.checkpoint.as_ref()).try_for_each(JobCheckpoint::remove)?;
         if let Some(ledger) = &mut agenda.ledger {
             ledger.write(agenda.plan.iter().filter_map(|job| job.run))?;
         }
@@ -274,6 +277,8 @@ impl<B: Benchmark> Session<'_, B> {
         interrupt: &Interrupt,
     ) -> anyhow::Result<EndedJob<B::Figures>> {
         let launch = self.launch_of(job);
+        // One that is not taken up is of an attempt that was given up.
+        job.checkpoint.iter().filter(|checkpoint| !checkpoint.is_taken_up).try_for_each(JobCheckpoint::remove)?;
         if let (Some(ledger), Some(run)) = (&mut ledger, job.run) {
             ledger.start(run)?;
         }
@@ -305,6 +310,9 @@ impl<B: Benchmark> Session<'_, B> {
             outcome => outcome,
         };
         self.write_down(job, &launch, &outcome, ledger)?;
+        if let (JobOutcome::Sound(_), Some(checkpoint)) = (&outcome, &job.checkpoint) {
+            checkpoint.remove()?;
+        }
         Ok(EndedJob { job: job.clone(), took: start.elapsed(), outcome })
     }
 

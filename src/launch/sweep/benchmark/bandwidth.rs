@@ -117,6 +117,7 @@ impl Benchmark for BandwidthSweep {
                 threads: bandwidth.threads,
                 servers,
                 files,
+                checkpoint: None,
                 arguments: worker,
                 cost: JobCost::EQUAL,
             }

@@ -92,6 +92,7 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
             threads: None,
             servers: ServerRanks::default(),
             files,
+            checkpoint: None,
             arguments: worker,
             cost: JobCost::EQUAL,
         }])
