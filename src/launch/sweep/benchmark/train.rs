@@ -17,7 +17,7 @@ use crate::launch::job::request::ServerRanks;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::local::out::absolute_out;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, SessionProgress};
-use crate::launch::sweep::cost::JobCost;
+use crate::launch::sweep::cost::{EpochImages, JobCost, ValidationCost};
 use crate::launch::sweep::plan::{KV_STORE, joined};
 use crate::launch::sweep::progress::RunProgress;
 use crate::launch::sweep::session;
@@ -38,6 +38,8 @@ pub struct TrainSweep {
     pub train: TrainConfig,
     /// Images of an epoch, where the runs go by epochs.
     pub items: Option<u64>,
+    /// The same and those that are predicted, where this machine could count both: what a run takes is estimated by them.
+    pub epoch_images: Option<EpochImages>,
     /// What is tried before it.
     pub search: StrategySearch,
 }
@@ -101,8 +103,16 @@ impl TrainSweep {
             .map_or(train.iterations, |items| train.with_epochs(train.epoch_steps(items, case.ranks())).iterations)
     }
 
+    /// What the ends of epochs take of `run`, which does as `train` says.
+    fn validation(&self, run: RunName, train: &TrainConfig) -> Option<ValidationCost> {
+        let images = self.epoch_images.filter(|_| train.learning.validate.are_read())?;
+        Some(ValidationCost::of(train, run.case.ranks(), images))
+    }
+
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> JobPlan {
         let (threads, cost, kv_store) = (train.threads, JobCost::of_training(&train), train.kv_store);
+        let validation = self.validation(run, &train);
+        let cost = validation.map_or(cost, |validation| cost.with_validation(train.iterations, validation));
         let weights = train.model.facts().parameters;
         let memory = kv_store.memory_of_server(run.case, weights, train.exchange.wire, train.gradient_compression);
         let mut arguments = vec![self.kind().to_string()];
@@ -193,7 +203,9 @@ impl Benchmark for TrainSweep {
 
     fn follow(&self, job: &JobPlan, progress: SessionProgress) -> RunProgress {
         let iterations = job.run.map_or(self.train.iterations, |run| self.iterations(run));
-        self.sweep.follow(job, iterations, self.train.warmup, progress)
+        let train = |run: RunName| TrainConfig { batch_size: run.batch_size, ..self.train.clone() };
+        let validation = job.run.filter(|run| !run.baseline).and_then(|run| self.validation(run, &train(run)));
+        self.sweep.follow(job, iterations, self.train.warmup, progress).validating(validation)
     }
 
     fn announce(&self, job: &JobPlan) -> Option<String> {
