@@ -177,12 +177,13 @@ impl<B: Benchmark> Session<'_, B> {
             return Ok(());
         }
         let results = absolute_out(out)?;
-        let hosts = self.launcher.hosts();
+        let (hosts, data) = (self.launcher.hosts(), self.benchmark.data());
         let visit = Visit {
             worker: self.launcher.program(),
             results: Some(&results),
             device: launch.device,
             needed,
+            data: &data,
             several: hosts.len() > 1,
             ssh: &launch.ssh,
             options: self.launcher.options(),

@@ -212,6 +212,11 @@ pub trait Benchmark {
     /// Lines before the first job.
     fn start(&self, context: PlanContext) -> Vec<String>;
 
+    /// Files and folders that every rank reads.
+    fn data(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// A line before each job.
     fn announce(&self, job: &JobPlan) -> Option<String> {
         let _ = job;

@@ -2,7 +2,7 @@
 //! meets both alike.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::train::config::TrainConfig;
@@ -14,8 +14,8 @@ use ringmark_record::options::option_table;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::ServerRanks;
-use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::local::out::absolute_out;
+use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, SessionProgress};
 use crate::launch::sweep::cost::{EpochImages, JobCost, ValidationCost};
 use crate::launch::sweep::plan::{KV_STORE, joined};
@@ -206,6 +206,11 @@ impl Benchmark for TrainSweep {
         let train = |run: RunName| TrainConfig { batch_size: run.batch_size, ..self.train.clone() };
         let validation = job.run.filter(|run| !run.baseline).and_then(|run| self.validation(run, &train(run)));
         self.sweep.follow(job, iterations, self.train.warmup, progress).validating(validation)
+    }
+
+    fn data(&self) -> Vec<PathBuf> {
+        let TrainConfig { data, learning, init, .. } = &self.train;
+        data.paths().iter().chain(learning.validate.paths()).chain(init).cloned().collect()
     }
 
     fn announce(&self, job: &JobPlan) -> Option<String> {

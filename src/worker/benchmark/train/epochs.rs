@@ -49,11 +49,7 @@ impl Epochs {
         validation.as_ref().map(try_out).transpose().context("--validate")?;
         // Ranks that do not wait for each other have no end of an epoch in common.
         let meet = !config.kv_store.kv_store.is_asynchronous();
-        Ok(Epochs {
-            iterations: config.learning.epoch_iterations.filter(|_| meet),
-            validation,
-            ends,
-        })
+        Ok(Epochs { iterations: config.learning.epoch_iterations.filter(|_| meet), validation, ends })
     }
 
     /// Whether `iteration` is the last one of an epoch.

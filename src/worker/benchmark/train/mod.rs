@@ -107,14 +107,8 @@ fn prepare(
         None => config.init.as_deref(),
     };
     let layout = config.layout.of(config.dtype, session.own.kind);
-    let recipe = Recipe {
-        model: config.model,
-        dropout: config.dropout,
-        seed: config.seed,
-        init,
-        dtype: config.dtype,
-        layout,
-    };
+    let recipe =
+        Recipe { model: config.model, dropout: config.dropout, seed: config.seed, init, dtype: config.dtype, layout };
     let mut model = PreparedModel::new(&recipe, device)?;
     let read = |path: &Path| Place::of_rank_0(path, &model.beside.of_training, config, world);
     let place = from_checkpoint.map(read).transpose()?;

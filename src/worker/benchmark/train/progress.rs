@@ -45,7 +45,9 @@ impl Progress {
         let bar = (stdout().is_terminal() && stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{bar:32} iteration {pos} of {len}, {eta} left")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
-            ProgressBar::new(u64::from(header.config.iterations)).with_position(iterations_before.into()).with_style(style)
+            ProgressBar::new(u64::from(header.config.iterations))
+                .with_position(iterations_before.into())
+                .with_style(style)
         });
         Progress { speaks, images, iterations_before, bar }
     }
