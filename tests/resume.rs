@@ -851,6 +851,8 @@ fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
         kill(Pid::from_raw(sweep.cast_signed()), Signal::SIGINT).expect("it runs");
     });
     assert!(matches!(sandbox.states()[..], [RunState::Failed { .. }]));
+    // What a rank left that was killed while it wrote one.
+    fs::write(sandbox.path("out/1n2g/.mxnet-lenet_b4_fp32_1.safetensors.77.part"), "half").expect("written");
     let stdout = succeeds(&mut told(&told_by_interrupt));
     let announced = format!("\n1n2g run 1 of 1: goes on from its checkpoint {}\n", checkpoint.display());
     assert!(stdout.contains(&announced), "{stdout}");

@@ -178,6 +178,7 @@ mod tests {
             run: None,
             threads: Some(1),
             servers,
+            data: Vec::new(),
             files,
             checkpoint: None,
             arguments: Vec::new(),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure};
@@ -102,7 +102,7 @@ impl<B: Benchmark> Session<'_, B> {
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
         let must_fit = agenda.must_fit(self.benchmark.expects_shortage());
         let needed = estimate::memory_by_host(must_fit, &self.config.launch.hosts);
-        self.look_at_hosts(&needed, &interrupt)?;
+        self.look_at_hosts(&needed, &agenda.data(), &interrupt)?;
         folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
         // An earlier session may have been killed before it could do so.
         let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job));
@@ -169,21 +169,26 @@ impl<B: Benchmark> Session<'_, B> {
         Ok(agenda)
     }
 
-    /// The doctor's quick look, where it is asked for: at the memory `needed` on each host too. Jobs use the network that it
-    /// finds.
-    fn look_at_hosts(&mut self, needed: &BTreeMap<String, NeededMemory>, interrupt: &Interrupt) -> anyhow::Result<()> {
+    /// The doctor's quick look, where it is asked for: at the memory `needed` on each host and at the `data` too. Jobs use the
+    /// network that it finds.
+    fn look_at_hosts(
+        &mut self,
+        needed: &BTreeMap<String, NeededMemory>,
+        data: &[PathBuf],
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<()> {
         let SessionConfig { launch, out, .. } = self.config;
         if !launch.doctor {
             return Ok(());
         }
         let results = absolute_out(out)?;
-        let (hosts, data) = (self.launcher.hosts(), self.benchmark.data());
+        let hosts = self.launcher.hosts();
         let visit = Visit {
             worker: self.launcher.program(),
             results: Some(&results),
             device: launch.device,
             needed,
-            data: &data,
+            data,
             several: hosts.len() > 1,
             ssh: &launch.ssh,
             options: self.launcher.options(),
@@ -420,8 +425,10 @@ fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
 /// How far the session is when `jobs[index]` starts and `ended` have run.
 fn progress<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
     let later = &jobs[index + 1..];
-    let done: f64 = ended.iter().map(|ended| ended.job.cost.work).sum();
-    let took: Duration = ended.iter().map(|ended| ended.took).sum();
+    // One that was taken up did part of its work alone.
+    let is_whole = |ended: &&EndedJob<F>| !ended.job.checkpoint.as_ref().is_some_and(|of| of.is_taken_up);
+    let done: f64 = ended.iter().filter(is_whole).map(|ended| ended.job.cost.work).sum();
+    let took: Duration = ended.iter().filter(is_whole).map(|ended| ended.took).sum();
     SessionProgress {
         number: index + 1,
         of: jobs.len(),

@@ -116,6 +116,7 @@ impl Benchmark for BandwidthSweep {
                 run: None,
                 threads: bandwidth.threads,
                 servers,
+                data: Vec::new(),
                 files,
                 checkpoint: None,
                 arguments: worker,

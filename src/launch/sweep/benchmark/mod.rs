@@ -51,6 +51,8 @@ pub struct JobPlan {
     pub threads: Option<u32>,
     /// Processes beside the ranks.
     pub servers: ServerRanks,
+    /// Files and folders that every rank reads.
+    pub data: Vec<PathBuf>,
     /// What it leaves.
     pub files: JobFiles,
     /// Of one that writes checkpoints.
@@ -211,11 +213,6 @@ pub trait Benchmark {
 
     /// Lines before the first job.
     fn start(&self, context: PlanContext) -> Vec<String>;
-
-    /// Files and folders that every rank reads.
-    fn data(&self) -> Vec<PathBuf> {
-        Vec::new()
-    }
 
     /// A line before each job.
     fn announce(&self, job: &JobPlan) -> Option<String> {

@@ -2,7 +2,7 @@
 //! meets both alike.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::train::config::TrainConfig;
@@ -115,11 +115,13 @@ impl TrainSweep {
         let cost = validation.map_or(cost, |validation| cost.with_validation(train.iterations, validation));
         let weights = train.model.facts().parameters;
         let memory = kv_store.memory_of_server(run.case, weights, train.exchange.wire, train.gradient_compression);
+        let read = train.data.paths().iter().chain(train.learning.validate.paths()).chain(&train.init);
+        let data = read.cloned().collect();
         let mut arguments = vec![self.kind().to_string()];
         arguments.extend(option_table::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
         let may_lose_ranks = kv_store.may_lose_ranks(run.case);
         let servers = ServerRanks { may_lose_ranks, ..self.sweep.launch.servers(kv_store, memory) };
-        JobPlan { servers, ..self.sweep.job(run, files, arguments, threads, cost) }
+        JobPlan { servers, data, ..self.sweep.job(run, files, arguments, threads, cost) }
     }
 }
 
@@ -206,11 +208,6 @@ impl Benchmark for TrainSweep {
         let train = |run: RunName| TrainConfig { batch_size: run.batch_size, ..self.train.clone() };
         let validation = job.run.filter(|run| !run.baseline).and_then(|run| self.validation(run, &train(run)));
         self.sweep.follow(job, iterations, self.train.warmup, progress).validating(validation)
-    }
-
-    fn data(&self) -> Vec<PathBuf> {
-        let TrainConfig { data, learning, init, .. } = &self.train;
-        data.paths().iter().chain(learning.validate.paths()).chain(init).cloned().collect()
     }
 
     fn announce(&self, job: &JobPlan) -> Option<String> {

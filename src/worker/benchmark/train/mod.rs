@@ -172,7 +172,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
         None => 1.0,
     };
     if is_taken_up {
-        warm_up_again(config.warmup.min(before), step)?;
+        warm_up_again(config.warmup.min(before), session.world, step)?;
         checkpoint::reseed(session, config, before);
     }
     let mut timer = StepTimer::new(session.device(), before, first_scale);
@@ -220,9 +220,9 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option
 
 /// Steps without their update, so that the first iteration of a run that is taken up is as warm as it was behind those of the
 /// warm-up; nothing of them is left.
-fn warm_up_again(steps: u32, step: &mut Step) -> Result<()> {
+fn warm_up_again(steps: u32, world: &World, step: &mut Step) -> Result<()> {
     let statistics = step.model.copy_of_statistics();
-    (0..steps).try_for_each(|_| step.rehearse())?;
+    (0..steps).try_for_each(|_| step.timed_rehearsal(world).map(drop))?;
     step.model.restore(&statistics)
 }
 
