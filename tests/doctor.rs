@@ -185,6 +185,27 @@ fn a_sweep_does_not_start_on_a_host_that_is_not_well() {
 }
 
 #[test]
+fn a_sweep_does_not_start_without_its_data() {
+    let _turn = turn_of(1);
+    let sandbox = Sandbox::real();
+    let (out, there) = (sandbox.path("out"), sandbox.path("a b.rec"));
+    fs::write(&there, "abc").expect("written");
+    let mut command = ringmark("sweep --hosts localhost:1 --cases 1n1g --device cpu --validate /nowhere/val.rec");
+    let error =
+        refused(command.arg("--data").arg(&there).arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out), 1);
+    assert!(
+        error.starts_with("error: localhost, data: there is no /nowhere/val.rec\n    fix: copy the data"),
+        "{error}"
+    );
+    assert!(error.contains("nothing was started") && !out.join("1n1g").exists(), "{error}");
+    let mut doctor = sandbox.doctor("--hosts localhost:1 --device cpu --quick --json - --data");
+    let (status, stdout, stderr) = run(doctor.arg(&there));
+    let found: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+    let data = &found["hosts"][0]["probe"]["data"];
+    assert_eq!((status, data), (Some(0), &serde_json::json!([{ "state": "file", "size_bytes": 3 }])), "{stderr}");
+}
+
+#[test]
 fn a_doctor_that_is_ended_leaves_nobody() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
         // An agent that never speaks and, as the real one, ends with its input.
@@ -413,6 +434,23 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
     let closed = format!("{three}, reaches: no connection on eth0, 10.77.0.0/24: {two} to {three} (No route to host");
     let route = "10.77.0.3/32";
     hospital.fault(2, &format!("ip route add unreachable {route}"), &format!("ip route delete {route}"), &all, &closed);
+
+    // What is read.
+    let shelf = hospital.sandbox.path("shelf");
+    fs::create_dir(&shelf).expect("made");
+    let [data, shorter] = ["shelf/train.rec", "shorter.rec"].map(|name| hospital.sandbox.path(name));
+    fs::write(&data, "abc").expect("written");
+    fs::write(&shorter, "ab").expect("written");
+    let (data, shorter, shelf) = (data.display(), shorter.display(), shelf.display());
+    let read = format!("{all} --data {data}");
+    let missing = format!("{three}, data: there is no {data}");
+    hospital.fault(3, &format!("mount -t tmpfs none {shelf}"), &format!("umount -l {shelf}"), &read, &missing);
+    let one = hospital.host(1);
+    let message = format!("{three}, data: {data} is a file of 2 bytes, and on host {one} a file of 3 bytes");
+    hospital.fault(3, &format!("mount --bind {shorter} {data}"), &format!("umount -l {data}"), &read, &message);
+    let message = format!("{three}, data: {shelf} is a folder of 0 names, and on host {one} a folder of 1 names");
+    let (mount, unmount) = (format!("mount -t tmpfs none {shelf}"), format!("umount -l {shelf}"));
+    hospital.fault(3, &mount, &unmount, &format!("{all} --data {shelf}"), &message);
 
     // What is written.
     let full = hospital.sandbox.path("full").display().to_string();

@@ -236,21 +236,23 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
         );
         Run::ranks(ranks, &options).file("--data", &data)
     };
-    let goes_on = |resumed: Run, whole: &RunRecord, before: usize| {
+    // The record is that of the whole run, and so is the log.
+    let goes_on = |resumed: Run, whole: &RunRecord, before: u32| {
         let again = folder.path().join("again.safetensors");
         let finished = resumed.file("--from-checkpoint", &checkpoint).file("--checkpoint", &again).finish();
         let output = finished.stdout.clone();
         let resumed = finished.sound();
-        assert_eq!(
-            (resumed.header.iterations_before, resumed.iterations.len()),
-            (before as u32, 30 - before),
-            "{output}"
-        );
+        assert_eq!((resumed.header.iterations_before(), resumed.iterations.len()), (before, 30), "{output}");
+        assert_eq!(output.matches("Epoch[0] Batch[").count(), 30, "{output}");
+        assert!(output.contains(&format!("# taken up from its checkpoint behind iteration {before}\n")), "{output}");
         assert_eq!(checksum(&resumed), checksum(whole));
-        assert_eq!(joined_losses(&resumed), joined_losses(whole)[before..]);
+        assert_eq!(joined_losses(&resumed), joined_losses(whole));
         let scales = |record: &RunRecord| record.iterations.iter().map(|one| one.loss_scale).collect::<Vec<_>>();
-        assert_eq!(scales(&resumed), scales(whole)[before..]);
-        // Those before the break have their losses.
+        assert_eq!(scales(&resumed), scales(whole));
+        let [part] = resumed.header.taken_up.as_slice() else { panic!("{:?}", resumed.header.taken_up) };
+        let wall = resumed.end.as_ref().expect("an end").wall;
+        assert!(part.wall_before.0 > 0.0 && wall.0 > part.wall_before.0 && part.changes.is_empty(), "{part:?}, {wall}");
+        assert!(part.started.0 > resumed.header.started.0);
         let epochs = |record: &RunRecord| record.end.as_ref().expect("an end").epochs.clone();
         assert_eq!(epochs(&resumed), epochs(whole));
         assert_eq!(epochs(whole).len(), 6);
@@ -260,6 +262,10 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     let overflow = run(1, &format!("{half} --inject overflow:7"));
     let whole = overflow.file("--checkpoint", &checkpoint).finish().sound();
     goes_on(run(1, half), &whole, 28);
+    // To the last bit of what was timed.
+    let again = run(1, half).file("--from-checkpoint", &checkpoint).file("--checkpoint", &folder.path().join("third"));
+    let again = again.finish().sound();
+    assert_eq!((&again.iterations[..28], again.header.started), (&whole.iterations[..28], whole.header.started));
     // The same of two ranks, that are killed in step 11.
     let two = "--batch-size 1 --checkpoint-every 4";
     let whole = run(2, two).file("--checkpoint", &checkpoint).finish().sound();
@@ -273,7 +279,15 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     let [before, again] = ["before.safetensors", "again.safetensors"].map(|name| folder.path().join(name));
     let whole = dropping().file("--checkpoint", &before).finish().sound();
     let resumed = dropping().file("--checkpoint", &again).file("--from-checkpoint", &before).finish().sound();
-    assert_eq!((resumed.iterations.len(), checksum(&resumed)), (1, checksum(&whole)));
+    assert_eq!((resumed.header.iterations_before(), checksum(&resumed)), (2, checksum(&whole)));
+    assert_eq!(losses(&resumed), losses(&whole));
+    // Killed behind the last step, before there was a record.
+    let four = || mlp(1, &data, "--iters 4 --checkpoint-every 2").file("--checkpoint", &before);
+    let whole = four().finish().sound();
+    let resumed = four().file("--from-checkpoint", &before).finish().sound();
+    assert_eq!((&resumed.iterations, checksum(&resumed)), (&whole.iterations, checksum(&whole)));
+    let error = mlp(1, &data, "--iters 4 --checkpoint-every 2").refused(2);
+    assert!(error.contains("--checkpoint-every 2: say where to: add --checkpoint FILE"), "{error}");
     let refused = |ranks: u32, options: &str| {
         run(ranks, &format!("--batch-size 1 {options}")).file("--from-checkpoint", &checkpoint).refused(1)
     };

@@ -10,9 +10,11 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use ringmark_record::benchmark::Record;
+use ringmark_record::benchmark::train::learning::EpochEnd;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::manifest::{self, Manifest, RunState};
 
+use crate::images::digits;
 use crate::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::{processes_of, turn};
 
@@ -329,6 +331,45 @@ fn the_files_decide_what_is_finished() {
     assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2", "1n1g_3"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
     assert_eq!(sandbox.extract().0, Some(0));
+}
+
+/// With a script in the worker's place: which checkpoint is given to which run, and which goes away.
+#[test]
+fn a_checkpoint_is_taken_up_by_its_own_run_and_goes_when_that_is_finished() {
+    let sandbox = Sandbox::sound();
+    let options = "--cases 1n1g --runs 3 --checkpoint-every 2";
+    sandbox.hook(HANG_IN_SECOND);
+    let mut sweep = sandbox.short_sweep(options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    wait_until("the second run begins", || sandbox.path("hung").exists());
+    let checkpoints = [1, 2, 3].map(|run| sandbox.path(&format!("out/1n1g/rn50_b8_fp32_{run}.safetensors")));
+    checkpoints.iter().take(2).for_each(|checkpoint| fs::write(checkpoint, "of this run").expect("written"));
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    // Readers do not mind them.
+    let (_, left_out) = sandbox.extract();
+    assert!(left_out.contains("1n1g/rn50_b8_fp32_2.log:") && !left_out.contains("safetensors"), "{left_out}");
+
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume --dry-run")));
+    let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
+    let [second, third] = commands[..] else { panic!("{stdout}") };
+    let path = checkpoints[1].display();
+    assert!(
+        second.contains(&format!(" --checkpoint {path} --checkpoint-every 2 --from-checkpoint {path} ")),
+        "{second}"
+    );
+    assert!(third.contains(&format!(" --checkpoint {} ", checkpoints[2].display())), "{third}");
+    assert!(!third.contains("--from-checkpoint"), "{third}");
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume --repeat 1n1g --dry-run")));
+    assert!(!stdout.contains("--from-checkpoint"), "{stdout}");
+    let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"), 2);
+    assert!(error.contains("\n--checkpoint-every: 2 then, not set now\n"), "{error}");
+
+    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume")));
+    assert!(stdout.contains(&format!("\n1n1g run 2 of 3: goes on from its checkpoint {path}\n")), "{stdout}");
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
+    assert!(checkpoints.iter().all(|checkpoint| !checkpoint.exists()));
+    let error = refused(&mut sandbox.short_sweep("--kv-store local --checkpoint-every 2"), 2);
+    assert!(error.contains("--checkpoint-every with --kv-store local and --gradient-compression none"), "{error}");
 }
 
 const SUITE: &str = "--suite ddp --model resnet50_v1b --runs 2";
@@ -765,6 +806,82 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
     assert_eq!(ran_on("out"), ran_on("whole"));
     assert_eq!(ran_on("out").hosts[0].devices.len(), 2);
     assert_eq!(sandbox.extract().0, Some(1), "there is no 1n1g");
+}
+
+/// A rank is killed, then the sweep is interrupted: every loss, weight and epoch has the bits of a sweep without a break, and
+/// record and log are whole.
+#[test]
+fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let data = sandbox.path("digits");
+    fs::create_dir(&data).expect("made");
+    digits(&data, 40);
+    // A slow rank computes the same, and there is time to kill it. Five steps an epoch.
+    let sweep = |out: &str| {
+        let mut command = ringmark(
+            "sweep --no-doctor --device cpu --model mxnet-lenet --batch-size 4 --image-size 28 --warmup 2 --threads 1 --epochs 30 \
+             --lr 0.03125 --lr-warmup-iters 0 --lr-schedule cosine --checkpoint-every 7 --inject slow:0:1000 --hosts localhost:2 \
+             --cases 1n2g --runs 1",
+        );
+        command.arg("--data").arg(&data).arg("--validate").arg(&data);
+        command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path(out));
+        command
+    };
+    let checkpoint = sandbox.path("out/1n2g/mxnet-lenet_b4_fp32_1.safetensors");
+    let workers = || {
+        let of_worker = |(_, line): &(Pid, String)| line.starts_with(&sandbox.worker().display().to_string());
+        processes_of(sandbox.folder.path()).into_iter().filter(of_worker).map(|(process, _)| process)
+    };
+    // Once there is another checkpoint than `before`.
+    let stopped = |mut command: Command, before: &[u8], stop: &dyn Fn(u32)| {
+        let error = File::create(sandbox.path("stderr")).expect("created");
+        let mut child = command.stdout(Stdio::null()).stderr(error).spawn().expect("starts");
+        wait_until("a checkpoint is written", || fs::read(&checkpoint).is_ok_and(|written| written != before));
+        stop(child.id());
+        assert_eq!(child.wait().expect("ended").code(), Some(1));
+        fs::read_to_string(sandbox.path("stderr")).expect("read")
+    };
+    let told_by_kill = stopped(sweep("out"), &[], &|_| {
+        workers().take(1).for_each(|process| kill(process, Signal::SIGKILL).expect("it runs"));
+    });
+    let first = fs::read(&checkpoint).expect("it stays");
+    let told_by_interrupt = stopped(told(&told_by_kill), &first, &|sweep| {
+        workers().for_each(|process| kill(process, Signal::SIGSTOP).expect("it runs"));
+        kill(Pid::from_raw(sweep.cast_signed()), Signal::SIGINT).expect("it runs");
+    });
+    assert!(matches!(sandbox.states()[..], [RunState::Failed { .. }]));
+    // What a rank left that was killed while it wrote one.
+    fs::write(sandbox.path("out/1n2g/.mxnet-lenet_b4_fp32_1.safetensors.77.part"), "half").expect("written");
+    let stdout = succeeds(&mut told(&told_by_interrupt));
+    let announced = format!("\n1n2g run 1 of 1: goes on from its checkpoint {}\n", checkpoint.display());
+    assert!(stdout.contains(&announced), "{stdout}");
+    // What is finished needs none any more. The logs of both parts before are there.
+    let name = |ending: &str| format!("mxnet-lenet_b4_fp32_1.{ending}");
+    assert_eq!(sandbox.files("1n2g"), ["jsonl", "log", "log.1", "log.2"].map(name).into());
+
+    succeeds(&mut sweep("whole"));
+    let record = |out: &str| {
+        let text = fs::read(sandbox.path(out).join("1n2g").join(name("jsonl"))).expect("read");
+        RunRecord::read(&text[..]).expect("a record")
+    };
+    let (whole, resumed) = (record("whole"), record("out"));
+    let learned = |record: &RunRecord| {
+        let end = record.end.as_ref().expect("an end");
+        let losses: Vec<Vec<f64>> = record.iterations.iter().map(|iteration| iteration.loss.clone()).collect();
+        let validated = |epoch: &EpochEnd| epoch.validation.map(|of| (of.images, of.loss, of.top_1, of.top_5));
+        let epochs: Vec<_> = end.epochs.iter().map(|epoch| (epoch.epoch, epoch.loss, validated(epoch))).collect();
+        (losses, epochs, end.parameter_checksums.clone())
+    };
+    assert_eq!(learned(&resumed), learned(&whole));
+    assert_eq!((resumed.iterations.len(), learned(&whole).1.len()), (150, 30));
+    let behind: Vec<u32> = resumed.header.taken_up.iter().map(|part| part.behind).collect();
+    assert!(behind.len() == 2 && behind[0] < behind[1] && behind.iter().all(|at| at % 7 == 0), "{behind:?}");
+    assert!(whole.header.taken_up.is_empty());
+    assert_eq!(sandbox.log(&format!("1n2g/{}", name("log"))).matches("Epoch[0] Batch[").count(), 150);
+    let (_, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
+    assert!(stdout.contains("ok    unedited  2 files ") && stdout.contains("ok    rules "), "{stdout}{stderr}");
+    assert!(succeeds(sweep("out").arg("--resume")).contains("\n1 of 1 runs are finished\n"));
 }
 
 #[test]

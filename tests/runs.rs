@@ -172,7 +172,7 @@ pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
             backend: if ranks == 1 { "solo" } else { "mpi" }.to_owned(),
             sum_dtype: None,
             buckets: vec![Bytes(102_228_128)],
-            iterations_before: 0,
+            taken_up: Vec::new(),
             work_division: None,
             tuning: None,
             environment: Environment {

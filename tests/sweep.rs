@@ -58,7 +58,7 @@ impl Sandbox {
             backend: "solo".to_owned(),
             sum_dtype: None,
             buckets: vec![Bytes(8)],
-            iterations_before: 0,
+            taken_up: Vec::new(),
             work_division: None,
             tuning: None,
             environment: Environment::default(),

@@ -198,6 +198,24 @@ fn an_overflow_on_virtual_gpus_skips_exactly_one_step_on_all_ranks() {
     assert_near(record.iterations[0].loss[0], exact.iterations[0].loss[0], 0.01, "loss of fp16");
 }
 
+/// The loss scale and what it follows from are on the device; rank 1 has them of rank 0, which alone reads the file.
+#[test]
+fn virtual_gpus_go_on_from_a_checkpoint_to_the_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoint = folder.path().join("checkpoint.safetensors");
+    let options = format!("{SMALL} {RATE} --dtype fp16 --loss-scale 128 --iters 5 --warmup 2 --batch-size 4 {AT_ONCE}");
+    let run = |more: &str| {
+        Virtual::ranks(2, &format!("{options} --checkpoint-every 3 {more}")).file("--checkpoint", &checkpoint)
+    };
+    let whole = run("--inject overflow:2").sound();
+    let resumed = run("").file("--from-checkpoint", &checkpoint).sound();
+    assert_eq!((resumed.header.iterations_before(), losses(&resumed)), (3, losses(&whole)));
+    assert_eq!(checksum(&resumed), checksum(&whole));
+    assert_eq!(resumed.iterations[4].loss_scale, 64.0);
+    let warnings = &resumed.end.as_ref().expect("an end").warnings;
+    assert!(warnings.iter().all(|warning| warning.kind != WarningKind::TakenUp), "{warnings:?}");
+}
+
 // --- order --------------------------------------------------------------------------------------------------------------
 
 #[test]

@@ -98,6 +98,7 @@ impl TrainArguments {
         let config = self.options.apply(TrainConfig::default())?;
         config.validate()?;
         config.kv_store.check_servers()?;
+        config.learning.check_checkpoint()?;
         Ok((config, self.label.into()))
     }
 }

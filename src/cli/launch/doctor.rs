@@ -1,6 +1,6 @@
 //! Options of `ringmark doctor`.
 
-use std::path::PathBuf;
+use std::path::{self, PathBuf};
 
 use clap::Args;
 use ringmark_record::dimension::device::DeviceChoice;
@@ -19,6 +19,8 @@ Examples:
       everything, with the bandwidth between every two hosts
   ringmark doctor --hostfile hosts --quick --out /shared/results/rack7
       what a sweep looks at before it starts
+  ringmark doctor --hosts a:8,b:8 --data /data/train.rec,/data/val.rec
+      with files that training reads on every host
   ringmark doctor --hosts a:8,b:8 --server-hosts s,t
       with two hosts that hold parameter servers alone
   ringmark doctor --hosts a:8,b:8 --interface ib0 --json health.json
@@ -39,6 +41,9 @@ pub struct DoctorOptions {
     /// Folder for results: check that there is room and that the first host has it too
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Files and folders that ranks are to read, as for sweep: check that every host has the same
+    #[arg(long, value_name = "FILES", value_delimiter = ',')]
+    data: Vec<PathBuf>,
     /// What jobs are to use; cpu leaves the GPUs alone
     #[arg(long, default_value = "auto", value_parser = keyword::<DeviceChoice>())]
     device: DeviceChoice,
@@ -59,6 +64,8 @@ impl DoctorOptions {
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
         let json = self.json.into_json();
         let hosts = hosts::with_server_hosts(hosts.all(), &self.server_hosts);
-        Ok(DoctorConfig { hosts, worker, sync, options, ssh, out: self.out, device, depth, json })
+        // Other hosts look from another folder.
+        let data = self.data.iter().map(path::absolute).collect::<Result<_, _>>()?;
+        Ok(DoctorConfig { hosts, worker, sync, options, ssh, out: self.out, data, device, depth, json })
     }
 }

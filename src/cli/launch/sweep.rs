@@ -23,6 +23,7 @@ use crate::cli::launch::servers::ServerOptions;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::sweep::benchmark::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::train::TrainSweep;
+use crate::launch::sweep::cost::EpochImages;
 use crate::launch::sweep::plan::{Axes, BatchSizes, joined};
 use crate::launch::sweep::suite;
 use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
@@ -198,9 +199,10 @@ impl SweepOptions {
         let items = items(&train)?;
         for case in items.iter().flat_map(|_| &sweep.axes.cases) {
             let of_case = |items| train.with_epochs(train.epoch_steps(items, case.ranks()));
-            items.map(of_case).map_or(Ok(()), |train| train.check_warmup(0)).map_err(usage)?;
+            items.map(of_case).map_or(Ok(()), |train| train.check_warmup()).map_err(usage)?;
         }
-        Ok(TrainSweep { sweep, ddp_suite, items, train, search })
+        let epoch_images = epoch_images(&train);
+        Ok(TrainSweep { sweep, ddp_suite, items, epoch_images, train, search })
     }
 }
 
@@ -264,6 +266,15 @@ fn items(train: &TrainConfig) -> anyhow::Result<Option<u64>> {
     let dataset = Dataset::open(files).with_context(context)?;
     let items = dataset.length().with_context(|| format!("{} have no number of images: make the .idx", dataset.what()));
     items.map(Some).with_context(context)
+}
+
+/// Images of an epoch and those that are predicted at its end; `None` where this machine cannot count both.
+fn epoch_images(train: &TrainConfig) -> Option<EpochImages> {
+    let count = |files: &DataFiles| match files.source() {
+        DataSource::Images(files) => Dataset::open(files).ok()?.length(),
+        DataSource::Synthetic | DataSource::Batch(_) => None,
+    };
+    Some(EpochImages { predicted: count(&train.learning.validate)?, trained: count(&train.data)? })
 }
 
 #[cfg(test)]

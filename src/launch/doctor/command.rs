@@ -39,6 +39,8 @@ pub struct DoctorConfig {
     pub ssh: SshOptions,
     /// Folder that results are to go to.
     pub out: Option<PathBuf>,
+    /// Files and folders that the ranks are to read.
+    pub data: Vec<PathBuf>,
     /// What the ranks are to use.
     pub device: DeviceChoice,
     /// How much to measure.
@@ -64,6 +66,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
         results: results.as_deref(),
         device: config.device,
         needed: &BTreeMap::new(),
+        data: &config.data,
         several: config.hosts.len() > 1,
         ssh: &config.ssh,
         options: &config.options,

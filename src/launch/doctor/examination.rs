@@ -56,6 +56,7 @@ pub fn examine(visit: &Visit, hosts: &[Host], depth: Depth) -> anyhow::Result<Ex
         device: visit.device,
         results: visit.results.map(|path| ResultsFolder { path, exists: Path::is_dir(path) }),
         needed: visit.needed,
+        data: visit.data,
     };
     let mut findings = checks::of_hosts(&facts, &asked);
     let (network, more) = network::find(visit, &facts, agents, depth);

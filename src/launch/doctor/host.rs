@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -98,6 +98,8 @@ pub struct Visit<'a> {
     pub device: DeviceChoice,
     /// Memory that ranks and servers on each host will need, by its name, where that is known.
     pub needed: &'a BTreeMap<String, NeededMemory>,
+    /// Files and folders that the ranks are to read.
+    pub data: &'a [PathBuf],
     /// Whether there are several hosts, so that it matters which network they use.
     pub several: bool,
     /// How ssh reaches them.
@@ -153,7 +155,10 @@ impl Visit<'_> {
     fn run_script(&self, remote: &Remote, facts: &mut HostFacts) {
         let results = self.results.map(|folder| folder.display().to_string()).unwrap_or_default();
         let several = if self.several { "several" } else { "" };
-        let line = ["sh", "-s", "--", &self.worker.display().to_string(), &results, several];
+        let (worker, data) = (self.worker.display().to_string(), self.data.iter());
+        let data: Vec<String> = data.map(|path| path.display().to_string()).collect();
+        let mut line = vec!["sh", "-s", "--", &worker, &results, several];
+        line.extend(data.iter().map(String::as_str));
         let answer = match remote.run(&line, SCRIPT.as_bytes(), SCRIPT_LIMIT, self.interrupt) {
             Ok(answer) => answer,
             Err(error) => {

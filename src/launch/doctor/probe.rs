@@ -1,13 +1,14 @@
 //! What a host says of itself without our worker: the script that asks, and its answers read. Not for judging them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use ringmark_record::dimension::units::{Bytes, Seconds};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// For `sh -s -- WORKER FOLDER SEVERAL`.
+/// For `sh -s -- WORKER FOLDER SEVERAL DATA..`.
 pub const SCRIPT: &str = include_str!("probe.sh");
 
 /// The script's first line: what comes before it is the host's own greeting.
@@ -46,6 +47,8 @@ pub struct Probe {
     pub results: Option<Space>,
     /// Whether the results' folder is there, and whether it may be written to.
     pub results_folder: Option<bool>,
+    /// What lies at each path of the data, in the order in which they were asked for.
+    pub data: Vec<DataState>,
     /// InfiniBand and RoCE.
     pub ports: Vec<Port>,
     /// The NVIDIA devices.
@@ -70,6 +73,48 @@ pub enum WorkerFile {
     /// Its SHA-256.
     #[serde(rename = "found")]
     Hash(String),
+}
+
+/// What lies at a path of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum DataState {
+    /// The host did not say it in time.
+    Unknown,
+    /// Nothing.
+    Missing,
+    /// What may not be read.
+    Refused,
+    /// A file.
+    File {
+        /// Its length.
+        #[serde(rename = "size_bytes")]
+        size: Bytes,
+    },
+    /// A folder.
+    Folder {
+        /// Files and folders directly in it.
+        entries: u64,
+    },
+}
+
+impl DataState {
+    /// Whether it can be read.
+    pub fn is_readable(&self) -> bool {
+        matches!(self, DataState::File { .. } | DataState::Folder { .. })
+    }
+}
+
+impl fmt::Display for DataState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DataState::Unknown => formatter.write_str("unknown"),
+            DataState::Missing => formatter.write_str("missing"),
+            DataState::Refused => formatter.write_str("refused"),
+            DataState::File { size } => write!(formatter, "a file of {} bytes", size.0),
+            DataState::Folder { entries } => write!(formatter, "a folder of {entries} names"),
+        }
+    }
 }
 
 /// A file system.
@@ -210,6 +255,7 @@ impl Probe {
             temporary: first("temporary_kib").and_then(space),
             results: first("results_kib").and_then(space),
             results_folder: first("results_present").map(|_| first("results_writable").is_some()),
+            data: all("data").iter().map(|line| data(line)).collect(),
             ports: all("port").iter().filter_map(|line| port(line)).collect(),
             gpus: gpus(first("gpus"), all("gpus_error"), all("gpu"), all("process")),
             topology: all("topology").iter().map(|line| plain(line)).filter(|line| !line.is_empty()).collect(),
@@ -236,6 +282,19 @@ fn mebibytes(count: u64) -> Bytes {
 fn space(text: &str) -> Option<Space> {
     let (size, free) = text.split_once(' ')?;
     Some(Space { size: kibibytes(size.parse().ok()?), free: kibibytes(free.parse().ok()?) })
+}
+
+/// `file 110024`, `folder 1000`, `missing`, `refused`, or nothing.
+fn data(text: &str) -> DataState {
+    let (state, number) = text.split_once(' ').unwrap_or((text, ""));
+    let number = number.trim().parse();
+    match (state, number) {
+        ("missing", _) => DataState::Missing,
+        ("refused", _) => DataState::Refused,
+        ("file", Ok(bytes)) => DataState::File { size: Bytes(bytes) },
+        ("folder", Ok(entries)) => DataState::Folder { entries },
+        _ => DataState::Unknown,
+    }
 }
 
 /// `mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)|open`.
@@ -330,6 +389,9 @@ mod tests {
             results_present=1\n\
             results_writable=1\n\
             results_kib=2000 1000\n\
+            data=file 110024\n\
+            data=\n\
+            data=folder 1000\n\
             port=mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)|open\n\
             port=mlx5_1:1|1: DOWN|3: Disabled|Ethernet|40 Gb/sec (4X QDR)|closed\n\
             gpus=none\n\
@@ -340,6 +402,8 @@ mod tests {
         assert_eq!((probe.worker, probe.orted), (WorkerFile::Hash("0b98".to_owned()), true));
         assert_eq!(probe.shared_memory, Some(Space { size: Bytes(67_108_864), free: Bytes(66_560_000) }));
         assert_eq!((probe.results_folder, probe.temporary), (Some(true), None));
+        let records = DataState::File { size: Bytes(110_024) };
+        assert_eq!(probe.data, [records, DataState::Unknown, DataState::Folder { entries: 1000 }]);
         let port = |port: &Port| (port.rate.clone(), port.is_up(), port.can_be_opened);
         let ports: Vec<(String, bool, bool)> = probe.ports.iter().map(port).collect();
         let rates = ["400 Gb/sec (4X NDR)".to_owned(), "40 Gb/sec (4X QDR)".to_owned()];

@@ -1,6 +1,6 @@
 # What a host says of itself, one `key=value` a line, and nothing that changes it. Needs no more than a POSIX shell.
 # What may hang comes last and under a limit, so that the rest is known. $1: the worker, $2: the folder of the results,
-# $3: not empty where there are several hosts.
+# $3: not empty where there are several hosts, then each file or folder of the data.
 echo ringmark-probe=1
 echo "connection=$SSH_CONNECTION"
 echo "clock=$(date +%s.%N)"
@@ -45,6 +45,15 @@ if [ -n "$2" ]; then
     if [ -d "$2" ]; then echo "results_present=1"; if [ -w "$2" ]; then echo "results_writable=1"; fi; fi
     space results "$2"
 fi
+shift 3
+for path; do
+    echo "data=$(limited 3 sh -c '
+        if [ ! -e "$1" ]; then echo missing
+        elif [ ! -r "$1" ] || { [ -d "$1" ] && [ ! -x "$1" ]; }; then echo refused
+        elif [ -d "$1" ]; then names=$(ls -A "$1") && echo "folder $(echo "$names" | grep -c .)"
+        else ls -Lnd "$1" | { read -r mode links user group bytes rest && echo "file $bytes"; }
+        fi' sh "$path" 2>/dev/null)"
+done
 for port in /sys/class/infiniband/*/ports/*; do
     [ -d "$port" ] || continue
     device=${port%/ports/*}

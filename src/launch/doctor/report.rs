@@ -96,7 +96,7 @@ fn value(examination: &Examination, number: usize, check: Check) -> Option<Strin
     match check {
         Check::Ssh if host.is_here => Some("here".to_owned()),
         Check::Ssh => host.ssh.map(|time| format!("{time:.2}")),
-        Check::Mpirun => probe.map(|_| ok()),
+        Check::Mpirun | Check::Data => probe.map(|_| ok()),
         Check::Worker | Check::Versions => inspection.map(|_| ok()),
         Check::Load => host.load().map(|(load, cores)| format!("{load:.1} of {cores}")),
         Check::Gpus | Check::GpuState | Check::Topology if !host.has_ranks() => Some("servers".to_owned()),
@@ -246,8 +246,13 @@ mod tests {
     use crate::launch::doctor::probe::Gpu;
 
     fn examination(hosts: Vec<HostFacts>) -> Examination {
-        let asked =
-            Asked { worker: Path::new("/w"), device: DeviceChoice::Auto, results: None, needed: &BTreeMap::new() };
+        let asked = Asked {
+            worker: Path::new("/w"),
+            device: DeviceChoice::Auto,
+            results: None,
+            needed: &BTreeMap::new(),
+            data: &[],
+        };
         let count = hosts.len();
         let links = (0..count).map(|from| open(from, (from + 1) % count, Some(1.25)));
         Examination {

@@ -1,5 +1,7 @@
 //! What a session has to do: every job of a plan, and which of them need not run. Pure.
 
+use std::path::PathBuf;
+
 use ringmark_record::file::run_name::RunName;
 
 use crate::launch::sweep::benchmark::JobPlan;
@@ -34,6 +36,17 @@ impl Agenda {
     /// Jobs that are to run.
     pub fn missing(&self) -> impl Iterator<Item = &JobPlan> + Clone {
         self.plan.iter().filter(|job| !self.is_finished(job) && !self.lacks_memory(job))
+    }
+
+    /// What their ranks read, each path once.
+    pub fn data(&self) -> Vec<PathBuf> {
+        let mut data: Vec<PathBuf> = Vec::new();
+        for path in self.missing().flat_map(|job| &job.data) {
+            if !data.contains(path) {
+                data.push(path.clone());
+            }
+        }
+        data
     }
 
     /// Those of them that there must be memory for: where a batch without memory is a result, the smallest of each network

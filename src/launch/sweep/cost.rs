@@ -17,6 +17,47 @@ pub struct JobCost {
     pub on_cpu: Option<CpuCost>,
 }
 
+/// Images that a run goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpochImages {
+    /// Trained with in an epoch.
+    pub trained: u64,
+    /// Predicted at its end.
+    pub predicted: u64,
+}
+
+/// What the ends of epochs take of a training run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ValidationCost {
+    /// Iterations of an epoch.
+    epoch: u32,
+    /// What the predictions at its end take, in iterations.
+    iterations: f64,
+}
+
+impl ValidationCost {
+    /// Of a run of so many `ranks`. A prediction is the forward pass alone, one of training's [`PASSES_OF_TRAINING`].
+    ///
+    /// 600 images on 2 ranks of batch size 16 are 19 steps a rank, as long as 6.33 iterations of training.
+    pub fn of(train: &TrainConfig, ranks: u32, images: EpochImages) -> ValidationCost {
+        let steps = |images: u64| train.epoch_steps(images, ranks);
+        ValidationCost {
+            epoch: u32::try_from(steps(images.trained)).unwrap_or(u32::MAX).max(1),
+            iterations: steps(images.predicted) as f64 / PASSES_OF_TRAINING,
+        }
+    }
+
+    /// `iterations`, and what follows them.
+    pub fn behind(&self, iterations: u32) -> f64 {
+        f64::from(iterations) + f64::from(iterations / self.epoch) * self.iterations
+    }
+
+    /// The same when the last of these iterations has just ended: what follows that one is still to come.
+    pub fn at(&self, iterations: u32) -> f64 {
+        self.behind(iterations.saturating_sub(1)) + f64::from(iterations.min(1))
+    }
+}
+
 /// What is known of a job on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuCost {
@@ -45,6 +86,11 @@ impl JobCost {
         }
     }
 
+    /// Of a training run of so many `iterations` that predicts at the ends of its epochs as well.
+    pub fn with_validation(self, iterations: u32, validation: ValidationCost) -> JobCost {
+        JobCost { work: self.work * validation.behind(iterations) / f64::from(iterations), ..self }
+    }
+
     /// Of a scoring run on the CPU.
     pub fn of_scoring(score: &ScoreConfig) -> JobCost {
         let ScoreConfig { model, dtype, layout, batch_size, iterations, warmup, .. } = *score;
@@ -70,6 +116,23 @@ mod tests {
         assert!((work(train(8)) - 3.0 * 4.089 * 200.0).abs() < 1e-9);
         assert!((work(train(16)) / work(train(8)) - 2.0).abs() < 1e-9);
         assert!((work(TrainConfig { image_size: Some(112), ..train(8) }) / work(train(8)) - 0.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn predictions_at_the_ends_of_epochs_take_a_third_of_training() {
+        let train = TrainConfig { iterations: 150, ..train(16) };
+        let images = EpochImages { trained: 1600, predicted: 600 };
+        // Two ranks have 50 iterations an epoch and predict 19 batches behind each; one has 100, and 38 behind the first alone.
+        let work = |ranks: u32| {
+            let cost = JobCost::of_training(&train);
+            let with = cost.with_validation(train.iterations, ValidationCost::of(&train, ranks, images));
+            assert_eq!(with.on_cpu, cost.on_cpu);
+            with.work / cost.work
+        };
+        assert!((work(2) - (150.0 + 3.0 * 19.0 / 3.0) / 150.0).abs() < 1e-12);
+        assert!((work(1) - (150.0 + 38.0 / 3.0) / 150.0).abs() < 1e-12);
+        let of_two = ValidationCost::of(&train, 2, images);
+        assert_eq!([0, 1, 50, 51].map(|iteration| of_two.at(iteration)), [0.0, 1.0, 50.0, 51.0 + 19.0 / 3.0]);
     }
 
     #[test]

@@ -178,7 +178,9 @@ mod tests {
             run: None,
             threads: Some(1),
             servers,
+            data: Vec::new(),
             files,
+            checkpoint: None,
             arguments: Vec::new(),
             cost,
         }

@@ -13,6 +13,7 @@ use ringmark_record::stats::{summary, welch};
 
 use crate::launch::local::print::print_line;
 use crate::launch::sweep::benchmark::{Follower, SessionProgress};
+use crate::launch::sweep::cost::ValidationCost;
 
 /// Between two lines where standard output is no terminal.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -29,6 +30,7 @@ pub struct RunProgress {
     session: SessionProgress,
     iterations: u32,
     warmup: u32,
+    validation: Option<ValidationCost>,
     started: Instant,
     /// Number and speed of the last iteration that ended.
     last: Option<(u32, ImagesPerSecond)>,
@@ -57,6 +59,7 @@ impl RunProgress {
             session,
             iterations,
             warmup,
+            validation: None,
             started: now,
             last: None,
             speeds: Vec::new(),
@@ -69,13 +72,24 @@ impl RunProgress {
         run
     }
 
+    /// The same of a run whose epochs end with this.
+    pub fn validating(self, validation: Option<ValidationCost>) -> RunProgress {
+        RunProgress { validation, ..self }
+    }
+
     /// All images over all time after warm-up, as the log has it; `None` where no iteration came after it.
     pub fn speed(&self) -> Option<ImagesPerSecond> {
         summary::harmonic_mean(&self.speeds).map(ImagesPerSecond)
     }
 
     fn take(&mut self, line: &[u8], now: Instant) {
-        let Line::Iteration { batch, speed, .. } = dlperf::parse(line) else { return };
+        let Line::Iteration { batch, speed, .. } = dlperf::parse(line) else {
+            if dlperf::is_taken_up(line) {
+                // The iterations so far were done at another time.
+                (self.first, self.seen) = (self.last.map(|(batch, _)| (now, batch)), now);
+            }
+            return;
+        };
         if batch > self.warmup {
             self.speeds.push(speed.0);
         }
@@ -142,9 +156,11 @@ impl RunProgress {
     /// Time left of the run, by the iterations that were timed here.
     fn left(&self, now: Instant) -> Option<Duration> {
         let ((since, first), (last, _)) = (self.first?, self.last?);
-        let timed = last.checked_sub(first).filter(|timed| *timed > 0)?;
-        let whole = (self.seen - since) * self.iterations.saturating_sub(last) / timed;
-        Some(whole.saturating_sub(now - self.seen))
+        let at = |iteration: u32| self.validation.map_or(f64::from(iteration), |of| of.at(iteration));
+        let all = self.validation.map_or(f64::from(self.iterations), |of| of.behind(self.iterations));
+        let timed = Some(at(last) - at(first)).filter(|timed| *timed > 0.0)?;
+        let whole = (self.seen - since).as_secs_f64() * (all - at(last)).max(0.0) / timed;
+        Some(Duration::try_from_secs_f64(whole).ok()?.saturating_sub(now - self.seen))
     }
 }
 
@@ -183,7 +199,10 @@ fn clock(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_record::benchmark::train::config::TrainConfig;
+
     use super::*;
+    use crate::launch::sweep::cost::EpochImages;
 
     const FIRST: SessionProgress =
         SessionProgress { number: 1, of: 1, work: 1.0, later_work: 0.0, pauses: Duration::ZERO, pace: None };
@@ -254,6 +273,36 @@ mod tests {
         // An iteration that takes its time does not make the run longer until it is overdue.
         assert_eq!(progress.left(start + Duration::from_secs(18)), Some(Duration::from_secs(3)));
         assert_eq!(progress.left(start + Duration::from_secs(60)), Some(Duration::ZERO));
+    }
+
+    /// The lines of what its checkpoint holds come at once, and say nothing of how fast it is now.
+    #[test]
+    fn the_time_left_of_a_run_that_was_taken_up_is_by_what_was_done_since() {
+        let mut progress = RunProgress::new("1n1g".to_owned(), 20, 1, FIRST);
+        let start = progress.started;
+        (1..=10).for_each(|batch| run(&mut progress, batch, 8.0, start));
+        progress.take(dlperf::write_taken_up(10).as_bytes(), start);
+        assert_eq!(progress.left(start), None);
+        run(&mut progress, 11, 8.0, start + Duration::from_secs(3));
+        assert_eq!(progress.left(start + Duration::from_secs(3)), Some(Duration::from_secs(27)));
+        assert_eq!(progress.speed(), Some(ImagesPerSecond(8.0)));
+    }
+
+    /// Ten iterations an epoch; what is predicted behind them takes as long as four of them.
+    #[test]
+    fn the_time_left_has_the_predictions_that_are_to_come() {
+        let train = TrainConfig { batch_size: 1, ..TrainConfig::default() };
+        let validation = ValidationCost::of(&train, 1, EpochImages { trained: 10, predicted: 12 });
+        let mut progress = RunProgress::new("1n1g".to_owned(), 20, 1, FIRST).validating(Some(validation));
+        let start = progress.started;
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        for batch in 1..=10 {
+            run(&mut progress, batch, 8.0, after(batch.into()));
+        }
+        // Ten iterations and twice the predictions are to come.
+        assert_eq!(progress.left(after(10)), Some(Duration::from_secs(18)));
+        run(&mut progress, 11, 8.0, after(15));
+        assert_eq!(progress.left(after(15)), Some(Duration::from_secs(13)));
     }
 
     #[test]

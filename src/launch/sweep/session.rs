@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure};
@@ -30,7 +30,7 @@ use crate::launch::local::out::absolute_out;
 use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::agenda::Agenda;
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, SessionProgress,
+    Benchmark, EndedJob, Follower, JobCheckpoint, JobOutcome, JobPlan, PlanContext, SessionProgress,
 };
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
@@ -102,8 +102,11 @@ impl<B: Benchmark> Session<'_, B> {
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
         let must_fit = agenda.must_fit(self.benchmark.expects_shortage());
         let needed = estimate::memory_by_host(must_fit, &self.config.launch.hosts);
-        self.look_at_hosts(&needed, &interrupt)?;
+        self.look_at_hosts(&needed, &agenda.data(), &interrupt)?;
         folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
+        // An earlier session may have been killed before it could do so.
+        let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job));
+        finished.filter_map(|job| job.checkpoint.as_ref()).try_for_each(JobCheckpoint::remove)?;
         if let Some(ledger) = &mut agenda.ledger {
             ledger.write(agenda.plan.iter().filter_map(|job| job.run))?;
         }
@@ -166,9 +169,14 @@ impl<B: Benchmark> Session<'_, B> {
         Ok(agenda)
     }
 
-    /// The doctor's quick look, where it is asked for: at the memory `needed` on each host too. Jobs use the network that it
-    /// finds.
-    fn look_at_hosts(&mut self, needed: &BTreeMap<String, NeededMemory>, interrupt: &Interrupt) -> anyhow::Result<()> {
+    /// The doctor's quick look, where it is asked for: at the memory `needed` on each host and at the `data` too. Jobs use the
+    /// network that it finds.
+    fn look_at_hosts(
+        &mut self,
+        needed: &BTreeMap<String, NeededMemory>,
+        data: &[PathBuf],
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<()> {
         let SessionConfig { launch, out, .. } = self.config;
         if !launch.doctor {
             return Ok(());
@@ -180,6 +188,7 @@ impl<B: Benchmark> Session<'_, B> {
             results: Some(&results),
             device: launch.device,
             needed,
+            data,
             several: hosts.len() > 1,
             ssh: &launch.ssh,
             options: self.launcher.options(),
@@ -274,6 +283,8 @@ impl<B: Benchmark> Session<'_, B> {
         interrupt: &Interrupt,
     ) -> anyhow::Result<EndedJob<B::Figures>> {
         let launch = self.launch_of(job);
+        // One that is not taken up is of an attempt that was given up.
+        job.checkpoint.iter().filter(|checkpoint| !checkpoint.is_taken_up).try_for_each(JobCheckpoint::remove)?;
         if let (Some(ledger), Some(run)) = (&mut ledger, job.run) {
             ledger.start(run)?;
         }
@@ -305,6 +316,9 @@ impl<B: Benchmark> Session<'_, B> {
             outcome => outcome,
         };
         self.write_down(job, &launch, &outcome, ledger)?;
+        if let (JobOutcome::Sound(_), Some(checkpoint)) = (&outcome, &job.checkpoint) {
+            checkpoint.remove()?;
+        }
         Ok(EndedJob { job: job.clone(), took: start.elapsed(), outcome })
     }
 
@@ -411,8 +425,10 @@ fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
 /// How far the session is when `jobs[index]` starts and `ended` have run.
 fn progress<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
     let later = &jobs[index + 1..];
-    let done: f64 = ended.iter().map(|ended| ended.job.cost.work).sum();
-    let took: Duration = ended.iter().map(|ended| ended.took).sum();
+    // One that was taken up did part of its work alone.
+    let is_whole = |ended: &&EndedJob<F>| !ended.job.checkpoint.as_ref().is_some_and(|of| of.is_taken_up);
+    let done: f64 = ended.iter().filter(is_whole).map(|ended| ended.job.cost.work).sum();
+    let took: Duration = ended.iter().filter(is_whole).map(|ended| ended.took).sum();
     SessionProgress {
         number: index + 1,
         of: jobs.len(),

@@ -182,7 +182,7 @@ fn measure(
         return Err(Problem::in_log(&found.log, remark));
     }
     let timed = log.speeds.len();
-    if let Some(asked) = record.as_ref().map(|record| record.header.iterations_to_do())
+    if let Some(asked) = record.as_ref().map(|record| record.header.config.iterations)
         && (timed != asked as usize || log.windows.is_some())
     {
         let lines = if log.windows.is_some() { 0 } else { timed };
@@ -309,7 +309,7 @@ fn windows_of_warmup(windows: &Windows, typed: Option<u32>) -> Result<usize, Str
 /// Why a record's run may not be counted.
 fn check_record(name: &RunName, record: &RunRecord) -> Result<(), String> {
     record.check(name)?;
-    let wanted = record.header.iterations_to_do();
+    let wanted = record.header.config.iterations;
     if record.iterations.len() != wanted as usize {
         return Err(format!("{} iterations of {wanted}: repeat the run", record.iterations.len()));
     }

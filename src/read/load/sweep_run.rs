@@ -14,7 +14,8 @@ use ringmark_record::options::option_table::{self, AUTO_BATCH_SIZE, Unlike};
 use crate::read::load::every_record;
 
 /// The options that the sweep itself sets in a baseline.
-const SET_IN_BASELINES: [&str; 4] = ["--backend", "--gradient-compression", "--hierarchical", "--kv-store"];
+const SET_IN_BASELINES: [&str; 6] =
+    ["--backend", "--checkpoint-every", "--gradient-compression", "--hierarchical", "--kv-store", "--validate"];
 
 /// Of a sweep over several kv-stores, the options of those that have servers.
 const OF_SERVERS: [&str; 2] = ["--servers", "--key-placement"];

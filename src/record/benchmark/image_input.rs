@@ -47,6 +47,11 @@ impl DataFiles {
         matches!(self.source(), DataSource::Images(_))
     }
 
+    /// Every file and folder.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.0
+    }
+
     /// What `change` makes of each file.
     pub fn try_map(self, change: impl FnMut(PathBuf) -> Result<PathBuf>) -> Result<DataFiles> {
         self.0.into_iter().map(change).collect::<Result<_>>().map(DataFiles)

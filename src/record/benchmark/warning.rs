@@ -36,6 +36,8 @@ keyword_enum!(
         Skipped = "skipped",
         /// Step times that are not the time that passed.
         WallClock = "wall-clock",
+        /// Parts of a run that ran on something else.
+        TakenUp = "taken-up",
     }
 );
 

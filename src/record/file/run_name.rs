@@ -1,6 +1,7 @@
 //! Where a run's log and record lie: `<root>/<case>/<model>_b<batch>_<dtype>_<run>.log`, DLPerf's names, with the
 //! record beside the log under the same stem and `.jsonl`; `.._<dtype>_<kv-store>_<run>.log` where that is not `ring`; the same below `<root>/no-communication` for baselines; those
-//! of a bandwidth run, one a case; and what else a folder of results holds.
+//! of a bandwidth run, one a case; and what else a folder of results holds. A run under way that keeps checkpoints has the last one
+//! under the same stem and `.safetensors`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -142,6 +143,11 @@ impl RunName {
     /// The record's path below `root`.
     pub fn record(&self, root: &Path) -> PathBuf {
         self.with_extension(root, "jsonl")
+    }
+
+    /// The path below `root` of its checkpoint, which is there while it is not finished.
+    pub fn checkpoint(&self, root: &Path) -> PathBuf {
+        self.with_extension(root, "safetensors")
     }
 
     /// What messages and tables call its case: `1n2g`, or `1n2g without communication`.

@@ -15,6 +15,7 @@ const LOSS: &str = "\tloss=";
 /// What is a speed. What is not was no time or one without end, and would make sums without end.
 const SPEEDS: Range<f64> = 1e-9..1e15;
 const FAILURE: &str = "ringmark: run failed: ";
+const TAKEN_UP: &str = "# taken up from its checkpoint behind iteration ";
 
 /// The line of iteration `iteration` (from 1): speed over all ranks, then the loss of rank 0.
 pub fn write(iteration: u32, speed: ImagesPerSecond, loss: f64) -> String {
@@ -24,6 +25,16 @@ pub fn write(iteration: u32, speed: ImagesPerSecond, loss: f64) -> String {
 /// The line that the launcher puts under the log of a run that failed; `reason` is one line.
 pub fn write_failure(reason: &str) -> String {
     format!("{FAILURE}{}", reason.replace('\n', " "))
+}
+
+/// The line between the iterations that a checkpoint holds, which stand above it again, and those that were done now.
+pub fn write_taken_up(behind: u32) -> String {
+    format!("{TAKEN_UP}{behind}")
+}
+
+/// Whether this is that line.
+pub fn is_taken_up(line: &[u8]) -> bool {
+    line.starts_with(TAKEN_UP.as_bytes())
 }
 
 /// What one line of a log is.

@@ -1,7 +1,7 @@
 //! What the iterations themselves say: drift, outliers, skipped updates, a clock that is wrong.
 
 use crate::benchmark::train::iteration::Iteration;
-use crate::benchmark::train::record::RunEnd;
+use crate::benchmark::train::record::{RunEnd, TakenUp};
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::phase::Phase;
 use crate::dimension::units::Seconds;
@@ -112,6 +112,16 @@ pub(super) fn skipped(counted: &[Iteration]) -> Option<Warning> {
         counted.len()
     );
     (skipped as f64 >= SKIPPED * counted.len() as f64 && skipped > 0).then(|| warning(WarningKind::Skipped, RUN, text))
+}
+
+/// A run that went on from its checkpoint, where that was elsewhere.
+pub(super) fn taken_up(TakenUp { behind, changes, .. }: &TakenUp) -> Option<Warning> {
+    let text = format!(
+        "the run was taken up behind iteration {behind} on something else than before ({}): its figures are of both: repeat it \
+         for figures to quote",
+        changes.join("; ")
+    );
+    (!changes.is_empty()).then(|| warning(WarningKind::TakenUp, RUN, text))
 }
 
 pub(super) fn wall_clock(iterations: &[Iteration], end: &RunEnd) -> Option<Warning> {

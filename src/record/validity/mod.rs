@@ -25,7 +25,7 @@ pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 
 use crate::validity::hosts::{crowded_hosts, heat, memory, other_load, quotas, steal};
 use crate::validity::input_hosts::slow_hosts;
-use crate::validity::iterations::{drift, input, outliers, skipped, steps, wall_clock};
+use crate::validity::iterations::{drift, input, outliers, skipped, steps, taken_up, wall_clock};
 use crate::validity::observed::Observed;
 use crate::validity::slow_ranks::slow_ranks;
 
@@ -45,6 +45,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     found.extend(outliers(&steps));
     found.extend(skipped(counted));
     found.extend(wall_clock(&record.iterations, end));
+    found.extend(record.header.taken_up.iter().filter_map(taken_up));
     found.sort_by_key(|warning| warning.kind);
     found
 }
@@ -79,7 +80,7 @@ mod tests {
     use crate::benchmark::exchange::BackendChoice;
     use crate::benchmark::train::config::TrainConfig;
     use crate::benchmark::train::iteration::Iteration;
-    use crate::benchmark::train::record::{RunEnd, RunHeader, SCHEMA};
+    use crate::benchmark::train::record::{RunEnd, RunHeader, SCHEMA, TakenUp};
     use crate::benchmark::train::work_load::WorkDivision;
     use crate::benchmark::warning::WarningKind;
     use crate::dimension::device::DeviceKind;
@@ -166,7 +167,7 @@ mod tests {
                 backend: "mpi".to_owned(),
                 sum_dtype: None,
                 buckets: vec![Bytes(8)],
-                iterations_before: 0,
+                taken_up: Vec::new(),
                 work_division: None,
                 tuning: None,
                 environment: Environment::default(),
@@ -213,6 +214,23 @@ mod tests {
         for hosts in [&TWO[..], &[("a", 1)], &[("a", 4)]] {
             assert_eq!(warnings(&record(hosts), 10), []);
         }
+    }
+
+    #[test]
+    fn a_run_that_went_on_elsewhere_is_warned_of() {
+        let mut record = record(&TWO);
+        let part = |changes: &[&str]| TakenUp {
+            behind: 40,
+            started: Seconds(100.0),
+            wall_before: Seconds(4.0),
+            changes: changes.iter().copied().map(str::to_owned).collect(),
+        };
+        record.header.taken_up = vec![part(&[])];
+        assert_eq!(warnings(&record, 10), []);
+        record.header.taken_up.push(part(&["device 0 of c: old then, new now", "MPI: 4.1 then, 5.0 now"]));
+        let text = "the run was taken up behind iteration 40 on something else than before (device 0 of c: old then, new now; \
+                    MPI: 4.1 then, 5.0 now)";
+        expect(&record, WarningKind::TakenUp, "the run", text);
     }
 
     #[test]

@@ -25,7 +25,8 @@ impl<'a> Observed<'a> {
             ranks: &record.header.ranks,
             host_use: &end.host_use,
             rank_use: &end.rank_use,
-            iterations: end.iterations,
+            // They were counted since it was taken up, where it was.
+            iterations: end.iterations.saturating_sub(record.header.iterations_before()),
         })
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::launch::doctor::host::HostFacts;
 
-/// What is looked at; a column of the table each, but for the memory that only a sweep asks for.
+/// What is looked at; a column of the table each, but for the memory and the data that not every command asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
@@ -37,6 +37,8 @@ pub enum Check {
     SharedMemory,
     /// Disk space for results and temporary files.
     Disk,
+    /// The data that ranks read.
+    Data,
     /// The time.
     Clock,
     /// The network interface that is used.
@@ -65,6 +67,7 @@ impl Check {
             Check::Memlock => "memlock",
             Check::SharedMemory => "/dev/shm",
             Check::Disk => "disk",
+            Check::Data => "data",
             Check::Clock => "clock",
             Check::Interface => "interface",
             Check::Links => "reaches",

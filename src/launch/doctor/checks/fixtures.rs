@@ -135,7 +135,7 @@ pub fn inspection(hosts: &mut [HostFacts], number: usize) -> &mut Inspection {
 pub fn found_for(hosts: &[HostFacts], device: DeviceChoice) -> Vec<Finding> {
     let worker = Path::new("/opt/ringmark-worker");
     let results = Some(ResultsFolder { path: Path::new("/results"), exists: true });
-    of_hosts(hosts, &Asked { worker, device, results, needed: &BTreeMap::new() })
+    of_hosts(hosts, &Asked { worker, device, results, needed: &BTreeMap::new(), data: &[] })
 }
 
 /// The one finding: host, check, severity, text.

@@ -8,8 +8,10 @@
 //! | [`gpu`] | devices and processors |
 //! | [`memory`] | memory of the ranks, memlock and /dev/shm |
 //! | [`disk`] | disk space for results |
+//! | [`data`] | the files that ranks read |
 //! | [`network`] | interface, links, InfiniBand |
 
+pub mod data;
 pub mod disk;
 pub mod finding;
 pub mod gpu;
@@ -19,7 +21,7 @@ pub mod ssh;
 pub mod versions;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringmark_record::dimension::device::DeviceChoice;
 
@@ -38,6 +40,8 @@ pub struct Asked<'a> {
     pub results: Option<ResultsFolder<'a>>,
     /// Memory that ranks and servers on each host will need, by its name, where that is known.
     pub needed: &'a BTreeMap<String, NeededMemory>,
+    /// Files and folders that the ranks are to read.
+    pub data: &'a [PathBuf],
 }
 
 /// Everything but the links between the hosts; in the order of the checks, then of the hosts.
@@ -56,6 +60,7 @@ pub fn of_hosts(hosts: &[HostFacts], asked: &Asked) -> Vec<Finding> {
     memory::check_needed_memory(&mut findings, asked.needed);
     memory::check_memory(&mut findings);
     disk::check_disk(&mut findings, asked.results.as_ref());
+    data::check_data(&mut findings, asked.data);
     ssh::check_clock(&mut findings);
     network::check_infiniband(&mut findings);
     findings.found

@@ -132,7 +132,18 @@ impl AxesSweep {
         // Of the memory of a GPU, and of its speed, nothing was measured yet.
         let cost = if self.knows_cpu { cost } else { JobCost { on_cpu: None, ..cost } };
         let (title, case, servers) = (self.axes.title(run), run.case, ServerRanks::default());
-        JobPlan { title, case, run: Some(run), threads, servers, files, arguments, cost }
+        JobPlan {
+            title,
+            case,
+            run: Some(run),
+            threads,
+            servers,
+            data: Vec::new(),
+            files,
+            checkpoint: None,
+            arguments,
+            cost,
+        }
     }
 
     /// What `run` leaves.
@@ -329,7 +340,9 @@ mod tests {
                 run: Some(run),
                 threads: None,
                 servers: ServerRanks::default(),
+                data: Vec::new(),
                 files,
+                checkpoint: None,
                 arguments: vec![],
                 cost: JobCost::EQUAL,
             };

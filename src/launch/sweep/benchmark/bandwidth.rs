@@ -116,7 +116,9 @@ impl Benchmark for BandwidthSweep {
                 run: None,
                 threads: bandwidth.threads,
                 servers,
+                data: Vec::new(),
                 files,
+                checkpoint: None,
                 arguments: worker,
                 cost: JobCost::EQUAL,
             }

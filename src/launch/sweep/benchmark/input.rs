@@ -91,7 +91,9 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
             run: None,
             threads: None,
             servers: ServerRanks::default(),
+            data: Vec::new(),
             files,
+            checkpoint: None,
             arguments: worker,
             cost: JobCost::EQUAL,
         }])

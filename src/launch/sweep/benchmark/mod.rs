@@ -19,8 +19,12 @@ pub mod score;
 pub mod train;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use ringmark_record::benchmark::{BenchmarkKind, Record};
 use ringmark_record::dimension::case::Case;
 use ringmark_record::file::run_name::RunName;
@@ -47,12 +51,37 @@ pub struct JobPlan {
     pub threads: Option<u32>,
     /// Processes beside the ranks.
     pub servers: ServerRanks,
+    /// Files and folders that every rank reads.
+    pub data: Vec<PathBuf>,
     /// What it leaves.
     pub files: JobFiles,
+    /// Of one that writes checkpoints.
+    pub checkpoint: Option<JobCheckpoint>,
     /// The worker's command and options.
     pub arguments: Vec<String>,
     /// What it will take.
     pub cost: JobCost,
+}
+
+/// The checkpoint of a job, which is there until the job is finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobCheckpoint {
+    /// Where the ranks write it.
+    pub file: PathBuf,
+    /// Whether an earlier attempt left it, and the job goes on from it.
+    pub is_taken_up: bool,
+}
+
+impl JobCheckpoint {
+    /// Removes the file, where it is there.
+    pub fn remove(&self) -> anyhow::Result<()> {
+        match fs::remove_file(&self.file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                bail!("checkpoint {} cannot be removed: {error}: remove it", self.file.display())
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What a plan depends on besides the configuration.

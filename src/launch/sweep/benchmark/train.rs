@@ -6,6 +6,7 @@ use std::path::Path;
 
 use ringmark_record::benchmark::kv_store::KvStore;
 use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::learning::LearningConfig;
 use ringmark_record::benchmark::train::record::RunRecord;
 use ringmark_record::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_record::file::run_name::RunName;
@@ -13,9 +14,10 @@ use ringmark_record::options::option_table;
 
 use crate::launch::job::planned::JobFiles;
 use crate::launch::job::request::ServerRanks;
+use crate::launch::local::out::absolute_out;
 use crate::launch::sweep::benchmark::axes_sweep::{AxesSweep, RunFigures, quoted};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionProgress};
-use crate::launch::sweep::cost::JobCost;
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, SessionProgress};
+use crate::launch::sweep::cost::{EpochImages, JobCost, ValidationCost};
 use crate::launch::sweep::plan::{KV_STORE, joined};
 use crate::launch::sweep::progress::RunProgress;
 use crate::launch::sweep::session;
@@ -36,6 +38,8 @@ pub struct TrainSweep {
     pub train: TrainConfig,
     /// Images of an epoch, where the runs go by epochs.
     pub items: Option<u64>,
+    /// The same and those that are predicted, where this machine could count both: what a run takes is estimated by them.
+    pub epoch_images: Option<EpochImages>,
     /// What is tried before it.
     pub search: StrategySearch,
 }
@@ -80,6 +84,18 @@ impl TrainSweep {
         TrainConfig { iterations: self.iterations(run), ..train }
     }
 
+    /// Where `run` writes its checkpoints, where it is asked to; an earlier attempt's is taken up, unless the run is to be
+    /// repeated.
+    fn checkpoint(&self, run: RunName, context: PlanContext) -> anyhow::Result<Option<JobCheckpoint>> {
+        let AxesSweep { out, repeat, .. } = &self.sweep;
+        if self.train.learning.checkpoint_every.is_none() {
+            return Ok(None);
+        }
+        let file = run.checkpoint(&absolute_out(out)?);
+        let is_taken_up = context.begun.is_some() && !repeat.contains(&run.case) && file.exists();
+        Ok(Some(JobCheckpoint { file, is_taken_up }))
+    }
+
     /// Of a run, by its epochs where it goes by them.
     fn iterations(&self, RunName { case, batch_size, .. }: RunName) -> u32 {
         let train = TrainConfig { batch_size, ..self.train.clone() };
@@ -87,16 +103,34 @@ impl TrainSweep {
             .map_or(train.iterations, |items| train.with_epochs(train.epoch_steps(items, case.ranks())).iterations)
     }
 
+    /// What the ends of epochs take of `run`, which does as `train` says.
+    fn validation(&self, run: RunName, train: &TrainConfig) -> Option<ValidationCost> {
+        let images = self.epoch_images.filter(|_| train.learning.validate.are_read())?;
+        Some(ValidationCost::of(train, run.case.ranks(), images))
+    }
+
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> JobPlan {
         let (threads, cost, kv_store) = (train.threads, JobCost::of_training(&train), train.kv_store);
+        let validation = self.validation(run, &train);
+        let cost = validation.map_or(cost, |validation| cost.with_validation(train.iterations, validation));
         let weights = train.model.facts().parameters;
         let memory = kv_store.memory_of_server(run.case, weights, train.exchange.wire, train.gradient_compression);
+        let read = train.data.paths().iter().chain(train.learning.validate.paths()).chain(&train.init);
+        let data = read.cloned().collect();
         let mut arguments = vec![self.kind().to_string()];
         arguments.extend(option_table::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
         let may_lose_ranks = kv_store.may_lose_ranks(run.case);
         let servers = ServerRanks { may_lose_ranks, ..self.sweep.launch.servers(kv_store, memory) };
-        JobPlan { servers, ..self.sweep.job(run, files, arguments, threads, cost) }
+        JobPlan { servers, data, ..self.sweep.job(run, files, arguments, threads, cost) }
     }
+}
+
+/// As the worker is told it.
+fn with_checkpoint(train: TrainConfig, checkpoint: Option<&JobCheckpoint>) -> TrainConfig {
+    let Some(JobCheckpoint { file, is_taken_up }) = checkpoint else { return train };
+    let from_checkpoint = is_taken_up.then(|| file.clone());
+    let learning = LearningConfig { checkpoint: Some(file.clone()), from_checkpoint, ..train.learning };
+    TrainConfig { learning, ..train }
 }
 
 impl Benchmark for TrainSweep {
@@ -113,7 +147,9 @@ impl Benchmark for TrainSweep {
         for run in self.sweep.axes.runs() {
             let train = self.of_run(run, context);
             let baseline = self.ddp_suite.then(|| suite::baseline(run.case, &train)).flatten();
-            jobs.push(self.job(run, train, self.sweep.files(run)?));
+            let checkpoint = self.checkpoint(run, context)?;
+            let train = with_checkpoint(train, checkpoint.as_ref());
+            jobs.push(JobPlan { checkpoint, ..self.job(run, train, self.sweep.files(run)?) });
             if let Some(train) = baseline {
                 let run = RunName { baseline: true, kv_store: train.kv_store.kv_store, ..run };
                 jobs.push(self.job(run, train, self.sweep.files(run)?));
@@ -169,7 +205,14 @@ impl Benchmark for TrainSweep {
 
     fn follow(&self, job: &JobPlan, progress: SessionProgress) -> RunProgress {
         let iterations = job.run.map_or(self.train.iterations, |run| self.iterations(run));
-        self.sweep.follow(job, iterations, self.train.warmup, progress)
+        let train = |run: RunName| TrainConfig { batch_size: run.batch_size, ..self.train.clone() };
+        let validation = job.run.filter(|run| !run.baseline).and_then(|run| self.validation(run, &train(run)));
+        self.sweep.follow(job, iterations, self.train.warmup, progress).validating(validation)
+    }
+
+    fn announce(&self, job: &JobPlan) -> Option<String> {
+        let checkpoint = job.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_taken_up)?;
+        Some(format!("{}: goes on from its checkpoint {}", job.title, checkpoint.file.display()))
     }
 
     fn figures(&self, record: RunRecord, follower: RunProgress) -> Result<RunFigures, String> {

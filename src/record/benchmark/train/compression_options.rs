@@ -49,7 +49,7 @@ impl TrainConfig {
             exchange: ExchangeConfig { backend: BackendChoice::None, hierarchical: None, ..self.exchange },
             gradient_compression: GradientCompression::None,
             kv_store: KvStoreConfig::default(),
-            learning: LearningConfig { validate: DataFiles::default(), ..self.learning.clone() },
+            learning: LearningConfig { validate: DataFiles::default(), ..self.learning.without_checkpoints() },
             ..self.clone()
         }
     }

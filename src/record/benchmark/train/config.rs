@@ -242,7 +242,8 @@ impl TrainConfig {
 
     /// The same for so many iterations and no epochs: what is tried before a run.
     pub fn of_iterations(&self, iterations: u32) -> TrainConfig {
-        let learning = LearningConfig { epochs: None, validate: DataFiles::default(), ..self.learning.clone() };
+        let learning =
+            LearningConfig { epochs: None, validate: DataFiles::default(), ..self.learning.without_checkpoints() };
         TrainConfig { iterations, learning, ..self.clone() }
     }
 
@@ -269,13 +270,7 @@ impl TrainConfig {
     /// The same without what [`with_epochs`](TrainConfig::with_epochs) made of it, and without checkpoints: what all cases of a
     /// sweep have in common.
     pub fn without_epoch_length(&self) -> TrainConfig {
-        let learning = LearningConfig {
-            epoch_iterations: None,
-            checkpoint: None,
-            checkpoint_every: None,
-            from_checkpoint: None,
-            ..self.learning.clone()
-        };
+        let learning = LearningConfig { epoch_iterations: None, ..self.learning.without_checkpoints() };
         TrainConfig {
             iterations: if learning.epochs.is_some() { TrainConfig::default().iterations } else { self.iterations },
             learning,

@@ -140,18 +140,20 @@ impl Options for LearningConfig {
             )
             .requires("checkpoint-every")
             .for_worker(),
-            option!(checkpoint_every, "checkpoint-every", "N", "Iterations between two checkpoints")
-                .range(1u32..=10_000_000)
-                .requires("checkpoint")
-                .for_worker()
-                .default_is("no checkpoint"),
+            option!(
+                checkpoint_every,
+                "checkpoint-every",
+                "N",
+                "Iterations between two checkpoints, each over the one before; in a sweep --resume goes on from a run's last one"
+            )
+            .range(1u32..=10_000_000)
+            .default_is("no checkpoint"),
             option!(
                 from_checkpoint,
                 "from-checkpoint",
                 "FILE",
-                "Go on where this checkpoint was written, to the bit: with the options of the run that wrote it"
+                "Go on where this checkpoint was written, to the bit: with the options of the run that wrote it, whatever --init"
             )
-            .conflicts_with(&["init"])
             .for_worker(),
         ]
     }
@@ -202,8 +204,29 @@ impl LearningConfig {
 
     /// The option that is about checkpoints.
     pub fn of_checkpoints(&self) -> Option<&'static str> {
-        let (written, read) = (self.checkpoint.is_some(), self.from_checkpoint.is_some());
-        written.then_some("checkpoint").or(read.then_some("from-checkpoint"))
+        let options = [
+            ("checkpoint", self.checkpoint.is_some()),
+            ("from-checkpoint", self.from_checkpoint.is_some()),
+            ("checkpoint-every", self.checkpoint_every.is_some()),
+        ];
+        options.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    /// The same without checkpoints.
+    pub fn without_checkpoints(&self) -> LearningConfig {
+        LearningConfig { checkpoint: None, checkpoint_every: None, from_checkpoint: None, ..self.clone() }
+    }
+
+    /// Refuses checkpoints that have no file.
+    ///
+    /// # Errors
+    ///
+    /// Names the option that is missing.
+    pub fn check_checkpoint(&self) -> Result<()> {
+        match (self.checkpoint_every, &self.checkpoint) {
+            (Some(every), None) => bail!("--checkpoint-every {every}: say where to: add --checkpoint FILE"),
+            _ => Ok(()),
+        }
     }
 
     /// What the rate is multiplied by in update `update`, from 1, of a run of `iterations`, the first `warmup` of which raise it.

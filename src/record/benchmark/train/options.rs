@@ -171,7 +171,7 @@ impl TrainConfig {
         check_ranges(self)?;
         // What epochs come to is known where the data are.
         if self.learning.epochs.is_none() {
-            self.check_warmup(0)?;
+            self.check_warmup()?;
         }
         self.model.check_image_size(self.image_size())?;
         if !self.freeze_batch_norm {
@@ -227,16 +227,15 @@ impl TrainConfig {
         self.exchange.backend != BackendChoice::None && !self.kv_store.kv_store.is_asynchronous()
     }
 
-    /// Refuses a warm-up that leaves nothing to measure, after the iterations `before` a checkpoint.
-    pub fn check_warmup(&self, before: u32) -> anyhow::Result<()> {
+    /// Refuses a warm-up that leaves nothing to measure.
+    pub fn check_warmup(&self) -> anyhow::Result<()> {
         let length = match self.learning.epochs {
             None => format!("--iters {}", self.iterations),
             Some(epochs) => format!("the {} iterations of --epochs {epochs}", self.iterations),
         };
-        let left = if before == 0 { String::new() } else { format!(" behind {before}") };
         ensure!(
-            self.warmup < self.iterations.saturating_sub(before),
-            "--warmup {} leaves none of {length}{left} to measure: choose a smaller --warmup",
+            self.warmup < self.iterations,
+            "--warmup {} leaves none of {length} to measure: choose a smaller --warmup",
             self.warmup
         );
         Ok(())

@@ -40,7 +40,7 @@ pub struct RunHeader {
     pub run: u32,
     /// How it was meant.
     pub profile: Profile,
-    /// Start, seconds since 1970 UTC.
+    /// Start, seconds since 1970 UTC; of the first part where the run was taken up.
     pub started: Seconds,
     /// What was asked.
     pub config: TrainConfig,
@@ -53,9 +53,9 @@ pub struct RunHeader {
     pub sum_dtype: Option<Wire>,
     /// Sizes of the gradient buckets as fp32, in the order of backward.
     pub buckets: Vec<Bytes>,
-    /// Iterations before the first one of this record, where training went on from a checkpoint; 0 where it did not.
-    #[serde(default, skip_serializing_if = "is_from_the_start")]
-    pub iterations_before: u32,
+    /// Where the run was stopped and later taken up from a checkpoint, in order; empty where it ran without a break.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken_up: Vec<TakenUp>,
     /// How `--work-load` divided the images of an iteration; `None` where every rank has the same, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_division: Option<WorkDivision>,
@@ -74,9 +74,9 @@ impl RunHeader {
         self.config.exchange.backend != BackendChoice::None
     }
 
-    /// Iterations of this run: those that are left of what was asked where it went on from a checkpoint.
-    pub fn iterations_to_do(&self) -> u32 {
-        self.config.iterations.saturating_sub(self.iterations_before)
+    /// Iterations before the part of the run that wrote this record; 0 where it ran without a break.
+    pub fn iterations_before(&self) -> u32 {
+        self.taken_up.last().map_or(0, |last| last.behind)
     }
 
     /// Images of every rank in an iteration.
@@ -102,8 +102,18 @@ impl RunHeader {
     }
 }
 
-fn is_from_the_start(iterations: &u32) -> bool {
-    *iterations == 0
+/// A run that went on from its checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TakenUp {
+    /// Iterations that the checkpoint holds; they are in the record as the part before measured them.
+    pub behind: u32,
+    /// When it went on, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// Wall clock of the iterations before, on rank 0.
+    pub wall_before: Seconds,
+    /// Hosts, devices and software that are others than before, each with both names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
 }
 
 /// The search of `--autotune`.
@@ -139,7 +149,7 @@ pub struct RunEnd {
     pub iterations: u32,
     /// Updates skipped for a gradient that was not finite.
     pub skipped_steps: u32,
-    /// First iteration's start to the last one's end, on rank 0.
+    /// First iteration's start to the last one's end, on rank 0; of a run that was taken up without the break.
     pub wall: Seconds,
     /// Hash of every rank's weights, hexadecimal; equal on a sound run that exchanges gradients.
     pub parameter_checksums: Vec<String>,
@@ -284,10 +294,8 @@ impl Record for RunRecord {
                 Line::Run(_) => bail!("line {number}: a second run in one file"),
                 Line::Iteration(_) if header.is_none() => bail!("line {number}: an iteration before its run"),
                 Line::Iteration(line) => {
-                    let (ranks, before) =
-                        header.as_ref().map_or((0, 0), |header| (header.ranks.len(), header.iterations_before));
-                    line.check(before as usize + iterations.len() + 1, ranks)
-                        .with_context(|| format!("line {number}"))?;
+                    let ranks = header.as_ref().map_or(0, |header| header.ranks.len());
+                    line.check(iterations.len() + 1, ranks).with_context(|| format!("line {number}"))?;
                     iterations.push(line);
                 }
                 Line::End(line) => {
@@ -324,9 +332,11 @@ impl SweepRecord for RunRecord {
         &self.header.config
     }
 
+    /// Of a run that was taken up, the last part.
     fn period(&self) -> [Seconds; 2] {
-        let started = self.header.started;
-        [started, Seconds(started.0 + self.end.as_ref().map_or(0.0, |end| end.wall.0))]
+        let (started, before) =
+            self.header.taken_up.last().map_or((self.header.started, 0.0), |last| (last.started, last.wall_before.0));
+        [started, Seconds(started.0 + self.end.as_ref().map_or(0.0, |end| end.wall.0 - before))]
     }
 
     fn label(&self) -> RunLabel {
@@ -421,7 +431,7 @@ mod tests {
                 backend: "mpi".to_owned(),
                 sum_dtype: None,
                 buckets: vec![Bytes(8)],
-                iterations_before: 0,
+                taken_up: Vec::new(),
                 work_division: None,
                 tuning: Some(Tuning {
                     trials: vec![Trial { bucket_mb: 25.0, chunk_kb: 0, tail_mb: 1.0, step: Seconds(0.5) }],
@@ -470,6 +480,21 @@ mod tests {
         let record = record();
         assert_eq!(RunRecord::read(text(&record).as_bytes()).expect("sound"), record);
         assert_eq!(record.failure(), None);
+    }
+
+    #[test]
+    fn a_run_that_was_taken_up_ran_last_in_its_last_part() {
+        let mut record = record();
+        assert_eq!((record.header.iterations_before(), record.period()), (0, [1.7e9, 1.7e9 + 1.0].map(Seconds)));
+        let part = |behind, started, wall_before| TakenUp {
+            behind,
+            started: Seconds(started),
+            wall_before: Seconds(wall_before),
+            changes: Vec::new(),
+        };
+        record.header.taken_up = vec![part(1, 1.75e9, 0.25), part(1, 1.8e9, 0.25)];
+        assert_eq!((record.header.iterations_before(), record.period()), (1, [1.8e9, 1.8e9 + 0.75].map(Seconds)));
+        assert_eq!(RunRecord::read(text(&record).as_bytes()).expect("sound"), record);
     }
 
     #[test]

@@ -10,7 +10,6 @@ use ringmark_record::stats::summary;
 
 use crate::benchmark::train::step::Step;
 use crate::job::world::World;
-use crate::measure::timed::Timed;
 
 /// From buckets that follow each other closely, to all gradients at once.
 const BUCKETS_MB: [f64; 6] = [1.0, 4.0, 10.0, 25.0, 50.0, 200.0];
@@ -70,9 +69,7 @@ fn attempt(sizes: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tria
     step.exchange.set_sizes(&sizes)?;
     let mut times = Vec::new();
     for number in 0..=STEPS {
-        let timed = Timed::begin(step.device(), world)?;
-        step.rehearse()?;
-        let own = timed.end(|| step.exchange.check().map(drop))?;
+        let own = step.timed_rehearsal(world)?;
         let slowest = world.gather(&[own]).concat().into_iter().fold(0.0, f64::max);
         if number > 0 {
             times.push(slowest);

@@ -6,7 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::learning::{EpochEnd, LearningRateCourse};
+use ringmark_record::benchmark::train::record::{RunHeader, TakenUp};
+use ringmark_record::dimension::units::Seconds;
+use ringmark_record::manifest::RanOn;
 use ringmark_record::options::option_table;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
@@ -14,6 +18,7 @@ use tch::{Kind, Tensor};
 use crate::benchmark::train::agreement;
 use crate::benchmark::train::step::Step;
 use crate::job::session::Session;
+use crate::job::world::World;
 use crate::model::checkpoint::{self, Beside};
 
 /// Options that say nothing about what a step computes.
@@ -36,38 +41,77 @@ const FREE: [&str; 16] = [
     "validate",
 ];
 
-/// Where training is, beside its tensors.
+/// Where training is, beside its tensors, and what its record has so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Place {
-    /// The last one that is over.
-    pub iteration: u32,
     /// Ranks that trained.
-    pub ranks: u32,
+    ranks: u32,
     /// What they were asked, as far as it decides what a step computes.
-    pub settings: BTreeMap<String, String>,
+    settings: BTreeMap<String, String>,
     /// Of the data that are read.
-    pub epoch_iterations: Option<u32>,
+    epoch_iterations: Option<u32>,
+    /// Start of the run, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// Where it was taken up before.
+    pub taken_up: Vec<TakenUp>,
+    /// What the ranks ran on.
+    pub ran_on: RanOn,
+    /// Wall clock of all iterations on rank 0.
+    pub wall: Seconds,
     /// Epochs that are over.
     pub epochs: Vec<EpochEnd>,
-    /// Of the joined batches since then; `null` where one is not finite.
-    pub losses: Vec<Option<f64>>,
+    /// All that are over.
+    pub iterations: Vec<Iteration>,
 }
 
 /// Name of the tensor with the place, as JSON in bytes.
 const PLACE: &str = "place";
 
 impl Place {
-    /// Of the checkpoint that holds these tensors.
+    /// Behind `iterations` of a run that has taken `wall` for them.
+    pub fn of(header: &RunHeader, iterations: &[Iteration], epochs: &[EpochEnd], wall: Seconds) -> Place {
+        Place {
+            ranks: header.ranks.len() as u32,
+            settings: settings(&header.config),
+            epoch_iterations: header.config.learning.epoch_iterations,
+            started: header.started,
+            taken_up: header.taken_up.clone(),
+            ran_on: RanOn::of(&header.environment, &header.ranks),
+            wall,
+            epochs: epochs.to_vec(),
+            iterations: iterations.to_vec(),
+        }
+    }
+
+    /// The last iteration that is over.
+    pub fn iteration(&self) -> u32 {
+        self.iterations.len() as u32
+    }
+
+    /// Of the checkpoint that holds these tensors on rank 0, which alone reads it; all ranks call this together.
     ///
     /// # Errors
     ///
     /// Where the file at `path` is no checkpoint, or is one of training with other options.
-    pub fn read(path: &Path, tensors: &HashMap<String, Tensor>, config: &TrainConfig, ranks: u32) -> Result<Place> {
+    pub fn of_rank_0(
+        path: &Path,
+        tensors: &HashMap<String, Tensor>,
+        config: &TrainConfig,
+        world: &World,
+    ) -> Result<Place> {
+        let own = match world.rank() {
+            0 => serde_json::to_string(&Place::read(path, tensors, config, world.ranks())?)?,
+            _ => String::new(),
+        };
+        Ok(serde_json::from_str(&world.gather_text(&own)[0])?)
+    }
+
+    fn read(path: &Path, tensors: &HashMap<String, Tensor>, config: &TrainConfig, ranks: u32) -> Result<Place> {
         let text = tensors.get(PLACE).with_context(|| {
             format!("{} holds weights alone, and no place in their training: give it to --init", path.display())
         })?;
         let place: Place = serde_json::from_slice(&Vec::<u8>::try_from(text)?)
-            .with_context(|| format!("{} is no checkpoint of this version", path.display()))?;
+            .with_context(|| format!("{} is no checkpoint of this version: begin without it", path.display()))?;
         ensure!(
             place.ranks == ranks,
             "--from-checkpoint {}: {} ranks wrote it, and these are {ranks}: start as many",
@@ -75,10 +119,10 @@ impl Place {
             place.ranks
         );
         ensure!(
-            place.iteration < config.iterations,
+            place.iteration() <= config.iterations,
             "--from-checkpoint {}: it is of iteration {}, and the run has {}: raise --iters or --epochs",
             path.display(),
-            place.iteration,
+            place.iteration(),
             config.iterations
         );
         ensure!(
@@ -116,9 +160,12 @@ fn settings(config: &TrainConfig) -> BTreeMap<String, String> {
     all.filter(|(name, _)| is_fixed(name)).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Takes what the update keeps from the file that the model was made of.
-pub fn restore(step: &Step, saved: &HashMap<String, Tensor>) -> Result<()> {
+/// Takes what the update keeps from the file that rank 0's model was made of; all ranks call this together.
+pub fn restore(step: &Step, saved: &HashMap<String, Tensor>, world: &World) -> Result<()> {
     for (name, tensor) in state(step)? {
+        if world.rank() > 0 {
+            continue;
+        }
         let saved = saved.get(name);
         let saved = saved.with_context(|| format!("--from-checkpoint: the file has no {name}"))?;
         ensure!(
@@ -129,25 +176,22 @@ pub fn restore(step: &Step, saved: &HashMap<String, Tensor>) -> Result<()> {
         );
         tensor.shallow_clone().f_copy_(saved)?;
     }
-    Ok(())
+    agreement::take_those_of_rank_0(state(step)?.iter().map(|(_, tensor)| tensor), world)
 }
 
 /// Writes a checkpoint, with the batches that running statistics have seen; all ranks call this together, between two steps.
-pub fn save(step: &Step, session: &Session, config: &TrainConfig, place: Place, batches: i64) -> Result<()> {
+pub fn save(step: &Step, session: &Session, config: &TrainConfig, place: &Place, batches: i64) -> Result<()> {
     let Some(path) = &config.learning.checkpoint else { return Ok(()) };
     // Each rank has seen other images; those who go on start with rank 0's.
     agreement::take_those_of_rank_0(step.model.statistics(), session.world)?;
-    let iteration = place.iteration;
     if session.world.rank() == 0 {
-        let epoch_iterations = config.learning.epoch_iterations;
-        let place = Place { ranks: session.world.ranks(), settings: settings(config), epoch_iterations, ..place };
-        let place = Tensor::from_slice(&serde_json::to_vec(&place)?);
+        let json = Tensor::from_slice(&serde_json::to_vec(place)?);
         let state = state(step)?.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
-        let of_training = state.chain([(PLACE.to_owned(), place.f_to_kind(Kind::Uint8)?)]).collect();
+        let of_training = state.chain([(PLACE.to_owned(), json.f_to_kind(Kind::Uint8)?)]).collect();
         checkpoint::save(path, &step.model.tensors, &Beside { batches, of_training })?;
     }
     session.world.barrier();
-    reseed(session, config, iteration);
+    reseed(session, config, place.iteration());
     Ok(())
 }
 

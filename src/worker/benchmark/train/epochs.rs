@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ringmark_input::dataset::Dataset;
 use ringmark_record::benchmark::image_input::DataSource;
 use ringmark_record::benchmark::train::config::TrainConfig;
+use ringmark_record::benchmark::train::iteration::Iteration;
 use ringmark_record::benchmark::train::learning::{EpochEnd, Validation};
 use ringmark_record::benchmark::train::record::RunHeader;
 use ringmark_record::dimension::units::Seconds;
@@ -14,14 +15,12 @@ use ringmark_record::host::heartbeat::Stage;
 use ringmark_record::stats::summary::mean;
 use tch::{Kind, Reduction, Tensor};
 
-use crate::benchmark::train::checkpoint::Place;
 use crate::benchmark::train::{agreement, work_load};
 use crate::data::batch::ImageRequest;
 use crate::data::deal::{Deal, Receiver};
 use crate::data::images::Images;
 use crate::job::heartbeat;
 use crate::job::session::Session;
-use crate::measure::step_timer::Sample;
 use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
 
@@ -35,15 +34,11 @@ pub struct Epochs {
     validation: Option<Deal>,
     /// Those that are over.
     pub ends: Vec<EpochEnd>,
-    /// Of the joined batches since then.
-    losses: Vec<f64>,
-    /// Samples whose losses were taken.
-    taken: usize,
 }
 
 impl Epochs {
-    /// Of a run that begins at `place`.
-    pub fn new(config: &TrainConfig, session: &Session, place: &Place) -> Result<Epochs> {
+    /// Of a run that begins behind `ends`.
+    pub fn new(config: &TrainConfig, session: &Session, ends: Vec<EpochEnd>) -> Result<Epochs> {
         let validation = match config.learning.validate.source() {
             DataSource::Images(files) => Some(deal(files, config, session).context("--validate")?),
             DataSource::Synthetic => None,
@@ -54,13 +49,7 @@ impl Epochs {
         validation.as_ref().map(try_out).transpose().context("--validate")?;
         // Ranks that do not wait for each other have no end of an epoch in common.
         let meet = !config.kv_store.kv_store.is_asynchronous();
-        Ok(Epochs {
-            iterations: config.learning.epoch_iterations.filter(|_| meet),
-            validation,
-            ends: place.epochs.clone(),
-            losses: place.losses.iter().map(|loss| loss.unwrap_or(f64::NAN)).collect(),
-            taken: 0,
-        })
+        Ok(Epochs { iterations: config.learning.epoch_iterations.filter(|_| meet), validation, ends })
     }
 
     /// Whether `iteration` is the last one of an epoch.
@@ -68,47 +57,22 @@ impl Epochs {
         self.iterations.is_some_and(|epoch| iteration.is_multiple_of(epoch))
     }
 
-    /// Takes the losses of all `samples`, whose iterations are over, where they are an epoch's; all ranks call this together.
-    fn take(&mut self, session: &Session, header: &RunHeader, samples: &[Sample]) {
-        if self.iterations.is_none() {
-            return;
-        }
-        let own: Vec<f64> = samples[self.taken..].iter().map(|sample| sample.loss).collect();
-        self.taken = samples.len();
-        let all = session.world.gather(&own);
-        let joined = |iteration: usize| {
-            let losses: Vec<f64> = all.iter().map(|rank| rank[iteration]).collect();
-            header.joined_loss(&losses).unwrap_or(f64::NAN)
-        };
-        self.losses.extend((0..own.len()).map(joined));
-    }
-
-    /// The end of the epoch that `samples` end with, all of which are over; all ranks call this together.
+    /// The end of the epoch that `iterations`, all of the run so far, end with; all ranks call this together.
     pub fn end(
         &mut self,
         session: &Session,
         header: &RunHeader,
         model: &PreparedModel,
-        samples: &[Sample],
+        iterations: &[Iteration],
     ) -> Result<&EpochEnd> {
-        self.take(session, header, samples);
         let epoch = self.iterations.context("epochs of data that are read")?;
-        let loss = mean(&std::mem::take(&mut self.losses)).filter(|loss| loss.is_finite());
+        let own = &iterations[iterations.len() - epoch as usize..];
+        let joined = |iteration: &Iteration| header.joined_loss(&iteration.loss).unwrap_or(f64::NAN);
+        let loss = mean(&own.iter().map(joined).collect::<Vec<f64>>()).filter(|loss| loss.is_finite());
         let validation = self.validation.clone();
         let validation = validation.map(|deal| validate(session, &header.config, model, deal)).transpose()?;
-        let iteration = header.iterations_before + samples.len() as u32;
+        let iteration = iterations.len() as u32;
         Ok(self.ends.push_mut(EpochEnd { epoch: iteration / epoch, iteration, loss, validation }))
-    }
-
-    /// Where training is after `samples`; all ranks call this together.
-    pub fn place(&mut self, session: &Session, header: &RunHeader, samples: &[Sample]) -> Place {
-        self.take(session, header, samples);
-        Place {
-            iteration: header.iterations_before + samples.len() as u32,
-            epochs: self.ends.clone(),
-            losses: self.losses.iter().map(|loss| Some(*loss).filter(|loss| loss.is_finite())).collect(),
-            ..Place::default()
-        }
     }
 }
 

@@ -3,9 +3,11 @@
 use anyhow::Result;
 use ringmark_record::benchmark::RunLabel;
 use ringmark_record::benchmark::train::config::TrainConfig;
-use ringmark_record::benchmark::train::record::{RunHeader, SCHEMA, Tuning};
+use ringmark_record::benchmark::train::record::{RunHeader, SCHEMA, TakenUp, Tuning};
 use ringmark_record::benchmark::train::work_load::WorkDivision;
+use ringmark_record::manifest::RanOn;
 
+use crate::benchmark::train::checkpoint::Place;
 use crate::exchange::GradientExchange;
 use crate::host::facts;
 use crate::job::session::{AskedLabel, Session};
@@ -18,24 +20,31 @@ pub fn header(
     exchange: &dyn GradientExchange,
     work_division: Option<WorkDivision>,
     tuning: Option<Tuning>,
-    iterations_before: u32,
+    place: Option<&Place>,
 ) -> Result<RunHeader> {
     let ranks = session.places();
     let RunLabel { case, run, profile } = session.label(label, &ranks)?;
+    let (environment, now) = (session.environment()?, facts::now());
+    let taken_up = |place: &Place| {
+        let changes = place.ran_on.mismatches(&RanOn::of(&environment, &ranks));
+        let changes = changes.iter().map(ToString::to_string).collect();
+        let last = TakenUp { behind: place.iteration(), started: now, wall_before: place.wall, changes };
+        place.taken_up.iter().cloned().chain([last]).collect()
+    };
     Ok(RunHeader {
         schema: SCHEMA,
         case,
         run,
         profile,
-        started: facts::now(),
+        started: place.map_or(now, |place| place.started),
         config: config.clone(),
         backend: exchange.name().to_owned(),
         sum_dtype: exchange.sum_dtype(),
         buckets: exchange.bucket_sizes(),
-        iterations_before,
+        taken_up: place.map(taken_up).unwrap_or_default(),
         work_division,
         tuning,
-        environment: session.environment()?,
+        environment,
         ranks,
     })
 }

@@ -11,7 +11,7 @@ mod step;
 mod work_load;
 
 use std::iter::once;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -20,14 +20,14 @@ use ringmark_record::benchmark::train::autotune_log::AutotuneLog;
 use ringmark_record::benchmark::train::config::{Fault, TrainConfig};
 use ringmark_record::benchmark::train::record::{RunHeader, Tuning};
 use ringmark_record::benchmark::train::work_load::WorkDivision;
-use ringmark_record::dimension::units::Bytes;
+use ringmark_record::dimension::units::{Bytes, Seconds};
 use ringmark_record::host::heartbeat::{LauncherAddress, Stage};
 use tch::Tensor;
 
 use crate::benchmark::train::checkpoint::Place;
 use crate::benchmark::train::epochs::Epochs;
 use crate::benchmark::train::progress::Progress;
-use crate::benchmark::train::record::Measured;
+use crate::benchmark::train::record::{Measured, Recorded};
 use crate::benchmark::train::step::Step;
 use crate::data::Batches;
 use crate::data::batch::ImageRequest;
@@ -72,11 +72,11 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
     }
     let config = config.on(session.own.kind);
     let config = &deal.as_ref().map(|deal| config.with_epochs(deal.steps())).unwrap_or(config);
+    config.check_warmup()?;
     let (mut step, division, place) = prepare(config, deal, session)?;
-    config.check_warmup(place.iteration)?;
     let tuning = tune(config, session, &mut step)?;
-    let header = header::header(config, label, session, &*step.exchange, division, tuning, place.iteration)?;
-    let measured = measure(session, &header, &mut step, &place)?;
+    let header = header::header(config, label, session, &*step.exchange, division, tuning, place.as_ref())?;
+    let measured = measure(session, &header, &mut step, place)?;
     if let (Some(path), 0) = (&config.save, session.world.rank()) {
         let beside = Beside { batches: batches_seen(&step, &header, config.iterations), ..Beside::default() };
         model::checkpoint::save(path, &step.model.tensors, &beside)?;
@@ -88,27 +88,30 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
 
 /// Batches that running statistics have seen after `iteration`.
 fn batches_seen(step: &Step, header: &RunHeader, iteration: u32) -> i64 {
-    let own = if header.config.freeze_batch_norm { 0 } else { iteration - header.iterations_before };
+    let own = if header.config.freeze_batch_norm { 0 } else { iteration - header.iterations_before() };
     step.model.beside.batches + i64::from(own)
 }
 
-/// Model, exchange and batches of this rank, how the images are divided where that is not evenly, and where training begins.
-fn prepare(config: &TrainConfig, deal: Option<Deal>, session: &Session) -> Result<(Step, Option<WorkDivision>, Place)> {
+/// Model, exchange and batches of this rank, how the images are divided where that is not evenly, and where training is taken
+/// up, where it is.
+fn prepare(
+    config: &TrainConfig,
+    deal: Option<Deal>,
+    session: &Session,
+) -> Result<(Step, Option<WorkDivision>, Option<Place>)> {
     let (world, device) = (session.world, session.device());
+    // Rank 0 alone needs to have the file: as the record, it lies where that rank runs.
+    let from_checkpoint = config.learning.from_checkpoint.as_deref();
+    let init = match from_checkpoint {
+        Some(path) => (world.rank() == 0).then_some(path),
+        None => config.init.as_deref(),
+    };
     let layout = config.layout.of(config.dtype, session.own.kind);
-    let recipe = Recipe {
-        model: config.model,
-        dropout: config.dropout,
-        seed: config.seed,
-        init: config.learning.from_checkpoint.as_ref().or(config.init.as_ref()).map(PathBuf::as_path),
-        dtype: config.dtype,
-        layout,
-    };
+    let recipe =
+        Recipe { model: config.model, dropout: config.dropout, seed: config.seed, init, dtype: config.dtype, layout };
     let mut model = PreparedModel::new(&recipe, device)?;
-    let place = match &config.learning.from_checkpoint {
-        Some(path) => Place::read(path, &model.beside.of_training, config, world.ranks())?,
-        None => Place::default(),
-    };
+    let read = |path: &Path| Place::of_rank_0(path, &model.beside.of_training, config, world);
+    let place = from_checkpoint.map(read).transpose()?;
 
     heartbeat::enter(Stage::Connecting);
     // Every rank starts from rank 0's weights and running statistics.
@@ -129,14 +132,14 @@ fn prepare(config: &TrainConfig, deal: Option<Deal>, session: &Session) -> Resul
         config: config.input,
         threads: session.own.threads,
         joined: config.joined_batch(world.ranks()),
-        steps_before: place.iteration.into(),
+        steps_before: place.as_ref().map_or(0, Place::iteration).into(),
         is_validation: false,
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
     let saved = std::mem::take(&mut model.beside.of_training);
     let step = Step::new(config, world.rank(), model, (batches, part.0), exchange)?;
-    if config.learning.from_checkpoint.is_some() {
-        checkpoint::restore(&step, &saved)?;
+    if place.is_some() {
+        checkpoint::restore(&step, &saved, world)?;
     }
     Ok((step, division, place))
 }
@@ -155,21 +158,25 @@ fn tune(config: &TrainConfig, session: &Session, step: &mut Step) -> Result<Opti
 }
 
 /// The timed loop, with what is printed while it goes on.
-fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: &Place) -> Result<Measured> {
-    let (config, before) = (&header.config, header.iterations_before);
-    let mut progress = Progress::new(session.world, header);
-    let mut epochs = Epochs::new(config, session, place)?;
+fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: Option<Place>) -> Result<Measured> {
+    let (config, before) = (&header.config, header.iterations_before());
+    let is_taken_up = place.is_some();
+    let Place { iterations, epochs, wall: wall_before, .. } = place.unwrap_or_default();
+    let mut progress = Progress::new(session.world, header, &iterations);
+    let mut epochs = Epochs::new(config, session, epochs)?;
+    let mut recorded = Recorded::new(iterations);
     let mut paused = Duration::ZERO;
     let first_scale = match step.exchange.loss_scaler() {
-        Some(scaler) if before > 0 => scaler.scale.f_double_value(&[])?,
+        Some(scaler) if is_taken_up => scaler.scale.f_double_value(&[])?,
         Some(_) => config.loss_scale,
         None => 1.0,
     };
-    if before > 0 {
+    if is_taken_up {
+        warm_up_again(config.warmup.min(before), session.world, step)?;
         checkpoint::reseed(session, config, before);
     }
     let mut timer = StepTimer::new(session.device(), before, first_scale);
-    let mut samples = Vec::with_capacity(config.iterations as usize);
+    let mut samples = Vec::with_capacity((config.iterations - before) as usize);
 
     heartbeat::enter(Stage::Ready);
     let watch = session.start_counters();
@@ -177,7 +184,7 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: &Place
     let started = Instant::now();
     for iteration in before + 1..=config.iterations {
         fail_if_asked(config, session.world, iteration)?;
-        if iteration == before + config.warmup + 1 {
+        if iteration == before.max(config.warmup) + 1 {
             session.reset_peak_memory()?;
         }
         step.run(iteration, &mut timer)?;
@@ -187,26 +194,36 @@ fn measure(session: &Session, header: &RunHeader, step: &mut Step, place: &Place
             let last = timer.begin()?;
             progress.show(timer.finished(Some(&last), || step.exchange.check())?, &mut samples);
             let pause = Instant::now();
+            recorded.take(session.world, &samples);
             if epochs.end_at(iteration) {
-                progress.print(&epochs.end(session, header, &step.model, &samples)?.text());
+                progress.print(&epochs.end(session, header, &step.model, &recorded.iterations)?.text());
             }
             if is_saved {
-                let place = epochs.place(session, header, &samples);
-                checkpoint::save(step, session, config, place, batches_seen(step, header, iteration))?;
+                let wall = Seconds(wall_before.0 + (pause - started - paused).as_secs_f64());
+                let place = Place::of(header, &recorded.iterations, &epochs.ends, wall);
+                checkpoint::save(step, session, config, &place, batches_seen(step, header, iteration))?;
             }
             paused += pause.elapsed();
         }
     }
     let last = timer.begin()?;
     progress.show(timer.finished(Some(&last), || step.exchange.check())?, &mut samples);
-    let wall = started.elapsed() - paused;
+    let wall = Seconds(wall_before.0 + (started.elapsed() - paused).as_secs_f64());
     // Ranks that died among those that do not wait for each other are known from here on.
     let kv_store = step.exchange.end(session)?;
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(watch)?;
     progress.end();
     let (coded, images, epochs) = (step.exchange.coded(), step.batches.used(), epochs.ends);
-    Ok(Measured { samples, counters, wall, kv_store, coded, images, epochs })
+    Ok(Measured { samples, recorded, counters, wall, kv_store, coded, images, epochs })
+}
+
+/// Steps without their update, so that the first iteration of a run that is taken up is as warm as it was behind those of the
+/// warm-up; nothing of them is left.
+fn warm_up_again(steps: u32, world: &World, step: &mut Step) -> Result<()> {
+    let statistics = step.model.copy_of_statistics();
+    (0..steps).try_for_each(|_| step.timed_rehearsal(world).map(drop))?;
+    step.model.restore(&statistics)
 }
 
 fn fail_if_asked(config: &TrainConfig, world: &World, iteration: u32) -> Result<()> {

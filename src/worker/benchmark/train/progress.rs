@@ -4,7 +4,8 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_record::benchmark::train::record::{RunHeader, Trial, Tuning};
+use ringmark_record::benchmark::train::iteration::Iteration;
+use ringmark_record::benchmark::train::record::{RunHeader, TakenUp, Trial, Tuning};
 use ringmark_record::benchmark::{RunLabel, measured_and_warmup};
 use ringmark_record::dimension::units::ImagesPerSecond;
 use ringmark_record::line::dlperf;
@@ -22,22 +23,31 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Prints the environment.
-    pub fn new(world: &World, header: &RunHeader) -> Progress {
+    /// Prints the environment, then the iterations `before` a run was taken up, so that its log is whole.
+    pub fn new(world: &World, header: &RunHeader, before: &[Iteration]) -> Progress {
         let speaks = world.rank() == 0;
         let images = f64::from(header.config.batch_size) * f64::from(world.ranks());
-        let iterations_before = header.iterations_before;
+        let iterations_before = header.iterations_before();
         if !speaks {
             return Progress { speaks, images, iterations_before, bar: None };
         }
         for line in environment_lines(header) {
             println!("# {line}");
         }
+        for Iteration { iteration, step, loss, .. } in before {
+            println!("{}", dlperf::write(*iteration, ImagesPerSecond(images / step[0].0), loss[0]));
+        }
+        if let Some(TakenUp { behind, changes, .. }) = header.taken_up.last() {
+            println!("{}", dlperf::write_taken_up(*behind));
+            changes.iter().for_each(|change| println!("# {change}"));
+        }
         // mpirun gives ranks a terminal of its own for standard output, and none for errors.
         let bar = (stdout().is_terminal() && stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{bar:32} iteration {pos} of {len}, {eta} left")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
-            ProgressBar::new(u64::from(header.iterations_to_do())).with_style(style)
+            ProgressBar::new(u64::from(header.config.iterations))
+                .with_position(iterations_before.into())
+                .with_style(style)
         });
         Progress { speaks, images, iterations_before, bar }
     }
@@ -108,14 +118,13 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
 }
 
 fn training(header: &RunHeader) -> String {
-    let RunHeader { config, iterations_before, .. } = header;
-    let before = if *iterations_before == 0 { String::new() } else { format!(" behind {iterations_before}") };
+    let config = &header.config;
     format!(
-        "batch {} a rank, {} px, {}, {}, {} iterations{before}",
+        "batch {} a rank, {} px, {}, {}, {} iterations",
         config.batch_size,
         config.image_size(),
         config.dtype,
         config.layout,
-        measured_and_warmup(header.iterations_to_do() - config.warmup, config.warmup)
+        measured_and_warmup(config.iterations - config.warmup, config.warmup)
     )
 }

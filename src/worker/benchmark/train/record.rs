@@ -1,7 +1,5 @@
 //! What is kept of a run: every rank's samples and checksum come together on rank 0, which checks and writes them.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use ringmark_record::benchmark::image_input::ImageInputUse;
 use ringmark_record::benchmark::kv_store::{KvStore, KvStoreUse, LostRank, ServerUse, Staleness};
@@ -27,12 +25,14 @@ use crate::measure::step_timer::Sample;
 
 /// What the timed loop left on this rank.
 pub struct Measured {
-    /// Of every iteration.
+    /// Of every iteration of this part of the run.
     pub samples: Vec<Sample>,
+    /// Those of them that came together while it went on, behind the iterations of the parts before.
+    pub recorded: Recorded,
     /// Of all hosts and ranks.
     pub counters: CountersOfRun,
     /// First iteration's start to the last one's end.
-    pub wall: Duration,
+    pub wall: Seconds,
     /// What servers or owners of weights did.
     pub kv_store: Option<KvStoreUse>,
     /// What a code did, where gradients were exchanged by one.
@@ -43,12 +43,35 @@ pub struct Measured {
     pub epochs: Vec<EpochEnd>,
 }
 
+/// Iterations of all ranks, as far as they have come together.
+pub struct Recorded {
+    /// From the first one of the run.
+    pub iterations: Vec<Iteration>,
+    /// Samples that are in them.
+    taken: usize,
+}
+
+impl Recorded {
+    /// Behind `iterations`.
+    pub fn new(iterations: Vec<Iteration>) -> Recorded {
+        Recorded { iterations, taken: 0 }
+    }
+
+    /// Takes the rest of `samples`, whose iterations are over; all ranks call this together.
+    pub fn take(&mut self, world: &World, samples: &[Sample]) {
+        let rest = iterations(world, &samples[self.taken..], self.iterations.len() as u32);
+        self.iterations.extend(rest);
+        self.taken = samples.len();
+    }
+}
+
 /// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, counters, wall, kv_store, coded, images, epochs } = measured;
+    let Measured { samples, mut recorded, counters, wall, kv_store, coded, images, epochs } = measured;
     let world = session.world;
     let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), ..header };
-    let iterations = iterations(world, &samples, header.iterations_before);
+    recorded.take(world, &samples);
+    let iterations = recorded.iterations;
     let checksums = world.gather_text(&checksum(weights)?);
     let peak_memory = session.peak_memory()?;
     let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype);
@@ -56,7 +79,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         failure: None,
         iterations: iterations.len() as u32,
         skipped_steps: iterations.iter().filter(|iteration| iteration.skipped).count() as u32,
-        wall: Seconds(wall.as_secs_f64()),
+        wall,
         parameter_checksums: checksums,
         peak_memory,
         matrix_product,
@@ -139,7 +162,7 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
              with --kv-store {store}: the figures are not those of all ranks"
         ));
     }
-    let (wanted, done) = (header.iterations_to_do(), end.iterations);
+    let (wanted, done) = (header.config.iterations, end.iterations);
     if done != wanted {
         return Some(format!("{done} of {wanted} iterations were done"));
     }

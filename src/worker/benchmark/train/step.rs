@@ -11,7 +11,9 @@ use crate::data::batch::Batch;
 use crate::exchange::GradientExchange;
 use crate::ffi::shim;
 use crate::job::heartbeat;
+use crate::job::world::World;
 use crate::measure::step_timer::{DeviceValues, MarkSetter, StepTimer};
+use crate::measure::timed::Timed;
 use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
 
@@ -103,13 +105,20 @@ impl Step {
     }
 
     /// Forward, backward and exchange, without the update: only running statistics change.
-    pub fn rehearse(&mut self) -> Result<()> {
+    fn rehearse(&mut self) -> Result<()> {
         heartbeat::enter(Stage::Forward);
         let loss = self.forward()?;
         heartbeat::enter(Stage::Backward);
         self.exchange.begin();
         self.backward(&loss, 0)?;
         self.exchange.finish()
+    }
+
+    /// The same, begun by all ranks together; how long this rank took, in seconds. Its device is idle then.
+    pub fn timed_rehearsal(&mut self, world: &World) -> Result<f64> {
+        let timed = Timed::begin(self.device(), world)?;
+        self.rehearse()?;
+        timed.end(|| self.exchange.check().map(drop))
     }
 
     fn forward(&mut self) -> Result<Tensor> {

@@ -1,0 +1,92 @@
+//! The data that ranks read: there on every host, and the same.
+
+use std::path::PathBuf;
+
+use crate::launch::doctor::checks::finding::{Check, Findings, values};
+use crate::launch::doctor::probe::DataState;
+
+/// Whether every host that has ranks can read each path of `data`, and has there what this machine has, or else the first
+/// host that can.
+pub fn check_data(findings: &mut Findings, data: &[PathBuf]) {
+    for (index, path) in data.iter().enumerate() {
+        let path = path.display();
+        let found = values(findings.hosts, |host| {
+            let state = host.probe.as_ref()?.data.get(index)?;
+            host.has_ranks().then_some(*state)
+        });
+        let readable = || found.iter().filter(|(_, state)| state.is_readable());
+        let of_this_machine = readable().find(|(number, _)| findings.hosts[*number].is_here);
+        let known = of_this_machine.or_else(|| readable().next()).copied();
+        for &(number, state) in &found {
+            match (state, known) {
+                (DataState::Unknown, _) => {
+                    let fix = "see whether the disk or file server that it lies on answers";
+                    findings.warning(number, Check::Data, format!("{path} was not found out about in 3 s"), fix);
+                }
+                (DataState::Missing, _) => {
+                    let fix = "copy the data there, or name a path that all hosts share";
+                    findings.error(number, Check::Data, format!("there is no {path}"), fix);
+                }
+                (DataState::Refused, _) => {
+                    let fix = "change its owner or mode";
+                    findings.error(number, Check::Data, format!("{path} may not be read"), fix);
+                }
+                (state, Some((other, usual))) if state != usual => {
+                    let other = &findings.hosts[other].host;
+                    let what = format!("{path} is {state}, and on host {other} {usual}");
+                    findings.error(number, Check::Data, what, "copy it anew: ranks divide the same data");
+                }
+                (DataState::File { .. } | DataState::Folder { .. }, _) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::doctor::checks::fixtures::*;
+
+    const RECORDS: DataState = DataState::File { size: Bytes(110_024) };
+
+    fn found(hosts: &[HostFacts]) -> Vec<(String, Severity, String)> {
+        let mut findings = Findings::new(hosts);
+        check_data(&mut findings, &["/data/train.rec", "/data/images"].map(PathBuf::from));
+        findings.found.into_iter().map(|finding| (finding.host, finding.severity, finding.what)).collect()
+    }
+
+    #[test]
+    fn what_a_host_lacks_or_has_otherwise_is_told_with_its_path() {
+        let mut hosts = hosts(3);
+        let folder = |entries| DataState::Folder { entries };
+        (0..3).for_each(|number| probe(&mut hosts, number).data = vec![RECORDS, folder(1000)]);
+        assert_eq!(found(&hosts), []);
+        probe(&mut hosts, 0).data[0] = DataState::Missing;
+        probe(&mut hosts, 1).data[1] = DataState::Refused;
+        probe(&mut hosts, 2).data[1] = folder(999);
+        let error = |host: &str, what: &str| (host.to_owned(), Severity::Error, what.to_owned());
+        let counts = "/data/images is a folder of 999 names, and on host a a folder of 1000 names";
+        assert_eq!(
+            found(&hosts),
+            [error("a", "there is no /data/train.rec"), error("b", "/data/images may not be read"), error("c", counts)]
+        );
+        // What this machine has is what is meant.
+        hosts[2].is_here = true;
+        assert_eq!(found(&hosts)[1].2, "/data/images is a folder of 1000 names, and on host c a folder of 999 names");
+        // Servers alone read nothing; a host that said nothing of it has a finding of its own.
+        (hosts[0].slots, probe(&mut hosts, 1).data) = (0, vec![DataState::Unknown]);
+        let slow = ("b".to_owned(), Severity::Warning, "/data/train.rec was not found out about in 3 s".to_owned());
+        assert_eq!(found(&hosts), [slow]);
+    }
+
+    #[test]
+    fn another_size_is_another_file() {
+        let mut hosts = hosts(2);
+        for (number, state) in [RECORDS, DataState::File { size: Bytes(80_000) }].into_iter().enumerate() {
+            probe(&mut hosts, number).data = vec![state];
+        }
+        let [(host, Severity::Error, what)] = &found(&hosts)[..] else { panic!("{:?}", found(&hosts)) };
+        assert_eq!(host, "b");
+        assert_eq!(what, "/data/train.rec is a file of 80000 bytes, and on host a a file of 110024 bytes");
+    }
+}
