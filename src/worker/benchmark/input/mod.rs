@@ -45,6 +45,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     let source = Source::open(config)?;
     let mut record = empty_record(config, &source, session)?;
     session.print(&header(&record));
+    source.rehearse()?;
     let watch = session.start_counters();
     for cache in config.cache.caches() {
         for &threads in &record.config.decode_threads.0 {

